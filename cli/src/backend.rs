@@ -1,11 +1,11 @@
 //! The choice of a generator's way into the kernel.
 
 use clap::ValueEnum;
-use linerate_load::generator::Backend;
+use linerate_load::generator::GeneratorBackend;
 
 /// How requests reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BackendArgument {
+pub(crate) enum LoadBackendArgument {
     /// Live XDP frames where they work, else sockets
     Auto,
     /// Live XDP frames, or an error that says what is missing
@@ -14,12 +14,12 @@ pub(crate) enum BackendArgument {
     Socket,
 }
 
-impl From<BackendArgument> for Backend {
-    fn from(argument: BackendArgument) -> Self {
+impl From<LoadBackendArgument> for GeneratorBackend {
+    fn from(argument: LoadBackendArgument) -> Self {
         match argument {
-            BackendArgument::Auto => Backend::Auto,
-            BackendArgument::Xdp => Backend::Xdp,
-            BackendArgument::Socket => Backend::Socket,
+            LoadBackendArgument::Auto => GeneratorBackend::Auto,
+            LoadBackendArgument::Xdp => GeneratorBackend::Xdp,
+            LoadBackendArgument::Socket => GeneratorBackend::Socket,
         }
     }
 }

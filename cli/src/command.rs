@@ -28,39 +28,39 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Climb the ladder between two throw-away hosts on this machine, and report
-    Lab(Box<lab::Lab>),
+    Lab(Box<lab::LabArgs>),
     /// Climb the ladder on a real interface, with generators on other hosts over ssh, and report
-    Ladder(Box<ladder::Ladder>),
+    Ladder(Box<ladder::LadderArgs>),
     /// Run a server on the engine
     #[command(subcommand)]
-    Serve(serve::Serve),
+    Serve(serve::ServeArgs),
     /// Generate, match and time transactions with a server
-    Load(Box<load::Load>),
+    Load(Box<load::LoadArgs>),
     /// Find what is wrong along the packet path; changes nothing
-    Doctor(Box<doctor::Doctor>),
+    Doctor(Box<doctor::DoctorArgs>),
     /// Set a packet path right: every change shown, journalled, verified, and undone on request
-    Tune(Box<tune::Tune>),
+    Tune(Box<tune::TuneArgs>),
     /// Steer, pin and tune a UDP server that is running, unmodified: every change shown, journalled and undone on request
-    Boost(Box<boost::Boost>),
+    Boost(Box<boost::BoostArgs>),
     /// What packet processing takes from each CPU, and from each process, thread and container
-    Cost(Box<cost::Cost>),
+    Cost(Box<cost::CostArgs>),
     /// Account for every packet of a port or host: answered, or lost where and why
-    Drops(Box<drops::Drops>),
+    Drops(Box<drops::DropsArgs>),
     /// What burns along the packet path: flame graph, hot spots with their remedy, lock contention
-    Flame(Box<flame::Flame>),
+    Flame(Box<flame::FlameArgs>),
     /// The packet path as it runs, stage by stage, once a second; changes nothing
-    Top(Box<top::Top>),
+    Top(Box<top::TopArgs>),
     /// Serve what the packet path counts as OpenMetrics, for Prometheus; or write it for node_exporter
-    Export(Box<export::Export>),
+    Export(Box<export::ExportArgs>),
     /// Join results of other commands into one page, the path first
-    Report(report::Report),
+    Report(report::ReportArgs),
     /// Wire arithmetic: what a link can carry
-    Calc(calc::Calc),
+    Calc(calc::CalcArgs),
     /// Print what a shell needs to complete command lines of linerate
-    Completions(completions::Completions),
+    Completions(completions::CompletionsArgs),
     /// Write the manual pages
     #[command(hide = true)]
-    Man(man::Man),
+    Man(man::ManArgs),
 }
 
 impl Command {

@@ -14,13 +14,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// A flag that is raised when the user asks to stop.
 #[derive(Debug)]
-pub(crate) struct Interrupt {
+pub(crate) struct InterruptFlag {
     flag: Arc<AtomicBool>,
     /// Gets a byte with each signal.
     woken: UnixStream,
 }
 
-impl Interrupt {
+impl InterruptFlag {
     /// Takes over the signals.
     pub(crate) fn install() -> Result<Self> {
         Self::of(&[SIGINT, SIGTERM, SIGHUP])

@@ -24,13 +24,13 @@ const VERSION: &str = env!("LINERATE_VERSION");
 /// proves it with numbers.
 #[derive(Debug, Parser)]
 #[command(name = "linerate", version = VERSION, propagate_version = true, max_term_width = 100)]
-struct Arguments {
+struct CliArgs {
     #[command(subcommand)]
     command: Command,
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match CliArgs::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 
 /// The whole tree of commands.
 fn tree() -> clap::Command {
-    Arguments::command()
+    CliArgs::command()
 }
 
 /// Help and version as clap has them; a mistake on one line, as all errors are.

@@ -9,7 +9,7 @@ mod tests;
 use clap::Command;
 
 /// A manual page.
-pub(crate) struct Page {
+pub(crate) struct ManualPage {
     /// Its file's name, such as `linerate-tune-apply.1`.
     pub(crate) file: String,
     /// Its source, for man(7).
@@ -17,17 +17,18 @@ pub(crate) struct Page {
 }
 
 /// A command that is not hidden, below the whole tree.
-struct Place<'a> {
+struct ManualSubcommand<'a> {
     /// The words by which it is called after `linerate`; none for the program itself.
     words: String,
     command: &'a Command,
 }
 
 /// All pages, the program's own first.
-pub(crate) fn pages(tree: &Command) -> Vec<Page> {
+pub(crate) fn pages(tree: &Command) -> Vec<ManualPage> {
     let tree = built(tree);
     let places = places(&tree);
-    let page = |place| Page { file: format!("{}.1", page_name(place)), text: page::text(place, &places) };
+    let page =
+        |place| ManualPage { file: format!("{}.1", page_name(place)), text: page::text(place, &places) };
     places.iter().map(page).collect()
 }
 
@@ -55,13 +56,13 @@ fn built(tree: &Command) -> Command {
     tree
 }
 
-fn places(tree: &Command) -> Vec<Place<'_>> {
-    let mut found = vec![Place { words: String::new(), command: tree }];
+fn places(tree: &Command) -> Vec<ManualSubcommand<'_>> {
+    let mut found = vec![ManualSubcommand { words: String::new(), command: tree }];
     let mut next = 0;
     while next < found.len() {
         let (words, command) = (found[next].words.clone(), found[next].command);
         let below = command.get_subcommands().filter(|below| !below.is_hide_set());
-        found.extend(below.map(|below| Place {
+        found.extend(below.map(|below| ManualSubcommand {
             words: format!("{words} {}", below.get_name()).trim_start().to_owned(),
             command: below,
         }));
@@ -70,7 +71,7 @@ fn places(tree: &Command) -> Vec<Place<'_>> {
     found
 }
 
-impl Place<'_> {
+impl ManualSubcommand<'_> {
     /// What is typed.
     fn called(&self) -> String {
         format!("linerate {}", self.words).trim_end().to_owned()
@@ -88,6 +89,6 @@ impl Place<'_> {
 }
 
 /// The page's name, which has dashes where what is typed has blanks.
-fn page_name(place: &Place<'_>) -> String {
+fn page_name(place: &ManualSubcommand<'_>) -> String {
     place.called().replace(' ', "-")
 }

@@ -1,6 +1,6 @@
 //! What the packet path counts, as OpenMetrics with stable names, and the dashboard and alerts that go with them.
 //!
-//! [`FAMILIES`] is the one table of what is exported: encoder, documentation, and the checks of dashboard and rules all go by
+//! `FAMILIES` is the one table of what is exported: encoder, documentation, and the checks of dashboard and rules all go by
 //! it. An [`Exporter`] reads a host and keeps what has to outlive a reading: totals of counters whose sources come and go, and
 //! which series a family may have. [`text`] writes what it gathered, [`http`] serves that, [`textfile`] puts it into a file.
 //! Nothing here prints.
@@ -15,8 +15,8 @@ pub(crate) mod text;
 pub(crate) mod textfile;
 mod traced;
 
-pub(crate) use exporter::{Exporter, Options};
-pub(crate) use text::Format;
+pub(crate) use exporter::{Exporter, ExporterOptions};
+pub(crate) use text::ExpositionFormat;
 
 #[cfg(test)]
 mod tests {
@@ -26,7 +26,7 @@ mod tests {
     mod shipped;
 
     use super::families::{FAMILIES, family, table};
-    use super::family::Kind;
+    use super::family::MetricKind;
     use super::tally::Exposition;
-    use super::{Exporter, Format, Options, text};
+    use super::{Exporter, ExporterOptions, ExpositionFormat, text};
 }

@@ -10,20 +10,20 @@ use serde::Serialize;
 
 /// `FILE`, or `-` for standard output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum OutputTarget {
     /// Standard output.
     Stdout,
     /// A file.
     File(PathBuf),
 }
 
-impl From<&str> for Target {
+impl From<&str> for OutputTarget {
     fn from(text: &str) -> Self {
-        if text == "-" { Target::Stdout } else { Target::File(PathBuf::from(text)) }
+        if text == "-" { OutputTarget::Stdout } else { OutputTarget::File(PathBuf::from(text)) }
     }
 }
 
-impl Target {
+impl OutputTarget {
     /// Where an option wants the result, if it can be written there.
     pub(crate) fn wanted(option: Option<&str>) -> Result<Option<Self>> {
         let target = option.map(Self::from);
@@ -33,7 +33,7 @@ impl Target {
 
     /// Finds out before the work whether the result could be written after it.
     pub(crate) fn check(&self) -> Result<()> {
-        let Target::File(path) = self else {
+        let OutputTarget::File(path) = self else {
             return Ok(());
         };
         let directory = directory_of(path);
@@ -62,8 +62,8 @@ impl Target {
 
     fn bytes(&self, content: &[u8], mode: u32) -> Result<()> {
         let path = match self {
-            Target::Stdout => return print_bytes(content),
-            Target::File(path) => path,
+            OutputTarget::Stdout => return print_bytes(content),
+            OutputTarget::File(path) => path,
         };
         // A device or pipe cannot be replaced, only written to.
         if path.exists() && !path.is_file() {
@@ -166,7 +166,7 @@ mod tests {
     fn a_file_is_replaced_whole() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("x.json");
-        let target = Target::File(path.clone());
+        let target = OutputTarget::File(path.clone());
         target.check().expect("writable");
         target.json(&[1, 2]).expect("written");
         target.json(&[3]).expect("written again");
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_told_before_the_work() {
-        let error = Target::from("/nonexistent/x.json").check().expect_err("refused");
+        let error = OutputTarget::from("/nonexistent/x.json").check().expect_err("refused");
         assert!(error.to_string().starts_with("cannot write /nonexistent/x.json: no directory /nonexistent"));
-        assert_eq!(Target::from("-"), Target::Stdout);
+        assert_eq!(OutputTarget::from("-"), OutputTarget::Stdout);
     }
 }

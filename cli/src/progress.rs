@@ -4,13 +4,13 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use linerate_lab::ladder::climb::Event;
+use linerate_lab::ladder::climb::LadderEvent;
 use linerate_lab::ladder::report::RungReport;
 
 use crate::render::{format, summary};
 
 /// Shows where a climb is.
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     bar: ProgressBar,
     plain: bool,
     quiet: bool,
@@ -19,7 +19,7 @@ pub(crate) struct Progress {
     place: String,
 }
 
-impl Progress {
+impl RunProgress {
     /// A bar over `budget`, on standard error.
     pub(crate) fn new(budget: Duration, quiet: bool) -> Self {
         let plain = !std::io::stderr().is_terminal();
@@ -42,14 +42,14 @@ impl Progress {
     }
 
     /// Takes note of what happens.
-    pub(crate) fn event(&mut self, event: &Event<'_>) {
+    pub(crate) fn event(&mut self, event: &LadderEvent<'_>) {
         match event {
-            Event::Rung { index, of, step } => {
+            LadderEvent::Rung { index, of, step } => {
                 self.step = step.id;
                 self.place = format!("{}/{of}", index + 1);
                 self.bar.set_message(format!("{} {}", self.place, self.step));
             }
-            Event::Probing { per_second, left } => {
+            LadderEvent::Probing { per_second, left } => {
                 let done = self.budget.saturating_sub(*left);
                 self.bar.set_position(u64::try_from(done.as_millis()).unwrap_or(u64::MAX));
                 self.bar.set_message(format!(
@@ -60,7 +60,7 @@ impl Progress {
                     left.as_secs()
                 ));
             }
-            Event::Done(report) => self.line(&done_line(report)),
+            LadderEvent::Done(report) => self.line(&done_line(report)),
         }
     }
 

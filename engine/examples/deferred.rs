@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 type Job = (Vec<u8>, DeferredReply);
 
 /// A server, and the threads that reply.
-pub struct Served {
+pub struct DeferredServer {
     /// The server.
     pub running: Running,
     /// They end when it has stopped.
@@ -36,7 +36,7 @@ pub struct Served {
 }
 
 /// Serves until it is stopped.
-pub fn start(address: SocketAddr) -> Result<Served, Error> {
+pub fn start(address: SocketAddr) -> Result<DeferredServer, Error> {
     let (sender, receiver) = sync_channel(QUEUE);
     let receiver = Arc::new(Mutex::new(receiver));
     let threads = (0..4).map(|_| {
@@ -45,7 +45,7 @@ pub fn start(address: SocketAddr) -> Result<Served, Error> {
     });
     let threads = threads.collect();
     let running = Server::builder().bind(address).start(move |_worker| HandOver(sender.clone()))?;
-    Ok(Served { running, threads })
+    Ok(DeferredServer { running, threads })
 }
 
 /// Decides at once, so that a worker never waits.

@@ -27,12 +27,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Serves until what is returned is dropped or stopped.
 pub fn start(address: SocketAddr) -> Result<Running, Error> {
     // One for each worker: nothing is shared, nothing is locked.
-    Server::builder().bind(address).max_request(512).max_reply(512).start(|_worker| Stub)
+    Server::builder().bind(address).max_request(512).max_reply(512).start(|_worker| StubResolver)
 }
 
-struct Stub;
+struct StubResolver;
 
-impl Service for Stub {
+impl Service for StubResolver {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         match respond(request.payload(), reply) {
             Some(length) => Action::Reply(length),

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use linerate_engine::{Echo, Error, Pinning, Program, Running, Server, Sockets};
+use linerate_engine::{Echo, Error, Pinning, Running, Server, Sockets, SteeringProgram};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7007".to_owned());
@@ -20,7 +20,7 @@ pub fn start(address: SocketAddr) -> Result<Running, Error> {
     Server::builder()
         .bind(address)
         // A socket for each worker, and each packet to the worker on the CPU that got it.
-        .sockets(Sockets::SteeredByCpu(Program::Cbpf))
+        .sockets(Sockets::SteeredByCpu(SteeringProgram::Cbpf))
         .pinning(Pinning::Own)
         .start(|_worker| Echo)
 }

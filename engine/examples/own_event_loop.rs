@@ -8,7 +8,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::thread::{self, JoinHandle};
 
-use linerate_engine::steer::{self, Program, Table};
+use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use socket2::{Domain, Socket, Type};
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Threads that serve.
-pub struct Served {
+pub struct LoopServer {
     /// Where.
     pub address: SocketAddr,
     end: OwnedFd,
@@ -31,7 +31,7 @@ pub struct Served {
 }
 
 /// Serves on each CPU this thread may run on.
-pub fn start(mut address: SocketAddr) -> Result<Served, Box<dyn std::error::Error>> {
+pub fn start(mut address: SocketAddr) -> Result<LoopServer, Box<dyn std::error::Error>> {
     let allowed = sched_getaffinity(None)?;
     let cpus: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
     let mut sockets = Vec::new();
@@ -46,8 +46,8 @@ pub fn start(mut address: SocketAddr) -> Result<Served, Box<dyn std::error::Erro
         sockets.push(socket);
     }
     // The first socket for the first CPU, and so on. Once, when all are bound: a classic program counts them in that order.
-    let table = Table::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
-    steer::attach(&sockets, &table, Program::Cbpf)?;
+    let table = CpuTable::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
+    steer::attach(&sockets, &table, SteeringProgram::Cbpf)?;
     let end = eventfd(0, EventfdFlags::CLOEXEC)?;
     let mut threads = Vec::new();
     for (socket, cpu) in sockets.into_iter().zip(cpus) {
@@ -60,7 +60,7 @@ pub fn start(mut address: SocketAddr) -> Result<Served, Box<dyn std::error::Erro
             event_loop(&socket.into(), &end)
         }));
     }
-    Ok(Served { address, end, threads })
+    Ok(LoopServer { address, end, threads })
 }
 
 /// Yours would be here: any loop that waits for a socket will do.
@@ -86,7 +86,7 @@ fn event_loop(socket: &UdpSocket, end: &OwnedFd) -> io::Result<u64> {
     }
 }
 
-impl Served {
+impl LoopServer {
     /// Ends it. Returns how many requests each thread answered.
     pub fn stop(self) -> io::Result<Vec<u64>> {
         rustix::io::write(&self.end, &1_u64.to_ne_bytes())?;

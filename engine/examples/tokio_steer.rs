@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 
-use linerate_engine::steer::{self, Program, Table};
+use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Error> {
 }
 
 /// Runtimes that serve.
-pub struct Served {
+pub struct TokioServer {
     /// Where.
     pub address: SocketAddr,
     end: watch::Sender<bool>,
@@ -36,7 +36,7 @@ pub struct Served {
 }
 
 /// Serves on each CPU this thread may run on.
-pub fn start(mut address: SocketAddr) -> Result<Served, Error> {
+pub fn start(mut address: SocketAddr) -> Result<TokioServer, Error> {
     let allowed = sched_getaffinity(None)?;
     let cpus: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
     let mut sockets = Vec::new();
@@ -49,8 +49,8 @@ pub fn start(mut address: SocketAddr) -> Result<Served, Error> {
         address = socket.local_addr()?.as_socket().ok_or("not an IP socket")?;
         sockets.push(socket);
     }
-    let table = Table::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
-    steer::attach(&sockets, &table, Program::Cbpf)?;
+    let table = CpuTable::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
+    steer::attach(&sockets, &table, SteeringProgram::Cbpf)?;
     let (end, ended) = watch::channel(false);
     let threads = sockets
         .into_iter()
@@ -66,7 +66,7 @@ pub fn start(mut address: SocketAddr) -> Result<Served, Error> {
             })
         })
         .collect();
-    Ok(Served { address, end, threads })
+    Ok(TokioServer { address, end, threads })
 }
 
 async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, Error> {
@@ -84,7 +84,7 @@ async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, 
     }
 }
 
-impl Served {
+impl TokioServer {
     /// Ends it. Returns how many requests each runtime answered.
     pub fn stop(self) -> Result<Vec<u64>, Error> {
         self.end.send(true)?;

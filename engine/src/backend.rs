@@ -9,30 +9,30 @@ use std::sync::Arc;
 
 pub use xdp::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
 
-pub(crate) use xdp::Addresses;
+pub(crate) use xdp::FrameAddresses;
 
-use crate::counters::{Counters, Counts};
+use crate::counters::{Counts, SharedCounters};
 use crate::deferred::ReplyPath;
-use crate::overload::Gate;
+use crate::overload::AdmissionControl;
 use crate::server::Backend;
 use crate::service::{Action, ReplyOptions, Request, Service};
 use crate::socket::Fallback;
-use crate::sys::batch::{Incoming, Outgoing, Shape};
-use crate::worker::Ending;
+use crate::sys::batch::{BatchShape, IncomingMessage, OutgoingMessage};
+use crate::worker::Shutdown;
 
 /// What a loop works with.
-pub(crate) struct Job<'a, S> {
+pub(crate) struct WorkerJob<'a, S> {
     pub(crate) socket: &'a socket2::Socket,
-    pub(crate) shape: Shape,
+    pub(crate) shape: BatchShape,
     /// Whether the service also gets requests whose end is missing.
     pub(crate) deliver_truncated: bool,
     pub(crate) service: &'a mut S,
     /// For replies that the service leaves to somebody else.
     pub(crate) path: Arc<ReplyPath>,
-    pub(crate) counters: &'a Counters,
-    pub(crate) ending: Ending<'a>,
+    pub(crate) counters: &'a SharedCounters,
+    pub(crate) ending: Shutdown<'a>,
     /// What is done above capacity; none: nothing.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) gate: Option<AdmissionControl>,
 }
 
 /// The backend that was asked for where it can run here, else the one that serves instead.
@@ -50,7 +50,7 @@ pub(crate) fn possible(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backen
 }
 
 /// What a failed receive means.
-enum Receive {
+enum ReceiveFailure {
     /// Interrupted by a signal: again.
     Again,
     /// Nothing queued, and the call was not to wait.
@@ -61,10 +61,10 @@ enum Receive {
     Broken(io::Error),
 }
 
-fn judge(error: io::Error) -> Receive {
+fn judge(error: io::Error) -> ReceiveFailure {
     match error.raw_os_error() {
-        Some(libc::EINTR) => Receive::Again,
-        Some(libc::EAGAIN) => Receive::Empty,
+        Some(libc::EINTR) => ReceiveFailure::Again,
+        Some(libc::EAGAIN) => ReceiveFailure::Empty,
         // These stay: a closed or foreign descriptor, a call that a sandbox forbids.
         Some(
             libc::EBADF
@@ -75,21 +75,21 @@ fn judge(error: io::Error) -> Receive {
             | libc::ENOSYS
             | libc::EPERM
             | libc::EACCES,
-        ) => Receive::Broken(error),
-        _ => Receive::Failed,
+        ) => ReceiveFailure::Broken(error),
+        _ => ReceiveFailure::Failed,
     }
 }
 
 /// A worker's own figures, published when a batch is done.
-struct Tally<'a> {
+struct LocalCounters<'a> {
     counts: Counts,
-    shared: &'a Counters,
+    shared: &'a SharedCounters,
     /// Whether any but the counters that every batch changes did change.
     rest: bool,
 }
 
-impl<'a> Tally<'a> {
-    fn new(shared: &'a Counters) -> Self {
+impl<'a> LocalCounters<'a> {
+    fn new(shared: &'a SharedCounters) -> Self {
         // A worker that was started anew, or has changed its way of calling the kernel, goes on counting.
         Self { counts: shared.snapshot(), shared, rest: false }
     }
@@ -113,10 +113,10 @@ impl<'a> Tally<'a> {
     }
 
     /// A reply that is not a plain one; counts where it goes.
-    fn otherwise(&mut self, length: usize, options: ReplyOptions) -> Outgoing {
+    fn otherwise(&mut self, length: usize, options: ReplyOptions) -> OutgoingMessage {
         self.counts.redirected += u64::from(options.to.is_some());
         self.rest = true;
-        Outgoing::With(length, options)
+        OutgoingMessage::With(length, options)
     }
 
     /// Counts a request whose reply is left to somebody else.
@@ -146,38 +146,38 @@ fn decide<S: Service>(
     service: &mut S,
     path: &Arc<ReplyPath>,
     deliver_truncated: bool,
-    tally: &mut Tally<'_>,
-    incoming: Incoming<'_>,
-) -> Outgoing {
-    let Incoming { payload, name, control, truncated, reply } = incoming;
+    tally: &mut LocalCounters<'_>,
+    incoming: IncomingMessage<'_>,
+) -> OutgoingMessage {
+    let IncomingMessage { payload, name, control, truncated, reply } = incoming;
     if truncated && !tally.truncated(deliver_truncated) {
-        return Outgoing::Nothing;
+        return OutgoingMessage::Nothing;
     }
     let space = reply.len();
     match service.answer(&Request::new(payload, name, control, truncated, path), reply) {
-        Action::Echo => Outgoing::Same,
-        Action::Reply(length) if length <= space => Outgoing::Reply(length),
+        Action::Echo => OutgoingMessage::Same,
+        Action::Reply(length) if length <= space => OutgoingMessage::Reply(length),
         Action::ReplyTo { length, to } if length <= space => {
             tally.otherwise(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
         }
         Action::ReplyWith { length, options } if length <= space => tally.otherwise(length, options),
         Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
             tally.send_failed(&too_long());
-            Outgoing::Nothing
+            OutgoingMessage::Nothing
         }
         Action::Drop => {
             tally.counts.dropped += 1;
             tally.rest = true;
-            Outgoing::Nothing
+            OutgoingMessage::Nothing
         }
         Action::Defer => {
             tally.deferred();
-            Outgoing::Nothing
+            OutgoingMessage::Nothing
         }
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for LocalCounters<'_> {
     /// What a panic cut short is published too, so that requests that went with it can be counted.
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -154,7 +154,7 @@ const CAUSES: usize = 8;
 /// because some CPUs fetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Counters {
+pub(crate) struct SharedCounters {
     received: AtomicU64,
     answered: AtomicU64,
     dropped: AtomicU64,
@@ -174,7 +174,7 @@ pub(crate) struct Counters {
     send_failed: [AtomicU64; CAUSES],
 }
 
-impl Counters {
+impl SharedCounters {
     /// Publishes what every batch changes. Only the owning worker may call this.
     #[inline]
     pub(crate) fn publish(&self, counts: &Counts) {
@@ -281,7 +281,7 @@ mod tests {
     fn what_is_published_is_read_back() {
         let mut counts = Counts { received: 3, answered: 1, dropped: 1, syscalls: 9, ..Counts::default() };
         counts.send_failed.no_buffers = 1;
-        let counters = Counters::default();
+        let counters = SharedCounters::default();
         counters.publish(&counts);
         counters.publish_rest(&counts);
         assert_eq!(counters.snapshot(), counts);
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn two_workers_never_share_a_cache_line_pair() {
-        assert_eq!(align_of::<Counters>(), 128);
-        assert_eq!(size_of::<Counters>() % 128, 0);
+        assert_eq!(align_of::<SharedCounters>(), 128);
+        assert_eq!(size_of::<SharedCounters>() % 128, 0);
     }
 }

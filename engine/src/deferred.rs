@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use socket2::Socket;
 
-use crate::counters::Counters;
+use crate::counters::SharedCounters;
 use crate::service::ReplyOptions;
-use crate::sys::control::{Asked, Control};
-use crate::sys::name::{Family, Name};
+use crate::sys::control::{ControlBuffer, ControlRequest};
+use crate::sys::name::{AddressFamily, SocketName};
 use crate::sys::single::send_message;
 
 /// What replies of one worker need to leave from anywhere.
@@ -17,9 +17,9 @@ use crate::sys::single::send_message;
 pub(crate) struct ReplyPath {
     /// Its workers own it: a reply that comes too late must not keep the port.
     pub(crate) socket: Weak<Socket>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) family: Family,
-    pub(crate) asked: Asked,
+    pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) family: AddressFamily,
+    pub(crate) asked: ControlRequest,
 }
 
 /// The way back to the sender of a request, to reply later or from another thread.
@@ -33,9 +33,9 @@ pub(crate) struct ReplyPath {
 #[derive(Debug, Clone)]
 pub struct DeferredReply {
     pub(crate) path: Arc<ReplyPath>,
-    pub(crate) name: Name,
+    pub(crate) name: SocketName,
     /// What has it leave from where the request came to, and how many bytes that are.
-    pub(crate) control: Control,
+    pub(crate) control: ControlBuffer,
     pub(crate) length: usize,
 }
 
@@ -70,7 +70,7 @@ impl DeferredReply {
                 length = 0;
             }
             let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-            name = Name::encode(to, self.path.family).ok_or_else(invalid)?;
+            name = SocketName::encode(to, self.path.family).ok_or_else(invalid)?;
         }
         let length = control.append(length, name.is_ipv4(), options.extras());
         loop {

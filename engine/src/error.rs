@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// A CPU a worker was to run on is not to be had.
     #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of this process \
-             (allowed here: {})", Ranges(.allowed))]
+             (allowed here: {})", CpuRanges(.allowed))]
     Cpu {
         /// The CPU's number.
         cpu: u32,
@@ -136,7 +136,7 @@ pub enum Error {
     },
     /// The sockets could not be steered.
     #[error(transparent)]
-    Steer(#[from] steer::Error),
+    Steer(#[from] steer::SteeringError),
     /// A worker thread could not be started.
     #[error("worker {worker} could not {what}: {source}")]
     Worker {
@@ -158,9 +158,9 @@ pub enum Error {
 }
 
 /// Shows a sorted list of CPUs the way the kernel does: `0-3,8`.
-struct Ranges<'a>(&'a [u32]);
+struct CpuRanges<'a>(&'a [u32]);
 
-impl std::fmt::Display for Ranges<'_> {
+impl std::fmt::Display for CpuRanges<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut separator = "";
         for run in self.0.chunk_by(|a, b| a + 1 == *b) {
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn cpus_are_shown_as_ranges() {
-        let shown = |cpus: &[u32]| Ranges(cpus).to_string();
+        let shown = |cpus: &[u32]| CpuRanges(cpus).to_string();
         assert_eq!(shown(&[]), "");
         assert_eq!(shown(&[3]), "3");
         assert_eq!(shown(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");

@@ -76,10 +76,11 @@ pub use deferred::DeferredReply;
 pub use echo::Echo;
 pub use error::Error;
 pub use overload::{
-    Advice, Fairness, Guard, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, Shed,
+    Advice, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, ShedPolicy, SourceGrouping,
+    XdpGuard,
 };
-pub use running::{Report, Running};
-pub use server::{Backend, Builder, Pinning, Server, Sockets, Stray};
+pub use running::{Running, ServerReport};
+pub use server::{Backend, Builder, Pinning, Server, Sockets, StrayRequests};
 pub use service::{Action, ReplyOptions, Request, Service};
 pub use socket::{Fallback, PathMtuDiscovery, SocketReport};
-pub use steer::Program;
+pub use steer::SteeringProgram;

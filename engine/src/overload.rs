@@ -13,10 +13,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use advice::Advice;
-pub(crate) use advice::{Serving, find as advice};
-pub(crate) use credit::{Credit, Till};
-pub(crate) use gate::{Gate, Open, Policy};
-pub(crate) use guard::{Attached, receive_buffer};
+pub(crate) use advice::{ServingThreads, find as advice};
+pub(crate) use credit::{AdmissionCredit, WorkerCredit};
+pub(crate) use gate::{AdmissionControl, AdmissionPolicy, Unlimited};
+pub(crate) use guard::{AttachedGuard, receive_buffer};
 pub use guard::{GuardCounts, GuardMode, GuardReport, GuardedInterface};
 
 /// What a server does with more requests than it can answer.
@@ -28,8 +28,8 @@ pub use guard::{GuardCounts, GuardMode, GuardReport, GuardedInterface};
 #[serde(rename_all = "snake_case", default)]
 pub struct Overload {
     /// Which requests are given up when more wait than can be answered.
-    pub shed: Shed,
-    /// How long a request may have waited, for [`Shed::Oldest`]. Default: 250 ms.
+    pub shed: ShedPolicy,
+    /// How long a request may have waited, for [`ShedPolicy::Oldest`]. Default: 250 ms.
     #[serde(rename = "shed_after_seconds", with = "seconds")]
     pub shed_after: Duration,
     /// Polling by the worker goes before the device's interrupts (`SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET`, Linux
@@ -38,15 +38,15 @@ pub struct Overload {
     /// without and says so in [`Server::fallbacks`](crate::Server::fallbacks). Default: none.
     pub prefer_busy_poll: Option<u16>,
     /// Refuses requests where they arrive, once enough of them wait. Default: none.
-    pub guard: Option<Guard>,
+    pub guard: Option<XdpGuard>,
     /// Under overload, no source gets more than its share. Default: none.
-    pub fairness: Option<Fairness>,
+    pub fairness: Option<SourceGrouping>,
 }
 
 impl Default for Overload {
     fn default() -> Self {
         Self {
-            shed: Shed::default(),
+            shed: ShedPolicy::default(),
             shed_after: Duration::from_millis(250),
             prefer_busy_poll: None,
             guard: None,
@@ -61,9 +61,9 @@ impl Overload {
     #[must_use]
     pub fn protect() -> Self {
         Self {
-            shed: Shed::Oldest,
-            guard: Some(Guard::default()),
-            fairness: Some(Fairness::default()),
+            shed: ShedPolicy::Oldest,
+            guard: Some(XdpGuard::default()),
+            fairness: Some(SourceGrouping::default()),
             ..Self::default()
         }
     }
@@ -72,7 +72,7 @@ impl Overload {
 /// Which requests are given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shed {
+pub enum ShedPolicy {
     /// Those that come when the receive buffer is full: what the kernel does.
     #[default]
     Newest,
@@ -93,7 +93,7 @@ pub enum Shed {
 /// Attaching an XDP program makes many drivers set up their queues anew, which takes the link down for a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
-pub struct Guard {
+pub struct XdpGuard {
     /// The interfaces that requests arrive on. Default: those that have the address served, on a wildcard address all that
     /// are up and no loopback.
     pub interfaces: Vec<String>,
@@ -110,7 +110,7 @@ pub struct Guard {
     pub open_after: Duration,
 }
 
-impl Default for Guard {
+impl Default for XdpGuard {
     fn default() -> Self {
         Self {
             interfaces: Vec::new(),
@@ -123,25 +123,25 @@ impl Default for Guard {
 /// What counts as one source, for a share of its own.
 ///
 /// A source that took a quarter more than the mean of those seen lately, and more than 1/32 of all, is heavy. It may fill
-/// only half of what may wait at the [`Guard`]. Without a guard the receive buffer is whose who fills it first, and a
+/// only half of what may wait at the [`XdpGuard`]. Without a guard the receive buffer is whose who fills it first, and a
 /// worker sheds what it takes of a heavy source while more requests wait: that helps as far as taking a request costs less
 /// than answering it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
-pub struct Fairness {
+pub struct SourceGrouping {
     /// Bits of an IPv4 address, 1 to 32. Default: 24.
     pub v4_prefix: u8,
     /// Bits of an IPv6 address, 1 to 64. Default: 56.
     pub v6_prefix: u8,
 }
 
-impl Default for Fairness {
+impl Default for SourceGrouping {
     fn default() -> Self {
         Self { v4_prefix: 24, v6_prefix: 56 }
     }
 }
 
-impl Fairness {
+impl SourceGrouping {
     /// What of an IPv4 address, and of the upper half of an IPv6 one, makes the source.
     fn masks(&self) -> (u64, u64) {
         let v4 = u32::MAX << (32 - u32::from(self.v4_prefix.clamp(1, 32)));

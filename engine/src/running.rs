@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use crate::backend::XdpReport;
-use crate::counters::{Counters, Counts};
+use crate::counters::{Counts, SharedCounters};
 use crate::error::Error;
-use crate::overload::{Advice, Attached, GuardReport};
+use crate::overload::{Advice, AttachedGuard, GuardReport};
 use crate::server::Server;
 use crate::service::Service;
 use crate::socket::{Fallback, SocketReport};
 use crate::sys::option::shutdown_receive;
-use crate::worker::{Maker, Start, Stop};
+use crate::worker::{Maker, StopSignal, WorkerStart};
 
 /// A server at work. Dropping it stops it, as [`stop`](Self::stop) does.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ pub struct Running {
     reports: Vec<SocketReport>,
     fallbacks: Vec<Fallback>,
     advice: Vec<Advice>,
-    guard: Option<Attached>,
+    guard: Option<AttachedGuard>,
     xdp: Option<XdpReport>,
-    stop: Arc<Stop>,
-    counters: Vec<Arc<Counters>>,
+    stop: Arc<StopSignal>,
+    counters: Vec<Arc<SharedCounters>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     thread_ids: Vec<i32>,
 }
@@ -40,7 +40,7 @@ pub struct Running {
 /// What a server did from start to stop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ServerReport {
     /// By worker.
     pub workers: Vec<Counts>,
     /// Its sockets, in bind order.
@@ -55,7 +55,7 @@ pub struct Report {
     pub xdp: Option<XdpReport>,
 }
 
-impl Report {
+impl ServerReport {
     /// All workers together.
     #[must_use]
     pub fn total(&self) -> Counts {
@@ -80,14 +80,14 @@ impl Running {
             advice: server.advice,
             guard: server.guard,
             xdp,
-            stop: Arc::new(Stop::new(server.drain)),
+            stop: Arc::new(StopSignal::new(server.drain)),
             counters: (0..workers).map(|_| Arc::default()).collect(),
             threads: Vec::with_capacity(workers),
             thread_ids: vec![0; workers],
         };
         let (ready, reports) = mpsc::channel();
         for (worker, assignment) in server.assignments.into_iter().enumerate() {
-            let start = Start {
+            let start = WorkerStart {
                 worker,
                 socket: Arc::clone(&server.sockets[assignment.socket]),
                 cpu: assignment.cpu,
@@ -101,7 +101,7 @@ impl Running {
                 counters: Arc::clone(&running.counters[worker]),
                 stop: Arc::clone(&running.stop),
                 overload: server.overload.clone(),
-                credit: running.guard.as_ref().map(Attached::credit),
+                credit: running.guard.as_ref().map(AttachedGuard::credit),
             };
             let what = "start its thread";
             let thread =
@@ -162,7 +162,7 @@ impl Running {
     /// What its guard did so far; none without one.
     #[must_use]
     pub fn guard(&self) -> Option<GuardReport> {
-        self.guard.as_ref().map(Attached::report)
+        self.guard.as_ref().map(AttachedGuard::report)
     }
 
     /// What AF_XDP serves; none where it is not used.
@@ -195,9 +195,9 @@ impl Running {
     ///
     /// # Errors
     /// That of the first worker that did not end well, by a failed call or a panic; the others have ended in good order.
-    pub fn stop(mut self) -> Result<Report, Error> {
+    pub fn stop(mut self) -> Result<ServerReport, Error> {
         self.join()?;
-        Ok(Report {
+        Ok(ServerReport {
             guard: self.guard(),
             workers: self.counters(),
             sockets: std::mem::take(&mut self.reports),

@@ -13,15 +13,15 @@ use socket2::Socket;
 use crate::backend::{self, Xdp, XdpReport};
 use crate::cpus;
 use crate::error::Error;
-use crate::overload::{self, Advice, Attached, GuardReport, Overload};
+use crate::overload::{self, Advice, AttachedGuard, GuardReport, Overload};
 use crate::running::Running;
 use crate::service::Service;
-use crate::socket::{Fallback, Options, PathMtuDiscovery, SocketReport};
-use crate::steer::{self, Table};
-use crate::sys::batch::Shape;
+use crate::socket::{Fallback, PathMtuDiscovery, SocketReport, SocketSetup};
+use crate::steer::{self, CpuTable};
+use crate::sys::batch::BatchShape;
 
-pub use choices::{Backend, Pinning, Sockets, Stray};
-use listener::{Group, Listener};
+pub use choices::{Backend, Pinning, Sockets, StrayRequests};
+use listener::{BoundSockets, MulticastGroup};
 
 /// Settings of a server. Made by [`Server::builder`]; only [`bind`](Self::bind) or [`adopt`](Self::adopt) must
 /// be called.
@@ -31,14 +31,14 @@ pub struct Builder {
     addresses: Vec<SocketAddr>,
     /// Shared, so that settings can be cloned.
     adopted: Vec<Arc<OwnedFd>>,
-    groups: Vec<Group>,
+    groups: Vec<MulticastGroup>,
     workers: Option<usize>,
     sockets: Sockets,
     pinning: Pinning,
     cpus: Option<Vec<u32>>,
-    stray: Stray,
+    stray: StrayRequests,
     backend: Backend,
-    options: Options,
+    options: SocketSetup,
     join: bool,
     max_request: Option<usize>,
     max_reply: usize,
@@ -60,9 +60,9 @@ impl Builder {
             sockets: Sockets::default(),
             pinning: Pinning::default(),
             cpus: None,
-            stray: Stray::default(),
+            stray: StrayRequests::default(),
             backend: Backend::default(),
-            options: Options::default(),
+            options: SocketSetup::default(),
             join: false,
             max_request: None,
             max_reply: 2048,
@@ -106,7 +106,7 @@ impl Builder {
     /// to every socket that shares the port, so groups that other programs joined are turned off for the server's sockets
     /// (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`, Linux 4.20). Replies leave from an address of this host. Default: none.
     pub fn join_group(mut self, group: IpAddr, interface: impl Into<String>) -> Self {
-        self.groups.push(Group { group, interface: interface.into() });
+        self.groups.push(MulticastGroup { group, interface: interface.into() });
         self
     }
 
@@ -136,8 +136,8 @@ impl Builder {
         self
     }
 
-    /// Where requests go that were processed on any other CPU. Default: [`Stray::Hash`].
-    pub fn stray(mut self, stray: Stray) -> Self {
+    /// Where requests go that were processed on any other CPU. Default: [`StrayRequests::Hash`].
+    pub fn stray(mut self, stray: StrayRequests) -> Self {
         self.stray = stray;
         self
     }
@@ -295,7 +295,7 @@ impl Builder {
             listeners.push(self.listen(*address, &plan, &mut fallbacks)?);
         }
         for socket in &self.adopted {
-            listeners.push(Listener::adopt(socket, &self.options, &mut fallbacks)?);
+            listeners.push(BoundSockets::adopt(socket, &self.options, &mut fallbacks)?);
         }
         listener::join(&self.groups, &listeners)?;
         let first = listeners.first().map(|listener| listener.address).ok_or(Error::NoAddress)?;
@@ -303,7 +303,8 @@ impl Builder {
         if let Backend::Xdp(settings) = backend {
             let (only_v6, interfaces) = (self.options.only_v6, self.interfaces.as_slice());
             let placement = &plan.placement[..plan.workers];
-            let wanted = backend::xdp::Wanted { settings, address: first, only_v6, interfaces, placement };
+            let wanted =
+                backend::xdp::XdpServeOptions { settings, address: first, only_v6, interfaces, placement };
             xdp = backend::xdp::open(&wanted, &mut fallbacks);
             if xdp.is_none() {
                 backend = Backend::default();
@@ -315,7 +316,7 @@ impl Builder {
         }
         let (mut sockets, mut reports, mut assignments) = (Vec::new(), Vec::new(), Vec::new());
         for listener in &mut listeners {
-            let shape = Shape {
+            let shape = BatchShape {
                 messages: backend.messages(),
                 request: self.request_bytes(),
                 reply: self.max_reply,
@@ -327,7 +328,7 @@ impl Builder {
             sockets.extend(listener.sockets.drain(..).map(Arc::new));
             for worker in 0..plan.workers {
                 let socket = base + worker % (sockets.len() - base);
-                assignments.push(Assignment { socket, cpu: plan.placement[before + worker], shape });
+                assignments.push(WorkerAssignment { socket, cpu: plan.placement[before + worker], shape });
             }
         }
         let adopted = self.adopted.len();
@@ -357,14 +358,14 @@ impl Builder {
     fn listen(
         &self,
         asked: SocketAddr,
-        plan: &Plan,
+        plan: &ServerPlan,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<Listener, Error> {
+    ) -> Result<BoundSockets, Error> {
         let several = self.sockets != Sockets::Shared;
         if several && !self.join && asked.port() != 0 {
             self.options.check_free(asked)?;
         }
-        let listener = Listener::bind(asked, several.then_some(plan.workers), &self.options, fallbacks)?;
+        let listener = BoundSockets::bind(asked, several.then_some(plan.workers), &self.options, fallbacks)?;
         if let (Sockets::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
             steer::attach(&listener.sockets, table, program)?;
         }
@@ -392,14 +393,14 @@ impl Builder {
         backend: Backend,
         (reports, workers): (&[SocketReport], usize),
         fallbacks: &mut Vec<Fallback>,
-    ) -> Option<Attached> {
+    ) -> Option<AttachedGuard> {
         let guard = self.overload.guard.as_ref()?;
         let buffers: Vec<usize> = reports.iter().map(|report| report.receive_buffer_bytes).collect();
         let attached = match backend {
             Backend::Xdp(_) => {
                 Err("AF_XDP takes the requests itself, and no more than its rings hold".to_owned())
             }
-            _ => Attached::start(guard, self.overload.fairness, addresses, &buffers, workers),
+            _ => AttachedGuard::start(guard, self.overload.fairness, addresses, &buffers, workers),
         };
         let refused = |why| {
             fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });
@@ -417,7 +418,8 @@ impl Builder {
         let mut all = Vec::new();
         for address in addresses.iter().copied() {
             let overload = &self.overload;
-            for advice in overload::advice(&overload::Serving { address, overload, workers: &workers, polls })
+            for advice in
+                overload::advice(&overload::ServingThreads { address, overload, workers: &workers, polls })
             {
                 if !all.contains(&advice) {
                     all.push(advice);
@@ -439,7 +441,7 @@ impl Builder {
     }
 
     /// Everything that can be found wrong without opening a socket.
-    fn plan(&self) -> Result<Plan, Error> {
+    fn plan(&self) -> Result<ServerPlan, Error> {
         let listeners = self.addresses.len() + self.adopted.len();
         if listeners == 0 {
             return Err(Error::NoAddress);
@@ -500,15 +502,15 @@ impl Builder {
         };
         let table = match self.sockets {
             Sockets::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
-            Sockets::Shared | Sockets::Reuseport if self.stray != Stray::Hash => {
+            Sockets::Shared | Sockets::Reuseport if self.stray != StrayRequests::Hash => {
                 return Err(Error::StrayUnsteered);
             }
             Sockets::Shared | Sockets::Reuseport => None,
         };
-        Ok(Plan { workers, placement, table })
+        Ok(ServerPlan { workers, placement, table })
     }
 
-    fn table(&self, cpus: &[u32], workers: usize) -> Result<Table, Error> {
+    fn table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, Error> {
         let mut different = cpus.to_vec();
         different.sort_unstable();
         different.dedup();
@@ -516,14 +518,14 @@ impl Builder {
             return Err(Error::MoreWorkersThanCpus { workers, cpus: different.len() });
         }
         let mut table =
-            Table::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
+            CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
         let check = |worker: usize| {
             if worker < workers { Ok(worker) } else { Err(Error::StrayWorker { worker, workers }) }
         };
         match &self.stray {
-            Stray::Hash => {}
-            Stray::Worker(worker) => table.set_default(check(*worker)?)?,
-            Stray::Map(pairs) => {
+            StrayRequests::Hash => {}
+            StrayRequests::Worker(worker) => table.set_default(check(*worker)?)?,
+            StrayRequests::Map(pairs) => {
                 for (cpu, worker) in pairs {
                     if different.contains(cpu) {
                         return Err(Error::NotStray { cpu: *cpu });
@@ -546,21 +548,21 @@ fn check_size(
 }
 
 /// What settings come to.
-struct Plan {
+struct ServerPlan {
     /// For each address.
     workers: usize,
     /// The CPU each worker of each address is pinned to.
     placement: Vec<Option<u32>>,
-    table: Option<Table>,
+    table: Option<CpuTable>,
 }
 
 /// What a worker serves, and where.
 #[derive(Debug)]
-pub(crate) struct Assignment {
+pub(crate) struct WorkerAssignment {
     /// Its place among the server's sockets.
     pub(crate) socket: usize,
     pub(crate) cpu: Option<u32>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: BatchShape,
 }
 
 /// A server whose sockets are bound and which answers nothing yet.
@@ -575,11 +577,11 @@ pub struct Server {
     pub(crate) reports: Vec<SocketReport>,
     pub(crate) fallbacks: Vec<Fallback>,
     pub(crate) advice: Vec<Advice>,
-    pub(crate) assignments: Vec<Assignment>,
+    pub(crate) assignments: Vec<WorkerAssignment>,
     pub(crate) backend: Backend,
-    pub(crate) guard: Option<Attached>,
+    pub(crate) guard: Option<AttachedGuard>,
     pub(crate) overload: Overload,
-    pub(crate) xdp: Option<backend::xdp::Opened>,
+    pub(crate) xdp: Option<backend::xdp::OpenedXdp>,
     pub(crate) deliver_truncated: bool,
     pub(crate) nice: Option<i32>,
     pub(crate) drain: Duration,
@@ -626,7 +628,7 @@ impl Server {
     /// Its guard; none without one.
     #[must_use]
     pub fn guard(&self) -> Option<GuardReport> {
-        self.guard.as_ref().map(Attached::report)
+        self.guard.as_ref().map(AttachedGuard::report)
     }
 
     /// What AF_XDP serves; none where it is not used.

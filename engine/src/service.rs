@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::backend::Addresses;
+use crate::backend::FrameAddresses;
 use crate::deferred::{DeferredReply, ReplyPath};
-use crate::sys::control::{Control, Extras, Filled, Pktinfo};
-use crate::sys::name::Name;
+use crate::sys::control::{ControlBuffer, PktinfoMode, ReceivedControl, SendExtras};
+use crate::sys::name::SocketName;
 
 /// Answers requests. Every worker thread has an instance of its own, so no locking is needed for its state.
 ///
@@ -80,8 +80,8 @@ pub struct ReplyOptions {
 
 impl ReplyOptions {
     #[inline]
-    pub(crate) fn extras(&self) -> Extras {
-        Extras { traffic_class: self.traffic_class, segment: self.segment_bytes }
+    pub(crate) fn extras(&self) -> SendExtras {
+        SendExtras { traffic_class: self.traffic_class, segment: self.segment_bytes }
     }
 }
 
@@ -89,21 +89,21 @@ impl ReplyOptions {
 #[derive(Debug)]
 pub struct Request<'a> {
     payload: &'a [u8],
-    origin: Origin<'a>,
+    origin: RequestOrigin<'a>,
     truncated: bool,
     path: &'a Arc<ReplyPath>,
 }
 
 /// Where a request came from, as it was received.
 #[derive(Debug)]
-enum Origin<'a> {
+enum RequestOrigin<'a> {
     Socket {
-        name: &'a Name,
-        control: Option<Filled<'a>>,
+        name: &'a SocketName,
+        control: Option<ReceivedControl<'a>>,
     },
     /// `wildcard`: whether the server is bound to a wildcard address.
     Frame {
-        addresses: &'a Addresses,
+        addresses: &'a FrameAddresses,
         wildcard: bool,
         traffic_class: u8,
         /// When it was taken, in nanoseconds of the real-time clock, where that is asked for.
@@ -115,27 +115,27 @@ impl<'a> Request<'a> {
     #[inline]
     pub(crate) fn new(
         payload: &'a [u8],
-        name: &'a Name,
-        control: Option<Filled<'a>>,
+        name: &'a SocketName,
+        control: Option<ReceivedControl<'a>>,
         truncated: bool,
         path: &'a Arc<ReplyPath>,
     ) -> Self {
-        Self { payload, origin: Origin::Socket { name, control }, truncated, path }
+        Self { payload, origin: RequestOrigin::Socket { name, control }, truncated, path }
     }
 
     #[inline]
     pub(crate) fn framed(
         payload: &'a [u8],
-        addresses: &'a Addresses,
+        addresses: &'a FrameAddresses,
         traffic_class: u8,
         taken_ns: Option<i64>,
         truncated: bool,
         path: &'a Arc<ReplyPath>,
     ) -> Self {
-        let wildcard = path.asked.pktinfo != Pktinfo::Off;
+        let wildcard = path.asked.pktinfo != PktinfoMode::Off;
         Self {
             payload,
-            origin: Origin::Frame { addresses, wildcard, traffic_class, taken_ns },
+            origin: RequestOrigin::Frame { addresses, wildcard, traffic_class, taken_ns },
             truncated,
             path,
         }
@@ -154,8 +154,8 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn source(&self) -> SocketAddr {
         match &self.origin {
-            Origin::Socket { name, .. } => name.decode(),
-            Origin::Frame { addresses, .. } => addresses.source(),
+            RequestOrigin::Socket { name, .. } => name.decode(),
+            RequestOrigin::Frame { addresses, .. } => addresses.source(),
         }
     }
 
@@ -165,8 +165,8 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn destination(&self) -> Option<IpAddr> {
         match &self.origin {
-            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::destination),
-            Origin::Frame { addresses, wildcard, .. } => wildcard.then(|| addresses.destination()),
+            RequestOrigin::Socket { control, .. } => control.as_ref().and_then(ReceivedControl::destination),
+            RequestOrigin::Frame { addresses, wildcard, .. } => wildcard.then(|| addresses.destination()),
         }
     }
 
@@ -179,8 +179,8 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn receive_time(&self) -> Option<SystemTime> {
         let nanoseconds = match &self.origin {
-            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::received_ns),
-            Origin::Frame { taken_ns, .. } => *taken_ns,
+            RequestOrigin::Socket { control, .. } => control.as_ref().and_then(ReceivedControl::received_ns),
+            RequestOrigin::Frame { taken_ns, .. } => *taken_ns,
         };
         let nanoseconds = u64::try_from(nanoseconds?).ok()?;
         Some(UNIX_EPOCH + Duration::from_nanos(nanoseconds))
@@ -191,8 +191,12 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn traffic_class(&self) -> Option<u8> {
         match &self.origin {
-            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::traffic_class),
-            Origin::Frame { traffic_class, .. } => self.path.asked.traffic_class.then_some(*traffic_class),
+            RequestOrigin::Socket { control, .. } => {
+                control.as_ref().and_then(ReceivedControl::traffic_class)
+            }
+            RequestOrigin::Frame { traffic_class, .. } => {
+                self.path.asked.traffic_class.then_some(*traffic_class)
+            }
         }
     }
 
@@ -201,8 +205,8 @@ impl<'a> Request<'a> {
     #[must_use]
     pub fn segment_bytes(&self) -> Option<u16> {
         match &self.origin {
-            Origin::Socket { control, .. } => control.as_ref().and_then(Filled::segment),
-            Origin::Frame { .. } => None,
+            RequestOrigin::Socket { control, .. } => control.as_ref().and_then(ReceivedControl::segment),
+            RequestOrigin::Frame { .. } => None,
         }
     }
 
@@ -218,17 +222,17 @@ impl<'a> Request<'a> {
     pub fn defer(&self) -> DeferredReply {
         let ReplyPath { asked, family, .. } = **self.path;
         let (name, (control, length)) = match &self.origin {
-            Origin::Socket { name, control } => {
+            RequestOrigin::Socket { name, control } => {
                 let reply = control.as_ref().map(|filled| {
                     let mut control = *filled.control;
                     let length = control.make_reply(asked, filled.length);
                     (control, length)
                 });
-                (**name, reply.unwrap_or((Control::EMPTY, 0)))
+                (**name, reply.unwrap_or((ControlBuffer::EMPTY, 0)))
             }
-            Origin::Frame { addresses, .. } => (
-                Name::encode(addresses.source(), family).unwrap_or(Name::ZERO),
-                Control::leaving(asked.pktinfo, addresses.destination(), addresses.interface()),
+            RequestOrigin::Frame { addresses, .. } => (
+                SocketName::encode(addresses.source(), family).unwrap_or(SocketName::ZERO),
+                ControlBuffer::leaving(asked.pktinfo, addresses.destination(), addresses.interface()),
             ),
         };
         DeferredReply { path: Arc::clone(self.path), name, control, length }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
-use crate::sys::control::{self, Asked, Pktinfo};
+use crate::sys::control::{self, ControlRequest, PktinfoMode};
 use crate::sys::option;
 
 /// What is done with replies that do not fit the path (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`, ip(7)).
@@ -84,7 +84,7 @@ pub struct SocketReport {
 
 /// How sockets are to be set up.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
+pub(crate) struct SocketSetup {
     pub(crate) path_mtu_discovery: PathMtuDiscovery,
     pub(crate) busy_poll: Option<Duration>,
     /// Packets a poll, where polling goes before interrupts.
@@ -108,15 +108,15 @@ const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The control data needed so that replies leave from where requests came to.
-pub(crate) fn pktinfo_for(address: SocketAddr) -> Pktinfo {
+pub(crate) fn pktinfo_for(address: SocketAddr) -> PktinfoMode {
     match address {
-        _ if !address.ip().to_canonical().is_unspecified() => Pktinfo::Off,
-        SocketAddr::V4(_) => Pktinfo::V4,
-        SocketAddr::V6(_) => Pktinfo::V6,
+        _ if !address.ip().to_canonical().is_unspecified() => PktinfoMode::Off,
+        SocketAddr::V4(_) => PktinfoMode::V4,
+        SocketAddr::V6(_) => PktinfoMode::V6,
     }
 }
 
-impl Options {
+impl SocketSetup {
     /// Opens and binds one socket. Fallbacks are noted once: the next sockets meet the same ones.
     pub(crate) fn open(
         &self,
@@ -158,8 +158,8 @@ impl Options {
     }
 
     /// The control data that comes with each message of a socket on `address`.
-    pub(crate) fn asked(&self, address: SocketAddr) -> Asked {
-        Asked {
+    pub(crate) fn asked(&self, address: SocketAddr) -> ControlRequest {
+        ControlRequest {
             pktinfo: pktinfo_for(address),
             times: self.receive_times,
             traffic_class: self.traffic_class,
@@ -232,11 +232,11 @@ impl Options {
 
     fn ask_for_pktinfo(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
         let pktinfo = pktinfo_for(address);
-        if pktinfo == Pktinfo::V6 {
+        if pktinfo == PktinfoMode::V6 {
             option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
         }
         // On a dual-stack socket it says which local address answers a broadcast; IPV6_PKTINFO does not.
-        if pktinfo == Pktinfo::V4 || pktinfo == Pktinfo::V6 && !self.only_v6 {
+        if pktinfo == PktinfoMode::V4 || pktinfo == PktinfoMode::V6 && !self.only_v6 {
             option::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
         }
         Ok(())

@@ -42,15 +42,15 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-pub use cbpf::{Instruction, program};
-pub use table::Table;
+pub use cbpf::{CbpfInstruction, program};
+pub use table::CpuTable;
 
 use crate::sys::option;
 
 /// The kind of program that picks the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Program {
+pub enum SteeringProgram {
     /// `SO_ATTACH_REUSEPORT_CBPF`: Linux 4.5 for UDP, 4.6 for TCP. Needs no privilege.
     Cbpf,
     /// `SO_ATTACH_REUSEPORT_EBPF` with a program of type `SK_REUSEPORT`: Linux 4.19. Needs `CAP_BPF` and
@@ -61,7 +61,7 @@ pub enum Program {
 /// Why sockets could not be steered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum SteeringError {
     /// A CPU was given to two sockets.
     #[error("CPU {cpu} is given to both socket {first} and socket {second}: a CPU feeds one socket")]
     Twice {
@@ -144,22 +144,26 @@ pub enum Error {
 
 /// Steers the group of `sockets` by `table`, whose slots are places in `sockets`.
 ///
-/// For [`Program::Cbpf`] these must be all sockets of the group, in the order in which they were bound (TCP: in which
-/// they began to listen). For [`Program::Ebpf`] any order will do and sockets that are missing get nothing, but
+/// For [`SteeringProgram::Cbpf`] these must be all sockets of the group, in the order in which they were bound (TCP: in which
+/// they began to listen). For [`SteeringProgram::Ebpf`] any order will do and sockets that are missing get nothing, but
 /// all must be bound, TCP ones listening, before. The kernel lets a socket be in the map of one such program only: to
 /// change the table, [`detach`] first.
 ///
 /// # Errors
 /// No socket, a table that names one that is not there, sockets without `SO_REUSEPORT`, a right or room that is missing, a
-/// kernel older than [`Program`] has it.
-pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result<(), Error> {
-    let first = sockets.first().ok_or(Error::Empty)?;
+/// kernel older than [`SteeringProgram`] has it.
+pub fn attach<S: AsFd>(
+    sockets: &[S],
+    table: &CpuTable,
+    program: SteeringProgram,
+) -> Result<(), SteeringError> {
+    let first = sockets.first().ok_or(SteeringError::Empty)?;
     if let Some(slot) = table.highest_slot().filter(|slot| *slot >= sockets.len()) {
-        return Err(Error::NoSuchSocket { slot, sockets: sockets.len() });
+        return Err(SteeringError::NoSuchSocket { slot, sockets: sockets.len() });
     }
     match program {
-        Program::Cbpf => cbpf::attach(first, table),
-        Program::Ebpf => ebpf::attach(sockets, table),
+        SteeringProgram::Cbpf => cbpf::attach(first, table),
+        SteeringProgram::Ebpf => ebpf::attach(sockets, table),
     }
 }
 
@@ -168,14 +172,14 @@ pub fn attach<S: AsFd>(sockets: &[S], table: &Table, program: Program) -> Result
 ///
 /// # Errors
 /// A socket without `SO_REUSEPORT`, an older kernel.
-pub fn detach(socket: &impl AsFd) -> Result<(), Error> {
+pub fn detach(socket: &impl AsFd) -> Result<(), SteeringError> {
     let what = "SO_DETACH_REUSEPORT_BPF (Linux 5.3)";
     match option::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0) {
         Ok(()) => Ok(()),
         Err(source) => match source.raw_os_error() {
             Some(libc::ENOENT) => Ok(()),
-            Some(libc::EINVAL) => Err(Error::NotReuseport),
-            _ => Err(Error::Kernel { what, source }),
+            Some(libc::EINVAL) => Err(SteeringError::NotReuseport),
+            _ => Err(SteeringError::Kernel { what, source }),
         },
     }
 }

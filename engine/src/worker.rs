@@ -9,14 +9,14 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::backend::{self, Job};
-use crate::counters::Counters;
+use crate::backend::{self, WorkerJob};
+use crate::counters::SharedCounters;
 use crate::deferred::ReplyPath;
 use crate::error::Error;
-use crate::overload::{Credit, Gate, Overload, Till};
+use crate::overload::{AdmissionControl, AdmissionCredit, Overload, WorkerCredit};
 use crate::server::Backend;
 use crate::service::Service;
-use crate::sys::batch::Shape;
+use crate::sys::batch::BatchShape;
 use crate::sys::thread::{pin, set_nice};
 
 /// The wait before the first restart. It doubles with each that follows, up to [`LONGEST_PAUSE`].
@@ -33,12 +33,12 @@ pub(crate) type Maker<S> = Arc<Mutex<dyn FnMut(usize) -> S + Send>>;
 
 /// The wish to end, shared by all workers.
 #[derive(Debug)]
-pub(crate) struct Stop {
+pub(crate) struct StopSignal {
     requested: AtomicBool,
     drain: Duration,
 }
 
-impl Stop {
+impl StopSignal {
     pub(crate) fn new(drain: Duration) -> Self {
         Self { requested: AtomicBool::new(false), drain }
     }
@@ -68,7 +68,7 @@ impl Stop {
 
 /// What a worker does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum WorkerPhase {
     /// Wait for requests and answer them.
     Serve,
     /// Answer what is queued, without waiting.
@@ -77,33 +77,33 @@ pub(crate) enum Phase {
     End,
 }
 
-/// One worker's view of [`Stop`].
-pub(crate) struct Ending<'a> {
-    stop: &'a Stop,
+/// One worker's view of [`StopSignal`].
+pub(crate) struct Shutdown<'a> {
+    stop: &'a StopSignal,
     /// Until when queued requests are still answered; set when draining begins.
     deadline: Option<Instant>,
     empty: bool,
 }
 
-impl<'a> Ending<'a> {
-    fn new(stop: &'a Stop) -> Self {
+impl<'a> Shutdown<'a> {
+    fn new(stop: &'a StopSignal) -> Self {
         Self { stop, deadline: None, empty: false }
     }
 
     /// What to do next. A load and a branch while serving.
     #[inline]
-    pub(crate) fn phase(&mut self) -> Phase {
+    pub(crate) fn phase(&mut self) -> WorkerPhase {
         if self.deadline.is_none() && !self.stop.requested() {
-            return Phase::Serve;
+            return WorkerPhase::Serve;
         }
         self.drain()
     }
 
     #[cold]
-    fn drain(&mut self) -> Phase {
+    fn drain(&mut self) -> WorkerPhase {
         let now = Instant::now();
         let deadline = *self.deadline.get_or_insert(now + self.stop.drain);
-        if self.empty || now > deadline { Phase::End } else { Phase::Drain }
+        if self.empty || now > deadline { WorkerPhase::End } else { WorkerPhase::Drain }
     }
 
     /// The socket was shut down.
@@ -120,28 +120,28 @@ impl<'a> Ending<'a> {
 }
 
 /// What a worker is started with.
-pub(crate) struct Start<S> {
+pub(crate) struct WorkerStart<S> {
     pub(crate) worker: usize,
     pub(crate) socket: Arc<socket2::Socket>,
     pub(crate) cpu: Option<u32>,
     pub(crate) nice: Option<i32>,
     pub(crate) backend: Backend,
-    pub(crate) xdp: Option<backend::xdp::Share>,
-    pub(crate) shape: Shape,
+    pub(crate) xdp: Option<backend::xdp::WorkerQueues>,
+    pub(crate) shape: BatchShape,
     pub(crate) deliver_truncated: bool,
     pub(crate) service: S,
     /// What makes another service when this one has panicked; without it the worker ends then.
     pub(crate) maker: Option<Maker<S>>,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) stop: Arc<Stop>,
+    pub(crate) counters: Arc<SharedCounters>,
+    pub(crate) stop: Arc<StopSignal>,
     pub(crate) overload: Overload,
-    pub(crate) credit: Option<Arc<Credit>>,
+    pub(crate) credit: Option<Arc<AdmissionCredit>>,
 }
 
 /// A worker that is ready to serve: its number and thread id.
 pub(crate) type Ready = (usize, Result<i32, Error>);
 
-impl<S: Service + 'static> Start<S> {
+impl<S: Service + 'static> WorkerStart<S> {
     /// Starts the thread. It reports to `ready` once it is where it belongs, then serves.
     pub(crate) fn spawn(self, ready: Sender<Ready>) -> io::Result<JoinHandle<io::Result<()>>> {
         thread::Builder::new().name(format!("linerate-{}", self.worker)).spawn(move || {
@@ -193,8 +193,8 @@ impl<S: Service + 'static> Start<S> {
 
     /// The buffers are made here and not before: memory lands on the NUMA node of the thread that first touches it.
     fn serve(&mut self) -> io::Result<()> {
-        let till = self.credit.clone().map(|credit| Till::new(credit, self.worker));
-        let job = Job {
+        let till = self.credit.clone().map(|credit| WorkerCredit::new(credit, self.worker));
+        let job = WorkerJob {
             socket: &self.socket,
             shape: self.shape,
             deliver_truncated: self.deliver_truncated,
@@ -206,8 +206,8 @@ impl<S: Service + 'static> Start<S> {
                 asked: self.shape.asked,
             }),
             counters: &self.counters,
-            ending: Ending::new(&self.stop),
-            gate: Gate::new(&self.overload, till),
+            ending: Shutdown::new(&self.stop),
+            gate: AdmissionControl::new(&self.overload, till),
         };
         match self.backend {
             Backend::Recvfrom => backend::recvfrom::run(job),

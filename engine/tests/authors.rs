@@ -281,7 +281,7 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> Outcome {
 
 #[test]
 fn adopted_sockets_are_not_steered() -> Outcome {
-    let steered = Sockets::SteeredByCpu(linerate_engine::Program::Cbpf);
+    let steered = Sockets::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf);
     let refused = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
     assert!(matches!(refused, Err(Error::Adopted { .. })), "{refused:?}");
     Ok(())

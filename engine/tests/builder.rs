@@ -4,10 +4,12 @@ mod support;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use linerate_engine::{Backend, Builder, Echo, Error, Pinning, Program, Server, Sockets, Stray};
+use linerate_engine::{
+    Backend, Builder, Echo, Error, Pinning, Server, Sockets, SteeringProgram, StrayRequests,
+};
 use support::{Outcome, cpus, skip};
 
-const STEERED: Sockets = Sockets::SteeredByCpu(Program::Cbpf);
+const STEERED: Sockets = Sockets::SteeredByCpu(SteeringProgram::Cbpf);
 
 fn local() -> Builder {
     Server::builder().bind(SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -44,13 +46,13 @@ fn settings_that_make_no_sense() -> Outcome {
     refused(local().send_buffer(usize::MAX), &["send buffer"]);
     refused(local().sockets(STEERED).workers(all.len() + 1), &["at most", "fewer workers"]);
     refused(local().sockets(STEERED).cpus([all[0], all[0]]), &["at most 1"]);
-    refused(local().sockets(STEERED).workers(1).stray(Stray::Worker(1)), &["worker 1", "1 workers"]);
+    refused(local().sockets(STEERED).workers(1).stray(StrayRequests::Worker(1)), &["worker 1", "1 workers"]);
     refused(
-        local().sockets(STEERED).workers(1).stray(Stray::Map(vec![(9999, 1)])),
+        local().sockets(STEERED).workers(1).stray(StrayRequests::Map(vec![(9999, 1)])),
         &["worker 1", "1 workers"],
     );
-    refused(local().sockets(STEERED).workers(1).stray(Stray::Map(vec![(all[0], 0)])), &["not stray"]);
-    refused(local().stray(Stray::Worker(0)), &["steering"]);
+    refused(local().sockets(STEERED).workers(1).stray(StrayRequests::Map(vec![(all[0], 0)])), &["not stray"]);
+    refused(local().stray(StrayRequests::Worker(0)), &["steering"]);
     Ok(())
 }
 

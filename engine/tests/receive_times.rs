@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use linerate_engine::{Action, Backend, Overload, Request, Server, Shed};
+use linerate_engine::{Action, Backend, Overload, Request, Server, ShedPolicy};
 use support::{BACKENDS, Outcome, PATIENCE, ask, client};
 
 /// What a worker saw of a request: its receive time, and the time when it had it in hand.
@@ -137,7 +137,7 @@ fn who_does_not_ask_is_told_none() -> Outcome {
 #[test]
 fn old_requests_are_shed_by_their_receive_times() -> Outcome {
     let shed_after = Duration::from_millis(20);
-    let overload = Overload { shed: Shed::Oldest, shed_after, ..Overload::default() };
+    let overload = Overload { shed: ShedPolicy::Oldest, shed_after, ..Overload::default() };
     for backend in BACKENDS {
         let (told, in_hand) = channel();
         let (go_on, word) = channel::<()>();

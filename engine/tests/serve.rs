@@ -5,7 +5,9 @@ mod support;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
-use linerate_engine::{Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, Stray};
+use linerate_engine::{
+    Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, StrayRequests,
+};
 use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client, cpus, skip};
 
 #[test]
@@ -249,9 +251,9 @@ fn every_cpu_that_is_listed_has_a_worker() -> Outcome {
     let server = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
-        .sockets(Sockets::SteeredByCpu(linerate_engine::Program::Cbpf))
+        .sockets(Sockets::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf))
         .cpus([cpus[1], cpus[0]])
-        .stray(Stray::Worker(0))
+        .stray(StrayRequests::Worker(0))
         .prepare()?;
     let mut expected = [cpus[0], cpus[1]];
     expected.sort_unstable();

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
 
-use linerate_engine::steer::{self, Program, Table};
-use linerate_engine::{Echo, Server, Sockets, Stray};
+use linerate_engine::steer::{self, CpuTable, SteeringProgram};
+use linerate_engine::{Echo, Server, Sockets, StrayRequests};
 use socket2::{Domain, Socket, Type};
 use support::{Outcome, PATIENCE, ask, client, cpus, on_cpu, skip};
 
@@ -29,11 +29,11 @@ fn two_cpus(test: &str) -> std::io::Result<Option<[u32; 2]>> {
 fn attach<S: std::os::fd::AsFd>(
     test: &str,
     sockets: &[S],
-    table: &Table,
-    program: Program,
-) -> Result<bool, steer::Error> {
+    table: &CpuTable,
+    program: SteeringProgram,
+) -> Result<bool, steer::SteeringError> {
     match steer::attach(sockets, table, program) {
-        Err(error @ steer::Error::NotPermitted) => {
+        Err(error @ steer::SteeringError::NotPermitted) => {
             skip(test, error);
             Ok(false)
         }
@@ -85,14 +85,14 @@ fn udp_follows_the_cpu_in_any_order() -> Outcome {
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
-    for program in [Program::Cbpf, Program::Ebpf] {
+    for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0"] {
             let (sockets, mut to) = udp_group(address, 3)?;
             if to.ip().is_unspecified() {
                 to.set_ip("127.0.0.1".parse()?);
             }
             for (cpus, at) in [([[a], [b], [9999]], [0, 1]), ([[b], [9999], [a]], [2, 0])] {
-                let table = Table::new(&cpus)?;
+                let table = CpuTable::new(&cpus)?;
                 // A socket stays in an eBPF map for as long as that lives: detach first.
                 steer::detach(&sockets[0])?;
                 if !attach(test, &sockets, &table, program)? {
@@ -116,7 +116,7 @@ fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> Outc
     };
     let (mut sockets, to) = udp_group("127.0.0.1:0", 3)?;
     sockets.rotate_left(1);
-    if attach(test, &sockets, &Table::new(&[[9999], [b], [a]])?, Program::Ebpf)? {
+    if attach(test, &sockets, &CpuTable::new(&[[9999], [b], [a]])?, SteeringProgram::Ebpf)? {
         assert_eq!(spread(a, &sockets, to)?, [0, 0, FLOWS]);
         assert_eq!(spread(b, &sockets, to)?, [0, FLOWS, 0]);
         // The others keep their slots when one leaves.
@@ -136,9 +136,9 @@ fn a_cpu_without_a_socket_is_left_to_the_hash() -> Outcome {
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
-    for program in [Program::Cbpf, Program::Ebpf] {
+    for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
-        let mut table = Table::from_pairs([(a, 1)])?;
+        let mut table = CpuTable::from_pairs([(a, 1)])?;
         if !attach(test, &sockets, &table, program)? {
             continue;
         }
@@ -165,7 +165,7 @@ fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> Outcome {
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
-    for program in [Program::Cbpf, Program::Ebpf] {
+    for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         let mut address: SocketAddr = "127.0.0.1:0".parse()?;
         let mut bound = Vec::new();
         for _ in 0..2 {
@@ -183,7 +183,7 @@ fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> Outcome {
             socket.set_nonblocking(true)?;
             listeners.push(TcpListener::from(socket));
         }
-        if !attach(test, &listeners, &Table::new(&[[b], [a]])?, program)? {
+        if !attach(test, &listeners, &CpuTable::new(&[[b], [a]])?, program)? {
             continue;
         }
         for (cpu, slot) in [(a, 1), (b, 0)] {
@@ -208,17 +208,17 @@ fn a_server_is_steered_with_its_cpus_in_any_order() -> Outcome {
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
-    for program in [Program::Cbpf, Program::Ebpf] {
+    for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         for order in [[a, b], [b, a]] {
             let started = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
                 .cpus(order)
                 .sockets(Sockets::SteeredByCpu(program))
                 .pinning(linerate_engine::Pinning::Own)
-                .stray(Stray::Worker(0))
+                .stray(StrayRequests::Worker(0))
                 .start(|_| Echo);
             let running = match started {
-                Err(linerate_engine::Error::Steer(error @ steer::Error::NotPermitted)) => {
+                Err(linerate_engine::Error::Steer(error @ steer::SteeringError::NotPermitted)) => {
                     skip(test, error);
                     continue;
                 }
@@ -269,10 +269,10 @@ fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> Outcome {
 fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> Outcome {
     let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
     let cpu = cpus()?[0];
-    let table = Table::from_pairs((0..819).map(|other| (other, usize::from(other == cpu))))?;
-    match steer::attach(&sockets, &table, Program::Cbpf) {
+    let table = CpuTable::from_pairs((0..819).map(|other| (other, usize::from(other == cpu))))?;
+    match steer::attach(&sockets, &table, SteeringProgram::Cbpf) {
         Ok(()) => assert_eq!(spread(cpu, &sockets, to)?, [0, FLOWS]),
-        Err(error @ steer::Error::NoRoom { cpus: 819 }) => {
+        Err(error @ steer::SteeringError::NoRoom { cpus: 819 }) => {
             assert!(error.to_string().contains("optmem_max"), "{error}");
         }
         Err(error) => return Err(error.into()),
@@ -297,24 +297,27 @@ fn the_cpu_of_the_last_packet_is_told() -> Outcome {
 #[test]
 fn mistakes_are_told() -> Outcome {
     let lone = UdpSocket::bind("127.0.0.1:0")?;
-    let table = Table::from_pairs([(0, 0)])?;
-    for program in [Program::Cbpf, Program::Ebpf] {
+    let table = CpuTable::from_pairs([(0, 0)])?;
+    for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         let error = steer::attach(&[&lone], &table, program);
         assert!(
             matches!(
                 error,
-                Err(steer::Error::NotReuseport
-                    | steer::Error::Member { slot: 0, .. }
-                    | steer::Error::NotPermitted)
+                Err(steer::SteeringError::NotReuseport
+                    | steer::SteeringError::Member { slot: 0, .. }
+                    | steer::SteeringError::NotPermitted)
             ),
             "{error:?}"
         );
-        let far = Table::from_pairs([(0, 1)])?;
+        let far = CpuTable::from_pairs([(0, 1)])?;
         let error = steer::attach(&[&lone], &far, program);
-        assert!(matches!(error, Err(steer::Error::NoSuchSocket { slot: 1, sockets: 1 })), "{error:?}");
+        assert!(
+            matches!(error, Err(steer::SteeringError::NoSuchSocket { slot: 1, sockets: 1 })),
+            "{error:?}"
+        );
         let nobody: [UdpSocket; 0] = [];
-        assert!(matches!(steer::attach(&nobody, &table, program), Err(steer::Error::Empty)));
+        assert!(matches!(steer::attach(&nobody, &table, program), Err(steer::SteeringError::Empty)));
     }
-    assert!(matches!(steer::detach(&lone), Err(steer::Error::NotReuseport)));
+    assert!(matches!(steer::detach(&lone), Err(steer::SteeringError::NotReuseport)));
     Ok(())
 }

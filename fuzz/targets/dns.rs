@@ -15,7 +15,9 @@ use domain::base::{Message, ParsedName};
 use domain::rdata::AllRecordData;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use linerate_services::dns::{Answerer, Dns, RateLimit, Served, Transport, UDP_SIZE, Zones};
+use linerate_services::dns::{
+    DnsAnswerer, DnsRateLimit, DnsService, QueryTransport, ServedZones, UDP_SIZE, Zones,
+};
 
 const LEAST_UDP: u16 = 512;
 const HEADER: usize = 12;
@@ -102,26 +104,26 @@ fn known() -> Zones {
 
 /// The same zones in all the ways they are served.
 struct Subject {
-    served: Arc<Served>,
-    answerer: Answerer,
-    limited: Dns,
+    served: Arc<ServedZones>,
+    answerer: DnsAnswerer,
+    limited: DnsService,
     reply: Box<[u8]>,
 }
 
 impl Subject {
     fn new(zones: Zones) -> Self {
-        let served = Served::new(zones);
+        let served = ServedZones::new(zones);
         // Nothing but what is longer than its query is limited, and that nearly always.
-        let limit = RateLimit { surplus_bytes: 1, ..RateLimit::per_second(0) };
+        let limit = DnsRateLimit { surplus_bytes: 1, ..DnsRateLimit::per_second(0) };
         Self {
-            answerer: Answerer::new(Arc::clone(&served)),
-            limited: Dns::new(Arc::clone(&served)).rate_limit(Some(limit)),
+            answerer: DnsAnswerer::new(Arc::clone(&served)),
+            limited: DnsService::new(Arc::clone(&served)).rate_limit(Some(limit)),
             served,
             reply: vec![0; usize::from(u16::MAX)].into(),
         }
     }
 
-    fn answer(&mut self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
+    fn answer(&mut self, query: &[u8], transport: QueryTransport) -> Option<Vec<u8>> {
         let length = self.answerer.answer(query, &mut self.reply, transport)?;
         Some(self.reply[..length].to_vec())
     }
@@ -134,20 +136,20 @@ impl Subject {
     }
 
     fn ask(&mut self, query: &[u8]) {
-        let told = Query::of(query);
+        let told = ParsedQuery::of(query);
         let is_query = query.len() >= HEADER && query[2] & 0x80 == 0;
-        let whole = self.answer(query, Transport::Tcp);
+        let whole = self.answer(query, QueryTransport::Tcp);
         assert_eq!(whole.is_some(), is_query, "silence is for all but queries, and for those alone");
         if let Some(whole) = &whole {
             told.check(query, whole, usize::from(u16::MAX));
         }
         for most in [UDP_SIZE, LEAST_UDP, 4096] {
-            let answer = self.answer(query, Transport::Udp { most });
+            let answer = self.answer(query, QueryTransport::Udp { most });
             assert_eq!(answer.is_some(), is_query);
             let (Some(answer), Some(whole)) = (answer, &whole) else { continue };
             let room = told.room(most);
             told.check(query, &answer, room);
-            assert!(self.answer(&answer, Transport::Udp { most }).is_none(), "an answer is answered");
+            assert!(self.answer(&answer, QueryTransport::Udp { most }).is_none(), "an answer is answered");
             if told.qtype != Some(Rtype::AXFR.to_int()) {
                 fits(&answer, whole, room);
             }
@@ -159,7 +161,7 @@ impl Subject {
         }
         // However little room there is.
         for space in [0, HEADER - 1, HEADER, HEADER + 11, query.len(), query.len() + 10, query.len() + 30] {
-            if let Some(length) = self.answerer.answer(query, &mut vec![0; space], Transport::Tcp) {
+            if let Some(length) = self.answerer.answer(query, &mut vec![0; space], QueryTransport::Tcp) {
                 assert!(length <= space);
             }
         }
@@ -180,13 +182,13 @@ fn fits(answer: &[u8], whole: &[u8], room: usize) {
 }
 
 /// What the crate `domain` reads in a query.
-struct Query {
+struct ParsedQuery {
     qtype: Option<u16>,
     /// How long an answer may be, by EDNS.
     edns: Option<u16>,
 }
 
-impl Query {
+impl ParsedQuery {
     fn of(query: &[u8]) -> Self {
         let Ok(message) = Message::from_octets(query) else { return Self { qtype: None, edns: None } };
         let qtype = message.first_question().map(|question| question.qtype().to_int());

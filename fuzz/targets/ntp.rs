@@ -11,7 +11,8 @@ use std::time::Duration;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use linerate_services::ntp::{
-    Clock, HEADER_BYTES, Ignored, Leap, Ntp, RateLimit, Settings, Status, Timestamp,
+    ClockStatus, HEADER_BYTES, IgnoreReason, LeapIndicator, NtpRateLimit, NtpService, NtpSettings,
+    NtpTimestamp, ServedClock,
 };
 
 const CLIENT: u8 = 3;
@@ -22,34 +23,36 @@ const MACS: [usize; 2] = [20, 24];
 /// A clock that goes on by one unit each time it is read, and stands as the input has it.
 struct Scripted {
     now: u64,
-    status: Status,
+    status: ClockStatus,
 }
 
-impl Clock for Scripted {
-    fn now(&mut self) -> Timestamp {
+impl ServedClock for Scripted {
+    fn now(&mut self) -> NtpTimestamp {
         self.now = self.now.wrapping_add(1);
-        Timestamp::from_bytes(self.now.to_be_bytes())
+        NtpTimestamp::from_bytes(self.now.to_be_bytes())
     }
 
-    fn status(&mut self) -> Status {
+    fn status(&mut self) -> ClockStatus {
         self.status
     }
 }
 
 fn clock(choice: u8) -> Scripted {
-    let leap = [Leap::None, Leap::Insert, Leap::Delete, Leap::Unsynchronised][usize::from(choice) % 4];
+    let leap =
+        [LeapIndicator::None, LeapIndicator::Insert, LeapIndicator::Delete, LeapIndicator::Unsynchronised]
+            [usize::from(choice) % 4];
     let max_error = [Duration::ZERO, Duration::from_millis(3), Duration::MAX][usize::from(choice / 4) % 3];
     let now = if choice & 0x80 == 0 { 1 << 60 } else { u64::MAX - 1 };
-    Scripted { now, status: Status { leap, max_error, at: Timestamp::from_bytes([choice; 8]) } }
+    Scripted { now, status: ClockStatus { leap, max_error, at: NtpTimestamp::from_bytes([choice; 8]) } }
 }
 
-fn settings(choice: u8, rate_limit: Option<RateLimit>) -> Settings {
-    Settings {
+fn settings(choice: u8, rate_limit: Option<NtpRateLimit>) -> NtpSettings {
+    NtpSettings {
         local_stratum: (choice & 0x10 != 0).then_some(5),
         root_dispersion: if choice & 0x20 == 0 { Duration::ZERO } else { Duration::MAX },
         precision: Some(-20),
         rate_limit,
-        ..Settings::default()
+        ..NtpSettings::default()
     }
 }
 
@@ -98,7 +101,7 @@ fn datagram(from: &mut Unstructured<'_>, any: bool) -> Result<(Vec<u8>, bool)> {
 }
 
 /// What must be so of any answer.
-fn check(request: &[u8], answer: &[u8], received: Timestamp, choice: u8) {
+fn check(request: &[u8], answer: &[u8], received: NtpTimestamp, choice: u8) {
     assert_eq!(answer.len(), HEADER_BYTES, "never more than was asked with: {}", request.len());
     assert!(answer.len() <= request.len());
     assert_eq!((answer[0] & 7, answer[0] >> 3 & 7), (SERVER, request[0] >> 3 & 7), "mode and version");
@@ -118,18 +121,18 @@ fn check(request: &[u8], answer: &[u8], received: Timestamp, choice: u8) {
 
 thread_local! {
     // Kept, since its table takes longer to make than all else.
-    static LIMITED: RefCell<Ntp<Scripted>> =
-        Ntp::with_clock(settings(0, Some(RateLimit { per_second: 0.5, burst: 4.0 })), clock(0)).into();
+    static LIMITED: RefCell<NtpService<Scripted>> =
+        NtpService::with_clock(settings(0, Some(NtpRateLimit { per_second: 0.5, burst: 4.0 })), clock(0)).into();
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let [kind, choice, rest @ ..] = bytes else { return };
-    let mut server = Ntp::with_clock(settings(*choice, None), clock(*choice));
+    let mut server = NtpService::with_clock(settings(*choice, None), clock(*choice));
     let mut from = Unstructured::new(rest);
     let sources: [IpAddr; 2] =
         [Ipv4Addr::from([192, 0, 2, *kind]).into(), Ipv6Addr::from([*kind; 16]).into()];
     while let (false, Ok((datagram, sound))) = (from.is_empty(), datagram(&mut from, kind % 2 == 0)) {
-        let received = Timestamp::from_bytes([*choice ^ 0x55; 8]);
+        let received = NtpTimestamp::from_bytes([*choice ^ 0x55; 8]);
         let mut reply = [0xee; HEADER_BYTES + 4];
         let answered = server.answer_at(&datagram, sources[0], received, &mut reply);
         match is_request(&datagram) {
@@ -141,7 +144,7 @@ fuzz_target!(|bytes: &[u8]| {
                 check(&datagram, &reply[..length], received, *choice);
                 assert_eq!(reply[HEADER_BYTES..], [0xee; 4]);
                 let again = server.answer_at(&reply.clone()[..length], sources[0], received, &mut reply);
-                assert_eq!(again, Err(Some(Ignored::Mode(SERVER))), "an answer is answered");
+                assert_eq!(again, Err(Some(IgnoreReason::Mode(SERVER))), "an answer is answered");
             }
             Err(why) => assert!(why.is_some() && reply == [0xee; HEADER_BYTES + 4]),
         }

@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 use hmac::{Hmac, Mac as _};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use linerate_services::radius::{Detail, KEPT, MOST_BYTES, Outcome, Port, Radius, Sync, Users, Worker};
+use linerate_services::radius::{
+    DetailFile, KEPT, MOST_BYTES, PortRole, RadiusServer, RadiusService, RequestOutcome, SyncMode,
+    UserDatabase,
+};
 use md5::{Digest as _, Md5};
 
 const SECRET: &[u8] = b"s3cret";
@@ -69,13 +72,13 @@ const SOURCES: [Source; 5] = [
 ];
 
 /// A packet, read here once more.
-struct Told<'a> {
+struct RecordedValue<'a> {
     bytes: &'a [u8],
     /// Number, place of the value, and value.
     attributes: Vec<(u8, usize, &'a [u8])>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> RecordedValue<'a> {
     fn read(datagram: &'a [u8]) -> Option<Self> {
         let length = usize::from(u16::from_be_bytes(datagram.get(2..4)?.try_into().ok()?));
         let bytes = datagram.get(..length).filter(|_| (HEADER..=MOST_BYTES).contains(&length))?;
@@ -114,14 +117,14 @@ impl<'a> Told<'a> {
     }
 
     /// Whether it is one that a server of this port has to act upon.
-    fn trusted(&self, port: Port, source: &Source) -> bool {
+    fn trusted(&self, port: PortRole, source: &Source) -> bool {
         let Some(secret) = source.secret else { return false };
         match (self.bytes[0], port) {
-            (1, Port::Authentication) => {
+            (1, PortRole::Authentication) => {
                 let let_off = !source.signature_required && self.first(EAP_MESSAGE).is_none();
                 self.signed(secret, self.authenticator()).unwrap_or(let_off)
             }
-            (4, Port::Accounting) => {
+            (4, PortRole::Accounting) => {
                 let mut blank = self.bytes.to_vec();
                 blank[4..HEADER].fill(0);
                 let digest = Md5::new().chain_update(&blank).chain_update(secret).finalize();
@@ -249,17 +252,17 @@ fn packet(from: &mut Unstructured<'_>, secret: &[u8]) -> Result<Vec<u8>> {
 }
 
 struct Subject {
-    port: Port,
-    worker: Worker,
+    port: PortRole,
+    worker: RadiusService,
     /// Goes on with each request, so that none is taken for one of before.
     now: Instant,
 }
 
 impl Subject {
-    fn new(port: Port) -> Self {
-        let users = Arc::new(Users::parse(FILE, Path::new("users")).expect("a file of users"));
-        let nowhere = Detail::open(Path::new("/dev/null"), Sync::Never, Box::new(|_| {}));
-        let radius = Radius::new(port, users).detail(nowhere.expect("/dev/null"));
+    fn new(port: PortRole) -> Self {
+        let users = Arc::new(UserDatabase::parse(FILE, Path::new("users")).expect("a file of users"));
+        let nowhere = DetailFile::open(Path::new("/dev/null"), SyncMode::Never, Box::new(|_| {}));
+        let radius = RadiusServer::new(port, users).detail(nowhere.expect("/dev/null"));
         Self { port, worker: radius.worker(), now: Instant::now() }
     }
 
@@ -272,28 +275,28 @@ impl Subject {
         assert!(small.is_none_or(|length| length <= space));
         self.now += 2 * KEPT;
         let (outcome, length) = self.worker.answer_at(datagram, address, self.now, &mut reply);
-        let told = Told::read(datagram);
-        assert_eq!(told.is_none(), outcome == Outcome::Malformed);
+        let told = RecordedValue::read(datagram);
+        assert_eq!(told.is_none(), outcome == RequestOutcome::Malformed);
         let trusted = told.as_ref().is_some_and(|told| told.trusted(self.port, source));
         let heard = !matches!(
             outcome,
-            Outcome::Malformed
-                | Outcome::Type
-                | Outcome::UnknownClient
-                | Outcome::Unsigned
-                | Outcome::WrongSecret
+            RequestOutcome::Malformed
+                | RequestOutcome::Type
+                | RequestOutcome::UnknownClient
+                | RequestOutcome::Unsigned
+                | RequestOutcome::WrongSecret
         );
         assert_eq!(trusted, heard, "{outcome:?}");
         let (Some(told), Some(secret)) = (told, source.secret) else { return assert_eq!(length, None) };
         let wanted = match (outcome, self.port) {
-            (Outcome::Accepted, _) | (Outcome::Status, Port::Authentication) => Some(2),
-            (Outcome::Rejected, _) => Some(3),
-            (Outcome::Accounted, _) | (Outcome::Status, Port::Accounting) => Some(5),
+            (RequestOutcome::Accepted, _) | (RequestOutcome::Status, PortRole::Authentication) => Some(2),
+            (RequestOutcome::Rejected, _) => Some(3),
+            (RequestOutcome::Accounted, _) | (RequestOutcome::Status, PortRole::Accounting) => Some(5),
             _ => None,
         };
         assert_eq!(length.is_some(), wanted.is_some(), "{outcome:?}");
         if told.bytes[0] == 1 && wanted.is_some() {
-            assert_eq!(outcome == Outcome::Accepted, told.shows_password(secret), "{outcome:?}");
+            assert_eq!(outcome == RequestOutcome::Accepted, told.shows_password(secret), "{outcome:?}");
         }
         let (Some(length), Some(wanted)) = (length, wanted) else { return };
         let answer = reply[..length].to_vec();
@@ -302,16 +305,17 @@ impl Subject {
         // Once more: the same answer, in time, and none to an answer.
         let later = self.now + Duration::from_secs(1);
         let again = self.worker.answer_at(datagram, address, later, &mut reply);
-        let expected = if outcome == Outcome::Status { Outcome::Status } else { Outcome::Repeated };
+        let expected =
+            if outcome == RequestOutcome::Status { RequestOutcome::Status } else { RequestOutcome::Repeated };
         assert_eq!(again, (expected, Some(length)));
         assert_eq!(reply[..length], answer);
-        assert_eq!(self.worker.answer_at(&answer, address, later, &mut reply), (Outcome::Type, None));
+        assert_eq!(self.worker.answer_at(&answer, address, later, &mut reply), (RequestOutcome::Type, None));
     }
 }
 
 /// What must be so of any answer.
-fn check(answer: &[u8], request: &Told<'_>, secret: &[u8], code: u8) {
-    let told = Told::read(answer).expect("an answer is a packet");
+fn check(answer: &[u8], request: &RecordedValue<'_>, secret: &[u8], code: u8) {
+    let told = RecordedValue::read(answer).expect("an answer is a packet");
     assert_eq!(told.bytes.len(), answer.len());
     assert_eq!((answer[0], answer[1]), (code, request.bytes[1]), "code and identifier");
     let mut digest = Md5::new().chain_update(&answer[..4]).chain_update(request.authenticator());
@@ -332,7 +336,7 @@ fn check(answer: &[u8], request: &Told<'_>, secret: &[u8], code: u8) {
 
 thread_local! {
     static SUBJECTS: RefCell<[Subject; 2]> =
-        RefCell::new([Subject::new(Port::Authentication), Subject::new(Port::Accounting)]);
+        RefCell::new([Subject::new(PortRole::Authentication), Subject::new(PortRole::Accounting)]);
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -342,7 +346,8 @@ fuzz_target!(|bytes: &[u8]| {
     SUBJECTS.with_borrow_mut(|subjects| match choice % 8 {
         0 => subjects.iter_mut().for_each(|subject| subject.ask(rest, source, space)),
         1 => {
-            let _ = std::str::from_utf8(rest).map(|text| Users::parse(text, Path::new("users")).map(drop));
+            let _ =
+                std::str::from_utf8(rest).map(|text| UserDatabase::parse(text, Path::new("users")).map(drop));
         }
         _ => {
             let mut from = Unstructured::new(rest);

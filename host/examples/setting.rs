@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -20,7 +20,7 @@ fn run(arguments: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let host = Host::live();
     let (json, value) = match arguments {
         [json] => (json, None),
-        [json, value] => (json, Some(Value::new(value))),
+        [json, value] => (json, Some(SettingValue::new(value))),
         _ => return Err("usage: setting JSON [VALUE]".into()),
     };
     let setting: Setting = serde_json::from_str(json)?;

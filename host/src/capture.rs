@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recording::{Failure, Kept};
-use crate::{Host, Recording, Scope};
+use crate::recording::{RecordedFailure, RecordedResult};
+use crate::{Host, HostRecording, Scope};
 
 pub use anonymous::anonymise;
 pub use archive::{read_tar, write};
@@ -32,9 +32,9 @@ const LATER: &str = "later";
 
 /// A capture that was opened.
 #[derive(Debug)]
-pub struct Capture {
+pub struct OpenedCapture {
     /// What it says of itself; none for a tree that somebody put together.
-    pub about: Option<About>,
+    pub about: Option<CaptureInfo>,
     /// The host as it was first.
     pub first: Host,
     /// The host as it was later; none where it was read once.
@@ -43,7 +43,7 @@ pub struct Capture {
 
 /// What a capture says of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct About {
+pub struct CaptureInfo {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of the program that wrote it.
@@ -61,19 +61,19 @@ pub struct About {
     pub scope: Scope,
     /// What the files of each reading do not show, the first reading first.
     #[serde(default)]
-    pub readings: Vec<Aside>,
+    pub readings: Vec<CaptureExtras>,
 }
 
 /// What a tree of files cannot show of a reading.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Aside {
+pub struct CaptureExtras {
     /// Files that could not be read, without those that are not there.
-    pub unreadable: BTreeMap<String, Failure>,
+    pub unreadable: BTreeMap<String, RecordedFailure>,
     /// Symbolic links.
-    pub links: BTreeMap<String, Kept<String>>,
+    pub links: BTreeMap<String, RecordedResult<String>>,
     /// Directories of which less is in the tree than they held.
-    pub directories: BTreeMap<String, Kept<Vec<String>>>,
+    pub directories: BTreeMap<String, RecordedResult<Vec<String>>>,
 }
 
 /// Why a capture cannot be opened or written.
@@ -105,13 +105,13 @@ pub enum CaptureError {
     },
 }
 
-impl Capture {
+impl OpenedCapture {
     /// Opens a directory or an archive.
     ///
     /// # Errors
     /// [`CaptureError`], with the path.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        let fault = |fault: Fault| fault.at(path);
+        let fault = |fault: CaptureFault| fault.at(path);
         let metadata = std::fs::metadata(path).map_err(|source| fault(source.into()))?;
         if metadata.is_dir() {
             Self::directory(path).map_err(fault)
@@ -120,7 +120,7 @@ impl Capture {
         }
     }
 
-    fn directory(path: &Path) -> Result<Self, Fault> {
+    fn directory(path: &Path) -> Result<Self, CaptureFault> {
         let about = match crate::root::read_file(&path.join(ABOUT)) {
             Ok(text) => Some(about(&text)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -129,38 +129,38 @@ impl Capture {
         let later = path.join(LATER);
         let is_there = later.is_dir();
         if about.is_none() && !path.join("proc").is_dir() && !path.join("sys").is_dir() {
-            return Err(Fault::Garbled("neither proc nor sys nor capture.json is in it".to_owned()));
+            return Err(CaptureFault::Garbled("neither proc nor sys nor capture.json is in it".to_owned()));
         }
         let mut asides = about.as_ref().map(|about| about.readings.clone()).unwrap_or_default().into_iter();
         let mut host = |path: PathBuf| Host::captured_with(path, asides.next().unwrap_or_default());
         Ok(Self { first: host(path.to_owned()), later: is_there.then(|| host(later)), about })
     }
 
-    fn archive(path: &Path) -> Result<Self, Fault> {
+    fn archive(path: &Path) -> Result<Self, CaptureFault> {
         let decoder = zstd::Decoder::new(File::open(path)?)
-            .map_err(|error| Fault::Garbled(format!("no zstd archive: {error}")))?;
+            .map_err(|error| CaptureFault::Garbled(format!("no zstd archive: {error}")))?;
         let (about, recordings) = read_tar(decoder)?;
         let mut hosts = recordings.into_iter().map(Host::recorded);
-        let first = hosts.next().unwrap_or_else(|| Host::recorded(Recording::new()));
+        let first = hosts.next().unwrap_or_else(|| Host::recorded(HostRecording::new()));
         Ok(Self { about, first, later: hosts.next() })
     }
 }
 
-impl Aside {
+impl CaptureExtras {
     /// What a tree with the files of this recording would not show.
-    fn of(recording: &Recording) -> Self {
+    fn of(recording: &HostRecording) -> Self {
         let unreadable = recording.files.iter().filter_map(|(path, kept)| match kept {
-            Kept::Failed(failure) if !failure.is_missing() => Some((path.clone(), failure.clone())),
+            RecordedResult::Failed(failure) if !failure.is_missing() => Some((path.clone(), failure.clone())),
             _ => None,
         });
         let links = recording.links.iter().filter(|(_, kept)| match kept {
-            Kept::Read(_) => true,
-            Kept::Failed(failure) => !failure.is_missing(),
+            RecordedResult::Read(_) => true,
+            RecordedResult::Failed(failure) => !failure.is_missing(),
         });
         let directories = recording.directories.iter().filter(|(path, kept)| match kept {
             // A tree of files has no empty directory.
-            Kept::Read(names) => names.is_empty() || *names != recording.names_of_files(path),
-            Kept::Failed(failure) => !failure.is_missing(),
+            RecordedResult::Read(names) => names.is_empty() || *names != recording.names_of_files(path),
+            RecordedResult::Failed(failure) => !failure.is_missing(),
         });
         Self {
             unreadable: unreadable.collect(),
@@ -170,10 +170,10 @@ impl Aside {
     }
 
     /// Adds to a recording of the files what they do not show.
-    fn complete(self, recording: &mut Recording) {
-        recording
-            .files
-            .extend(self.unreadable.into_iter().map(|(path, failure)| (path, Kept::Failed(failure))));
+    fn complete(self, recording: &mut HostRecording) {
+        recording.files.extend(
+            self.unreadable.into_iter().map(|(path, failure)| (path, RecordedResult::Failed(failure))),
+        );
         recording.links.extend(self.links);
         recording.directories.extend(self.directories);
     }
@@ -181,7 +181,7 @@ impl Aside {
 
 /// What is wrong with a capture whose path the caller knows.
 #[derive(Debug)]
-pub enum Fault {
+pub enum CaptureFault {
     /// It cannot be read or written.
     Io(io::Error),
     /// It holds what no capture holds.
@@ -190,35 +190,35 @@ pub enum Fault {
     Newer(String),
 }
 
-impl Fault {
+impl CaptureFault {
     fn at(self, path: &Path) -> CaptureError {
         let path = path.to_owned();
         match self {
-            Fault::Io(source) => CaptureError::Io { path, source },
-            Fault::Garbled(reason) => CaptureError::Garbled { path, reason },
-            Fault::Newer(schema) => CaptureError::Newer { path, schema },
+            CaptureFault::Io(source) => CaptureError::Io { path, source },
+            CaptureFault::Garbled(reason) => CaptureError::Garbled { path, reason },
+            CaptureFault::Newer(schema) => CaptureError::Newer { path, schema },
         }
     }
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for CaptureFault {
     fn from(error: io::Error) -> Self {
-        Fault::Io(error)
+        CaptureFault::Io(error)
     }
 }
 
 /// Reads `capture.json`. Its schema is looked at first: of a later one nothing else can be understood.
-fn about(text: &[u8]) -> Result<About, Fault> {
+fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
     #[derive(Deserialize)]
-    struct Schema {
+    struct CaptureSchema {
         schema: String,
     }
-    let garbled = |error: serde_json::Error| Fault::Garbled(format!("{ABOUT}: {error}"));
-    let Schema { schema } = serde_json::from_slice(text).map_err(garbled)?;
+    let garbled = |error: serde_json::Error| CaptureFault::Garbled(format!("{ABOUT}: {error}"));
+    let CaptureSchema { schema } = serde_json::from_slice(text).map_err(garbled)?;
     match schema.strip_prefix(SCHEMA_NAME).and_then(|number| number.parse::<u32>().ok()) {
         Some(SCHEMA_NUMBER) => serde_json::from_slice(text).map_err(garbled),
-        Some(later) if later > SCHEMA_NUMBER => Err(Fault::Newer(schema)),
-        _ => Err(Fault::Garbled(format!("{ABOUT}: its schema is '{schema}', not {SCHEMA}"))),
+        Some(later) if later > SCHEMA_NUMBER => Err(CaptureFault::Newer(schema)),
+        _ => Err(CaptureFault::Garbled(format!("{ABOUT}: its schema is '{schema}', not {SCHEMA}"))),
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Counter {
     /// The counter's name at its source, such as `rx_missed_errors`.
     pub name: String,
     /// What it counts.
-    pub counts: Counts,
+    pub counts: CountedUnit,
     /// Its value since its source began.
     pub value: u64,
     /// The file, or the call to the kernel.
@@ -24,7 +24,7 @@ pub struct Counter {
 /// What a counter counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Counts {
+pub enum CountedUnit {
     /// Packets that came into the stage.
     PacketsIn,
     /// Packets that the stage passed on.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::finding::{Finding, Rule};
-use crate::stage::{PacketPath, STAGES, View};
+use crate::stage::{HostView, PacketPath, STAGES};
 
 /// Findings, worst first, and what is unknown.
 #[derive(Debug, Clone, Serialize)]
@@ -12,12 +12,12 @@ pub struct Diagnosis {
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,
     /// What could not be read.
-    pub unknown: Vec<Unknown>,
+    pub unknown: Vec<UnknownItem>,
 }
 
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unknown {
+pub struct UnknownItem {
     /// What: its place in the state of the stages, such as `link[eth0].rings`.
     pub what: String,
     /// What stood in the way.
@@ -27,7 +27,7 @@ pub struct Unknown {
 impl Diagnosis {
     /// Judges what was observed.
     #[must_use]
-    pub fn of(view: &View<'_>) -> Self {
+    pub fn of(view: &HostView<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
         let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
         // Who asked about a service wants to know first what it loses.
@@ -57,20 +57,22 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 }
 
 /// Every unknown in the state of the stages; a state says it in its own place, and no rule has to repeat it.
-fn unknown(path: &PacketPath) -> Vec<Unknown> {
+fn unknown(path: &PacketPath) -> Vec<UnknownItem> {
     let mut found = Vec::new();
     match serde_json::to_value(path) {
         Ok(state) => collect(&state, "", &mut found),
-        Err(error) => found.push(Unknown { what: "the state of the stages".into(), why: error.to_string() }),
+        Err(error) => {
+            found.push(UnknownItem { what: "the state of the stages".into(), why: error.to_string() });
+        }
     }
     found
 }
 
-fn collect(state: &Value, place: &str, found: &mut Vec<Unknown>) {
+fn collect(state: &Value, place: &str, found: &mut Vec<UnknownItem>) {
     match state {
         Value::Object(map) => {
             if let (1, Some(Value::String(why))) = (map.len(), map.get("unknown")) {
-                found.push(Unknown { what: place.to_owned(), why: why.clone() });
+                found.push(UnknownItem { what: place.to_owned(), why: why.clone() });
                 return;
             }
             for (key, value) in map {

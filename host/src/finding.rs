@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::Setting;
-use crate::setting::Value;
-use crate::stage::{StageName, View};
+use crate::setting::SettingValue;
+use crate::stage::{HostView, StageName};
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,12 +44,12 @@ pub struct Rule {
     /// When not to fix it.
     pub caveats: &'static str,
     /// Looks for it.
-    pub check: fn(&View<'_>) -> Vec<Sighting>,
+    pub check: fn(&HostView<'_>) -> Vec<RuleMatch>,
 }
 
 /// One place where a rule found something.
 #[derive(Debug, Clone)]
-pub struct Sighting {
+pub struct RuleMatch {
     /// How much it matters here.
     pub severity: Severity,
     /// What is wrong here: a sentence with the facts in it.
@@ -57,7 +57,7 @@ pub struct Sighting {
     /// The very values that say so.
     pub evidence: Vec<Evidence>,
     /// The settings that would fix it; empty where no setting does.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
     /// Commands that have to come before the changes, such as those that have somebody else not take them back.
     pub first: Vec<String>,
     /// Commands that fix what no [`Setting`] covers, as a person would type them.
@@ -77,13 +77,13 @@ pub struct Evidence {
 
 /// A knob to turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct SettingChange {
     /// Which one.
     pub setting: Setting,
     /// What it is set to; none where it could not be read.
-    pub from: Option<Value>,
+    pub from: Option<SettingValue>,
     /// What to set it to.
-    pub to: Value,
+    pub to: SettingValue,
 }
 
 /// A rule's sighting with all that a reader needs.
@@ -110,7 +110,7 @@ pub struct Finding {
     /// How to fix it, in a sentence or two.
     pub remedy: &'static str,
     /// The settings that would fix it.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
     /// What a person would type to fix it; empty while `first` names something.
     pub commands: Vec<String>,
     /// The finding to fix first, because this fix alone would make things worse.
@@ -128,12 +128,12 @@ impl Rule {
 
     /// All it finds.
     #[must_use]
-    pub fn findings(&self, view: &View<'_>) -> Vec<Finding> {
+    pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
         let Some(stage) = self.stage() else { return Vec::new() };
         (self.check)(view).into_iter().map(|sighting| self.finding(stage, sighting)).collect()
     }
 
-    fn finding(&self, stage: StageName, sighting: Sighting) -> Finding {
+    fn finding(&self, stage: StageName, sighting: RuleMatch) -> Finding {
         let typed = sighting.changes.iter().filter_map(|change| change.setting.command(&change.to));
         let commands = sighting.first.into_iter().chain(typed).chain(sighting.commands).collect();
         Finding {
@@ -165,7 +165,7 @@ impl Finding {
     /// Takes away commands that spread packets over more CPUs, where several threads read one
     /// socket: each of these CPUs would wait for its lock.
     pub(crate) fn hold_back(&mut self) {
-        let spreads = |change: &Change| {
+        let spreads = |change: &SettingChange| {
             change.setting.spreads_packets()
                 || matches!(
                     change.setting,
@@ -180,7 +180,7 @@ impl Finding {
     }
 }
 
-impl Sighting {
+impl RuleMatch {
     /// A sighting without evidence yet.
     pub fn new(severity: Severity, title: impl Into<String>) -> Self {
         let title = title.into();
@@ -203,8 +203,8 @@ impl Sighting {
 
     /// Adds a knob to turn.
     #[must_use]
-    pub fn change(mut self, setting: Setting, from: Option<Value>, to: Value) -> Self {
-        self.changes.push(Change { setting, from, to });
+    pub fn change(mut self, setting: Setting, from: Option<SettingValue>, to: SettingValue) -> Self {
+        self.changes.push(SettingChange { setting, from, to });
         self
     }
 

@@ -2,7 +2,7 @@
 
 /// A key with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct IniEntry<'a> {
     /// Counted from 1.
     pub line: usize,
     /// Name of its section, empty before the first.
@@ -14,7 +14,7 @@ pub struct Entry<'a> {
 }
 
 /// Its entries, in order. A value goes on no further than its line.
-pub fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
+pub fn entries(text: &str) -> impl Iterator<Item = IniEntry<'_>> {
     let mut section = "";
     (1..).zip(text.lines()).filter_map(move |(number, line)| {
         let line = line.trim();
@@ -26,7 +26,7 @@ pub fn entries(text: &str) -> impl Iterator<Item = Entry<'_>> {
             return None;
         }
         let (key, value) = line.split_once('=')?;
-        Some(Entry { line: number, section, key: key.trim(), value: value.trim() })
+        Some(IniEntry { line: number, section, key: key.trim(), value: value.trim() })
     })
 }
 
@@ -51,8 +51,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                Entry { line: 1, section: "", key: "a", value: "1" },
-                Entry { line: 5, section: "Link", key: "RxBufferSize", value: "4096" },
+                IniEntry { line: 1, section: "", key: "a", value: "1" },
+                IniEntry { line: 5, section: "Link", key: "RxBufferSize", value: "4096" },
             ]
         );
     }

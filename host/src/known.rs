@@ -93,13 +93,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written<T> {
+        enum KnownJson<T> {
             Unknown { unknown: String },
             Value(T),
         }
-        Ok(match Written::deserialize(deserializer)? {
-            Written::Unknown { unknown: why } => Known::Unknown { why },
-            Written::Value(value) => Known::Value(value),
+        Ok(match KnownJson::deserialize(deserializer)? {
+            KnownJson::Unknown { unknown: why } => Known::Unknown { why },
+            KnownJson::Value(value) => Known::Value(value),
         })
     }
 }

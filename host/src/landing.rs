@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::{Host, HostError};
-use program::Program;
+use program::DeliveryProgram;
 
 pub use flows::{FlowCounts, FlowWatch};
 
@@ -25,16 +25,16 @@ const WHAT: &str = "looking where datagrams land (BPF; takes CAP_BPF and CAP_PER
 
 /// What was seen.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Landings {
+pub struct DeliveryReport {
     /// For how long was looked, in seconds.
     pub seconds: f64,
     /// Datagrams that were read, an item for each socket, CPUs and thread.
-    pub read: Vec<Landing>,
+    pub read: Vec<DeliveryCount>,
     /// Datagrams that were put into a socket, an item for each socket and CPU; those read are among them, but for some that
     /// had come before.
-    pub arrived: Vec<Arrival>,
+    pub arrived: Vec<ArrivalCount>,
     /// Datagrams that were sent, an item a socket.
-    pub sent: Vec<Sending>,
+    pub sent: Vec<SendCount>,
     /// What could not be counted, as programs were busy with another thread's datagram or the tables full; zero unless
     /// sockets and threads are many thousands or the kernel preempts.
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct Landings {
 
 /// Datagrams of one socket that arrived on one CPU and were read by one thread on one CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Landing {
+pub struct DeliveryCount {
     /// The socket's cookie.
     pub cookie: u64,
     /// The CPU they arrived on: that whose softirq put them into the socket. None where they had come before the look began,
@@ -63,7 +63,7 @@ pub struct Landing {
 
 /// Datagrams put into a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrival {
+pub struct ArrivalCount {
     /// The socket's cookie.
     pub cookie: u64,
     /// The CPU.
@@ -76,7 +76,7 @@ pub struct Arrival {
 
 /// Datagrams sent by a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sending {
+pub struct SendCount {
     /// The socket's cookie.
     pub cookie: u64,
     /// How many.
@@ -85,7 +85,7 @@ pub struct Sending {
     pub largest_bytes: u32,
 }
 
-impl Landings {
+impl DeliveryReport {
     /// Looks at the UDP sockets of the calling thread's network namespace that are bound to these ports, for this long or
     /// until `stop` says so.
     ///
@@ -98,7 +98,7 @@ impl Landings {
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, HostError> {
         host.call(&key(ports), WHAT, || {
-            let program = Program::start(ports)?;
+            let program = DeliveryProgram::start(ports)?;
             let begin = Instant::now();
             while !stop() {
                 let left = duration.saturating_sub(begin.elapsed());
@@ -114,12 +114,12 @@ impl Landings {
 
 /// A look that goes on until it is dropped, for who wants to see what changes meanwhile. It is of the live host only.
 #[derive(Debug)]
-pub struct Look {
-    program: Program,
+pub struct DeliveryWatch {
+    program: DeliveryProgram,
 }
 
-impl Look {
-    /// Begins to look, as [`Landings::look`] does.
+impl DeliveryWatch {
+    /// Begins to look, as [`DeliveryReport::look`] does.
     ///
     /// # Errors
     /// [`HostError::Call`] likewise; [`HostError::NotLive`] for a capture.
@@ -128,14 +128,14 @@ impl Look {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
         let refused = |source| HostError::Call { what: WHAT.to_owned(), source };
-        Program::start(ports).map(|program| Self { program }).map_err(refused)
+        DeliveryProgram::start(ports).map(|program| Self { program }).map_err(refused)
     }
 
     /// What was seen since it began.
     ///
     /// # Errors
     /// [`HostError::Call`] where the kernel's tables cannot be read.
-    pub fn read(&self) -> Result<Landings, HostError> {
+    pub fn read(&self) -> Result<DeliveryReport, HostError> {
         self.program.read().map_err(|source| HostError::Call { what: WHAT.to_owned(), source })
     }
 }

@@ -24,13 +24,13 @@ pub mod setting;
 pub mod stage;
 mod sys;
 
-pub use capture::Capture;
+pub use capture::OpenedCapture;
 pub use counter::Counter;
 pub use cpu_set::{CpuSet, ParseCpuSetError};
 pub use diagnosis::Diagnosis;
-pub use finding::{Change, Evidence, Finding, Severity};
+pub use finding::{Evidence, Finding, SettingChange, Severity};
 pub use known::Known;
-pub use recording::Recording;
+pub use recording::HostRecording;
 pub use root::{Host, HostError, IrqbalanceSetup};
-pub use setting::{Setting, SettingError, Value};
-pub use stage::{PacketPath, Scope, StageName, View};
+pub use setting::{Setting, SettingError, SettingValue};
+pub use stage::{HostView, PacketPath, Scope, StageName};

@@ -9,7 +9,7 @@ use crate::netlink::tc;
 use crate::stage::filter::{self, NftTable};
 use crate::stage::irq::interrupts;
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
-use crate::stage::irq::served::Names;
+use crate::stage::irq::served::VectorNames;
 use crate::stage::softirq::{softirqs, softnet};
 use crate::stage::thread::AuditRules;
 use crate::stage::{machine, route, socket, thread};
@@ -43,7 +43,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
         let text = text(bytes);
         let (interface, rest) = text.split_once('\n').unwrap_or(("eth0", &text));
         let (device, name) = rest.split_once('\n').unwrap_or(("virtio0", rest));
-        let names = Names { interface, device: Some(device) };
+        let names = VectorNames { interface, device: Some(device) };
         let _ = (names.own(name), names.names_interface(name), names.served(name));
     }),
     ("irq: arguments of irqbalance", |bytes| {
@@ -83,13 +83,13 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("socket: ip_local_port_range", |bytes| _ = socket::port_range(&text(bytes))),
     ("socket: reuseport members", |bytes| drop(socket::members(bytes))),
     ("socket: steering table", |bytes| drop(text(bytes).parse::<crate::setting::SteeringTable>())),
-    ("socket: descriptor link", |bytes| _ = socket::Descriptor::of(&text(bytes))),
+    ("socket: descriptor link", |bytes| _ = socket::DescriptorKind::of(&text(bytes))),
     ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread
-    ("thread: task stat", |bytes| drop(thread::Task::parse(&text(bytes)))),
+    ("thread: task stat", |bytes| drop(thread::TaskStat::parse(&text(bytes)))),
     ("thread: io_uring", |bytes| drop(thread::registered(&text(bytes)))),
     ("thread: task status", |bytes| drop(thread::allowed_in(&text(bytes)))),
-    ("thread: task syscall", |bytes| _ = thread::Doing::parse(&text(bytes))),
+    ("thread: task syscall", |bytes| _ = thread::ThreadActivity::parse(&text(bytes))),
     ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
     ("thread: an audit rule", |bytes| drop(audit::take_rule(bytes, &mut AuditRules::default()))),
     // transmit

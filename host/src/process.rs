@@ -4,7 +4,7 @@ use crate::{Host, HostError, Known};
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub struct HostProcess {
     /// Its id.
     pub pid: u32,
     /// Its name as the kernel has it: at most 15 bytes (`TASK_COMM_LEN`, linux/sched.h).
@@ -12,14 +12,14 @@ pub struct Process {
 }
 
 /// The processes there are, in the order of their ids. One that ends while they are read is left out.
-pub fn processes(host: &Host) -> Known<Vec<Process>> {
+pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
     let names = match host.list("/proc") {
         Ok(names) => names,
         Err(error) => return Known::unknown(error.to_string()),
     };
     let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     pids.sort_unstable();
-    let found: Vec<Process> = pids.into_iter().filter_map(|pid| process(host, pid)).collect();
+    let found: Vec<HostProcess> = pids.into_iter().filter_map(|pid| process(host, pid)).collect();
     if found.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(found) }
 }
 
@@ -34,9 +34,9 @@ pub(crate) fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
     field.ok_or_else(|| HostError::Garbled { path, reason: "no start time in field 22".to_owned() })
 }
 
-fn process(host: &Host, pid: u32) -> Option<Process> {
+fn process(host: &Host, pid: u32) -> Option<HostProcess> {
     let comm = host.read(&format!("/proc/{pid}/comm")).ok()?;
-    Some(Process { pid, comm: comm.trim_end_matches('\n').to_owned() })
+    Some(HostProcess { pid, comm: comm.trim_end_matches('\n').to_owned() })
 }
 
 #[cfg(test)]

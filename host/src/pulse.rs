@@ -1,25 +1,25 @@
 //! What a packet path counts, read again and again: as little as changes each second, so that it can be read each second.
 //!
-//! What it is set to is not in it: that is a [`PacketPath`], which a [`Reader`] is made of.
+//! What it is set to is not in it: that is a [`PacketPath`], which a [`SampleReader`] is made of.
 
 use std::collections::BTreeMap;
 
 use crate::netlink::qdisc;
 use crate::netlink::qstats::QueueStatistics;
 use crate::stage::irq::interrupts;
-use crate::stage::link::Link;
+use crate::stage::link::LinkState;
 use crate::stage::machine::CpuTimes;
-use crate::stage::rss::{Direction, QueueCounts, queue_counts};
+use crate::stage::rss::{CountDirection, QueueCounts, queue_counts};
 use crate::stage::socket::udp_sockets;
 use crate::stage::softirq::{SoftnetCpu, softirqs};
-use crate::stage::thread::Task;
-use crate::stage::transmit::Discipline;
+use crate::stage::thread::TaskStat;
+use crate::stage::transmit::QdiscState;
 use crate::stage::uptime;
 use crate::{Host, Known, PacketPath};
 
 /// Counters of all stages at one moment, each since its source began.
 #[derive(Debug, Clone)]
-pub struct Pulse {
+pub struct CounterSample {
     /// Seconds since boot (`/proc/uptime`, hundredths).
     pub uptime_seconds: Known<f64>,
     /// Time of each CPU that is online.
@@ -35,7 +35,7 @@ pub struct Pulse {
     /// UDP sockets that are bound and not connected.
     pub sockets: Known<Vec<SocketPulse>>,
     /// Threads, by process and number; what ended has no item.
-    pub threads: BTreeMap<(u32, u32), Task>,
+    pub threads: BTreeMap<(u32, u32), TaskStat>,
 }
 
 /// What an interface counts.
@@ -52,7 +52,7 @@ pub struct InterfacePulse {
     /// Transmit queues; none where no source tells.
     pub transmit: Known<Option<Vec<QueueCounts>>>,
     /// Queueing disciplines.
-    pub disciplines: Known<Vec<Discipline>>,
+    pub disciplines: Known<Vec<QdiscState>>,
 }
 
 /// The counters that are read of each interface.
@@ -86,13 +86,13 @@ pub struct SocketPulse {
 
 /// Reads pulses of the interfaces, sockets and threads of a packet path.
 #[derive(Debug)]
-pub struct Reader {
+pub struct SampleReader {
     /// The interfaces, of which only their statistics and totals are read anew.
-    links: Vec<Link>,
+    links: Vec<LinkState>,
     threads: Vec<(u32, u32)>,
 }
 
-impl Reader {
+impl SampleReader {
     /// Of what is on this path.
     #[must_use]
     pub fn new(path: &PacketPath) -> Self {
@@ -101,8 +101,8 @@ impl Reader {
     }
 
     /// Reads all of it once. What cannot be read is unknown in its place.
-    pub fn read(&mut self, host: &Host) -> Pulse {
-        Pulse {
+    pub fn read(&mut self, host: &Host) -> CounterSample {
+        CounterSample {
             uptime_seconds: uptime(host),
             cpu_times: CpuTimes::observe(host),
             softnet: SoftnetCpu::observe(host),
@@ -121,9 +121,10 @@ impl Reader {
         }
     }
 
-    fn threads(&self, host: &Host) -> BTreeMap<(u32, u32), Task> {
-        let read =
-            |(pid, tid): &(u32, u32)| Task::of_thread(host, *pid, *tid).ok().map(|task| ((*pid, *tid), task));
+    fn threads(&self, host: &Host) -> BTreeMap<(u32, u32), TaskStat> {
+        let read = |(pid, tid): &(u32, u32)| {
+            TaskStat::of_thread(host, *pid, *tid).ok().map(|task| ((*pid, *tid), task))
+        };
         self.threads.iter().filter_map(read).collect()
     }
 }
@@ -135,7 +136,7 @@ fn parsed<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, Stri
     }
 }
 
-fn interface(host: &Host, link: &mut Link, disciplines: Known<Vec<Discipline>>) -> InterfacePulse {
+fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscState>>) -> InterfacePulse {
     let name = link.interface.clone();
     let base = format!("/sys/class/net/{name}");
     let index = host.read(&format!("{base}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
@@ -154,8 +155,8 @@ fn interface(host: &Host, link: &mut Link, disciplines: Known<Vec<Discipline>>) 
         link.statistics = Known::offered(host.statistics(&name));
     }
     InterfacePulse {
-        receive: queue_counts(link, &told, Direction::Receive),
-        transmit: queue_counts(link, &told, Direction::Transmit),
+        receive: queue_counts(link, &told, CountDirection::Receive),
+        transmit: queue_counts(link, &told, CountDirection::Transmit),
         disciplines,
         interface: name,
         index,
@@ -184,7 +185,7 @@ mod tests {
     fn what_is_missing_is_unknown_in_its_place_and_an_interface_that_is_gone_has_no_index() {
         let host = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n"), ("/proc/uptime", "7.5 1\n")]);
         let scope = Scope { interfaces: vec!["eth0".into(), "eth1".into()], ..Scope::default() };
-        let mut reader = Reader::new(&PacketPath::observe(&host, &scope));
+        let mut reader = SampleReader::new(&PacketPath::observe(&host, &scope));
         let pulse = reader.read(&host);
         assert_eq!(pulse.uptime_seconds, Known::Value(7.5));
         assert!(pulse.interrupts.why().is_some_and(|why| why.contains("/proc/interrupts")));
@@ -197,9 +198,9 @@ mod tests {
     #[test]
     fn the_live_host_is_read_and_its_counters_grow() {
         let host = Host::live();
-        let mut reader = Reader::new(&PacketPath::observe(&host, &Scope::default()));
+        let mut reader = SampleReader::new(&PacketPath::observe(&host, &Scope::default()));
         let (before, now) = (reader.read(&host), reader.read(&host));
-        let total = |pulse: &Pulse| -> u64 {
+        let total = |pulse: &CounterSample| -> u64 {
             pulse.cpu_times.value().expect("times").iter().map(CpuTimes::total).sum()
         };
         assert!(total(&now) >= total(&before));

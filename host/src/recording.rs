@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 /// A path may be asked for in three ways, each with its own answer: a link that leads to a directory is one and the
 /// other. Answers of the kernel that are no files are kept as JSON below `/calls`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recording {
-    pub(crate) files: BTreeMap<String, Kept<Vec<u8>>>,
-    pub(crate) links: BTreeMap<String, Kept<String>>,
-    pub(crate) directories: BTreeMap<String, Kept<Vec<String>>>,
+pub struct HostRecording {
+    pub(crate) files: BTreeMap<String, RecordedResult<Vec<u8>>>,
+    pub(crate) links: BTreeMap<String, RecordedResult<String>>,
+    pub(crate) directories: BTreeMap<String, RecordedResult<Vec<String>>>,
 }
 
 /// What a path gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum RecordedEntry {
     /// A file's content.
     File(Vec<u8>),
     /// A symbolic link's target.
@@ -26,15 +26,15 @@ pub enum Entry {
     /// The names in a directory.
     Directory(Vec<String>),
     /// It cannot be read, in whichever way.
-    Failed(Failure),
+    Failed(RecordedFailure),
 }
 
 /// What a path gave: its content, or why it could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Kept<T> {
+pub enum RecordedResult<T> {
     /// It could not be read.
-    Failed(Failure),
+    Failed(RecordedFailure),
     /// It was read.
     Read(T),
 }
@@ -42,7 +42,7 @@ pub enum Kept<T> {
 /// Why something could not be read, so that it can be said again in the same words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Failure {
+pub enum RecordedFailure {
     /// The system's error number.
     Errno {
         /// As in errno(3).
@@ -55,7 +55,7 @@ pub enum Failure {
     },
 }
 
-impl Recording {
+impl HostRecording {
     /// An empty one.
     #[must_use]
     pub fn new() -> Self {
@@ -65,27 +65,29 @@ impl Recording {
     /// How many files, answers of the kernel included, it holds.
     #[must_use]
     pub fn files(&self) -> usize {
-        self.files.values().filter(|kept| matches!(kept, Kept::Read(_))).count()
+        self.files.values().filter(|kept| matches!(kept, RecordedResult::Read(_))).count()
     }
 
     /// Keeps what a path gives.
-    pub fn insert(&mut self, path: impl Into<String>, entry: Entry) {
+    pub fn insert(&mut self, path: impl Into<String>, entry: RecordedEntry) {
         let path = path.into();
         match entry {
-            Entry::File(content) => drop(self.files.insert(path, Kept::Read(content))),
-            Entry::Link(target) => drop(self.links.insert(path, Kept::Read(target))),
-            Entry::Directory(names) => drop(self.directories.insert(path, Kept::Read(names))),
-            Entry::Failed(failure) => {
-                self.files.insert(path.clone(), Kept::Failed(failure.clone()));
-                self.links.insert(path.clone(), Kept::Failed(failure.clone()));
-                self.directories.insert(path, Kept::Failed(failure));
+            RecordedEntry::File(content) => drop(self.files.insert(path, RecordedResult::Read(content))),
+            RecordedEntry::Link(target) => drop(self.links.insert(path, RecordedResult::Read(target))),
+            RecordedEntry::Directory(names) => {
+                drop(self.directories.insert(path, RecordedResult::Read(names)));
+            }
+            RecordedEntry::Failed(failure) => {
+                self.files.insert(path.clone(), RecordedResult::Failed(failure.clone()));
+                self.links.insert(path.clone(), RecordedResult::Failed(failure.clone()));
+                self.directories.insert(path, RecordedResult::Failed(failure));
             }
         }
     }
 
     /// Keeps a file's content.
     pub(crate) fn insert_file(&mut self, path: impl Into<String>, content: impl Into<Vec<u8>>) {
-        self.insert(path, Entry::File(content.into()));
+        self.insert(path, RecordedEntry::File(content.into()));
     }
 
     pub(crate) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
@@ -130,51 +132,52 @@ impl Recording {
 }
 
 /// Names right below a directory, of what could be read.
-fn below<T>(entries: &BTreeMap<String, Kept<T>>, prefix: &str) -> Vec<String> {
+fn below<T>(entries: &BTreeMap<String, RecordedResult<T>>, prefix: &str) -> Vec<String> {
     let mut names: Vec<String> = entries
         .range(prefix.to_owned()..)
         .take_while(|(path, _)| path.starts_with(prefix))
-        .filter(|(_, kept)| matches!(kept, Kept::Read(_)))
+        .filter(|(_, kept)| matches!(kept, RecordedResult::Read(_)))
         .filter_map(|(path, _)| path.get(prefix.len()..)?.split('/').next().map(str::to_owned))
         .collect();
     names.dedup();
     names
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> RecordedResult<T> {
     /// The same answer again.
     pub(crate) fn again(&self) -> io::Result<T> {
         match self {
-            Kept::Read(value) => Ok(value.clone()),
-            Kept::Failed(failure) => Err(failure.error()),
+            RecordedResult::Read(value) => Ok(value.clone()),
+            RecordedResult::Failed(failure) => Err(failure.error()),
         }
     }
 
     pub(crate) fn of(result: &io::Result<T>) -> Self {
         match result {
-            Ok(value) => Kept::Read(value.clone()),
-            Err(error) => Kept::Failed(Failure::of(error)),
+            Ok(value) => RecordedResult::Read(value.clone()),
+            Err(error) => RecordedResult::Failed(RecordedFailure::of(error)),
         }
     }
 }
 
-impl Failure {
+impl RecordedFailure {
     pub(crate) fn of(error: &io::Error) -> Self {
-        error
-            .raw_os_error()
-            .map_or_else(|| Failure::Text { error: error.to_string() }, |errno| Failure::Errno { errno })
+        error.raw_os_error().map_or_else(
+            || RecordedFailure::Text { error: error.to_string() },
+            |errno| RecordedFailure::Errno { errno },
+        )
     }
 
     pub(crate) fn error(&self) -> io::Error {
         match self {
-            Failure::Errno { errno } => io::Error::from_raw_os_error(*errno),
-            Failure::Text { error } => io::Error::other(error.clone()),
+            RecordedFailure::Errno { errno } => io::Error::from_raw_os_error(*errno),
+            RecordedFailure::Text { error } => io::Error::other(error.clone()),
         }
     }
 
     /// Whether it says that there is nothing at that path.
     pub(crate) fn is_missing(&self) -> bool {
-        matches!(self, Failure::Errno { errno } if *errno == libc::ENOENT)
+        matches!(self, RecordedFailure::Errno { errno } if *errno == libc::ENOENT)
     }
 }
 
@@ -189,12 +192,17 @@ mod tests {
 
     #[test]
     fn what_was_not_listed_has_the_names_of_what_was_read() {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         recording.insert_file("/sys/class/net/eth0/mtu", "1500\n");
-        recording.links.insert("/sys/class/net/eth0/device/driver".into(), Kept::Read("../ixgbe".into()));
+        recording
+            .links
+            .insert("/sys/class/net/eth0/device/driver".into(), RecordedResult::Read("../ixgbe".into()));
         let names = vec!["comm".to_owned(), "fd".to_owned()];
-        recording.directories.insert("/proc/1".into(), Kept::Read(names.clone()));
-        recording.files.insert("/proc/2/comm".into(), Kept::Failed(Failure::Errno { errno: libc::EACCES }));
+        recording.directories.insert("/proc/1".into(), RecordedResult::Read(names.clone()));
+        recording.files.insert(
+            "/proc/2/comm".into(),
+            RecordedResult::Failed(RecordedFailure::Errno { errno: libc::EACCES }),
+        );
         assert_eq!(recording.list("/sys/class/net/eth0").expect("names"), ["device", "mtu"]);
         assert_eq!(recording.list("/proc/1/").expect("names"), names);
         assert_eq!(recording.list("/proc/2").expect_err("not there").raw_os_error(), Some(libc::ENOENT));
@@ -205,9 +213,11 @@ mod tests {
 
     #[test]
     fn a_link_that_leads_to_a_directory_is_both() {
-        let mut recording = Recording::new();
-        recording.links.insert("/sys/class/net/eth0".into(), Kept::Read("../../devices/eth0".into()));
-        recording.directories.insert("/sys/class/net/eth0".into(), Kept::Read(vec!["mtu".into()]));
+        let mut recording = HostRecording::new();
+        recording
+            .links
+            .insert("/sys/class/net/eth0".into(), RecordedResult::Read("../../devices/eth0".into()));
+        recording.directories.insert("/sys/class/net/eth0".into(), RecordedResult::Read(vec!["mtu".into()]));
         assert_eq!(recording.read_link("/sys/class/net/eth0").expect("a link"), "../../devices/eth0");
         assert_eq!(recording.list("/sys/class/net/eth0").expect("names"), ["mtu"]);
     }
@@ -215,8 +225,8 @@ mod tests {
     #[test]
     fn a_failure_says_the_same_again() {
         for error in [io::Error::from_raw_os_error(libc::EACCES), io::Error::other("too short")] {
-            let text = serde_json::to_string(&Failure::of(&error)).expect("written");
-            let again: Failure = serde_json::from_str(&text).expect("read");
+            let text = serde_json::to_string(&RecordedFailure::of(&error)).expect("written");
+            let again: RecordedFailure = serde_json::from_str(&text).expect("read");
             assert_eq!(again.error().to_string(), error.to_string());
         }
     }

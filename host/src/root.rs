@@ -20,16 +20,16 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::capture::Aside;
-use crate::recording::{Failure, Kept, Recording};
-use crate::stage::link::Driver;
+use crate::capture::CaptureExtras;
+use crate::recording::{HostRecording, RecordedFailure, RecordedResult};
+use crate::stage::link::LinkDriver;
 use crate::sys;
-pub(crate) use error::Explained;
+pub(crate) use error::ExplainedErrno;
 pub use error::HostError;
 pub use irqbalance::IrqbalanceSetup;
 pub(crate) use program::run;
-use script::{Answer, Script};
-use tree::Tree;
+use script::{HostScript, ScriptedAnswer};
+use tree::CapturedTree;
 
 /// No file of /proc or /sys that is read here comes near this; a captured tree might hold anything.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -43,18 +43,18 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// `/proc/sys/net`, `/proc/net` and system calls are about the network namespace of the calling thread.
 #[derive(Debug)]
 pub struct Host {
-    source: Source,
-    record: Option<Mutex<Recording>>,
+    source: HostSource,
+    record: Option<Mutex<HostRecording>>,
     /// Whether it pauses between reads.
     gentle: bool,
 }
 
 #[derive(Debug)]
-enum Source {
+enum HostSource {
     Live { sys: PathBuf },
-    Directory(Tree),
-    Recorded(Recording),
-    Scripted(Script),
+    Directory(CapturedTree),
+    Recorded(HostRecording),
+    Scripted(HostScript),
 }
 
 impl Host {
@@ -66,7 +66,7 @@ impl Host {
 
     /// The live host, with sysfs mounted elsewhere than on `/sys`, as for a network namespace.
     pub fn live_with_sys(sys: impl Into<PathBuf>) -> Self {
-        Self { source: Source::Live { sys: sys.into() }, record: None, gentle: false }
+        Self { source: HostSource::Live { sys: sys.into() }, record: None, gentle: false }
     }
 
     /// The same host, read with pauses: a reader that takes a CPU for a tenth of a second keeps a
@@ -84,23 +84,27 @@ impl Host {
 
     /// A host captured in a directory that holds its `proc` and `sys`, and in `calls` what the kernel answered.
     pub fn captured(directory: impl Into<PathBuf>) -> Self {
-        Self::captured_with(directory, Aside::default())
+        Self::captured_with(directory, CaptureExtras::default())
     }
 
     /// The same, where it is told aside what the files do not show.
-    pub(crate) fn captured_with(directory: impl Into<PathBuf>, aside: Aside) -> Self {
-        Self { source: Source::Directory(Tree::new(directory.into(), aside)), record: None, gentle: false }
+    pub(crate) fn captured_with(directory: impl Into<PathBuf>, aside: CaptureExtras) -> Self {
+        Self {
+            source: HostSource::Directory(CapturedTree::new(directory.into(), aside)),
+            record: None,
+            gentle: false,
+        }
     }
 
     /// A host of which this was recorded.
     #[must_use]
-    pub fn recorded(recording: Recording) -> Self {
-        Self { source: Source::Recorded(recording), record: None, gentle: false }
+    pub fn recorded(recording: HostRecording) -> Self {
+        Self { source: HostSource::Recorded(recording), record: None, gentle: false }
     }
 
     /// A fake host made of the files given: absolute path and content. Writes change it.
     pub fn scripted<P: Into<String>, C: Into<String>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         for (path, content) in files {
             recording.insert_file(path, content.into());
         }
@@ -109,32 +113,32 @@ impl Host {
 
     /// A fake host of which this was recorded. Writes change it, those too that are no files on a live host.
     #[must_use]
-    pub fn rehearsal(recording: Recording) -> Self {
-        Self { source: Source::Scripted(Script::new(recording)), record: None, gentle: false }
+    pub fn rehearsal(recording: HostRecording) -> Self {
+        Self { source: HostSource::Scripted(HostScript::new(recording)), record: None, gentle: false }
     }
 
     /// The same fake host, on which writes to this path (`/calls/KEY.json` for what is no file) fail with an error number.
     /// Of others nothing changes.
     #[must_use]
     pub fn refusing(self, path: impl Into<String>, errno: i32) -> Self {
-        self.answering(path, Answer::Refuse(errno))
+        self.answering(path, ScriptedAnswer::Refuse(errno))
     }
 
     /// The same fake host, on which writes to this path are taken and have no effect. Of others nothing changes.
     #[must_use]
     pub fn ignoring(self, path: impl Into<String>) -> Self {
-        self.answering(path, Answer::Ignore)
+        self.answering(path, ScriptedAnswer::Ignore)
     }
 
     /// The same fake host, on which writes to this path take effect only after it was read so many
     /// times.
     #[must_use]
     pub fn delaying(self, path: impl Into<String>, reads: u32) -> Self {
-        self.answering(path, Answer::Delay(reads, Mutex::default()))
+        self.answering(path, ScriptedAnswer::Delay(reads, Mutex::default()))
     }
 
-    fn answering(mut self, path: impl Into<String>, answer: Answer) -> Self {
-        if let Source::Scripted(script) = &mut self.source {
+    fn answering(mut self, path: impl Into<String>, answer: ScriptedAnswer) -> Self {
+        if let HostSource::Scripted(script) = &mut self.source {
             script.answering(path, answer);
         }
         self
@@ -149,9 +153,10 @@ impl Host {
 
     /// What was read since [`Host::recording`].
     #[must_use]
-    pub fn into_recording(self) -> Recording {
-        self.record
-            .map_or_else(Recording::new, |record| record.into_inner().unwrap_or_else(PoisonError::into_inner))
+    pub fn into_recording(self) -> HostRecording {
+        self.record.map_or_else(HostRecording::new, |record| {
+            record.into_inner().unwrap_or_else(PoisonError::into_inner)
+        })
     }
 
     /// Reads a file named by its absolute path on the host.
@@ -164,10 +169,10 @@ impl Host {
             |recording| &mut recording.files,
             path,
             || match &self.source {
-                Source::Recorded(recording) => recording.read(path),
-                Source::Scripted(script) => script.read(path),
-                Source::Live { sys } => read_file(&locate(sys, path)),
-                Source::Directory(tree) => tree.read(path),
+                HostSource::Recorded(recording) => recording.read(path),
+                HostSource::Scripted(script) => script.read(path),
+                HostSource::Live { sys } => read_file(&locate(sys, path)),
+                HostSource::Directory(tree) => tree.read(path),
             },
         );
         if self.record.is_some() && content.is_ok() && path.starts_with("/proc/sys/") {
@@ -192,10 +197,10 @@ impl Host {
             |recording| &mut recording.directories,
             path.trim_end_matches('/'),
             || match &self.source {
-                Source::Recorded(recording) => recording.list(path),
-                Source::Scripted(script) => script.recording().list(path),
-                Source::Live { sys } => directory_names(&locate(sys, path)),
-                Source::Directory(tree) => tree.list(path),
+                HostSource::Recorded(recording) => recording.list(path),
+                HostSource::Scripted(script) => script.recording().list(path),
+                HostSource::Live { sys } => directory_names(&locate(sys, path)),
+                HostSource::Directory(tree) => tree.list(path),
             },
         );
         names.map_err(|source| HostError::Read { path: path.to_owned(), source })
@@ -211,12 +216,12 @@ impl Host {
             |recording| &mut recording.links,
             path,
             || match &self.source {
-                Source::Recorded(recording) => recording.read_link(path),
-                Source::Scripted(script) => script.recording().read_link(path),
-                Source::Live { sys } => {
+                HostSource::Recorded(recording) => recording.read_link(path),
+                HostSource::Scripted(script) => script.recording().read_link(path),
+                HostSource::Live { sys } => {
                     std::fs::read_link(locate(sys, path)).map(|target| target.to_string_lossy().into_owned())
                 }
-                Source::Directory(tree) => tree.read_link(path),
+                HostSource::Directory(tree) => tree.read_link(path),
             },
         );
         target.map_err(|source| HostError::Read { path: path.to_owned(), source })
@@ -237,17 +242,17 @@ impl Host {
         self.pause();
         let path = format!("/calls/{key}.json");
         let refused = |source| HostError::Call { what: what.to_owned(), source };
-        if let Source::Live { .. } = self.source
+        if let HostSource::Live { .. } = self.source
             && self.kept(|recording| recording.files.contains_key(&path)) != Some(true)
         {
             let answer = ask();
             if let Some(record) = &self.record {
                 let json = match &answer {
                     Ok(answer) => serde_json::to_vec_pretty(answer),
-                    Err(error) => serde_json::to_vec_pretty(&Failure::of(error)),
+                    Err(error) => serde_json::to_vec_pretty(&RecordedFailure::of(error)),
                 };
                 // What cannot be written down is told so in the capture, and is no reason to withhold it here.
-                lock(record).files.insert(path, Kept::of(&json.map_err(io::Error::other)));
+                lock(record).files.insert(path, RecordedResult::of(&json.map_err(io::Error::other)));
             }
             return answer.map_err(refused);
         }
@@ -256,7 +261,7 @@ impl Host {
             Err(error) if error.is_missing() => return Err(HostError::NotLive { what: what.to_owned() }),
             Err(error) => return Err(error),
         };
-        if let Ok(failure) = serde_json::from_str::<Failure>(&text) {
+        if let Ok(failure) = serde_json::from_str::<RecordedFailure>(&text) {
             return Err(refused(failure.error()));
         }
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
@@ -274,7 +279,7 @@ impl Host {
         act: impl FnOnce() -> io::Result<()>,
         rehearse: impl FnOnce(&mut T),
     ) -> Result<(), HostError> {
-        if let Source::Live { .. } = self.source {
+        if let HostSource::Live { .. } = self.source {
             return act().map_err(|source| HostError::Call { what: what.to_owned(), source });
         }
         let never = || Err(io::ErrorKind::Unsupported.into());
@@ -296,9 +301,11 @@ impl Host {
     ) -> Result<(), HostError> {
         let refused = |source| HostError::Call { what: what.to_owned(), source };
         match &self.source {
-            Source::Live { .. } => act().map_err(refused),
-            Source::Directory(_) | Source::Recorded(_) => Err(HostError::NotLive { what: what.to_owned() }),
-            Source::Scripted(script) => {
+            HostSource::Live { .. } => act().map_err(refused),
+            HostSource::Directory(_) | HostSource::Recorded(_) => {
+                Err(HostError::NotLive { what: what.to_owned() })
+            }
+            HostSource::Scripted(script) => {
                 let json = serde_json::to_string(answer).map_err(|error| refused(error.into()))?;
                 script.answer(&format!("/calls/{key}.json"), &json).map_err(refused)
             }
@@ -312,7 +319,7 @@ impl Host {
         change: impl FnOnce(&mut T),
     ) {
         let never = || Err(io::ErrorKind::Unsupported.into());
-        if let (Source::Scripted(_), Ok(mut answer)) = (&self.source, self.call::<T>(key, key, never)) {
+        if let (HostSource::Scripted(_), Ok(mut answer)) = (&self.source, self.call::<T>(key, key, never)) {
             change(&mut answer);
             let _ = self.act_to(key, key, || Ok(()), &answer);
         }
@@ -320,7 +327,7 @@ impl Host {
 
     /// Has a file of a fake host follow what was written elsewhere, where it has that file. A live host does that itself.
     pub(crate) fn rehearse(&self, path: &str, content: &str) {
-        if let Source::Scripted(script) = &self.source {
+        if let HostSource::Scripted(script) = &self.source {
             // One that is not there need not follow.
             let _ = script.write(path, content);
         }
@@ -329,7 +336,7 @@ impl Host {
     /// Asks `read`, or where all is kept and this was asked before, says the same again.
     fn once<T: Clone>(
         &self,
-        kept: impl Fn(&mut Recording) -> &mut BTreeMap<String, Kept<T>>,
+        kept: impl Fn(&mut HostRecording) -> &mut BTreeMap<String, RecordedResult<T>>,
         path: &str,
         read: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
@@ -338,11 +345,11 @@ impl Host {
             return before.again();
         }
         let result = read();
-        kept(&mut lock(record)).insert(path.to_owned(), Kept::of(&result));
+        kept(&mut lock(record)).insert(path.to_owned(), RecordedResult::of(&result));
         result
     }
 
-    fn kept<T>(&self, look: impl FnOnce(&Recording) -> T) -> Option<T> {
+    fn kept<T>(&self, look: impl FnOnce(&HostRecording) -> T) -> Option<T> {
         self.record.as_ref().map(|record| look(&lock(record)))
     }
 
@@ -352,15 +359,15 @@ impl Host {
     /// [`HostError::Write`] with path and value; a capture refuses every write.
     pub fn write(&self, path: &str, value: &str) -> Result<(), HostError> {
         let written = match &self.source {
-            Source::Live { sys } => std::fs::OpenOptions::new()
+            HostSource::Live { sys } => std::fs::OpenOptions::new()
                 .write(true)
                 .truncate(true)
                 .open(locate(sys, path))
                 .and_then(|mut file| file.write_all(value.as_bytes())),
-            Source::Directory(_) | Source::Recorded(_) => {
+            HostSource::Directory(_) | HostSource::Recorded(_) => {
                 return Err(HostError::NotLive { what: format!("writing {path}") });
             }
-            Source::Scripted(script) => script.write(path, value),
+            HostSource::Scripted(script) => script.write(path, value),
         };
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
     }
@@ -398,18 +405,18 @@ impl Host {
     ///
     /// # Errors
     /// [`HostError::Call`] if the interface does not exist or its driver does not say.
-    pub fn driver(&self, interface: &str) -> Result<Driver, HostError> {
+    pub fn driver(&self, interface: &str) -> Result<LinkDriver, HostError> {
         let what = format!("reading the driver of {interface}");
         self.call(&format!("ethtool/{interface}/driver"), &what, || sys::ethtool::driver(interface))
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.source, Source::Live { .. })
+        matches!(self.source, HostSource::Live { .. })
     }
 
     pub(crate) fn must_be_live(&self, what: &str) -> Result<(), HostError> {
         match self.source {
-            Source::Live { .. } => Ok(()),
+            HostSource::Live { .. } => Ok(()),
             _ => Err(HostError::NotLive { what: what.to_owned() }),
         }
     }
@@ -429,7 +436,7 @@ pub(crate) fn pause_after_burst() {
     }
 }
 
-fn lock(recording: &Mutex<Recording>) -> MutexGuard<'_, Recording> {
+fn lock(recording: &Mutex<HostRecording>) -> MutexGuard<'_, HostRecording> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -37,8 +37,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Host;
 use crate::stage::filter::IpFamily;
-use crate::stage::socket::Protocol;
-use knob::{Knob, Refusal};
+use crate::stage::socket::SocketProtocol;
+use knob::{Knob, WriteRefusal};
 
 pub use error::SettingError;
 pub(crate) use flow_hash::any_fields;
@@ -53,8 +53,8 @@ pub use rss_table::table_entries;
 pub(crate) use rss_table::{any_table, table_value};
 pub(crate) use socket_knob::words as socket_words;
 pub use socket_knob::{SocketAt, SocketKnob};
-pub use steering::{Steered, SteeredSocket, SteeringTable, steered};
-pub use value::Value;
+pub use steering::{SteeredSocket, SteeredSockets, SteeringTable, steered};
+pub use value::SettingValue;
 
 /// One knob of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -204,7 +204,7 @@ pub enum Setting {
         /// Inode of the network namespace that the group is in (`/proc/PID/ns/net`): its address may be another's elsewhere.
         namespace: u64,
         /// UDP, or TCP for listeners.
-        protocol: Protocol,
+        protocol: SocketProtocol,
         /// The address its sockets are bound to.
         local: SocketAddr,
     },
@@ -241,7 +241,7 @@ impl Setting {
 
     fn knob(&self) -> Box<dyn Knob + '_> {
         match self {
-            Setting::Sysctl(name) => Box::new(sysctl::Sysctl(name)),
+            Setting::Sysctl(name) => Box::new(sysctl::SysctlKnob(name)),
             Setting::QueueCpus { interface, direction, queue } => {
                 Box::new(queue_cpus::QueueMask::cpus(interface, *direction, *queue))
             }
@@ -253,38 +253,44 @@ impl Setting {
             }
             Setting::Napi { interface, knob } => Box::new(number_file::NumberFile::napi(interface, *knob)),
             Setting::Offload { interface, offload } => {
-                Box::new(offload::Switch { interface, offload: *offload })
+                Box::new(offload::OffloadKnob { interface, offload: *offload })
             }
             Setting::RssTable { interface } => Box::new(rss_table::RssTable { interface }),
             Setting::FlowHash { interface, flow } => Box::new(flow_hash::FlowHash { interface, flow }),
             Setting::NtupleRule { interface, location } => {
-                Box::new(ntuple_rule::Rule { interface, location: *location })
+                Box::new(ntuple_rule::NtupleKnob { interface, location: *location })
             }
-            Setting::Rings { interface } => Box::new(rings::Rings { interface }),
-            Setting::Channels { interface } => Box::new(channels::Channels { interface }),
-            Setting::Coalesce { interface } => Box::new(coalesce::Moderation { interface }),
-            Setting::Qdisc { interface } => Box::new(qdisc::Root { interface }),
+            Setting::Rings { interface } => Box::new(rings::RingsKnob { interface }),
+            Setting::Channels { interface } => Box::new(channels::ChannelsKnob { interface }),
+            Setting::Coalesce { interface } => Box::new(coalesce::ModerationKnob { interface }),
+            Setting::Qdisc { interface } => Box::new(qdisc::RootQdisc { interface }),
             Setting::VirtualFunctions { interface } => {
                 Box::new(virtual_functions::VirtualFunctions { interface })
             }
-            Setting::NftTable { family, table } => Box::new(nftables::Table { family: *family, table }),
-            Setting::NftRuleset => Box::new(nftables::Ruleset),
-            Setting::IptablesRule { family, table, chain, rule } => {
-                Box::new(iptables::Rule { family: *family, table, chain, rule })
+            Setting::NftTable { family, table } => {
+                Box::new(nftables::NftTableDump { family: *family, table })
             }
-            Setting::IptablesTable { family, table } => Box::new(iptables::Table { family: *family, table }),
+            Setting::NftRuleset => Box::new(nftables::NftRuleset),
+            Setting::IptablesRule { family, table, chain, rule } => {
+                Box::new(iptables::IptablesRule { family: *family, table, chain, rule })
+            }
+            Setting::IptablesTable { family, table } => {
+                Box::new(iptables::IptablesDump { family: *family, table })
+            }
             Setting::IrqAffinity { irq, action } => Box::new(irq_affinity::IrqAffinity { irq: *irq, action }),
-            Setting::Governor { cpu } => Box::new(governor::Governor { cpu: *cpu }),
-            Setting::Audit => Box::new(audit::Audit),
+            Setting::Governor { cpu } => Box::new(governor::GovernorKnob { cpu: *cpu }),
+            Setting::Audit => Box::new(audit::AuditKnob),
             Setting::IrqbalanceBans { pid, started } => {
                 Box::new(irqbalance_bans::IrqbalanceBans { pid: *pid, started: *started })
             }
-            Setting::Steering { namespace, protocol, local } => {
-                Box::new(steering::Group { namespace: *namespace, protocol: *protocol, local: *local })
-            }
+            Setting::Steering { namespace, protocol, local } => Box::new(steering::ReuseportGroup {
+                namespace: *namespace,
+                protocol: *protocol,
+                local: *local,
+            }),
             Setting::Socket { socket, knob } => Box::new(socket_knob::OnSocket { socket, knob: *knob }),
             Setting::ThreadCpus { pid, tid, started } => {
-                Box::new(thread_cpus::Thread { pid: *pid, tid: *tid, started: *started })
+                Box::new(thread_cpus::ThreadKnob { pid: *pid, tid: *tid, started: *started })
             }
         }
     }
@@ -324,7 +330,7 @@ impl Setting {
     #[must_use]
     pub fn interface(&self) -> Option<Cow<'_, str>> {
         match self {
-            Setting::Sysctl(name) => sysctl::Sysctl(name).interface(),
+            Setting::Sysctl(name) => sysctl::SysctlKnob(name).interface(),
             other => other.clone().interface_field().map(|name| Cow::Owned(std::mem::take(name))),
         }
     }
@@ -340,7 +346,7 @@ impl Setting {
     #[must_use]
     pub fn on_interface(&self, new: &str) -> Setting {
         if let Setting::Sysctl(name) = self {
-            let renamed = sysctl::Sysctl(name).on_interface(new);
+            let renamed = sysctl::SysctlKnob(name).on_interface(new);
             return renamed.map_or_else(|| self.clone(), Setting::Sysctl);
         }
         let mut setting = self.clone();
@@ -354,7 +360,7 @@ impl Setting {
     ///
     /// # Errors
     /// [`SettingError::Host`] when it is not there or may not be read, [`SettingError::BadName`] when there can be none.
-    pub fn read(&self, host: &Host) -> Result<Value, SettingError> {
+    pub fn read(&self, host: &Host) -> Result<SettingValue, SettingError> {
         let knob = self.named_knob()?;
         knob.read(host).map_err(|source| SettingError::Host { setting: knob.name(), source })
     }
@@ -363,7 +369,7 @@ impl Setting {
     ///
     /// # Errors
     /// [`SettingError::BadValue`], [`SettingError::BadName`].
-    pub fn check(&self, value: &Value) -> Result<(), SettingError> {
+    pub fn check(&self, value: &SettingValue) -> Result<(), SettingError> {
         let knob = self.named_knob()?;
         knob.check(value).map_err(|expected| bad_value(&*knob, value, expected))
     }
@@ -374,14 +380,14 @@ impl Setting {
     /// [`SettingError::BadValue`] for a value the knob does not take, [`SettingError::Host`] when
     /// the host refuses, [`SettingError::Refused`] when it would not work or could not be undone, [`SettingError::Ignored`]
     /// when the host accepts and does nothing, [`SettingError::Partly`] when it does something else.
-    pub fn write(&self, host: &Host, value: &Value) -> Result<(), SettingError> {
+    pub fn write(&self, host: &Host, value: &SettingValue) -> Result<(), SettingError> {
         self.check(value)?;
         let knob = self.named_knob()?;
         let before = knob.read(host).ok();
         knob.write(host, value).map_err(|refusal| match refusal {
-            Refusal::Host(source) => SettingError::Host { setting: knob.name(), source },
-            Refusal::BadValue(expected) => bad_value(&*knob, value, expected),
-            Refusal::Reason(why) => SettingError::Refused { setting: knob.name(), why },
+            WriteRefusal::Host(source) => SettingError::Host { setting: knob.name(), source },
+            WriteRefusal::BadValue(expected) => bad_value(&*knob, value, expected),
+            WriteRefusal::Reason(why) => SettingError::Refused { setting: knob.name(), why },
         })?;
         let found = self.read(host)?;
         if knob.took(value, &found) {
@@ -398,14 +404,14 @@ impl Setting {
 
     /// Whether two values mean the same to this knob.
     #[must_use]
-    pub fn same(&self, one: &Value, other: &Value) -> bool {
+    pub fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         self.knob().same(one, other)
     }
 
     /// Whether a write of `to` that broke off, as of a program that was killed, may have left `found`: some kinds get from one
     /// value to another only by way of a third.
     #[must_use]
-    pub fn passes(&self, to: &Value, found: &Value) -> bool {
+    pub fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         self.knob().passes(to, found)
     }
 
@@ -418,7 +424,7 @@ impl Setting {
 
     /// What a person would type to turn the knob; none where no single command does.
     #[must_use]
-    pub fn command(&self, value: &Value) -> Option<String> {
+    pub fn command(&self, value: &SettingValue) -> Option<String> {
         self.knob().command(value)
     }
 
@@ -445,7 +451,7 @@ fn is_inet(family: &NftFamily) -> bool {
     *family == NftFamily::Inet
 }
 
-fn bad_value(knob: &dyn Knob, value: &Value, expected: &'static str) -> SettingError {
+fn bad_value(knob: &dyn Knob, value: &SettingValue, expected: &'static str) -> SettingError {
     SettingError::BadValue { setting: knob.name(), value: value.to_string(), expected }
 }
 
@@ -484,7 +490,7 @@ mod tests {
             let queue = 0;
             let setting =
                 Setting::QueueCpus { interface: interface.into(), direction: QueueDirection::Receive, queue };
-            let error = setting.write(&Host::live(), &Value::new("0")).expect_err(interface);
+            let error = setting.write(&Host::live(), &SettingValue::new("0")).expect_err(interface);
             assert!(matches!(error, SettingError::BadName { .. }), "{interface}: {error}");
         }
     }
@@ -494,9 +500,9 @@ mod tests {
         let path = "/proc/sys/net/core/rmem_max";
         let setting = Setting::sysctl("net.core.rmem_max");
         let host = Host::scripted([(path, "1\n")]).ignoring(path);
-        let error = setting.write(&host, &Value::new("2")).expect_err("ignored");
+        let error = setting.write(&host, &SettingValue::new("2")).expect_err("ignored");
         assert!(matches!(error, SettingError::Ignored { .. }), "{error}");
         let denied = host.refusing(path, libc::EACCES);
-        assert!(setting.write(&denied, &Value::new("2")).expect_err("denied").is_denied());
+        assert!(setting.write(&denied, &SettingValue::new("2")).expect_err("denied").is_denied());
     }
 }

@@ -23,7 +23,7 @@ use crate::finding::Rule;
 use crate::netlink::qstats::QueueStatistics;
 use crate::{Host, Known};
 
-pub use view::View;
+pub use view::HostView;
 
 /// What to look at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,25 +43,25 @@ pub struct PacketPath {
     /// Seconds since boot at which the reading began (`/proc/uptime`).
     pub uptime_seconds: Known<f64>,
     /// CPUs, nodes, kernel.
-    pub machine: machine::Machine,
+    pub machine: machine::MachineState,
     /// The interfaces looked at.
-    pub link: Vec<link::Link>,
+    pub link: Vec<link::LinkState>,
     /// Receive-side scaling, an item an interface.
-    pub rss: Vec<rss::Rss>,
+    pub rss: Vec<rss::RssState>,
     /// Interrupts and who owns their affinity.
-    pub irq: irq::Irq,
+    pub irq: irq::IrqState,
     /// NAPI, RPS, backlog.
-    pub softirq: softirq::Softirq,
+    pub softirq: softirq::SoftirqState,
     /// XDP, tc, netfilter, conntrack.
-    pub filter: filter::Filter,
+    pub filter: filter::FilterState,
     /// Reverse-path filter, early demux.
-    pub route: route::Route,
+    pub route: route::RouteState,
     /// Who listens.
-    pub socket: socket::Sockets,
+    pub socket: socket::HostSockets,
     /// Threads that serve the sockets.
-    pub thread: thread::Threads,
+    pub thread: thread::ThreadState,
     /// Transmit queues, an item an interface.
-    pub transmit: Vec<transmit::Transmit>,
+    pub transmit: Vec<transmit::TransmitState>,
 }
 
 /// A stage's name.
@@ -83,7 +83,7 @@ pub enum StageName {
 
 /// What a stage offers beside its state.
 #[derive(Debug)]
-pub struct Stage {
+pub struct StageInfo {
     /// Its name.
     pub name: StageName,
     /// What a packet meets here: one paragraph for a person.
@@ -95,7 +95,7 @@ pub struct Stage {
 }
 
 /// All stages, in the order a packet meets them.
-pub const STAGES: [Stage; 10] = [
+pub const STAGES: [StageInfo; 10] = [
     machine::STAGE,
     link::STAGE,
     rss::STAGE,
@@ -113,22 +113,22 @@ impl PacketPath {
     #[must_use]
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         let uptime_seconds = uptime(host);
-        let machine = machine::Machine::observe(host);
+        let machine = machine::MachineState::observe(host);
         let link = link::observe(host, scope);
         let names: Vec<&str> = link.iter().map(|link| link.interface.as_str()).collect();
         let statistics: Vec<_> = link.iter().map(|link| QueueStatistics::observe(host, link)).collect();
         let counted = || link.iter().zip(&statistics);
-        let socket = socket::Sockets::observe(host, scope);
+        let socket = socket::HostSockets::observe(host, scope);
         Self {
             uptime_seconds,
-            rss: counted().map(|(link, counts)| rss::Rss::observe(host, link, counts)).collect(),
-            irq: irq::Irq::observe(host, &names),
-            softirq: softirq::Softirq::observe(host, &link),
-            filter: filter::Filter::observe(host, &link),
-            route: route::Route::observe(host, &names),
-            thread: thread::Threads::observe(host, &socket),
+            rss: counted().map(|(link, counts)| rss::RssState::observe(host, link, counts)).collect(),
+            irq: irq::IrqState::observe(host, &names),
+            softirq: softirq::SoftirqState::observe(host, &link),
+            filter: filter::FilterState::observe(host, &link),
+            route: route::RouteState::observe(host, &names),
+            thread: thread::ThreadState::observe(host, &socket),
             transmit: counted()
-                .map(|(link, counts)| transmit::Transmit::observe(host, link, counts))
+                .map(|(link, counts)| transmit::TransmitState::observe(host, link, counts))
                 .collect(),
             machine,
             link,

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use linerate_host::{Diagnosis, Finding, Host, HostError, PacketPath, Scope, View};
+use linerate_host::{Diagnosis, Finding, Host, HostError, HostView, PacketPath, Scope};
 use linerate_lab::Lab;
 
 fn lab(test: &str) -> Option<Lab> {
@@ -32,7 +32,7 @@ fn on_receiver(lab: &Lab, program: &str, line: &str) -> Result<String, HostError
 }
 
 fn empty_tables(path: &PacketPath) -> Option<Finding> {
-    let findings = Diagnosis::of(&View::once(path)).findings;
+    let findings = Diagnosis::of(&HostView::once(path)).findings;
     findings.into_iter().find(|finding| finding.id == "filter.hooks-without-rules")
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use linerate_host::stage::link::{self, Device, Link};
-use linerate_host::{Host, Known, Scope, Setting, Value};
+use linerate_host::stage::link::{self, DeviceKind, LinkState};
+use linerate_host::{Host, Known, Scope, Setting, SettingValue};
 use linerate_lab::{Lab, LabHost};
 
 fn lab(test: &str) -> Option<Lab> {
@@ -22,7 +22,7 @@ fn skip(test: &str, why: &dyn std::fmt::Display) {
 }
 
 /// The interfaces as they are seen in a host of the lab.
-fn observed(host: &LabHost, scope: &Scope) -> Vec<Link> {
+fn observed(host: &LabHost, scope: &Scope) -> Vec<LinkState> {
     let sys = host.sys_path().expect("its sysfs").to_owned();
     host.run(|| link::observe(&Host::live_with_sys(sys), scope)).expect("it runs")
 }
@@ -33,7 +33,7 @@ fn an_interface_of_a_lab_is_software_with_features_and_statistics() {
     let interface = &lab.links()[0].receiver.interface;
     let links = observed(lab.receiver(), &Scope::default());
     let link = links.iter().find(|link| link.interface == *interface).expect("it is there and up");
-    assert_eq!(link.device, Known::Value(Device::Software));
+    assert_eq!(link.device, Known::Value(DeviceKind::Software));
     assert_eq!(link.driver.value().and_then(|driver| Some(driver.as_ref()?.name.as_str())), Some("veth"));
     assert_eq!(link.index, Known::Value(lab.links()[0].receiver.index));
     assert_eq!(
@@ -65,7 +65,7 @@ fn channels_are_set_and_read_back() {
     let outcome = lab.receiver().run(|| {
         let host = Host::live();
         let before = setting.read(&host)?;
-        setting.write(&host, &Value::new("rx 1 tx 1"))?;
+        setting.write(&host, &SettingValue::new("rx 1 tx 1"))?;
         let changed = setting.read(&host)?;
         setting.write(&host, &before)?;
         Ok::<_, linerate_host::SettingError>((before, changed, setting.read(&host)?))

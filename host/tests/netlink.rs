@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use linerate_host::netlink::{PathError, path_to, xdp_state};
-use linerate_host::{Host, Known, Setting, Value};
+use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_lab::Lab;
 
 fn lab(test: &str) -> Option<Lab> {
@@ -48,7 +48,7 @@ fn a_veth_takes_frames_while_its_peer_has_napi() {
             interface: link.receiver.interface.clone(),
             offload: linerate_host::setting::Offload::GenericReceive,
         };
-        lab.receiver().run(|| setting.write(&Host::live(), &Value::new(on))).unwrap()
+        lab.receiver().run(|| setting.write(&Host::live(), &SettingValue::new(on))).unwrap()
     };
     let state =
         || lab.senders()[0].run(|| xdp_state(&Host::live(), "eth0", link.sender.index)).unwrap().unwrap();

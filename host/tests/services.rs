@@ -7,9 +7,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Echo, Pinning, Program, Server, Sockets};
-use linerate_host::stage::socket::Steering;
-use linerate_host::{Diagnosis, Host, PacketPath, Scope, Severity, View};
+use linerate_engine::{Echo, Pinning, Server, Sockets, SteeringProgram};
+use linerate_host::stage::socket::SteeringState;
+use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope, Severity};
 use linerate_lab::{Lab, LabChild};
 
 /// Which server this program is to be, and where: `shared 198.18.0.1:4000`.
@@ -31,8 +31,8 @@ fn server_of_the_other_tests() {
     let (sockets, pinning) = match kind {
         "shared" => (Sockets::Shared, Pinning::None),
         "reuseport" => (Sockets::Reuseport, Pinning::None),
-        "program" => (Sockets::SteeredByCpu(Program::Ebpf), Pinning::Cpus(vec![0, 1])),
-        _ => (Sockets::SteeredByCpu(Program::Cbpf), Pinning::Cpus(vec![0, 1])),
+        "program" => (Sockets::SteeredByCpu(SteeringProgram::Ebpf), Pinning::Cpus(vec![0, 1])),
+        _ => (Sockets::SteeredByCpu(SteeringProgram::Cbpf), Pinning::Cpus(vec![0, 1])),
     };
     let server =
         Server::builder().bind(address).workers(2).sockets(sockets).pinning(pinning).cpus(vec![0, 1]);
@@ -98,7 +98,7 @@ fn read(lab: &Lab, port: u16, threads: usize) -> PacketPath {
 }
 
 /// The findings of these two stages above a note.
-fn findings(view: &View<'_>) -> Vec<(&'static str, Severity)> {
+fn findings(view: &HostView<'_>) -> Vec<(&'static str, Severity)> {
     let findings = Diagnosis::of(view).findings.into_iter();
     let own = |id: &str| id.starts_with("socket.") || id.starts_with("thread.");
     findings
@@ -126,7 +126,7 @@ fn servers_are_told_apart_by_their_port() {
         return skip(test, "the options of another process's socket may not be read");
     }
     let expected = [("socket.shared-by-threads", Severity::High), ("thread.unpinned", Severity::Low)];
-    assert_eq!(findings(&View::once(&shared)), expected);
+    assert_eq!(findings(&HostView::once(&shared)), expected);
 
     let reuseport = read(&lab, 4002, 2);
     let service = &reuseport.socket.services()[0];
@@ -137,22 +137,25 @@ fn servers_are_told_apart_by_their_port() {
         Some(why) => skip(test, why),
         None => expected.insert(0, ("socket.not-steered", Severity::Medium)),
     }
-    assert_eq!((told, findings(&View::once(&reuseport))), (told.and(Some(Steering::Hash)), expected));
+    assert_eq!(
+        (told, findings(&HostView::once(&reuseport))),
+        (told.and(Some(SteeringState::Hash)), expected)
+    );
     assert!(service.sockets.iter().all(|socket| socket.set().is_some_and(|set| set.reuseport)));
 
     let steered = read(&lab, 4003, 2);
-    assert_eq!(findings(&View::once(&steered)), []);
+    assert_eq!(findings(&HostView::once(&steered)), []);
     assert_eq!(
         steered.socket.services()[0].steering.value().copied().flatten(),
-        told.and(Some(Steering::Cpu))
+        told.and(Some(SteeringState::Cpu))
     );
 
     if told.is_some() {
         let _server = start(&lab, "program", address(4005));
         let program = read(&lab, 4005, 2);
-        assert_eq!(findings(&View::once(&program)), []);
+        assert_eq!(findings(&HostView::once(&program)), []);
         let steering = program.socket.services()[0].steering.value().copied().flatten();
-        assert_eq!(steering, Some(Steering::Program));
+        assert_eq!(steering, Some(SteeringState::Program));
     }
 }
 
@@ -170,12 +173,12 @@ fn what_a_socket_loses_between_two_readings_is_told() {
             client.send_to(&[0; 100], address).expect("sent");
         }
         let now = read(&lab, 4004, 0);
-        if View::twice(&before, &now).seconds().is_some() {
+        if HostView::twice(&before, &now).seconds().is_some() {
             break now;
         }
         assert!(Instant::now() < deadline, "no time between the readings");
     };
-    let found = findings(&View::twice(&before, &now));
+    let found = findings(&HostView::twice(&before, &now));
     assert!(found.contains(&("socket.receive-drops", Severity::High)), "{found:?}");
     assert!(found.contains(&("socket.buffer-small", Severity::Medium)), "{found:?}");
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use linerate_host::setting::{NapiKnob, NftFamily, Offload, QueueDirection};
 use linerate_host::stage::filter::IpFamily;
-use linerate_host::{Host, HostError, Setting, SettingError, Value};
+use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 use linerate_lab::Lab;
 
 fn skip(test: &str, why: &dyn std::fmt::Display) {
@@ -26,9 +26,9 @@ fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce(&Host, &str) -> T + Send) -
 fn there_and_back(host: &Host, setting: &Setting, values: &[&str]) -> Result<(), SettingError> {
     let before = setting.read(host)?;
     for value in values {
-        setting.write(host, &Value::new(value))?;
+        setting.write(host, &SettingValue::new(value))?;
         let now = setting.read(host)?;
-        assert!(setting.same(&now, &Value::new(value)), "{setting}: {now}");
+        assert!(setting.same(&now, &SettingValue::new(value)), "{setting}: {now}");
     }
     setting.write(host, &before)?;
     assert_eq!(setting.read(host)?, before, "{setting}");
@@ -76,7 +76,8 @@ fn the_kernels_words_say_why_a_setting_is_refused() {
     let Some(lab) = lab(test) else { return };
     let (channels, rings, fixed, gone) = on_receiver(&lab, |host, interface| {
         let name = || interface.to_owned();
-        let refusal = |setting: Setting, value| setting.write(host, &Value::new(value)).expect_err("refused");
+        let refusal =
+            |setting: Setting, value| setting.write(host, &SettingValue::new(value)).expect_err("refused");
         (
             refusal(Setting::Channels { interface: name() }, "rx 99"),
             refusal(Setting::Rings { interface: name() }, "rx 99"),
@@ -108,14 +109,14 @@ fn a_discipline_goes_there_and_back() {
         there_and_back(host, &qdisc, &values).expect("there and back");
         // From one that somebody put there, too.
         for there in &values {
-            qdisc.write(host, &Value::new(there)).expect("written");
+            qdisc.write(host, &SettingValue::new(there)).expect("written");
             there_and_back(host, &qdisc, &["bfifo limit 70000", "mq of pfifo_fast"]).expect("there and back");
         }
-        let error = qdisc.write(host, &Value::new("fq nonsense 1")).expect_err("no such parameter");
+        let error = qdisc.write(host, &SettingValue::new("fq nonsense 1")).expect_err("no such parameter");
         assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
         // One that could not be put back, in whose place nothing is put.
         host.program("tc", &["qdisc", "replace", "dev", interface, "root", "handle", "1:", "htb"], "")?;
-        let error = qdisc.write(host, &Value::new("pfifo_fast")).expect_err("left alone");
+        let error = qdisc.write(host, &SettingValue::new("pfifo_fast")).expect_err("left alone");
         assert!(
             error.to_string().ends_with("htb, whose parameters could not be put back, is left alone"),
             "{error}"
@@ -137,7 +138,7 @@ fn a_table_of_nftables_goes_there_and_back() {
     let outcome = on_receiver(&lab, |host, _| {
         let ours = Setting::NftTable { family: NftFamily::Inet, table: "ours".into() };
         there_and_back(host, &ours, &[first, second])?;
-        ours.write(host, &Value::new(first))?;
+        ours.write(host, &SettingValue::new(first))?;
         let printed = ours.read(host)?;
         there_and_back(host, &ours, &[second, ""])?;
         // Somebody adds a rule.
@@ -145,7 +146,7 @@ fn a_table_of_nftables_goes_there_and_back() {
             .expect("added");
         assert!(!ours.same(&printed, &ours.read(host)?));
         there_and_back(host, &Setting::NftRuleset, &["", first])?;
-        let refused = ours.write(host, &Value::new("table inet ours { chain c { nonsense } }"));
+        let refused = ours.write(host, &SettingValue::new("table inet ours { chain c { nonsense } }"));
         assert!(refused.expect_err("no rule").to_string().contains("nft: "));
         Ok::<_, SettingError>(())
     });

@@ -9,10 +9,10 @@ use std::os::linux::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_engine::steer::{self, Program, Table};
+use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use linerate_host::setting::{SteeringTable, steered};
-use linerate_host::stage::socket::Protocol;
-use linerate_host::{Host, Setting, SettingError, Value};
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_lab::Lab;
 use rustix::net::sockopt::{set_socket_reuseport, socket_cookie};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
@@ -53,30 +53,30 @@ fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
 
 /// What boost knows of a group.
 struct Group {
-    protocol: Protocol,
+    protocol: SocketProtocol,
     local: SocketAddr,
     setting: Setting,
 }
 
 impl Group {
-    fn new(protocol: Protocol, local: SocketAddr) -> Self {
+    fn new(protocol: SocketProtocol, local: SocketAddr) -> Self {
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").expect("a namespace").st_ino();
         Group { protocol, local, setting: Setting::Steering { namespace, protocol, local } }
     }
 
     fn steer(&self, table: &SteeringTable) -> Result<(), SettingError> {
-        self.setting.write(&Host::live(), &Value::new(table.to_string()))
+        self.setting.write(&Host::live(), &SettingValue::new(table.to_string()))
     }
 
     fn release(&self) {
-        self.setting.write(&Host::live(), &Value::new("none")).expect("released");
+        self.setting.write(&Host::live(), &SettingValue::new("none")).expect("released");
     }
 
     fn reads(&self) -> String {
         self.setting.read(&Host::live()).expect("read").to_string()
     }
 
-    fn did(&self) -> linerate_host::setting::Steered {
+    fn did(&self) -> linerate_host::setting::SteeredSockets {
         let Setting::Steering { namespace, .. } = &self.setting else { unreachable!() };
         steered(&Host::live(), *namespace, self.protocol, self.local).expect("asked").expect("steered")
     }
@@ -98,7 +98,7 @@ impl Udp {
                 socket
             })
             .collect();
-        Udp { sockets, group: Group::new(Protocol::Udp, local) }
+        Udp { sockets, group: Group::new(SocketProtocol::Udp, local) }
     }
 
     fn cookies(&self) -> Vec<u64> {
@@ -300,7 +300,7 @@ fn listeners_are_steered_too() {
                 listener
             })
             .collect();
-        let group = Group::new(Protocol::Tcp, local);
+        let group = Group::new(SocketProtocol::Tcp, local);
         let by_cpu =
             cpus.iter().zip(&listeners).map(|(cpu, listener)| (*cpu, vec![cookie(listener)])).collect();
         let table = SteeringTable { by_cpu };
@@ -322,15 +322,17 @@ fn listeners_are_steered_too() {
 #[test]
 fn a_program_of_others_is_named_and_left() {
     on_a_host("a_program_of_others_is_named_and_left", |cpus| {
-        for (program, name) in [(Program::Cbpf, "classic-by-cpu"), (Program::Ebpf, "program ")] {
+        for (program, name) in
+            [(SteeringProgram::Cbpf, "classic-by-cpu"), (SteeringProgram::Ebpf, "program ")]
+        {
             let udp = Udp::new("127.0.0.1", 2);
-            let table = Table::new(&[[cpus[0]], [cpus[1]]]).expect("a table");
+            let table = CpuTable::new(&[[cpus[0]], [cpus[1]]]).expect("a table");
             steer::attach(&udp.sockets, &table, program).expect("attached");
             let reads = udp.group.reads();
             assert!(reads.starts_with(name), "{reads}");
             let error = udp.group.steer(&udp.table(&cpus[..2])).expect_err("another's").to_string();
             assert!(error.contains("is there already (") && error.contains("is not replaced"), "{error}");
-            let none = udp.group.setting.write(&Host::live(), &Value::new("none"));
+            let none = udp.group.setting.write(&Host::live(), &SettingValue::new("none"));
             assert!(none.expect_err("another's").to_string().contains("is not replaced"));
             assert_eq!((udp.group.reads(), udp.spread(cpus[1])), (reads, only(1, 2, FLOWS)));
 
@@ -354,7 +356,7 @@ fn what_cannot_be_steered_is_told_in_a_line() {
         assert!(error.contains("there is no CPU 99999"), "{error}");
 
         let alone = UdpSocket::bind("127.0.0.1:0").expect("bound");
-        let group = Group::new(Protocol::Udp, alone.local_addr().expect("bound"));
+        let group = Group::new(SocketProtocol::Udp, alone.local_addr().expect("bound"));
         assert_eq!(group.reads(), "none");
         let table = SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&alone)])]) };
         let error = group.steer(&table).expect_err("refused").to_string();
@@ -365,7 +367,7 @@ fn what_cannot_be_steered_is_told_in_a_line() {
             unreachable!()
         };
         let elsewhere = Setting::Steering { namespace: namespace + 1, protocol, local };
-        let error = elsewhere.write(&Host::live(), &Value::new("none")).expect_err("elsewhere");
+        let error = elsewhere.write(&Host::live(), &SettingValue::new("none")).expect_err("elsewhere");
         assert!(!error.is_gone() && error.to_string().contains("--netns PID"), "{error}");
         udp.sockets.clear();
         assert!(udp.group.setting.read(&Host::live()).expect_err("closed").is_gone());

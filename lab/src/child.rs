@@ -13,7 +13,7 @@ use crate::rtnetlink::wait_readable;
 /// A program running in a host. Dropping it ends the program.
 #[derive(Debug)]
 pub struct LabChild {
-    process: Arc<Process>,
+    process: Arc<ChildProcess>,
     /// The program's input, if it was asked to be piped.
     pub stdin: Option<ChildStdin>,
     /// The program's output, if it was asked to be piped.
@@ -25,7 +25,7 @@ pub struct LabChild {
 impl LabChild {
     pub(crate) fn new(mut child: Child) -> io::Result<Self> {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        Ok(Self { process: Arc::new(Process::new(child)?), stdin, stdout, stderr })
+        Ok(Self { process: Arc::new(ChildProcess::new(child)?), stdin, stdout, stderr })
     }
 
     /// Process id.
@@ -74,7 +74,7 @@ impl LabChild {
         self.process.reap()
     }
 
-    pub(crate) fn process(&self) -> Arc<Process> {
+    pub(crate) fn process(&self) -> Arc<ChildProcess> {
         Arc::clone(&self.process)
     }
 }
@@ -87,14 +87,14 @@ impl Drop for LabChild {
 
 /// What a [`LabChild`] and its host both hold, so that either can end it.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ChildProcess {
     id: u32,
     /// Readable when the process has ended.
     descriptor: OwnedFd,
     child: Mutex<Child>,
 }
 
-impl Process {
+impl ChildProcess {
     fn new(mut child: Child) -> io::Result<Self> {
         let id = child.id();
         let opened = i32::try_from(id)

@@ -4,12 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 /// The result of everything in this crate that can fail.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
+pub type Result<T, E = LabError> = std::result::Result<T, E>;
 
 /// Why a lab could not be made, used or removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum LabError {
     /// The kernel refused a network namespace.
     #[error(
         "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), or unprivileged user namespaces: {why}"
@@ -182,7 +182,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl LabError {
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }

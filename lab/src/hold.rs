@@ -14,27 +14,27 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Error, Result};
+use crate::error::{LabError, Result};
 use crate::lab::Lab;
 use crate::namespace::NamespaceId;
-use crate::registry::{CleanReport, Kind, LabState, Registry, Scope};
+use crate::registry::{CleanReport, CleanScope, HolderKind, LabRegistry, LabState};
 use crate::sys::{self, ChildSetup, SysMount, arm};
-use crate::topology::Shape;
-use crate::userns::{self, Privilege};
+use crate::topology::LabShape;
+use crate::userns::{self, LabPrivilege};
 
 /// The lab to be held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
+pub struct HoldOptions {
     /// Its name.
     pub name: String,
     /// Its shape.
-    pub shape: Shape,
+    pub shape: LabShape,
 }
 
 /// What the holder says on its standard output, in one line, when it is ready or has failed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Message {
+enum HolderMessage {
     Ready,
     Failed(String),
 }
@@ -49,16 +49,16 @@ const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 /// set here.
 ///
 /// # Errors
-/// [`Error::NameTaken`]; whatever keeps [`Builder::start`](crate::Builder::start) from making the
-/// lab, as [`Error::Holder`]; [`Error::System`] if the holder cannot be started. Nothing is left
+/// [`LabError::NameTaken`]; whatever keeps [`Builder::start`](crate::LabBuilder::start) from making the
+/// lab, as [`LabError::Holder`]; [`LabError::System`] if the holder cannot be started. Nothing is left
 /// behind then.
-pub fn up(registry: &Registry, options: &Options, mut holder: Command) -> Result<LabState> {
+pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) -> Result<LabState> {
     options.shape.check()?;
     if let Ok(taken) = registry.find(&options.name) {
-        return Err(Error::NameTaken { name: taken.name, pid: taken.process.pid });
+        return Err(LabError::NameTaken { name: taken.name, pid: taken.process.pid });
     }
-    let described =
-        serde_json::to_string(options).map_err(|e| Error::system("describe the lab", io::Error::from(e)))?;
+    let described = serde_json::to_string(options)
+        .map_err(|e| LabError::system("describe the lab", io::Error::from(e)))?;
     holder
         .arg(registry.path())
         .arg(described)
@@ -66,17 +66,17 @@ pub fn up(registry: &Registry, options: &Options, mut holder: Command) -> Result
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let mut process =
-        holder.spawn().map_err(|e| Error::system(format!("start {:?}", holder.get_program()), e))?;
+        holder.spawn().map_err(|e| LabError::system(format!("start {:?}", holder.get_program()), e))?;
     let mut line = String::new();
     if let Some(output) = process.stdout.take() {
         // No line is treated like an unreadable one below.
         let _ = BufReader::new(output).read_line(&mut line);
     }
     match serde_json::from_str(&line) {
-        Ok(Message::Ready) => registry.find(&options.name),
-        Ok(Message::Failed(why)) => {
+        Ok(HolderMessage::Ready) => registry.find(&options.name),
+        Ok(HolderMessage::Failed(why)) => {
             let _ = process.wait();
-            Err(Error::Holder { why })
+            Err(LabError::Holder { why })
         }
         Err(_) => {
             // It is of no use, and may still be there.
@@ -85,7 +85,7 @@ pub fn up(registry: &Registry, options: &Options, mut holder: Command) -> Result
                 Ok(status) => format!("its holder ended before it was ready ({status})"),
                 Err(e) => format!("its holder cannot be waited for: {e}"),
             };
-            Err(Error::Holder { why })
+            Err(LabError::Holder { why })
         }
     }
 }
@@ -97,17 +97,17 @@ pub fn up(registry: &Registry, options: &Options, mut holder: Command) -> Result
 /// for [`up`] to read.
 ///
 /// # Errors
-/// Those of [`Builder::start`](crate::Builder::start), which `up` is also told.
+/// Those of [`Builder::start`](crate::LabBuilder::start), which `up` is also told.
 pub fn run(directory: &Path, options: &str) -> Result<()> {
     match make(directory, options) {
         Ok(lab) => {
-            say(&Message::Ready)?;
+            say(&HolderMessage::Ready)?;
             let ended = sys::signal::wait(&END_SIGNALS);
             drop(lab);
-            ended.map(drop).map_err(|e| Error::system("wait for a signal", e))
+            ended.map(drop).map_err(|e| LabError::system("wait for a signal", e))
         }
         Err(error) => {
-            say(&Message::Failed(error.to_string()))?;
+            say(&HolderMessage::Failed(error.to_string()))?;
             Err(error)
         }
     }
@@ -116,8 +116,8 @@ pub fn run(directory: &Path, options: &str) -> Result<()> {
 /// The labs that are up, the oldest first: held ones, and those of commands that are running.
 ///
 /// # Errors
-/// [`Error::File`] if the registry cannot be read.
-pub fn list(registry: &Registry) -> Result<Vec<LabState>> {
+/// [`LabError::File`] if the registry cannot be read.
+pub fn list(registry: &LabRegistry) -> Result<Vec<LabState>> {
     let mut labs = registry.labs()?.labs;
     labs.retain(LabState::is_alive);
     Ok(labs)
@@ -126,18 +126,18 @@ pub fn list(registry: &Registry) -> Result<Vec<LabState>> {
 /// Takes a held lab down, with everything that runs in it.
 ///
 /// # Errors
-/// [`Error::NoSuchLab`]; [`Error::NotHeld`] if it belongs to a command that is running; those of
-/// [`Registry::clean`].
+/// [`LabError::NoSuchLab`]; [`LabError::NotHeld`] if it belongs to a command that is running; those of
+/// [`LabRegistry::clean`].
 pub fn down(
-    registry: &Registry,
+    registry: &LabRegistry,
     name: &str,
     restore: &mut dyn FnMut(&str, &Value) -> Result<(), String>,
 ) -> Result<CleanReport> {
     let lab = registry.find(name)?;
-    if lab.kind != Kind::Held {
-        return Err(Error::NotHeld { name: lab.name, pid: lab.process.pid });
+    if lab.kind != HolderKind::Held {
+        return Err(LabError::NotHeld { name: lab.name, pid: lab.process.pid });
     }
-    registry.clean(Scope::Named(name), restore)
+    registry.clean(CleanScope::Named(name), restore)
 }
 
 /// A command that runs a program in a host of a lab that is up, with a `/sys` that shows the host,
@@ -147,12 +147,12 @@ pub fn down(
 /// Its environment says where it is: `LINERATE_LAB` and `LINERATE_HOST`.
 ///
 /// # Errors
-/// [`Error::NoSuchLab`], [`Error::NoSuchHost`]; [`Error::File`] if the namespaces of the host
+/// [`LabError::NoSuchLab`], [`LabError::NoSuchHost`]; [`LabError::File`] if the namespaces of the host
 /// cannot be opened, most likely since the lab belongs to another user.
-pub fn command(registry: &Registry, lab: &str, host: &str, program: impl AsRef<OsStr>) -> Result<Command> {
+pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRef<OsStr>) -> Result<Command> {
     let state = registry.find(lab)?;
     let Some(target) = state.hosts.iter().find(|known| known.name == host) else {
-        return Err(Error::NoSuchHost {
+        return Err(LabError::NoSuchHost {
             lab: state.name,
             name: host.to_owned(),
             known: state.hosts.into_iter().map(|host| host.name).collect(),
@@ -161,15 +161,15 @@ pub fn command(registry: &Registry, lab: &str, host: &str, program: impl AsRef<O
     let task = format!("/proc/{}/task/{}/ns", state.process.pid, target.thread);
     let net_namespace = open(&format!("{task}/net"))?;
     let id =
-        NamespaceId::of_file(&net_namespace).map_err(|e| Error::file("read", format!("{task}/net"), e))?;
+        NamespaceId::of_file(&net_namespace).map_err(|e| LabError::file("read", format!("{task}/net"), e))?;
     if id != target.namespace {
         // The process has ended since, and its numbers are another's.
-        return Err(Error::NoSuchLab { name: state.name, known: Vec::new() });
+        return Err(LabError::NoSuchLab { name: state.name, known: Vec::new() });
     }
     let user = open(&format!("{task}/user"))?;
     let same_user = NamespaceId::of_file(&user)
         .and_then(|theirs| Ok(theirs == NamespaceId::of_path(Path::new("/proc/self/ns/user"))?))
-        .map_err(|e| Error::file("read", format!("{task}/user"), e))?;
+        .map_err(|e| LabError::file("read", format!("{task}/user"), e))?;
     let mut command = Command::new(program);
     command.env("LINERATE_LAB", &state.name).env("LINERATE_HOST", host);
     arm(
@@ -190,9 +190,9 @@ pub fn command(registry: &Registry, lab: &str, host: &str, program: impl AsRef<O
 /// Without root this takes a process with a single thread.
 ///
 /// # Errors
-/// As [`command`]; [`Error::System`] if the program cannot be started.
+/// As [`command`]; [`LabError::System`] if the program cannot be started.
 pub fn exec<A: AsRef<OsStr>>(
-    registry: &Registry,
+    registry: &LabRegistry,
     lab: &str,
     host: &str,
     program: impl AsRef<OsStr>,
@@ -200,25 +200,30 @@ pub fn exec<A: AsRef<OsStr>>(
 ) -> Result<Infallible> {
     let mut command = command(registry, lab, host, program)?;
     let failed = command.args(arguments).exec();
-    Err(Error::system(format!("run {:?} in {host} of lab {lab}", command.get_program()), failed))
+    Err(LabError::system(format!("run {:?} in {host} of lab {lab}", command.get_program()), failed))
 }
 
 fn make(directory: &Path, options: &str) -> Result<Lab> {
-    let options: Options = serde_json::from_str(options)
-        .map_err(|e| Error::system("read the description of the lab", io::Error::from(e)))?;
+    let options: HoldOptions = serde_json::from_str(options)
+        .map_err(|e| LabError::system("read the description of the lab", io::Error::from(e)))?;
     // A session of its own: closing the terminal does not end the lab.
-    rustix::process::setsid().map_err(|e| Error::system("make a session", e))?;
-    std::env::set_current_dir("/").map_err(|e| Error::file("enter", "/", e))?;
+    rustix::process::setsid().map_err(|e| LabError::system("make a session", e))?;
+    std::env::set_current_dir("/").map_err(|e| LabError::file("enter", "/", e))?;
     // Before there are threads, so that none of them takes the signals.
-    sys::signal::block(&END_SIGNALS).map_err(|e| Error::system("block signals", e))?;
-    if let Privilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
-        return Err(Error::NoNamespace { why: format!("{why}; {how_to_allow}") });
+    sys::signal::block(&END_SIGNALS).map_err(|e| LabError::system("block signals", e))?;
+    if let LabPrivilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
+        return Err(LabError::NoNamespace { why: format!("{why}; {how_to_allow}") });
     }
-    Lab::builder().name(options.name).shape(options.shape).registry(&Registry::at(directory)?).held().start()
+    Lab::builder()
+        .name(options.name)
+        .shape(options.shape)
+        .registry(&LabRegistry::at(directory)?)
+        .held()
+        .start()
 }
 
-fn say(message: &Message) -> Result<()> {
-    let failed = |e: io::Error| Error::system("tell that the lab is ready", e);
+fn say(message: &HolderMessage) -> Result<()> {
+    let failed = |e: io::Error| LabError::system("tell that the lab is ready", e);
     let mut line = serde_json::to_string(message).map_err(|e| failed(e.into()))?;
     line.push('\n');
     let mut output = io::stdout().lock();
@@ -226,5 +231,5 @@ fn say(message: &Message) -> Result<()> {
 }
 
 fn open(path: &str) -> Result<File> {
-    File::open(path).map_err(|e| Error::file("open", path, e))
+    File::open(path).map_err(|e| LabError::file("open", path, e))
 }

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::child::{LabChild, Process};
-use crate::error::{Error, Result};
-use crate::namespace::{Namespace, NamespaceId, Sysfs};
-use crate::resident::Resident;
+use crate::child::{ChildProcess, LabChild};
+use crate::error::{LabError, Result};
+use crate::namespace::{NamespaceId, NamespaceSysfs, NetworkNamespace};
+use crate::resident::ResidentThread;
 use crate::sys::{ChildSetup, SysMount, arm};
 
 /// A host: a network namespace with a thread that lives in it.
@@ -18,14 +18,14 @@ use crate::sys::{ChildSetup, SysMount, arm};
 #[derive(Debug)]
 pub struct LabHost {
     name: String,
-    resident: Resident,
-    namespace: Namespace,
-    children: Mutex<Vec<Arc<Process>>>,
+    resident: ResidentThread,
+    namespace: NetworkNamespace,
+    children: Mutex<Vec<Arc<ChildProcess>>>,
 }
 
 impl LabHost {
     pub(crate) fn start(name: &str) -> Result<Self> {
-        let (resident, namespace) = Resident::start(name, Namespace::enter_new)?;
+        let (resident, namespace) = ResidentThread::start(name, NetworkNamespace::enter_new)?;
         Ok(Self { name: name.to_owned(), resident, namespace, children: Mutex::default() })
     }
 
@@ -43,7 +43,7 @@ impl LabHost {
     /// wait for another thread that does.
     ///
     /// # Errors
-    /// A panic of `work` comes back as [`Error::Panicked`]; the host goes on.
+    /// A panic of `work` comes back as [`LabError::Panicked`]; the host goes on.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.resident.run(work)
     }
@@ -51,11 +51,13 @@ impl LabHost {
     /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
     ///
     /// # Errors
-    /// [`Error::NoSysfs`] where neither `fsopen` nor `mount` may make one.
+    /// [`LabError::NoSysfs`] where neither `fsopen` nor `mount` may make one.
     pub fn sys_path(&self) -> Result<&Path> {
         match &self.namespace.sysfs {
-            Sysfs::Detached { path, .. } | Sysfs::Private { path } => Ok(path),
-            Sysfs::Missing { why } => Err(Error::NoSysfs { host: self.name.clone(), why: why.clone() }),
+            NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => Ok(path),
+            NamespaceSysfs::Missing { why } => {
+                Err(LabError::NoSysfs { host: self.name.clone(), why: why.clone() })
+            }
         }
     }
 
@@ -63,11 +65,11 @@ impl LabHost {
     /// that (no control groups, no BPF file system).
     ///
     /// It is killed when the lab is dropped or its process dies, however that happens; so are the
-    /// processes it starts (see [`Registry::clean`](crate::Registry::clean) for the latter when
+    /// processes it starts (see [`Registry::clean`](crate::LabRegistry::clean) for the latter when
     /// the lab was killed).
     ///
     /// # Errors
-    /// [`Error::System`] if the program cannot be started.
+    /// [`LabError::System`] if the program cannot be started.
     pub fn spawn(&self, mut command: Command) -> Result<LabChild> {
         let what = format!("start {:?} in lab host {}", command.get_program(), self.name);
         arm(
@@ -76,7 +78,7 @@ impl LabHost {
                 user_namespace: None,
                 net_namespace: None,
                 sys: match self.namespace.sysfs {
-                    Sysfs::Missing { .. } => SysMount::Inherited,
+                    NamespaceSysfs::Missing { .. } => SysMount::Inherited,
                     _ => SysMount::Required,
                 },
                 die_with: Some(rustix::process::getpid()),
@@ -84,8 +86,8 @@ impl LabHost {
         );
         // Forked by the resident thread: the child inherits its namespace, and the kernel counts
         // that thread as the parent whose death ends the child (PR_SET_PDEATHSIG).
-        let child = self.run(move || command.spawn())?.map_err(|e| Error::system(what.clone(), e))?;
-        let child = LabChild::new(child).map_err(|e| Error::system(what, e))?;
+        let child = self.run(move || command.spawn())?.map_err(|e| LabError::system(what.clone(), e))?;
+        let child = LabChild::new(child).map_err(|e| LabError::system(what, e))?;
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         children.retain(|known| !known.is_over());
         children.push(child.process());

@@ -1,14 +1,14 @@
 //! A lab: one receiver and the senders linked to it.
 
 #[cfg(doc)]
-use crate::error::Error;
+use crate::error::LabError;
 use crate::error::{Result, warn};
 use crate::host::LabHost;
 use crate::namespace::NamespaceId;
 use crate::process;
-use crate::registry::{Entry, HostState, Kind, LabState, Registry, Scope};
+use crate::registry::{CleanScope, HolderKind, HostState, LabRegistry, LabState, RegistryEntry};
 use crate::rtnetlink;
-use crate::topology::{Link, RECEIVER, Shape, sender_name};
+use crate::topology::{LabLink, LabShape, RECEIVER, sender_name};
 use crate::wire::{
     LOOPBACK, await_running, in_host, make_pair, receive_by_napi, refused, set_up, why_no_ipv6,
 };
@@ -23,26 +23,26 @@ use crate::wire::{
 pub struct Lab {
     receiver: LabHost,
     senders: Vec<LabHost>,
-    links: Vec<Link>,
+    links: Vec<LabLink>,
     no_ipv6: Option<String>,
     // The last field: its file goes when all else is gone.
-    entry: Entry,
+    entry: RegistryEntry,
 }
 
 /// Says what a lab is to be.
 #[derive(Clone, Debug, Default)]
-pub struct Builder {
+pub struct LabBuilder {
     name: Option<String>,
-    registry: Option<Registry>,
+    registry: Option<LabRegistry>,
     held: bool,
-    shape: Shape,
+    shape: LabShape,
 }
 
 impl Lab {
     /// A lab of one sender, with as many queues as CPUs (2 to 16), one address a family, and
     /// packets of 1500 bytes, unless said otherwise.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> LabBuilder {
+        LabBuilder::default()
     }
 
     /// The host all links lead to.
@@ -56,7 +56,7 @@ impl Lab {
     }
 
     /// The links.
-    pub fn links(&self) -> &[Link] {
+    pub fn links(&self) -> &[LabLink] {
         &self.links
     }
 
@@ -76,12 +76,12 @@ impl Lab {
     }
 
     /// Notes what a setting of the whole machine is, before it is changed for this lab. If the
-    /// process is killed, [`Registry::clean`] restores it; if the lab is dropped before
+    /// process is killed, [`LabRegistry::clean`] restores it; if the lab is dropped before
     /// [`forget_host_wide`](Self::forget_host_wide), too. Noting a setting again changes nothing.
     ///
     /// # Errors
-    /// [`Error::HostWideTaken`] if another lab has changed it and not put it back;
-    /// [`Error::File`] if the note cannot be written. The setting must not be changed then.
+    /// [`LabError::HostWideTaken`] if another lab has changed it and not put it back;
+    /// [`LabError::File`] if the note cannot be written. The setting must not be changed then.
     pub fn record_host_wide(&self, key: &str, original: serde_json::Value) -> Result<()> {
         self.entry.record(key, original)
     }
@@ -89,7 +89,7 @@ impl Lab {
     /// Strikes the note of a setting that has been put back.
     ///
     /// # Errors
-    /// [`Error::File`] if the note cannot be struck.
+    /// [`LabError::File`] if the note cannot be struck.
     pub fn forget_host_wide(&self, key: &str) -> Result<()> {
         self.entry.forget(key)
     }
@@ -158,7 +158,7 @@ impl Drop for Lab {
     }
 }
 
-impl Builder {
+impl LabBuilder {
     /// Names the lab: 1 to 32 of a-z, 0-9 and '-'. Without, it gets a name of its own.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -168,7 +168,7 @@ impl Builder {
 
     /// Where the lab is entered; without, in the registry of this user.
     #[must_use]
-    pub fn registry(mut self, registry: &Registry) -> Self {
+    pub fn registry(mut self, registry: &LabRegistry) -> Self {
         self.registry = Some(registry.clone());
         self
     }
@@ -180,7 +180,7 @@ impl Builder {
 
     /// The whole shape at once.
     #[must_use]
-    pub fn shape(mut self, shape: Shape) -> Self {
+    pub fn shape(mut self, shape: LabShape) -> Self {
         self.shape = shape;
         self
     }
@@ -223,22 +223,22 @@ impl Builder {
     /// Makes the lab. When this returns, packets pass on every link in both directions.
     ///
     /// What labs that were killed have left is cleared away first, but for host-wide settings:
-    /// for these, call [`Registry::clean`] before.
+    /// for these, call [`LabRegistry::clean`] before.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::BadName`] and [`Error::NameTaken`] for what was asked;
-    /// [`Error::NotOurs`] and [`Error::File`] for the registry; [`Error::NoNamespace`],
-    /// [`Error::Netlink`], [`Error::NoCarrier`] or [`Error::System`] for what the kernel refused.
+    /// [`LabError::OutOfRange`], [`LabError::BadName`] and [`LabError::NameTaken`] for what was asked;
+    /// [`LabError::NotOurs`] and [`LabError::File`] for the registry; [`LabError::NoNamespace`],
+    /// [`LabError::Netlink`], [`LabError::NoCarrier`] or [`LabError::System`] for what the kernel refused.
     /// Nothing is left behind then.
     pub fn start(self) -> Result<Lab> {
         self.shape.check()?;
-        let registry = self.registry.map_or_else(Registry::open, Ok)?;
+        let registry = self.registry.map_or_else(LabRegistry::open, Ok)?;
         let mut decline = |_: &str, _: &serde_json::Value| Err("not asked for".to_owned());
-        if let Err(error) = registry.clean(Scope::Dead, &mut decline) {
+        if let Err(error) = registry.clean(CleanScope::Dead, &mut decline) {
             warn(&format!("what earlier labs left is not cleared away: {error}; try `linerate lab clean`"));
         }
-        let kind = if self.held { Kind::Held } else { Kind::Running };
-        let entry = Entry::new(registry, self.name.as_deref(), kind)?;
+        let kind = if self.held { HolderKind::Held } else { HolderKind::Running };
+        let entry = RegistryEntry::new(registry, self.name.as_deref(), kind)?;
         let receiver = LabHost::start(RECEIVER)?;
         let senders = (0..self.shape.senders)
             .map(|number| LabHost::start(&sender_name(number)))

@@ -1,7 +1,7 @@
 //! The ladder: steps climbed one at a time, each measured against the one before.
 //!
 //! Puts `engine`, `host`, `lab` and `measure` together. Prints nothing: progress goes to an
-//! observer, the result is a [`report::Report`].
+//! observer, the result is a [`report::LadderReport`].
 
 pub mod ascent;
 pub mod bench;

@@ -27,7 +27,7 @@
 //!
 //! Hosts are held by a thread and descriptors of the process alone: whatever ends the process ends
 //! them. What can outlive it, processes that its children started and settings of the whole
-//! machine, is noted in a [`Registry`] and removed by [`Registry::clean`].
+//! machine, is noted in a [`LabRegistry`] and removed by [`LabRegistry::clean`].
 //!
 //! A lab takes `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, or a user namespace, which
 //! [`userns::enter_if_needed`] makes. It wants Linux 5.3 or later. Nothing here prints.
@@ -51,11 +51,11 @@ pub mod visit;
 mod wire;
 
 pub use child::LabChild;
-pub use error::{Error, Result};
+pub use error::{LabError, Result};
 pub use host::LabHost;
-pub use lab::{Builder, Lab};
+pub use lab::{Lab, LabBuilder};
 pub use namespace::NamespaceId;
-pub use probe::{Ability, Probe, probe};
+pub use probe::{LabAbility, LabProbe, probe};
 pub use process::{FoundProcess, ProcessId};
-pub use registry::{CleanReport, LabState, Registry, Scope};
-pub use topology::{End, Link, Shape};
+pub use registry::{CleanReport, CleanScope, LabRegistry, LabState};
+pub use topology::{LabLink, LabShape, LinkEnd};

@@ -10,7 +10,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, Mount
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{LabError, Result};
 use crate::sys;
 
 /// What tells one namespace from all others, as long as it lives.
@@ -42,15 +42,15 @@ impl NamespaceId {
 
 /// A network namespace, held by an open file.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub(crate) struct NetworkNamespace {
     pub file: File,
     pub id: NamespaceId,
-    pub sysfs: Sysfs,
+    pub sysfs: NamespaceSysfs,
 }
 
 /// Where the sysfs of a namespace is.
 #[derive(Debug)]
-pub(crate) enum Sysfs {
+pub(crate) enum NamespaceSysfs {
     /// On a mount that is nowhere in the tree and lives as long as the descriptor.
     Detached { _mount: OwnedFd, path: PathBuf },
     /// On `/sys` of the mount namespace of the thread that made it.
@@ -59,19 +59,19 @@ pub(crate) enum Sysfs {
     Missing { why: String },
 }
 
-impl Namespace {
+impl NetworkNamespace {
     /// Puts the calling thread into a new network namespace and makes a sysfs for it.
     pub(crate) fn enter_new() -> Result<Self> {
         sys::unshare(UnshareFlags::NEWNET)
-            .map_err(|errno| Error::NoNamespace { why: crate::userns::why_not_unshare(errno) })?;
+            .map_err(|errno| LabError::NoNamespace { why: crate::userns::why_not_unshare(errno) })?;
         let path = "/proc/thread-self/ns/net";
-        let file = File::open(path).map_err(|e| Error::file("open", path, e))?;
-        let id = NamespaceId::of_file(&file).map_err(|e| Error::file("read", path, e))?;
-        Ok(Self { file, id, sysfs: Sysfs::make() })
+        let file = File::open(path).map_err(|e| LabError::file("open", path, e))?;
+        let id = NamespaceId::of_file(&file).map_err(|e| LabError::file("read", path, e))?;
+        Ok(Self { file, id, sysfs: NamespaceSysfs::make() })
     }
 }
 
-impl Sysfs {
+impl NamespaceSysfs {
     /// A sysfs of the calling thread's network namespace, in the best way the kernel allows.
     ///
     /// Which namespace a sysfs shows is settled when it is made, by the maker's.
@@ -197,12 +197,12 @@ mod tests {
 
     #[test]
     fn a_new_namespace_has_a_sysfs_with_nothing_but_loopback() {
-        beside(Namespace::enter_new, |namespace| {
+        beside(NetworkNamespace::enter_new, |namespace| {
             match &namespace.sysfs {
-                Sysfs::Detached { path, .. } | Sysfs::Private { path } => {
+                NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => {
                     assert_eq!(interfaces(path), ["lo"]);
                 }
-                Sysfs::Missing { why } => skipped(why),
+                NamespaceSysfs::Missing { why } => skipped(why),
             }
             let own = NamespaceId::of_path(Path::new("/proc/self/ns/net")).unwrap();
             assert_ne!(own, namespace.id);
@@ -213,11 +213,11 @@ mod tests {
     fn a_private_sys_is_seen_by_other_threads() {
         beside(
             || {
-                sys::unshare(UnshareFlags::NEWNET).map_err(|e| Error::system("unshare", e))?;
-                Sysfs::make_private().map_err(|e| Error::system("mount /sys", e))
+                sys::unshare(UnshareFlags::NEWNET).map_err(|e| LabError::system("unshare", e))?;
+                NamespaceSysfs::make_private().map_err(|e| LabError::system("mount /sys", e))
             },
             |sysfs| {
-                let Sysfs::Private { path } = sysfs else { panic!("not private: {sysfs:?}") };
+                let NamespaceSysfs::Private { path } = sysfs else { panic!("not private: {sysfs:?}") };
                 assert_eq!(interfaces(path), ["lo"]);
             },
         );

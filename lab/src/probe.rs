@@ -4,14 +4,14 @@ use std::os::fd::AsFd;
 
 use serde::Serialize;
 
-use crate::namespace::{Namespace, Sysfs};
-use crate::resident::Resident;
-use crate::rtnetlink::{self, Connection, NewEnd};
+use crate::namespace::{NamespaceSysfs, NetworkNamespace};
+use crate::resident::ResidentThread;
+use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection};
 
 /// Whether something works here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ability {
+pub enum LabAbility {
     /// It does.
     Works,
     /// It does not.
@@ -23,22 +23,22 @@ pub enum Ability {
 
 /// What of a lab works here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Probe {
+pub struct LabProbe {
     /// Network namespaces. Without them there is no lab.
-    pub namespaces: Ability,
+    pub namespaces: LabAbility,
     /// Pairs of virtual interfaces. Without them there is no lab.
-    pub veth: Ability,
+    pub veth: LabAbility,
     /// More than one queue on these.
-    pub multi_queue: Ability,
+    pub multi_queue: LabAbility,
     /// A sysfs for a namespace, through which queues are seen and steered.
-    pub sysfs: Ability,
+    pub sysfs: LabAbility,
     /// IPv6.
-    pub ipv6: Ability,
+    pub ipv6: LabAbility,
 }
 
 /// Tries everything in a namespace that is gone when this returns.
-pub fn probe() -> Probe {
-    match Resident::start("probe", Namespace::enter_new) {
+pub fn probe() -> LabProbe {
+    match ResidentThread::start("probe", NetworkNamespace::enter_new) {
         Ok((resident, namespace)) => match resident.run(|| inside(&namespace)) {
             Ok(found) => found,
             Err(error) => nothing(&error.to_string()),
@@ -47,9 +47,9 @@ pub fn probe() -> Probe {
     }
 }
 
-fn nothing(why: &str) -> Probe {
-    let missing = || Ability::Missing { why: why.to_owned() };
-    Probe {
+fn nothing(why: &str) -> LabProbe {
+    let missing = || LabAbility::Missing { why: why.to_owned() };
+    LabProbe {
         namespaces: missing(),
         veth: missing(),
         multi_queue: missing(),
@@ -58,23 +58,23 @@ fn nothing(why: &str) -> Probe {
     }
 }
 
-fn inside(namespace: &Namespace) -> Probe {
+fn inside(namespace: &NetworkNamespace) -> LabProbe {
     let veth = make_pair(namespace);
-    Probe {
+    LabProbe {
         multi_queue: match &veth {
-            Ability::Works => queues(namespace),
-            missing @ Ability::Missing { .. } => missing.clone(),
+            LabAbility::Works => queues(namespace),
+            missing @ LabAbility::Missing { .. } => missing.clone(),
         },
         veth,
         sysfs: match &namespace.sysfs {
-            Sysfs::Missing { why } => Ability::Missing { why: why.clone() },
-            Sysfs::Detached { .. } | Sysfs::Private { .. } => Ability::Works,
+            NamespaceSysfs::Missing { why } => LabAbility::Missing { why: why.clone() },
+            NamespaceSysfs::Detached { .. } | NamespaceSysfs::Private { .. } => LabAbility::Works,
         },
         ipv6: match crate::wire::why_no_ipv6() {
-            Some(why) => Ability::Missing { why },
-            None => Ability::Works,
+            Some(why) => LabAbility::Missing { why },
+            None => LabAbility::Works,
         },
-        namespaces: Ability::Works,
+        namespaces: LabAbility::Works,
     }
 }
 
@@ -82,7 +82,7 @@ fn inside(namespace: &Namespace) -> Probe {
 const ENDS: [&str; 2] = ["probe0", "probe1"];
 const QUEUES: u32 = 2;
 
-fn make_pair(namespace: &Namespace) -> Ability {
+fn make_pair(namespace: &NetworkNamespace) -> LabAbility {
     let end = |at: u8| NewEnd {
         name: ENDS[usize::from(at)],
         index: 10 + u32::from(at),
@@ -91,28 +91,28 @@ fn make_pair(namespace: &Namespace) -> Ability {
         mtu: 1500,
     };
     let pair = rtnetlink::veth_pair(end(0), end(1), namespace.file.as_fd());
-    let made = Connection::open().map_err(|e| e.to_string()).and_then(|mut route| {
+    let made = RtnetlinkConnection::open().map_err(|e| e.to_string()).and_then(|mut route| {
         route.create(pair).map_err(|refused| match refused.detail {
             Some(detail) => format!("{} ({detail})", refused.source),
             None => refused.source.to_string(),
         })
     });
     match made {
-        Ok(()) => Ability::Works,
-        Err(why) => Ability::Missing { why: format!("cannot make a veth pair: {why}") },
+        Ok(()) => LabAbility::Works,
+        Err(why) => LabAbility::Missing { why: format!("cannot make a veth pair: {why}") },
     }
 }
 
-fn queues(namespace: &Namespace) -> Ability {
+fn queues(namespace: &NetworkNamespace) -> LabAbility {
     let why = match &namespace.sysfs {
-        Sysfs::Missing { .. } => "cannot be seen without a sysfs".to_owned(),
-        Sysfs::Detached { path, .. } | Sysfs::Private { path } => {
+        NamespaceSysfs::Missing { .. } => "cannot be seen without a sysfs".to_owned(),
+        NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => {
             let path = path.join("class/net").join(ENDS[0]).join("queues/rx-1");
             if path.exists() {
-                return Ability::Works;
+                return LabAbility::Works;
             }
             format!("asked for {QUEUES} queues, and the second is not there")
         }
     };
-    Ability::Missing { why }
+    LabAbility::Missing { why }
 }

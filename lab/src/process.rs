@@ -169,13 +169,13 @@ fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> 
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
+struct ProcessStat {
     /// Ended, perhaps not yet waited for by its parent.
     is_dead: bool,
     start_ticks: u64,
 }
 
-fn read_stat(pid: i32) -> io::Result<Stat> {
+fn read_stat(pid: i32) -> io::Result<ProcessStat> {
     let path = path(pid, "stat");
     let bytes = fs::read(&path)?;
     parse_stat(&String::from_utf8_lossy(&bytes)).ok_or_else(|| {
@@ -184,11 +184,11 @@ fn read_stat(pid: i32) -> io::Result<Stat> {
 }
 
 /// The name of a program, in parentheses, may itself hold parentheses and blanks.
-fn parse_stat(text: &str) -> Option<Stat> {
+fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
-    Some(Stat {
+    Some(ProcessStat {
         is_dead: matches!(state, "Z" | "X" | "x"),
         // `state` is field 3 of proc_pid_stat(5), the start time 22.
         start_ticks: fields.nth(18)?.parse().ok()?,
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn the_start_time_is_found_behind_any_name() {
         let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
-        assert_eq!(parse_stat(text), Some(Stat { is_dead: false, start_ticks: 4711 }));
+        assert_eq!(parse_stat(text), Some(ProcessStat { is_dead: false, start_ticks: 4711 }));
         let text = "17 (x) Z 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711";
         assert!(parse_stat(text).is_some_and(|stat| stat.is_dead));
         assert_eq!(parse_stat("17 (x) S 1"), None);

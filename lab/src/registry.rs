@@ -1,7 +1,7 @@
 //! Which labs there are: a directory with a file for each.
 //!
 //! A lab writes its file before it makes anything and removes it after everything is gone. A file
-//! whose process is gone is what a kill left; [`Registry::clean`] clears up after it.
+//! whose process is gone is what a kill left; [`LabRegistry::clean`] clears up after it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -10,44 +10,44 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::error::{Error, Result};
+use crate::error::{LabError, Result};
 use crate::process::ProcessId;
 
 mod clean;
 mod entry;
 mod state;
 
-pub use clean::{CleanReport, CleanedLab, NotRestored, Scope};
-pub(crate) use entry::Entry;
-pub use state::{HostState, HostWide, Kind, LabState};
+pub use clean::{CleanReport, CleanScope, CleanedLab, NotRestored};
+pub(crate) use entry::RegistryEntry;
+pub use state::{HolderKind, HostState, HostWide, LabState};
 
 /// The directory of the labs of this user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registry {
+pub struct LabRegistry {
     directory: PathBuf,
 }
 
 /// What is in the registry.
 #[derive(Debug, Default)]
-pub struct Labs {
+pub struct RegisteredLabs {
     /// Labs, the oldest first.
     pub labs: Vec<LabState>,
     /// Files that cannot be read, and why.
-    pub unreadable: Vec<Error>,
+    pub unreadable: Vec<LabError>,
 }
 
-impl Registry {
+impl LabRegistry {
     /// The registry of this user: `/run/linerate/labs` for root, else
     /// `$XDG_RUNTIME_DIR/linerate/labs`, else `/tmp/linerate-UID/labs`. The same before and after
     /// [`enter_if_needed`](crate::userns::enter_if_needed). Made if it is not there.
     ///
     /// # Errors
-    /// [`Error::File`] if it cannot be made, [`Error::NotOurs`] if others could write to it.
+    /// [`LabError::File`] if it cannot be made, [`LabError::NotOurs`] if others could write to it.
     pub fn open() -> Result<Self> {
         let user = outside_user();
         if user == 0 {
             match Self::at("/run/linerate/labs") {
-                Err(Error::File { .. }) => {}
+                Err(LabError::File { .. }) => {}
                 decided => return decided,
             }
         }
@@ -83,9 +83,9 @@ impl Registry {
     /// Everything in it, dead or alive.
     ///
     /// # Errors
-    /// [`Error::File`] if the directory cannot be read.
-    pub fn labs(&self) -> Result<Labs> {
-        let mut found = Labs::default();
+    /// [`LabError::File`] if the directory cannot be read.
+    pub fn labs(&self) -> Result<RegisteredLabs> {
+        let mut found = RegisteredLabs::default();
         for path in self.files()? {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
@@ -93,7 +93,7 @@ impl Registry {
             match LabState::read(&path) {
                 Ok(state) => found.labs.push(state),
                 // Its lab ended while the directory was read.
-                Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(LabError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => found.unreadable.push(error),
             }
         }
@@ -104,14 +104,17 @@ impl Registry {
     /// The lab of this name that is alive.
     ///
     /// # Errors
-    /// [`Error::NoSuchLab`] naming those there are.
+    /// [`LabError::NoSuchLab`] naming those there are.
     pub fn find(&self, name: &str) -> Result<LabState> {
         let mut labs = self.labs()?.labs;
         labs.retain(LabState::is_alive);
         if let Some(at) = labs.iter().position(|lab| lab.name == name) {
             return Ok(labs.swap_remove(at));
         }
-        Err(Error::NoSuchLab { name: name.to_owned(), known: labs.into_iter().map(|lab| lab.name).collect() })
+        Err(LabError::NoSuchLab {
+            name: name.to_owned(),
+            known: labs.into_iter().map(|lab| lab.name).collect(),
+        })
     }
 
     /// Keeps other processes from starting or cleaning labs until it is dropped.
@@ -124,20 +127,20 @@ impl Registry {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
-            .map_err(|e| Error::file("open", &path, e))?;
+            .map_err(|e| LabError::file("open", &path, e))?;
         loop {
             match flock(&file, FlockOperation::LockExclusive) {
                 Ok(()) => return Ok(file),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Error::file("lock", &path, errno)),
+                Err(errno) => return Err(LabError::file("lock", &path, errno)),
             }
         }
     }
 
     /// Puts a state in place of the one before, so that a reader sees one or the other.
     pub(crate) fn write(&self, state: &LabState) -> Result<()> {
-        let temporary = self.directory.join(Temporary::name(state.process));
-        let failed = |e: io::Error| Error::file("write", &temporary, e);
+        let temporary = self.directory.join(TemporaryFile::name(state.process));
+        let failed = |e: io::Error| LabError::file("write", &temporary, e);
         let mut text = serde_json::to_vec_pretty(state).map_err(|e| failed(e.into()))?;
         text.push(b'\n');
         let mut file = File::options()
@@ -152,13 +155,13 @@ impl Registry {
         // A host-wide setting is changed only after what it was is safe.
         file.sync_all().map_err(failed)?;
         let path = self.file(&state.id);
-        fs::rename(&temporary, &path).map_err(|e| Error::file("write", path, e))
+        fs::rename(&temporary, &path).map_err(|e| LabError::file("write", path, e))
     }
 
     pub(crate) fn remove(&self, id: &str) -> Result<()> {
         let path = self.file(id);
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::file("remove", path, e)),
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(LabError::file("remove", path, e)),
             _ => Ok(()),
         }
     }
@@ -168,7 +171,7 @@ impl Registry {
     }
 
     fn files(&self) -> Result<Vec<PathBuf>> {
-        let failed = |e| Error::file("read", &self.directory, e);
+        let failed = |e| LabError::file("read", &self.directory, e);
         fs::read_dir(&self.directory)
             .map_err(failed)?
             .map(|entry| Ok(entry.map_err(failed)?.path()))
@@ -178,9 +181,9 @@ impl Registry {
 
 /// Files that become states: named after the process that writes them, so that one it left when it
 /// was killed can be told from one that is being written.
-struct Temporary;
+struct TemporaryFile;
 
-impl Temporary {
+impl TemporaryFile {
     fn name(process: ProcessId) -> String {
         use std::sync::atomic::{AtomicU64, Ordering};
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -200,11 +203,11 @@ impl Temporary {
 fn make_own(directory: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(Error::file("make", directory, e));
+            return Err(LabError::file("make", directory, e));
         }
         _ => {}
     }
-    let found = fs::symlink_metadata(directory).map_err(|e| Error::file("read", directory, e))?;
+    let found = fs::symlink_metadata(directory).map_err(|e| LabError::file("read", directory, e))?;
     let why = if !found.is_dir() {
         "it is not a directory"
     } else if found.uid() != own_user() {
@@ -214,7 +217,7 @@ fn make_own(directory: &Path) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::NotOurs { path: directory.to_owned(), why })
+    Err(LabError::NotOurs { path: directory.to_owned(), why })
 }
 
 fn own_user() -> u32 {

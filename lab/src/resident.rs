@@ -7,19 +7,19 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::thread::{Pid, gettid};
 
-use crate::error::{Error, Result};
+use crate::error::{LabError, Result};
 use crate::sys::{Job, NotRun, run_on};
 
 /// A thread with a queue of work.
 #[derive(Debug)]
-pub(crate) struct Resident {
+pub(crate) struct ResidentThread {
     host: String,
     thread_id: Pid,
     queue: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Resident {
+impl ResidentThread {
     /// Starts the thread. What `settle` makes in it, before any work, comes back with it.
     pub(crate) fn start<S: Send + 'static>(
         host: &str,
@@ -39,7 +39,7 @@ impl Resident {
                 // A job catches the panics of the work in it.
                 jobs.into_iter().for_each(|job| job());
             })
-            .map_err(|e| Error::system(format!("start the thread of lab host {host}"), e))?;
+            .map_err(|e| LabError::system(format!("start the thread of lab host {host}"), e))?;
         match told.recv() {
             Ok(Ok((thread_id, made))) => Ok((
                 Self { host: host.to_owned(), thread_id, queue: Some(queue), thread: Some(thread) },
@@ -49,7 +49,7 @@ impl Resident {
                 let _ = thread.join();
                 Err(error)
             }
-            Err(_) => Err(Error::Ended { host: host.to_owned() }),
+            Err(_) => Err(LabError::Ended { host: host.to_owned() }),
         }
     }
 
@@ -71,14 +71,14 @@ impl Resident {
         };
         outcome.map_err(|why| match why {
             NotRun::Panicked(payload) => {
-                Error::Panicked { host: self.host.clone(), message: message_of(payload.as_ref()) }
+                LabError::Panicked { host: self.host.clone(), message: message_of(payload.as_ref()) }
             }
-            NotRun::Ended => Error::Ended { host: self.host.clone() },
+            NotRun::Ended => LabError::Ended { host: self.host.clone() },
         })
     }
 }
 
-impl Drop for Resident {
+impl Drop for ResidentThread {
     fn drop(&mut self) {
         drop(self.queue.take());
         if let Some(thread) = self.thread.take()
@@ -104,8 +104,8 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    fn resident() -> Resident {
-        Resident::start("test", || Ok(())).unwrap().0
+    fn resident() -> ResidentThread {
+        ResidentThread::start("test", || Ok(())).unwrap().0
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             .unwrap_err();
         assert!(matches!(
             error,
-            Error::Panicked { host, message } if host == "test" && message == "number 3"
+            LabError::Panicked { host, message } if host == "test" && message == "number 3"
         ));
         assert_eq!(resident.run(|| 4).unwrap(), 4);
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn failing_to_settle_is_reported() {
-        let why = Resident::start::<()>("test", || Err(Error::Ended { host: "reason".into() }));
-        assert!(matches!(why, Err(Error::Ended { host }) if host == "reason"));
+        let why = ResidentThread::start::<()>("test", || Err(LabError::Ended { host: "reason".into() }));
+        assert!(matches!(why, Err(LabError::Ended { host }) if host == "reason"));
     }
 }

@@ -1,6 +1,6 @@
 //! Links, addresses and neighbours through rtnetlink.
 //!
-//! The functions that make messages are pure; a [`Connection`] sends one and waits for the answer.
+//! The functions that make messages are pure; a [`RtnetlinkConnection`] sends one and waits for the answer.
 
 use std::io;
 
@@ -38,26 +38,26 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Why the kernel did not do what a request asked.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct RtnetlinkRefusal {
     /// The error number.
     pub source: io::Error,
     /// The kernel's own words.
     pub detail: Option<String>,
 }
 
-impl From<io::Error> for Refused {
+impl From<io::Error> for RtnetlinkRefusal {
     fn from(source: io::Error) -> Self {
         Self { source, detail: None }
     }
 }
 
 /// A netlink socket. It belongs to the network namespace of the thread that opened it.
-pub(crate) struct Connection {
+pub(crate) struct RtnetlinkConnection {
     socket: Socket,
     sequence: u32,
 }
 
-impl Connection {
+impl RtnetlinkConnection {
     /// For requests.
     pub(crate) fn open() -> io::Result<Self> {
         Self::open_groups(0)
@@ -78,22 +78,22 @@ impl Connection {
     }
 
     /// Makes something new.
-    pub(crate) fn create(&mut self, message: RouteNetlinkMessage) -> Result<(), Refused> {
+    pub(crate) fn create(&mut self, message: RouteNetlinkMessage) -> Result<(), RtnetlinkRefusal> {
         self.request(message, NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
     /// Makes something new, or leaves it be if it is there.
-    pub(crate) fn replace(&mut self, message: RouteNetlinkMessage) -> Result<(), Refused> {
+    pub(crate) fn replace(&mut self, message: RouteNetlinkMessage) -> Result<(), RtnetlinkRefusal> {
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
 
     /// Changes or removes something that is there.
-    pub(crate) fn change(&mut self, message: RouteNetlinkMessage) -> Result<(), Refused> {
+    pub(crate) fn change(&mut self, message: RouteNetlinkMessage) -> Result<(), RtnetlinkRefusal> {
         self.request(message, 0).map(drop)
     }
 
     /// Whether a link is up with carrier and its queues are active.
-    pub(crate) fn is_running(&mut self, index: u32) -> Result<bool, Refused> {
+    pub(crate) fn is_running(&mut self, index: u32) -> Result<bool, RtnetlinkRefusal> {
         let answer = self.request(get_link(index), 0)?;
         // struct ifinfomsg: flags at 8. Nothing else of the answer is needed.
         let flags = answer.as_deref().and_then(|body| read_u32(body, 8));
@@ -121,7 +121,11 @@ impl Connection {
     }
 
     /// Sends a request and reads up to its acknowledgement; the body of the last answer before it.
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<Option<Vec<u8>>, Refused> {
+    fn request(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Option<Vec<u8>>, RtnetlinkRefusal> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut packet = NetlinkMessage::from(message);
         packet.header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -156,7 +160,7 @@ impl Connection {
     }
 }
 
-struct Part<'a> {
+struct MessagePart<'a> {
     kind: u16,
     flags: u16,
     sequence: u32,
@@ -164,11 +168,11 @@ struct Part<'a> {
 }
 
 /// The messages of a datagram, up to the first that is malformed.
-fn parts(mut datagram: &[u8]) -> impl Iterator<Item = Part<'_>> {
+fn parts(mut datagram: &[u8]) -> impl Iterator<Item = MessagePart<'_>> {
     std::iter::from_fn(move || {
         let buffer = NetlinkBuffer::new_checked(datagram).ok()?;
         let length = buffer.length() as usize;
-        let part = Part {
+        let part = MessagePart {
             kind: buffer.message_type(),
             flags: buffer.flags(),
             sequence: buffer.sequence_number(),
@@ -180,7 +184,7 @@ fn parts(mut datagram: &[u8]) -> impl Iterator<Item = Part<'_>> {
 }
 
 /// Reads the body of an `NLMSG_ERROR`: struct nlmsgerr, perhaps with attributes behind.
-fn acknowledgement(flags: u16, body: &[u8]) -> Result<(), Refused> {
+fn acknowledgement(flags: u16, body: &[u8]) -> Result<(), RtnetlinkRefusal> {
     let code = match read_u32(body, 0) {
         Some(code) => code.cast_signed(),
         None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -188,7 +192,7 @@ fn acknowledgement(flags: u16, body: &[u8]) -> Result<(), Refused> {
     if code == 0 {
         return Ok(());
     }
-    Err(Refused {
+    Err(RtnetlinkRefusal {
         source: io::Error::from_raw_os_error(code.saturating_neg()),
         detail: kernel_words(flags, body),
     })

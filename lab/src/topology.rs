@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{LabError, Result};
 use crate::rtnetlink::Mac;
 
 /// Name of the receiving host.
@@ -33,7 +33,7 @@ const SENDER_ADDRESS: u8 = 100;
 /// The shape of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Shape {
+pub struct LabShape {
     /// Sending hosts, each with a link to the receiver.
     pub senders: usize,
     /// Transmit queues, and as many receive queues, at both ends of each link.
@@ -46,7 +46,7 @@ pub struct Shape {
     pub mtu: u32,
 }
 
-impl Default for Shape {
+impl Default for LabShape {
     /// One sender, a queue a CPU (2 to 16), one address, 1500 bytes.
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
@@ -62,7 +62,7 @@ impl Default for Shape {
 
 /// A link between a sender and the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
+pub struct LabLink {
     /// Number of the link and of its sender, from 0.
     pub number: usize,
     /// Transmit queues, and as many receive queues, at each end.
@@ -70,14 +70,14 @@ pub struct Link {
     /// Bytes of the largest IP packet.
     pub mtu: u32,
     /// The end at the receiver.
-    pub receiver: End,
+    pub receiver: LinkEnd,
     /// The end at the sender.
-    pub sender: End,
+    pub sender: LinkEnd,
 }
 
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct LinkEnd {
     /// Name of the host.
     pub host: String,
     /// Name of the interface there.
@@ -92,7 +92,7 @@ pub struct End {
     pub ipv6: Vec<Ipv6Addr>,
 }
 
-impl End {
+impl LinkEnd {
     /// All addresses with the length of their prefix.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = (IpAddr, u8)> + '_ {
         let v4 = self.ipv4.iter().map(|a| (IpAddr::V4(*a), 24));
@@ -106,7 +106,7 @@ pub fn sender_name(number: usize) -> String {
     format!("sender{number}")
 }
 
-impl Shape {
+impl LabShape {
     /// Checks every number against its range.
     pub(crate) fn check(&self) -> Result<()> {
         in_range("senders", &self.senders, &SENDERS)?;
@@ -120,15 +120,15 @@ impl Shape {
     ///
     /// IPv4 from 198.18.0.0/15, set aside for benchmarks by RFC 2544; IPv6 from 2001:2::/48,
     /// by RFC 5180.
-    pub(crate) fn links(&self) -> Vec<Link> {
+    pub(crate) fn links(&self) -> Vec<LabLink> {
         (0..self.senders)
             .map(|number| {
                 let subnet = u8::try_from(number).unwrap_or(u8::MAX);
-                Link {
+                LabLink {
                     number,
                     queues: self.queues,
                     mtu: self.mtu,
-                    receiver: End {
+                    receiver: LinkEnd {
                         host: RECEIVER.to_owned(),
                         interface: format!("eth{number}"),
                         index: RECEIVER_INDEX + u32::from(subnet),
@@ -136,7 +136,7 @@ impl Shape {
                         ipv4: ipv4(subnet, RECEIVER_ADDRESS, self.addresses),
                         ipv6: ipv6(subnet, RECEIVER_ADDRESS, self.addresses),
                     },
-                    sender: End {
+                    sender: LinkEnd {
                         host: sender_name(number),
                         interface: "eth0".to_owned(),
                         index: SENDER_INDEX + u32::from(subnet),
@@ -183,7 +183,7 @@ fn in_range<T: PartialOrd + std::fmt::Display>(
     if range.contains(value) {
         return Ok(());
     }
-    Err(Error::OutOfRange {
+    Err(LabError::OutOfRange {
         option,
         value: value.to_string(),
         allowed: format!("{} to {}", range.start(), range.end()),
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_first_link_has_the_addresses_of_the_documentation() {
-        let shape = Shape { addresses: 2, ..Shape::default() };
+        let shape = LabShape { addresses: 2, ..LabShape::default() };
         let link = &shape.links()[0];
         assert_eq!(link.receiver.ipv4, [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)]);
         assert_eq!(link.sender.ipv4, [Ipv4Addr::new(198, 18, 0, 100)]);
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn out_of_range_names_option_and_range() {
-        let shape = Shape { senders: 0, ..Shape::default() };
+        let shape = LabShape { senders: 0, ..LabShape::default() };
         assert_eq!(shape.check().unwrap_err().to_string(), "senders 0 is out of range: 1 to 64");
     }
 
@@ -217,10 +217,10 @@ mod tests {
         fn nothing_is_given_twice(
             senders in SENDERS, addresses in ADDRESSES, sender_addresses in ADDRESSES,
         ) {
-            let shape = Shape { senders, addresses, sender_addresses, ..Shape::default() };
+            let shape = LabShape { senders, addresses, sender_addresses, ..LabShape::default() };
             shape.check().unwrap();
             let links = shape.links();
-            let ends: Vec<&End> = links.iter().flat_map(|l| [&l.receiver, &l.sender]).collect();
+            let ends: Vec<&LinkEnd> = links.iter().flat_map(|l| [&l.receiver, &l.sender]).collect();
             let all: HashSet<IpAddr> =
                 ends.iter().flat_map(|end| end.addresses().map(|(a, _)| a)).collect();
             prop_assert_eq!(all.len(), 2 * senders * (addresses + sender_addresses));

@@ -10,13 +10,13 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 use serde::Serialize;
 
-use crate::rtnetlink::{self, Connection};
+use crate::rtnetlink::{self, RtnetlinkConnection};
 use crate::sys;
 
 /// With what rights the process goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "privilege")]
-pub enum Privilege {
+pub enum LabPrivilege {
     /// It has the capabilities a lab needs.
     Root,
     /// It is root in a user namespace it made: enough for a lab, not for what belongs to the
@@ -34,7 +34,7 @@ pub enum Privilege {
     },
 }
 
-impl fmt::Display for Privilege {
+impl fmt::Display for LabPrivilege {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => write!(f, "root"),
@@ -56,39 +56,39 @@ impl fmt::Display for Privilege {
 /// its user namespace. The process gets a network namespace (with loopback up) and a mount
 /// namespace with it. The present user becomes root in there, and files are made as that user.
 ///
-/// After [`Privilege::Forbidden`] the process may be inside a user namespace that is of no use
+/// After [`LabPrivilege::Forbidden`] the process may be inside a user namespace that is of no use
 /// (Ubuntu's AppArmor rule lets it be made and takes its rights away), so it had better say why
 /// and end.
-pub fn enter_if_needed() -> Privilege {
+pub fn enter_if_needed() -> LabPrivilege {
     if has_capabilities() {
-        return Privilege::Root;
+        return LabPrivilege::Root;
     }
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
     if let Err(errno) = sys::unshare(NEEDED) {
         return forbidden(errno);
     }
     match become_root(uid.as_raw(), gid.as_raw()) {
-        Ok(()) => Privilege::UserNamespace { outside: uid.as_raw() },
+        Ok(()) => LabPrivilege::UserNamespace { outside: uid.as_raw() },
         Err((what, error)) => {
             let failed = format!("a user namespace was made, but {what} failed: {error}");
-            match restriction(&Proc) {
-                Some((rule, how)) => Privilege::Forbidden {
+            match restriction(&ProcRules) {
+                Some((rule, how)) => LabPrivilege::Forbidden {
                     why: format!("{rule} ({failed})"),
                     how_to_allow: format!("{how}, or run as root"),
                 },
-                None => Privilege::Forbidden { why: failed, how_to_allow: "run as root".to_owned() },
+                None => LabPrivilege::Forbidden { why: failed, how_to_allow: "run as root".to_owned() },
             }
         }
     }
 }
 
 /// What [`enter_if_needed`] would return, tried in a child process.
-pub fn probe() -> Privilege {
+pub fn probe() -> LabPrivilege {
     if has_capabilities() {
-        return Privilege::Root;
+        return LabPrivilege::Root;
     }
     match sys::try_unshare(NEEDED) {
-        Ok(()) => Privilege::UserNamespace { outside: rustix::process::geteuid().as_raw() },
+        Ok(()) => LabPrivilege::UserNamespace { outside: rustix::process::geteuid().as_raw() },
         Err(error) => forbidden(error),
     }
 }
@@ -107,7 +107,7 @@ fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
     write("/proc/self/gid_map", &format!("0 {gid} 1"))?;
     mount_change(c"/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|e| ("making mounts private", e.into()))?;
-    Connection::open()
+    RtnetlinkConnection::open()
         .map_err(|e| ("opening a netlink socket", e))?
         .change(rtnetlink::link_up(crate::wire::LOOPBACK))
         .map_err(|refused| ("bringing up lo", refused.source))
@@ -117,24 +117,24 @@ fn write(path: &'static str, text: &str) -> Result<(), (&'static str, io::Error)
     fs::write(path, text).map_err(|e| (path, e))
 }
 
-fn forbidden(errno: Errno) -> Privilege {
-    let (why, how_to_allow) = explain(&Proc, errno);
-    Privilege::Forbidden { why, how_to_allow }
+fn forbidden(errno: Errno) -> LabPrivilege {
+    let (why, how_to_allow) = explain(&ProcRules, errno);
+    LabPrivilege::Forbidden { why, how_to_allow }
 }
 
 /// Why `unshare` refuses a network namespace here, for an error message.
 pub(crate) fn why_not_unshare(errno: Errno) -> String {
     if errno != Errno::PERM {
         // Not a question of rights: limits, or a kernel without network namespaces.
-        let (why, how) = explain(&Proc, errno);
+        let (why, how) = explain(&ProcRules, errno);
         return format!("{why}; {how}");
     }
     match probe() {
-        Privilege::Forbidden { why, how_to_allow } => format!("{why}; {how_to_allow}"),
-        Privilege::UserNamespace { .. } => {
+        LabPrivilege::Forbidden { why, how_to_allow } => format!("{why}; {how_to_allow}"),
+        LabPrivilege::UserNamespace { .. } => {
             "they are allowed here, but this process did not enter one before it had threads".to_owned()
         }
-        Privilege::Root => {
+        LabPrivilege::Root => {
             "the capability is there, and yet the kernel refuses; a container's seccomp filter \
              does that: allow unshare and mount in it"
                 .to_owned()
@@ -143,14 +143,14 @@ pub(crate) fn why_not_unshare(errno: Errno) -> String {
 }
 
 /// Where the rules of the machine are read.
-trait Rules {
+trait UsernsRules {
     /// A file below /proc, trimmed.
     fn read(&self, path: &str) -> Option<String>;
 }
 
-struct Proc;
+struct ProcRules;
 
-impl Rules for Proc {
+impl UsernsRules for ProcRules {
     fn read(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(Path::new("/proc").join(path)).ok()?;
         Some(text.trim().to_owned())
@@ -158,7 +158,7 @@ impl Rules for Proc {
 }
 
 /// The rule that forbids unprivileged user namespaces, and how to lift it.
-fn restriction(rules: &dyn Rules) -> Option<(String, String)> {
+fn restriction(rules: &dyn UsernsRules) -> Option<(String, String)> {
     let is = |path: &str, value: &str| rules.read(path).is_some_and(|found| found == value);
     let lift = |setting: &str, value: &str| format!("allow it: sysctl -w {setting}={value}");
     if is("sys/user/max_user_namespaces", "0") {
@@ -182,7 +182,7 @@ fn restriction(rules: &dyn Rules) -> Option<(String, String)> {
 }
 
 /// What an error number of `unshare` means here, and what to do about it.
-fn explain(rules: &dyn Rules, errno: Errno) -> (String, String) {
+fn explain(rules: &dyn UsernsRules, errno: Errno) -> (String, String) {
     const ROOT: &str = "run as root";
     if let Some((why, how)) = restriction(rules) {
         return (why, format!("{how}, or {ROOT}"));
@@ -221,7 +221,7 @@ mod tests {
 
     struct Fake(&'static [(&'static str, &'static str)]);
 
-    impl Rules for Fake {
+    impl UsernsRules for Fake {
         fn read(&self, path: &str) -> Option<String> {
             let found = self.0.iter().find(|(known, _)| *known == path);
             found.map(|(_, text)| (*text).to_owned())
@@ -275,6 +275,6 @@ mod tests {
     fn forbidden_line() -> String {
         let rules = Fake(&[("sys/user/max_user_namespaces", "0")]);
         let (why, how_to_allow) = explain(&rules, Errno::NOSPC);
-        Privilege::Forbidden { why, how_to_allow }.to_string()
+        LabPrivilege::Forbidden { why, how_to_allow }.to_string()
     }
 }

@@ -12,7 +12,7 @@ use rustix::mount::{MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::namespace::mount_detached;
-use crate::{Error, Result, sys};
+use crate::{LabError, Result, sys};
 
 /// Enters the network namespace of this file, or stays in the present one where there is none, and
 /// has `/sys` show its devices: in a mount namespace of this process alone, with what is mounted
@@ -21,17 +21,17 @@ use crate::{Error, Result, sys};
 /// It has to be called before the process has a second thread, since namespaces are a thread's.
 ///
 /// # Errors
-/// [`Error::System`] where the namespace cannot be entered or the mount is refused;
-/// [`Error::OtherSysfs`] where `/sys` is that of another namespace and no other may be mounted.
+/// [`LabError::System`] where the namespace cannot be entered or the mount is refused;
+/// [`LabError::OtherSysfs`] where `/sys` is that of another namespace and no other may be mounted.
 pub fn enter(namespace: Option<&File>) -> Result<()> {
     if let Some(file) = namespace {
         rustix::thread::move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| Error::system("enter the network namespace (setns)", errno))?;
+            .map_err(|errno| LabError::system("enter the network namespace (setns)", errno))?;
     }
     let mount = match mount_detached() {
         Ok(mount) => mount,
         Err(errno) if shows_others() => {
-            return Err(Error::OtherSysfs { why: std::io::Error::from(errno).to_string() });
+            return Err(LabError::OtherSysfs { why: std::io::Error::from(errno).to_string() });
         }
         Err(_) => return Ok(()),
     };
@@ -41,7 +41,8 @@ pub fn enter(namespace: Option<&File>) -> Result<()> {
     if device(rustix::fs::fstat(&mount)) == device(rustix::fs::stat(c"/sys")) {
         return Ok(());
     }
-    replace(&mount).map_err(|errno| Error::system("mount the sysfs of the network namespace on /sys", errno))
+    replace(&mount)
+        .map_err(|errno| LabError::system("mount the sysfs of the network namespace on /sys", errno))
 }
 
 /// Puts a mount on `/sys`, and on it what was mounted below.

@@ -4,12 +4,12 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use linerate_host::setting::Offload;
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 
-use crate::error::{Error, Result, warn};
+use crate::error::{LabError, Result, warn};
 use crate::host::LabHost;
-use crate::rtnetlink::{self, Connection, NewEnd, Refused};
-use crate::topology::{End, Link};
+use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection, RtnetlinkRefusal};
+use crate::topology::{LabLink, LinkEnd};
 
 /// How long a link may take to come up. It takes milliseconds.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
@@ -18,23 +18,26 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) const LOOPBACK: u32 = 1;
 
 /// What a request came to: on failure, what was tried, too.
-pub(crate) type Step<T> = std::result::Result<T, (String, Refused)>;
+pub(crate) type Step<T> = std::result::Result<T, (String, RtnetlinkRefusal)>;
 
 /// Says what was tried.
-pub(crate) fn refused(what: impl Into<String>) -> impl FnOnce(Refused) -> (String, Refused) {
+pub(crate) fn refused(
+    what: impl Into<String>,
+) -> impl FnOnce(RtnetlinkRefusal) -> (String, RtnetlinkRefusal) {
     move |refused| (what.into(), refused)
 }
 
 /// Runs requests in a host.
 pub(crate) fn in_host<T: Send>(
     host: &LabHost,
-    steps: impl FnOnce(&mut Connection) -> Step<T> + Send,
+    steps: impl FnOnce(&mut RtnetlinkConnection) -> Step<T> + Send,
 ) -> Result<T> {
     let outcome = host.run(|| {
-        let mut route = Connection::open().map_err(|e| ("open a netlink socket".to_owned(), e.into()))?;
+        let mut route =
+            RtnetlinkConnection::open().map_err(|e| ("open a netlink socket".to_owned(), e.into()))?;
         steps(&mut route)
     })?;
-    outcome.map_err(|(what, refused)| Error::Netlink {
+    outcome.map_err(|(what, refused)| LabError::Netlink {
         host: host.name().to_owned(),
         what,
         source: refused.source,
@@ -43,7 +46,7 @@ pub(crate) fn in_host<T: Send>(
 }
 
 /// Makes a link.
-pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &Link) -> Result<()> {
+pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) -> Result<()> {
     // Both ends are born where they belong: the host's own namespace never sees them.
     in_host(receiver, |route| {
         let message = rtnetlink::veth_pair(
@@ -58,12 +61,12 @@ pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &Link) -> Re
     })
 }
 
-fn new_end<'a>(link: &Link, end: &'a End) -> NewEnd<'a> {
+fn new_end<'a>(link: &LabLink, end: &'a LinkEnd) -> NewEnd<'a> {
     NewEnd { name: &end.interface, index: end.index, mac: end.mac, queues: link.queues, mtu: link.mtu }
 }
 
 /// Addresses and takes up one end, and makes the other end known to it.
-pub(crate) fn set_up(host: &LabHost, own: &End, other: &End, ipv6: bool) -> Result<()> {
+pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, other: &LinkEnd, ipv6: bool) -> Result<()> {
     let interface = &own.interface;
     in_host(host, |route| {
         if ipv6 {
@@ -89,9 +92,9 @@ pub(crate) fn set_up(host: &LabHost, own: &End, other: &End, ipv6: bool) -> Resu
 /// Has an end take packets through NAPI, as a NIC does. A veth interface does so while GRO is on (Linux 5.13,
 /// `veth_napi_enable_range` in drivers/net/veth.c), and only then takes frames that an XDP program redirects to its
 /// peer. GRO is off on a new one.
-pub(crate) fn receive_by_napi(host: &LabHost, end: &End) -> Result<()> {
+pub(crate) fn receive_by_napi(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let gro = Setting::Offload { interface: end.interface.clone(), offload: Offload::GenericReceive };
-    if let Err(error) = host.run(|| gro.write(&Host::live(), &Value::new("on")))? {
+    if let Err(error) = host.run(|| gro.write(&Host::live(), &SettingValue::new("on")))? {
         // Packets pass without it, too.
         warn(&format!("a lab's receiver does without NAPI: {error}"));
     }
@@ -99,11 +102,11 @@ pub(crate) fn receive_by_napi(host: &LabHost, end: &End) -> Result<()> {
 }
 
 /// Waits until an end is up with its queues active: until then it drops what is sent.
-pub(crate) fn await_running(host: &LabHost, end: &End) -> Result<()> {
+pub(crate) fn await_running(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let up = in_host(host, |route| {
         let look = || refused(format!("look at {}", end.interface));
         // Watching begins before looking, so that a change in between is not missed.
-        let watch = Connection::open_watch().map_err(|e| look()(e.into()))?;
+        let watch = RtnetlinkConnection::open_watch().map_err(|e| look()(e.into()))?;
         let deadline = Instant::now() + CARRIER_DEADLINE;
         loop {
             if route.is_running(end.index).map_err(look())? {
@@ -118,7 +121,7 @@ pub(crate) fn await_running(host: &LabHost, end: &End) -> Result<()> {
     if up {
         return Ok(());
     }
-    Err(Error::NoCarrier {
+    Err(LabError::NoCarrier {
         host: host.name().to_owned(),
         interface: end.interface.clone(),
         seconds: CARRIER_DEADLINE.as_secs(),

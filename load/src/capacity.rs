@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::GeneratorError;
 use crate::latency::{Latency, quantiles_only};
 use crate::outcome::{BoundReason, GROWTH, LeftAs};
 
-pub use overload::{Overload, overload};
-pub use probe::{Probe, Verdict};
-pub use repeated::{Capacity, search_repeatedly};
+pub use overload::{OverloadResult, overload};
+pub use probe::{ProbeResult, ProbeVerdict};
+pub use repeated::{RepeatedCapacity, search_repeatedly};
 pub use search::search;
 
 /// How a search is done.
@@ -68,12 +68,12 @@ pub struct SearchOptions<'a> {
     /// Ends the search when set; what is known by then is the result.
     pub cancel: Option<&'a AtomicBool>,
     /// Told of each slot before and after it.
-    pub observer: Option<&'a dyn Fn(Event<'_>)>,
+    pub observer: Option<&'a dyn Fn(SearchEvent<'_>)>,
 }
 
 /// What an observer of a search is told.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
+pub enum SearchEvent<'a> {
     /// A rate is about to be offered.
     Offering {
         /// Requests a second.
@@ -82,7 +82,7 @@ pub enum Event<'a> {
         slot: Duration,
     },
     /// It was offered.
-    Offered(&'a Probe),
+    Offered(&'a ProbeResult),
 }
 
 impl Default for SearchOptions<'_> {
@@ -108,8 +108,8 @@ impl Default for SearchOptions<'_> {
 }
 
 impl SearchOptions<'_> {
-    fn check(&self) -> Result<(), Error> {
-        let wrong = |option, problem: String| Err(Error::Option { option, problem });
+    fn check(&self) -> Result<(), GeneratorError> {
+        let wrong = |option, problem: String| Err(GeneratorError::Option { option, problem });
         if !(0.0..1.0).contains(&self.max_loss) {
             return wrong("max_loss", format!("{} is not a share from 0 to below 1", self.max_loss));
         }
@@ -126,7 +126,7 @@ impl SearchOptions<'_> {
             return wrong("confirm_stretch", "0 leaves nothing to confirm in".to_owned());
         }
         if self.slot < Duration::from_millis(1) {
-            return Err(Error::Duration);
+            return Err(GeneratorError::Duration);
         }
         match self.bracket {
             Some((low, high)) if !(low > 0.0 && low < high && high.is_finite()) => {
@@ -140,7 +140,7 @@ impl SearchOptions<'_> {
         self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    fn tell(&self, event: Event<'_>) {
+    fn tell(&self, event: SearchEvent<'_>) {
         if let Some(observer) = self.observer {
             observer(event);
         }
@@ -169,15 +169,15 @@ pub struct CapacitySample {
     /// Why: in none of its tries the lowest rate that failed was offered on schedule, or requests left in another way there.
     pub bound_because: Vec<BoundReason>,
     /// How the search ended.
-    pub ended: Ended,
+    pub ended: SearchEnd,
     /// Every slot, in order.
-    pub slots: Vec<Probe>,
+    pub slots: Vec<ProbeResult>,
 }
 
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ended {
+pub enum SearchEnd {
     /// A rate holds and was confirmed, and one a little higher does not.
     Confirmed,
     /// Even the lowest rate does not hold.

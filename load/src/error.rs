@@ -9,7 +9,7 @@ use crate::outcome::SlotOutcome;
 /// Why a generator could not be made or a slot could not be run. One line each: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum GeneratorError {
     /// The list of targets is empty.
     #[error("no target given: name at least one ADDR:PORT")]
     NoTargets,
@@ -197,12 +197,12 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl GeneratorError {
     pub(crate) fn xdp(why: impl Into<String>) -> Self {
-        Error::Xdp { why: why.into() }
+        GeneratorError::Xdp { why: why.into() }
     }
 
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Error::System { what: what.into(), source: source.into() }
+        GeneratorError::System { what: what.into(), source: source.into() }
     }
 }

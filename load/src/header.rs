@@ -16,7 +16,7 @@
 //! The checksum chains 32-bit words: each step is a bijection of the state for a given word and of the word for a
 //! given state, so a change within one aligned word (any single byte, for one) always changes the result; wider
 //! damage slips through once in 2^32. The body comes first in the chain. It is the same for all requests of one
-//! size, so [`Codec`] computes its part once, and a request costs nine steps however long it is.
+//! size, so [`RequestCodec`] computes its part once, and a request costs nine steps however long it is.
 
 /// The most a UDP datagram over IPv4 holds: 65535 less 20 (IPv4) less 8 (UDP).
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
@@ -25,7 +25,7 @@ pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
 
 /// The fields of a request that differ from one to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct RequestHeader {
     /// One generator's life, drawn at random.
     pub run: u64,
     /// One slot of the run.
@@ -40,7 +40,7 @@ pub struct Header {
 
 /// Why bytes are not an intact request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Corrupt {
+pub enum HeaderCorruption {
     /// Too short to hold a header.
     #[error("shorter than the header")]
     Short,
@@ -54,14 +54,14 @@ pub enum Corrupt {
 
 /// Writes and reads requests of one payload size.
 #[derive(Debug, Clone)]
-pub struct Codec {
+pub struct RequestCodec {
     /// A whole payload: zeroed header, then the fill.
     pattern: Vec<u8>,
     /// The chain after length and fill.
     body_state: u32,
 }
 
-impl Codec {
+impl RequestCodec {
     /// For payloads of `payload` bytes; none if that is less than [`HEADER_BYTES`] or more than
     /// [`MAX_PAYLOAD_BYTES`].
     pub fn new(payload: usize) -> Option<Self> {
@@ -73,7 +73,7 @@ impl Codec {
             *byte = fill(at);
         }
         let body_state = body_state(&pattern);
-        Some(Codec { pattern, body_state })
+        Some(RequestCodec { pattern, body_state })
     }
 
     /// Bytes of a payload.
@@ -81,7 +81,7 @@ impl Codec {
         self.pattern.len()
     }
 
-    /// A payload with its fill in place, ready for [`Codec::write`].
+    /// A payload with its fill in place, ready for [`RequestCodec::write`].
     pub fn blank(&self) -> Vec<u8> {
         self.pattern.clone()
     }
@@ -99,7 +99,7 @@ impl Codec {
 
     /// Writes the header into a buffer that holds the fill already. A buffer shorter than the header is left alone.
     #[inline]
-    pub fn write(&self, header: &Header, payload: &mut [u8]) {
+    pub fn write(&self, header: &RequestHeader, payload: &mut [u8]) {
         let Some(bytes) = payload.first_chunk_mut::<HEADER_BYTES>() else { return };
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[8..16].copy_from_slice(&header.run.to_be_bytes());
@@ -116,23 +116,23 @@ impl Codec {
     /// Of this codec's own size the fill is compared, which is quick and lets no changed byte through; of another
     /// size (a stranger's) it is summed.
     #[inline]
-    pub fn read(&self, payload: &[u8]) -> Result<Header, Corrupt> {
-        let bytes = payload.first_chunk::<HEADER_BYTES>().ok_or(Corrupt::Short)?;
+    pub fn read(&self, payload: &[u8]) -> Result<RequestHeader, HeaderCorruption> {
+        let bytes = payload.first_chunk::<HEADER_BYTES>().ok_or(HeaderCorruption::Short)?;
         if bytes[..4] != MAGIC && bytes[..4] != REPLY {
-            return Err(Corrupt::Magic);
+            return Err(HeaderCorruption::Magic);
         }
         let body = if payload.len() == self.pattern.len() {
             if payload[HEADER_BYTES..] != self.pattern[HEADER_BYTES..] {
-                return Err(Corrupt::Checksum);
+                return Err(HeaderCorruption::Checksum);
             }
             self.body_state
         } else {
             body_state(payload)
         };
         if header_state(body, bytes).to_be_bytes() != bytes[4..8] {
-            return Err(Corrupt::Checksum);
+            return Err(HeaderCorruption::Checksum);
         }
-        Ok(Header {
+        Ok(RequestHeader {
             run: be64(bytes, 8),
             epoch: be32(bytes, 16),
             flow: be32(bytes, 20),
@@ -199,29 +199,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn headers() -> impl Strategy<Value = Header> {
+    fn headers() -> impl Strategy<Value = RequestHeader> {
         (any::<u64>(), any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
-            |(run, epoch, flow, sequence, intended_ns)| Header { run, epoch, flow, sequence, intended_ns },
+            |(run, epoch, flow, sequence, intended_ns)| RequestHeader {
+                run,
+                epoch,
+                flow,
+                sequence,
+                intended_ns,
+            },
         )
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(header in headers(), payload in HEADER_BYTES..600) {
-            let codec = Codec::new(payload).unwrap();
+            let codec = RequestCodec::new(payload).unwrap();
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             prop_assert_eq!(codec.read(&bytes), Ok(header));
             bytes[..4].copy_from_slice(&REPLY);
             prop_assert_eq!(codec.read(&bytes), Ok(header), "as a reply");
             // A codec of another size reads it as well: that is how strangers are told from damage.
-            prop_assert_eq!(Codec::new(HEADER_BYTES + 600).unwrap().read(&bytes), Ok(header));
+            prop_assert_eq!(RequestCodec::new(HEADER_BYTES + 600).unwrap().read(&bytes), Ok(header));
         }
 
         #[test]
         fn a_changed_byte_is_corrupt(header in headers(), payload in HEADER_BYTES..200, flip in 1..=255u8) {
-            let codec = Codec::new(payload).unwrap();
-            let stranger = Codec::new(HEADER_BYTES + 200).unwrap();
+            let codec = RequestCodec::new(payload).unwrap();
+            let stranger = RequestCodec::new(HEADER_BYTES + 200).unwrap();
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             for at in 0..payload {
@@ -234,7 +240,7 @@ mod tests {
 
         #[test]
         fn a_changed_length_is_corrupt(header in headers(), payload in HEADER_BYTES..200) {
-            let codec = Codec::new(payload).unwrap();
+            let codec = RequestCodec::new(payload).unwrap();
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             prop_assert!(codec.read(&bytes[..payload - 1]).is_err());
@@ -244,15 +250,20 @@ mod tests {
 
         #[test]
         fn random_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(Codec::new(100).unwrap().read(&bytes).is_err());
+            prop_assert!(RequestCodec::new(100).unwrap().read(&bytes).is_err());
         }
     }
 
     #[test]
     fn the_chain_can_be_taken_up_at_the_flow() {
-        let codec = Codec::new(77).unwrap();
-        let header =
-            Header { run: 0x0123_4567_89ab_cdef, epoch: 7, flow: 9, sequence: 1 << 40, intended_ns: 1 << 50 };
+        let codec = RequestCodec::new(77).unwrap();
+        let header = RequestHeader {
+            run: 0x0123_4567_89ab_cdef,
+            epoch: 7,
+            flow: 9,
+            sequence: 1 << 40,
+            intended_ns: 1 << 50,
+        };
         let mut bytes = codec.blank();
         codec.write(&header, &mut bytes);
         let words = [1 << 8, 0, 1 << 18, 0];
@@ -262,9 +273,9 @@ mod tests {
 
     #[test]
     fn sizes_out_of_range_are_refused() {
-        assert!(Codec::new(HEADER_BYTES - 1).is_none());
-        assert!(Codec::new(HEADER_BYTES).is_some());
-        assert!(Codec::new(MAX_PAYLOAD_BYTES).is_some());
-        assert!(Codec::new(MAX_PAYLOAD_BYTES + 1).is_none());
+        assert!(RequestCodec::new(HEADER_BYTES - 1).is_none());
+        assert!(RequestCodec::new(HEADER_BYTES).is_some());
+        assert!(RequestCodec::new(MAX_PAYLOAD_BYTES).is_some());
+        assert!(RequestCodec::new(MAX_PAYLOAD_BYTES + 1).is_none());
     }
 }

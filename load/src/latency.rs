@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeStruct};
 
-use crate::outcome::Quantiles;
+use crate::outcome::LatencyQuantiles;
 
 /// The longest latency told apart, ns; longer ones are counted as this.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -65,8 +65,8 @@ impl Latency {
     }
 
     /// The usual quantiles.
-    pub fn quantiles(&self) -> Quantiles {
-        Quantiles {
+    pub fn quantiles(&self) -> LatencyQuantiles {
+        LatencyQuantiles {
             p50: self.quantile(0.5),
             p90: self.quantile(0.9),
             p99: self.quantile(0.99),
@@ -140,11 +140,11 @@ impl Serialize for Latency {
 impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Encoded {
+        struct EncodedLatency {
             count: u64,
             histogram: String,
         }
-        let Encoded { count, histogram } = Encoded::deserialize(deserializer)?;
+        let EncodedLatency { count, histogram } = EncodedLatency::deserialize(deserializer)?;
         let latency = Latency::decoded(&histogram).map_err(D::Error::custom)?;
         if latency.count() != count {
             let held = latency.count();

@@ -51,12 +51,12 @@ mod sys;
 pub mod wire;
 pub mod workload;
 
-pub use error::Error;
-pub use generator::{Description, Generator, Mode, Slot, SocketGenerator, XdpGenerator};
+pub use error::GeneratorError;
+pub use generator::{Generator, GeneratorDescription, LoadSlot, PacingMode, SocketGenerator, XdpGenerator};
 pub use latency::Latency;
 pub use linerate_host::Known;
 pub use outcome::{
-    BoundReason, Bursts, CodeCount, FEW, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors,
-    SlotOutcome,
+    BoundReason, CodeCount, FEW, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors,
+    SlotInterval, SlotOutcome,
 };
-pub use workload::Workload;
+pub use workload::LoadWorkload;

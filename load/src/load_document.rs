@@ -6,7 +6,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::generator::Description;
+use crate::generator::GeneratorDescription;
 use crate::outcome::SlotOutcome;
 
 pub use merge::{MergeError, merge};
@@ -30,7 +30,7 @@ pub struct LoadDocument {
     #[serde(default)]
     pub host: Option<String>,
     /// What offered the load.
-    pub generator: Description,
+    pub generator: GeneratorDescription,
     /// What came of it.
     #[serde(flatten)]
     pub outcome: SlotOutcome,
@@ -41,7 +41,7 @@ pub struct LoadDocument {
     pub warnings: Vec<String>,
     /// What it was merged from; empty if it was not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub merged: Vec<Part>,
+    pub merged: Vec<MergedRun>,
     /// Share of the shortest run's time in which all that were merged ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap_ratio: Option<f64>,
@@ -49,7 +49,7 @@ pub struct LoadDocument {
 
 /// One of the runs that were merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct MergedRun {
     /// The document's name.
     pub name: String,
     /// How that run was called.
@@ -63,12 +63,12 @@ pub struct Part {
     /// Requests answered.
     pub answered: u64,
     /// What offered them.
-    pub generator: Description,
+    pub generator: GeneratorDescription,
 }
 
 /// Why a text is no such document.
 #[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
+pub enum LoadDocumentError {
     /// No JSON.
     #[error("no JSON document: {0}")]
     NoJson(#[source] serde_json::Error),
@@ -91,17 +91,17 @@ impl LoadDocument {
     ///
     /// # Errors
     /// A text that is no such document, or a damaged one.
-    pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        let value: serde_json::Value = serde_json::from_str(text).map_err(DocumentError::NoJson)?;
+    pub fn parse(text: &str) -> Result<Self, LoadDocumentError> {
+        let value: serde_json::Value = serde_json::from_str(text).map_err(LoadDocumentError::NoJson)?;
         match value.get("schema").and_then(|schema| schema.as_str()) {
             Some(SCHEMA) => {}
             other => {
                 let found = other.map_or_else(|| "missing".to_owned(), |found| format!("'{found}'"));
-                return Err(DocumentError::Schema { found });
+                return Err(LoadDocumentError::Schema { found });
             }
         }
-        let document: LoadDocument = serde_json::from_value(value).map_err(DocumentError::Malformed)?;
-        document.check().map_err(DocumentError::Contradiction)?;
+        let document: LoadDocument = serde_json::from_value(value).map_err(LoadDocumentError::Malformed)?;
+        document.check().map_err(LoadDocumentError::Contradiction)?;
         Ok(document)
     }
 

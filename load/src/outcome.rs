@@ -55,9 +55,9 @@ pub struct SlotOutcome {
     /// Replies that were matched and counted as answers, but came too fast for their authenticator to be checked.
     pub unverified: u64,
     /// How many requests left together.
-    pub bursts: Bursts,
-    /// The slot second by second, or as [`Slot::interval`](crate::Slot::interval) asked.
-    pub intervals: Vec<Interval>,
+    pub bursts: SendBursts,
+    /// The slot second by second, or as [`Slot::interval`](crate::LoadSlot::interval) asked.
+    pub intervals: Vec<SlotInterval>,
     /// Shows whether a queue grew during the slot.
     pub queue: QueueMedians,
     /// What the generator saw of itself.
@@ -115,7 +115,7 @@ pub struct CodeCount {
 
 /// How many requests left together, handed to the kernel by one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bursts {
+pub struct SendBursts {
     /// The median burst, requests.
     pub median_requests: u64,
     /// The largest.
@@ -124,7 +124,7 @@ pub struct Bursts {
 
 /// A stretch of a slot. Latency is of the replies that arrived in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct SlotInterval {
     /// Counts up from 0.
     pub number: u32,
     /// Its beginning, from the slot's, s.
@@ -138,12 +138,12 @@ pub struct Interval {
     /// How many of its own requests were answered; none while that is not known.
     pub answered: Option<u64>,
     /// Latency of the replies that arrived in it.
-    pub latency_ns: Quantiles,
+    pub latency_ns: LatencyQuantiles,
 }
 
-impl Interval {
+impl SlotInterval {
     /// Adds what another generator did in the same stretch of time.
-    pub fn join(&mut self, other: &Interval) {
+    pub fn join(&mut self, other: &SlotInterval) {
         self.sent += other.sent;
         self.received += other.received;
         self.answered = self.answered.zip(other.answered).map(|(a, b)| a + b);
@@ -154,7 +154,7 @@ impl Interval {
 
 /// The quantiles of a distribution of latencies, ns; none without samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quantiles {
+pub struct LatencyQuantiles {
     /// The median.
     pub p50: Option<u64>,
     /// Nine tenths are not longer.
@@ -167,13 +167,13 @@ pub struct Quantiles {
     pub max: Option<u64>,
 }
 
-impl Quantiles {
+impl LatencyQuantiles {
     /// Of two distributions only the longest is known together, unless one is empty.
-    fn joined(&self, other: &Quantiles) -> Quantiles {
+    fn joined(&self, other: &LatencyQuantiles) -> LatencyQuantiles {
         match (self.max, other.max) {
             (_, None) => *self,
             (None, _) => *other,
-            (a, b) => Quantiles { max: a.max(b), ..Quantiles::default() },
+            (a, b) => LatencyQuantiles { max: a.max(b), ..LatencyQuantiles::default() },
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct MachineCounters {
 
 /// What was counted between [`MachineCounters::start`] and [`MachineCounters::stop`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Counts {
+pub struct PerfCounts {
     /// CPU cycles, halted ones not included.
     pub cycles: Known<u64>,
     /// Instructions retired.
@@ -73,12 +73,12 @@ impl MachineCounters {
     }
 
     /// Stops counting and reads what was counted since [`MachineCounters::start`].
-    pub fn stop(&mut self) -> Counts {
+    pub fn stop(&mut self) -> PerfCounts {
         // All are stopped before any is read, so that they cover the same time.
         let stopped: io::Result<()> = self.all().try_for_each(Counter::disable);
         if let Err(error) = stopped {
             let why = explain(&error);
-            return Counts {
+            return PerfCounts {
                 cycles: Known::unknown(why.clone()),
                 instructions: Known::unknown(why),
                 counted_ratio: 0.0,
@@ -87,7 +87,7 @@ impl MachineCounters {
         let mut counted_ratio = 1.0;
         let cycles = total(&mut self.cycles, &mut counted_ratio);
         let instructions = total(&mut self.instructions, &mut counted_ratio);
-        Counts { cycles, instructions, counted_ratio }
+        PerfCounts { cycles, instructions, counted_ratio }
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Counter> {

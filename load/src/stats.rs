@@ -18,7 +18,7 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 
 /// An estimate with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The estimate.
     pub median: f64,
     /// The interval's lower end; none with fewer than three samples.
@@ -32,7 +32,7 @@ pub struct Interval {
 /// Whether one configuration differs from another by more than noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ComparisonVerdict {
     /// The interval of the ratio lies above 1.
     Better,
     /// It lies below 1.
@@ -43,11 +43,11 @@ pub enum Verdict {
 
 /// Two configurations compared.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct RateComparison {
     /// The second as a multiple of the first.
-    pub ratio: Interval,
+    pub ratio: ConfidenceInterval,
     /// What that shows, if more is better.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
 /// Why samples cannot be compared.
@@ -84,7 +84,7 @@ pub enum StatsError {
 ///
 /// # Errors
 /// No samples, or one that is not finite.
-pub fn interval(samples: &[f64]) -> Result<Interval, StatsError> {
+pub fn interval(samples: &[f64]) -> Result<ConfidenceInterval, StatsError> {
     let median = median(samples).ok_or(StatsError::Empty)?;
     if let Some(value) = samples.iter().copied().find(|value| !value.is_finite()) {
         return Err(StatsError::NotFinite { value });
@@ -96,7 +96,7 @@ pub fn interval(samples: &[f64]) -> Result<Interval, StatsError> {
     } else {
         bootstrap::bounds(samples)
     };
-    Ok(Interval::around(median, bounds, samples.len()))
+    Ok(ConfidenceInterval::around(median, bounds, samples.len()))
 }
 
 /// Compares configuration `b` with `a` by samples taken alternately, A B B A A B B A ...: `a[i]` and `b[i]` are
@@ -113,7 +113,7 @@ pub fn interval(samples: &[f64]) -> Result<Interval, StatsError> {
 ///
 /// # Errors
 /// No samples, more of one than of the other, or one that is not a positive finite number.
-pub fn compare(a: &[f64], b: &[f64]) -> Result<Comparison, StatsError> {
+pub fn compare(a: &[f64], b: &[f64]) -> Result<RateComparison, StatsError> {
     if a.len() != b.len() {
         return Err(StatsError::Unpaired { a: a.len(), b: b.len() });
     }
@@ -123,20 +123,20 @@ pub fn compare(a: &[f64], b: &[f64]) -> Result<Comparison, StatsError> {
     let logarithms: Vec<f64> = a.iter().zip(b).map(|(a, b)| (b / a).ln()).collect();
     let median = median(&logarithms).ok_or(StatsError::Empty)?;
     let bounds = bootstrap::bounds(&logarithms).map(|(low, high)| (low.exp(), high.exp()));
-    let ratio = Interval::around(median.exp(), bounds, a.len());
+    let ratio = ConfidenceInterval::around(median.exp(), bounds, a.len());
     let verdict = match (ratio.low, ratio.high) {
-        (Some(low), _) if low > 1.0 => Verdict::Better,
-        (_, Some(high)) if high < 1.0 => Verdict::Worse,
-        _ => Verdict::NoDifferenceShown,
+        (Some(low), _) if low > 1.0 => ComparisonVerdict::Better,
+        (_, Some(high)) if high < 1.0 => ComparisonVerdict::Worse,
+        _ => ComparisonVerdict::NoDifferenceShown,
     };
-    Ok(Comparison { ratio, verdict })
+    Ok(RateComparison { ratio, verdict })
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// An interval holds its own estimate: the bounds rest on a trimmed mean, the estimate is the median.
     fn around(median: f64, bounds: Option<(f64, f64)>, samples: usize) -> Self {
         let (low, high) = bounds.map(|(low, high)| (low.min(median), high.max(median))).unzip();
-        Interval { median, low, high, samples }
+        ConfidenceInterval { median, low, high, samples }
     }
 }
 

@@ -5,7 +5,7 @@ mod speed;
 
 use serde::Serialize;
 
-pub use delay::{Delays, FIBRE_METRES_PER_SECOND, Path};
+pub use delay::{DelayParts, DelayPath, FIBRE_METRES_PER_SECOND};
 pub use speed::{LinkSpeed, SpeedError};
 
 /// Bytes each frame takes on the wire besides itself: preamble 7, delimiter 1, gap 12 (IEEE 802.3).
@@ -25,34 +25,34 @@ const UDP_BYTES: u64 = 8;
 /// The IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Family {
+pub enum IpVersion {
     /// IPv4, header of 20 bytes.
     V4,
     /// IPv6, header of 40 bytes.
     V6,
 }
 
-impl Family {
+impl IpVersion {
     fn header_bytes(self) -> u64 {
         match self {
-            Family::V4 => 20,
-            Family::V6 => 40,
+            IpVersion::V4 => 20,
+            IpVersion::V6 => 40,
         }
     }
 
     /// What each fragment carries besides the IP header: IPv6 has a header of its own for it (RFC 8200, 4.5).
     fn fragment_bytes(self) -> u64 {
         match self {
-            Family::V4 => 0,
-            Family::V6 => 8,
+            IpVersion::V4 => 0,
+            IpVersion::V6 => 8,
         }
     }
 
     /// The smallest MTU a link may have (RFC 791, RFC 8200).
     fn least_mtu_bytes(self) -> u32 {
         match self {
-            Family::V4 => 68,
-            Family::V6 => 1_280,
+            IpVersion::V4 => 68,
+            IpVersion::V6 => 1_280,
         }
     }
 }
@@ -83,21 +83,21 @@ pub enum WireError {
 
 /// A UDP payload on an Ethernet link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wire {
+pub struct WireFormat {
     payload_bytes: u32,
-    family: Family,
+    family: IpVersion,
     vlan_tags: u32,
     link: LinkSpeed,
     mtu_bytes: u32,
 }
 
-/// All the figures of a [`Wire`].
+/// All the figures of a [`WireFormat`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WireFigures {
     /// UDP payload.
     pub payload_bytes: u32,
     /// IP version.
-    pub family: Family,
+    pub family: IpVersion,
     /// VLAN tags a frame.
     pub vlan_tags: u32,
     /// MTU, IP header included.
@@ -122,20 +122,20 @@ pub struct WireFigures {
     pub budget_ns: f64,
 }
 
-impl Wire {
+impl WireFormat {
     /// A payload of so many bytes, over a link with the usual MTU of 1500 bytes.
     ///
     /// # Errors
     /// More payload than a datagram holds (65507 bytes over IPv4, 65527 over IPv6), or more than 8 VLAN tags.
     pub fn new(
         payload_bytes: u32,
-        family: Family,
+        family: IpVersion,
         vlan_tags: u32,
         link: LinkSpeed,
     ) -> Result<Self, WireError> {
         let most = match family {
-            Family::V4 => 65_507,
-            Family::V6 => 65_527,
+            IpVersion::V4 => 65_507,
+            IpVersion::V6 => 65_527,
         };
         if payload_bytes > most {
             return Err(WireError::PayloadTooLarge { payload: payload_bytes, most });
@@ -143,7 +143,7 @@ impl Wire {
         if vlan_tags > 8 {
             return Err(WireError::TooManyTags(vlan_tags));
         }
-        Ok(Wire { payload_bytes, family, vlan_tags, link, mtu_bytes: ETHERNET_MTU_BYTES })
+        Ok(WireFormat { payload_bytes, family, vlan_tags, link, mtu_bytes: ETHERNET_MTU_BYTES })
     }
 
     /// The same over a link with another MTU, IP header included.
@@ -155,7 +155,7 @@ impl Wire {
         if mtu_bytes < least {
             return Err(WireError::MtuTooSmall { mtu: mtu_bytes, least });
         }
-        Ok(Wire { mtu_bytes, ..self })
+        Ok(WireFormat { mtu_bytes, ..self })
     }
 
     /// The length of each frame, bytes, frame check sequence included: several if the datagram is fragmented.
@@ -200,8 +200,8 @@ impl Wire {
     }
 
     /// The delays of one datagram along `path`.
-    pub fn delays(&self, path: &Path) -> Delays {
-        Delays::new(self.wire_bits(), self.link, path)
+    pub fn delays(&self, path: &DelayPath) -> DelayParts {
+        DelayParts::new(self.wire_bits(), self.link, path)
     }
 
     /// All the figures at once.

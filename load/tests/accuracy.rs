@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use linerate_lab::Lab;
-use linerate_load::generator::{Backend, Builder};
-use linerate_load::{Error, Generator, Mode, Slot, SlotOutcome, Workload, stats};
-use linerate_testkit::reflector::{Account, Frozen, Reflector, Running, XdpService};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::{Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, stats};
+use linerate_testkit::reflector::{FrozenSpan, Reflector, ReflectorAccount, RunningReflector, XdpService};
 use rustix::process::{Pid, Signal};
 
 const PAYLOAD: usize = 100;
@@ -24,7 +24,7 @@ fn skip(test: &str, why: &str) {
 
 struct Scene {
     lab: Lab,
-    backend: Backend,
+    backend: GeneratorBackend,
 }
 
 /// A test that keeps a CPU busy would spoil the times of another.
@@ -33,7 +33,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Runs `test` once with each backend that there is.
 fn with_each_backend(name: &str, test: impl Fn(&Scene)) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    for backend in [Backend::Socket, Backend::Xdp] {
+    for backend in [GeneratorBackend::Socket, GeneratorBackend::Xdp] {
         match Lab::builder().start() {
             Ok(lab) => test(&Scene { lab, backend }),
             Err(why) => return skip(name, &why.to_string()),
@@ -42,24 +42,24 @@ fn with_each_backend(name: &str, test: impl Fn(&Scene)) {
 }
 
 impl Scene {
-    fn serve(&self, builder: linerate_testkit::reflector::Builder) -> Running {
+    fn serve(&self, builder: linerate_testkit::reflector::ReflectorBuilder) -> RunningReflector {
         let address = (self.lab.links()[0].receiver.ipv4[0], 0);
         self.lab.receiver().run(|| builder.address(address).start()).unwrap().unwrap()
     }
 
-    fn builder(&self, target: SocketAddr, flows: usize) -> Builder {
-        Builder::default()
+    fn builder(&self, target: SocketAddr, flows: usize) -> GeneratorBuilder {
+        GeneratorBuilder::default()
             .targets(vec![target])
             .flows(flows)
-            .workload(Workload::Echo { payload_bytes: PAYLOAD })
+            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
             .backend(self.backend)
     }
 
     /// None where there is no such backend, which is said.
-    fn start(&self, test: &str, builder: Builder) -> Option<Box<dyn Generator>> {
+    fn start(&self, test: &str, builder: GeneratorBuilder) -> Option<Box<dyn Generator>> {
         match self.lab.senders()[0].run(|| builder.start()).unwrap() {
             Ok(generator) => Some(generator),
-            Err(Error::Xdp { why }) if !rustix::process::geteuid().is_root() => {
+            Err(GeneratorError::Xdp { why }) if !rustix::process::geteuid().is_root() => {
                 skip(test, &why);
                 None
             }
@@ -67,7 +67,7 @@ impl Scene {
         }
     }
 
-    fn generator(&self, test: &str, service: &Running, flows: usize) -> Option<Box<dyn Generator>> {
+    fn generator(&self, test: &str, service: &RunningReflector, flows: usize) -> Option<Box<dyn Generator>> {
         self.start(test, self.builder(service.address(), flows))
     }
 }
@@ -106,16 +106,16 @@ impl Drop for Awake {
 }
 
 /// With time for what a service holds back.
-fn slot(mode: Mode, milliseconds: u64) -> Slot {
-    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
+    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
-fn rate(per_second: f64) -> Mode {
-    Mode::Rate { per_second }
+fn rate(per_second: f64) -> PacingMode {
+    PacingMode::Rate { per_second }
 }
 
 /// The accounts of both sides, request for request.
-fn assert_agree(outcome: &SlotOutcome, account: &Account) {
+fn assert_agree(outcome: &SlotOutcome, account: &ReflectorAccount) {
     let lost_on_the_way = outcome.self_watch.refused_by_link + account.overflowed;
     assert_eq!(outcome.sent, account.received + lost_on_the_way, "{outcome:?}\n{account:?}");
     assert_eq!(outcome.answered, account.answered, "{outcome:?}\n{account:?}");
@@ -183,7 +183,7 @@ fn a_known_delay_is_what_latency_grows_by() {
 }
 
 /// The latency, ns, that the schedule and the freezes alone make of the quantile.
-fn expected(outcome: &SlotOutcome, frozen: &[Frozen], quantile: f64) -> f64 {
+fn expected(outcome: &SlotOutcome, frozen: &[FrozenSpan], quantile: f64) -> f64 {
     let interval_ns = outcome.duration.as_nanos() as f64 / outcome.sent as f64;
     let waits = (0..outcome.sent).map(|number| {
         let intended = outcome.started_realtime_ns + (number as f64 * interval_ns) as u64;
@@ -228,7 +228,7 @@ fn a_freeze_is_not_omitted() {
         // What a tool that waits for its answer before it asks again would claim: one request meets each freeze.
         let service = freezing();
         let Some(mut generator) = scene.generator(test, &service, 1) else { return };
-        let closed = generator.run(&slot(Mode::Window { outstanding: 1 }, 2_000)).unwrap();
+        let closed = generator.run(&slot(PacingMode::Window { outstanding: 1 }, 2_000)).unwrap();
         let (open, closed) = (stats::median(&open_p99).unwrap(), closed.latency_ns.quantile(0.99).unwrap());
         assert!(closed as f64 * 4.0 < open, "p99: {open} ns open loop, {closed} ns closed loop");
     });
@@ -252,7 +252,7 @@ fn the_rate_asked_for_is_the_rate_that_arrives() {
             let errors: Vec<f64> = (0..ATTEMPTS)
                 .map(|_| {
                     let before = sink.account().unwrap().received;
-                    let slot = Slot { drain: Duration::from_millis(1), ..slot(rate(per_second), 400) };
+                    let slot = LoadSlot { drain: Duration::from_millis(1), ..slot(rate(per_second), 400) };
                     let outcome = generator.run(&slot).unwrap();
                     let arrived = sink.account().unwrap().received - before;
                     assert_eq!(arrived + outcome.self_watch.refused_by_link, outcome.sent, "{outcome:?}");

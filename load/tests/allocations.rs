@@ -6,9 +6,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use linerate_load::generator::Builder;
+use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::raw;
-use linerate_load::{Generator, Mode, Slot, Workload};
+use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode};
 use sys::Counting;
 
 #[global_allocator]
@@ -29,24 +29,26 @@ fn a_longer_slot_allocates_no_more() {
         }
     });
     let exchange = raw::from_hex("0000 01020304\n0000 05", "requests", "0:2".parse().ok()).unwrap();
-    for workload in [Workload::Echo { payload_bytes: 100 }, Workload::Exchange(Arc::new(exchange))] {
+    for workload in [LoadWorkload::Echo { payload_bytes: 100 }, LoadWorkload::Exchange(Arc::new(exchange))] {
         longer_slots_allocate_no_more(address, workload);
     }
 }
 
-fn longer_slots_allocate_no_more(address: SocketAddr, workload: Workload) {
-    let builder = Builder::default().targets(vec![address]).flows(8).threads(2).workload(workload);
+fn longer_slots_allocate_no_more(address: SocketAddr, workload: LoadWorkload) {
+    let builder = GeneratorBuilder::default().targets(vec![address]).flows(8).threads(2).workload(workload);
     let mut generator = builder.start_socket().unwrap();
-    let mut count = |slot: &Slot| {
+    let mut count = |slot: &LoadSlot| {
         let before = Counting::allocations();
         let outcome = generator.run(slot).unwrap();
         (Counting::allocations() - before, outcome.sent)
     };
     // As many intervals in a short slot as in a long one.
-    let parts = |slot: Slot| Slot { interval: Some(slot.duration / 5), ..slot };
-    for slot in
-        [|time| Slot::rate(10_000.0, time), |time| Slot::window(2, time), |time| Slot::new(Mode::Flood, time)]
-    {
+    let parts = |slot: LoadSlot| LoadSlot { interval: Some(slot.duration / 5), ..slot };
+    for slot in [
+        |time| LoadSlot::rate(10_000.0, time),
+        |time| LoadSlot::window(2, time),
+        |time| LoadSlot::new(PacingMode::Flood, time),
+    ] {
         // The first slot is let to warm up.
         count(&parts(slot(Duration::from_millis(50))));
         let (few, sent_few) = count(&parts(slot(Duration::from_millis(100))));

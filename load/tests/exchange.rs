@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linerate_load::generator::Builder;
-use linerate_load::workload::{Exchange, Order, Tag, dns, radius, raw};
-use linerate_load::{Generator, Mode, Slot, SlotOutcome, SocketGenerator, Workload};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::workload::{EchoedTag, PreparedExchange, RequestOrder, dns, radius, raw};
+use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, SocketGenerator};
 use md5::{Digest as _, Md5};
 use service::Service;
 
-fn generator(address: SocketAddr, exchange: Exchange, flows: usize) -> SocketGenerator {
-    let workload = Workload::Exchange(Arc::new(exchange));
-    Builder::default()
+fn generator(address: SocketAddr, exchange: PreparedExchange, flows: usize) -> SocketGenerator {
+    let workload = LoadWorkload::Exchange(Arc::new(exchange));
+    GeneratorBuilder::default()
         .targets(vec![address])
         .flows(flows)
         .timeout(Duration::from_millis(20))
@@ -25,8 +25,8 @@ fn generator(address: SocketAddr, exchange: Exchange, flows: usize) -> SocketGen
         .unwrap()
 }
 
-fn slot(mode: Mode, milliseconds: u64) -> Slot {
-    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
+    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
 fn count(outcome: &SlotOutcome, code: u8) -> u64 {
@@ -35,7 +35,7 @@ fn count(outcome: &SlotOutcome, code: u8) -> u64 {
 
 #[test]
 fn queries_are_matched_and_faults_counted() {
-    for mode in [Mode::Rate { per_second: 6_000.0 }, Mode::Window { outstanding: 4 }] {
+    for mode in [PacingMode::Rate { per_second: 6_000.0 }, PacingMode::Window { outstanding: 4 }] {
         let service = Service::start(|socket, query, source, account| {
             let number = account.received;
             query[2] |= 0x80;
@@ -60,7 +60,7 @@ fn queries_are_matched_and_faults_counted() {
             }
         });
         let queries = "a.example A\nbb.example AAAA\nccc.example MX\n";
-        let exchange = dns::from_text(queries, "queries", &dns::Options::default()).unwrap();
+        let exchange = dns::from_text(queries, "queries", &dns::DnsQueryOptions::default()).unwrap();
         let outcome = generator(service.address, exchange, 3).run(&slot(mode, 500)).unwrap();
         let account = service.stop();
         // On a busy machine the service's buffer may overflow; what it took is accounted for exactly.
@@ -82,8 +82,8 @@ fn truncated_replies_are_counted_by_code() {
         account.answered += 1;
         socket.send_to(query, source).unwrap();
     });
-    let exchange = dns::from_text("a.example A\n", "queries", &dns::Options::default()).unwrap();
-    let mode = Mode::Rate { per_second: 4_000.0 };
+    let exchange = dns::from_text("a.example A\n", "queries", &dns::DnsQueryOptions::default()).unwrap();
+    let mode = PacingMode::Rate { per_second: 4_000.0 };
     let outcome = generator(service.address, exchange, 3).run(&slot(mode, 200)).unwrap();
     let account = service.stop();
     assert_eq!(outcome.answered, account.answered);
@@ -110,13 +110,13 @@ fn an_echo_too_short_for_the_header_is_matched() {
             }
             socket.send_to(request, source).unwrap();
         });
-        let workload = Workload::Echo { payload_bytes };
-        let builder = Builder::default().targets(vec![service.address]).flows(3).workload(workload);
+        let workload = LoadWorkload::Echo { payload_bytes };
+        let builder = GeneratorBuilder::default().targets(vec![service.address]).flows(3).workload(workload);
         let mut generator = builder.start_socket().unwrap();
         let described = generator.describe();
         assert_eq!((described.workload.as_str(), described.payload_bytes), ("echo", payload_bytes));
         // Few enough for a tag of one byte.
-        let outcome = generator.run(&slot(Mode::Rate { per_second: 1_000.0 }, 300)).unwrap();
+        let outcome = generator.run(&slot(PacingMode::Rate { per_second: 1_000.0 }, 300)).unwrap();
         let account = service.stop();
         // On a busy machine fewer leave in time.
         assert_eq!((outcome.sent, outcome.answered), (account.received, account.answered), "{outcome:?}");
@@ -145,13 +145,13 @@ fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
             socket.send_to(&forged, source).unwrap();
         }
     });
-    let tag = Tag { bytes: 8, request_offset: 0, reply_offset: 0 };
+    let tag = EchoedTag { bytes: 8, request_offset: 0, reply_offset: 0 };
     let exchange = raw::from_hex("0000000000000000 ff", "requests", Some(tag)).unwrap();
     let mut generator = generator(service.address, exchange, 1);
-    let first = generator.run(&slot(Mode::Rate { per_second: 500.0 }, 100)).unwrap();
+    let first = generator.run(&slot(PacingMode::Rate { per_second: 500.0 }, 100)).unwrap();
     assert!(first.sent > 0 && first.answered == 0);
     holds.store(false, Ordering::Relaxed);
-    let second = generator.run(&slot(Mode::Rate { per_second: 500.0 }, 200)).unwrap();
+    let second = generator.run(&slot(PacingMode::Rate { per_second: 500.0 }, 200)).unwrap();
     assert_eq!((second.lost, second.duplicate), (0, 0), "{second:?}");
     let account = service.stop();
     assert_eq!((second.late, second.foreign), (account.duplicated, account.duplicated));
@@ -164,7 +164,7 @@ fn requests_without_a_tag_are_answered_in_order() {
     let exchange = raw::from_hex("01\n0203\n040506", "requests", None).unwrap();
     let mut generator = generator(service.address, exchange, 2);
     let mut answered = 0;
-    for mode in [Mode::Rate { per_second: 3_000.0 }, Mode::Window { outstanding: 3 }] {
+    for mode in [PacingMode::Rate { per_second: 3_000.0 }, PacingMode::Window { outstanding: 3 }] {
         let outcome = generator.run(&slot(mode, 200)).unwrap();
         assert!(outcome.sent > 0);
         assert_eq!(outcome.answered + outcome.lost, outcome.sent);
@@ -222,12 +222,12 @@ fn radius_service() -> Service {
 fn a_reply_without_the_secret_is_corrupt() {
     for (password, code) in [(&b"arctangent"[..], 2), (b"hyperbolic", 3)] {
         let service = radius_service();
-        let options = radius::Options::default();
+        let options = radius::RadiusOptions::default();
         let exchange = radius::access_requests(SECRET, "nemo", password, &options).unwrap();
-        assert_eq!(exchange.order, Order::ByTag);
+        assert_eq!(exchange.order, RequestOrder::ByTag);
         let mut generator = generator(service.address, exchange, 3);
         let mut sum = (0, 0);
-        for mode in [Mode::Rate { per_second: 3_000.0 }, Mode::Window { outstanding: 5 }] {
+        for mode in [PacingMode::Rate { per_second: 3_000.0 }, PacingMode::Window { outstanding: 5 }] {
             let outcome = generator.run(&slot(mode, 300)).unwrap();
             assert_eq!(outcome.answered + outcome.lost, outcome.sent);
             assert_eq!(count(&outcome, code), outcome.answered);

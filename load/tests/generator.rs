@@ -9,30 +9,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linerate_load::capacity::{Ended, SearchOptions, Verdict, search};
-use linerate_load::generator::Builder;
-use linerate_load::header::{Codec, Header};
-use linerate_load::{Error, Generator, Mode, Slot, SlotOutcome, SocketGenerator, Workload};
+use linerate_load::capacity::{ProbeVerdict, SearchEnd, SearchOptions, search};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::header::{RequestCodec, RequestHeader};
+use linerate_load::{
+    Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, SocketGenerator,
+};
 use service::Service;
 
 const PAYLOAD: usize = 100;
 
 fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator {
-    Builder::default()
+    GeneratorBuilder::default()
         .targets(vec![service.address])
         .flows(flows)
         .threads(threads)
-        .workload(Workload::Echo { payload_bytes: PAYLOAD })
+        .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
         .start_socket()
         .unwrap()
 }
 
-fn slot(mode: Mode, milliseconds: u64) -> Slot {
-    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
+    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
-fn rate(per_second: f64) -> Mode {
-    Mode::Rate { per_second }
+fn rate(per_second: f64) -> PacingMode {
+    PacingMode::Rate { per_second }
 }
 
 fn assert_balanced(outcome: &SlotOutcome) {
@@ -72,7 +74,7 @@ fn an_echo_is_fully_answered() {
     let service = Service::echo();
     let mut generator = generator(&service, 5, 2);
     let (mut sent, mut whole) = (0, 0);
-    for mode in [rate(5_000.0), Mode::Window { outstanding: 3 }, rate(200.0)] {
+    for mode in [rate(5_000.0), PacingMode::Window { outstanding: 3 }, rate(200.0)] {
         let outcome = generator.run(&slot(mode, 300)).unwrap();
         assert_balanced(&outcome);
         assert_eq!(
@@ -96,7 +98,7 @@ fn an_echo_is_fully_answered() {
 
 #[test]
 fn faults_are_reported_exactly() {
-    for mode in [rate(8_000.0), Mode::Window { outstanding: 4 }] {
+    for mode in [rate(8_000.0), PacingMode::Window { outstanding: 4 }] {
         let service = faulty();
         let mut generator = generator(&service, 7, 2);
         let outcome = generator.run(&slot(mode, 800)).unwrap();
@@ -138,22 +140,22 @@ fn swapped_replies_are_reordered_and_answered() {
 
 #[test]
 fn strangers_and_stragglers_are_told_apart() {
-    let codec = Codec::new(PAYLOAD).unwrap();
-    let longer = Codec::new(PAYLOAD + 300).unwrap();
+    let codec = RequestCodec::new(PAYLOAD).unwrap();
+    let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
     let service = Service::start(move |socket, request, source, account| {
         let header = codec.read(request).unwrap();
-        let forge = |codec: &Codec, header: Header| {
+        let forge = |codec: &RequestCodec, header: RequestHeader| {
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             socket.send_to(&bytes, source).unwrap();
         };
         socket.send_to(request, source).unwrap();
         match account.received {
-            1 => forge(&codec, Header { run: header.run ^ 1, ..header }),
-            2 => forge(&longer, Header { run: header.run ^ 1, ..header }),
-            3 => forge(&codec, Header { flow: header.flow + 1, ..header }),
-            4 => forge(&codec, Header { sequence: header.sequence + 1_000_000, ..header }),
-            5 => forge(&codec, Header { epoch: header.epoch - 1, ..header }),
+            1 => forge(&codec, RequestHeader { run: header.run ^ 1, ..header }),
+            2 => forge(&longer, RequestHeader { run: header.run ^ 1, ..header }),
+            3 => forge(&codec, RequestHeader { flow: header.flow + 1, ..header }),
+            4 => forge(&codec, RequestHeader { sequence: header.sequence + 1_000_000, ..header }),
+            5 => forge(&codec, RequestHeader { epoch: header.epoch - 1, ..header }),
             6 => forge(&longer, header),
             7 => drop(socket.send_to(&request[..10], source).unwrap()),
             8 => drop(socket.send_to(b"", source).unwrap()),
@@ -191,8 +193,8 @@ fn nobody_listening_is_told_and_ends_well() {
     let free = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
-    let mut generator = Builder::default().targets(vec![address]).flows(3).start_socket().unwrap();
-    for mode in [rate(1_000.0), Mode::Window { outstanding: 2 }] {
+    let mut generator = GeneratorBuilder::default().targets(vec![address]).flows(3).start_socket().unwrap();
+    for mode in [rate(1_000.0), PacingMode::Window { outstanding: 2 }] {
         let outcome = generator.run(&slot(mode, 100)).unwrap();
         assert_balanced(&outcome);
         assert_eq!(outcome.answered, 0);
@@ -209,13 +211,13 @@ fn a_window_does_not_stall_on_loss() {
             socket.send_to(request, source).unwrap();
         }
     });
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec![service.address])
         .flows(2)
         .timeout(Duration::from_millis(20))
         .start_socket()
         .unwrap();
-    let outcome = generator.run(&slot(Mode::Window { outstanding: 4 }, 300)).unwrap();
+    let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4 }, 300)).unwrap();
     assert_balanced(&outcome);
     assert!(outcome.lost > 8 && outcome.self_watch.timed_out > 8, "{outcome:?}");
     assert!(outcome.answered > 8);
@@ -231,13 +233,13 @@ fn an_answer_after_its_place_was_given_back_still_counts() {
             socket.send_to(&held.remove(0), source).unwrap();
         }
     });
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec![service.address])
         .flows(1)
         .timeout(Duration::from_millis(10))
         .start_socket()
         .unwrap();
-    let outcome = generator.run(&slot(Mode::Window { outstanding: 2 }, 200)).unwrap();
+    let outcome = generator.run(&slot(PacingMode::Window { outstanding: 2 }, 200)).unwrap();
     assert_balanced(&outcome);
     assert_eq!(outcome.lost, 5);
     assert!(outcome.answered > 0 && outcome.self_watch.timed_out >= outcome.answered);
@@ -246,7 +248,7 @@ fn an_answer_after_its_place_was_given_back_still_counts() {
 #[test]
 fn several_targets_sources_and_families_share_the_flows() {
     let services: Vec<Service> = (0..3).map(|_| Service::echo()).collect();
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(services.iter().map(|service| service.address).collect())
         .sources(vec!["127.0.0.2".parse().unwrap(), "127.0.0.3".parse().unwrap()])
         .flows(12)
@@ -267,10 +269,14 @@ fn several_targets_sources_and_families_share_the_flows() {
     };
     let v4 = Service::echo();
     let mapped = format!("[::ffff:127.0.0.1]:{}", v4.address.port()).parse().unwrap();
-    let described =
-        Builder::default().targets(vec![mapped]).no_fragment(true).start_socket().unwrap().describe();
+    let described = GeneratorBuilder::default()
+        .targets(vec![mapped])
+        .no_fragment(true)
+        .start_socket()
+        .unwrap()
+        .describe();
     assert_eq!(described.targets, [v4.address]);
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec![v6.local_addr().unwrap(), v4.address])
         .flows(2)
         .start_socket()
@@ -295,7 +301,8 @@ fn many_flows_are_ready_in_time_and_share_evenly() {
         socket.send_to(request, source).unwrap();
     });
     let mut generator =
-        match Builder::default().targets(vec![service.address]).flows(900).threads(2).start_socket() {
+        match GeneratorBuilder::default().targets(vec![service.address]).flows(900).threads(2).start_socket()
+        {
             Ok(generator) => generator,
             Err(error) => {
                 skip("many_flows_are_ready_in_time_and_share_evenly", &error.to_string());
@@ -329,13 +336,13 @@ fn a_search_runs_on_sockets() {
         ..SearchOptions::default()
     };
     let none = search(&mut generator, &options).unwrap();
-    assert_eq!((none.ended, none.transactions_per_second), (Ended::NothingHolds, 0.0));
-    assert!(none.slots.iter().all(|slot| slot.verdict == Verdict::Loss), "{:?}", none.slots);
+    assert_eq!((none.ended, none.transactions_per_second), (SearchEnd::NothingHolds, 0.0));
+    assert!(none.slots.iter().all(|slot| slot.verdict == ProbeVerdict::Loss), "{:?}", none.slots);
 
     let budget = Duration::from_millis(500);
     let some = search(&mut generator, &SearchOptions { max_loss: 0.2, budget, ..options }).unwrap();
     assert!(
-        some.ended == Ended::OutOfTime || some.generator_bound || some.transactions_per_second > 0.0,
+        some.ended == SearchEnd::OutOfTime || some.generator_bound || some.transactions_per_second > 0.0,
         "{some:?}"
     );
     assert!(!some.slots.is_empty());
@@ -345,8 +352,11 @@ fn a_search_runs_on_sockets() {
 fn a_cancelled_slot_ends_early_with_a_full_account() {
     let service = Service::echo();
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut generator =
-        Builder::default().targets(vec![service.address]).cancel(Arc::clone(&cancel)).start_socket().unwrap();
+    let mut generator = GeneratorBuilder::default()
+        .targets(vec![service.address])
+        .cancel(Arc::clone(&cancel))
+        .start_socket()
+        .unwrap();
     let canceller = {
         let cancel = Arc::clone(&cancel);
         std::thread::spawn(move || {
@@ -358,7 +368,7 @@ fn a_cancelled_slot_ends_early_with_a_full_account() {
     canceller.join().unwrap();
     assert_balanced(&outcome);
     assert!(outcome.duration < Duration::from_secs(30) && outcome.sent < 30_000);
-    assert!(matches!(generator.run(&slot(rate(1.0), 1)), Err(Error::Cancelled)));
+    assert!(matches!(generator.run(&slot(rate(1.0), 1)), Err(GeneratorError::Cancelled)));
     cancel.store(false, Ordering::Relaxed);
     assert_balanced(&generator.run(&slot(rate(1_000.0), 20)).unwrap());
 }
@@ -366,14 +376,14 @@ fn a_cancelled_slot_ends_early_with_a_full_account() {
 #[test]
 fn bad_input_is_one_clear_line_and_sends_nothing() {
     let service = Service::echo();
-    let good = || Builder::default().targets(vec![service.address]);
+    let good = || GeneratorBuilder::default().targets(vec![service.address]);
     let refused = [
-        (Builder::default().start_socket(), "no target"),
+        (GeneratorBuilder::default().start_socket(), "no target"),
         (good().flows(0).start_socket(), "zero flows"),
         (good().threads(0).start_socket(), "zero threads"),
         (good().threads(3).flows(2).start_socket(), "3 threads but only 2 flows"),
         (
-            good().workload(Workload::Echo { payload_bytes: 65_508 }).start_socket(),
+            good().workload(LoadWorkload::Echo { payload_bytes: 65_508 }).start_socket(),
             "larger than a UDP datagram",
         ),
         (good().cpus(Some(vec![1_000_000])).start_socket(), "CPU 1000000"),
@@ -392,7 +402,8 @@ fn bad_input_is_one_clear_line_and_sends_nothing() {
         assert!(!error.contains('\n'));
     }
     let mut generator = good().start_socket().unwrap();
-    for mode in [rate(0.0), rate(-1.0), rate(f64::NAN), rate(f64::INFINITY), Mode::Window { outstanding: 0 }]
+    for mode in
+        [rate(0.0), rate(-1.0), rate(f64::NAN), rate(f64::INFINITY), PacingMode::Window { outstanding: 0 }]
     {
         assert!(generator.run(&slot(mode, 10)).is_err(), "{mode:?}");
     }
@@ -424,9 +435,9 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
     }
     let (v4, v6) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0"));
     let start = |server: &UdpSocket, payload, no_fragment| {
-        Builder::default()
+        GeneratorBuilder::default()
             .targets(vec![server.local_addr().unwrap()])
-            .workload(Workload::Echo { payload_bytes: payload })
+            .workload(LoadWorkload::Echo { payload_bytes: payload })
             .no_fragment(no_fragment)
             .start_socket()
     };
@@ -436,7 +447,7 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
     assert!(error.contains("path MTU of 1500") && error.contains("at most 1472"), "{error}");
     if let Ok(v6) = v6 {
         assert!(start(&v6, 1_452, true).is_ok());
-        assert!(matches!(start(&v6, 1_453, true), Err(Error::PayloadOverMtu { most: 1_452, .. })));
+        assert!(matches!(start(&v6, 1_453, true), Err(GeneratorError::PayloadOverMtu { most: 1_452, .. })));
     }
 }
 
@@ -444,10 +455,10 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
 fn a_named_destination_is_allowed() {
     // Nothing is sent: the generator is only made.
     let address = "192.0.2.1".parse::<std::net::IpAddr>().unwrap();
-    let made = Builder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
+    let made = GeneratorBuilder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
     match made {
         Ok(generator) => assert_eq!(generator.describe().targets.len(), 1),
-        Err(Error::System { what, .. }) => skip("a_named_destination_is_allowed", &what),
+        Err(GeneratorError::System { what, .. }) => skip("a_named_destination_is_allowed", &what),
         Err(error) => panic!("{error}"),
     }
 }
@@ -455,11 +466,14 @@ fn a_named_destination_is_allowed() {
 #[test]
 fn threads_are_pinned_where_asked() {
     let service = Service::echo();
-    let mut generator =
-        Builder::default().targets(vec![service.address]).cpus(Some(vec![0])).nice(Some(19)).start_socket();
+    let mut generator = GeneratorBuilder::default()
+        .targets(vec![service.address])
+        .cpus(Some(vec![0]))
+        .nice(Some(19))
+        .start_socket();
     let generator = match &mut generator {
         Ok(generator) => generator,
-        Err(error @ Error::Cpu { .. }) => {
+        Err(error @ GeneratorError::Cpu { .. }) => {
             skip("threads_are_pinned_where_asked", &error.to_string());
             return;
         }

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use linerate_load::generator::Builder;
+use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::ntp;
-use linerate_load::{Error, Generator, Interval, Mode, Slot, SlotOutcome, Workload};
+use linerate_load::{
+    Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotInterval, SlotOutcome,
+};
 use service::Service;
 
 /// Answers NTP requests, every 10th not at all and every 7th with stratum 0.
@@ -28,7 +30,7 @@ fn ntp_service() -> Service {
     })
 }
 
-fn watched(generator: &mut dyn Generator, slot: &Slot) -> (SlotOutcome, Vec<Interval>) {
+fn watched(generator: &mut dyn Generator, slot: &LoadSlot) -> (SlotOutcome, Vec<SlotInterval>) {
     let mut seen = Vec::new();
     let outcome = generator.watch(slot, &mut |interval| seen.push(interval.clone())).unwrap();
     (outcome, seen)
@@ -36,7 +38,7 @@ fn watched(generator: &mut dyn Generator, slot: &Slot) -> (SlotOutcome, Vec<Inte
 
 fn assert_adds_up(outcome: &SlotOutcome) {
     assert_eq!(outcome.sent, outcome.answered + outcome.lost);
-    let sum = |of: fn(&Interval) -> u64| outcome.intervals.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&SlotInterval) -> u64| outcome.intervals.iter().map(of).sum::<u64>();
     assert_eq!(sum(|interval| interval.sent), outcome.sent, "{outcome:?}");
     assert_eq!(sum(|interval| interval.answered.unwrap()), outcome.answered);
     assert!(sum(|interval| interval.received) <= outcome.answered);
@@ -45,18 +47,18 @@ fn assert_adds_up(outcome: &SlotOutcome) {
 #[test]
 fn intervals_add_up_and_are_told_while_the_slot_runs() {
     let service = ntp_service();
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec![service.address])
         .flows(5)
         .threads(2)
         .timeout(Duration::from_millis(10))
-        .workload(Workload::Exchange(Arc::new(ntp::client(4).unwrap())))
+        .workload(LoadWorkload::Exchange(Arc::new(ntp::client(4).unwrap())))
         .start_socket()
         .unwrap();
-    for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }] {
-        let slot = Slot {
+    for mode in [PacingMode::Rate { per_second: 4_000.0 }, PacingMode::Window { outstanding: 4 }] {
+        let slot = LoadSlot {
             interval: Some(Duration::from_millis(100)),
-            ..Slot::new(mode, Duration::from_millis(450))
+            ..LoadSlot::new(mode, Duration::from_millis(450))
         };
         let (outcome, seen) = watched(&mut generator, &slot);
         assert_adds_up(&outcome);
@@ -82,16 +84,16 @@ fn intervals_add_up_and_are_told_while_the_slot_runs() {
 #[test]
 fn an_exchange_is_counted_exactly() {
     let service = ntp_service();
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec![service.address])
         .flows(3)
-        .workload(Workload::Exchange(Arc::new(ntp::client(4).unwrap())))
+        .workload(LoadWorkload::Exchange(Arc::new(ntp::client(4).unwrap())))
         .start_socket()
         .unwrap();
     assert_eq!((generator.describe().workload.as_str(), generator.describe().payload_bytes), ("ntp", 48));
     let (mut sent, mut answered, mut kisses) = (0, 0, 0);
-    for mode in [Mode::Rate { per_second: 3_000.0 }, Mode::Window { outstanding: 3 }] {
-        let outcome = generator.run(&Slot::new(mode, Duration::from_millis(300))).unwrap();
+    for mode in [PacingMode::Rate { per_second: 3_000.0 }, PacingMode::Window { outstanding: 3 }] {
+        let outcome = generator.run(&LoadSlot::new(mode, Duration::from_millis(300))).unwrap();
         assert_adds_up(&SlotOutcome {
             intervals: Vec::new(),
             sent: 0,
@@ -115,9 +117,10 @@ fn an_exchange_is_counted_exactly() {
 #[test]
 fn a_flood_is_faster_than_a_window_of_one_and_ends() {
     let service = Service::echo();
-    let mut generator = Builder::default().targets(vec![service.address]).flows(2).start_socket().unwrap();
-    let window = generator.run(&Slot::window(1, Duration::from_millis(200))).unwrap();
-    let flood = generator.run(&Slot::new(Mode::Flood, Duration::from_millis(200))).unwrap();
+    let mut generator =
+        GeneratorBuilder::default().targets(vec![service.address]).flows(2).start_socket().unwrap();
+    let window = generator.run(&LoadSlot::window(1, Duration::from_millis(200))).unwrap();
+    let flood = generator.run(&LoadSlot::new(PacingMode::Flood, Duration::from_millis(200))).unwrap();
     assert_eq!(flood.sent, flood.answered + flood.lost);
     assert!(flood.sent > 2 * window.sent, "{} against {}", flood.sent, window.sent);
     assert_eq!(flood.bursts.max_requests, 64);
@@ -132,10 +135,11 @@ fn realtime_in(time: Duration) -> u64 {
 #[test]
 fn slots_start_together_when_asked_to() {
     let service = Service::echo();
-    let make = || Builder::default().targets(vec![service.address]).flows(2).start_socket().unwrap();
+    let make = || GeneratorBuilder::default().targets(vec![service.address]).flows(2).start_socket().unwrap();
     let (mut one, mut other) = (make(), make());
     let at = realtime_in(Duration::from_millis(200));
-    let slot = Slot { start_at_realtime_ns: Some(at), ..Slot::rate(1_000.0, Duration::from_millis(50)) };
+    let slot =
+        LoadSlot { start_at_realtime_ns: Some(at), ..LoadSlot::rate(1_000.0, Duration::from_millis(50)) };
     let (first, second) = std::thread::scope(|scope| {
         let first = scope.spawn(|| one.run(&slot).unwrap());
         let second = other.run(&slot).unwrap();
@@ -145,19 +149,22 @@ fn slots_start_together_when_asked_to() {
     assert!(first.answered > 0 && second.answered > 0);
     assert!(realtime_in(Duration::ZERO) > at);
     let error = one.run(&slot).unwrap_err();
-    assert!(matches!(error, Error::StartIsOver { .. }), "{error}");
+    assert!(matches!(error, GeneratorError::StartIsOver { .. }), "{error}");
 }
 
 #[test]
 fn a_cancelled_wait_sends_nothing() {
     let service = Service::echo();
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut generator =
-        Builder::default().targets(vec![service.address]).cancel(Arc::clone(&cancel)).start_socket().unwrap();
-    let slot = Slot {
+    let mut generator = GeneratorBuilder::default()
+        .targets(vec![service.address])
+        .cancel(Arc::clone(&cancel))
+        .start_socket()
+        .unwrap();
+    let slot = LoadSlot {
         start_at_realtime_ns: Some(realtime_in(Duration::from_secs(3_600))),
         interval: Some(Duration::from_millis(10)),
-        ..Slot::rate(1_000.0, Duration::from_millis(50))
+        ..LoadSlot::rate(1_000.0, Duration::from_millis(50))
     };
     let canceller = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(30));
@@ -179,12 +186,12 @@ fn flows_send_from_the_ports_they_were_given() {
         socket.send_to(request, source).unwrap();
     });
     let (one, other) = ("127.0.0.5", "127.0.0.6");
-    let builder = Builder::default()
+    let builder = GeneratorBuilder::default()
         .targets(vec![service.address])
         .sources(vec![one.parse().unwrap(), other.parse().unwrap()])
         .source_ports(23_101..=23_102);
     let outcome =
-        builder.clone().flows(4).start_socket().unwrap().run(&Slot::window(1, Duration::from_millis(50)));
+        builder.clone().flows(4).start_socket().unwrap().run(&LoadSlot::window(1, Duration::from_millis(50)));
     assert!(outcome.unwrap().answered > 0);
     let wanted = [(one, 23_101), (one, 23_102), (other, 23_101), (other, 23_102)];
     let wanted = wanted.map(|(address, port)| (address.parse::<std::net::IpAddr>().unwrap(), port).into());

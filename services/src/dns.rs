@@ -44,16 +44,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use linerate_engine::{Action, Request, Service};
 
-use crate::refusals::{Refusal, Refusals};
+use crate::refusals::{RefusalCounters, RefusalReason};
 
-pub use limit::RateLimit;
-use limit::{Limiter, Verdict};
-use respond::Responder;
-pub use respond::Transport;
+pub use limit::DnsRateLimit;
+use limit::{DnsLimiter, LimitVerdict};
+use respond::DnsResponder;
+pub use respond::QueryTransport;
 pub use store::Zones;
 pub use tcp::{Admits, TcpCounts, TcpError, TcpServer, TcpSettings};
-use zonefile::Text;
 pub use zonefile::ZoneError;
+use zonefile::ZoneText;
 
 /// Longest answer over UDP, bytes, that goes through nearly everywhere without fragments (DNS flag day 2020).
 pub const UDP_SIZE: u16 = 1232;
@@ -76,8 +76,8 @@ impl Zones {
         Self::read(&Self::files(zones), Some(self))
     }
 
-    fn files<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Vec<(&str, Text<'_>)> {
-        zones.iter().map(|(name, file)| (name.as_ref(), Text::File(file.as_ref()))).collect()
+    fn files<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Vec<(&str, ZoneText<'_>)> {
+        zones.iter().map(|(name, file)| (name.as_ref(), ZoneText::File(file.as_ref()))).collect()
     }
 
     /// Makes a zone from the text of a file.
@@ -85,13 +85,13 @@ impl Zones {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(name: &str, text: &str) -> Result<Self, ZoneError> {
-        Self::read(&[(name, Text::Here(text))], None)
+        Self::read(&[(name, ZoneText::Here(text))], None)
     }
 }
 
 /// Zones that are served and can be exchanged while they are.
 #[derive(Debug)]
-pub struct Served {
+pub struct ServedZones {
     zones: Mutex<Arc<Zones>>,
     /// Each answerer's own reference, so that an exchange frees the old zones even if an answerer is idle, and answerers
     /// share no lock with each other.
@@ -104,7 +104,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Served {
+impl ServedZones {
     /// Serves these.
     #[must_use]
     pub fn new(zones: Zones) -> Arc<Self> {
@@ -138,46 +138,56 @@ impl Served {
     }
 }
 
-/// A worker's view of [`Served`] and what it answers with.
+/// A worker's view of [`ServedZones`] and what it answers with.
 #[derive(Debug)]
-pub struct Answerer {
+pub struct DnsAnswerer {
     zones: Arc<ZonesReference>,
-    responder: Responder,
+    responder: DnsResponder,
 }
 
-impl Answerer {
+impl DnsAnswerer {
     /// Answers from `served`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "part of the public interface since 0.1")]
-    pub fn new(served: Arc<Served>) -> Self {
-        Self { zones: served.reference(), responder: Responder::new() }
+    pub fn new(served: Arc<ServedZones>) -> Self {
+        Self { zones: served.reference(), responder: DnsResponder::new() }
     }
 
     /// Writes the answer to the message `query` into `reply` and returns its length; none where silence is the answer.
     /// `reply` should have room for the longest message of the transport.
-    pub fn answer(&mut self, query: &[u8], reply: &mut [u8], transport: Transport) -> Option<usize> {
+    pub fn answer(&mut self, query: &[u8], reply: &mut [u8], transport: QueryTransport) -> Option<usize> {
         self.written(query, reply, transport).map(|written| written.length)
     }
 
-    fn written(&mut self, query: &[u8], reply: &mut [u8], transport: Transport) -> Option<respond::Written> {
+    fn written(
+        &mut self,
+        query: &[u8],
+        reply: &mut [u8],
+        transport: QueryTransport,
+    ) -> Option<respond::WrittenAnswer> {
         self.responder.respond(&locked(&self.zones), query, reply, transport)
     }
 }
 
 /// DNS over UDP, as a service of the engine.
 #[derive(Debug)]
-pub struct Dns {
-    answerer: Answerer,
+pub struct DnsService {
+    answerer: DnsAnswerer,
     udp_size: u16,
-    limiter: Option<Limiter>,
-    refusals: Arc<Refusals>,
+    limiter: Option<DnsLimiter>,
+    refusals: Arc<RefusalCounters>,
 }
 
-impl Dns {
+impl DnsService {
     /// Answers from `served`, with at most [`UDP_SIZE`] bytes.
     #[must_use]
-    pub fn new(served: Arc<Served>) -> Self {
-        Self { answerer: Answerer::new(served), udp_size: UDP_SIZE, limiter: None, refusals: Arc::default() }
+    pub fn new(served: Arc<ServedZones>) -> Self {
+        Self {
+            answerer: DnsAnswerer::new(served),
+            udp_size: UDP_SIZE,
+            limiter: None,
+            refusals: Arc::default(),
+        }
     }
 
     /// Answers with at most so many bytes, whatever a client offers; never less than 512.
@@ -188,50 +198,50 @@ impl Dns {
     }
 
     /// Limits what is sent to a network. Default: nothing is limited. A server that strangers can reach should be
-    /// ([`RateLimit::default`]), since who forges addresses has answers sent to others.
+    /// ([`DnsRateLimit::default`]), since who forges addresses has answers sent to others.
     #[must_use]
-    pub fn rate_limit(mut self, limit: Option<RateLimit>) -> Self {
-        self.limiter = limit.map(Limiter::new);
+    pub fn rate_limit(mut self, limit: Option<DnsRateLimit>) -> Self {
+        self.limiter = limit.map(DnsLimiter::new);
         self
     }
 
     /// Counts what is limited or truncated in `refusals`.
     #[must_use]
-    pub fn refusals(mut self, refusals: Arc<Refusals>) -> Self {
+    pub fn refusals(mut self, refusals: Arc<RefusalCounters>) -> Self {
         self.refusals = refusals;
         self
     }
 }
 
-impl Dns {
+impl DnsService {
     /// Writes the answer to the datagram `query` from `source` to the start of `reply` and returns its length; none where
     /// silence is the answer, or the rate limit has it dropped.
     pub fn answer_at(&mut self, query: &[u8], source: IpAddr, reply: &mut [u8]) -> Option<usize> {
-        let transport = Transport::Udp { most: self.udp_size };
+        let transport = QueryTransport::Udp { most: self.udp_size };
         let written = self.answerer.written(query, reply, transport)?;
         let verdict = match &mut self.limiter {
-            None => Verdict::Send,
+            None => LimitVerdict::Send,
             Some(limiter) => limiter.verdict(source, query.len(), &written),
         };
         let refusal = match verdict {
-            Verdict::Send if written.truncated => Some(Refusal::SizeTruncated),
-            Verdict::Send => None,
-            Verdict::Slip => Some(Refusal::RateTruncated),
-            Verdict::Cut => Some(Refusal::SurplusTruncated),
-            Verdict::Drop => Some(Refusal::RateLimited),
+            LimitVerdict::Send if written.truncated => Some(RefusalReason::SizeTruncated),
+            LimitVerdict::Send => None,
+            LimitVerdict::Slip => Some(RefusalReason::RateTruncated),
+            LimitVerdict::Cut => Some(RefusalReason::SurplusTruncated),
+            LimitVerdict::Drop => Some(RefusalReason::RateLimited),
         };
         if let Some(refusal) = refusal {
             self.refusals.add(refusal);
         }
         match verdict {
-            Verdict::Send => Some(written.length),
-            Verdict::Slip | Verdict::Cut => Some(respond::cut(reply, written.length)),
-            Verdict::Drop => None,
+            LimitVerdict::Send => Some(written.length),
+            LimitVerdict::Slip | LimitVerdict::Cut => Some(respond::cut(reply, written.length)),
+            LimitVerdict::Drop => None,
         }
     }
 }
 
-impl Service for Dns {
+impl Service for DnsService {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         match self.answer_at(request.payload(), request.source().ip(), reply) {
             Some(length) => Action::Reply(length),

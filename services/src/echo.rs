@@ -10,21 +10,21 @@ use std::sync::Arc;
 use linerate_engine::{Action, Request, Service};
 use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
 
-use crate::refusals::{Refusal, Refusals};
+use crate::refusals::{RefusalCounters, RefusalReason};
 
 /// Answers requests of `linerate load` with themselves. The reply buffer has to be as long as the longest request.
 #[derive(Debug, Clone)]
 pub struct RequestEcho {
     any: bool,
-    refusals: Arc<Refusals>,
+    refusals: Arc<RefusalCounters>,
 }
 
 impl RequestEcho {
     /// With `any` it returns payloads without the header, too, as they are. Then two such servers, or one and another
     /// echo, can be made to answer each other for ever, unless ports keep them apart
-    /// ([`Guarded`](crate::guarded::Guarded)). Replies are not answered even so.
+    /// ([`Guarded`](crate::guarded::GuardedService)). Replies are not answered even so.
     #[must_use]
-    pub fn new(any: bool, refusals: Arc<Refusals>) -> Self {
+    pub fn new(any: bool, refusals: Arc<RefusalCounters>) -> Self {
         Self { any, refusals }
     }
 }
@@ -45,7 +45,7 @@ impl Service for RequestEcho {
         if self.any && !payload.starts_with(&REPLY) {
             return Action::Echo;
         }
-        self.refusals.add(Refusal::NotRequest);
+        self.refusals.add(RefusalReason::NotRequest);
         Action::Drop
     }
 }

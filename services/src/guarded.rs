@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use linerate_engine::{Action, Request, Service};
 use linerate_networks::Net;
 
-use crate::refusals::{Refusal, Refusals};
+use crate::refusals::{RefusalCounters, RefusalReason};
 
 /// Ports below this are servers' (IANA system ports): an answer to one of them could be answered
 /// in turn, for ever.
@@ -15,17 +15,17 @@ const FIRST_CLIENT_PORT: u16 = 1024;
 
 /// A service behind a check of the source.
 #[derive(Debug, Clone)]
-pub struct Guarded<S> {
+pub struct GuardedService<S> {
     inner: S,
     allowed: Vec<Net>,
     /// Whether servers may ask, too.
     servers: bool,
     /// Told after the start, where the kernel chose it.
     own_port: Arc<AtomicU16>,
-    refusals: Arc<Refusals>,
+    refusals: Arc<RefusalCounters>,
 }
 
-impl<S> Guarded<S> {
+impl<S> GuardedService<S> {
     /// Answers loopback, lab, private and link-local sources, or only `allowed` if there are any.
     pub fn new(inner: S, allowed: Vec<Net>, own_port: Arc<AtomicU16>) -> Self {
         Self { inner, allowed, servers: false, own_port, refusals: Arc::default() }
@@ -33,7 +33,7 @@ impl<S> Guarded<S> {
 
     /// Counts what is not answered in `refusals`.
     #[must_use]
-    pub fn with_refusals(mut self, refusals: Arc<Refusals>) -> Self {
+    pub fn with_refusals(mut self, refusals: Arc<RefusalCounters>) -> Self {
         self.refusals = refusals;
         self
     }
@@ -46,7 +46,7 @@ impl<S> Guarded<S> {
         self
     }
 
-    fn refusal(&self, source: SocketAddr) -> Option<Refusal> {
+    fn refusal(&self, source: SocketAddr) -> Option<RefusalReason> {
         let known = if self.allowed.is_empty() {
             linerate_networks::near(source.ip())
         } else {
@@ -55,14 +55,14 @@ impl<S> Guarded<S> {
         let client =
             source.port() >= FIRST_CLIENT_PORT && source.port() != self.own_port.load(Ordering::Relaxed);
         match (known, client || self.servers) {
-            (false, _) => Some(Refusal::Network),
-            (true, false) => Some(Refusal::Port),
+            (false, _) => Some(RefusalReason::Network),
+            (true, false) => Some(RefusalReason::Port),
             (true, true) => None,
         }
     }
 }
 
-impl<S: Service> Service for Guarded<S> {
+impl<S: Service> Service for GuardedService<S> {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         match self.refusal(request.source()) {
             None => self.inner.answer(request, reply),
@@ -81,26 +81,26 @@ mod tests {
 
     #[test]
     fn strangers_and_servers_get_nothing() {
-        let guard = Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7000)));
+        let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7000)));
         let refusal = |text: &str| guard.refusal(text.parse().expect("an address"));
         for near in ["127.0.0.1:40000", "198.18.0.100:2000", "[fd00::1]:2000"] {
             assert_eq!(refusal(near), None, "{near}");
         }
-        assert_eq!(refusal("8.8.8.8:40000"), Some(Refusal::Network), "a public address");
-        assert_eq!(refusal("127.0.0.1:7"), Some(Refusal::Port), "another echo service");
-        assert_eq!(refusal("127.0.0.1:7000"), Some(Refusal::Port), "another one of us");
+        assert_eq!(refusal("8.8.8.8:40000"), Some(RefusalReason::Network), "a public address");
+        assert_eq!(refusal("127.0.0.1:7"), Some(RefusalReason::Port), "another echo service");
+        assert_eq!(refusal("127.0.0.1:7000"), Some(RefusalReason::Port), "another one of us");
     }
 
     #[test]
     fn servers_are_answered_where_that_cannot_go_on_for_ever() {
-        let guard = Guarded::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
+        let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
         assert_eq!(guard.refusal("127.0.0.1:123".parse().expect("an address")), None);
         assert!(guard.refusal("8.8.8.8:123".parse().expect("an address")).is_some());
     }
 
     #[test]
     fn networks_given_replace_the_default() {
-        let guard = Guarded::new(
+        let guard = GuardedService::new(
             Echo,
             vec!["192.0.2.0/24".parse().expect("a network")],
             Arc::new(AtomicU16::new(7000)),

@@ -6,14 +6,14 @@
 //! Extension fields are left unread, which is what RFC 7822 has a server do that knows none. Requests with a MAC are ignored,
 //! as chronyd ignores those of keys it lacks: their sender would not believe an answer without one.
 //!
-//! **Timestamps.** The receive timestamp is the one [`answer_at`](Ntp::answer_at) is given. As a [`Service`] that is
+//! **Timestamps.** The receive timestamp is the one [`answer_at`](NtpService::answer_at) is given. As a [`Service`] that is
 //! [`Request::receive_time`], where the clock served is the system's: set
 //! [`Builder::receive_times`](linerate_engine::Builder::receive_times), so that it is when the kernel received the request, and what
 //! that then waited is no offset to clients. Without, it is the time at which the engine hands the request over. The transmit timestamp is written last,
 //! before the batch is sent, and so a few microseconds early; in a full batch, by what the answers after it take.
 //!
 //! **Not synchronised.** Where the kernel says that nobody keeps its clock right, answers say so (leap 3, stratum 16), and clients
-//! do not use them, unless [`Settings::local_stratum`] is given.
+//! do not use them, unless [`NtpSettings::local_stratum`] is given.
 //!
 //! ```
 //! use linerate_engine::Server;
@@ -46,18 +46,18 @@ use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Request, Service};
 
-pub use clock::{Clock, Status, SystemClock, measured_precision};
-pub use packet::{HEADER_BYTES, Ignored, Leap, Query, Standing, answer, stamp};
-pub use rate::RateLimit;
-use rate::{Limiter, Verdict};
-pub use timestamp::{Timestamp, short};
+pub use clock::{ClockStatus, ServedClock, SystemClock, measured_precision};
+pub use packet::{HEADER_BYTES, IgnoreReason, LeapIndicator, NtpQuery, ServerStanding, answer, stamp};
+pub use rate::NtpRateLimit;
+use rate::{NtpLimiter, RateVerdict};
+pub use timestamp::{NtpTimestamp, short};
 
 /// The stratum of a clock that is not synchronised (RFC 5905, figure 11).
 pub const UNSYNCHRONISED: u8 = 16;
 
 /// What the server says of its clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct NtpSettings {
     /// 1 to 15, while the kernel's clock is synchronised. Default: 10, which any better source outdoes.
     pub stratum: u8,
     /// 1 to 15, while it is not. Default: none, answers say that the clock is not synchronised.
@@ -71,10 +71,10 @@ pub struct Settings {
     /// Log2 of the clock's precision in seconds. Default: none, it is measured.
     pub precision: Option<i8>,
     /// How often a client is answered. Default: as often as it asks.
-    pub rate_limit: Option<RateLimit>,
+    pub rate_limit: Option<NtpRateLimit>,
 }
 
-impl Default for Settings {
+impl Default for NtpSettings {
     fn default() -> Self {
         Self {
             stratum: 10,
@@ -90,27 +90,27 @@ impl Default for Settings {
 
 /// The server of one worker.
 #[derive(Debug)]
-pub struct Ntp<C = SystemClock> {
+pub struct NtpService<C = SystemClock> {
     clock: C,
-    settings: Settings,
+    settings: NtpSettings,
     precision: i8,
-    limiter: Option<Limiter>,
+    limiter: Option<NtpLimiter>,
 }
 
-impl Ntp {
+impl NtpService {
     /// A server of the system's clock.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: NtpSettings) -> Self {
         Self::with_clock(settings, SystemClock::default())
     }
 }
 
-impl<C: Clock> Ntp<C> {
+impl<C: ServedClock> NtpService<C> {
     /// A server of `clock`.
     #[must_use]
-    pub fn with_clock(settings: Settings, mut clock: C) -> Self {
+    pub fn with_clock(settings: NtpSettings, mut clock: C) -> Self {
         let precision = settings.precision.unwrap_or_else(|| measured_precision(&mut clock));
-        let limiter = settings.rate_limit.map(Limiter::new);
+        let limiter = settings.rate_limit.map(NtpLimiter::new);
         Self { clock, settings, precision, limiter }
     }
 
@@ -123,20 +123,20 @@ impl<C: Clock> Ntp<C> {
         &mut self,
         datagram: &[u8],
         source: IpAddr,
-        received: Timestamp,
+        received: NtpTimestamp,
         reply: &mut [u8],
-    ) -> Result<usize, Option<Ignored>> {
-        let query = Query::parse(datagram)?;
+    ) -> Result<usize, Option<IgnoreReason>> {
+        let query = NtpQuery::parse(datagram)?;
         let mut standing = self.standing();
         let verdict = self.limiter.as_mut().map(|limiter| limiter.judge(source, Instant::now()));
         match verdict {
-            None | Some(Verdict::Answer) => {}
-            Some(Verdict::Tell) => {
-                standing.leap = Leap::Unsynchronised;
+            None | Some(RateVerdict::Answer) => {}
+            Some(RateVerdict::Tell) => {
+                standing.leap = LeapIndicator::Unsynchronised;
                 standing.stratum = 0;
                 standing.reference_id = *b"RATE";
             }
-            Some(Verdict::Ignore) => return Err(None),
+            Some(RateVerdict::Ignore) => return Err(None),
         }
         let space = reply.first_chunk_mut::<HEADER_BYTES>().ok_or(None)?;
         *space = answer(query, &standing, received);
@@ -144,17 +144,20 @@ impl<C: Clock> Ntp<C> {
         Ok(HEADER_BYTES)
     }
 
-    fn standing(&mut self) -> Standing {
+    fn standing(&mut self) -> ServerStanding {
         let status = self.clock.status();
         let settings = &self.settings;
         let (leap, stratum, reference) = match (status.leap, settings.local_stratum) {
-            (Leap::Unsynchronised, None) => (Leap::Unsynchronised, UNSYNCHRONISED, Timestamp::UNKNOWN),
+            (LeapIndicator::Unsynchronised, None) => {
+                (LeapIndicator::Unsynchronised, UNSYNCHRONISED, NtpTimestamp::UNKNOWN)
+            }
             // By its own word right, and only by that: what the kernel makes of it does not count.
-            (Leap::Unsynchronised, Some(stratum)) => (Leap::None, stratum, status.at),
+            (LeapIndicator::Unsynchronised, Some(stratum)) => (LeapIndicator::None, stratum, status.at),
             (leap, _) => (leap, settings.stratum, status.at),
         };
-        let own_error = if status.leap == Leap::Unsynchronised { Duration::ZERO } else { status.max_error };
-        Standing {
+        let own_error =
+            if status.leap == LeapIndicator::Unsynchronised { Duration::ZERO } else { status.max_error };
+        ServerStanding {
             leap,
             stratum,
             precision: self.precision,
@@ -166,7 +169,7 @@ impl<C: Clock> Ntp<C> {
     }
 }
 
-impl<C: Clock> Service for Ntp<C> {
+impl<C: ServedClock> Service for NtpService<C> {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         let received = request.receive_time().and_then(|time| self.clock.at(time));
         let received = received.unwrap_or_else(|| self.clock.now());
@@ -185,32 +188,32 @@ mod tests {
     /// A second goes by with each look at it.
     struct Scripted {
         seconds: u32,
-        status: Status,
+        status: ClockStatus,
     }
 
-    impl Clock for Scripted {
-        fn now(&mut self) -> Timestamp {
+    impl ServedClock for Scripted {
+        fn now(&mut self) -> NtpTimestamp {
             self.seconds += 1;
             seconds(self.seconds)
         }
 
-        fn status(&mut self) -> Status {
+        fn status(&mut self) -> ClockStatus {
             self.status
         }
     }
 
-    fn seconds(seconds: u32) -> Timestamp {
-        Timestamp::from_bytes((u64::from(seconds) << 32).to_be_bytes())
+    fn seconds(seconds: u32) -> NtpTimestamp {
+        NtpTimestamp::from_bytes((u64::from(seconds) << 32).to_be_bytes())
     }
 
-    fn clock(leap: Leap) -> Scripted {
-        let status = Status { leap, max_error: Duration::from_millis(250), at: seconds(90) };
+    fn clock(leap: LeapIndicator) -> Scripted {
+        let status = ClockStatus { leap, max_error: Duration::from_millis(250), at: seconds(90) };
         Scripted { seconds: 100, status }
     }
 
     const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-    fn ask(server: &mut Ntp<Scripted>) -> Result<[u8; 48], Option<Ignored>> {
+    fn ask(server: &mut NtpService<Scripted>) -> Result<[u8; 48], Option<IgnoreReason>> {
         let mut request = [0; 48];
         request[0] = 0x23;
         request[40] = 7;
@@ -220,14 +223,14 @@ mod tests {
         Ok(*reply.first_chunk().unwrap())
     }
 
-    fn server(leap: Leap, settings: Settings) -> Ntp<Scripted> {
-        Ntp::with_clock(Settings { precision: Some(-20), ..settings }, clock(leap))
+    fn server(leap: LeapIndicator, settings: NtpSettings) -> NtpService<Scripted> {
+        NtpService::with_clock(NtpSettings { precision: Some(-20), ..settings }, clock(leap))
     }
 
     #[test]
     fn a_synchronised_clock_is_served_with_its_error() {
-        let settings = Settings { root_dispersion: Duration::from_millis(250), ..Settings::default() };
-        let reply = ask(&mut server(Leap::Insert, settings)).unwrap();
+        let settings = NtpSettings { root_dispersion: Duration::from_millis(250), ..NtpSettings::default() };
+        let reply = ask(&mut server(LeapIndicator::Insert, settings)).unwrap();
         assert_eq!(reply[..4], [0x64, 10, 0, 0xec]);
         assert_eq!((&reply[8..12], &reply[12..16]), (&[0, 0, 0x80, 0][..], &b"LOCL"[..]));
         let at = |offset: usize| u32::from_be_bytes(*reply[offset..].first_chunk().unwrap());
@@ -238,18 +241,18 @@ mod tests {
 
     #[test]
     fn one_that_is_not_says_so_unless_told() {
-        let reply = ask(&mut server(Leap::Unsynchronised, Settings::default())).unwrap();
+        let reply = ask(&mut server(LeapIndicator::Unsynchronised, NtpSettings::default())).unwrap();
         assert_eq!((reply[0] >> 6, reply[1]), (3, UNSYNCHRONISED));
         assert_eq!(reply[16..24], [0; 8]);
-        let settings = Settings { local_stratum: Some(5), ..Settings::default() };
-        let reply = ask(&mut server(Leap::Unsynchronised, settings)).unwrap();
+        let settings = NtpSettings { local_stratum: Some(5), ..NtpSettings::default() };
+        let reply = ask(&mut server(LeapIndicator::Unsynchronised, settings)).unwrap();
         assert_eq!((reply[0] >> 6, reply[1], &reply[8..12]), (0, 5, &[0; 4][..]));
     }
 
     #[test]
     fn who_asks_too_often_is_told_the_rate() {
-        let rate_limit = Some(RateLimit { per_second: 0.001, burst: 1.0 });
-        let mut server = server(Leap::None, Settings { rate_limit, ..Settings::default() });
+        let rate_limit = Some(NtpRateLimit { per_second: 0.001, burst: 1.0 });
+        let mut server = server(LeapIndicator::None, NtpSettings { rate_limit, ..NtpSettings::default() });
         assert_eq!(ask(&mut server).unwrap()[1], 10);
         let kiss = ask(&mut server).unwrap();
         assert_eq!((kiss[0] >> 6, kiss[1], &kiss[12..16], kiss[24]), (3, 0, &b"RATE"[..], 7));
@@ -258,8 +261,8 @@ mod tests {
 
     #[test]
     fn a_reply_buffer_that_is_too_small_is_no_panic() {
-        let mut server = server(Leap::None, Settings::default());
+        let mut server = server(LeapIndicator::None, NtpSettings::default());
         let request = [[0x23].as_slice(), &[0; 47]].concat();
-        assert_eq!(server.answer_at(&request, SOURCE, Timestamp::UNKNOWN, &mut [0; 47]), Err(None));
+        assert_eq!(server.answer_at(&request, SOURCE, NtpTimestamp::UNKNOWN, &mut [0; 47]), Err(None));
     }
 }

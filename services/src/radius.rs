@@ -7,7 +7,7 @@
 //! (CVE-2024-3596, "Blast-RADIUS"); answers to them and to Status-Server have one as their first attribute. A client of
 //! the file may be let off that. PAP and CHAP are known, EAP is not: it is rejected.
 //!
-//! Accounting is verified, written to a [`Detail`] file, and answered when it is there: no answer is for what could not be recorded
+//! Accounting is verified, written to a [`DetailFile`] file, and answered when it is there: no answer is for what could not be recorded
 //! (RFC 2866, section 2). Without a file it is counted and answered, and nothing of it kept, which is for measuring.
 //!
 //! ```
@@ -45,23 +45,23 @@ use std::time::{Instant, SystemTime};
 
 use linerate_engine::{Action, Request, Service};
 
-use counts::Tally;
-pub use counts::{Counts, Outcome};
-pub use detail::{Detail, Sync, Tell};
+use counts::RequestTotals;
+pub use counts::{RadiusCounts, RequestOutcome};
+pub use detail::{DetailFile, SyncMode, Tell};
 pub use packet::{
-    AUTHENTICATOR_BYTES, Attribute, Full, HEADER_BYTES, MOST_BYTES, Malformed, Packet, VALUE_BYTES, Writer,
-    attribute, code,
+    AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
+    RadiusPacket, VALUE_BYTES, attribute, code,
 };
 pub use recent::KEPT;
-use recent::Recent;
+use recent::RecentAnswers;
 pub use secret::{
-    PASSWORD_BYTES, Signature, chap_is_right, digest_is_right, revealed, same, sign, signature,
+    PASSWORD_BYTES, SignatureCheck, chap_is_right, digest_is_right, revealed, same, sign, signature,
 };
-pub use users::{Client, User, Users, UsersError};
+pub use users::{RadiusClient, RadiusUser, UserDatabase, UsersError};
 
 /// What a port is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Port {
+pub enum PortRole {
     /// Access-Requests, 1812 by custom.
     Authentication,
     /// Accounting-Requests, 1813 by custom.
@@ -70,34 +70,34 @@ pub enum Port {
 
 /// A server: what the workers of one port have in common.
 #[derive(Debug, Clone)]
-pub struct Radius {
-    port: Port,
-    users: Arc<Users>,
-    recent: Arc<Recent>,
-    detail: Option<Arc<Detail>>,
-    tallies: Arc<Mutex<Vec<Arc<Tally>>>>,
+pub struct RadiusServer {
+    port: PortRole,
+    users: Arc<UserDatabase>,
+    recent: Arc<RecentAnswers>,
+    detail: Option<Arc<DetailFile>>,
+    tallies: Arc<Mutex<Vec<Arc<RequestTotals>>>>,
 }
 
-impl Radius {
+impl RadiusServer {
     /// A server of `users`.
     #[must_use]
-    pub fn new(port: Port, users: Arc<Users>) -> Self {
-        Self { port, users, recent: Arc::new(Recent::new()), detail: None, tallies: Arc::default() }
+    pub fn new(port: PortRole, users: Arc<UserDatabase>) -> Self {
+        Self { port, users, recent: Arc::new(RecentAnswers::new()), detail: None, tallies: Arc::default() }
     }
 
     /// Writes accounting to this file before it is answered. Workers made before are left as they were.
     #[must_use]
-    pub fn detail(mut self, detail: Arc<Detail>) -> Self {
+    pub fn detail(mut self, detail: Arc<DetailFile>) -> Self {
         self.detail = Some(detail);
         self
     }
 
     /// The service of one worker.
     #[must_use]
-    pub fn worker(&self) -> Worker {
-        let tally = Arc::new(Tally::default());
+    pub fn worker(&self) -> RadiusService {
+        let tally = Arc::new(RequestTotals::default());
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&tally));
-        Worker {
+        RadiusService {
             port: self.port,
             users: Arc::clone(&self.users),
             recent: Arc::clone(&self.recent),
@@ -108,8 +108,8 @@ impl Radius {
 
     /// What became of all workers' requests so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
+    pub fn counts(&self) -> RadiusCounts {
+        let mut counts = RadiusCounts::default();
         for tally in self.tallies.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             counts.add(tally);
         }
@@ -119,15 +119,15 @@ impl Radius {
 
 /// The service of one worker.
 #[derive(Debug)]
-pub struct Worker {
-    port: Port,
-    users: Arc<Users>,
-    recent: Arc<Recent>,
-    detail: Option<Arc<Detail>>,
-    tally: Arc<Tally>,
+pub struct RadiusService {
+    port: PortRole,
+    users: Arc<UserDatabase>,
+    recent: Arc<RecentAnswers>,
+    detail: Option<Arc<DetailFile>>,
+    tally: Arc<RequestTotals>,
 }
 
-impl Service for Worker {
+impl Service for RadiusService {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         match self.answer_at(request.payload(), request.source(), Instant::now(), reply).1 {
             Some(length) => Action::Reply(length),
@@ -136,7 +136,7 @@ impl Service for Worker {
     }
 }
 
-impl Worker {
+impl RadiusService {
     /// Answers a datagram that came from `source`: writes the answer, if there is one, to the start of `reply`, and returns what
     /// became of the request and the answer's length in bytes.
     pub fn answer_at(
@@ -145,7 +145,7 @@ impl Worker {
         source: SocketAddr,
         now: Instant,
         reply: &mut [u8],
-    ) -> (Outcome, Option<usize>) {
+    ) -> (RequestOutcome, Option<usize>) {
         let (outcome, length) = match self.judge(datagram, source, now, reply) {
             Ok((outcome, length)) => (outcome, Some(length)),
             Err(outcome) => (outcome, None),
@@ -160,51 +160,51 @@ impl Worker {
         source: SocketAddr,
         now: Instant,
         reply: &mut [u8],
-    ) -> Result<(Outcome, usize), Outcome> {
-        let packet = Packet::parse(datagram).map_err(|Malformed| Outcome::Malformed)?;
+    ) -> Result<(RequestOutcome, usize), RequestOutcome> {
+        let packet = RadiusPacket::parse(datagram).map_err(|PacketError| RequestOutcome::Malformed)?;
         // Before the secret is looked up: an answer is never answered, whoever sent it.
-        let purpose = purpose(self.port, packet.code()).ok_or(Outcome::Type)?;
-        let client = self.users.client(source.ip()).ok_or(Outcome::UnknownClient)?;
+        let purpose = purpose(self.port, packet.code()).ok_or(RequestOutcome::Type)?;
+        let client = self.users.client(source.ip()).ok_or(RequestOutcome::UnknownClient)?;
         verify(packet, client, purpose)?;
         let key = (source, packet.identifier());
         let authenticator = packet.authenticator();
         if let Some(length) = self.recent.find(key, &authenticator, now, reply) {
-            return Ok((Outcome::Repeated, length));
+            return Ok((RequestOutcome::Repeated, length));
         }
         let (outcome, code, attributes) = match purpose {
-            Purpose::Access => match self.admitted(packet, client) {
-                Some(user) => (Outcome::Accepted, code::ACCESS_ACCEPT, user.reply.as_slice()),
-                None => (Outcome::Rejected, code::ACCESS_REJECT, &[][..]),
+            RequestPurpose::Access => match self.admitted(packet, client) {
+                Some(user) => (RequestOutcome::Accepted, code::ACCESS_ACCEPT, user.reply.as_slice()),
+                None => (RequestOutcome::Rejected, code::ACCESS_REJECT, &[][..]),
             },
-            Purpose::Accounting => {
+            RequestPurpose::Accounting => {
                 packet
                     .find(attribute::ACCT_STATUS_TYPE)
                     .filter(|value| value.len() == 4)
-                    .ok_or(Outcome::Incomplete)?;
-                (Outcome::Accounted, code::ACCOUNTING_RESPONSE, &[][..])
+                    .ok_or(RequestOutcome::Incomplete)?;
+                (RequestOutcome::Accounted, code::ACCOUNTING_RESPONSE, &[][..])
             }
-            Purpose::Status if self.port == Port::Authentication => {
-                (Outcome::Status, code::ACCESS_ACCEPT, &[][..])
+            RequestPurpose::Status if self.port == PortRole::Authentication => {
+                (RequestOutcome::Status, code::ACCESS_ACCEPT, &[][..])
             }
-            Purpose::Status => (Outcome::Status, code::ACCOUNTING_RESPONSE, &[][..]),
+            RequestPurpose::Status => (RequestOutcome::Status, code::ACCOUNTING_RESPONSE, &[][..]),
         };
-        let signed = purpose != Purpose::Accounting;
-        let length =
-            write(reply, packet, code, attributes, client, signed).map_err(|Full| Outcome::Incomplete)?;
+        let signed = purpose != RequestPurpose::Accounting;
+        let length = write(reply, packet, code, attributes, client, signed)
+            .map_err(|PacketFull| RequestOutcome::Incomplete)?;
         // Last, so that what is recorded is answered, too, and one that comes again within a few seconds is not recorded twice.
-        if let (Purpose::Accounting, Some(detail)) = (purpose, &self.detail) {
+        if let (RequestPurpose::Accounting, Some(detail)) = (purpose, &self.detail) {
             let line = record::line(packet, source, SystemTime::now());
-            detail.append(&line).map_err(|_| Outcome::Unrecorded)?;
+            detail.append(&line).map_err(|_| RequestOutcome::Unrecorded)?;
         }
         // Asking again whether the server is there is to find out whether it still is (RFC 5997, section 4.2).
-        if purpose != Purpose::Status {
+        if purpose != RequestPurpose::Status {
             self.recent.keep(key, authenticator, now, &reply[..length]);
         }
         Ok((outcome, length))
     }
 
     /// Who asks to come in, if he may.
-    fn admitted(&self, packet: Packet<'_>, client: &Client) -> Option<&User> {
+    fn admitted(&self, packet: RadiusPacket<'_>, client: &RadiusClient) -> Option<&RadiusUser> {
         let user = self.users.user(packet.find(attribute::USER_NAME)?)?;
         let authenticator = packet.authenticator();
         let right = match (packet.find(attribute::USER_PASSWORD), packet.find(attribute::CHAP_PASSWORD)) {
@@ -225,44 +225,48 @@ impl Worker {
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum RequestPurpose {
     Access,
     Accounting,
     Status,
 }
 
-fn purpose(port: Port, code: u8) -> Option<Purpose> {
+fn purpose(port: PortRole, code: u8) -> Option<RequestPurpose> {
     match (port, code) {
-        (Port::Authentication, code::ACCESS_REQUEST) => Some(Purpose::Access),
-        (Port::Accounting, code::ACCOUNTING_REQUEST) => Some(Purpose::Accounting),
-        (_, code::STATUS_SERVER) => Some(Purpose::Status),
+        (PortRole::Authentication, code::ACCESS_REQUEST) => Some(RequestPurpose::Access),
+        (PortRole::Accounting, code::ACCOUNTING_REQUEST) => Some(RequestPurpose::Accounting),
+        (_, code::STATUS_SERVER) => Some(RequestPurpose::Status),
         _ => None,
     }
 }
 
 /// Whether a request was made by who knows the secret.
-fn verify(packet: Packet<'_>, client: &Client, purpose: Purpose) -> Result<(), Outcome> {
+fn verify(
+    packet: RadiusPacket<'_>,
+    client: &RadiusClient,
+    purpose: RequestPurpose,
+) -> Result<(), RequestOutcome> {
     let secret = &client.secret;
-    if purpose == Purpose::Accounting && !digest_is_right(packet, secret) {
-        return Err(Outcome::WrongSecret);
+    if purpose == RequestPurpose::Accounting && !digest_is_right(packet, secret) {
+        return Err(RequestOutcome::WrongSecret);
     }
     let header = match purpose {
-        Purpose::Access | Purpose::Status => packet.authenticator(),
-        Purpose::Accounting => [0; AUTHENTICATOR_BYTES],
+        RequestPurpose::Access | RequestPurpose::Status => packet.authenticator(),
+        RequestPurpose::Accounting => [0; AUTHENTICATOR_BYTES],
     };
     let required = match purpose {
         // RFC 3579, section 3.1: with EAP always.
-        Purpose::Access => client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
+        RequestPurpose::Access => client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
         // Its authenticator is a digest with the secret already.
-        Purpose::Accounting => false,
+        RequestPurpose::Accounting => false,
         // RFC 5997, section 3.
-        Purpose::Status => true,
+        RequestPurpose::Status => true,
     };
     match signature(packet, secret, header) {
-        Signature::Right => Ok(()),
-        Signature::Missing if !required => Ok(()),
-        Signature::Missing => Err(Outcome::Unsigned),
-        Signature::Wrong => Err(Outcome::WrongSecret),
+        SignatureCheck::Right => Ok(()),
+        SignatureCheck::Missing if !required => Ok(()),
+        SignatureCheck::Missing => Err(RequestOutcome::Unsigned),
+        SignatureCheck::Wrong => Err(RequestOutcome::WrongSecret),
     }
 }
 
@@ -270,14 +274,14 @@ fn verify(packet: Packet<'_>, client: &Client, purpose: Purpose) -> Result<(), O
 /// fit; then the user's attributes, and what proxies want back, in their order.
 fn write(
     reply: &mut [u8],
-    request: Packet<'_>,
+    request: RadiusPacket<'_>,
     code: u8,
     attributes: &[(u8, Vec<u8>)],
-    client: &Client,
+    client: &RadiusClient,
     signed: bool,
-) -> Result<usize, Full> {
+) -> Result<usize, PacketFull> {
     let authenticator = request.authenticator();
-    let mut writer = Writer::new(reply, code, request.identifier(), authenticator)?;
+    let mut writer = PacketWriter::new(reply, code, request.identifier(), authenticator)?;
     let signature = match signed {
         true => Some(writer.attribute(attribute::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES])?),
         false => None,

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 /// Why a request got no answer, or a shorter one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// Its source is in none of the networks that are answered.
     Network,
     /// It comes from the server's own port, or one below 1024.
@@ -23,27 +23,27 @@ pub enum Refusal {
     SizeTruncated,
 }
 
-impl Refusal {
-    const ALL: [Refusal; 7] = [
-        Refusal::Network,
-        Refusal::Port,
-        Refusal::NotRequest,
-        Refusal::RateLimited,
-        Refusal::RateTruncated,
-        Refusal::SurplusTruncated,
-        Refusal::SizeTruncated,
+impl RefusalReason {
+    const ALL: [RefusalReason; 7] = [
+        RefusalReason::Network,
+        RefusalReason::Port,
+        RefusalReason::NotRequest,
+        RefusalReason::RateLimited,
+        RefusalReason::RateTruncated,
+        RefusalReason::SurplusTruncated,
+        RefusalReason::SizeTruncated,
     ];
 
     /// Its key in JSON.
     fn key(self) -> &'static str {
         match self {
-            Refusal::Network => "source_network",
-            Refusal::Port => "source_port",
-            Refusal::NotRequest => "not_request",
-            Refusal::RateLimited => "rate_limited",
-            Refusal::RateTruncated => "rate_truncated",
-            Refusal::SurplusTruncated => "surplus_truncated",
-            Refusal::SizeTruncated => "size_truncated",
+            RefusalReason::Network => "source_network",
+            RefusalReason::Port => "source_port",
+            RefusalReason::NotRequest => "not_request",
+            RefusalReason::RateLimited => "rate_limited",
+            RefusalReason::RateTruncated => "rate_truncated",
+            RefusalReason::SurplusTruncated => "surplus_truncated",
+            RefusalReason::SizeTruncated => "size_truncated",
         }
     }
 
@@ -51,27 +51,29 @@ impl Refusal {
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
-            Refusal::Network => "not answered: the source is in no network that is served (--allow)",
-            Refusal::Port => "not answered: the source port is below 1024 or the server's own",
-            Refusal::NotRequest => "not answered: no request of `linerate load` (--any)",
-            Refusal::RateLimited => "not answered: above --rate-limit",
-            Refusal::RateTruncated => "truncated: above --rate-limit (--slip)",
-            Refusal::SurplusTruncated => "truncated: above --surplus",
-            Refusal::SizeTruncated => "truncated: longer than the client takes over UDP (EDNS, --udp-size)",
+            RefusalReason::Network => "not answered: the source is in no network that is served (--allow)",
+            RefusalReason::Port => "not answered: the source port is below 1024 or the server's own",
+            RefusalReason::NotRequest => "not answered: no request of `linerate load` (--any)",
+            RefusalReason::RateLimited => "not answered: above --rate-limit",
+            RefusalReason::RateTruncated => "truncated: above --rate-limit (--slip)",
+            RefusalReason::SurplusTruncated => "truncated: above --surplus",
+            RefusalReason::SizeTruncated => {
+                "truncated: longer than the client takes over UDP (EDNS, --udp-size)"
+            }
         }
     }
 }
 
 /// Counters that all workers of a server share.
 #[derive(Debug, Default)]
-pub struct Refusals([AtomicU64; Refusal::ALL.len()]);
+pub struct RefusalCounters([AtomicU64; RefusalReason::ALL.len()]);
 
 /// The counts at one time. In JSON it is a map with a key per reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RefusalCounts([u64; Refusal::ALL.len()]);
+pub struct RefusalCounts([u64; RefusalReason::ALL.len()]);
 
-impl Refusals {
-    pub(crate) fn add(&self, refusal: Refusal) {
+impl RefusalCounters {
+    pub(crate) fn add(&self, refusal: RefusalReason) {
         self.0[refusal as usize].fetch_add(1, Relaxed);
     }
 
@@ -85,7 +87,7 @@ impl Refusals {
 impl RefusalCounts {
     /// How many there were for one reason.
     #[must_use]
-    pub fn of(&self, refusal: Refusal) -> u64 {
+    pub fn of(&self, refusal: RefusalReason) -> u64 {
         self.0[refusal as usize]
     }
 
@@ -96,13 +98,13 @@ impl RefusalCounts {
     }
 
     /// The reasons that occurred, and how often.
-    pub fn iter(&self) -> impl Iterator<Item = (Refusal, u64)> {
-        Refusal::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    pub fn iter(&self) -> impl Iterator<Item = (RefusalReason, u64)> {
+        RefusalReason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
     }
 }
 
 impl Serialize for RefusalCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(Refusal::ALL.into_iter().map(Refusal::key).zip(self.0))
+        serializer.collect_map(RefusalReason::ALL.into_iter().map(RefusalReason::key).zip(self.0))
     }
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use linerate_services::dns::{Dns, RateLimit, Served, Zones};
-use linerate_services::ntp::{HEADER_BYTES, Ntp, Settings, Timestamp};
-use linerate_services::radius::{self, Outcome, Port, Radius, Users};
+use linerate_services::dns::{DnsRateLimit, DnsService, ServedZones, Zones};
+use linerate_services::ntp::{HEADER_BYTES, NtpService, NtpSettings, NtpTimestamp};
+use linerate_services::radius::{self, PortRole, RadiusServer, RequestOutcome, UserDatabase};
 
 const REQUESTS: usize = 200_000;
 
@@ -41,7 +41,7 @@ fn anything(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8>
 
 #[test]
 fn ntp_never_says_more_than_it_is_told() {
-    let mut server = Ntp::new(Settings { local_stratum: Some(1), ..Settings::default() });
+    let mut server = NtpService::new(NtpSettings { local_stratum: Some(1), ..NtpSettings::default() });
     let mut random = fastrand::Rng::with_seed(5905);
     let (mut account, mut reply) = (Account::default(), [0; 2048]);
     let source = IpAddr::from([192, 0, 2, 1]);
@@ -52,7 +52,7 @@ fn ntp_never_says_more_than_it_is_told() {
             &[0x0b, 0x13, 0x1b, 0x23, 0x16, 0x17, 0x1e, 0x25, 0x24, 0xe3],
             HEADER_BYTES,
         );
-        let answer = server.answer_at(&request, source, Timestamp::now(), &mut reply);
+        let answer = server.answer_at(&request, source, NtpTimestamp::now(), &mut reply);
         account.add(&request, answer.ok());
     }
     println!("ntp: {} of {REQUESTS} answered, factor at most {:.2}", account.answered, account.worst);
@@ -63,11 +63,11 @@ fn ntp_never_says_more_than_it_is_told() {
 #[test]
 fn radius_says_nothing_to_who_does_not_know_the_secret() {
     let file = "[[client]]\nnetwork = \"192.0.2.0/24\"\nsecret = \"a secret\"\n[[user]]\nname = \"u\"\npassword = \"p\"\n";
-    let users = Arc::new(Users::parse(file, Path::new("users")).expect("a file of users"));
+    let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
     let mut random = fastrand::Rng::with_seed(2865);
     let mut reply = [0; 4096];
-    for port in [Port::Authentication, Port::Accounting] {
-        let radius = Radius::new(port, Arc::clone(&users));
+    for port in [PortRole::Authentication, PortRole::Accounting] {
+        let radius = RadiusServer::new(port, Arc::clone(&users));
         let mut worker = radius.worker();
         let mut account = Account::default();
         for number in 0..REQUESTS / 10 {
@@ -90,10 +90,10 @@ fn radius_says_nothing_to_who_does_not_know_the_secret() {
     packet.extend([40, 6, 0, 0, 0, 1]);
     let mut signed = packet.clone();
     radius::sign(&mut signed, None, b"a secret", [0; 16]);
-    let mut worker = Radius::new(Port::Accounting, users).worker();
+    let mut worker = RadiusServer::new(PortRole::Accounting, users).worker();
     let source = SocketAddr::from(([192, 0, 2, 1], 2000));
     let (outcome, length) = worker.answer_at(&signed, source, Instant::now(), &mut reply);
-    assert_eq!((outcome, length), (Outcome::Accounted, Some(20)));
+    assert_eq!((outcome, length), (RequestOutcome::Accounted, Some(20)));
 }
 
 /// A query for the text of `tN.example.`, with EDNS.
@@ -111,12 +111,12 @@ fn query(number: usize) -> Vec<u8> {
 const FLOOD: usize = 10_000;
 
 /// What a flood of such queries for `names` names has sent to the network it is forged in the name of.
-fn flooded(limit: Option<RateLimit>, names: usize) -> (f64, Flood) {
+fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, Flood) {
     let text = format!("\"{}\" ", "x".repeat(250)).repeat(4);
     let zone: String = (0..names).map(|name| format!("t{name} 60 IN TXT {text}\n")).collect();
     let zone = format!("@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\n{zone}");
-    let served = Served::new(Zones::parse("example", &zone).expect("a zone"));
-    let mut server = Dns::new(served).rate_limit(limit);
+    let served = ServedZones::new(Zones::parse("example", &zone).expect("a zone"));
+    let mut server = DnsService::new(served).rate_limit(limit);
     let (mut flood, mut reply) = (Flood::default(), [0; 2048]);
     let started = Instant::now();
     for number in 0..FLOOD {
@@ -145,7 +145,7 @@ impl Flood {
 
 #[test]
 fn dns_gives_forgers_little_more_than_they_send() {
-    let limit = RateLimit::default();
+    let limit = DnsRateLimit::default();
     for names in [1, 1000] {
         let (_, open) = flooded(None, names);
         let (seconds, limited) = flooded(Some(limit), names);

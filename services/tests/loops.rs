@@ -11,11 +11,11 @@ use etherparse::PacketBuilder;
 use linerate_engine::{Backend, Echo, Running, Server, Service, Xdp};
 use linerate_lab::Lab;
 use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
-use linerate_services::dns::{Dns, Served, Zones};
+use linerate_services::dns::{DnsService, ServedZones, Zones};
 use linerate_services::echo::RequestEcho;
-use linerate_services::guarded::Guarded;
-use linerate_services::ntp::{Ntp, Settings};
-use linerate_services::radius::{Port, Radius, Users, sign};
+use linerate_services::guarded::GuardedService;
+use linerate_services::ntp::{NtpService, NtpSettings};
+use linerate_services::radius::{PortRole, RadiusServer, UserDatabase, sign};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Datagrams that show that all before them was read.
@@ -120,8 +120,8 @@ fn dies_between(what: &str, lab: &Lab, pair: &Pair, payload: &[u8]) {
 }
 
 /// The echo as `serve echo` makes it, at a port that clients might have, too.
-fn guarded(any: bool) -> Guarded<RequestEcho> {
-    Guarded::new(RequestEcho::new(any, Arc::default()), Vec::new(), Arc::new(AtomicU16::new(7007)))
+fn guarded(any: bool) -> GuardedService<RequestEcho> {
+    GuardedService::new(RequestEcho::new(any, Arc::default()), Vec::new(), Arc::new(AtomicU16::new(7007)))
 }
 
 /// A payload that begins so and has the length of a request.
@@ -177,23 +177,23 @@ fn a_conversation_of_servers_dies_at_once() {
     echoes_end(&lab, Backend::Mmsg { batch: 64 });
     echoes_end(&lab, Backend::Xdp(Xdp::default()));
 
-    let ntp = || Ntp::new(Settings { local_stratum: Some(3), ..Settings::default() });
+    let ntp = || NtpService::new(NtpSettings { local_stratum: Some(3), ..NtpSettings::default() });
     let request = [&[0x23][..], &[0; 47]].concat();
     dies("ntp, a request", &lab, [123, 123], &request, ntp);
     let answer = [&[0x24][..], &[0; 47]].concat();
     dies("ntp, an answer", &lab, [123, 1123], &answer, ntp);
 
     let zone = "@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\na 60 IN A 192.0.2.1\n";
-    let served = Served::new(Zones::parse("t", zone).expect("a zone"));
-    let dns = move || Dns::new(Arc::clone(&served));
+    let served = ServedZones::new(Zones::parse("t", zone).expect("a zone"));
+    let dns = move || DnsService::new(Arc::clone(&served));
     let mut query = [&[0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x01a\x01t\0", &[0, 1, 0, 1]].concat();
     dies("dns, a query", &lab, [53, 53], &query, dns.clone());
     query[2] = 0x80;
     dies("dns, an answer", &lab, [53, 5353], &query, dns);
 
     let file = "[[client]]\nnetwork = \"198.18.0.0/15\"\nsecret = \"s\"\n";
-    let users = Arc::new(Users::parse(file, Path::new("users")).expect("a file of users"));
-    let radius = Radius::new(Port::Accounting, users);
+    let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
+    let radius = RadiusServer::new(PortRole::Accounting, users);
     // Even one who knows the secret gets no conversation going.
     let mut request = [&[4, 1, 0, 26][..], &[0; 16], &[40, 6, 0, 0, 0, 1]].concat();
     sign(&mut request, None, b"s", [0; 16]);

@@ -2,7 +2,7 @@
 //!
 //! A [`Reflector`] returns every datagram to where it came from, but for the faults it was given: it drops, doubles,
 //! damages or swaps every n-th, answers late by a known time, has a known capacity, or freezes. It keeps an exact
-//! [`Account`] of what it did. One thread serves; socket and thread belong to the network namespace of the thread that
+//! [`ReflectorAccount`] of what it did. One thread serves; socket and thread belong to the network namespace of the thread that
 //! started them.
 //!
 //! ```
@@ -19,7 +19,7 @@
 //!
 //! An [`XdpService`] does the like where frames arrive, at millions a second.
 //!
-//! A [`Prefork`] is a program of forked workers, for what looks at a server from outside.
+//! A [`PreforkServer`] is a program of forked workers, for what looks at a server from outside.
 //!
 //! [`installed`] has real servers, as tests start them.
 //!
@@ -41,9 +41,9 @@ mod service;
 mod sys;
 mod xdp;
 
-pub use account::{Account, Frozen};
-pub use builder::{Builder, Reflector};
-pub use error::Error;
-pub use prefork::Prefork;
-pub use running::Running;
+pub use account::{FrozenSpan, ReflectorAccount};
+pub use builder::{Reflector, ReflectorBuilder};
+pub use error::ReflectorError;
+pub use prefork::PreforkServer;
+pub use running::RunningReflector;
 pub use xdp::{XdpAccount, XdpBuilder, XdpService};

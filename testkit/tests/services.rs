@@ -3,12 +3,12 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use linerate_testkit::reflector::{Account, Builder, Reflector, Running};
+use linerate_testkit::reflector::{Reflector, ReflectorAccount, ReflectorBuilder, RunningReflector};
 
 /// Long enough that only a lost datagram takes so long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn client(service: &Running) -> UdpSocket {
+fn client(service: &RunningReflector) -> UdpSocket {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(service.address()).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -23,7 +23,7 @@ fn take(client: &UdpSocket) -> Vec<u8> {
 }
 
 /// Sends `requests` of 100 bytes that begin with their number, and returns the account and all replies.
-fn exchange(builder: Builder, requests: u32) -> (Account, Vec<Vec<u8>>) {
+fn exchange(builder: ReflectorBuilder, requests: u32) -> (ReflectorAccount, Vec<Vec<u8>>) {
     let service = builder.start().unwrap();
     let client = client(&service);
     for number in 0..requests {
@@ -162,7 +162,7 @@ fn accounts_can_be_taken_piece_by_piece() {
 
 #[test]
 fn nonsense_is_refused() {
-    let says = |builder: Builder| builder.start().unwrap_err().to_string();
+    let says = |builder: ReflectorBuilder| builder.start().unwrap_err().to_string();
     assert_eq!(says(Reflector::builder().drop_every(0)), "drop_every is 0: give 1 or more");
     assert!(says(Reflector::builder().token_bucket(0.0, 1)).contains("rate is 0"));
     assert!(says(Reflector::builder().freeze(PATIENCE, PATIENCE)).contains("less than its period"));

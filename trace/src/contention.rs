@@ -17,9 +17,9 @@ use linerate_host::{CpuSet, Host};
 use serde::{Deserialize, Serialize};
 
 use crate::TraceError;
-use crate::symbols::Symbols;
+use crate::symbols::KernelSymbols;
 use crate::window;
-use program::Program;
+use program::ContentionProgram;
 
 /// What is to be done, for errors.
 const WHAT: &str = "looking at waits for locks";
@@ -29,7 +29,7 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// What is to be looked at.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct ContentionOptions {
     /// For how long.
     pub duration: Duration,
     /// Waits on these CPUs only; none: on all.
@@ -38,13 +38,13 @@ pub struct Asked {
 
 /// Time lost waiting for locks of the kernel.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Contention {
+pub struct LockContention {
     /// For how long was looked.
     pub seconds: f64,
     /// The CPUs that were looked at.
     pub cpus: Vec<u32>,
     /// Who waited, most time first. Waits at the same place of code for locks of one kind are one.
-    pub locks: Vec<Waited>,
+    pub locks: Vec<WaitSite>,
     /// Time lost in all of them, over all CPUs and threads: more than the time looked at where several wait at a time.
     pub total_ns: u64,
     /// Of that, time in which a CPU did nothing else: spinlocks and rwlocks. Who waits for the others sleeps.
@@ -59,12 +59,12 @@ pub struct Contention {
 
 /// Waits at one place of code.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Waited {
+pub struct WaitSite {
     /// Functions on the way to the lock, innermost first, without the lock's own: `__udp_enqueue_schedule_skb`,
     /// `udp_queue_rcv_one_skb` and so on. Empty where the stack was not to be had.
     pub callers: Vec<String>,
     /// The kind of lock.
-    pub lock: Lock,
+    pub lock: LockKind,
     /// How often.
     pub waits: u64,
     /// For how long together.
@@ -73,14 +73,14 @@ pub struct Waited {
     pub longest_ns: u64,
     /// Time by the CPU that the wait ended on.
     pub by_cpu_ns: BTreeMap<u32, u64>,
-    /// The hot spot that this is, as `id` of [`Spot`](crate::flame::spots::Spot); none where it is not known.
+    /// The hot spot that this is, as `id` of [`Spot`](crate::flame::spots::HotSpot); none where it is not known.
     pub spot: Option<String>,
 }
 
 /// Kinds of locks, as far as their flags tell them apart (`LCB_F_*` of include/trace/events/lock.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lock {
+pub enum LockKind {
     /// `spinlock_t`: the CPU does nothing else.
     Spinlock,
     /// `rwlock_t`, to read.
@@ -105,7 +105,7 @@ pub enum Lock {
     Other,
 }
 
-impl Lock {
+impl LockKind {
     /// By the flags of `contention_begin`.
     fn of(flags: u32) -> Self {
         const SPIN: u32 = 1;
@@ -157,23 +157,27 @@ impl Lock {
     }
 }
 
-impl Contention {
+impl LockContention {
     /// Looks at all locks of the kernel, for this long or until `stop` says so. A wait is counted when it ends.
     ///
     /// # Errors
     /// [`TraceError::NotHere`] before Linux 5.19, [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON.
-    pub fn observe(host: &Host, asked: &Asked, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+    pub fn observe(
+        host: &Host,
+        asked: &ContentionOptions,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, TraceError> {
         let online = CpuSet::from_list(&host.read(ONLINE)?).map_err(|error| TraceError::Kernel {
             what: WHAT,
             source: std::io::Error::other(format!("{ONLINE}: {error}")),
         })?;
         let wanted = |cpu: &u32| asked.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
         let cpus: Vec<u32> = online.iter().filter(wanted).collect();
-        let program = Program::start()?;
+        let program = ContentionProgram::start()?;
         let seconds = window::wait(asked.duration, stop).as_secs_f64();
         let counted = program.read()?;
         // After the look, so that modules and BPF programs that came meanwhile have names.
-        let symbols = Symbols::kernel(host)?;
+        let symbols = KernelSymbols::kernel(host)?;
         Ok(table::made(&counted, &symbols, cpus, seconds))
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Where softirqs are short and many, these programs would take some per cent of a CPU. They are then attached for a part of the
 //! time only, in windows, and what they see there stands for all of it: how much was seen, and how far it may be off, is in the
-//! result. [`Look::exact`] has them attached always.
+//! result. [`CostSession::exact`] has them attached always.
 //!
 //! What is not seen: the way into an interrupt up to its tracepoint and the way out of it, caches that packets left cold,
 //! and what a hypervisor takes. [`calibrate`] measures the loss from the victim's side, with no tracing at all, to compare.
@@ -29,8 +29,8 @@ use linerate_host::{CpuSet, Known};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-pub use look::Look;
-pub use untraced::{Estimate, UntracedIrq};
+pub use look::CostSession;
+pub use untraced::{UntracedEstimate, UntracedIrq};
 
 /// For the fuzzer.
 pub(crate) fn any_cgroup(text: &str) {
@@ -46,7 +46,7 @@ const WHAT: &str = "telling what packets take";
 
 /// What to look at.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct CostOptions {
     /// For how long.
     pub duration: Duration,
     /// These CPUs only; none: all that are online.
@@ -55,7 +55,7 @@ pub struct Asked {
 
 /// What packet processing took over a time, by CPU, by victim and by device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct CostReport {
     /// For how long it was looked at, in seconds.
     pub seconds: f64,
     /// Where `entered_packets` are counted: [`COUNTING_POINT`]. Unknown of results of version 0.1, which have none.
@@ -64,9 +64,9 @@ pub struct Cost {
     /// An item a CPU, in order of number.
     pub cpus: Vec<CpuCost>,
     /// An item a thread that ran, those that lost most first. Threads that process packets themselves are not among them.
-    pub victims: Vec<Victim>,
+    pub victims: Vec<CostVictim>,
     /// An item a device whose packets were processed, those that took most first.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceCost>,
     /// What interrupts take beside what their tracepoints see, which is part of the other figures. Unknown where so few
     /// came that it does not matter, and where it cannot be measured.
     #[serde(default)]
@@ -109,7 +109,7 @@ pub struct CpuCost {
     /// between CPUs.
     pub other_irq_ns: u64,
     /// Of interrupts that came in the time of threads, the part that their tracepoints do not see, by
-    /// [`Cost::untraced_irq`]. It is part of `nic_irq_ns` and `other_irq_ns`.
+    /// [`CostReport::untraced_irq`]. It is part of `nic_irq_ns` and `other_irq_ns`.
     #[serde(default)]
     pub untraced_irq_ns: u64,
     /// By how much that may be off, up or down.
@@ -131,7 +131,7 @@ pub struct CpuCost {
     /// Packets these polls processed: one that is bridged to a veth, or that RPS hands on, counts with each poll. Those of
     /// transmit completions are not among them.
     pub packets: u64,
-    /// Packets that entered the host on this CPU, each counted once, at [`Cost::counting_point`].
+    /// Packets that entered the host on this CPU, each counted once, at [`CostReport::counting_point`].
     #[serde(default)]
     pub entered_packets: u64,
     /// How often a program of this look ran.
@@ -145,7 +145,7 @@ pub struct CpuCost {
 
 /// A thread that ran, and what was taken from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Victim {
+pub struct CostVictim {
     /// Its process.
     pub pid: u32,
     /// It.
@@ -165,7 +165,7 @@ pub struct Victim {
     pub taken_in_own_calls_ns: Known<u64>,
     /// Of it, what other softirqs and interrupts took.
     pub taken_other_ns: u64,
-    /// Of `taken_ns` and `taken_other_ns`, what tracepoints do not see of interrupts, by [`Cost::untraced_irq`].
+    /// Of `taken_ns` and `taken_other_ns`, what tracepoints do not see of interrupts, by [`CostReport::untraced_irq`].
     #[serde(default)]
     pub untraced_ns: u64,
     /// Time that ksoftirqd and threads of NAPI had on its CPU after they had displaced it, while it could have run on. It is
@@ -179,7 +179,7 @@ pub struct Victim {
 
 /// What a device's packets took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Device {
+pub struct DeviceCost {
     /// Its name; `backlog` where packets come by software: loopback, RPS, most tunnels.
     pub name: String,
     /// Its number in its network namespace; zero for the backlog.
@@ -219,20 +219,20 @@ pub struct OwnTime {
 
 /// Several threads together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Group {
+pub struct VictimGroup {
     /// How many threads.
     pub threads: usize,
-    /// As of a [`Victim`].
+    /// As of a [`CostVictim`].
     pub on_cpu_ns: u64,
-    /// As of a [`Victim`].
+    /// As of a [`CostVictim`].
     pub taken_ns: u64,
-    /// As of a [`Victim`].
+    /// As of a [`CostVictim`].
     pub taken_in_own_calls_ns: u64,
-    /// As of a [`Victim`].
+    /// As of a [`CostVictim`].
     pub taken_other_ns: u64,
-    /// As of a [`Victim`].
+    /// As of a [`CostVictim`].
     pub displaced_ns: u64,
-    /// As of a [`Victim`]: of those of which it is known.
+    /// As of a [`CostVictim`]: of those of which it is known.
     pub accounted_ns: u64,
     /// Of how many it is not known.
     pub unaccounted_threads: usize,

@@ -8,6 +8,7 @@ mod ledger;
 mod watch;
 
 pub use ledger::{
-    Entry, Evidence, Exactness, GeneratorSaid, Grown, Kind, Ledger, Loss, Sampled, Step, Waiting, Way,
+    AccountingPath, CounterUse, GeneratorSaid, GrownCounter, LossExactness, PacketAccounting, PacketEvidence,
+    PathStep, QueuedPackets, SampledTime, StageEntry, StageLoss,
 };
-pub use watch::{SampledWatch, Watch, observe};
+pub use watch::{DropsWatch, SampledWatch, observe};

@@ -9,12 +9,12 @@ const LONGEST: Duration = Duration::from_micros(500);
 
 /// Gaps between readings of the clock that are as long as an interrupt is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Gaps {
+pub(crate) struct ClockGaps {
     pub(crate) count: u64,
     pub(crate) ns: u64,
 }
 
-impl Gaps {
+impl ClockGaps {
     /// Reads the clock as long as `goes_on` says so of the time that passed.
     pub(crate) fn watch(&mut self, goes_on: impl Fn(Duration) -> bool) {
         let begin = Instant::now();
@@ -45,11 +45,11 @@ mod tests {
 
     #[test]
     fn only_what_is_as_long_as_an_interrupt_counts() {
-        let mut gaps = Gaps::default();
+        let mut gaps = ClockGaps::default();
         assert_eq!(gaps.mean_ns(), None);
         for ns in [40, 399, 400, 12_000, 499_999, 500_000, 9_000_000] {
             gaps.add(Duration::from_nanos(ns));
         }
-        assert_eq!(gaps, Gaps { count: 3, ns: 400 + 12_000 + 499_999 });
+        assert_eq!(gaps, ClockGaps { count: 3, ns: 400 + 12_000 + 499_999 });
     }
 }

@@ -22,7 +22,7 @@ const CAPABILITIES: &str = "CAP_BPF and CAP_PERFMON";
 
 /// A program of an object and the tracepoint it belongs at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct At {
+pub(crate) struct ProgramAttachment {
     /// The program's name in the object.
     pub(crate) program: &'static str,
     /// The tracepoint as its `TRACE_EVENT` has it, such as `napi_poll`.
@@ -35,32 +35,32 @@ pub(crate) struct At {
 
 /// Programs that are loaded, and attached as far as they should be. They go with this, or with the process.
 #[derive(Debug)]
-pub(crate) struct Programs {
+pub(crate) struct TracePrograms {
     pub(crate) object: Ebpf,
     /// Optional ones whose tracepoint this kernel does not have.
-    pub(crate) lacking: Vec<At>,
+    pub(crate) lacking: Vec<ProgramAttachment>,
     attached: BTreeMap<&'static str, BtfTracePointLinkId>,
 }
 
-impl Programs {
+impl TracePrograms {
     /// Loads an object, after `prepare` has set its globals and sizes, and attaches its programs in their order.
     pub(crate) fn start<'p>(
         what: &'static str,
         object: &[u8],
         prepare: impl FnOnce(&mut EbpfLoader<'p>),
-        programs: &[At],
+        programs: &[ProgramAttachment],
     ) -> Result<Self, TraceError> {
         let mut loaded = Self::load(what, object, prepare, programs)?;
         loaded.attach(what, programs)?;
         Ok(loaded)
     }
 
-    /// Loads an object as [`Programs::start`] does, and attaches none of its programs.
+    /// Loads an object as [`TracePrograms::start`] does, and attaches none of its programs.
     pub(crate) fn load<'p>(
         what: &'static str,
         object: &[u8],
         prepare: impl FnOnce(&mut EbpfLoader<'p>),
-        programs: &[At],
+        programs: &[ProgramAttachment],
     ) -> Result<Self, TraceError> {
         let btf = Btf::from_sys_fs().map_err(|error| failed(what, error))?;
         let mut loader = EbpfLoader::new();
@@ -84,7 +84,11 @@ impl Programs {
     }
 
     /// Attaches programs in their order, but for those that are and those whose tracepoint is lacking.
-    pub(crate) fn attach(&mut self, what: &'static str, programs: &[At]) -> Result<(), TraceError> {
+    pub(crate) fn attach(
+        &mut self,
+        what: &'static str,
+        programs: &[ProgramAttachment],
+    ) -> Result<(), TraceError> {
         for at in programs {
             let is_lacking = self.lacking.iter().any(|lacking| lacking.program == at.program);
             if is_lacking || self.attached.contains_key(at.program) {
@@ -97,7 +101,11 @@ impl Programs {
     }
 
     /// Takes programs from their tracepoints, in the reverse order. They stay loaded.
-    pub(crate) fn detach(&mut self, what: &'static str, programs: &[At]) -> Result<(), TraceError> {
+    pub(crate) fn detach(
+        &mut self,
+        what: &'static str,
+        programs: &[ProgramAttachment],
+    ) -> Result<(), TraceError> {
         for at in programs.iter().rev() {
             let Some(link) = self.attached.remove(at.program) else { continue };
             let detached = program(what, &mut self.object, at.program)?.detach(link);
@@ -140,7 +148,7 @@ impl Programs {
         Ok(values.iter().copied().collect())
     }
 
-    /// Loads a program that is attached nowhere, for [`Programs::run`].
+    /// Loads a program that is attached nowhere, for [`TracePrograms::run`].
     pub(crate) fn load_to_run(&mut self, what: &'static str, name: &str) -> Result<(), TraceError> {
         let program = self.object.program_mut(name).ok_or_else(|| absent(what, name))?;
         let program: &mut RawTracePoint = program.try_into().map_err(|error| failed(what, error))?;
@@ -171,8 +179,12 @@ impl Programs {
     }
 
     /// How often these programs ran, and for how long, while the kernel counted it (`BPF_ENABLE_STATS`, Linux 5.8).
-    pub(crate) fn runs(&self, what: &'static str, programs: &[At]) -> Result<Runs, TraceError> {
-        let mut sum = Runs::default();
+    pub(crate) fn runs(
+        &self,
+        what: &'static str,
+        programs: &[ProgramAttachment],
+    ) -> Result<ProgramRuns, TraceError> {
+        let mut sum = ProgramRuns::default();
         for at in programs {
             let Some(Program::BtfTracePoint(program)) = self.object.program(at.program) else { continue };
             // One that is not loaded, since its tracepoint is not there.
@@ -195,18 +207,18 @@ fn recursion_misses(text: &str) -> u64 {
 
 /// Runs of programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Runs {
+pub(crate) struct ProgramRuns {
     pub(crate) runs: u64,
     pub(crate) time: Duration,
 }
 
 /// Has the kernel count runs of all BPF programs until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counting {
+pub(crate) struct RunCounting {
     _descriptor: OwnedFd,
 }
 
-impl Counting {
+impl RunCounting {
     /// Begins. It makes each run a little slower: two readings of the clock.
     pub(crate) fn start(what: &'static str) -> Result<Self, TraceError> {
         let descriptor = enable_stats(Stats::RunTime).map_err(|error| failed(what, error))?;

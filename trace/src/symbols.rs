@@ -15,7 +15,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// A place in a kernel function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symbol {
+pub struct KernelSymbol {
     /// The function.
     pub name: String,
     /// How far into it, in bytes.
@@ -24,7 +24,7 @@ pub struct Symbol {
     pub module: Option<String>,
 }
 
-impl std::fmt::Display for Symbol {
+impl std::fmt::Display for KernelSymbol {
     /// As the kernel writes it: `function+0x1f [module]`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}+{:#x}", self.name, self.offset)?;
@@ -34,18 +34,18 @@ impl std::fmt::Display for Symbol {
 
 /// The functions of the running kernel and its modules, as they were when this was made.
 #[derive(Debug)]
-pub struct Symbols {
-    functions: Known<Vec<Function>>,
+pub struct KernelSymbols {
+    functions: Known<Vec<SymbolEntry>>,
 }
 
 #[derive(Debug)]
-struct Function {
+struct SymbolEntry {
     address: u64,
     name: Box<str>,
     module: Option<Box<str>>,
 }
 
-impl Symbols {
+impl KernelSymbols {
     /// Reads them. Where the kernel hides addresses, names are unknown.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Symbols {
 
     /// The function at an address; unknown where none is, or where the kernel hides them.
     #[must_use]
-    pub fn name(&self, address: u64) -> Known<Symbol> {
+    pub fn name(&self, address: u64) -> Known<KernelSymbol> {
         let functions = match &self.functions {
             Known::Value(functions) => functions,
             Known::Unknown { why } => return Known::unknown(why.clone()),
@@ -69,7 +69,7 @@ impl Symbols {
         let found = after.checked_sub(1).and_then(|last| functions.get(last));
         found
             .filter(|function| address - function.address < LONGEST)
-            .map(|function| Symbol {
+            .map(|function| KernelSymbol {
                 name: function.name.to_string(),
                 offset: address - function.address,
                 module: function.module.as_deref().map(str::to_owned),
@@ -98,15 +98,15 @@ fn hidden(restrict: Option<&str>) -> String {
 
 /// The functions in /proc/kallsyms, in the order of their addresses: `ffffffffc0201000 t nf_hook_slow\t[module]`. Of several
 /// names at one address the first, as the kernel itself chooses (`get_symbol_pos`, kernel/kallsyms.c, Linux 6.18).
-fn functions(text: &str) -> Vec<Function> {
-    let mut functions: Vec<Function> = text.lines().filter_map(function).collect();
+fn functions(text: &str) -> Vec<SymbolEntry> {
+    let mut functions: Vec<SymbolEntry> = text.lines().filter_map(function).collect();
     functions.sort_by_key(|function| function.address);
     functions.dedup_by_key(|function| function.address);
     functions
 }
 
 /// A function; nothing for data, and for what has no address.
-fn function(line: &str) -> Option<Function> {
+fn function(line: &str) -> Option<SymbolEntry> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address != 0)?;
     if !matches!(words.next()?, "t" | "T" | "w" | "W") {
@@ -114,12 +114,12 @@ fn function(line: &str) -> Option<Function> {
     }
     let name = words.next()?.into();
     let module = words.next().map(|module| module.trim_matches(['[', ']']).into());
-    Some(Function { address, name, module })
+    Some(SymbolEntry { address, name, module })
 }
 
 /// For the fuzzer.
 pub(crate) fn any_symbols(text: &str) {
-    let symbols = Symbols { functions: Known::Value(functions(text)) };
+    let symbols = KernelSymbols { functions: Known::Value(functions(text)) };
     _ = (symbols.name(0), symbols.name(u64::MAX));
 }
 
@@ -137,8 +137,8 @@ ffffffffc0201000 t udp_tunnel_xmit\t[udp_tunnel]
 ffffffffc0300010 t bpf_prog_6deef7357e7b4530_counts\t[bpf]
 ";
 
-    fn symbols(text: &str, restrict: &str) -> Symbols {
-        Symbols::kernel(&Host::scripted([(SYMBOLS, text), (RESTRICT, restrict)])).unwrap()
+    fn symbols(text: &str, restrict: &str) -> KernelSymbols {
+        KernelSymbols::kernel(&Host::scripted([(SYMBOLS, text), (RESTRICT, restrict)])).unwrap()
     }
 
     #[test]
@@ -165,7 +165,7 @@ ffffffffc0300010 t bpf_prog_6deef7357e7b4530_counts\t[bpf]
     #[test]
     fn a_function_of_the_running_kernel_has_its_name() {
         let host = Host::live();
-        let symbols = Symbols::kernel(&host).unwrap();
+        let symbols = KernelSymbols::kernel(&host).unwrap();
         if let Some(why) = symbols.why_unknown() {
             assert!(why.contains("kptr_restrict"));
             return;

@@ -15,7 +15,7 @@ use linerate_host::{CpuSet, Host};
 use linerate_lab::Lab;
 use linerate_trace::TraceError;
 use linerate_trace::cost::calibrate::calibrate;
-use linerate_trace::cost::{Asked, Cost, CpuCost, Look, Victim};
+use linerate_trace::cost::{CostOptions, CostReport, CostSession, CostVictim, CpuCost};
 use rustix::thread::{CpuSet as Mask, gettid, sched_getaffinity, sched_setaffinity};
 
 /// Said by the process that is killed while it looks.
@@ -33,9 +33,9 @@ fn skip(test: &str, why: impl std::fmt::Display) {
 }
 
 /// What is looked at for a second, or none where that is not allowed here.
-fn observed(test: &str, cpus: Option<CpuSet>) -> Option<Cost> {
-    let asked = Asked { duration: Duration::from_secs(1), cpus };
-    match Cost::observe(&Host::live(), &asked, &|| false) {
+fn observed(test: &str, cpus: Option<CpuSet>) -> Option<CostReport> {
+    let asked = CostOptions { duration: Duration::from_secs(1), cpus };
+    match CostReport::observe(&Host::live(), &asked, &|| false) {
         Ok(cost) => Some(cost),
         Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip(test, why);
@@ -107,11 +107,11 @@ fn lab_of_packets_on(cpu: u32) -> Result<(Lab, UdpSocket), String> {
     Ok((lab, socket))
 }
 
-fn victim(cost: &Cost, tid: u32) -> &Victim {
+fn victim(cost: &CostReport, tid: u32) -> &CostVictim {
     cost.victims.iter().find(|victim| victim.tid == tid).expect("a thread that ran all the time is a victim")
 }
 
-fn assert_balanced(cost: &Cost) {
+fn assert_balanced(cost: &CostReport) {
     for cpu in &cost.cpus {
         assert!(cpu.imbalance().abs() < 0.01, "{:.3} % off: {cpu:?}", cpu.imbalance() * 100.0);
     }
@@ -125,12 +125,15 @@ fn the_parts_of_a_cpus_time_are_all_of_it() {
     assert_balanced(&cost);
     assert!(cost.seconds >= 1.0, "{}", cost.seconds);
     // What each thread had is counted apart from what all had.
-    let threads: u64 = cost.victims.iter().map(Victim::had_ns).sum();
+    let threads: u64 = cost.victims.iter().map(CostVictim::had_ns).sum();
     let all = cost.all_cpus();
     assert!(threads <= all.tasks_ns + all.elapsed_ns / 100, "{threads} of {}", all.tasks_ns);
     assert!(cost.own.runs > 0);
     let text = serde_json::to_string(&cost).expect("JSON");
-    assert_eq!(serde_json::from_str::<Cost>(&text).expect("read again").victims.len(), cost.victims.len());
+    assert_eq!(
+        serde_json::from_str::<CostReport>(&text).expect("read again").victims.len(),
+        cost.victims.len()
+    );
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
     let (here, there) = (threads.spin(near), threads.spin(far));
     let sender = threads.start(near, move || _ = socket.send(&[0; 64]));
     // On a machine with other work, sender and victim may have had their turns at different times.
-    let met = |cost: &Cost| victim(cost, there).taken_share() > 0.02;
+    let met = |cost: &CostReport| victim(cost, there).taken_share() > 0.02;
     let Some(mut cost) = observed(NAME, None) else { return };
     for _ in 0..7 {
         if met(&cost) {
@@ -162,7 +165,7 @@ fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
     let (here, there, sender) = (victim(&cost, here), victim(&cost, there), victim(&cost, sender));
     assert!(there.taken_share() > 0.02, "{there:?}");
     assert!(here.taken_share() < there.taken_share() / 4.0, "{here:?} {there:?}");
-    let own = |victim: &Victim| *victim.taken_in_own_calls_ns.value().expect("known on this machine");
+    let own = |victim: &CostVictim| *victim.taken_in_own_calls_ns.value().expect("known on this machine");
     // The veth's end of its packets is the sender's own doing; what comes to the other CPU is not that thread's.
     assert!(own(there) < there.taken_ns / 4, "{there:?}");
     assert!(own(sender) > sender.taken_ns / 2, "{sender:?}");
@@ -193,11 +196,11 @@ fn a_cpu_that_was_not_asked_for_is_not_looked_at() {
 fn a_look_can_be_read_again() {
     let _machine = machine();
     let host = Host::live();
-    let Ok(mut look) = Look::start(&host, None) else {
+    let Ok(mut look) = CostSession::start(&host, None) else {
         return skip("a_look_can_be_read_again", "BPF programs cannot be loaded");
     };
     let begin = Instant::now();
-    let costs: Vec<Cost> = (0..3)
+    let costs: Vec<CostReport> = (0..3)
         .map(|_| {
             look.wait(Duration::from_millis(200), &|| false).expect("waits");
             look.read(&host).expect("read")
@@ -220,14 +223,14 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
     let Some(&cpu) = usable().last() else { return };
     let looks = || {
         let host = Host::live();
-        let mut look = Look::start(&host, None)?;
+        let mut look = CostSession::start(&host, None)?;
         // Until it has found that it takes too much.
         look.wait(Duration::from_millis(600), &|| false)?;
         look.read(&host)?;
         look.wait(Duration::from_millis(1500), &|| false)?;
         let windows = look.read(&host)?;
         drop(look);
-        let mut look = Look::start(&host, None)?.exact();
+        let mut look = CostSession::start(&host, None)?.exact();
         look.wait(Duration::from_millis(1500), &|| false)?;
         Ok::<_, TraceError>((windows, look.finish(&host)?))
     };
@@ -248,7 +251,7 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
     };
     assert_balanced(&windows);
     assert_balanced(&exact);
-    let of_cpu = |cost: &Cost| cost.cpus.iter().find(|it| it.cpu == cpu).expect("the CPU").clone();
+    let of_cpu = |cost: &CostReport| cost.cpus.iter().find(|it| it.cpu == cpu).expect("the CPU").clone();
     let (seen, whole) = (of_cpu(&windows), of_cpu(&exact));
     assert_eq!(whole.traced_ns, whole.elapsed_ns);
     if whole.own_runs < 200_000 {
@@ -260,7 +263,7 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
     // A softirq takes what it takes, whether it is seen always or in windows.
     let each = |cost: &CpuCost| cost.ns_a_packet().expect("packets");
     assert!((0.5..2.0).contains(&(each(&seen) / each(&whole))), "{seen:?} {whole:?}");
-    let taken = |cost: &Cost| cost.victims.iter().find(|it| it.tid == tid).map(Victim::taken_share);
+    let taken = |cost: &CostReport| cost.victims.iter().find(|it| it.tid == tid).map(CostVictim::taken_share);
     let (Some(seen), Some(whole)) = (taken(&windows), taken(&exact)) else { panic!("it is a victim") };
     assert!((seen - whole).abs() < 0.1, "{seen} {whole}");
 }
@@ -293,7 +296,7 @@ fn nothing_stays_loaded() {
     const NAME: &str = "nothing_stays_loaded";
     let _machine = machine();
     let before = programs_of("self");
-    let look = match Look::start(&Host::live(), None) {
+    let look = match CostSession::start(&Host::live(), None) {
         Ok(look) => look,
         Err(why) => return skip(NAME, why),
     };
@@ -320,7 +323,7 @@ fn nothing_stays_loaded() {
 #[test]
 #[ignore = "started by nothing_stays_loaded"]
 fn looks_until_it_is_killed() {
-    let _look = Look::start(&Host::live(), None).expect("a look");
+    let _look = CostSession::start(&Host::live(), None).expect("a look");
     println!("{LOOKING}");
     let _ = std::io::stdin().read_line(&mut String::new());
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::reflector::XdpService;
-use linerate_trace::cost::{COUNTING_POINT, Cost, Look};
+use linerate_trace::cost::{COUNTING_POINT, CostReport, CostSession};
 use quinn_udp::{Transmit, UdpSocketState};
 
 /// How far the count may be from that of the host's own packet filter.
@@ -98,9 +98,9 @@ fn send(path: &Path<'_>, in_one: usize) {
 }
 
 /// What is counted while all packets are sent.
-fn observed(work: impl FnOnce()) -> Result<Cost, String> {
+fn observed(work: impl FnOnce()) -> Result<CostReport, String> {
     let host = Host::live();
-    let mut look = Look::start(&host, None).map_err(|error| error.to_string())?.exact();
+    let mut look = CostSession::start(&host, None).map_err(|error| error.to_string())?.exact();
     look.wait(Duration::from_millis(1), &|| false).map_err(|error| error.to_string())?;
     work();
     look.finish(&host).map_err(|error| error.to_string())

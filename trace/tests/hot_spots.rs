@@ -9,11 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_host::setting::Offload;
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::{Lab, LabHost};
 use linerate_trace::TraceError;
-use linerate_trace::contention::{self, Contention};
-use linerate_trace::flame::{self, Profile, spots};
+use linerate_trace::contention::{self, LockContention};
+use linerate_trace::flame::{self, StackProfile, spots};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -145,8 +145,8 @@ fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
     let test = "a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not";
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab(test) else { return };
-    let asked = contention::Asked { duration: LOOK, cpus: None };
-    let look = || Contention::observe(&Host::live(), &asked, &|| false);
+    let asked = contention::ContentionOptions { duration: LOOK, cpus: None };
+    let look = || LockContention::observe(&Host::live(), &asked, &|| false);
     let one = [bound(&lab)];
     let (seen, answered) = under_load(&lab, &one, look);
     let Some(shared) = looked(test, seen) else { return };
@@ -182,12 +182,12 @@ const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
 /// The scheduler's.
 const RUN_QUEUE: &str = "run-queue-lock";
 
-fn at(seen: &Contention, spots: &[&str]) -> u64 {
-    let at_it = |lock: &&contention::Waited| lock.spot.as_deref().is_some_and(|id| spots.contains(&id));
+fn at(seen: &LockContention, spots: &[&str]) -> u64 {
+    let at_it = |lock: &&contention::WaitSite| lock.spot.as_deref().is_some_and(|id| spots.contains(&id));
     seen.locks.iter().filter(at_it).map(|lock| lock.waited_ns).sum()
 }
 
-fn first_spot(seen: &Contention) -> Option<&str> {
+fn first_spot(seen: &LockContention) -> Option<&str> {
     seen.locks.iter().find_map(|lock| lock.spot.as_deref())
 }
 
@@ -220,7 +220,7 @@ fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
     }
     let server = [bound(&lab)];
     let setting = |host: &LabHost, setting: Setting, value: &str| {
-        host.run(|| setting.write(&Host::live(), &Value::new(value))).expect("run").expect("written");
+        host.run(|| setting.write(&Host::live(), &SettingValue::new(value))).expect("run").expect("written");
     };
     let gro = |on| {
         let interface = lab.links()[0].receiver.interface.clone();
@@ -252,8 +252,8 @@ fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
     setting(&lab.senders()[0], Setting::Offload { interface, offload: Offload::TcpSegmentation }, "off");
     filter(true);
     causes.iter().for_each(|cause| (cause.set)(false));
-    let asked = flame::Asked { frequency_hz: 1999, ..flame::Asked::all(LOOK) };
-    let look = || Profile::observe(&Host::live(), &asked, &|| false);
+    let asked = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
+    let look = || StackProfile::observe(&Host::live(), &asked, &|| false);
     let Some(without) = looked(test, under_load(&lab, &server, look).0) else { return };
     for cause in causes {
         (cause.set)(true);
@@ -318,8 +318,8 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
     let server = [bound(&lab)];
     let look = || {
         let mut profile = under_load(&lab, &server, || {
-            let asked = flame::Asked { frequency_hz: 1999, ..flame::Asked::all(LOOK) };
-            Profile::observe(&Host::live(), &asked, &|| false)
+            let asked = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
+            StackProfile::observe(&Host::live(), &asked, &|| false)
         });
         // Others on this machine may be audited or not.
         if let Ok(profile) = &mut profile.0 {
@@ -334,7 +334,7 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
     let Some(without) = looked(test, look()) else { return };
     drop(spared);
     let found = Setting::Audit.read(&Host::live()).expect("read");
-    if let Err(error) = Setting::Audit.write(&Host::live(), &Value::new("1")) {
+    if let Err(error) = Setting::Audit.write(&Host::live(), &SettingValue::new("1")) {
         return skip(test, &error.to_string());
     }
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -345,7 +345,7 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
 }
 
 /// A spot is there with its cause and not without; a look that the machine gave too little time is taken again.
-fn judge(spot: &str, without: &Profile, look: impl Fn() -> Profile) -> String {
+fn judge(spot: &str, without: &StackProfile, look: impl Fn() -> StackProfile) -> String {
     let mut told = String::new();
     for _ in 0..ATTEMPTS {
         let with = look();
@@ -363,7 +363,7 @@ fn judge(spot: &str, without: &Profile, look: impl Fn() -> Profile) -> String {
 }
 
 /// Samples of a spot, and its share of all that is not idle.
-fn share(profile: &Profile, id: &str) -> (u64, f64) {
+fn share(profile: &StackProfile, id: &str) -> (u64, f64) {
     let spots = spots::find(profile);
     spots.iter().find(|spot| spot.id == id).map_or((0, 0.0), |spot| (spot.samples, spot.share_of_busy))
 }

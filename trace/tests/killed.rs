@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use aya::programs::loaded_programs;
 use linerate_host::Host;
-use linerate_trace::contention::{self, Contention};
-use linerate_trace::flame::{self, Profile};
+use linerate_trace::contention::{self, LockContention};
+use linerate_trace::flame::{self, StackProfile};
 
 /// Asks the process to look until it is killed; its value is not looked at.
 const LOOK: &str = "LINERATE_TEST_LOOK_UNTIL_KILLED";
@@ -87,14 +87,15 @@ fn looker(test: &str) -> Child {
 }
 
 fn look() -> ! {
-    let asked = contention::Asked { duration: DEADLINE * 4, cpus: None };
+    let asked = contention::ContentionOptions { duration: DEADLINE * 4, cpus: None };
     thread::scope(|scope| {
         scope.spawn(|| {
-            if Contention::observe(&Host::live(), &asked, &|| false).is_err() {
+            if LockContention::observe(&Host::live(), &asked, &|| false).is_err() {
                 std::process::exit(1);
             }
         });
-        if Profile::observe(&Host::live(), &flame::Asked::all(DEADLINE * 4), &|| false).is_err() {
+        if StackProfile::observe(&Host::live(), &flame::ProfileOptions::all(DEADLINE * 4), &|| false).is_err()
+        {
             std::process::exit(1);
         }
     });

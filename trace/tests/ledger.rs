@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
-use linerate_trace::drops::seen::Subject;
-use linerate_trace::drops::{Evidence, Exactness, GeneratorSaid, Ledger, Step, Watch};
+use linerate_trace::drops::seen::PortSubject;
+use linerate_trace::drops::{
+    DropsWatch, GeneratorSaid, LossExactness, PacketAccounting, PacketEvidence, PathStep,
+};
 
 /// Nothing here takes longer unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,10 +30,15 @@ fn lab(test: &str) -> Option<Lab> {
 }
 
 /// Counts on the lab's receiver while something happens; none, and said so, where that may not be.
-fn counted<T>(test: &str, lab: &Lab, ports: &[u16], happens: impl FnOnce() -> T) -> Option<(Evidence, T)> {
+fn counted<T>(
+    test: &str,
+    lab: &Lab,
+    ports: &[u16],
+    happens: impl FnOnce() -> T,
+) -> Option<(PacketEvidence, T)> {
     let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
-    let subject = Subject { ports: ports.to_vec(), ..Subject::default() };
-    let started = lab.receiver().run(|| Watch::start(&host, &subject, &[])).expect("a thread");
+    let subject = PortSubject { ports: ports.to_vec(), ..PortSubject::default() };
+    let started = lab.receiver().run(|| DropsWatch::start(&host, &subject, &[])).expect("a thread");
     let mut watch = started.map_err(|why| skip(test, why)).ok()?;
     let result = happens();
     let evidence = lab.receiver().run(|| watch.total(&host)).expect("a thread").expect("read");
@@ -80,7 +87,7 @@ fn send(client: &UdpSocket, to: SocketAddr, requests: u64) {
     }
 }
 
-fn losses(ledger: &Ledger) -> Vec<(Step, String, u64, Exactness)> {
+fn losses(ledger: &PacketAccounting) -> Vec<(PathStep, String, u64, LossExactness)> {
     let all = ledger.requests.losses().chain(ledger.replies.losses());
     all.map(|(step, loss)| (step, loss.name.clone(), loss.packets, loss.exactness)).collect()
 }
@@ -99,7 +106,7 @@ fn where_nothing_is_lost_nothing_is_missing() {
     let Some((mut evidence, ())) = run else { return };
     evidence.generator =
         Some(GeneratorSaid { sent: REQUESTS, answered: REQUESTS, ..GeneratorSaid::default() });
-    let ledger = Ledger::make(&evidence);
+    let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger:#?}");
     for way in [&ledger.requests, &ledger.replies] {
         assert_eq!((way.packets_in(), way.packets_out()), (Some(REQUESTS), Some(REQUESTS)), "{ledger:#?}");
@@ -138,19 +145,19 @@ fn each_loss_goes_by_its_name_and_the_books_balance() {
     let Some((mut evidence, ())) = run else { return };
     evidence.generator =
         Some(GeneratorSaid { sent: 251, answered: 101, lost: 150, ..GeneratorSaid::default() });
-    let ledger = Ledger::make(&evidence);
+    let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
-    let waiting = ledger.requests.entry(Step::Application).map_or(0, |entry| entry.waiting);
+    let waiting = ledger.requests.entry(PathStep::Application).map_or(0, |entry| entry.waiting);
     let full = 70 - u64::try_from(waiting).expect("none had waited before");
     assert!((1..70).contains(&full), "{ledger:#?}");
     let mut found = losses(&ledger);
     found.sort();
-    let exact = |step, name: &str, packets| (step, name.to_owned(), packets, Exactness::Exact);
+    let exact = |step, name: &str, packets| (step, name.to_owned(), packets, LossExactness::Exact);
     let expected = [
-        exact(Step::Filter, "netfilter-rule", 30),
-        exact(Step::Socket, "no-socket", 50),
-        exact(Step::Socket, "receive-buffer", full),
-        exact(Step::Application, "truncated", 101),
+        exact(PathStep::Filter, "netfilter-rule", 30),
+        exact(PathStep::Socket, "no-socket", 50),
+        exact(PathStep::Socket, "receive-buffer", full),
+        exact(PathStep::Application, "truncated", 101),
     ];
     assert_eq!(found, expected, "{ledger:#?}");
 }

@@ -21,36 +21,36 @@ mod tuned;
 
 use std::fmt;
 
-use linerate_host::{Host, Setting, Value, diagnosis};
+use linerate_host::{Host, Setting, SettingValue, diagnosis};
 
-use crate::claim::{Acts, Agreement, Claim};
-use crate::plan::{Left, Plan, PlannedChange};
-use knob::Wanted;
-use scene::Scene;
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::plan::{PlannedChange, SkippedFinding, TunePlan};
+use knob::WantedKnob;
+use scene::ArbiterHost;
 
 /// All who set things on a host.
 #[derive(Debug)]
-pub struct Owners {
+pub struct SettingOwners {
     owners: Found,
     unknown: Vec<String>,
 }
 
 /// What a kind of owner is found as.
-type Found = Vec<Box<dyn Owner>>;
+type Found = Vec<Box<dyn SettingOwner>>;
 
 /// Somebody who sets things.
-trait Owner: fmt::Debug {
+trait SettingOwner: fmt::Debug {
     /// What it does to this setting.
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim>;
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim>;
 
     /// The change that has it leave what the plan sets; none where the plan needs none of it.
-    fn agreement(&self, _plan: &Plan, _host: &Host) -> Option<Terms> {
+    fn agreement(&self, _plan: &TunePlan, _host: &Host) -> Option<OwnerTerms> {
         None
     }
 }
 
 /// How an owner can be agreed with as a whole.
-enum Terms {
+enum OwnerTerms {
     /// By a change that is made before those of the plan.
     Change(Box<PlannedChange>),
     /// By a person only.
@@ -64,11 +64,11 @@ enum Terms {
     },
 }
 
-impl Owners {
+impl SettingOwners {
     /// Looks for all of them.
     #[must_use]
     pub fn observe(host: &Host) -> Self {
-        const ALL: [fn(&Scene<'_>) -> Found; 10] = [
+        const ALL: [fn(&ArbiterHost<'_>) -> Found; 10] = [
             irqbalance::observe,
             tuned::observe,
             google::observe,
@@ -80,15 +80,15 @@ impl Owners {
             filter::observe,
             audit::observe,
         ];
-        let scene = Scene::of(host);
+        let scene = ArbiterHost::of(host);
         let owners = ALL.iter().flat_map(|observe| observe(&scene)).collect();
         Self { owners, unknown: scene.unknown() }
     }
 
     /// Those who set this setting too, to something else than this.
     #[must_use]
-    pub fn claims(&self, setting: &Setting, to: &Value) -> Vec<Claim> {
-        let wanted = Wanted::new(setting, to);
+    pub fn claims(&self, setting: &Setting, to: &SettingValue) -> Vec<SettingClaim> {
+        let wanted = WantedKnob::new(setting, to);
         self.owners.iter().flat_map(|owner| owner.claims(&wanted)).collect()
     }
 
@@ -101,18 +101,18 @@ impl Owners {
 
 /// Fills in who else sets what the plan sets, adds what has them leave it alone, and leaves out what would be taken back
 /// by itself until a person has agreed with its owner.
-pub fn settle(plan: &mut Plan, owners: &Owners, host: &Host) {
+pub fn settle(plan: &mut TunePlan, owners: &SettingOwners, host: &Host) {
     for change in &mut plan.changes {
         change.claims = owners.claims(&change.setting, &change.to);
     }
     for owner in &owners.owners {
         match owner.agreement(plan, host) {
             None => {}
-            Some(Terms::Change(change)) => {
+            Some(OwnerTerms::Change(change)) => {
                 plan.agreements.retain(|agreed| agreed.setting != change.setting);
                 plan.agreements.push(*change);
             }
-            Some(Terms::ByHand { owner, why, commands }) => refuse(plan, owner, &why, &commands),
+            Some(OwnerTerms::ByHand { owner, why, commands }) => refuse(plan, owner, &why, &commands),
         }
     }
     let (kept, lost) =
@@ -134,37 +134,38 @@ pub(crate) fn any_text(text: &str) {
 }
 
 /// The claim that would take a change back.
-fn fight(change: &PlannedChange) -> Option<&Claim> {
-    let fights =
-        |claim: &&Claim| claim.acts == Acts::Always && matches!(claim.agreement, Agreement::ByHand { .. });
+fn fight(change: &PlannedChange) -> Option<&SettingClaim> {
+    let fights = |claim: &&SettingClaim| {
+        claim.acts == EnforcementMode::Always && matches!(claim.agreement, ClaimAgreement::ByHand { .. })
+    };
     change.claims.iter().find(fights)
 }
 
 /// An owner that cannot be agreed with in the plan.
-fn refuse(plan: &mut Plan, owner: &str, why: &str, commands: &[String]) {
+fn refuse(plan: &mut TunePlan, owner: &str, why: &str, commands: &[String]) {
     let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
     for claim in claims.filter(|claim| claim.owner == owner) {
-        if claim.agreement == Agreement::InPlan {
+        if claim.agreement == ClaimAgreement::InPlan {
             claim.what.push_str("; ");
             claim.what.push_str(why);
         }
         // One command for all of them, where there was one for each.
-        claim.agreement = Agreement::ByHand { commands: commands.to_vec() };
+        claim.agreement = ClaimAgreement::ByHand { commands: commands.to_vec() };
     }
 }
 
 /// Tells of changes that are left out, once for a finding and an owner.
-fn leave(plan: &mut Plan, changes: Vec<PlannedChange>) {
+fn leave(plan: &mut TunePlan, changes: Vec<PlannedChange>) {
     for change in changes {
         let Some(claim) = fight(&change) else { continue };
-        let Agreement::ByHand { commands } = &claim.agreement else { continue };
+        let ClaimAgreement::ByHand { commands } = &claim.agreement else { continue };
         let why = format!("{} would take it back: it {}", claim.owner, claim.what);
         let mut findings = change.findings.clone();
         if findings.is_empty() {
             findings.push(String::new());
         }
         for finding in findings {
-            let known = |left: &Left| left.finding == finding && left.commands == *commands;
+            let known = |left: &SkippedFinding| left.finding == finding && left.commands == *commands;
             if plan.left.iter().any(known) {
                 continue;
             }
@@ -172,7 +173,7 @@ fn leave(plan: &mut Plan, changes: Vec<PlannedChange>) {
                 || format!("{} is not set to {}", change.setting, change.to),
                 |rule| rule.title.to_owned(),
             );
-            plan.left.push(Left {
+            plan.left.push(SkippedFinding {
                 finding,
                 // How much it matters here is doctor's to say.
                 severity: "unknown".to_owned(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// An interface as it was when a plan or a journal named it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Device {
+pub struct NamedDevice {
     /// Its name.
     pub interface: String,
     /// Its index, which no other interface of the network namespace has until the next boot.
@@ -19,7 +19,7 @@ pub struct Device {
 
 /// What became of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum DeviceStatus {
     /// It is there under its name.
     Same,
     /// It is there under this name.
@@ -30,7 +30,7 @@ pub enum Whereabouts {
     Replaced,
 }
 
-impl Device {
+impl NamedDevice {
     /// The device that has this name now.
     ///
     /// # Errors
@@ -56,19 +56,19 @@ impl Device {
     ///
     /// # Errors
     /// [`HostError`] where interfaces cannot be listed.
-    pub fn whereabouts(&self, host: &Host) -> Result<Whereabouts, HostError> {
+    pub fn whereabouts(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let is_it = |name: &String| {
             Self::observe(host, name).is_ok_and(|now| (now.index, &now.device) == (self.index, &self.device))
         };
         if names.contains(&self.interface) && is_it(&self.interface) {
-            return Ok(Whereabouts::Same);
+            return Ok(DeviceStatus::Same);
         }
         Ok(match names.iter().find(|name| is_it(name)) {
-            Some(name) => Whereabouts::Renamed(name.clone()),
+            Some(name) => DeviceStatus::Renamed(name.clone()),
             None if self.device.is_some() => return self.whereabouts_in_a_later_boot(host),
-            None if names.contains(&self.interface) => Whereabouts::Replaced,
-            None => Whereabouts::Gone,
+            None if names.contains(&self.interface) => DeviceStatus::Replaced,
+            None => DeviceStatus::Gone,
         })
     }
 
@@ -77,7 +77,7 @@ impl Device {
     ///
     /// # Errors
     /// [`HostError`] where interfaces cannot be listed.
-    pub fn whereabouts_in_a_later_boot(&self, host: &Host) -> Result<Whereabouts, HostError> {
+    pub fn whereabouts_in_a_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();
         let like: Vec<_> = present.iter().filter(|now| now.device == self.device).collect();
@@ -85,17 +85,17 @@ impl Device {
         let named = |those: &[&Self]| those.iter().any(|now| now.interface == self.interface);
         let those = if same_address.is_empty() && self.device.is_some() { like } else { same_address };
         Ok(match those.as_slice() {
-            those if named(those) => Whereabouts::Same,
-            [only] => Whereabouts::Renamed(only.interface.clone()),
-            _ if names.contains(&self.interface) => Whereabouts::Replaced,
-            _ => Whereabouts::Gone,
+            those if named(those) => DeviceStatus::Same,
+            [only] => DeviceStatus::Renamed(only.interface.clone()),
+            _ if names.contains(&self.interface) => DeviceStatus::Replaced,
+            _ => DeviceStatus::Gone,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::recording::Entry;
+    use linerate_host::recording::RecordedEntry;
 
     use super::*;
 
@@ -109,42 +109,42 @@ mod tests {
     /// A driver that was loaded again.
     #[test]
     fn a_device_with_another_index_is_found_by_its_bus_and_address() {
-        let card = |interface: &str, index, address: &str, device: &str| Device {
+        let card = |interface: &str, index, address: &str, device: &str| NamedDevice {
             interface: interface.to_owned(),
             index,
             address: address.to_owned(),
             device: Some(device.to_owned()),
         };
-        let text = |text: &str| Entry::File(format!("{text}\n").into_bytes());
-        let host = |cards: &[Device]| {
-            let mut recording = linerate_host::Recording::new();
+        let text = |text: &str| RecordedEntry::File(format!("{text}\n").into_bytes());
+        let host = |cards: &[NamedDevice]| {
+            let mut recording = linerate_host::HostRecording::new();
             for card in cards {
                 let file = |file: &str| format!("/sys/class/net/{}/{file}", card.interface);
                 recording.insert(file("ifindex"), text(&card.index.to_string()));
                 recording.insert(file("address"), text(&card.address));
                 let target = format!("../../../{}", card.device.as_deref().expect("one"));
-                recording.insert(file("device"), Entry::Link(target));
+                recording.insert(file("device"), RecordedEntry::Link(target));
             }
             Host::recorded(recording)
         };
         let device = card("eth0", 4, "02:00:00:00:00:01", "0000:01:00.0");
-        let now = |cards: &[Device]| device.whereabouts(&host(cards)).expect("listed");
-        let renamed = Whereabouts::Renamed("lan0".into());
+        let now = |cards: &[NamedDevice]| device.whereabouts(&host(cards)).expect("listed");
+        let renamed = DeviceStatus::Renamed("lan0".into());
         assert_eq!(now(&[card("lan0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), renamed);
         assert_eq!(now(&[card("lan0", 9, "02:00:00:00:00:02", "0000:01:00.0")]), renamed);
-        assert_eq!(now(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), Whereabouts::Same);
+        assert_eq!(now(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), DeviceStatus::Same);
         // The index of another network namespace.
-        assert_eq!(now(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), Whereabouts::Replaced);
+        assert_eq!(now(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), DeviceStatus::Replaced);
     }
 
     #[test]
     fn a_device_is_found_under_another_name_and_not_mistaken_for_another() {
-        let device = Device::observe(&host(&[("eth0", 4)]), "eth0").expect("there");
+        let device = NamedDevice::observe(&host(&[("eth0", 4)]), "eth0").expect("there");
         let now = |interfaces: &[(&str, u32)]| device.whereabouts(&host(interfaces)).expect("listed");
-        assert_eq!(now(&[("eth0", 4), ("eth1", 5)]), Whereabouts::Same);
-        assert_eq!(now(&[("lan0", 4)]), Whereabouts::Renamed("lan0".into()));
-        assert_eq!(now(&[("eth0", 5), ("lan0", 4)]), Whereabouts::Renamed("lan0".into()));
-        assert_eq!(now(&[("eth0", 5)]), Whereabouts::Replaced);
-        assert_eq!(now(&[("lo", 1)]), Whereabouts::Gone);
+        assert_eq!(now(&[("eth0", 4), ("eth1", 5)]), DeviceStatus::Same);
+        assert_eq!(now(&[("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
+        assert_eq!(now(&[("eth0", 5), ("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
+        assert_eq!(now(&[("eth0", 5)]), DeviceStatus::Replaced);
+        assert_eq!(now(&[("lo", 1)]), DeviceStatus::Gone);
     }
 }

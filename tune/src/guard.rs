@@ -19,8 +19,8 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::journal::{JournalError, Store, Tune};
-use crate::transaction::{Target, TuneError, Undone, boot_seconds, due, is_pending, undo};
+use crate::journal::{JournalError, RecordedTune, StateStore};
+use crate::transaction::{ChangeTarget, TuneError, UndoReport, boot_seconds, due, is_pending, undo};
 
 /// What a guard says when it watches.
 const READY: &str = "ready";
@@ -31,7 +31,7 @@ const LONGEST_START: Duration = Duration::from_secs(30);
 /// A guard that watches. Dropping it tells the guard that the maker has done its part: a tune that has ended then waits for
 /// its time or its confirmation, any other is undone at once.
 #[derive(Debug)]
-pub struct Guard {
+pub struct TuneGuard {
     /// Not waited for: it outlives the maker.
     child: Child,
     _maker: ChildStdin,
@@ -41,7 +41,7 @@ pub struct Guard {
 ///
 /// # Errors
 /// [`TuneError::NoGuard`]: then nothing may be changed that the guard was to undo.
-pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<Guard, TuneError> {
+pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard, TuneError> {
     let no_guard = |why: io::Error| TuneError::NoGuard { why: why.to_string() };
     let mut command = Command::new("/proc/self/exe");
     if let Some(name) = std::env::args_os().next() {
@@ -55,7 +55,7 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<Guard, Tun
         return Err(TuneError::NoGuard { why: "it has no pipe".to_owned() });
     };
     match first_line(OwnedFd::from(said)) {
-        Ok(line) if line == READY => Ok(Guard { child, _maker: maker }),
+        Ok(line) if line == READY => Ok(TuneGuard { child, _maker: maker }),
         answer => {
             // It watches nothing; what it is in is not known.
             let _ = child.kill();
@@ -71,7 +71,7 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<Guard, Tun
     }
 }
 
-impl Guard {
+impl TuneGuard {
     /// Its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -83,9 +83,13 @@ impl Guard {
 ///
 /// # Errors
 /// [`TuneError`], which [`start`] is told where it comes before the guard watches.
-pub fn run<T: Target>(store: &Store, tune: u64, target: &T) -> Result<Option<Undone>, TuneError> {
+pub fn run<T: ChangeTarget>(
+    store: &StateStore,
+    tune: u64,
+    target: &T,
+) -> Result<Option<UndoReport>, TuneError> {
     let maker = io::stdin();
-    let watch = Watch::begin(store, tune, maker.as_fd());
+    let watch = GuardWatch::begin(store, tune, maker.as_fd());
     let mut said = io::stdout();
     let line = match &watch {
         Ok(_) => READY.to_owned(),
@@ -97,8 +101,8 @@ pub fn run<T: Target>(store: &Store, tune: u64, target: &T) -> Result<Option<Und
 }
 
 /// What a guard watches.
-struct Watch<'a> {
-    store: &'a Store,
+struct GuardWatch<'a> {
+    store: &'a StateStore,
     tune: u64,
     maker: BorrowedFd<'a>,
     maker_is_gone: bool,
@@ -106,8 +110,8 @@ struct Watch<'a> {
     journal: OwnedFd,
 }
 
-impl<'a> Watch<'a> {
-    fn begin(store: &'a Store, tune: u64, maker: BorrowedFd<'a>) -> Result<Self, TuneError> {
+impl<'a> GuardWatch<'a> {
+    fn begin(store: &'a StateStore, tune: u64, maker: BorrowedFd<'a>) -> Result<Self, TuneError> {
         let no_guard = |errno: Errno| TuneError::NoGuard { why: io::Error::from(errno).to_string() };
         let journal = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .and_then(|watch| {
@@ -119,7 +123,7 @@ impl<'a> Watch<'a> {
             .map_err(no_guard)?;
         let watch = Self { store, tune, maker, maker_is_gone: false, timer, journal };
         let begun = watch.read()?.begun;
-        if let Some(deadline) = begun.until.and_then(crate::journal::record::Until::boot_seconds) {
+        if let Some(deadline) = begun.until.and_then(crate::journal::record::UndoDeadline::boot_seconds) {
             // Zero would disarm it.
             let seconds = i64::try_from(deadline.max(1)).unwrap_or(i64::MAX);
             let at = Itimerspec {
@@ -131,7 +135,7 @@ impl<'a> Watch<'a> {
         Ok(watch)
     }
 
-    fn until_done<T: Target>(mut self, target: &T) -> Result<Option<Undone>, TuneError> {
+    fn until_done<T: ChangeTarget>(mut self, target: &T) -> Result<Option<UndoReport>, TuneError> {
         let boot = target.boot()?;
         loop {
             let tune = self.read()?;
@@ -151,7 +155,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn read(&self) -> Result<Tune, TuneError> {
+    fn read(&self) -> Result<RecordedTune, TuneError> {
         let tunes = self.store.read()?.tunes();
         let found = tunes.into_iter().find(|tune| tune.begun.tune == self.tune);
         found.ok_or(TuneError::NoSuchTune { tune: self.tune })

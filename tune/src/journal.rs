@@ -1,6 +1,6 @@
 //! What was changed, and what was about to be: an append-only file.
 //!
-//! `DIR/journal` has a [`Record`] a line, each written and synced before what it announces is done. `DIR/lock` is locked
+//! `DIR/journal` has a [`JournalRecord`] a line, each written and synced before what it announces is done. `DIR/lock` is locked
 //! by the one process that may append; whoever reads needs no lock. A journal is never rewritten: a tune of a hundred
 //! settings and its undo are about 150 KB of it.
 
@@ -13,12 +13,12 @@ pub mod tune;
 mod write;
 
 pub use error::JournalError;
-pub use line::Entry;
-pub use read::{DamagedLine, Trouble};
-pub use record::Record;
-pub use store::{Holder, Journal, STATE_DIR, Store};
-pub use tune::Tune;
-pub use write::Writer;
+pub use line::JournalLine;
+pub use read::{DamagedLine, JournalCorruption};
+pub use record::JournalRecord;
+pub use store::{Journal, LockHolder, STATE_DIR, StateStore};
+pub use tune::RecordedTune;
+pub use write::JournalWriter;
 
 /// Gives bytes to the reader of a journal.
 pub(crate) fn any_bytes(bytes: &[u8]) {

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::setting::QueueDirection;
-use linerate_host::stage::irq::Vector;
-use linerate_host::stage::spread::{Handing, Spread};
-use linerate_host::{CpuSet, PacketPath, Setting, Value};
+use linerate_host::stage::irq::IrqVector;
+use linerate_host::stage::spread::{PacketSpread, RpsTarget};
+use linerate_host::{CpuSet, PacketPath, Setting, SettingValue};
 
-use crate::plan::{Layout, QueueLayout};
-use crate::profile::Cpus;
+use crate::plan::{InterfaceLayout, QueueLayout};
+use crate::profile::CpuPolicy;
 
 /// What places packets on CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Placing {
+pub(crate) enum PlacementOwner {
     /// Where interrupts go.
     Interrupts,
     /// RPS.
@@ -23,20 +23,20 @@ pub(crate) enum Placing {
 
 /// A setting that places packets on CPUs.
 #[derive(Debug, Clone)]
-pub(crate) struct Placement {
+pub(crate) struct PlacementSetting {
     pub(crate) setting: Setting,
     /// What it is; none where it is unknown.
-    pub(crate) from: Option<Value>,
-    pub(crate) to: Value,
+    pub(crate) from: Option<SettingValue>,
+    pub(crate) to: SettingValue,
 }
 
-impl Placing {
+impl PlacementOwner {
     /// What a setting places; none for those that place nothing.
     pub(crate) fn of(setting: &Setting) -> Option<Self> {
         match setting {
-            Setting::IrqAffinity { .. } => Some(Placing::Interrupts),
-            Setting::QueueCpus { direction: QueueDirection::Receive, .. } => Some(Placing::Receive),
-            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Some(Placing::Transmit),
+            Setting::IrqAffinity { .. } => Some(PlacementOwner::Interrupts),
+            Setting::QueueCpus { direction: QueueDirection::Receive, .. } => Some(PlacementOwner::Receive),
+            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Some(PlacementOwner::Transmit),
             _ => None,
         }
     }
@@ -45,34 +45,34 @@ impl Placing {
 /// What a spread has settings of one kind be.
 pub(crate) fn placements(
     path: &PacketPath,
-    spread: &Spread,
-    placing: Placing,
-    cpus: &Cpus,
-) -> Vec<Placement> {
+    spread: &PacketSpread,
+    placing: PlacementOwner,
+    cpus: &CpuPolicy,
+) -> Vec<PlacementSetting> {
     match placing {
-        Placing::Interrupts if spread.managed || cpus.policy.interrupts_stay => Vec::new(),
-        Placing::Interrupts => interrupts(path, spread),
-        Placing::Receive if cpus.policy.handing == Handing::None => Vec::new(),
-        Placing::Receive => receive(path, spread),
-        Placing::Transmit if cpus.xps => transmit(path, spread),
-        Placing::Transmit => Vec::new(),
+        PlacementOwner::Interrupts if spread.managed || cpus.policy.interrupts_stay => Vec::new(),
+        PlacementOwner::Interrupts => interrupts(path, spread),
+        PlacementOwner::Receive if cpus.policy.handing == RpsTarget::None => Vec::new(),
+        PlacementOwner::Receive => receive(path, spread),
+        PlacementOwner::Transmit if cpus.xps => transmit(path, spread),
+        PlacementOwner::Transmit => Vec::new(),
     }
 }
 
 /// Has RPS of a spread be as it is.
-pub(crate) fn keep_receive(path: &PacketPath, spread: &mut Spread) {
+pub(crate) fn keep_receive(path: &PacketPath, spread: &mut PacketSpread) {
     let queues = path.softirq.rps_queues(&spread.interface).iter();
     spread.receive = queues.filter_map(|item| Some((item.queue, item.cpus.value()?.clone()))).collect();
 }
 
 /// Has XPS of a spread be as it is.
-pub(crate) fn keep_transmit(path: &PacketPath, spread: &mut Spread) {
+pub(crate) fn keep_transmit(path: &PacketPath, spread: &mut PacketSpread) {
     let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
     let now = queues.iter().filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone())));
     spread.transmit = now.collect();
 }
 
-fn interrupts(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+fn interrupts(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let vectors = path.irq.vectors(&spread.interface).iter();
     let moved = vectors.filter_map(|vector| {
         let receive = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue));
@@ -83,13 +83,13 @@ fn interrupts(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
     moved.collect()
 }
 
-fn interrupt(vector: &Vector, now: Option<&CpuSet>, to: &CpuSet) -> Placement {
+fn interrupt(vector: &IrqVector, now: Option<&CpuSet>, to: &CpuSet) -> PlacementSetting {
     let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-    Placement { setting, from: now.map(mask), to: mask(to) }
+    PlacementSetting { setting, from: now.map(mask), to: mask(to) }
 }
 
 /// Where the interrupts of an interface's queues are; none where the kernel manages them.
-pub(crate) fn interrupts_now(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+pub(crate) fn interrupts_now(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let vectors = path.irq.vectors(&spread.interface).iter().filter(|_| !spread.managed);
     let of_queues =
         vectors.filter(|vector| vector.receive_queue.is_some() || vector.transmit_queue.is_some());
@@ -100,13 +100,13 @@ pub(crate) fn interrupts_now(path: &PacketPath, spread: &Spread) -> Vec<Placemen
     now.collect()
 }
 
-fn receive(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+fn receive(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let now = |queue| path.softirq.rps_cpus(&spread.interface, queue);
     let all = spread.receive.iter();
     all.map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, now(*queue), to)).collect()
 }
 
-fn transmit(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
+fn transmit(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
     let now = |queue| {
         let found = queues.iter().find(|item| item.queue == queue)?;
@@ -117,22 +117,22 @@ fn transmit(path: &PacketPath, spread: &Spread) -> Vec<Placement> {
 }
 
 fn queue_cpus(
-    spread: &Spread,
+    spread: &PacketSpread,
     direction: QueueDirection,
     queue: u32,
     now: Option<&CpuSet>,
     to: &CpuSet,
-) -> Placement {
+) -> PlacementSetting {
     let setting = Setting::QueueCpus { interface: spread.interface.clone(), direction, queue };
-    Placement { setting, from: now.map(mask), to: mask(to) }
+    PlacementSetting { setting, from: now.map(mask), to: mask(to) }
 }
 
-fn mask(cpus: &CpuSet) -> Value {
-    Value::new(cpus.to_mask())
+fn mask(cpus: &CpuSet) -> SettingValue {
+    SettingValue::new(cpus.to_mask())
 }
 
 /// A spread as a plan shows it.
-pub(crate) fn shown(spread: &Spread, cpus: &Cpus) -> Layout {
+pub(crate) fn shown(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout {
     let numbers: BTreeSet<u32> = [&spread.receive_interrupts, &spread.transmit_interrupts]
         .into_iter()
         .flat_map(BTreeMap::keys)
@@ -149,14 +149,14 @@ pub(crate) fn shown(spread: &Spread, cpus: &Cpus) -> Layout {
             .get(&queue)
             .or_else(|| spread.transmit_interrupts.get(&queue))
             .copied(),
-        receive: of(&spread.receive, queue, cpus.policy.handing != Handing::None),
+        receive: of(&spread.receive, queue, cpus.policy.handing != RpsTarget::None),
         transmit: of(&spread.transmit, queue, cpus.xps),
     };
-    Layout { interface: spread.interface.clone(), queues: numbers.into_iter().map(queue).collect() }
+    InterfaceLayout { interface: spread.interface.clone(), queues: numbers.into_iter().map(queue).collect() }
 }
 
 /// The CPUs that take packets by these spreads, in the order in which they are used.
-pub(crate) fn cpus(path: &PacketPath, spreads: &[Spread], cpus: &Cpus) -> Vec<u32> {
+pub(crate) fn cpus(path: &PacketPath, spreads: &[PacketSpread], cpus: &CpuPolicy) -> Vec<u32> {
     let Some(all) = cpus.policy.cpus(path) else { return Vec::new() };
     let node = spreads.first().and_then(|spread| path.link_of(&spread.interface)?.node.value().copied()?);
     let order = linerate_host::stage::spread::order(&path.machine, &all, node, &BTreeMap::new());

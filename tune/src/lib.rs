@@ -20,6 +20,6 @@ pub mod status;
 mod sys;
 pub mod transaction;
 
-pub use device::Device;
-pub use plan::Plan;
-pub use profile::Profile;
+pub use device::NamedDevice;
+pub use plan::TunePlan;
+pub use profile::TuneProfile;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::persist::Document;
-use crate::{Plan, Profile, arbiter, journal};
+use crate::persist::PersistedSettings;
+use crate::{TunePlan, TuneProfile, arbiter, journal};
 
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
@@ -12,9 +12,9 @@ pub type Parser = fn(&[u8]);
 pub const PARSERS: &[(&str, Parser)] = &[
     ("journal", journal::any_bytes),
     ("owners' files", |bytes| arbiter::any_text(&text(bytes))),
-    ("persisted settings", |bytes| drop(Document::parse(&text(bytes), "/x"))),
-    ("plan", |bytes| drop(Plan::parse(&text(bytes), "x"))),
-    ("profile", |bytes| drop(Profile::parse(&text(bytes), "x"))),
+    ("persisted settings", |bytes| drop(PersistedSettings::parse(&text(bytes), "/x"))),
+    ("plan", |bytes| drop(TunePlan::parse(&text(bytes), "x"))),
+    ("profile", |bytes| drop(TuneProfile::parse(&text(bytes), "x"))),
 ];
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {

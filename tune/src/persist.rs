@@ -1,6 +1,6 @@
 //! Files that make what a tune set last over boots, and their removal.
 //!
-//! [`Files::of`] says what would be written, so that it can be shown before; [`Files::write`] writes it, announced in the
+//! [`PersistFiles::of`] says what would be written, so that it can be shown before; [`PersistFiles::write`] writes it, announced in the
 //! journal; [`unpersist`] removes exactly that. Sysctls go to a file of sysctl.d(5), where systemd's udev rule finds those of
 //! interfaces when they appear; all else to a document that [`reapply`] puts in force, run by systemd units. No `.link` file
 //! is written: udev takes the first that matches an interface and no other, so that one of ours would replace the
@@ -16,18 +16,18 @@ mod sysctl_d;
 mod unit;
 mod written;
 
-use linerate_host::{Host, HostError, Setting, Value};
+use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::Serialize;
 
-use crate::arbiter::Owners;
+use crate::arbiter::SettingOwners;
 
-pub use document::{Document, DocumentError, Lasting, SCHEMA};
-pub use identity::Identity;
-pub use in_force::InForce;
+pub use document::{PersistFileError, PersistedSetting, PersistedSettings, SCHEMA};
+pub use identity::DeviceIdentity;
+pub use in_force::ActiveSettings;
 pub use place::PlaceError;
-pub use reapply::{GOAL, Outcome, Reapplied, ReappliedSetting, reapply};
-pub use surroundings::{QueueVector, Surroundings};
-pub use written::{Removed, Standing, Wrote, unpersist};
+pub use reapply::{GOAL, ReappliedSetting, ReapplyOutcome, ReapplyResult, reapply};
+pub use surroundings::{QueueVector, SettingContext};
+pub use written::{RemovedFiles, StandingFiles, WrittenFiles, unpersist};
 
 /// The file of sysctls.
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-linerate.conf";
@@ -37,7 +37,7 @@ pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
 /// What starts programs on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Init {
+pub enum InitSystem {
     /// systemd.
     Systemd,
     /// Something else, which has to be told by a person.
@@ -46,11 +46,11 @@ pub enum Init {
 
 /// What is to last.
 #[derive(Debug, Clone, Copy)]
-pub struct Lasts<'a> {
+pub struct PersistTarget<'a> {
     /// The settings, in the order in which they were made.
-    pub settings: &'a [(Setting, Value)],
+    pub settings: &'a [(Setting, SettingValue)],
     /// What they hang on.
-    pub surroundings: &'a Surroundings,
+    pub surroundings: &'a SettingContext,
     /// What the tune was for.
     pub goal: &'a str,
     /// Its number in the journal.
@@ -60,34 +60,34 @@ pub struct Lasts<'a> {
     /// The directory of the journal, absolute.
     pub state_dir: &'a str,
     /// What starts it.
-    pub init: Init,
+    pub init: InitSystem,
 }
 
 /// Files to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Files {
+pub struct PersistFiles {
     /// Number of the tune that they make last.
     pub tune: u64,
     /// The files, in the order in which they are written: what enables the others last.
-    pub files: Vec<File>,
+    pub files: Vec<PersistFile>,
     /// What a person should know or do about them; a sentence each.
     pub notes: Vec<String>,
 }
 
 /// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct File {
+pub struct PersistFile {
     /// Its path.
     pub path: String,
     /// What it is to be.
     #[serde(flatten)]
-    pub content: Content,
+    pub content: FileContent,
 }
 
 /// What a file is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Content {
+pub enum FileContent {
     /// A regular file with this text.
     Text(String),
     /// A symbolic link to this.
@@ -143,7 +143,7 @@ pub enum PersistError {
     Journal(#[from] crate::journal::JournalError),
 }
 
-impl Init {
+impl InitSystem {
     /// What starts programs on this host: systemd where its directory is in `/run`, as sd_booted(3) tells.
     #[must_use]
     pub fn of(host: &Host) -> Self {
@@ -151,12 +151,12 @@ impl Init {
     }
 }
 
-impl Files {
+impl PersistFiles {
     /// What is to be written.
     ///
     /// # Errors
     /// [`PersistError`] where there is nothing to write, or where it could not be carried out at boot.
-    pub fn of(lasts: &Lasts<'_>) -> Result<Self, PersistError> {
+    pub fn of(lasts: &PersistTarget<'_>) -> Result<Self, PersistError> {
         if lasts.settings.is_empty() {
             return Err(PersistError::Nothing);
         }
@@ -177,15 +177,18 @@ impl Files {
             lasting.partition(|(setting, value)| is_for_sysctl_d(setting, value, lasts.init));
         let mut files = Vec::new();
         if !sysctls.is_empty() {
-            files.push(File {
+            files.push(PersistFile {
                 path: SYSCTL_FILE.to_owned(),
-                content: Content::Text(sysctl_file(&sysctls, lasts)),
+                content: FileContent::Text(sysctl_file(&sysctls, lasts)),
             });
         }
         if !others.is_empty() {
             let document = document(&others, lasts)?;
-            files.push(File { path: DOCUMENT_FILE.to_owned(), content: Content::Text(document.to_text()?) });
-            if lasts.init == Init::Systemd {
+            files.push(PersistFile {
+                path: DOCUMENT_FILE.to_owned(),
+                content: FileContent::Text(document.to_text()?),
+            });
+            if lasts.init == InitSystem::Systemd {
                 files.extend(systemd_files(&document, lasts));
             }
         }
@@ -203,9 +206,9 @@ impl Files {
 
 /// What files that are read after [`SYSCTL_FILE`] set otherwise, so that these settings do not last: a sentence each.
 #[must_use]
-pub fn overridden(settings: &[(Setting, Value)], owners: &Owners) -> Vec<String> {
+pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) -> Vec<String> {
     let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
-    let sentence = |(setting, to): &(Setting, Value)| {
+    let sentence = |(setting, to): &(Setting, SettingValue)| {
         let claims = owners.claims(setting, to).into_iter();
         let mut later = claims.filter(|claim| {
             let file = claim.read_from.rsplit_once(':').map_or(claim.read_from.as_str(), |(file, _)| file);
@@ -222,7 +225,7 @@ pub fn overridden(settings: &[(Setting, Value)], owners: &Owners) -> Vec<String>
 /// # Errors
 /// [`HostError`] with systemctl's words: then it reads them at the next boot.
 pub fn reload_units(host: &Host) -> Result<bool, HostError> {
-    if Init::of(host) == Init::Other {
+    if InitSystem::of(host) == InitSystem::Other {
         return Ok(false);
     }
     host.program("systemctl", &["daemon-reload"], "").map(|_| true)
@@ -236,17 +239,17 @@ fn and_more(more: &usize) -> String {
 /// Sysctls are what sysctl.d is for, but for those that are not there yet when it is read: of a module that is loaded later
 /// (`net.netfilter`, `nf_conntrack`), and where no udev rule of systemd reads it again for them, of an interface. That rule
 /// knows the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
-fn is_for_sysctl_d(setting: &Setting, value: &Value, init: Init) -> bool {
+fn is_for_sysctl_d(setting: &Setting, value: &SettingValue, init: InitSystem) -> bool {
     let Setting::Sysctl(name) = setting else { return false };
     let of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
     let interface_is_served = match setting.interface() {
         None => true,
-        Some(_) => init == Init::Systemd && !name.starts_with("net.mpls."),
+        Some(_) => init == InitSystem::Systemd && !name.starts_with("net.mpls."),
     };
     sysctl_d::is_expressible(name, value) && !of_module && interface_is_served
 }
 
-fn sysctl_file(sysctls: &[&(Setting, Value)], lasts: &Lasts<'_>) -> String {
+fn sysctl_file(sysctls: &[&(Setting, SettingValue)], lasts: &PersistTarget<'_>) -> String {
     let named: Vec<_> = sysctls
         .iter()
         .filter_map(|(setting, value)| match setting {
@@ -261,13 +264,16 @@ fn sysctl_file(sysctls: &[&(Setting, Value)], lasts: &Lasts<'_>) -> String {
     )
 }
 
-fn document(others: &[&(Setting, Value)], lasts: &Lasts<'_>) -> Result<Document, PersistError> {
-    let lasting = |(setting, value): &(Setting, Value)| Lasting {
+fn document(
+    others: &[&(Setting, SettingValue)],
+    lasts: &PersistTarget<'_>,
+) -> Result<PersistedSettings, PersistError> {
+    let lasting = |(setting, value): &(Setting, SettingValue)| PersistedSetting {
         setting: setting.clone(),
         value: value.clone(),
         vector: lasts.surroundings.vector(setting),
     };
-    let mut document = Document {
+    let mut document = PersistedSettings {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         goal: lasts.goal.to_owned(),
@@ -283,7 +289,7 @@ fn document(others: &[&(Setting, Value)], lasts: &Lasts<'_>) -> Result<Document,
         }
     }
     // Sysctls of other interfaces are not in it.
-    let is_named = |device: &Identity| {
+    let is_named = |device: &DeviceIdentity| {
         document
             .settings
             .iter()
@@ -295,7 +301,7 @@ fn document(others: &[&(Setting, Value)], lasts: &Lasts<'_>) -> Result<Document,
 }
 
 /// Loopback is no device to systemd, and there before all else.
-fn systemd_files(document: &Document, lasts: &Lasts<'_>) -> Vec<File> {
+fn systemd_files(document: &PersistedSettings, lasts: &PersistTarget<'_>) -> Vec<PersistFile> {
     let settings: Vec<_> = document.settings.iter().map(|lasting| &lasting.setting).collect();
     let interfaces: Vec<_> = document
         .devices
@@ -303,24 +309,24 @@ fn systemd_files(document: &Document, lasts: &Lasts<'_>) -> Vec<File> {
         .map(|device| device.interface.as_str())
         .filter(|name| *name != "lo")
         .collect();
-    let runs = unit::Runs { program: lasts.program, file: DOCUMENT_FILE, state_dir: lasts.state_dir };
-    let text = |(path, text)| File { path, content: Content::Text(text) };
-    let link = |(path, target)| File { path, content: Content::Link(target) };
+    let runs = unit::UnitCommands { program: lasts.program, file: DOCUMENT_FILE, state_dir: lasts.state_dir };
+    let text = |(path, text)| PersistFile { path, content: FileContent::Text(text) };
+    let link = |(path, target)| PersistFile { path, content: FileContent::Link(target) };
     let units = unit::units(runs, &settings, &interfaces).into_iter().map(text);
     units.chain(unit::links(&settings, &interfaces).into_iter().map(link)).collect()
 }
 
-fn notes(sysctls: bool, others: bool, lasts: &Lasts<'_>) -> Vec<String> {
+fn notes(sysctls: bool, others: bool, lasts: &PersistTarget<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let command =
         format!("{} tune reapply --file {DOCUMENT_FILE} --state-dir {}", lasts.program, lasts.state_dir);
-    if others && lasts.init == Init::Other {
+    if others && lasts.init == InitSystem::Other {
         notes.push(format!(
             "This host does not run systemd: no unit is written. Have its boot run `{command}` once the interfaces are \
              there, for example from /etc/rc.local."
         ));
     }
-    if sysctls && lasts.init == Init::Other {
+    if sysctls && lasts.init == InitSystem::Other {
         notes.push(format!("{SYSCTL_FILE} takes effect at boot if this host's boot runs `sysctl --system`."));
     }
     if others {

@@ -16,16 +16,16 @@ mod text_tests;
 mod threads;
 mod values;
 
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
-use crate::Device;
-use crate::claim::Claim;
+use crate::NamedDevice;
+use crate::claim::SettingClaim;
 
 pub use check::PlanError;
 pub(crate) use draft::interrupts;
 pub use make::make;
-pub use rehearse::{Rehearsal, rehearse};
+pub use rehearse::{PlanRehearsal, rehearse};
 
 /// The schema of a plan's document.
 pub const SCHEMA: &str = "linerate.plan/1";
@@ -33,7 +33,7 @@ pub const SCHEMA: &str = "linerate.plan/1";
 /// A plan, as it is shown, saved, edited and carried out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct TunePlan {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of linerate.
@@ -44,11 +44,11 @@ pub struct Plan {
     /// Name of the profile that was planned for.
     pub goal: String,
     /// The devices of the interfaces that are named in it.
-    pub devices: Vec<Device>,
+    pub devices: Vec<NamedDevice>,
     /// The CPUs that packets are spread over, the one to be used first first.
     pub cpus: Vec<u32>,
     /// Which CPUs each queue goes to, an item an interface.
-    pub layouts: Vec<Layout>,
+    pub layouts: Vec<InterfaceLayout>,
     /// Changes that have other programs leave what is set below; made first.
     pub agreements: Vec<PlannedChange>,
     /// The changes, in the order in which they are made.
@@ -56,22 +56,22 @@ pub struct Plan {
     /// Settings that are as the plan wants them already: with the changes they are the whole of
     /// what is to last.
     #[serde(default)]
-    pub target: Vec<Target>,
+    pub target: Vec<TargetSetting>,
     /// Changes that have to wait until something else is fixed; `--anyway` plans them all the same.
     #[serde(default)]
     pub held_back: Vec<HeldBack>,
     /// What doctor found that this plan does not fix, and why.
-    pub left: Vec<Left>,
+    pub left: Vec<SkippedFinding>,
 }
 
 /// A setting that is as it is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Target {
+pub struct TargetSetting {
     /// Which one.
     pub setting: Setting,
     /// What it is.
-    pub value: Value,
+    pub value: SettingValue,
 }
 
 /// Changes that would make things worse as long as a finding is not fixed.
@@ -95,7 +95,7 @@ pub struct HeldBack {
 /// Where the packets of an interface's queues go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Layout {
+pub struct InterfaceLayout {
     /// The interface.
     pub interface: String,
     /// Its queues, by number.
@@ -123,9 +123,9 @@ pub struct PlannedChange {
     /// Which one.
     pub setting: Setting,
     /// What it was when the plan was made.
-    pub from: Value,
+    pub from: SettingValue,
     /// What it is to be.
-    pub to: Value,
+    pub to: SettingValue,
     /// Why: a sentence.
     pub why: String,
     /// Ids of the findings that it fixes.
@@ -137,15 +137,15 @@ pub struct PlannedChange {
     /// What may go wrong, or when not to.
     pub risk: Option<String>,
     /// What it interrupts.
-    pub interrupts: Interrupts,
+    pub interrupts: ChangeImpact,
     /// Others who set it too.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<SettingClaim>,
 }
 
 /// What a change interrupts while it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Interrupts {
+pub enum ChangeImpact {
     /// Nothing.
     Nothing,
     /// Packets of a flow may be reordered for a moment; none is lost.
@@ -160,7 +160,7 @@ pub enum Interrupts {
 /// A finding that is not fixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Left {
+pub struct SkippedFinding {
     /// Its id.
     pub finding: String,
     /// Its severity, as doctor has it.
@@ -173,12 +173,12 @@ pub struct Left {
     pub commands: Vec<String>,
 }
 
-impl Plan {
+impl TunePlan {
     /// The first part of it, up to the last change that resets an interface; none where none does. Once that is made the
     /// host is to be observed, and planned for, anew: queues, vectors and tables are others then.
     #[must_use]
     pub fn until_link_reset(&self) -> Option<Self> {
-        let resets = |change: &PlannedChange| change.interrupts == Interrupts::Link;
+        let resets = |change: &PlannedChange| change.interrupts == ChangeImpact::Link;
         let last = self.changes.iter().rposition(resets)?;
         let mut first = self.clone();
         first.changes.truncate(last + 1);
@@ -190,7 +190,7 @@ impl Plan {
         let changes = std::mem::take(&mut self.changes);
         for change in changes {
             match why(&change) {
-                Some(why) => self.left.push(Left::of(&change, why)),
+                Some(why) => self.left.push(SkippedFinding::of(&change, why)),
                 None => self.changes.push(change),
             }
         }
@@ -205,7 +205,7 @@ impl HeldBack {
     }
 }
 
-impl Left {
+impl SkippedFinding {
     /// What a change that is not made leaves, and what a person would type to make it.
     #[must_use]
     pub fn of(change: &PlannedChange, why: String) -> Self {

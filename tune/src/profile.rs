@@ -8,11 +8,11 @@ mod tests;
 use std::collections::BTreeMap;
 
 use linerate_host::Severity;
-use linerate_host::stage::spread::Policy;
+use linerate_host::stage::spread::SpreadPolicy;
 
 /// What to tune a host for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+pub struct TuneProfile {
     /// Its name.
     pub name: String,
     /// What it is, in a line.
@@ -25,7 +25,7 @@ pub struct Profile {
     /// named.
     pub needs_udp_service: bool,
     /// Which CPUs take packets, and by what they are given them.
-    pub cpus: Cpus,
+    pub cpus: CpuPolicy,
     /// Findings that are fixed, from this severity on, by id or as `stage.*`.
     pub fix: BTreeMap<String, Severity>,
     /// Findings that a person has to decide about, and why, by id or as `stage.*`: they are left, with the commands that fix
@@ -34,7 +34,7 @@ pub struct Profile {
     /// Findings that are left, and why, by id or as `stage.*`.
     pub leave: BTreeMap<String, String>,
     /// Values that no finding asks for.
-    pub values: Vec<Wanted>,
+    pub values: Vec<ProfileValue>,
     /// The file it was read from, for who wants to copy it.
     pub text: String,
     /// Whether changes are planned although what should come first has not been done (`--anyway`).
@@ -43,20 +43,20 @@ pub struct Profile {
 
 /// Which CPUs take packets, and by what they are given them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cpus {
+pub struct CpuPolicy {
     /// Which ones, and whether interrupts and RPS are set for that.
-    pub policy: Policy,
+    pub policy: SpreadPolicy,
     /// Whether CPUs are given transmit queues.
     pub xps: bool,
 }
 
 /// A value that no finding asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ProfileValue {
     /// What is to have it.
-    pub knob: Knob,
+    pub knob: ProfileKnob,
     /// The value, or the least or most that it is to be.
-    pub to: Bound,
+    pub to: ValueBound,
     /// Why.
     pub why: String,
     /// Where that is from.
@@ -64,12 +64,12 @@ pub struct Wanted {
     /// What may go wrong.
     pub risk: Option<String>,
     /// When it is left as it is.
-    pub unless: Vec<Condition>,
+    pub unless: Vec<SkipCondition>,
 }
 
 /// What a value is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Knob {
+pub enum ProfileKnob {
     /// A sysctl by its dotted name.
     Sysctl(String),
     /// Of each interface.
@@ -97,7 +97,7 @@ pub enum InterfaceKnob {
 
 /// What a value is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bound {
+pub enum ValueBound {
     /// This.
     Exactly(String),
     /// This number or more.
@@ -109,7 +109,7 @@ pub enum Bound {
 /// When a value is left as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Condition {
+pub enum SkipCondition {
     /// A UDP socket takes merged datagrams (UDP_GRO).
     MergedDatagrams,
     /// The host forwards packets, or the interface is a port of a bridge.
@@ -122,7 +122,7 @@ pub enum Condition {
 
 /// What a profile does about a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub enum FindingPolicy<'a> {
     /// It is fixed from this severity on.
     Fix(Severity),
     /// It is left for a person to decide, for this reason.
@@ -165,7 +165,7 @@ const BUILTIN: [(&str, &str); 4] = [
     ("low-latency", include_str!("../profiles/low-latency.toml")),
 ];
 
-impl Profile {
+impl TuneProfile {
     /// Names and texts of those that come with the program.
     pub fn builtin() -> impl Iterator<Item = (&'static str, &'static str)> {
         BUILTIN.into_iter()
@@ -193,20 +193,20 @@ impl Profile {
 
     /// What it does about findings of this id.
     #[must_use]
-    pub fn verdict(&self, id: &str) -> Verdict<'_> {
+    pub fn verdict(&self, id: &str) -> FindingPolicy<'_> {
         let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));
         let keys = [Some(id), stage.as_deref()];
         for key in keys.into_iter().flatten() {
             if let Some(severity) = self.fix.get(key) {
-                return Verdict::Fix(*severity);
+                return FindingPolicy::Fix(*severity);
             }
             if let Some(why) = self.ask.get(key) {
-                return Verdict::Ask(why);
+                return FindingPolicy::Ask(why);
             }
             if let Some(why) = self.leave.get(key) {
-                return Verdict::Leave(why);
+                return FindingPolicy::Leave(why);
             }
         }
-        Verdict::Unnamed
+        FindingPolicy::Unnamed
     }
 }

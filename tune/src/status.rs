@@ -2,31 +2,31 @@
 
 pub mod history;
 
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use serde::Serialize;
 
-use crate::Device;
-use crate::journal::record::{UndoOutcome, UndoReason, Until};
-use crate::journal::tune::Held;
-use crate::journal::{Holder, Journal, Trouble, Tune};
-use crate::transaction::{Places, boot_seconds, due, later_holder};
+use crate::NamedDevice;
+use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
+use crate::journal::tune::TrackedSetting;
+use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
+use crate::transaction::{SettingLocations, boot_seconds, due, later_holder};
 
-pub use history::History;
+pub use history::TuneHistory;
 
 /// The schema of a status document.
 pub const SCHEMA: &str = "linerate.tune-status/1";
 
 /// All tunes that are not undone, and what their settings read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Status {
+pub struct JournalStatus {
     /// [`SCHEMA`].
     pub schema: String,
     /// The journal's file.
     pub journal: String,
     /// Why there may be more than is told here; none where the whole journal was read.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<JournalCorruption>,
     /// The process that changes settings now; none where nobody does.
-    pub holder: Option<Holder>,
+    pub holder: Option<LockHolder>,
     /// The tunes, the earliest first.
     pub tunes: Vec<TuneStatus>,
 }
@@ -45,13 +45,13 @@ pub struct TuneStatus {
     /// Name of the profile, or what the changes are for.
     pub goal: String,
     /// The devices of its interfaces.
-    pub devices: Vec<Device>,
+    pub devices: Vec<NamedDevice>,
     /// It was made before the last boot, which ended its changes; none where the boot cannot be told.
     pub earlier_boot: Option<bool>,
     /// How far it came.
     pub state: TuneState,
     /// When it undoes itself; none for never, or not any more.
-    pub until: Option<Until>,
+    pub until: Option<UndoDeadline>,
     /// Seconds until then; none where it has no time, or is of an earlier boot.
     pub seconds_left: Option<u64>,
     /// Why it should have undone itself by now; none where it should not.
@@ -91,11 +91,11 @@ pub struct SettingStatus {
     /// The setting in words, by its interface's name of now.
     pub name: String,
     /// What it was before the tune; none where it could not be read.
-    pub from: Option<Value>,
+    pub from: Option<SettingValue>,
     /// What the tune set, or would have; none where another change of the tune only reset it.
-    pub to: Option<Value>,
+    pub to: Option<SettingValue>,
     /// What it reads now; none where it cannot be read.
-    pub now: Option<Value>,
+    pub now: Option<SettingValue>,
     /// Whether that is in force.
     pub state: SettingState,
 }
@@ -136,14 +136,16 @@ pub enum SettingState {
     },
 }
 
-impl Status {
+impl JournalStatus {
     /// Reads all settings of the tunes that are not undone. Changes nothing.
     #[must_use]
     pub fn of(journal: &Journal, host: &Host) -> Self {
         let tunes = journal.tunes();
-        let view = Looking { host, tunes: &tunes, journal, boot: boot(host), boot_seconds: boot_seconds() };
+        let view =
+            StatusReader { host, tunes: &tunes, journal, boot: boot(host), boot_seconds: boot_seconds() };
         let last = tunes.last().map(|tune| tune.begun.tune);
-        let told = |tune: &&Tune| tune.is_open() || (tune.is_unfinished() && Some(tune.begun.tune) == last);
+        let told =
+            |tune: &&RecordedTune| tune.is_open() || (tune.is_unfinished() && Some(tune.begun.tune) == last);
         Self {
             schema: SCHEMA.to_owned(),
             journal: journal.path.display().to_string(),
@@ -175,19 +177,19 @@ impl TuneStatus {
     }
 }
 
-struct Looking<'a> {
+struct StatusReader<'a> {
     host: &'a Host,
-    tunes: &'a [Tune],
+    tunes: &'a [RecordedTune],
     journal: &'a Journal,
     boot: Option<String>,
     boot_seconds: u64,
 }
 
-impl Looking<'_> {
-    fn tune(&self, tune: &Tune) -> TuneStatus {
+impl StatusReader<'_> {
+    fn tune(&self, tune: &RecordedTune) -> TuneStatus {
         let begun = &tune.begun;
         let earlier_boot = self.boot.as_ref().and_then(|boot| begun.is_of_earlier_boot(boot));
-        let places = Places::observe(self.host, tune, self.boot.as_deref());
+        let places = SettingLocations::observe(self.host, tune, self.boot.as_deref());
         let runs = self.runs(tune);
         let pending = crate::transaction::is_pending(tune);
         let left = |deadline: u64| deadline.saturating_sub(self.boot_seconds);
@@ -205,7 +207,7 @@ impl Looking<'_> {
             seconds_left: begun
                 .until
                 .filter(|_| pending && earlier_boot == Some(false))
-                .and_then(Until::boot_seconds)
+                .and_then(UndoDeadline::boot_seconds)
                 .map(left),
             overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, runs)),
             persisted: !tune.persisted.is_empty(),
@@ -219,7 +221,7 @@ impl Looking<'_> {
     }
 
     /// Whether the process that holds the lock is at this tune. It is at the last one, or at one that is being undone.
-    fn runs(&self, tune: &Tune) -> bool {
+    fn runs(&self, tune: &RecordedTune) -> bool {
         let last = self.tunes.last().is_some_and(|last| last.begun.tune == tune.begun.tune);
         let unfinished = tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended);
         self.journal.holder.is_some() && (last || unfinished)
@@ -228,9 +230,9 @@ impl Looking<'_> {
     /// None for what another change resets, as long as it is what it was.
     fn setting(
         &self,
-        tune: &Tune,
-        places: &Places<'_>,
-        held: &Held,
+        tune: &RecordedTune,
+        places: &SettingLocations<'_>,
+        held: &TrackedSetting,
         earlier: Option<bool>,
     ) -> Option<SettingStatus> {
         let here = places.find(&held.setting);
@@ -267,8 +269,14 @@ impl Looking<'_> {
         })
     }
 
-    fn judge(&self, tune: &Tune, held: &Held, now: &Value, earlier_boot: Option<bool>) -> SettingState {
-        let same = |value: &Value| held.setting.same(value, now);
+    fn judge(
+        &self,
+        tune: &RecordedTune,
+        held: &TrackedSetting,
+        now: &SettingValue,
+        earlier_boot: Option<bool>,
+    ) -> SettingState {
+        let same = |value: &SettingValue| held.setting.same(value, now);
         if let Some(tune) = later_holder(self.tunes, tune.begun.tune, &held.setting, now) {
             return SettingState::ChangedBy { tune };
         }
@@ -287,7 +295,7 @@ impl Looking<'_> {
         }
     }
 
-    fn refused(&self, places: &Places<'_>, setting: &Setting, why: &str) -> SettingStatus {
+    fn refused(&self, places: &SettingLocations<'_>, setting: &Setting, why: &str) -> SettingStatus {
         let here = places.find(setting).unwrap_or_else(|_| setting.clone());
         SettingStatus {
             setting: setting.clone(),
@@ -301,8 +309,9 @@ impl Looking<'_> {
 }
 
 /// The value that the tune set and that it reads: the last one, or the one before where the last was not made.
-fn in_force<'a>(held: &'a Held, now: &Value) -> Option<&'a Value> {
-    let same = |value: &&Value| held.setting.same(value, now) && !held.setting.same(value, &held.first);
+fn in_force<'a>(held: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
+    let same =
+        |value: &&SettingValue| held.setting.same(value, now) && !held.setting.same(value, &held.first);
     held.wanted.iter().chain(&held.made).find(same)
 }
 
@@ -310,7 +319,7 @@ fn put_back(outcome: &UndoOutcome) -> bool {
     matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
 }
 
-fn state(tune: &Tune, runs: bool) -> TuneState {
+fn state(tune: &RecordedTune, runs: bool) -> TuneState {
     match (&tune.undo, &tune.ended) {
         _ if runs && (tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended)) => {
             TuneState::Running

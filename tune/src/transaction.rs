@@ -9,52 +9,52 @@ mod shape;
 mod target;
 mod undo;
 
-use linerate_host::{Setting, SettingError, Value};
+use linerate_host::{Setting, SettingError, SettingValue};
 
-use crate::Device;
-use crate::Plan;
-use crate::journal::record::{Begun, UndoOutcome, Until};
-use crate::journal::tune::{Expected, Held};
-use crate::journal::{JournalError, Record, Tune, Writer};
+use crate::NamedDevice;
+use crate::TunePlan;
+use crate::journal::record::{BeginRecord, UndoDeadline, UndoOutcome};
+use crate::journal::tune::{ExpectedValue, TrackedSetting};
+use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 
 pub(crate) use due::is_pending;
 pub use due::{boot_seconds, confirm, due, undo_overdue};
 pub use error::TuneError;
 pub use namespace::TuneNamespace;
-pub(crate) use place::Places;
-pub use target::Target;
+pub(crate) use place::SettingLocations;
+pub use target::ChangeTarget;
 pub(crate) use undo::later_holder;
-pub use undo::{Undone, UndoneSetting, undo};
+pub use undo::{UndoReport, UndoneSetting, undo};
 
 /// What a tune begins with.
 #[derive(Debug, Clone)]
-pub struct Begin<'a> {
+pub struct TuneStart<'a> {
     /// Name of the profile, or what the changes are for.
     pub goal: String,
     /// The command line.
     pub argv: Vec<String>,
     /// The devices of the interfaces that are to be changed. Others are noted when they are first changed.
-    pub devices: Vec<Device>,
+    pub devices: Vec<NamedDevice>,
     /// When it is undone without being asked; none for never.
-    pub until: Option<Until>,
+    pub until: Option<UndoDeadline>,
     /// What is to be done, so that it can be finished later and space is made sure of now.
-    pub plan: Option<&'a Plan>,
+    pub plan: Option<&'a TunePlan>,
 }
 
 /// A tune that is being made.
 #[derive(Debug)]
-pub struct Transaction<'w> {
-    writer: &'w mut Writer,
+pub struct TuneTransaction<'w> {
+    writer: &'w mut JournalWriter,
     id: u64,
 }
 
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Changed {
+pub enum ChangeResult {
     /// It was made, and reads so.
     Made {
         /// What it was.
-        from: Value,
+        from: SettingValue,
     },
     /// It was so already.
     Already,
@@ -65,18 +65,22 @@ pub enum Changed {
     },
 }
 
-impl<'w> Transaction<'w> {
+impl<'w> TuneTransaction<'w> {
     /// Begins a tune. Nothing is changed yet.
     ///
     /// # Errors
     /// [`TuneError::Journal`] where it cannot be written down, or there is no space for all of it;
     /// [`TuneError::Pending`] while an earlier tune may yet undo itself; [`TuneError::Host`].
-    pub fn begin<T: Target>(writer: &'w mut Writer, target: &T, begin: Begin<'_>) -> Result<Self, TuneError> {
+    pub fn begin<T: ChangeTarget>(
+        writer: &'w mut JournalWriter,
+        target: &T,
+        begin: TuneStart<'_>,
+    ) -> Result<Self, TuneError> {
         if let Some(pending) = writer.tunes().iter().find(|tune| is_pending(tune)) {
             return Err(TuneError::Pending { tune: pending.begun.tune });
         }
         let id = writer.next_tune();
-        let begun = Record::Begun(Begun {
+        let begun = JournalRecord::Begun(BeginRecord {
             tune: id,
             unix_seconds: unix_seconds(),
             boot: target.boot()?,
@@ -89,7 +93,7 @@ impl<'w> Transaction<'w> {
         });
         if let Some(plan) = begin.plan {
             let all = plan.agreements.iter().chain(&plan.changes);
-            let records: Vec<Record> = all
+            let records: Vec<JournalRecord> = all
                 .flat_map(|change| [&change.from, &change.to].map(|value| (change, value)))
                 .flat_map(|(change, value)| room_for(id, &change.setting, value))
                 .chain([begun.clone()])
@@ -106,11 +110,11 @@ impl<'w> Transaction<'w> {
     ///
     /// # Errors
     /// [`TuneError::NothingToResume`], [`TuneError::EarlierBoot`], [`TuneError::NoPlan`]; [`TuneError::Journal`].
-    pub fn resume<T: Target>(
-        writer: &'w mut Writer,
+    pub fn resume<T: ChangeTarget>(
+        writer: &'w mut JournalWriter,
         target: &T,
         id: Option<u64>,
-    ) -> Result<(Self, Plan), TuneError> {
+    ) -> Result<(Self, TunePlan), TuneError> {
         let found = match id {
             Some(id) => writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?,
             None => writer.tunes().last().ok_or(TuneError::NothingToResume)?,
@@ -124,7 +128,7 @@ impl<'w> Transaction<'w> {
         }
         TuneNamespace::of(target.host(), &found.begun).must_not_be_elsewhere(id)?;
         let plan = writer.store().plan(id)?.ok_or(TuneError::NoPlan { tune: id })?;
-        writer.append(Record::Resumed { tune: id })?;
+        writer.append(JournalRecord::Resumed { tune: id })?;
         Ok((Self { writer, id }, plan))
     }
 
@@ -135,11 +139,11 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// [`TuneError::NoSuchTune`], [`TuneError::UndoneAlready`] also where undoing it was only begun,
     /// [`TuneError::EarlierBoot`]; [`TuneError::Journal`].
-    pub fn reopen<T: Target>(
-        writer: &'w mut Writer,
+    pub fn reopen<T: ChangeTarget>(
+        writer: &'w mut JournalWriter,
         target: &T,
         id: u64,
-        plan: &Plan,
+        plan: &TunePlan,
     ) -> Result<Self, TuneError> {
         let found = writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?;
         if found.undo.is_some() {
@@ -149,7 +153,7 @@ impl<'w> Transaction<'w> {
             return Err(TuneError::EarlierBoot { tune: id });
         }
         writer.keep_plan(id, plan)?;
-        writer.append(Record::Resumed { tune: id })?;
+        writer.append(JournalRecord::Resumed { tune: id })?;
         Ok(Self { writer, id })
     }
 
@@ -163,7 +167,7 @@ impl<'w> Transaction<'w> {
     ///
     /// # Errors
     /// [`TuneError::Journal`].
-    pub fn replan(&mut self, plan: &Plan) -> Result<(), TuneError> {
+    pub fn replan(&mut self, plan: &TunePlan) -> Result<(), TuneError> {
         Ok(self.writer.keep_plan(self.id, plan)?)
     }
 
@@ -172,26 +176,26 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// [`TuneError::ChangedSince`] where somebody else changed it since this tune did; [`TuneError::Journal`]: then it was
     /// not written, unless only what became of it could not be written down.
-    pub fn change<T: Target>(
+    pub fn change<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
-        to: &Value,
-    ) -> Result<Changed, TuneError> {
+        to: &SettingValue,
+    ) -> Result<ChangeResult, TuneError> {
         self.make(target, setting, None, to)
     }
 
     /// Changes a setting that is as a plan found it.
     ///
     /// # Errors
-    /// [`TuneError::ChangedSince`] where it is not; else as [`Transaction::change`].
-    pub fn change_from<T: Target>(
+    /// [`TuneError::ChangedSince`] where it is not; else as [`TuneTransaction::change`].
+    pub fn change_from<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
-        from: &Value,
-        to: &Value,
-    ) -> Result<Changed, TuneError> {
+        from: &SettingValue,
+        to: &SettingValue,
+    ) -> Result<ChangeResult, TuneError> {
         self.make(target, setting, Some(from), to)
     }
 
@@ -200,16 +204,16 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// [`TuneError::Journal`].
     pub fn end(self, broke_off: Option<String>) -> Result<(), TuneError> {
-        Ok(self.writer.append(Record::Ended { tune: self.id, broke_off })?)
+        Ok(self.writer.append(JournalRecord::Ended { tune: self.id, broke_off })?)
     }
 
-    fn make<T: Target>(
+    fn make<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
-        planned: Option<&Value>,
-        to: &Value,
-    ) -> Result<Changed, TuneError> {
+        planned: Option<&SettingValue>,
+        to: &SettingValue,
+    ) -> Result<ChangeResult, TuneError> {
         if let Err(why) = self.must_be_the_device(target, setting)? {
             return self.refuse(self.next_step(), setting, why, None);
         }
@@ -224,7 +228,7 @@ impl<'w> Transaction<'w> {
         self.note(target, setting)?;
         self.make_room(setting, &from, to)?;
         let step = self.next_step();
-        self.append(|tune| Record::Intent {
+        self.append(|tune| JournalRecord::Intent {
             tune,
             step,
             setting: setting.clone(),
@@ -237,20 +241,20 @@ impl<'w> Transaction<'w> {
     }
 
     /// Writes what the journal announced, and writes down what became of it.
-    fn write<T: Target>(
+    fn write<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
-        from: Value,
-        to: &Value,
+        from: SettingValue,
+        to: &SettingValue,
         step: u32,
-    ) -> Result<Changed, TuneError> {
+    ) -> Result<ChangeResult, TuneError> {
         let written = target.write(setting, to).and_then(|()| target.read(setting));
         match written {
             Ok(found) => {
                 let change = Some((setting.clone(), from.clone()));
-                self.append(|tune| Record::Done { tune, step, found, change })?;
-                Ok(Changed::Made { from })
+                self.append(|tune| JournalRecord::Done { tune, step, found, change })?;
+                Ok(ChangeResult::Made { from })
             }
             Err(error) => {
                 let found = put_back(target, setting, &from);
@@ -260,12 +264,12 @@ impl<'w> Transaction<'w> {
         }
     }
 
-    fn already(&mut self, setting: &Setting, found: Value) -> Result<Changed, TuneError> {
+    fn already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeResult, TuneError> {
         // A resumed tune finds what it had written before it was killed.
         if let Some(step) = self.held(setting).and_then(|held| held.open_step) {
-            self.append(|tune| Record::Done { tune, step, found, change: None })?;
+            self.append(|tune| JournalRecord::Done { tune, step, found, change: None })?;
         }
-        Ok(Changed::Already)
+        Ok(ChangeResult::Already)
     }
 
     fn refuse(
@@ -273,20 +277,20 @@ impl<'w> Transaction<'w> {
         step: u32,
         setting: &Setting,
         why: String,
-        found: Option<Value>,
-    ) -> Result<Changed, TuneError> {
-        self.append(|tune| Record::Refused {
+        found: Option<SettingValue>,
+    ) -> Result<ChangeResult, TuneError> {
+        self.append(|tune| JournalRecord::Refused {
             tune,
             step,
             setting: setting.clone(),
             why: why.clone(),
             found,
         })?;
-        Ok(Changed::Refused { why })
+        Ok(ChangeResult::Refused { why })
     }
 
     /// A name may be another device's since the plan was made.
-    fn must_be_the_device<T: Target>(
+    fn must_be_the_device<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
@@ -296,7 +300,7 @@ impl<'w> Transaction<'w> {
             Some(device) => Ok(target.must_be_in_place(device)),
             None => match target.device(&interface) {
                 Ok(device) => {
-                    self.append(|tune| Record::Device { tune, device })?;
+                    self.append(|tune| JournalRecord::Device { tune, device })?;
                     Ok(Ok(()))
                 }
                 Err(error) => Ok(Err(error.to_string())),
@@ -308,11 +312,11 @@ impl<'w> Transaction<'w> {
     fn must_be_as_left(
         &self,
         setting: &Setting,
-        planned: Option<&Value>,
-        now: &Value,
+        planned: Option<&SettingValue>,
+        now: &SettingValue,
     ) -> Result<(), TuneError> {
         let held = self.held(setting);
-        let since = |expected: &Value| TuneError::ChangedSince {
+        let since = |expected: &SettingValue| TuneError::ChangedSince {
             setting: setting.to_string(),
             expected: expected.to_string(),
             found: now.to_string(),
@@ -321,7 +325,7 @@ impl<'w> Transaction<'w> {
             return Ok(());
         }
         match held.filter(|held| held.wanted.is_some()).map(|held| &held.expected) {
-            Some(Expected::OneOf(values)) => Err(since(values.last().unwrap_or(now))),
+            Some(ExpectedValue::OneOf(values)) => Err(since(values.last().unwrap_or(now))),
             // What it does not set itself others may move; that the plan was made for another value counts all the same.
             _ => match planned {
                 Some(planned) if !setting.same(planned, now) => Err(since(planned)),
@@ -331,8 +335,8 @@ impl<'w> Transaction<'w> {
     }
 
     /// Writes down what a change is about to reset, or has reset.
-    fn note<T: Target>(&mut self, target: &T, with: &Setting) -> Result<(), TuneError> {
-        let values: Vec<(Setting, Value)> = target
+    fn note<T: ChangeTarget>(&mut self, target: &T, with: &Setting) -> Result<(), TuneError> {
+        let values: Vec<(Setting, SettingValue)> = target
             .hanging_on(with)
             .into_iter()
             .filter_map(|setting| target.read(&setting).ok().map(|value| (setting, value)))
@@ -343,14 +347,14 @@ impl<'w> Transaction<'w> {
         if values.is_empty() {
             return Ok(());
         }
-        self.append(|tune| Record::Noted { tune, with: with.clone(), values })?;
+        self.append(|tune| JournalRecord::Noted { tune, with: with.clone(), values })?;
         Ok(())
     }
 
     /// A full disk must not keep anyone from undoing what it let be done.
-    fn make_room(&self, setting: &Setting, from: &Value, to: &Value) -> Result<(), TuneError> {
-        let held = self.tune().map_or(&[] as &[Held], |tune| &tune.held);
-        let records: Vec<Record> = held
+    fn make_room(&self, setting: &Setting, from: &SettingValue, to: &SettingValue) -> Result<(), TuneError> {
+        let held = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.held);
+        let records: Vec<JournalRecord> = held
             .iter()
             .flat_map(|held| undo_room(self.id, &held.setting, &held.first))
             .chain([from, to].into_iter().flat_map(|value| room_for(self.id, setting, value)))
@@ -358,15 +362,15 @@ impl<'w> Transaction<'w> {
         Ok(self.writer.reserve(&records)?)
     }
 
-    fn append(&mut self, record: impl FnOnce(u64) -> Record) -> Result<(), JournalError> {
+    fn append(&mut self, record: impl FnOnce(u64) -> JournalRecord) -> Result<(), JournalError> {
         self.writer.append(record(self.id))
     }
 
-    fn tune(&self) -> Option<&Tune> {
+    fn tune(&self) -> Option<&RecordedTune> {
         self.writer.tune(self.id)
     }
 
-    fn held(&self, setting: &Setting) -> Option<&Held> {
+    fn held(&self, setting: &Setting) -> Option<&TrackedSetting> {
         self.tune()?.held(setting)
     }
 
@@ -376,7 +380,7 @@ impl<'w> Transaction<'w> {
 }
 
 /// Puts back what was refused or half obeyed; what it reads then.
-fn put_back<T: Target>(target: &T, setting: &Setting, from: &Value) -> Option<Value> {
+fn put_back<T: ChangeTarget>(target: &T, setting: &Setting, from: &SettingValue) -> Option<SettingValue> {
     let found = target.read(setting).ok()?;
     if found == *from {
         return Some(found);
@@ -386,7 +390,7 @@ fn put_back<T: Target>(target: &T, setting: &Setting, from: &Value) -> Option<Va
     target.read(setting).ok()
 }
 
-fn refusal(error: &SettingError, from: &Value, found: Option<&Value>) -> String {
+fn refusal(error: &SettingError, from: &SettingValue, found: Option<&SettingValue>) -> String {
     match found {
         Some(found) if found == from => error.to_string(),
         Some(found) => format!("{error}; it reads '{found}' now, and was '{from}'"),
@@ -395,8 +399,8 @@ fn refusal(error: &SettingError, from: &Value, found: Option<&Value>) -> String 
 }
 
 /// Records as long as those of a change and its undo.
-fn room_for(tune: u64, setting: &Setting, value: &Value) -> Vec<Record> {
-    let change = Record::Intent {
+fn room_for(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRecord> {
+    let change = JournalRecord::Intent {
         tune,
         step: u32::MAX,
         setting: setting.clone(),
@@ -404,15 +408,15 @@ fn room_for(tune: u64, setting: &Setting, value: &Value) -> Vec<Record> {
         to: value.clone(),
     };
     let again = Some((setting.clone(), value.clone()));
-    let done = Record::Done { tune, step: u32::MAX, found: value.clone(), change: again };
+    let done = JournalRecord::Done { tune, step: u32::MAX, found: value.clone(), change: again };
     [change, done].into_iter().chain(undo_room(tune, setting, value)).collect()
 }
 
-fn undo_room(tune: u64, setting: &Setting, value: &Value) -> Vec<Record> {
+fn undo_room(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRecord> {
     let intent =
-        Record::UndoIntent { tune, setting: setting.clone(), from: value.clone(), to: value.clone() };
+        JournalRecord::UndoIntent { tune, setting: setting.clone(), from: value.clone(), to: value.clone() };
     let outcome = UndoOutcome::Drift { found: value.clone() };
-    vec![intent, Record::UndoDone { tune, setting: setting.clone(), outcome }]
+    vec![intent, JournalRecord::UndoDone { tune, setting: setting.clone(), outcome }]
 }
 
 fn unix_seconds() -> u64 {

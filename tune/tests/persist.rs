@@ -4,11 +4,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use linerate_host::setting::QueueDirection;
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::Lab;
-use linerate_tune::journal::Store;
+use linerate_tune::journal::StateStore;
 use linerate_tune::persist::{
-    self, Content, DOCUMENT_FILE, Document, Files, Init, Lasts, SYSCTL_FILE, Surroundings,
+    self, DOCUMENT_FILE, FileContent, InitSystem, PersistFiles, PersistTarget, PersistedSettings,
+    SYSCTL_FILE, SettingContext,
 };
 
 /// As systemd has it, and as Debian's and others' udev rule calls it.
@@ -30,23 +31,23 @@ fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce() -> T + Send) -> T {
     lab.receiver().run(work).expect("a host that runs")
 }
 
-fn files(settings: &[(Setting, Value)], surroundings: &Surroundings) -> Files {
-    let lasts = Lasts {
+fn files(settings: &[(Setting, SettingValue)], surroundings: &SettingContext) -> PersistFiles {
+    let lasts = PersistTarget {
         settings,
         surroundings,
         goal: "udp-server",
         tune: 1,
         program: "/usr/local/bin/linerate",
         state_dir: "/var/lib/linerate",
-        init: Init::Systemd,
+        init: InitSystem::Systemd,
     };
-    Files::of(&lasts).expect("files")
+    PersistFiles::of(&lasts).expect("files")
 }
 
 /// Writes one of the files, as it is, to a directory.
-fn written(files: &Files, path: &str, directory: &Path) -> PathBuf {
+fn written(files: &PersistFiles, path: &str, directory: &Path) -> PathBuf {
     let file = files.files.iter().find(|file| file.path == path).expect("among them");
-    let Content::Text(text) = &file.content else { panic!("a link") };
+    let FileContent::Text(text) = &file.content else { panic!("a link") };
     let path = directory.join("file");
     std::fs::write(&path, text).expect("written");
     path
@@ -67,10 +68,10 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
     let settings: Vec<_> = names
         .iter()
         .zip(["1", "1", "77"])
-        .map(|(name, to)| (Setting::sysctl(*name), Value::new(to)))
+        .map(|(name, to)| (Setting::sysctl(*name), SettingValue::new(to)))
         .collect();
     let directory = tempfile::tempdir().expect("a directory");
-    let path = written(&files(&settings, &Surroundings::default()), SYSCTL_FILE, directory.path());
+    let path = written(&files(&settings, &SettingContext::default()), SYSCTL_FILE, directory.path());
     let path = path.to_str().expect("text");
     let host = host(&lab);
     let systemd = SYSTEMD_SYSCTL.iter().find(|program| Path::new(program).exists());
@@ -103,18 +104,18 @@ fn what_lasts_is_put_in_force_again_on_a_host_with_interfaces() {
     let host = host(&lab);
     let queue = |direction, queue| Setting::QueueCpus { interface: "eth0".into(), direction, queue };
     let settings = [
-        (queue(QueueDirection::Receive, 0), Value::new("2")),
-        (queue(QueueDirection::Receive, 1), Value::new("1")),
-        (queue(QueueDirection::Transmit, 0), Value::new("1")),
-        (Setting::sysctl("net.ipv4.ip_default_ttl"), Value::new("77")),
+        (queue(QueueDirection::Receive, 0), SettingValue::new("2")),
+        (queue(QueueDirection::Receive, 1), SettingValue::new("1")),
+        (queue(QueueDirection::Transmit, 0), SettingValue::new("1")),
+        (Setting::sysctl("net.ipv4.ip_default_ttl"), SettingValue::new("77")),
     ];
     let directory = tempfile::tempdir().expect("a directory");
-    let store = Store::at(directory.path().join("state"));
+    let store = StateStore::at(directory.path().join("state"));
     on_receiver(&lab, || {
-        let surroundings = Surroundings::observe(&host, &settings).expect("observed");
+        let surroundings = SettingContext::observe(&host, &settings).expect("observed");
         let path = written(&files(&settings, &surroundings), DOCUMENT_FILE, directory.path());
-        let document =
-            Document::parse(&std::fs::read_to_string(path).expect("read"), DOCUMENT_FILE).expect("parsed");
+        let document = PersistedSettings::parse(&std::fs::read_to_string(path).expect("read"), DOCUMENT_FILE)
+            .expect("parsed");
         let reapply = |only| persist::reapply(&store, &host, &document, only, Vec::new()).expect("done");
         let done = reapply(Some("eth0"));
         assert!(!done.has_failures() && done.settings.len() == 3, "{done:?}");
@@ -122,12 +123,12 @@ fn what_lasts_is_put_in_force_again_on_a_host_with_interfaces() {
             assert!(setting.same(to, &setting.read(&host).expect("read")), "{setting}");
         }
         assert_eq!(reapply(None).tune, None);
-        settings[0].0.write(&host, &Value::new("0")).expect("written");
+        settings[0].0.write(&host, &SettingValue::new("0")).expect("written");
         let done = reapply(None);
         let made: Vec<_> = done
             .settings
             .iter()
-            .filter(|one| one.outcome != persist::Outcome::Already)
+            .filter(|one| one.outcome != persist::ReapplyOutcome::Already)
             .map(ToString::to_string)
             .collect();
         assert_eq!((done.tune, made.len()), (Some(2), 1), "{made:?}");

@@ -10,12 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use linerate_host::setting::{SocketAt, SocketKnob};
-use linerate_host::{CpuSet, Host, Setting, Value};
+use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::journal::{Store, Writer};
-use linerate_tune::status::{SettingState, Status};
-use linerate_tune::transaction::{Begin, Changed, Transaction, Undone, undo};
+use linerate_tune::journal::{JournalWriter, StateStore};
+use linerate_tune::status::{JournalStatus, SettingState};
+use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoReport, undo};
 
 /// Held by the test that runs.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -32,11 +32,11 @@ impl Scratch {
         Self { directory: tempfile::tempdir().expect("a directory"), _turn: turn }
     }
 
-    fn store(&self) -> Store {
-        Store::at(self.directory.path().join("state"))
+    fn store(&self) -> StateStore {
+        StateStore::at(self.directory.path().join("state"))
     }
 
-    fn lock(&self) -> Writer {
+    fn lock(&self) -> JournalWriter {
         self.store().lock().expect("locked")
     }
 }
@@ -79,7 +79,7 @@ impl Drop for Server {
 }
 
 /// The changes of a boost, where this machine has a CPU to spare and lets its sockets be copied; else says why not.
-fn changes(test: &str, server: &Server) -> Option<[(Setting, Value); 3]> {
+fn changes(test: &str, server: &Server) -> Option<[(Setting, SettingValue); 3]> {
     let host = Host::live();
     let cpus = CpuSet::from_list(server.cpus().read(&host).expect("read").as_str()).expect("a list");
     let path = server.option(SocketKnob::PathMtu);
@@ -87,32 +87,33 @@ fn changes(test: &str, server: &Server) -> Option<[(Setting, Value); 3]> {
         Err(error) if error.is_denied() => error.to_string(),
         _ if cpus.len() < 2 => "only one CPU".to_owned(),
         _ => {
-            let last = Value::new(cpus.iter().last().unwrap_or(0).to_string());
+            let last = SettingValue::new(cpus.iter().last().unwrap_or(0).to_string());
             let cpu = server.option(SocketKnob::IncomingCpu);
-            return Some([(server.cpus(), last.clone()), (cpu, last), (path, Value::new("do"))]);
+            return Some([(server.cpus(), last.clone()), (cpu, last), (path, SettingValue::new("do"))]);
         }
     };
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
     None
 }
 
-fn make(scratch: &Scratch, changes: &[(Setting, Value)]) {
+fn make(scratch: &Scratch, changes: &[(Setting, SettingValue)]) {
     let (host, mut writer) = (Host::live(), scratch.lock());
-    let begin = Begin { goal: "test".into(), argv: Vec::new(), devices: Vec::new(), until: None, plan: None };
-    let mut transaction = Transaction::begin(&mut writer, &host, begin).expect("begun");
+    let begin =
+        TuneStart { goal: "test".into(), argv: Vec::new(), devices: Vec::new(), until: None, plan: None };
+    let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
     for (setting, to) in changes {
         let changed = transaction.change(&host, setting, to).expect("journalled");
-        assert!(matches!(changed, Changed::Made { .. }), "{setting}: {changed:?}");
+        assert!(matches!(changed, ChangeResult::Made { .. }), "{setting}: {changed:?}");
     }
     transaction.end(None).expect("ended");
 }
 
 fn states(scratch: &Scratch) -> Vec<SettingState> {
-    let status = Status::of(&scratch.store().read().expect("read"), &Host::live());
+    let status = JournalStatus::of(&scratch.store().read().expect("read"), &Host::live());
     status.tunes.into_iter().flat_map(|tune| tune.settings).map(|setting| setting.state).collect()
 }
 
-fn undone(scratch: &Scratch) -> Undone {
+fn undone(scratch: &Scratch) -> UndoReport {
     let undone = undo(&mut scratch.lock(), &Host::live(), None, Asked).expect("journalled");
     assert!(!undone.has_failures(), "{undone:?}");
     undone
@@ -141,7 +142,7 @@ fn what_others_set_of_a_process_since_is_named_and_left() {
     let test = "what_others_set_of_a_process_since_is_named_and_left";
     let Some(changes) = changes(test, &server) else { return };
     make(&scratch, &changes);
-    let other = Value::new("0");
+    let other = SettingValue::new("0");
     server.cpus().write(&Host::live(), &other).expect("written");
     let undone = undone(&scratch);
     let cpus = undone.settings.iter().find(|one| one.setting == server.cpus()).expect("told");
@@ -196,7 +197,7 @@ fn who_was_started_by_a_pinned_thread_is_restored_too() {
         let _ = std::io::stderr().write_all(format!("\nSKIP {test}: only one CPU\n").as_bytes());
         return;
     }
-    let last = Value::new(all.iter().last().unwrap_or(0).to_string());
+    let last = SettingValue::new(all.iter().last().unwrap_or(0).to_string());
     make(&scratch, &[(cpus(shell.id()), last.clone())]);
     shell.stdin.take().expect("piped").write_all(b"go\n").expect("told");
     let mut line = String::new();

@@ -18,41 +18,41 @@ use std::process::{Command, ExitCode};
 use anyhow::Context;
 use clap::Subcommand;
 
-use crate::programs::{self, Profile};
+use crate::programs::{self, BuildProfile};
 
+pub(crate) use subject::BenchSubject;
 #[cfg(test)]
-pub(crate) use subject::Side;
-pub(crate) use subject::Subject;
+pub(crate) use subject::SubjectSide;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Bench {
+pub(crate) enum BenchCommand {
     /// Goodput at saturation while `linerate cost` looks, beside that while nobody does.
-    Cost(cost::Cost),
+    Cost(cost::CostBench),
     /// Time and memory that doctor takes of a host with many CPUs, NICs and queues.
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorBench),
     /// User-space instructions a transaction: the engine's mmsg echo beside the same loop in C.
-    Engine(engine::Engine),
+    Engine(engine::EngineBench),
     /// Packets a second from one core: our generators beside others, and beside the least that sends.
-    Generators(generators::Generators),
+    Generators(generators::GeneratorsBench),
     /// What is answered at five times capacity, with the overload policy and without.
-    Overload(overload::Overload),
+    Overload(overload::OverloadBench),
     /// Whether the rates asked for are those that leave.
-    Pacing(pacing::Pacing),
+    Pacing(pacing::PacingBench),
     /// Whether a search finds a capacity that is known.
-    Search(search::Search),
+    Search(search::SearchBench),
     /// Capacity, and goodput under overload, of our servers beside others.
-    Servers(servers::Servers),
+    Servers(servers::ServersBench),
     /// One of those that `servers` measures.
     #[command(hide = true)]
-    Server(servers::Program),
+    Server(servers::ServerProgram),
     /// What `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
-    Subject(Subject),
+    Subject(BenchSubject),
     /// What top takes of a CPU, of a host with many CPUs, NICs and queues.
-    Top(top::Top),
+    Top(top::TopBench),
 }
 
-impl Bench {
+impl BenchCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Cost(cost) => cost.run(),
@@ -72,7 +72,7 @@ impl Bench {
 
 /// The same again, built as it is shipped: without optimization, figures say nothing.
 pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
-    let program = programs::build(Profile::Release, "xtask")?;
+    let program = programs::build(BuildProfile::Release, "xtask")?;
     let status = Command::new(&program)
         .args(std::env::args_os().skip(1))
         .status()

@@ -20,14 +20,14 @@ const MANIFEST: &str = "MANIFEST";
 
 /// Build the BPF objects, or check that they are what their sources make.
 #[derive(Debug, Args)]
-pub(crate) struct Bpf {
+pub(crate) struct BpfCommand {
     /// Build to a temporary place, compare bytes, and change nothing.
     #[arg(long)]
     check: bool,
 }
 
 /// A program's source and what it makes.
-struct Built {
+struct BuiltObject {
     /// The source's file name.
     source: String,
     /// Of the source and of the headers beside it that it includes.
@@ -35,7 +35,7 @@ struct Built {
     object: Vec<u8>,
 }
 
-impl Bpf {
+impl BpfCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf").canonicalize()?;
         let built = sources(&folder)?
@@ -55,7 +55,7 @@ impl Bpf {
     }
 }
 
-impl Built {
+impl BuiltObject {
     fn object_name(&self) -> String {
         self.source.replace(".bpf.c", ".bpf.o")
     }
@@ -74,7 +74,7 @@ fn sources(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-fn build(folder: &Path, source: &str) -> anyhow::Result<Built> {
+fn build(folder: &Path, source: &str) -> anyhow::Result<BuiltObject> {
     let scratch = tempfile::tempdir()?;
     let object = scratch.path().join("object.o");
     run(compiler(folder).args(["-c", source, "-o"]).arg(&object))?;
@@ -83,7 +83,11 @@ fn build(folder: &Path, source: &str) -> anyhow::Result<Built> {
     for file in included(folder, source)? {
         hash.update(fs::read(&file).with_context(|| format!("read {}", file.display()))?);
     }
-    Ok(Built { source: source.to_owned(), source_hash: hex(&hash.finalize()), object: fs::read(&object)? })
+    Ok(BuiltObject {
+        source: source.to_owned(),
+        source_hash: hex(&hash.finalize()),
+        object: fs::read(&object)?,
+    })
 }
 
 /// The compiler, told to leave the place it works in out of the object.
@@ -111,7 +115,7 @@ fn included(folder: &Path, source: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn manifest(built: &[Built]) -> anyhow::Result<String> {
+fn manifest(built: &[BuiltObject]) -> anyhow::Result<String> {
     let version = run(Command::new(CLANG).arg("--version"))?;
     let version = version.lines().next().unwrap_or_default();
     let mut text = format!(
@@ -124,7 +128,7 @@ fn manifest(built: &[Built]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn check(folder: &Path, built: &[Built], manifest: &str) -> anyhow::Result<ExitCode> {
+fn check(folder: &Path, built: &[BuiltObject], manifest: &str) -> anyhow::Result<ExitCode> {
     for program in built {
         let path = folder.join(program.object_name());
         let committed =

@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::programs::{self, Profile, cargo};
-use page::Page;
+use crate::programs::{self, BuildProfile, cargo};
+use page::InstallPage;
 
 /// The cargo-deb that packages are made with: another version may make another package.
 const CARGO_DEB: &str = "3.8.0";
@@ -25,38 +25,38 @@ const COMPLETIONS: [(&str, &str); 3] =
 
 /// Build the Debian package, and try it in a throw-away installation.
 #[derive(Debug, Args)]
-pub(crate) struct Deb {
+pub(crate) struct DebCommand {
     /// Judge the package by lintian; install, use, upgrade, remove and purge it in a new Debian made by mmdebstrap. Takes root.
     #[arg(long)]
     test: bool,
 }
 
 /// Where things are.
-struct Places {
+struct PackagePaths {
     root: PathBuf,
     /// Cargo's, wherever that is.
     target: PathBuf,
 }
 
-impl Deb {
+impl DebCommand {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let places = Places::find()?;
+        let places = PackagePaths::find()?;
         let version = package_version()?;
         check_changelog(&places.root, &version)?;
-        programs::build(Profile::Release, "linerate")?;
+        programs::build(BuildProfile::Release, "linerate")?;
         places.write_completions()?;
         let package = places.package(&version)?;
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
         if self.test {
             trial::lintian(&package)?;
-            let page = Page::read(&places.root)?;
+            let page = InstallPage::read(&places.root)?;
             trial::installed(&package, &version, &places, &page)?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Places {
+impl PackagePaths {
     fn find() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
         let output =

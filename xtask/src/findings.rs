@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use linerate_host::diagnosis::rules;
-use linerate_tune::Profile;
+use linerate_tune::TuneProfile;
 
 /// What a page that nobody wrote begins with.
 const GENERATED: &str =
@@ -19,7 +19,7 @@ const GENERATED: &str =
 
 /// Write docs/findings, a page for each of doctor's rules, or check that it is what the rules say.
 #[derive(Debug, Args)]
-pub(crate) struct Findings {
+pub(crate) struct FindingsCommand {
     /// Compare, and change nothing
     #[arg(long)]
     check: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Findings {
 /// The pages by their file names.
 type Pages = BTreeMap<String, String>;
 
-impl Findings {
+impl FindingsCommand {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let folder = folder();
         let pages = pages()?;
@@ -57,7 +57,8 @@ fn folder() -> PathBuf {
 
 /// All pages as the rules make them.
 fn pages() -> Result<Pages> {
-    let profiles = Profile::builtin().map(|(name, _)| Profile::named(name)).collect::<Result<Vec<_>, _>>()?;
+    let profiles =
+        TuneProfile::builtin().map(|(name, _)| TuneProfile::named(name)).collect::<Result<Vec<_>, _>>()?;
     let examples = example::of_all_rules()?;
     let mut pages: Pages = rules()
         .map(|rule| (page::name(rule.id), page::of_rule(rule, examples.get(rule.id), &profiles)))

@@ -24,13 +24,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum as _};
-use linerate_lab::userns::{self, Privilege};
+use linerate_lab::userns::{self, LabPrivilege};
 
-use crate::programs::{self, Profile};
-use kernel::Kernel;
-use machine::{TO_VIRTIO, Variant};
-use session::{Guest, Sinks};
-use traffic::{Flows, Traffic};
+use crate::programs::{self, BuildProfile};
+use kernel::UnpackedKernel;
+use machine::{GuestVariant, TO_VIRTIO};
+use session::{GuestSession, OutputSinks};
+use traffic::{FlowCount, GuestTraffic};
 
 /// Exit status when the guest itself failed, not what ran in it (as that of env and timeout).
 const GUEST_FAILED: u8 = 125;
@@ -55,13 +55,13 @@ pub(crate) enum GuestChore {
     /// Boot, run a command as root, give back its exit status (125 if the guest failed), and switch off
     Run {
         #[command(flatten)]
-        with: With,
+        with: GuestParts,
         /// The machine to play
         #[arg(long, value_enum, default_value_t)]
-        variant: Variant,
+        variant: GuestVariant,
         /// Meanwhile, send datagrams from the host to UDP port 4000 of vnet0
         #[arg(long, value_enum, value_name = "FLOWS")]
-        traffic: Option<Flows>,
+        traffic: Option<FlowCount>,
         /// The command and its arguments; linerate is in its PATH
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -70,24 +70,24 @@ pub(crate) enum GuestChore {
     /// where there is no QEMU or no kernel for it
     Test {
         #[command(flatten)]
-        with: With,
+        with: GuestParts,
         /// Only this machine
         #[arg(long, value_enum)]
-        variant: Option<Variant>,
+        variant: Option<GuestVariant>,
     },
     /// Boot, and give a shell on the console
     Shell {
         #[command(flatten)]
-        with: With,
+        with: GuestParts,
         /// The machine to play
         #[arg(long, value_enum, default_value_t)]
-        variant: Variant,
+        variant: GuestVariant,
     },
 }
 
 /// What a guest is made of.
 #[derive(Debug, Args)]
-pub(crate) struct With {
+pub(crate) struct GuestParts {
     /// Take linerate as built for development, which is quick to build and slow to run
     #[arg(long)]
     development: bool,
@@ -101,19 +101,19 @@ pub(crate) struct With {
 
 /// What a guest needs and is not there. Other errors are failures.
 #[derive(Debug)]
-struct Unavailable(String);
+struct GuestUnavailable(String);
 
-impl fmt::Display for Unavailable {
+impl fmt::Display for GuestUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Unavailable {}
+impl std::error::Error for GuestUnavailable {}
 
 /// All that a guest boots from.
-struct Prepared {
-    kernel: Kernel,
+struct PreparedGuest {
+    kernel: UnpackedKernel,
     /// A file without a name, so that nothing of it stays.
     image: File,
 }
@@ -132,14 +132,19 @@ impl GuestChore {
     }
 }
 
-impl With {
-    fn run(&self, variant: Variant, traffic: Option<Flows>, command: &[String]) -> anyhow::Result<u8> {
+impl GuestParts {
+    fn run(
+        &self,
+        variant: GuestVariant,
+        traffic: Option<FlowCount>,
+        command: &[String],
+    ) -> anyhow::Result<u8> {
         let prepared = self.prepare()?;
         let deadline = Duration::from_secs(self.deadline);
-        let mut guest = Guest::boot(&prepared, variant, deadline)?;
+        let mut guest = GuestSession::boot(&prepared, variant, deadline)?;
         let traffic =
-            traffic.map(|flows| Traffic::start(&guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
-        let mut sinks = Sinks { output: &mut stdout(), errors: &mut stderr() };
+            traffic.map(|flows| GuestTraffic::start(&guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
+        let mut sinks = OutputSinks { output: &mut stdout(), errors: &mut stderr() };
         let status = guest.run(&quoted(command), deadline, &mut sinks)?;
         if let Some(traffic) = traffic {
             eprintln!("guest: {} datagrams sent meanwhile", traffic.stop()?);
@@ -147,22 +152,22 @@ impl With {
         Ok(status)
     }
 
-    fn test(&self, variant: Option<Variant>) -> anyhow::Result<u8> {
+    fn test(&self, variant: Option<GuestVariant>) -> anyhow::Result<u8> {
         let prepared = match self.prepare() {
-            Err(error) if error.is::<Unavailable>() => {
+            Err(error) if error.is::<GuestUnavailable>() => {
                 eprintln!("SKIP guest: {error:#}");
                 return Ok(0);
             }
             prepared => prepared?,
         };
-        let variants = variant.as_ref().map_or(Variant::value_variants(), std::slice::from_ref);
+        let variants = variant.as_ref().map_or(GuestVariant::value_variants(), std::slice::from_ref);
         let mut failed = Vec::new();
         for variant in variants {
             println!("{variant}, Linux {}", prepared.kernel.release);
             // Each on a machine booted anew, as its drivers leave it.
             let mut failures = self.checked(&prepared, *variant, |guest| checks::run(guest, *variant))?;
             failures.extend(self.checked(&prepared, *variant, |guest| plans::run(guest, *variant))?);
-            if *variant == Variant::TwoNodes {
+            if *variant == GuestVariant::TwoNodes {
                 failures.extend(self.checked(&prepared, *variant, balance::run)?);
                 failures.extend(self.checked(&prepared, *variant, tuning::run)?);
             }
@@ -177,9 +182,9 @@ impl With {
     /// Runs checks; a second time where the guest stops to answer, which is no answer to what is checked.
     fn checked(
         &self,
-        prepared: &Prepared,
-        variant: Variant,
-        check: impl Fn(&mut Guest) -> anyhow::Result<Vec<String>>,
+        prepared: &PreparedGuest,
+        variant: GuestVariant,
+        check: impl Fn(&mut GuestSession) -> anyhow::Result<Vec<String>>,
     ) -> anyhow::Result<Vec<String>> {
         match check(&mut self.boot(prepared, variant)?) {
             Err(error) if session::is_no_answer(&error) => {
@@ -193,10 +198,10 @@ impl With {
     /// A machine all of whose CPUs run: now and then one of 20 that 2 play stops while it boots (QEMU 10.0 under TCG), and
     /// whoever waits for that one later, such as a driver for a grace period of RCU, waits for ever. Now and then QEMU itself
     /// fails (an assertion in its memory map, with several CPUs changing it).
-    fn boot(&self, prepared: &Prepared, variant: Variant) -> anyhow::Result<Guest> {
+    fn boot(&self, prepared: &PreparedGuest, variant: GuestVariant) -> anyhow::Result<GuestSession> {
         let deadline = Duration::from_secs(self.deadline);
         for _ in 1..BOOTS {
-            let booted = Guest::boot(prepared, variant, deadline.min(BOOTED_WITHIN));
+            let booted = GuestSession::boot(prepared, variant, deadline.min(BOOTED_WITHIN));
             let all_run = booted.and_then(|mut guest| {
                 guest.ask(ON_EACH_CPU, ALL_CPUS_RUN_WITHIN)?;
                 Ok(guest)
@@ -208,10 +213,10 @@ impl With {
                 done => return done,
             }
         }
-        Guest::boot(prepared, variant, deadline)
+        GuestSession::boot(prepared, variant, deadline)
     }
 
-    fn shell(&self, variant: Variant) -> anyhow::Result<u8> {
+    fn shell(&self, variant: GuestVariant) -> anyhow::Result<u8> {
         let prepared = self.prepare()?;
         let host = session::make_host(variant)?;
         let mut command = session::qemu(&prepared, variant, "guest.shell quiet")?;
@@ -222,19 +227,21 @@ impl With {
     }
 
     /// Builds and fetches everything, then takes the rights to make a network namespace.
-    fn prepare(&self) -> anyhow::Result<Prepared> {
+    fn prepare(&self) -> anyhow::Result<PreparedGuest> {
         if std::env::consts::ARCH != "x86_64" {
-            return Err(Unavailable("the guest runs this machine's programs, and is x86-64".into()).into());
+            return Err(
+                GuestUnavailable("the guest runs this machine's programs, and is x86-64".into()).into()
+            );
         }
         session::check_qemu()?;
-        let profile = if self.development { Profile::Development } else { Profile::Release };
+        let profile = if self.development { BuildProfile::Development } else { BuildProfile::Release };
         let command = programs::build(profile, "linerate")?;
-        let kernel = Kernel::provide(&cache(&command)?, self.kernel.as_deref())?;
+        let kernel = UnpackedKernel::provide(&cache(&command)?, self.kernel.as_deref())?;
         let image = image::pack(&kernel, &command)?;
-        if let Privilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
-            bail!(Unavailable(format!("takes root or a user namespace, and {why}; {how_to_allow}")));
+        if let LabPrivilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
+            bail!(GuestUnavailable(format!("takes root or a user namespace, and {why}; {how_to_allow}")));
         }
-        Ok(Prepared { kernel, image })
+        Ok(PreparedGuest { kernel, image })
     }
 }
 

@@ -24,31 +24,31 @@ use clap::{Parser, Subcommand};
 /// Chores of linerate's developers.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
-struct Arguments {
+struct XtaskArgs {
     #[command(subcommand)]
-    chore: Chore,
+    chore: XtaskCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Chore {
+enum XtaskCommand {
     /// Measure, and fail where a promise is not kept.
     #[command(subcommand)]
-    Bench(bench::Bench),
+    Bench(bench::BenchCommand),
     /// Build the BPF objects, or check that they are what their sources make.
-    Bpf(bpf::Bpf),
+    Bpf(bpf::BpfCommand),
     /// Build the Debian package, and try it in a throw-away installation.
-    Deb(deb::Deb),
+    Deb(deb::DebCommand),
     /// Write docs/findings, a page for each of doctor's rules, or check that it is what the rules say.
-    Findings(findings::Findings),
+    Findings(findings::FindingsCommand),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
     /// Boot a machine of many CPUs and NUMA nodes, and run something there.
     #[command(subcommand)]
     Guest(guest::GuestChore),
     /// Write the manual pages and docs/exit-status.md, or check that they fit the command.
-    Man(man::Man),
+    Man(man::ManCommand),
     /// Keep a server loaded while its host changes under it and its workers panic; takes root.
-    Soak(soak::Soak),
+    Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
     Specimen(specimen::Specimen),
     /// Run the workspace's tests as nobody; takes root.
@@ -56,17 +56,17 @@ enum Chore {
 }
 
 fn main() -> anyhow::Result<ExitCode> {
-    match Arguments::parse().chore {
-        Chore::Bench(bench) => bench.run(),
-        Chore::Bpf(bpf) => bpf.run(),
-        Chore::Deb(deb) => deb.run(),
-        Chore::Findings(findings) => findings.run(),
-        Chore::Fuzz(fuzz) => fuzz.run(),
-        Chore::Guest(guest) => guest.run(),
-        Chore::Man(man) => man.run(),
-        Chore::Soak(soak) => soak.run(),
-        Chore::Specimen(specimen) => specimen.run(),
-        Chore::UserTests(tests) => tests.run(),
+    match XtaskArgs::parse().chore {
+        XtaskCommand::Bench(bench) => bench.run(),
+        XtaskCommand::Bpf(bpf) => bpf.run(),
+        XtaskCommand::Deb(deb) => deb.run(),
+        XtaskCommand::Findings(findings) => findings.run(),
+        XtaskCommand::Fuzz(fuzz) => fuzz.run(),
+        XtaskCommand::Guest(guest) => guest.run(),
+        XtaskCommand::Man(man) => man.run(),
+        XtaskCommand::Soak(soak) => soak.run(),
+        XtaskCommand::Specimen(specimen) => specimen.run(),
+        XtaskCommand::UserTests(tests) => tests.run(),
     }
 }
 
@@ -77,17 +77,17 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        XtaskArgs::command().debug_assert();
     }
 
     #[test]
     fn a_subject_is_started_as_it_was_described() {
-        for side in [bench::Side::Engine, bench::Side::C] {
+        for side in [bench::SubjectSide::Engine, bench::SubjectSide::C] {
             for wildcard in [false, true] {
-                let subject = bench::Subject { side, requests: 256, batch: 64, payload: 100, wildcard };
+                let subject = bench::BenchSubject { side, requests: 256, batch: 64, payload: 100, wildcard };
                 let arguments = std::iter::once("xtask".to_owned()).chain(subject.arguments());
-                match Arguments::parse_from(arguments).chore {
-                    Chore::Bench(bench::Bench::Subject(parsed)) => assert_eq!(parsed, subject),
+                match XtaskArgs::parse_from(arguments).chore {
+                    XtaskCommand::Bench(bench::BenchCommand::Subject(parsed)) => assert_eq!(parsed, subject),
                     other => panic!("parsed as {other:?}"),
                 }
             }

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
-use crate::programs::{self, Profile};
+use crate::programs::{self, BuildProfile};
 
 /// Where pages are, below the workspace.
 const PAGES: &str = "share/man/man1";
@@ -18,7 +18,7 @@ const EXIT_STATUS: &str = "docs/exit-status.md";
 
 /// Write the manual pages and docs/exit-status.md, or check that they fit the command.
 #[derive(Debug, Args)]
-pub(crate) struct Man {
+pub(crate) struct ManCommand {
     /// Compare, and change nothing.
     #[arg(long)]
     check: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Man {
     release: bool,
 }
 
-impl Man {
+impl ManCommand {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
         let (wanted, present) = (wanted(self.release)?, present(&root)?);
@@ -90,7 +90,7 @@ fn texts(directory: &Path, named: &Path) -> Result<BTreeMap<String, String>> {
 
 /// Runs the command as cargo builds it, and returns what it printed.
 fn linerate(release: bool, arguments: &[&OsStr]) -> Result<String> {
-    let profile = if release { Profile::Release } else { Profile::Development };
+    let profile = if release { BuildProfile::Release } else { BuildProfile::Development };
     let program = programs::build(profile, "linerate")?;
     let output = Command::new(&program)
         .args(arguments)

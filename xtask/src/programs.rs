@@ -10,16 +10,16 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Profile {
+pub(crate) enum BuildProfile {
     Development,
     Release,
 }
 
 /// Builds all programs; where the one of this name is.
-pub(crate) fn build(profile: Profile, name: &str) -> Result<PathBuf> {
+pub(crate) fn build(profile: BuildProfile, name: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--workspace", "--bins", "--message-format=json-render-diagnostics"]);
-    if profile == Profile::Release {
+    if profile == BuildProfile::Release {
         cargo.arg("--release");
     }
     let output = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;

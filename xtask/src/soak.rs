@@ -17,15 +17,15 @@ use clap::Args;
 use linerate_engine::Counts;
 use linerate_lab::Lab;
 use linerate_load::capacity::{self, SearchOptions};
-use linerate_load::generator::{Backend, Builder};
-use linerate_load::{Generator, Slot, Workload};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::{Generator, LoadSlot, LoadWorkload};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use books::{Books, Load};
-use counted::Counted;
-use event::Event;
-use report::Report;
-use server::{Calls, Process};
+use books::{RoundLoad, SoakAccounting};
+use counted::PathCounters;
+use event::SoakEvent;
+use report::SoakReport;
+use server::{SoakBackend, SoakServer};
 
 use crate::machine;
 
@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
-pub(crate) struct Soak {
+pub(crate) struct SoakCommand {
     /// How long, minutes.
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
@@ -57,8 +57,8 @@ pub(crate) struct Soak {
     #[arg(long, default_value_t = 2.0)]
     period: f64,
     /// How the server calls the kernel.
-    #[arg(long, value_enum, default_value_t = Calls::Mmsg)]
-    backend: Calls,
+    #[arg(long, value_enum, default_value_t = SoakBackend::Mmsg)]
+    backend: SoakBackend,
     /// Worker threads, all on the server's CPU.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     workers: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Soak {
 }
 
 /// What there was to see.
-struct Seen {
+struct SoakObservation {
     started_unix_seconds: Option<u64>,
     load_average: Option<f64>,
     /// What the server could not have as it was asked for.
@@ -86,8 +86,8 @@ struct Seen {
     capacity: f64,
     /// Resident memory after each round, bytes.
     memory: Vec<f64>,
-    events: [u32; Event::ALL.len()],
-    books: Books,
+    events: [u32; SoakEvent::ALL.len()],
+    books: SoakAccounting,
     /// Requests of ours that made a worker panic.
     poison: u64,
     /// What the server counted over all.
@@ -95,7 +95,7 @@ struct Seen {
     elapsed: Duration,
 }
 
-impl Soak {
+impl SoakCommand {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if self.serve {
             return server::serve(self.backend, self.workers, self.server_cpu).map(|()| ExitCode::SUCCESS);
@@ -119,35 +119,35 @@ impl Soak {
         let (started_unix_seconds, load_average) = (machine::unix_seconds(), machine::load_average());
         let lab = Lab::builder().queues(1).start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
-        let mut server = Process::start(&lab, self.backend, self.workers, self.server_cpu)?;
+        let mut server = SoakServer::start(&lab, self.backend, self.workers, self.server_cpu)?;
         let fallbacks = server.open(address)?;
         for fallback in &fallbacks {
             println!("the server fell back: {fallback}");
         }
-        let builder = Builder::default()
+        let builder = GeneratorBuilder::default()
             .targets(vec![address])
             .cpus(Some(vec![self.cpu]))
             .flows(FLOWS)
-            .workload(Workload::Echo { payload_bytes: PAYLOAD })
-            .backend(Backend::Xdp);
+            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
+            .backend(GeneratorBackend::Xdp);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
         answers_all(&mut *generator).context("before anything happened")?;
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
-        let mut seen = Seen {
+        let mut seen = SoakObservation {
             started_unix_seconds,
             load_average,
             fallbacks,
             capacity,
             memory: Vec::new(),
-            events: [0; Event::ALL.len()],
-            books: Books::new(self.workers),
+            events: [0; SoakEvent::ALL.len()],
+            books: SoakAccounting::new(self.workers),
             poison: 0,
             total: Counts::default(),
             elapsed: Duration::ZERO,
         };
         self.rounds(&lab, address, &mut server, &mut *generator, &mut seen)?;
-        let report = Report::new(self, &seen)?;
+        let report = SoakReport::new(self, &seen)?;
         print!("{report}");
         if let Some(file) = &self.json {
             let text = serde_json::to_string_pretty(&report)?;
@@ -161,18 +161,18 @@ impl Soak {
         &self,
         lab: &Lab,
         address: SocketAddr,
-        server: &mut Process,
+        server: &mut SoakServer,
         generator: &mut dyn Generator,
-        seen: &mut Seen,
+        seen: &mut SoakObservation,
     ) -> anyhow::Result<()> {
         let (begun, time) = (Instant::now(), Duration::from_secs_f64(self.minutes * 60.0));
-        let mut before = Counted::settled(lab, server)?;
+        let mut before = PathCounters::settled(lab, server)?;
         let period = Duration::from_secs_f64(self.period);
-        for event in Event::ALL.into_iter().cycle() {
+        for event in SoakEvent::ALL.into_iter().cycle() {
             if begun.elapsed() >= time {
                 break;
             }
-            let slot = Slot { drain: DRAIN, ..Slot::rate(seen.capacity * LOAD, period) };
+            let slot = LoadSlot { drain: DRAIN, ..LoadSlot::rate(seen.capacity * LOAD, period) };
             let (outcome, happened) = std::thread::scope(|scope| {
                 let happening = scope.spawn(|| {
                     std::thread::sleep(period / 2);
@@ -185,13 +185,13 @@ impl Soak {
                 Err(_) => bail!("{event}: the thread that does it panicked"),
             };
             let outcome = outcome.with_context(|| format!("{event}: the load"))?;
-            let mut load = Load::of(&outcome);
+            let mut load = RoundLoad::of(&outcome);
             load += answers_all(generator).with_context(|| format!("after {event}"))?;
-            let after = Counted::settled(lab, server)?;
+            let after = PathCounters::settled(lab, server)?;
             seen.books.add(event, load, asked, &before, &after);
             before = after;
             seen.events[event as usize] += 1;
-            seen.poison += u64::from(event == Event::Panic);
+            seen.poison += u64::from(event == SoakEvent::Panic);
             let memory = server.resident_bytes()?;
             eprintln!("{:4.0} s: {event}; {:.2} MB resident", begun.elapsed().as_secs_f64(), memory / 1e6);
             seen.memory.push(memory);
@@ -204,15 +204,15 @@ impl Soak {
 
 /// Waits until every flow is answered all it asks, which no worker that is stuck lets happen. Since sockets are queues, all that
 /// was asked before is then behind. What was asked and answered meanwhile.
-fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<Load> {
+fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<RoundLoad> {
     let begun = Instant::now();
     let leisurely =
-        Slot { drain: Duration::from_millis(200), ..Slot::rate(10_000.0, Duration::from_millis(50)) };
-    let mut load = Load::default();
+        LoadSlot { drain: Duration::from_millis(200), ..LoadSlot::rate(10_000.0, Duration::from_millis(50)) };
+    let mut load = RoundLoad::default();
     loop {
         let outcome = generator.run(&leisurely)?;
         ensure!(outcome.corrupt == 0, "{} answers were wrong", outcome.corrupt);
-        load += Load::of(&outcome);
+        load += RoundLoad::of(&outcome);
         if outcome.lost == 0 {
             return Ok(load);
         }

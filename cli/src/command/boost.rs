@@ -18,26 +18,29 @@ use crate::command::netns::NetnsArgs;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use arguments::{Asked, Making};
-pub(crate) use document::{Applied, Boosted, InForce, Landed, Now, Planned, SteeredGroup};
-pub(crate) use verification::Verification;
+use arguments::{BoostApplyArgs, BoostTargetArgs};
+pub(crate) use document::{
+    ActiveBoost, BoostApplyDocument, BoostPlanDocument, BoostStatusDocument, BoostedServerState,
+    DeliveryCounts, SteeredGroup,
+};
+pub(crate) use verification::BoostVerification;
 
 /// Arguments of `linerate boost`.
 #[derive(Debug, Args)]
-pub(crate) struct Boost {
+pub(crate) struct BoostArgs {
     /// What to do
-    #[arg(value_enum, default_value_t = Verb::Plan)]
-    verb: Verb,
+    #[arg(value_enum, default_value_t = BoostAction::Plan)]
+    verb: BoostAction,
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
-    asked: Asked,
+    asked: BoostTargetArgs,
     #[command(flatten)]
-    making: Making,
+    making: BoostApplyArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Verb {
+enum BoostAction {
     /// Show the server, where its packets land, and what would be changed; changes nothing
     Plan,
     /// Make these changes, each written down before, and look again
@@ -48,19 +51,19 @@ enum Verb {
     Undo,
 }
 
-impl Boost {
+impl BoostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.verb {
-            Verb::Plan => {
+            BoostAction::Plan => {
                 self.making.must_be_unused("plan")?;
                 plan::run(&self.asked)
             }
-            Verb::Apply => apply::run(self.asked, self.making),
-            Verb::Status => {
+            BoostAction::Apply => apply::run(self.asked, self.making),
+            BoostAction::Status => {
                 self.making.must_be_unused("status")?;
                 status::run(&self.asked)
             }
-            Verb::Undo => {
+            BoostAction::Undo => {
                 self.making.must_be_unused("undo")?;
                 undo::run(&self.asked)
             }

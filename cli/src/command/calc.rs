@@ -4,19 +4,21 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use linerate_load::wire::{self, Delays, Family, LinkSpeed, Path, SHORTEST_FRAME_BYTES, Wire, WireFigures};
+use linerate_load::wire::{
+    self, DelayParts, DelayPath, IpVersion, LinkSpeed, SHORTEST_FRAME_BYTES, WireFigures, WireFormat,
+};
 use serde::Serialize;
 
-use crate::output::{self, Target};
+use crate::output::{self, OutputTarget};
 use crate::render::calc_text;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 
 /// The schema's name and version.
 const SCHEMA: &str = "linerate.calc/1";
 
 /// Wire arithmetic: what a link can carry, and where a packet's time goes.
 #[derive(Debug, Args)]
-pub(crate) struct Calc {
+pub(crate) struct CalcArgs {
     /// UDP payload of a packet, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     payload: u32,
@@ -54,7 +56,7 @@ pub(crate) struct Calc {
 
 /// The result.
 #[derive(Debug, Serialize)]
-pub(crate) struct Arithmetic {
+pub(crate) struct LinkCapacity {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -66,9 +68,9 @@ pub(crate) struct Arithmetic {
     /// The rate asked for, if one was.
     pub(crate) at_rate: Option<AtRate>,
     /// One-way delay of one packet.
-    pub(crate) delay: Delays,
+    pub(crate) delay: DelayParts,
     /// What to beware of.
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<CalcWarning>,
 }
 
 /// A rate of transactions against the line rate.
@@ -82,32 +84,32 @@ pub(crate) struct AtRate {
 
 /// What to beware of.
 #[derive(Debug, Serialize)]
-pub(crate) struct Warning {
+pub(crate) struct CalcWarning {
     kind: &'static str,
     pub(crate) detail: String,
 }
 
-impl Calc {
+impl CalcArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
         let arithmetic = self.arithmetic(output::argv())?;
         if let Some(target) = &json {
             target.json(&arithmetic)?;
         }
-        if json != Some(Target::Stdout) {
-            output::print(&calc_text::arithmetic(&arithmetic, Style::stdout()))?;
+        if json != Some(OutputTarget::Stdout) {
+            output::print(&calc_text::arithmetic(&arithmetic, TextStyle::stdout()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn arithmetic(&self, argv: Vec<String>) -> Result<Arithmetic> {
+    fn arithmetic(&self, argv: Vec<String>) -> Result<LinkCapacity> {
         let wire = self.wire()?;
         let figures = wire.figures();
-        let path = Path {
+        let path = DelayPath {
             distance_metres: self.distance,
             processing_ns: self.processing,
             queued: self.queue,
-            ..Path::default()
+            ..DelayPath::default()
         };
         let at_rate = self.tps.map(|tps| AtRate {
             transactions_per_second: tps,
@@ -116,7 +118,7 @@ impl Calc {
         });
         let mut warnings = Vec::new();
         if figures.frames > 1 {
-            warnings.push(Warning {
+            warnings.push(CalcWarning {
                 kind: "fragmented",
                 detail: format!(
                     "the packet is longer than the MTU of {} bytes and takes {} frames: losing one loses all",
@@ -125,12 +127,12 @@ impl Calc {
             });
         }
         if at_rate.is_some_and(|at_rate| at_rate.line_rate_ratio > 1.0) {
-            warnings.push(Warning {
+            warnings.push(CalcWarning {
                 kind: "over-line-rate",
                 detail: format!("a link of {} does not carry that many transactions a second", self.link),
             });
         }
-        Ok(Arithmetic {
+        Ok(LinkCapacity {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             argv,
@@ -142,9 +144,9 @@ impl Calc {
         })
     }
 
-    fn wire(&self) -> Result<Wire> {
-        let family = if self.ipv6 { Family::V6 } else { Family::V4 };
-        let of = |payload| Wire::new(payload, family, self.vlan, self.link)?.with_mtu(self.mtu);
+    fn wire(&self) -> Result<WireFormat> {
+        let family = if self.ipv6 { IpVersion::V6 } else { IpVersion::V4 };
+        let of = |payload| WireFormat::new(payload, family, self.vlan, self.link)?.with_mtu(self.mtu);
         let Some(frame) = self.frame else {
             return Ok(of(self.payload)?);
         };
@@ -198,16 +200,16 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Arguments {
         #[command(flatten)]
-        calc: Calc,
+        calc: CalcArgs,
     }
 
-    fn calc(arguments: &str) -> Result<Arithmetic> {
+    fn calc(arguments: &str) -> Result<LinkCapacity> {
         let words = std::iter::once("calc").chain(arguments.split_whitespace());
         Arguments::try_parse_from(words)?.calc.arithmetic(vec!["calc".to_owned()])
     }
 
     fn text(arguments: &str) -> String {
-        calc_text::arithmetic(&calc(arguments).expect("valid"), Style { width: 80, colour: false })
+        calc_text::arithmetic(&calc(arguments).expect("valid"), TextStyle { width: 80, colour: false })
     }
 
     fn refusal(arguments: &str) -> String {

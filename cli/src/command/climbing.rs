@@ -6,18 +6,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::CpuSet;
-use linerate_lab::ladder::ascent::Terms;
-use linerate_lab::ladder::climb::Policy;
-use linerate_lab::ladder::report::{Report, WarningKind};
+use linerate_lab::ladder::ascent::LadderConfig;
+use linerate_lab::ladder::climb::KeepPolicy;
+use linerate_lab::ladder::report::{LadderReport, WarningKind};
 use linerate_lab::ladder::step::{self, RUNGS};
 use serde::Serialize;
 
-use crate::output::{self, Target};
+use crate::output::{self, OutputTarget};
 use crate::quantity;
-use crate::render::{ladder_html, ladder_text, style::Style};
+use crate::render::{ladder_html, ladder_text, style::TextStyle};
 
 /// How much time to take for what.
-pub(crate) struct Pace {
+pub(crate) struct RunLength {
     step: Duration,
     slot: Duration,
     overhead: Duration,
@@ -26,21 +26,21 @@ pub(crate) struct Pace {
 }
 
 /// How fast to climb, quickly and otherwise.
-pub(crate) struct Paces {
-    quick: Pace,
-    full: Pace,
+pub(crate) struct RunLengths {
+    quick: RunLength,
+    full: RunLength,
 }
 
 /// Where the generator is of this process.
-pub(crate) const IN_A_LAB: Paces = Paces {
-    quick: Pace {
+pub(crate) const IN_A_LAB: RunLengths = RunLengths {
+    quick: RunLength {
         step: Duration::from_secs(5),
         slot: Duration::from_millis(80),
         overhead: Duration::ZERO,
         resolution: 1.06,
         samples: 4,
     },
-    full: Pace {
+    full: RunLength {
         step: Duration::from_secs(23),
         slot: Duration::from_millis(120),
         overhead: Duration::ZERO,
@@ -50,15 +50,15 @@ pub(crate) const IN_A_LAB: Paces = Paces {
 };
 
 /// Where each probe is ordered from other hosts.
-pub(crate) const OVER_SSH: Paces = Paces {
-    quick: Pace {
+pub(crate) const OVER_SSH: RunLengths = RunLengths {
+    quick: RunLength {
         step: Duration::from_secs(24),
         slot: Duration::from_millis(150),
         overhead: Duration::from_millis(250),
         resolution: 1.06,
         samples: 4,
     },
-    full: Pace {
+    full: RunLength {
         step: Duration::from_secs(60),
         slot: Duration::from_millis(250),
         overhead: Duration::from_millis(250),
@@ -69,7 +69,7 @@ pub(crate) const OVER_SSH: Paces = Paces {
 
 /// How to climb.
 #[derive(Debug, Args)]
-pub(crate) struct Climbing {
+pub(crate) struct LadderRunArgs {
     /// Take less than half of the time; intervals are wider
     #[arg(long)]
     quick: bool,
@@ -117,29 +117,29 @@ pub(crate) enum PolicyArgument {
     KeepBetter,
 }
 
-impl From<PolicyArgument> for Policy {
+impl From<PolicyArgument> for KeepPolicy {
     fn from(argument: PolicyArgument) -> Self {
         match argument {
-            PolicyArgument::KeepAll => Policy::KeepAll,
-            PolicyArgument::KeepBetter => Policy::KeepBetter,
+            PolicyArgument::KeepAll => KeepPolicy::KeepAll,
+            PolicyArgument::KeepBetter => KeepPolicy::KeepBetter,
         }
     }
 }
 
-impl Climbing {
+impl LadderRunArgs {
     /// Where the report goes.
-    pub(crate) fn outputs(&self) -> Result<Outputs> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let html = Target::wanted(self.html.as_deref())?;
+    pub(crate) fn outputs(&self) -> Result<LadderOutputs> {
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let html = OutputTarget::wanted(self.html.as_deref())?;
         ensure!(
-            json != Some(Target::Stdout) || html != Some(Target::Stdout),
+            json != Some(OutputTarget::Stdout) || html != Some(OutputTarget::Stdout),
             "--json - and --html - both want standard output; give one of them a file"
         );
-        Ok(Outputs { json, html })
+        Ok(LadderOutputs { json, html })
     }
 
     /// The steps instead of a climb, where they were asked for.
-    pub(crate) fn listed(&self, outputs: &Outputs) -> Result<Option<ExitCode>> {
+    pub(crate) fn listed(&self, outputs: &LadderOutputs) -> Result<Option<ExitCode>> {
         self.list.then(|| list(outputs.json.as_ref())).transpose()
     }
 
@@ -149,7 +149,7 @@ impl Climbing {
     }
 
     /// How to climb, for the library.
-    pub(crate) fn terms(&self, policy: Policy, paces: &Paces) -> Result<Terms> {
+    pub(crate) fn terms(&self, policy: KeepPolicy, paces: &RunLengths) -> Result<LadderConfig> {
         let steps = match &self.steps {
             Some(names) => step::select(names.iter().map(String::as_str))?,
             None => RUNGS.iter().collect(),
@@ -157,7 +157,7 @@ impl Climbing {
         let pace = if self.quick { &paces.quick } else { &paces.full };
         let each = pace.step * u32::try_from(steps.len()).unwrap_or(u32::MAX);
         let budget = self.time.map_or(Ok(each), Duration::try_from_secs_f64).context("--time")?;
-        Ok(Terms {
+        Ok(LadderConfig {
             steps,
             policy,
             budget,
@@ -174,22 +174,22 @@ impl Climbing {
 
 /// Where a report goes.
 #[derive(Debug)]
-pub(crate) struct Outputs {
-    json: Option<Target>,
-    html: Option<Target>,
+pub(crate) struct LadderOutputs {
+    json: Option<OutputTarget>,
+    html: Option<OutputTarget>,
 }
 
-impl Outputs {
+impl LadderOutputs {
     /// Writes the report to all of them. A climb that ended early is an error to whoever waits for it.
-    pub(crate) fn write(&self, report: &Report) -> Result<ExitCode> {
+    pub(crate) fn write(&self, report: &LadderReport) -> Result<ExitCode> {
         if let Some(target) = &self.json {
             target.json(report)?;
         }
         if let Some(target) = &self.html {
             target.write(&ladder_html::ladder(report)?)?;
         }
-        if self.json != Some(Target::Stdout) && self.html != Some(Target::Stdout) {
-            output::print(&ladder_text::ladder(report, Style::stdout()))?;
+        if self.json != Some(OutputTarget::Stdout) && self.html != Some(OutputTarget::Stdout) {
+            output::print(&ladder_text::ladder(report, TextStyle::stdout()))?;
         }
         let is_failure = |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored);
         let failed = report.warnings.iter().any(|warning| is_failure(warning.kind));
@@ -199,7 +199,7 @@ impl Outputs {
 
 /// The steps: schema `linerate.steps/1`.
 #[derive(Serialize)]
-struct Rungs {
+struct StepsDocument {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -213,12 +213,12 @@ struct RungLine {
     what: &'static str,
 }
 
-fn list(json: Option<&Target>) -> Result<ExitCode> {
+fn list(json: Option<&OutputTarget>) -> Result<ExitCode> {
     if let Some(target) = json {
-        let line = |step: &step::Rung| RungLine { id: step.id, title: step.title, what: step.what };
+        let line = |step: &step::LadderStep| RungLine { id: step.id, title: step.title, what: step.what };
         let steps = RUNGS.iter().map(line).collect();
         let (schema, version) = ("linerate.steps/1", env!("CARGO_PKG_VERSION"));
-        target.json(&Rungs { schema, version, argv: output::argv(), steps })?;
+        target.json(&StepsDocument { schema, version, argv: output::argv(), steps })?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = RUNGS.iter().map(|step| step.id.len()).max().unwrap_or(0);

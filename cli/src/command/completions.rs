@@ -10,13 +10,13 @@ use crate::output;
 
 /// Arguments of `linerate completions`.
 #[derive(Debug, Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::tree(), "linerate", &mut script);

@@ -14,16 +14,16 @@ use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 
 use super::netns::NetnsArgs;
-use super::results::Results;
-pub(crate) use compare::Comparison;
-pub(crate) use document::{Document, SCHEMA};
+use super::results::ResultArgs;
+pub(crate) use compare::CostComparison;
+pub(crate) use document::{CostDocument, SCHEMA};
 
 /// How long it looks where nothing else is asked for.
 const DEFAULT: Duration = Duration::from_secs(10);
 
 /// Arguments of `linerate cost`.
 #[derive(Debug, Args)]
-pub(crate) struct Cost {
+pub(crate) struct CostArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// How long to look, seconds [default: 10; with --watch until Ctrl-C]
@@ -36,8 +36,8 @@ pub(crate) struct Cost {
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     /// Whom packets take time from
-    #[arg(long, value_name = "WHO", value_enum, default_value_t = By::Process)]
-    by: By,
+    #[arg(long, value_name = "WHO", value_enum, default_value_t = VictimGrouping::Process)]
+    by: VictimGrouping,
     /// Show so many of them
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     top: u16,
@@ -49,19 +49,19 @@ pub(crate) struct Cost {
     exact: bool,
     /// Check by a loop in user space on a CPU whose speed is known, which takes that CPU [default: the one with most packets]
     #[arg(long, value_name = "CPU", num_args = 0..=1, require_equals = true, default_missing_value = "busiest")]
-    calibrate: Option<Calibrate>,
+    calibrate: Option<CalibrationCpu>,
     /// Show two results side by side, as --json wrote them
     #[arg(long, num_args = 2, value_names = ["A.json", "B.json"],
           conflicts_with_all = ["duration", "cpus", "interface", "by", "watch", "exact", "calibrate", "html"])]
     compare: Vec<PathBuf>,
     #[command(flatten)]
-    results: Results,
+    results: ResultArgs,
 }
 
 /// Whom packets take time from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum By {
+pub(crate) enum VictimGrouping {
     /// Processes
     Process,
     /// Threads
@@ -72,14 +72,14 @@ pub(crate) enum By {
 
 /// Which CPU the inference method takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Calibrate {
+enum CalibrationCpu {
     /// The one that has most packets.
     Busiest,
     /// This one.
     Cpu(u32),
 }
 
-impl std::str::FromStr for Calibrate {
+impl std::str::FromStr for CalibrationCpu {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -90,7 +90,7 @@ impl std::str::FromStr for Calibrate {
     }
 }
 
-impl Cost {
+impl CostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         match self.compare.as_slice() {

@@ -14,24 +14,24 @@ use clap::{Args, Subcommand};
 use linerate_host::{Diagnosis, Severity};
 
 use crate::command::netns::NetnsArgs;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
-use crate::render::style::Style;
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
 use crate::render::{doctor_html, doctor_text};
-use arguments::{Level, Sight};
-pub(crate) use document::{Document, SCHEMA};
+use arguments::{HostScopeArgs, SeverityLevel};
+pub(crate) use document::{DoctorDocument, SCHEMA};
 pub(crate) use explain::rules_of;
-use reading::Subject;
+use reading::ObservedHost;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     #[command(subcommand)]
-    other: Option<Other>,
+    other: Option<DoctorAction>,
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
-    sight: Sight,
+    sight: HostScopeArgs,
     /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
@@ -42,39 +42,39 @@ pub(crate) struct Doctor {
     #[arg(long)]
     full: bool,
     /// The least severity that makes the exit status 1
-    #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = Level::Low)]
-    fail_on: Level,
+    #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = SeverityLevel::Low)]
+    fail_on: SeverityLevel,
     /// Explain a finding by its id, a stage by its name, or list all
     #[arg(long, value_name = "ID", exclusive = true)]
     explain: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Other {
+enum DoctorAction {
     /// Save all that doctor reads in a file, for --root on another machine
-    Capture(capture::Capture),
+    Capture(capture::CaptureArgs),
 }
 
-impl Doctor {
+impl DoctorArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Some(Other::Capture(capture)) = self.other {
+        if let Some(DoctorAction::Capture(capture)) = self.other {
             return capture.run();
         }
         if let Some(wanted) = &self.explain {
             return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
         }
-        let json = Target::wanted(self.json.as_deref())?;
-        let html = Target::wanted(self.html.as_deref())?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let html = OutputTarget::wanted(self.html.as_deref())?;
         let on_stdout =
-            [&json, &html].into_iter().flatten().filter(|target| **target == Target::Stdout).count();
+            [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
         ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
-        let interrupt = Interrupt::install()?;
-        let readings = Subject::open(&self.sight, false)?.read(&interrupt)?;
+        let interrupt = InterruptFlag::install()?;
+        let readings = ObservedHost::open(&self.sight, false)?.read(&interrupt)?;
         let mut diagnosis = Diagnosis::of(&readings.view());
         diagnosis.unknown.extend(readings.vanished());
         let failed =
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
-        let document = Document::new(&readings, &diagnosis);
+        let document = DoctorDocument::new(&readings, &diagnosis);
         if let Some(target) = &json {
             target.json(&document)?;
         }
@@ -82,7 +82,7 @@ impl Doctor {
             target.write(&doctor_html::doctor(&document)?)?;
         }
         if on_stdout == 0 {
-            output::print(&doctor_text::doctor(&document, self.full, Style::stdout()))?;
+            output::print(&doctor_text::doctor(&document, self.full, TextStyle::stdout()))?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }

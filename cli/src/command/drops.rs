@@ -13,40 +13,40 @@ use anyhow::Result;
 use clap::Args;
 use linerate_trace::drops::GeneratorSaid;
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 use crate::origin;
 use crate::output;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 use crate::render::{drops_html, drops_text, drops_verdict};
-use arguments::Asked;
-pub(crate) use document::{Document, SCHEMA};
+use arguments::DropsTargetArgs;
+pub(crate) use document::{DropsDocument, SCHEMA};
 use generator::LoadFile;
-use look::Look;
-use meanwhile::{Ended, Meanwhile};
+use look::DropsSession;
+use meanwhile::{ConcurrentWorkload, EndedCommand};
 
 use super::netns::NetnsArgs;
-use super::results::Results;
+use super::results::ResultArgs;
 
 /// Arguments of `linerate drops`.
 #[derive(Debug, Args)]
-pub(crate) struct Drops {
+pub(crate) struct DropsArgs {
     #[command(flatten)]
-    asked: Asked,
+    asked: DropsTargetArgs,
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
-    results: Results,
+    results: ResultArgs,
 }
 
-impl Drops {
+impl DropsArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        let interrupt = Interrupt::install()?;
+        let interrupt = InterruptFlag::install()?;
         let load = self.asked.load.as_deref().map(LoadFile::expected).transpose()?;
         let started = origin::unix_seconds();
-        let mut look = Look::start(&self.asked)?;
-        let meanwhile = Meanwhile::begin(&self.asked)?;
-        let style = if targets.text { Style::stdout() } else { Style::stderr() };
+        let mut look = DropsSession::start(&self.asked)?;
+        let meanwhile = ConcurrentWorkload::begin(&self.asked)?;
+        let style = if targets.text { TextStyle::stdout() } else { TextStyle::stderr() };
         let ended = if self.asked.watch {
             watching::watch(&mut look, &meanwhile, &interrupt, (targets.text, style))?
         } else {
@@ -58,7 +58,7 @@ impl Drops {
             }
         };
         let ledger = look.end(|| said(load.as_ref(), ended.as_ref()))?;
-        let document = Document::new(started, ledger, load.as_ref(), ended.as_ref());
+        let document = DropsDocument::new(started, ledger, load.as_ref(), ended.as_ref());
         if let Some(target) = &targets.json {
             target.json(&document)?;
         }
@@ -66,7 +66,7 @@ impl Drops {
             target.write(&drops_html::drops(&document)?)?;
         }
         if targets.text {
-            output::print(&drops_text::drops(&document, self.asked.full, Style::stdout()))?;
+            output::print(&drops_text::drops(&document, self.asked.full, TextStyle::stdout()))?;
         }
         if let Some(ended) = &ended {
             ended.must_have_succeeded()?;
@@ -76,7 +76,7 @@ impl Drops {
 }
 
 /// What the generator says. Where its document is missing because the command that should write it failed, that is told.
-fn said(load: Option<&LoadFile>, ended: Option<&Ended>) -> Result<Option<GeneratorSaid>> {
+fn said(load: Option<&LoadFile>, ended: Option<&EndedCommand>) -> Result<Option<GeneratorSaid>> {
     let said = load.map(LoadFile::read).transpose();
     if let (Err(_), Some(ended)) = (&said, ended) {
         ended.must_have_succeeded()?;

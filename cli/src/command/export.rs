@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::metrics::http::{Answer, Limits, Pages, Server};
-use crate::metrics::{Exporter, Format, Options, textfile};
+use crate::metrics::http::{Answer, ClientLimits, ExporterPages, HttpServer};
+use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, textfile};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use linerate_host::{Capture, Host};
+use linerate_host::{Host, OpenedCapture};
 
 use crate::command::netns::NetnsArgs;
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 use crate::output;
 
 /// Where is listened unless somebody says otherwise; 9853 is no other exporter's in Prometheus' list of ports.
@@ -23,7 +23,7 @@ const LISTEN: &str = "127.0.0.1:9853";
 const EVERY: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
-pub(crate) struct Export {
+pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// Serve /metrics here; port 0 takes a free one [default: 127.0.0.1:9853, or nowhere with --textfile]
@@ -40,7 +40,7 @@ pub(crate) struct Export {
     ports: Vec<u16>,
     /// Trace as well: where packets are dropped, what they take from the CPUs; or name threads by their ids
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
-    with: Vec<With>,
+    with: Vec<TracedMetrics>,
     /// Most series of a metric; those beyond are summed up in one that says other
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_series: u32,
@@ -57,13 +57,13 @@ pub(crate) struct Export {
     #[arg(long, value_name = "DIR|FILE.tar.zst", requires = "once", conflicts_with = "with")]
     root: Option<PathBuf>,
     /// With --once: how to write it to standard output
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Written::Openmetrics, requires = "once", conflicts_with = "textfile")]
-    format: Written,
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = ExportedFile::Openmetrics, requires = "once", conflicts_with = "textfile")]
+    format: ExportedFile,
 }
 
 /// What is not read from counters of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum With {
+enum TracedMetrics {
     /// UDP packets thrown away, by the kernel's reason; takes CAP_BPF and CAP_PERFMON
     Drops,
     /// CPU time that packet processing takes, and from whom; takes the same, and at most 1 % of a CPU
@@ -73,31 +73,31 @@ enum With {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Written {
+enum ExportedFile {
     /// OpenMetrics 1.0
     Openmetrics,
     /// Prometheus' text format 0.0.4
     Prometheus,
 }
 
-impl Export {
+impl ExportArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let address = self.address()?;
         let host = self.host()?;
         self.check_interfaces(&host)?;
-        let interrupt = Interrupt::install()?;
+        let interrupt = InterruptFlag::install()?;
         // Before anything is read, which takes a moment.
         let server = address.map(bind).transpose()?;
         let exporter = Exporter::new(host, &self.options());
         for (collector, why) in exporter.absent() {
             eprintln!("linerate: without --with {collector}: {why}");
         }
-        let pages = Arc::new(Pages::new(exporter));
+        let pages = Arc::new(ExporterPages::new(exporter));
         if self.once {
             return self.write_once(&pages).map(|()| ExitCode::SUCCESS);
         }
         // What happens between two readings is judged: the first is now.
-        drop(pages.metrics(Format::OpenMetrics));
+        drop(pages.metrics(ExpositionFormat::OpenMetrics));
         if let Some(server) = &server {
             eprintln!("serving metrics on http://{}/metrics", server.address().context("the address")?);
         }
@@ -106,7 +106,12 @@ impl Export {
     }
 
     /// Serves and writes until a signal comes.
-    fn work(&self, server: Option<&Server>, pages: &Arc<Pages>, interrupt: &Interrupt) -> Result<()> {
+    fn work(
+        &self,
+        server: Option<&HttpServer>,
+        pages: &Arc<ExporterPages>,
+        interrupt: &InterruptFlag,
+    ) -> Result<()> {
         let answer: Arc<Answer> = {
             let pages = Arc::clone(pages);
             Arc::new(move |request| pages.answer(request))
@@ -131,12 +136,12 @@ impl Export {
         Ok(())
     }
 
-    fn write_once(&self, pages: &Pages) -> Result<()> {
+    fn write_once(&self, pages: &ExporterPages) -> Result<()> {
         match &self.textfile {
             Some(file) => replace(file, pages),
             None => output::print(&pages.metrics(match self.format {
-                Written::Openmetrics => Format::OpenMetrics,
-                Written::Prometheus => Format::Prometheus,
+                ExportedFile::Openmetrics => ExpositionFormat::OpenMetrics,
+                ExportedFile::Prometheus => ExpositionFormat::Prometheus,
             })),
         }
     }
@@ -156,7 +161,7 @@ impl Export {
 
     fn host(&self) -> Result<Host> {
         match &self.root {
-            Some(root) => Ok(Capture::open(root)?.first),
+            Some(root) => Ok(OpenedCapture::open(root)?.first),
             None => Ok(Host::live()),
         }
     }
@@ -170,21 +175,21 @@ impl Export {
         }
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> ExporterOptions {
+        ExporterOptions {
             interfaces: self.interfaces.clone(),
             ports: self.ports.clone(),
-            pids: self.with.contains(&With::Pids),
-            drops: self.with.contains(&With::Drops),
-            cost: self.with.contains(&With::Cost),
+            pids: self.with.contains(&TracedMetrics::Pids),
+            drops: self.with.contains(&TracedMetrics::Drops),
+            cost: self.with.contains(&TracedMetrics::Cost),
             most_series: usize::try_from(self.max_series).unwrap_or(usize::MAX),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }
 
-fn bind(address: SocketAddr) -> Result<Server> {
-    Server::bind(address, Limits::default()).map_err(|error| {
+fn bind(address: SocketAddr) -> Result<HttpServer> {
+    HttpServer::bind(address, ClientLimits::default()).map_err(|error| {
         let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
         let todo = if denied {
             "ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE; grant it, or choose another \
@@ -196,9 +201,9 @@ fn bind(address: SocketAddr) -> Result<Server> {
     })
 }
 
-fn replace(file: &Path, pages: &Pages) -> Result<()> {
+fn replace(file: &Path, pages: &ExporterPages) -> Result<()> {
     // node_exporter reads the older format.
-    textfile::replace(file, &pages.metrics(Format::Prometheus))
+    textfile::replace(file, &pages.metrics(ExpositionFormat::Prometheus))
         .with_context(|| format!("cannot write {}", file.display()))
 }
 

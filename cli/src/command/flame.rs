@@ -12,24 +12,26 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
 
-use super::results::{Results, Targets};
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target, argv};
-use crate::render::style::Style;
+use super::results::{ResultArgs, ResultTargets};
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget, argv};
+use crate::render::style::TextStyle;
 use crate::render::{flame_diff_text, flame_html, flame_text};
-use aim::Aim;
-pub(crate) use comparison::{Comparison, LockChange, SCHEMA as DIFF_SCHEMA, Side, SpotChange};
+use aim::FlameTargetArgs;
+pub(crate) use comparison::{
+    ComparedProfile, FlameComparison, LockChange, SCHEMA as DIFF_SCHEMA, SpotChange,
+};
 #[cfg(test)]
-pub(crate) use document::HostSummary;
-pub(crate) use document::{Document, Own, SCHEMA};
-pub(crate) use drawing::{Shown, difference_for_page, graph_for_page};
-use look::Looked;
+pub(crate) use document::FlameHostSummary;
+pub(crate) use document::{FlameDocument, SCHEMA, SelfSamples};
+pub(crate) use drawing::{FlameView, difference_for_page, graph_for_page};
+use look::FlameResult;
 
 /// Arguments of `linerate flame`.
 #[derive(Debug, Args)]
-pub(crate) struct Flame {
+pub(crate) struct FlameArgs {
     #[command(flatten)]
-    aim: Aim,
+    aim: FlameTargetArgs,
     /// Show and draw interrupt context alone: hardware interrupts and softirqs, wherever they run
     #[arg(long, conflicts_with = "locks")]
     irq_only: bool,
@@ -63,56 +65,57 @@ pub(crate) struct Flame {
     #[arg(long)]
     full: bool,
     #[command(flatten)]
-    results: Results,
+    results: ResultArgs,
 }
 
 /// Where everything goes.
-struct Outputs {
-    results: Targets,
-    svg: Option<Target>,
-    folded: Option<Target>,
+struct FlameOutputs {
+    results: ResultTargets,
+    svg: Option<OutputTarget>,
+    folded: Option<OutputTarget>,
     /// Whether standard output is left for text.
     text: bool,
 }
 
-impl Flame {
+impl FlameArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let outputs = self.outputs()?;
-        let shown = Shown { irq_only: self.irq_only, per_cpu: self.per_cpu };
+        let shown = FlameView { irq_only: self.irq_only, per_cpu: self.per_cpu };
         if let Some([before, after]) = self.diff.as_deref() {
-            let comparison = Comparison::of(before, after, shown)?;
+            let comparison = FlameComparison::of(before, after, shown)?;
             return self.tell_difference(&comparison, &outputs);
         }
         let document = match &self.from {
-            Some(file) => Document::read(file)?.seen_as(shown, !self.no_locks),
+            Some(file) => FlameDocument::read(file)?.seen_as(shown, !self.no_locks),
             None => self.look(shown)?,
         };
         self.tell(&document, &outputs)
     }
 
-    fn outputs(&self) -> Result<Outputs> {
+    fn outputs(&self) -> Result<FlameOutputs> {
         let results = self.results.targets()?;
-        let svg = Target::wanted(self.svg.as_deref())?;
-        let folded = Target::wanted(self.folded.as_deref())?;
+        let svg = OutputTarget::wanted(self.svg.as_deref())?;
+        let folded = OutputTarget::wanted(self.folded.as_deref())?;
         let more = [&svg, &folded].into_iter().flatten();
-        let on_stdout = more.filter(|target| **target == Target::Stdout).count() + usize::from(!results.text);
+        let on_stdout =
+            more.filter(|target| **target == OutputTarget::Stdout).count() + usize::from(!results.text);
         ensure!(
             on_stdout <= 1,
             "only one of --json, --html, --svg and --folded can go to standard output; give the others a file"
         );
-        Ok(Outputs { results, svg, folded, text: on_stdout == 0 })
+        Ok(FlameOutputs { results, svg, folded, text: on_stdout == 0 })
     }
 
     /// A new run.
-    fn look(&self, shown: Shown) -> Result<Document> {
+    fn look(&self, shown: FlameView) -> Result<FlameDocument> {
         let host = Host::live();
         let asked = self.aim.asked(&host)?;
-        let interrupt = Interrupt::install()?;
-        let looked = Looked::at(&host, &asked, !self.locks, !self.no_locks, &interrupt)?;
-        Ok(Document::new(&host, looked, shown))
+        let interrupt = InterruptFlag::install()?;
+        let looked = FlameResult::at(&host, &asked, !self.locks, !self.no_locks, &interrupt)?;
+        Ok(FlameDocument::new(&host, looked, shown))
     }
 
-    fn tell(&self, document: &Document, outputs: &Outputs) -> Result<ExitCode> {
+    fn tell(&self, document: &FlameDocument, outputs: &FlameOutputs) -> Result<ExitCode> {
         if let Some(target) = &outputs.results.json {
             target.compact_json(document)?;
         }
@@ -133,12 +136,12 @@ impl Flame {
             target.write(&flame_html::flame(document)?)?;
         }
         if outputs.text {
-            output::print(&flame_text::flame(document, self.full, Style::stdout()))?;
+            output::print(&flame_text::flame(document, self.full, TextStyle::stdout()))?;
         }
         Ok(missed(&missing))
     }
 
-    fn tell_difference(&self, comparison: &Comparison, outputs: &Outputs) -> Result<ExitCode> {
+    fn tell_difference(&self, comparison: &FlameComparison, outputs: &FlameOutputs) -> Result<ExitCode> {
         if let Some(target) = &outputs.results.json {
             target.json(comparison)?;
         }
@@ -153,7 +156,7 @@ impl Flame {
             target.write(&flame_html::difference(comparison)?)?;
         }
         if outputs.text {
-            output::print(&flame_diff_text::difference(comparison, self.full, Style::stdout()))?;
+            output::print(&flame_diff_text::difference(comparison, self.full, TextStyle::stdout()))?;
         }
         Ok(missed(&missing))
     }

@@ -7,29 +7,29 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
-use linerate_lab::ladder::climb::Policy;
-use linerate_lab::ladder::host_bench::Sending;
-use linerate_lab::ladder::host_climb::{self, Finished, HostClimb, Prepared, Records};
-use linerate_lab::ladder::remote::{self, Generators, Senders, SshHost};
+use linerate_lab::ladder::climb::KeepPolicy;
+use linerate_lab::ladder::host_bench::RemoteSenders;
+use linerate_lab::ladder::host_climb::{self, ChangeRecords, HostClimb, HostRunResult, PreparedRun};
+use linerate_lab::ladder::remote::{self, RemoteGenerators, SenderCounts, SshHost};
 use linerate_load::Generator;
 use linerate_load::wire::LinkSpeed;
 use linerate_networks::Net;
-use linerate_tune::journal::Store;
+use linerate_tune::journal::StateStore;
 
-use crate::backend::BackendArgument;
-use crate::command::climbing::{Climbing, OVER_SSH, Outputs, PolicyArgument};
-use crate::command::tune::{Agreement, Place, host_name, profile_named};
-use crate::interrupt::Interrupt;
+use crate::backend::LoadBackendArgument;
+use crate::command::climbing::{LadderOutputs, LadderRunArgs, OVER_SSH, PolicyArgument};
+use crate::command::tune::{ConsentMode, StateDirArgs, host_name, profile_named};
+use crate::interrupt::InterruptFlag;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 use crate::render::ladder_changes;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 
 /// Climb the ladder on a real interface of this host, with generators on other hosts, and report.
 ///
 /// A climb takes about a minute a step, 24 seconds with --quick.
 #[derive(Debug, Args)]
-pub(crate) struct Ladder {
+pub(crate) struct LadderArgs {
     /// The interface that the load comes in by
     #[arg(long, value_name = "IF", required_unless_present = "list")]
     interface: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Ladder {
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
     #[command(flatten)]
-    climbing: Climbing,
+    climbing: LadderRunArgs,
     /// What stays in place for the steps above
     #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
     policy: PolicyArgument,
@@ -51,8 +51,8 @@ pub(crate) struct Ladder {
     #[arg(long, conflicts_with = "policy")]
     keep_better: bool,
     /// The generators' way into their kernels
-    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
-    backend: BackendArgument,
+    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
+    backend: LoadBackendArgument,
     /// Refuse to send what would be fragmented
     #[arg(long)]
     no_fragment: bool,
@@ -69,12 +69,12 @@ pub(crate) struct Ladder {
     #[arg(long, value_name = "NET")]
     allow: Vec<Net>,
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
     #[command(flatten)]
-    agreement: Agreement,
+    agreement: ConsentMode,
 }
 
-impl Ladder {
+impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let outputs = self.climbing.outputs()?;
         if let Some(listed) = self.climbing.listed(&outputs)? {
@@ -90,20 +90,20 @@ impl Ladder {
         let store = self.place.store();
         // Another that changes settings is told before anything is read or connected.
         drop(store.lock()?);
-        let interrupt = Interrupt::install()?;
+        let interrupt = InterruptFlag::install()?;
         let prepared = host_climb::prepare(climb)?;
         let mut options = self.remote_options(&prepared)?;
         options.cancel = interrupt.flag();
         let cpus = self.reach(&options)?;
         eprint!(
             "{}",
-            ladder_changes::before(&prepared, &host_name(&Host::live()), &self.names(), Style::stderr())
+            ladder_changes::before(&prepared, &host_name(&Host::live()), &self.names(), TextStyle::stderr())
         );
         if !self.agreement.given("climb?", &interrupt)? {
             eprintln!("nothing was changed");
             return Ok(ExitCode::from(1));
         }
-        let mut progress = Progress::new(budget, self.climbing.quiet);
+        let mut progress = RunProgress::new(budget, self.climbing.quiet);
         let finished =
             climb_it(&prepared, self.sending(options, cpus, &interrupt), &store, &interrupt, &mut progress);
         progress.finish();
@@ -111,7 +111,7 @@ impl Ladder {
     }
 
     fn host_climb(&self) -> Result<HostClimb> {
-        let policy = if self.keep_better { Policy::KeepBetter } else { self.policy.into() };
+        let policy = if self.keep_better { KeepPolicy::KeepBetter } else { self.policy.into() };
         Ok(HostClimb {
             terms: self.climbing.terms(policy, &OVER_SSH)?,
             interface: self.interface.clone().context("--interface is missing")?,
@@ -125,41 +125,46 @@ impl Ladder {
         })
     }
 
-    fn remote_options(&self, prepared: &Prepared) -> Result<remote::Options> {
+    fn remote_options(&self, prepared: &PreparedRun) -> Result<remote::RemoteOptions> {
         let ssh = shlex::split(&self.ssh).unwrap_or_default();
         ensure!(!ssh.is_empty(), "--ssh: '{}' is no command, or a quote in it does not end", self.ssh);
-        let load = remote::Load {
+        let load = remote::RemoteLoad {
             targets: vec![prepared.address()],
             payload_bytes: Some(self.climbing.payload as usize),
             flows: Some(self.climbing.flows as usize),
             backend: self.backend.into(),
             no_fragment: self.no_fragment,
             allow: self.allow.clone(),
-            ..remote::Load::default()
+            ..remote::RemoteLoad::default()
         };
         let (hosts, program) = (self.from.clone(), self.remote_program.clone());
-        Ok(remote::Options { hosts, ssh, program, load, ..remote::Options::default() })
+        Ok(remote::RemoteOptions { hosts, ssh, program, load, ..remote::RemoteOptions::default() })
     }
 
     /// Sees that all hosts can be reached, before anybody is asked; how many CPUs the smallest has.
-    fn reach(&self, options: &remote::Options) -> Result<usize> {
-        let generators = Generators::start(options.clone())?;
+    fn reach(&self, options: &remote::RemoteOptions) -> Result<usize> {
+        let generators = RemoteGenerators::start(options.clone())?;
         for warning in generators.warnings() {
             eprintln!("linerate: {warning}");
         }
         Ok(generators.fewest_cpus())
     }
 
-    fn sending(&self, options: remote::Options, cpus: usize, interrupt: &Interrupt) -> Sending {
+    fn sending(
+        &self,
+        options: remote::RemoteOptions,
+        cpus: usize,
+        interrupt: &InterruptFlag,
+    ) -> RemoteSenders {
         let most = (self.climbing.flows as usize).max(1);
         let steps = remote::steps(options.hosts.len(), cpus.min(most));
-        let start = move |senders: Senders| {
+        let start = move |senders: SenderCounts| {
             let mut options = options.clone();
             options.hosts.truncate(senders.hosts);
             options.load.threads = Some(senders.threads);
-            Ok(Box::new(Generators::start(options)?) as Box<dyn Generator>)
+            Ok(Box::new(RemoteGenerators::start(options)?) as Box<dyn Generator>)
         };
-        Sending::new(Box::new(start), self.names(), steps, interrupt.flag())
+        RemoteSenders::new(Box::new(start), self.names(), steps, interrupt.flag())
     }
 
     fn names(&self) -> Vec<String> {
@@ -167,9 +172,9 @@ impl Ladder {
     }
 
     /// The report, and where the settings stand.
-    fn tell(&self, outputs: &Outputs, finished: &Finished) -> Result<ExitCode> {
+    fn tell(&self, outputs: &LadderOutputs, finished: &HostRunResult) -> Result<ExitCode> {
         let code = outputs.write(&finished.report)?;
-        let style = Style::stderr();
+        let style = TextStyle::stderr();
         let command = |verb: &str| self.place.command(verb);
         eprint!("{}", ladder_changes::after(finished, &command, style));
         Ok(code)
@@ -177,12 +182,12 @@ impl Ladder {
 }
 
 fn climb_it(
-    prepared: &Prepared,
-    sending: Sending,
-    store: &Store,
-    interrupt: &Interrupt,
-    progress: &mut Progress,
-) -> Result<Finished> {
+    prepared: &PreparedRun,
+    sending: RemoteSenders,
+    store: &StateStore,
+    interrupt: &InterruptFlag,
+    progress: &mut RunProgress,
+) -> Result<HostRunResult> {
     // The guard leaves this directory.
     let directory = store.directory().canonicalize().context("the journal's directory is gone")?;
     let guard = |tune: u64| -> Vec<OsString> {
@@ -190,6 +195,6 @@ fn climb_it(
         words.into_iter().chain([directory.clone().into_os_string()]).collect()
     };
     let argv = output::argv();
-    let records = Records { store, argv: &argv, guard: &guard };
+    let records = ChangeRecords { store, argv: &argv, guard: &guard };
     Ok(host_climb::run(prepared, sending, records, interrupt.flag(), &mut |event| progress.event(event))?)
 }

@@ -21,49 +21,49 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 use linerate_host::CpuSet;
-use linerate_load::Workload;
-use linerate_load::generator::{Builder, LiveFrames};
+use linerate_load::LoadWorkload;
+use linerate_load::generator::{GeneratorBuilder, LiveFrames};
 
 use crate::command::netns::NetnsArgs;
-use crate::interrupt::Interrupt;
-use arguments::{Bounds, Flows, Output, Pace, Times};
-use outputs::Outputs;
-use run::Run;
+use crate::interrupt::InterruptFlag;
+use arguments::{FlowArgs, LimitArgs, OutputArgs, PaceArgs, TimeArgs};
+use outputs::LoadOutputs;
+use run::LoadRun;
 use workload::WorkloadArguments;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct Load {
+pub(crate) struct LoadArgs {
     #[command(subcommand)]
-    other: Option<Other>,
+    other: Option<LoadAction>,
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// Where to send; several destinations are taken in turn by the flows
     #[arg(value_name = "ADDR:PORT", required_unless_present = "targets_file")]
     targets: Vec<String>,
     #[command(flatten)]
-    pace: Pace,
+    pace: PaceArgs,
     #[command(flatten)]
-    times: Times,
+    times: TimeArgs,
     #[command(flatten)]
     workload: WorkloadArguments,
     #[command(flatten)]
-    flows: Flows,
+    flows: FlowArgs,
     #[command(flatten)]
-    bounds: Bounds,
+    bounds: LimitArgs,
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum Other {
+enum LoadAction {
     /// Merge what several generators found at the same time into one result
-    Merge(merge::Merge),
+    Merge(merge::MergeArgs),
 }
 
-impl Load {
+impl LoadArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if let Some(Other::Merge(merge)) = self.other {
+        if let Some(LoadAction::Merge(merge)) = self.other {
             return merge.run();
         }
         if self.pace.on_demand {
@@ -73,13 +73,13 @@ impl Load {
             self.bounds.overload.is_empty() || self.pace.search || self.pace.capacity.is_some(),
             "--overload needs the capacity to exceed: find it with --search, or give it with --capacity"
         );
-        let outputs = Outputs::open(&self.output)?;
+        let outputs = LoadOutputs::open(&self.output)?;
         let plan = self.pace.plan(&self.times)?;
-        let interrupt = Interrupt::install()?;
+        let interrupt = InterruptFlag::install()?;
         let workload = self.workload.workload()?;
         let notes = match &workload {
-            Workload::Exchange(exchange) => exchange.notes.clone(),
-            Workload::Echo { .. } => Vec::new(),
+            LoadWorkload::Exchange(exchange) => exchange.notes.clone(),
+            LoadWorkload::Echo { .. } => Vec::new(),
         };
         let builder = self.builder(interrupt.flag())?.workload(workload);
         let start_at_realtime_ns = match self.times.start_at {
@@ -87,18 +87,18 @@ impl Load {
             None => None,
         };
         let generator = builder.start()?;
-        let mut run = Run {
+        let mut run = LoadRun {
             generator,
             outputs,
             interrupt,
             bounds: self.bounds,
             notes,
-            times: run::Timing::new(&self.times, &self.output, start_at_realtime_ns)?,
+            times: run::LoadTiming::new(&self.times, &self.output, start_at_realtime_ns)?,
         };
         run.carry_out(&plan)
     }
 
-    fn builder(&self, cancel: Arc<AtomicBool>) -> Result<Builder> {
+    fn builder(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorBuilder> {
         let flows = &self.flows;
         let targets = destinations::targets(&self.targets, flows.targets_file.as_deref())?;
         let cpus: Option<Vec<u32>> = match &flows.cpus {
@@ -107,7 +107,7 @@ impl Load {
         };
         let threads = flows.threads.unwrap_or_else(|| cpus.as_ref().map_or(1, Vec::len).max(1));
         let enough = threads.max(targets.len()).max(DEFAULT_FLOWS);
-        let mut builder = Builder::default()
+        let mut builder = GeneratorBuilder::default()
             .targets(targets)
             .threads(threads)
             .flows(flows.flows.unwrap_or(enough))

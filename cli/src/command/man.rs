@@ -11,7 +11,7 @@ use crate::{manual, output};
 
 /// Arguments of `linerate man`.
 #[derive(Debug, Args)]
-pub(crate) struct Man {
+pub(crate) struct ManArgs {
     /// Write the pages to this directory
     #[arg(required_unless_present = "exit_status")]
     directory: Option<PathBuf>,
@@ -20,7 +20,7 @@ pub(crate) struct Man {
     exit_status: bool,
 }
 
-impl Man {
+impl ManArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let Some(directory) = self.directory else {
             output::print(&manual::exit_status(&crate::tree()))?;

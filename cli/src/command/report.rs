@@ -8,25 +8,25 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::results::Results;
+use super::results::ResultArgs;
 use crate::output;
-use crate::render::report::{self, Story};
-use crate::render::style::Style;
+use crate::render::report::{self, OrderedResults};
+use crate::render::style::TextStyle;
 
 /// Arguments of `linerate report`.
 #[derive(Debug, Args)]
-pub(crate) struct Report {
+pub(crate) struct ReportArgs {
     /// Results that other commands wrote with --json; of a directory its *.json files
     #[arg(value_name = "DIR|FILE", required = true)]
     paths: Vec<PathBuf>,
     #[command(flatten)]
-    results: Results,
+    results: ResultArgs,
 }
 
-impl Report {
+impl ReportArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        let story = Story::of(reading::read(&self.paths)?);
+        let story = OrderedResults::of(reading::read(&self.paths)?);
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         ensure!(
             !story.is_empty(),
@@ -41,7 +41,7 @@ impl Report {
             target.write(&report::page(&joined, &output::argv())?)?;
         }
         if targets.text {
-            output::print(&report::text(&joined, Style::stdout()))?;
+            output::print(&report::text(&joined, TextStyle::stdout()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -3,11 +3,11 @@
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::output::Target;
+use crate::output::OutputTarget;
 
 /// Options that commands with a report have in common.
 #[derive(Debug, Args)]
-pub(crate) struct Results {
+pub(crate) struct ResultArgs {
     /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
@@ -18,21 +18,21 @@ pub(crate) struct Results {
 
 /// Where the result is wanted.
 #[derive(Debug)]
-pub(crate) struct Targets {
-    pub(crate) json: Option<Target>,
-    pub(crate) html: Option<Target>,
+pub(crate) struct ResultTargets {
+    pub(crate) json: Option<OutputTarget>,
+    pub(crate) html: Option<OutputTarget>,
     /// Whether standard output is left for text.
     pub(crate) text: bool,
 }
 
-impl Results {
+impl ResultArgs {
     /// Where to, found out before the work.
-    pub(crate) fn targets(&self) -> Result<Targets> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let html = Target::wanted(self.html.as_deref())?;
+    pub(crate) fn targets(&self) -> Result<ResultTargets> {
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let html = OutputTarget::wanted(self.html.as_deref())?;
         let on_stdout =
-            [&json, &html].into_iter().flatten().filter(|target| **target == Target::Stdout).count();
+            [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
         ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
-        Ok(Targets { json, html, text: on_stdout == 0 })
+        Ok(ResultTargets { json, html, text: on_stdout == 0 })
     }
 }

@@ -13,24 +13,24 @@ use anyhow::Result;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Serve {
+pub(crate) enum ServeArgs {
     /// Answer each datagram with itself
-    Echo(Box<echo::Echo>),
+    Echo(Box<echo::EchoServeArgs>),
     /// Tell the time of this machine's clock by NTP
-    Ntp(Box<ntp::Ntp>),
+    Ntp(Box<ntp::NtpServeArgs>),
     /// Answer DNS queries from zone files
-    Dns(Box<dns::Dns>),
+    Dns(Box<dns::DnsServeArgs>),
     /// Let users in by RADIUS, as a file says
-    Radius(Box<radius::Radius>),
+    Radius(Box<radius::RadiusServeArgs>),
 }
 
-impl Serve {
+impl ServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self {
-            Serve::Echo(echo) => echo.run(),
-            Serve::Ntp(ntp) => ntp.run(),
-            Serve::Dns(dns) => dns.run(),
-            Serve::Radius(radius) => radius.run(),
+            ServeArgs::Echo(echo) => echo.run(),
+            ServeArgs::Ntp(ntp) => ntp.run(),
+            ServeArgs::Dns(dns) => dns.run(),
+            ServeArgs::Radius(radius) => radius.run(),
         }
     }
 }

@@ -16,21 +16,21 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use linerate_host::live::{Live, Picture, Source, Tape};
-use linerate_host::{Capture, Scope};
+use linerate_host::live::{LiveHost, Snapshot, SnapshotRecording, SnapshotSource};
+use linerate_host::{OpenedCapture, Scope};
 
 use crate::command::netns::NetnsArgs;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
-use crate::render::style::Style;
-use crate::render::top_panel::Choice;
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
+use crate::render::top_panel::RowSelection;
 use crate::render::top_text;
-use document::Document;
-use record::Record;
+use document::TopDocument;
+use record::RecordFile;
 
 /// Arguments of `linerate top`.
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// An interface to look at; several may be given [default: those with a device behind them]
@@ -62,11 +62,11 @@ pub(crate) struct Top {
     root: Option<PathBuf>,
 }
 
-impl Top {
+impl TopArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let interrupt = Interrupt::install()?;
+        let interrupt = InterruptFlag::install()?;
         if let Some(file) = &self.replay {
-            let tape = Tape::open(file)?;
+            let tape = SnapshotRecording::open(file)?;
             if tape.is_cut() {
                 eprintln!("linerate: {}: its last line was cut short and is left out", file.display());
             }
@@ -81,7 +81,7 @@ impl Top {
             must_be_terminal()?;
             return session::replay(&tape, file, self.interval, interrupt).map(|()| ExitCode::SUCCESS);
         }
-        let record = self.record.as_deref().map(Record::open).transpose()?;
+        let record = self.record.as_deref().map(RecordFile::open).transpose()?;
         if self.once {
             return self.once(record, &interrupt).map(|()| ExitCode::SUCCESS);
         }
@@ -95,16 +95,16 @@ impl Top {
     }
 
     /// Opens the host that is looked at, and reads it whole.
-    fn open(&self) -> Result<Live> {
+    fn open(&self) -> Result<LiveHost> {
         let asked = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
-        let Some(root) = &self.root else { return Ok(Live::open(Source::here(), asked)) };
-        let capture = Capture::open(root)?;
+        let Some(root) = &self.root else { return Ok(LiveHost::open(SnapshotSource::here(), asked)) };
+        let capture = OpenedCapture::open(root)?;
         let captured = capture.about.as_ref().map(|about| about.scope.clone());
         let scope = if asked == Scope::default() { captured.unwrap_or_default() } else { asked };
-        Ok(Live::open(capture.into(), scope))
+        Ok(LiveHost::open(capture.into(), scope))
     }
 
-    fn once(&self, record: Option<Record>, interrupt: &Interrupt) -> Result<()> {
+    fn once(&self, record: Option<RecordFile>, interrupt: &InterruptFlag) -> Result<()> {
         let mut live = self.open()?;
         let mut picture = live.refresh();
         if self.root.is_none() {
@@ -118,15 +118,15 @@ impl Top {
         self.print(&picture)
     }
 
-    fn print(&self, picture: &Picture) -> Result<()> {
+    fn print(&self, picture: &Snapshot) -> Result<()> {
         if self.json {
-            return Target::Stdout.json(&Document::new(picture));
+            return OutputTarget::Stdout.json(&TopDocument::new(picture));
         }
-        output::print(&top_text::picture(picture, &Choice::default(), Style::stdout()))
+        output::print(&top_text::picture(picture, &RowSelection::default(), TextStyle::stdout()))
     }
 
     /// Records until somebody stops it.
-    fn only_record(&self, mut record: Record, interrupt: &Interrupt) -> Result<()> {
+    fn only_record(&self, mut record: RecordFile, interrupt: &InterruptFlag) -> Result<()> {
         let mut live = self.open()?;
         while !interrupt.raised() {
             let begun = std::time::Instant::now();

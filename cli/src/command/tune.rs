@@ -20,8 +20,8 @@ use crate::command::netns::NetnsArgs;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-pub(crate) use arguments::{Lasting, Place};
-pub(crate) use ask::Agreement;
+pub(crate) use arguments::{AutoUndoArgs, StateDirArgs};
+pub(crate) use ask::ConsentMode;
 pub(crate) use choice::named as profile_named;
 pub(crate) use planning::host_name;
 pub(crate) use undo::take_back;
@@ -29,58 +29,58 @@ pub(crate) use undo::take_back;
 /// Arguments of `linerate tune`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Tune {
+pub(crate) struct TuneArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<TuneAction>,
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
-    plan: plan::Show,
+    plan: plan::TunePlanArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum TuneAction {
     /// Show what would be changed, and why; changes nothing
-    Plan(Box<plan::Show>),
+    Plan(Box<plan::TunePlanArgs>),
     /// Make the changes of a plan, each written down before and read back after
-    Apply(Box<apply::Apply>),
+    Apply(Box<apply::TuneApplyArgs>),
     /// Tell what tunes are in force, and what of them somebody else changed since
-    Status(status::Status),
+    Status(status::TuneStatusArgs),
     /// Put every setting of a tune back to what it was
-    Undo(undo::Undo),
+    Undo(undo::TuneUndoArgs),
     /// Have a tune stay that would undo itself (apply --until-confirmed)
-    Confirm(confirm::Confirm),
+    Confirm(confirm::TuneConfirmArgs),
     /// Have what is in force be made again at boot
-    Persist(persist::Persist),
+    Persist(persist::TunePersistArgs),
     /// Remove the files that persist wrote
-    Unpersist(persist::Unpersist),
+    Unpersist(persist::TuneUnpersistArgs),
     /// List all tunes that were ever made
-    History(status::Past),
+    History(status::TuneHistoryArgs),
     /// List what there is to tune for, or print a profile
-    Profiles(profiles::Profiles),
+    Profiles(profiles::TuneProfilesArgs),
     /// Wait for a tune to be confirmed, and undo it if it is not
     #[command(hide = true)]
-    Guard(guard::Watch),
+    Guard(guard::TuneGuardArgs),
     /// Put in force again what persist wrote
     #[command(hide = true)]
-    Reapply(reapply::Reapply),
+    Reapply(reapply::TuneReapplyArgs),
 }
 
-impl Tune {
+impl TuneArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.verb {
             None => self.plan.run(),
-            Some(Verb::Plan(plan)) => plan.run(),
-            Some(Verb::Apply(apply)) => apply.run(),
-            Some(Verb::Status(status)) => status.run(),
-            Some(Verb::Undo(undo)) => undo.run(),
-            Some(Verb::Confirm(confirm)) => confirm.run(),
-            Some(Verb::History(history)) => history.run(),
-            Some(Verb::Profiles(profiles)) => profiles.run(),
-            Some(Verb::Guard(watch)) => watch.run(),
-            Some(Verb::Persist(persist)) => persist.run(),
-            Some(Verb::Unpersist(unpersist)) => unpersist.run(),
-            Some(Verb::Reapply(reapply)) => reapply.run(),
+            Some(TuneAction::Plan(plan)) => plan.run(),
+            Some(TuneAction::Apply(apply)) => apply.run(),
+            Some(TuneAction::Status(status)) => status.run(),
+            Some(TuneAction::Undo(undo)) => undo.run(),
+            Some(TuneAction::Confirm(confirm)) => confirm.run(),
+            Some(TuneAction::History(history)) => history.run(),
+            Some(TuneAction::Profiles(profiles)) => profiles.run(),
+            Some(TuneAction::Guard(watch)) => watch.run(),
+            Some(TuneAction::Persist(persist)) => persist.run(),
+            Some(TuneAction::Unpersist(unpersist)) => unpersist.run(),
+            Some(TuneAction::Reapply(reapply)) => reapply.run(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 /// What is said of a command.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct ManualEntry {
     /// Its words after `linerate`.
     words: &'static str,
     /// What exit status 0 means.
@@ -20,7 +20,7 @@ pub(super) struct Entry {
 }
 
 /// What is said of `words`; of a command that has no entry, what holds for all.
-pub(super) fn of(words: &str) -> &'static Entry {
+pub(super) fn of(words: &str) -> &'static ManualEntry {
     ENTRIES.iter().find(|entry| entry.words == words).unwrap_or(&PLAIN)
 }
 
@@ -39,27 +39,34 @@ A signal that ends the program, such as Ctrl-C where nothing is to be brought to
 |---|---|---|---|
 ";
 
-const PLAIN: Entry =
-    Entry { words: "", fine: "done", found: "", failed: "an error", files: &[], examples: &[], see: &[] };
+const PLAIN: ManualEntry = ManualEntry {
+    words: "",
+    fine: "done",
+    found: "",
+    failed: "an error",
+    files: &[],
+    examples: &[],
+    see: &[],
+};
 
 const JOURNAL: (&str, &str) =
     ("/var/lib/linerate/journal", "What tunes and boosts changed, and from what: what undo goes by.");
 const CAPACITY_DOUBT: &str = "the server held what was asked of it, or no threshold was given";
 
 #[cfg(test)]
-pub(super) fn all() -> &'static [Entry] {
+pub(super) fn all() -> &'static [ManualEntry] {
     ENTRIES
 }
 
 #[cfg(test)]
-impl Entry {
+impl ManualEntry {
     pub(super) fn words(&self) -> &'static str {
         self.words
     }
 }
 
-const ENTRIES: &[Entry] = &[
-    Entry {
+const ENTRIES: &[ManualEntry] = &[
+    ManualEntry {
         words: "",
         examples: &[
             ("linerate doctor", "What is wrong with this host's packet path; changes nothing."),
@@ -69,7 +76,7 @@ const ENTRIES: &[Entry] = &[
         files: &[JOURNAL],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "lab",
         fine: "climbed, or listed",
         failed: "an error; or the climb was interrupted, or something could not be put back, and what was measured is reported",
@@ -87,7 +94,7 @@ const ENTRIES: &[Entry] = &[
         see: &["ladder", "calc"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "lab up",
         fine: "the hosts are up",
         examples: &[(
@@ -96,7 +103,7 @@ const ENTRIES: &[Entry] = &[
         )],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "lab exec",
         fine: "as the command's own status",
         found: "as the command's own status, whatever it is",
@@ -107,14 +114,19 @@ const ENTRIES: &[Entry] = &[
         )],
         ..PLAIN
     },
-    Entry { words: "lab down", fine: "removed", found: "something was left alone, and is named", ..PLAIN },
-    Entry {
+    ManualEntry {
+        words: "lab down",
+        fine: "removed",
+        found: "something was left alone, and is named",
+        ..PLAIN
+    },
+    ManualEntry {
         words: "lab clean",
         fine: "nothing is left",
         found: "something was left alone, and is named",
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "ladder",
         fine: "climbed, and everything is put back",
         found: "the answer was no",
@@ -127,7 +139,7 @@ const ENTRIES: &[Entry] = &[
         files: &[JOURNAL],
         see: &["tune undo", "load"],
     },
-    Entry {
+    ManualEntry {
         words: "serve echo",
         fine: "it served until it was stopped",
         examples: &[(
@@ -137,7 +149,7 @@ const ENTRIES: &[Entry] = &[
         see: &["load"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "serve dns",
         fine: "it served until it was stopped",
         examples: &[(
@@ -146,13 +158,13 @@ const ENTRIES: &[Entry] = &[
         )],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "serve ntp",
         fine: "it served until it was stopped",
         examples: &[("linerate serve ntp --bind 127.0.0.1:1123", "Tell the time of this machine's clock.")],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "serve radius",
         fine: "it served until it was stopped",
         examples: &[(
@@ -161,7 +173,7 @@ const ENTRIES: &[Entry] = &[
         )],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "load",
         fine: CAPACITY_DOUBT,
         found: "a threshold was missed (`--max-loss`, `--max-p99`, ...), or nothing held",
@@ -175,7 +187,7 @@ const ENTRIES: &[Entry] = &[
         see: &["lab", "drops", "calc"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "load merge",
         fine: "merged",
         examples: &[(
@@ -184,7 +196,7 @@ const ENTRIES: &[Entry] = &[
         )],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "doctor",
         fine: "no finding at or over `--fail-on` (`low` unless given)",
         found: "findings at or over it",
@@ -198,7 +210,7 @@ const ENTRIES: &[Entry] = &[
         see: &["tune", "drops", "flame"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "doctor capture",
         fine: "written",
         examples: &[
@@ -207,7 +219,7 @@ const ENTRIES: &[Entry] = &[
         ],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "tune",
         fine: "a plan, also an empty one",
         files: &[JOURNAL],
@@ -222,7 +234,7 @@ const ENTRIES: &[Entry] = &[
         see: &["doctor", "boost"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "tune plan",
         fine: "a plan, also an empty one",
         examples: &[(
@@ -231,7 +243,7 @@ const ENTRIES: &[Entry] = &[
         )],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "tune apply",
         fine: "all changes made",
         found: "made, and something of what they were to fix is still found above note; or the answer was no; or it was undone \
@@ -241,14 +253,14 @@ const ENTRIES: &[Entry] = &[
         examples: &[("linerate tune apply --plan plan.json --yes", "Carry out a plan, unasked.")],
         see: &["tune undo", "tune status"],
     },
-    Entry {
+    ManualEntry {
         words: "tune status",
         fine: "nothing open, or all in force",
         found: "drift, a tune that did not come to its end, an overdue one, a damaged journal",
         files: &[JOURNAL],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "tune undo",
         fine: "all as before",
         found: "something was left: drift, gone, or lost with a damaged line of the journal",
@@ -256,8 +268,8 @@ const ENTRIES: &[Entry] = &[
         files: &[JOURNAL],
         ..PLAIN
     },
-    Entry { words: "tune confirm", fine: "it stays", files: &[JOURNAL], ..PLAIN },
-    Entry {
+    ManualEntry { words: "tune confirm", fine: "it stays", files: &[JOURNAL], ..PLAIN },
+    ManualEntry {
         words: "tune persist",
         fine: "written",
         found: "the answer was no; a file was left",
@@ -273,21 +285,21 @@ const ENTRIES: &[Entry] = &[
         see: &["tune unpersist"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "tune unpersist",
         fine: "removed",
         found: "the answer was no; a file was left, since somebody changed it",
         see: &["tune persist"],
         ..PLAIN
     },
-    Entry { words: "tune history", fine: "listed", files: &[JOURNAL], ..PLAIN },
-    Entry {
+    ManualEntry { words: "tune history", fine: "listed", files: &[JOURNAL], ..PLAIN },
+    ManualEntry {
         words: "tune profiles",
         fine: "listed, or printed",
         examples: &[("linerate tune profiles udp-server", "Print a profile, to be copied and changed.")],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "boost",
         fine: "`plan`: a plan, also an empty one; `apply`: packets land as planned, or too few came to tell, or it was so already; \
                `status`: all as it was left; `undo`: all as before, but for threads and sockets that ended",
@@ -302,7 +314,7 @@ const ENTRIES: &[Entry] = &[
         ],
         see: &["tune", "doctor"],
     },
-    Entry {
+    ManualEntry {
         words: "cost",
         fine: "looked, or compared",
         examples: &[
@@ -312,7 +324,7 @@ const ENTRIES: &[Entry] = &[
         see: &["flame", "drops"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "drops",
         fine: "nothing was lost and the books balance",
         found: "something was lost or is unaccounted for",
@@ -327,7 +339,7 @@ const ENTRIES: &[Entry] = &[
         see: &["load", "doctor"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "flame",
         fine: "looked, or compared",
         found: "`--svg` or `--folded` was asked for and no sample is to be shown, so that no file was written",
@@ -338,7 +350,7 @@ const ENTRIES: &[Entry] = &[
         see: &["cost"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "top",
         examples: &[
             ("linerate top --port 53", "The path of the service on port 53, live; `?` tells the keys."),
@@ -348,7 +360,7 @@ const ENTRIES: &[Entry] = &[
         see: &["doctor", "drops", "export"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "export",
         fine: "written, or ended by a signal",
         files: &[
@@ -362,7 +374,7 @@ const ENTRIES: &[Entry] = &[
         see: &["top", "doctor"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "report",
         fine: "joined",
         failed: "no result to join, or an error",
@@ -370,12 +382,12 @@ const ENTRIES: &[Entry] = &[
         see: &["doctor", "load", "lab"],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "calc",
         examples: &[("linerate calc --payload 100 --link 10G", "What a link can carry of such payloads.")],
         ..PLAIN
     },
-    Entry {
+    ManualEntry {
         words: "completions",
         fine: "printed",
         examples: &[(

@@ -3,10 +3,10 @@
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use super::{Place, entries, page_name};
+use super::{ManualSubcommand, entries, page_name};
 
 /// The page of a command.
-pub(super) fn text(place: &Place<'_>, all: &[Place<'_>]) -> String {
+pub(super) fn text(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> String {
     let mut page = Vec::new();
     generated(place, &mut page).expect("writing to memory does not fail");
     let mut text = String::from_utf8(page).expect("clap has text");
@@ -14,7 +14,7 @@ pub(super) fn text(place: &Place<'_>, all: &[Place<'_>]) -> String {
     text
 }
 
-fn generated(place: &Place<'_>, page: &mut Vec<u8>) -> std::io::Result<()> {
+fn generated(place: &ManualSubcommand<'_>, page: &mut Vec<u8>) -> std::io::Result<()> {
     // The commit is not in it: pages are committed themselves.
     let man = Man::new(place.command.clone().version(env!("CARGO_PKG_VERSION")))
         .title(page_name(place).to_uppercase())
@@ -31,7 +31,7 @@ fn generated(place: &Place<'_>, page: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn added(place: &Place<'_>, all: &[Place<'_>]) -> Roff {
+fn added(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> Roff {
     let entry = entries::of(&place.words);
     let mut roff = Roff::new();
     if place.does_something() {
@@ -70,7 +70,7 @@ fn plain(text: &str) -> String {
 }
 
 /// The page above, those below, those that the entry names, and where the rest is.
-fn see_also(place: &Place<'_>, all: &[Place<'_>]) -> Vec<Inline> {
+fn see_also(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> Vec<Inline> {
     let near = all.iter().filter(|other| place.is_right_below(other) || other.is_right_below(place));
     let mut names: Vec<String> = near.map(page_name).collect();
     for named in entries::of(&place.words).see {

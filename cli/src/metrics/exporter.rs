@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_host::{Diagnosis, Host, PacketPath, Scope, View};
+use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope};
 
 use crate::metrics::families::{BUILD_INFO, COLLECTOR_UP, EXPORTER_CPU, FAMILIES, FOLDED, SCRAPE_SECONDS};
-use crate::metrics::family::Family;
-use crate::metrics::gather::{Gathered, Restart, Wanted};
-use crate::metrics::tally::{Exposition, Number, Row, Tally};
-use crate::metrics::traced::{Cost, Drops};
+use crate::metrics::family::MetricFamily;
+use crate::metrics::gather::{CounterReset, GatheredSamples, MetricSelection};
+use crate::metrics::tally::{ExposedSeries, Exposition, MetricTotals, MetricValue};
+use crate::metrics::traced::{CostCollector, DropsCollector};
 
 /// What to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct ExporterOptions {
     /// Interfaces by name; none: as [`Scope`] chooses.
     pub(crate) interfaces: Vec<String>,
     /// Services on these ports; none: all that are not on the loopback.
@@ -35,7 +35,7 @@ const MOST_SERIES: usize = 1024;
 /// Readings with more time between them are judged each by itself: what happened between them is long ago.
 const LONG_AGO: Duration = Duration::from_secs(600);
 
-impl Default for Options {
+impl Default for ExporterOptions {
     fn default() -> Self {
         Self {
             interfaces: Vec::new(),
@@ -54,32 +54,33 @@ impl Default for Options {
 pub(crate) struct Exporter {
     host: Host,
     scope: Scope,
-    wanted: Wanted,
+    wanted: MetricSelection,
     version: String,
-    tally: Tally,
+    tally: MetricTotals,
     before: Option<(Instant, PacketPath)>,
     /// What was asked for beside the path, or why it is not there.
-    drops: Option<Result<Drops, String>>,
-    cost: Option<Result<Cost, String>>,
+    drops: Option<Result<DropsCollector, String>>,
+    cost: Option<Result<CostCollector, String>>,
 }
 
 impl Exporter {
     /// Of this host, in the network namespace of the calling thread; scrapes have to be in the same. What cannot be had of
     /// what `options` ask for is told by [`Exporter::absent`].
     #[must_use]
-    pub(crate) fn new(host: Host, options: &Options) -> Self {
+    pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
         // A scope has one port; of several, all services are read and those chosen.
         let port = if let [port] = options.ports.as_slice() { Some(*port) } else { None };
         let scope = Scope { interfaces: options.interfaces.clone(), port, pid: None };
-        let wanted = Wanted { ports: options.ports.iter().copied().collect(), pids: options.pids };
-        let drops =
-            options.drops.then(|| Drops::start(&host, &options.ports).map_err(|error| error.to_string()));
-        let cost = options.cost.then(|| Cost::start().map_err(|error| error.to_string()));
-        let (version, tally) = (options.version.clone(), Tally::new(options.most_series));
+        let wanted = MetricSelection { ports: options.ports.iter().copied().collect(), pids: options.pids };
+        let drops = options
+            .drops
+            .then(|| DropsCollector::start(&host, &options.ports).map_err(|error| error.to_string()));
+        let cost = options.cost.then(|| CostCollector::start().map_err(|error| error.to_string()));
+        let (version, tally) = (options.version.clone(), MetricTotals::new(options.most_series));
         Self { host, scope, wanted, version, tally, before: None, drops, cost }
     }
 
-    /// What was asked for with [`Options`] and is not there, each with one line why.
+    /// What was asked for with [`ExporterOptions`] and is not there, each with one line why.
     #[must_use]
     pub(crate) fn absent(&self) -> Vec<(&'static str, String)> {
         let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
@@ -93,9 +94,9 @@ impl Exporter {
         let begin = Instant::now();
         let path = PacketPath::observe(&self.host, &self.scope);
         let before = self.before.as_ref().filter(|(at, _)| at.elapsed() < LONG_AGO);
-        let view = View { now: &path, before: before.map(|(_, path)| path) };
+        let view = HostView { now: &path, before: before.map(|(_, path)| path) };
         let diagnosis = Diagnosis::of(&view);
-        let mut gathered = Gathered::of_path(&path, &diagnosis, &self.wanted);
+        let mut gathered = GatheredSamples::of_path(&path, &diagnosis, &self.wanted);
         self.before = Some((begin, path));
         self.gather_traced(&mut gathered);
         gathered.value(&BUILD_INFO, &[&self.version], 1.0);
@@ -106,8 +107,8 @@ impl Exporter {
         exposition
     }
 
-    fn gather_traced(&mut self, gathered: &mut Gathered) {
-        gathered.count_of(&EXPORTER_CPU, &[], (0, Restart::Never), process_ns());
+    fn gather_traced(&mut self, gathered: &mut GatheredSamples) {
+        gathered.count_of(&EXPORTER_CPU, &[], (0, CounterReset::Never), process_ns());
         let host = &self.host;
         let drops =
             self.drops.as_mut().map(|drops| ("drops", with(drops, |drops| drops.gather(host, gathered))));
@@ -128,12 +129,15 @@ fn with<T>(collector: &mut Result<T, String>, gather: impl FnOnce(&mut T) -> Res
     collector.is_ok()
 }
 
-fn row(labels: &[&str], value: f64) -> Row {
-    Row { labels: labels.iter().map(|label| (*label).to_owned()).collect(), number: Number::Real(value) }
+fn row(labels: &[&str], value: f64) -> ExposedSeries {
+    ExposedSeries {
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        number: MetricValue::Real(value),
+    }
 }
 
 /// Puts a family that is known only at the end where the table has it, which is there.
-fn put(exposition: &mut Exposition, family: &'static Family, rows: Vec<Row>) {
+fn put(exposition: &mut Exposition, family: &'static MetricFamily, rows: Vec<ExposedSeries>) {
     if !rows.is_empty() {
         exposition.families.push((family, rows));
     }

@@ -2,20 +2,20 @@
 
 use linerate_host::StageName::{Filter, Irq, Link, Machine, Route, Rss, Socket, Softirq, Thread, Transmit};
 
-use crate::metrics::family::Fold::{Highest, Omit, Sum};
-use crate::metrics::family::Kind::{Counter, Gauge};
-use crate::metrics::family::Of::{Cost, Drops, Exporter, Findings, Path, Stage};
-use crate::metrics::family::{Family, Kind};
+use crate::metrics::family::MetricKind::{Counter, Gauge};
+use crate::metrics::family::MetricScope::{Cost, Drops, Exporter, Findings, Path, Stage};
+use crate::metrics::family::SeriesFold::{Highest, Omit, Sum};
+use crate::metrics::family::{MetricFamily, MetricKind};
 
 /// Counts of one, ticks of `USER_HZ`, and nanoseconds.
-const ONE: Kind = Counter(1.0);
-const TICKS: Kind = Counter(0.01);
-const NANOSECONDS: Kind = Counter(1e-9);
+const ONE: MetricKind = Counter(1.0);
+const TICKS: MetricKind = Counter(0.01);
+const NANOSECONDS: MetricKind = Counter(1e-9);
 
 macro_rules! table {
     ($($id:ident: $name:literal, $kind:expr, $unit:literal, [$($label:literal),*], $of:expr, $help:literal;)*) => {
         $(
-            pub(crate) static $id: Family = Family {
+            pub(crate) static $id: MetricFamily = MetricFamily {
                 name: concat!("linerate_", $name),
                 kind: $kind,
                 unit: $unit,
@@ -25,7 +25,7 @@ macro_rules! table {
             };
         )*
         /// All families, in the order in which a packet meets what they are of.
-        pub(crate) static FAMILIES: &[&Family] = &[$(&$id),*];
+        pub(crate) static FAMILIES: &[&MetricFamily] = &[$(&$id),*];
     };
 }
 
@@ -163,7 +163,7 @@ table! {
 /// The family to which a series of this name belongs.
 #[cfg(test)]
 #[must_use]
-pub(crate) fn family(series: &str) -> Option<&'static Family> {
+pub(crate) fn family(series: &str) -> Option<&'static MetricFamily> {
     FAMILIES.iter().copied().find(|family| family.series() == series)
 }
 

@@ -4,33 +4,33 @@ use linerate_host::StageName;
 
 /// A family of metrics, as it is in the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Family {
+pub(crate) struct MetricFamily {
     /// Its name without the suffix `_total` of counters; it ends with the unit.
     pub(crate) name: &'static str,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     /// Its unit, in the words of OpenMetrics: `seconds`, `packets`; empty for numbers that have none.
     pub(crate) unit: &'static str,
     /// The labels of each of its series, in order.
     pub(crate) labels: &'static [&'static str],
     /// What it belongs to.
-    pub(crate) of: Of,
+    pub(crate) of: MetricScope,
     /// What it says, for a person: one sentence.
     pub(crate) help: &'static str,
 }
 
 /// What a family is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     /// It only grows. Each count of the source is this much of the unit: ticks of `USER_HZ` are 0.01 s.
     Counter(f64),
     /// It goes up and down. How several of them are one.
-    Gauge(Fold),
+    Gauge(SeriesFold),
 }
 
 /// How the series that are too many become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fold {
+pub(crate) enum SeriesFold {
     /// They are added up.
     Sum,
     /// The highest counts.
@@ -41,7 +41,7 @@ pub(crate) enum Fold {
 
 /// What a family belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum MetricScope {
     /// A stage of the packet path.
     Stage(StageName),
     /// All stages.
@@ -59,13 +59,13 @@ pub(crate) enum Of {
 /// Labels whose values become `other` in series that are too many. The rest, such as an interface or a mode, stays.
 const FOLDED: [&str; 5] = ["queue", "cpu", "port", "pid", "tid"];
 
-impl Family {
+impl MetricFamily {
     /// The name of its series: counters end with `_total`.
     #[must_use]
     pub(crate) fn series(&self) -> String {
         match self.kind {
-            Kind::Counter(_) => format!("{}_total", self.name),
-            Kind::Gauge(_) => self.name.to_owned(),
+            MetricKind::Counter(_) => format!("{}_total", self.name),
+            MetricKind::Gauge(_) => self.name.to_owned(),
         }
     }
 
@@ -73,8 +73,8 @@ impl Family {
     #[must_use]
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.kind {
-            Kind::Counter(_) => "counter",
-            Kind::Gauge(_) => "gauge",
+            MetricKind::Counter(_) => "counter",
+            MetricKind::Gauge(_) => "gauge",
         }
     }
 
@@ -90,18 +90,18 @@ impl Family {
 /// The value of a label in a series that stands for many.
 pub(crate) const OTHER: &str = "other";
 
-impl Of {
+impl MetricScope {
     /// Its name in documentation: the stage's, or what else it is.
     #[cfg(test)]
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Of::Stage(stage) => stage.name(),
-            Of::Path => "path",
-            Of::Findings => "findings",
-            Of::Drops => "--with drops",
-            Of::Cost => "--with cost",
-            Of::Exporter => "exporter",
+            MetricScope::Stage(stage) => stage.name(),
+            MetricScope::Path => "path",
+            MetricScope::Findings => "findings",
+            MetricScope::Drops => "--with drops",
+            MetricScope::Cost => "--with cost",
+            MetricScope::Exporter => "exporter",
         }
     }
 }

@@ -17,30 +17,30 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use linerate_host::{Diagnosis, PacketPath};
 
-use crate::metrics::family::Family;
+use crate::metrics::family::MetricFamily;
 
 /// What was gathered, by family.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    readings: BTreeMap<&'static str, Vec<Reading>>,
+pub(crate) struct GatheredSamples {
+    readings: BTreeMap<&'static str, Vec<MetricReading>>,
 }
 
 /// What a source of a family says.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
     /// Which of the sources that count for the same series; see [`source`].
     pub(crate) source: u64,
     /// Of counters.
     pub(crate) count: u64,
-    pub(crate) restart: Restart,
+    pub(crate) restart: CounterReset,
     /// Of gauges.
     pub(crate) value: f64,
 }
 
 /// What it means when a counter is less than it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Restart {
+pub(crate) enum CounterReset {
     /// It began anew.
     Anew,
     /// It is 32 bits wide and went round.
@@ -51,16 +51,16 @@ pub(crate) enum Restart {
 
 /// What of a host is wanted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct MetricSelection {
     /// Services on these ports; none: all.
     pub(crate) ports: BTreeSet<u16>,
     /// Whether threads are told by their ids.
     pub(crate) pids: bool,
 }
 
-impl Gathered {
+impl GatheredSamples {
     /// All that stages and rules say.
-    pub(crate) fn of_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &Wanted) -> Self {
+    pub(crate) fn of_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &MetricSelection) -> Self {
         let mut all = Self::default();
         machine::gather(path, &mut all);
         link::gather(path, &mut all);
@@ -77,39 +77,39 @@ impl Gathered {
     }
 
     /// What was gathered of a family.
-    pub(crate) fn of(&self, family: &Family) -> &[Reading] {
+    pub(crate) fn of(&self, family: &MetricFamily) -> &[MetricReading] {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
 
     /// A counter of a source that counts for this series, such as one of several sockets.
     pub(crate) fn count_of(
         &mut self,
-        family: &'static Family,
+        family: &'static MetricFamily,
         labels: &[&str],
-        (source, restart): (u64, Restart),
+        (source, restart): (u64, CounterReset),
         count: u64,
     ) {
-        self.add(family, Reading { labels: owned(labels), source, count, restart, value: 0.0 });
+        self.add(family, MetricReading { labels: owned(labels), source, count, restart, value: 0.0 });
     }
 
     /// A counter that begins anew when its source does.
-    pub(crate) fn count(&mut self, family: &'static Family, labels: &[&str], count: u64) {
-        self.count_of(family, labels, (0, Restart::Anew), count);
+    pub(crate) fn count(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
+        self.count_of(family, labels, (0, CounterReset::Anew), count);
     }
 
     /// A gauge. Several of the same series are joined as the family says.
-    pub(crate) fn value(&mut self, family: &'static Family, labels: &[&str], value: f64) {
+    pub(crate) fn value(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
         let labels = owned(labels);
-        self.add(family, Reading { labels, source: 0, count: 0, restart: Restart::Anew, value });
+        self.add(family, MetricReading { labels, source: 0, count: 0, restart: CounterReset::Anew, value });
     }
 
     /// The same of a whole number.
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
-    pub(crate) fn whole(&mut self, family: &'static Family, labels: &[&str], value: u64) {
+    pub(crate) fn whole(&mut self, family: &'static MetricFamily, labels: &[&str], value: u64) {
         self.value(family, labels, value as f64);
     }
 
-    fn add(&mut self, family: &'static Family, reading: Reading) {
+    fn add(&mut self, family: &'static MetricFamily, reading: MetricReading) {
         debug_assert_eq!(reading.labels.len(), family.labels.len(), "{}", family.name);
         self.readings.entry(family.name).or_default().push(reading);
     }

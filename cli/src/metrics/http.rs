@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use page::Pages;
-pub(crate) use request::{Malformed, Request};
+pub(crate) use page::ExporterPages;
+pub(crate) use request::{HttpRequest, RequestError};
 
 /// What clients are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct ClientLimits {
     /// Connections at a time; a further one is told so, and closed.
     pub(crate) connections: usize,
     /// Longest request with its headers, bytes.
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) response_time: Duration,
 }
 
-impl Default for Limits {
+impl Default for ClientLimits {
     fn default() -> Self {
         Self {
             connections: 16,
@@ -43,7 +43,7 @@ impl Default for Limits {
 
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Response {
+pub(crate) struct HttpResponse {
     /// Status and reason, such as `200 OK`.
     pub(crate) status: &'static str,
     /// Media type of the body.
@@ -52,7 +52,7 @@ pub(crate) struct Response {
     pub(crate) body: Arc<str>,
 }
 
-impl Response {
+impl HttpResponse {
     /// A line of text.
     #[must_use]
     pub(crate) fn line(status: &'static str, text: &str) -> Self {
@@ -61,22 +61,22 @@ impl Response {
 }
 
 /// Answers a request; called by several threads at a time.
-pub(crate) type Answer = dyn Fn(&Request) -> Response + Send + Sync;
+pub(crate) type Answer = dyn Fn(&HttpRequest) -> HttpResponse + Send + Sync;
 
 /// A socket that listens.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     listener: TcpListener,
-    limits: Limits,
+    limits: ClientLimits,
     open: Arc<AtomicUsize>,
 }
 
-impl Server {
+impl HttpServer {
     /// Listens on an address; port 0 takes a free one.
     ///
     /// # Errors
     /// Whatever the kernel says, such as that the address is in use.
-    pub(crate) fn bind(address: SocketAddr, limits: Limits) -> io::Result<Self> {
+    pub(crate) fn bind(address: SocketAddr, limits: ClientLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, limits, open: Arc::default() })
@@ -94,7 +94,7 @@ impl Server {
     pub(crate) fn accept(&self, answer: &Arc<Answer>) {
         // One that went away while it waited is no reason not to take the next, and any other error is for the next call.
         while let Ok((stream, _)) = self.listener.accept() {
-            let place = Place::of(&self.open);
+            let place = ConnectionSlot::of(&self.open);
             if self.open.load(Ordering::Relaxed) > self.limits.connections {
                 refuse(&stream);
                 continue;
@@ -111,23 +111,23 @@ impl Server {
     }
 }
 
-impl AsFd for Server {
+impl AsFd for HttpServer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 }
 
 /// A connection that counts.
-struct Place(Arc<AtomicUsize>);
+struct ConnectionSlot(Arc<AtomicUsize>);
 
-impl Place {
+impl ConnectionSlot {
     fn of(open: &Arc<AtomicUsize>) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(open))
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -135,11 +135,11 @@ impl Drop for Place {
 
 /// Says that there are too many. The line fits any socket's buffer, so that this does not wait.
 fn refuse(mut stream: &TcpStream) {
-    let text = head(&Response::line("503 Service Unavailable", ""), 0);
+    let text = head(&HttpResponse::line("503 Service Unavailable", ""), 0);
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(text.as_bytes()));
 }
 
-fn serve(stream: &TcpStream, limits: &Limits, answer: &Arc<Answer>) -> io::Result<()> {
+fn serve(stream: &TcpStream, limits: &ClientLimits, answer: &Arc<Answer>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let response = match read(stream, limits)? {
         Ok(request) => {
@@ -148,7 +148,7 @@ fn serve(stream: &TcpStream, limits: &Limits, answer: &Arc<Answer>) -> io::Resul
             format!("{}{body}", head(&response, response.body.len()))
         }
         Err(malformed) => {
-            let response = Response::line(malformed.status(), malformed.words());
+            let response = HttpResponse::line(malformed.status(), malformed.words());
             format!("{}{}", head(&response, response.body.len()), response.body)
         }
     };
@@ -157,7 +157,7 @@ fn serve(stream: &TcpStream, limits: &Limits, answer: &Arc<Answer>) -> io::Resul
     finish(stream)
 }
 
-fn head(response: &Response, length: usize) -> String {
+fn head(response: &HttpResponse, length: usize) -> String {
     format!(
         "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {length}\r\nConnection: close\r\n\
          X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\r\n",
@@ -172,18 +172,18 @@ fn left(deadline: Instant) -> io::Result<Duration> {
 }
 
 /// A request, as far as there is one in time.
-fn read(mut stream: &TcpStream, limits: &Limits) -> io::Result<Result<Request, Malformed>> {
+fn read(mut stream: &TcpStream, limits: &ClientLimits) -> io::Result<Result<HttpRequest, RequestError>> {
     let deadline = Instant::now() + limits.request_time;
     let mut buffer = vec![0; limits.request_bytes];
     let mut filled = 0;
     loop {
         if let Some(request) = request::complete(&buffer[..filled]) {
-            return Ok(Request::parse(request));
+            return Ok(HttpRequest::parse(request));
         }
         if filled == buffer.len() {
-            return Ok(Err(Malformed::TooLong));
+            return Ok(Err(RequestError::TooLong));
         }
-        let Ok(time) = left(deadline) else { return Ok(Err(Malformed::TooSlow)) };
+        let Ok(time) = left(deadline) else { return Ok(Err(RequestError::TooSlow)) };
         stream.set_read_timeout(Some(time))?;
         match stream.read(&mut buffer[filled..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::metrics::family::{Family, Fold, Kind, OTHER};
-use crate::metrics::gather::{Gathered, Reading, Restart};
+use crate::metrics::family::{MetricFamily, MetricKind, OTHER, SeriesFold};
+use crate::metrics::gather::{CounterReset, GatheredSamples, MetricReading};
 
 /// How many scrapes a source, or a series, may be away before it is forgotten: one that comes back later begins anew.
 const REMEMBERED: u64 = 240;
@@ -18,28 +18,28 @@ const GROUPS: usize = 64;
 
 /// What is known of all families.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    families: BTreeMap<&'static str, Kept>,
+pub(crate) struct MetricTotals {
+    families: BTreeMap<&'static str, FamilyTotals>,
     most: usize,
     scrape: u64,
 }
 
 /// What is known of a family.
 #[derive(Debug, Default)]
-struct Kept {
-    sources: HashMap<(Vec<String>, u64), Source>,
-    series: BTreeMap<Vec<String>, Series>,
-    others: BTreeMap<Vec<String>, Series>,
+struct FamilyTotals {
+    sources: HashMap<(Vec<String>, u64), SeriesSource>,
+    series: BTreeMap<Vec<String>, SeriesTotal>,
+    others: BTreeMap<Vec<String>, SeriesTotal>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct SeriesSource {
     last: u64,
     seen: u64,
 }
 
 #[derive(Debug, Default)]
-struct Series {
+struct SeriesTotal {
     total: u64,
     seen: u64,
 }
@@ -48,41 +48,41 @@ struct Series {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Exposition {
     /// Families that have any series, with them.
-    pub(crate) families: Vec<(&'static Family, Vec<Row>)>,
+    pub(crate) families: Vec<(&'static MetricFamily, Vec<ExposedSeries>)>,
 }
 
 /// A series and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct ExposedSeries {
     /// Values of the family's labels, in their order.
     pub(crate) labels: Vec<String>,
     /// Its value.
-    pub(crate) number: Number,
+    pub(crate) number: MetricValue,
 }
 
 /// A value.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Number {
+pub(crate) enum MetricValue {
     /// A count.
     Whole(u64),
     /// Anything else.
     Real(f64),
 }
 
-impl Number {
+impl MetricValue {
     /// It, as a float.
     #[cfg(test)]
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
     pub(crate) fn value(self) -> f64 {
         match self {
-            Number::Whole(count) => count as f64,
-            Number::Real(value) => value,
+            MetricValue::Whole(count) => count as f64,
+            MetricValue::Real(value) => value,
         }
     }
 }
 
-impl Tally {
+impl MetricTotals {
     /// With at most so many series a family, and one more for each group of those beyond.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
@@ -91,8 +91,8 @@ impl Tally {
     /// Takes up what was gathered, family by family in the order of `all`; with it how many series were folded of which family.
     pub(crate) fn take(
         &mut self,
-        all: &[&'static Family],
-        gathered: &Gathered,
+        all: &[&'static MetricFamily],
+        gathered: &GatheredSamples,
     ) -> (Exposition, Vec<(&'static str, usize)>) {
         self.scrape += 1;
         let mut families = Vec::new();
@@ -115,8 +115,14 @@ impl Tally {
     }
 }
 
-impl Kept {
-    fn take(&mut self, family: &Family, readings: &[Reading], most: usize, scrape: u64) -> (Vec<Row>, usize) {
+impl FamilyTotals {
+    fn take(
+        &mut self,
+        family: &MetricFamily,
+        readings: &[MetricReading],
+        most: usize,
+        scrape: u64,
+    ) -> (Vec<ExposedSeries>, usize) {
         self.sources.retain(|_, source| source.seen + REMEMBERED > scrape);
         // A series that is away keeps its place for as long, so that those beyond do not come and go with it.
         self.series.retain(|_, series| series.seen + REMEMBERED > scrape);
@@ -131,9 +137,9 @@ impl Kept {
                 self.group(family.folded(&reading.labels))
             };
             let grown = match family.kind {
-                Kind::Counter(_) => self.grown(reading, scrape),
-                Kind::Gauge(fold) => {
-                    if own || fold != Fold::Omit {
+                MetricKind::Counter(_) => self.grown(reading, scrape),
+                MetricKind::Gauge(fold) => {
+                    if own || fold != SeriesFold::Omit {
                         join(gauges.entry(labels.clone()).or_insert(f64::NAN), reading.value, fold);
                     }
                     0
@@ -145,10 +151,10 @@ impl Kept {
             series.seen = scrape;
         }
         let rows = match family.kind {
-            Kind::Counter(scale) => self.totals(scale, scrape),
-            Kind::Gauge(_) => gauges
+            MetricKind::Counter(scale) => self.totals(scale, scrape),
+            MetricKind::Gauge(_) => gauges
                 .into_iter()
-                .map(|(labels, value)| Row { labels, number: Number::Real(value) })
+                .map(|(labels, value)| ExposedSeries { labels, number: MetricValue::Real(value) })
                 .collect(),
         };
         (rows, beyond.len())
@@ -164,32 +170,32 @@ impl Kept {
     }
 
     /// By how much the source of a reading grew.
-    fn grown(&mut self, reading: &Reading, scrape: u64) -> u64 {
+    fn grown(&mut self, reading: &MetricReading, scrape: u64) -> u64 {
         let count = reading.count;
         match self.sources.get_mut(&(reading.labels.clone(), reading.source)) {
             None => {
                 let key = (reading.labels.clone(), reading.source);
-                self.sources.insert(key, Source { last: count, seen: scrape });
+                self.sources.insert(key, SeriesSource { last: count, seen: scrape });
                 count
             }
             Some(source) => {
                 let (last, shrank) = (source.last, count < source.last);
                 source.seen = scrape;
-                source.last = if shrank && reading.restart == Restart::Never { last } else { count };
+                source.last = if shrank && reading.restart == CounterReset::Never { last } else { count };
                 match reading.restart {
                     _ if !shrank => count - last,
-                    Restart::Anew => count,
-                    Restart::At32Bits => (count + (1 << 32)).saturating_sub(last),
-                    Restart::Never => 0,
+                    CounterReset::Anew => count,
+                    CounterReset::At32Bits => (count + (1 << 32)).saturating_sub(last),
+                    CounterReset::Never => 0,
                 }
             }
         }
     }
 
     /// The counters that have a source now; and those of many, which stay.
-    fn totals(&self, scale: f64, scrape: u64) -> Vec<Row> {
+    fn totals(&self, scale: f64, scrape: u64) -> Vec<ExposedSeries> {
         let now = self.series.iter().filter(|(_, series)| series.seen == scrape);
-        let row = |(labels, series): (&Vec<String>, &Series)| Row {
+        let row = |(labels, series): (&Vec<String>, &SeriesTotal)| ExposedSeries {
             labels: labels.clone(),
             number: scaled(series.total, scale),
         };
@@ -197,19 +203,19 @@ impl Kept {
     }
 }
 
-fn scaled(total: u64, scale: f64) -> Number {
+fn scaled(total: u64, scale: f64) -> MetricValue {
     #[expect(clippy::float_cmp, reason = "it is the constant itself")]
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
-    if scale == 1.0 { Number::Whole(total) } else { Number::Real(total as f64 * scale) }
+    if scale == 1.0 { MetricValue::Whole(total) } else { MetricValue::Real(total as f64 * scale) }
 }
 
 /// Adds a gauge's reading to what is there, which is no number at first.
-fn join(value: &mut f64, more: f64, fold: Fold) {
+fn join(value: &mut f64, more: f64, fold: SeriesFold) {
     *value = match fold {
         _ if value.is_nan() => more,
-        Fold::Sum => *value + more,
-        Fold::Highest => value.max(more),
-        Fold::Omit => more,
+        SeriesFold::Sum => *value + more,
+        SeriesFold::Highest => value.max(more),
+        SeriesFold::Omit => more,
     };
 }
 

@@ -4,12 +4,12 @@
 
 use std::fmt::Write as _;
 
-use crate::metrics::family::{Family, Kind};
-use crate::metrics::tally::{Exposition, Number, Row};
+use crate::metrics::family::{MetricFamily, MetricKind};
+use crate::metrics::tally::{ExposedSeries, Exposition, MetricValue};
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ExpositionFormat {
     /// OpenMetrics 1.0.
     OpenMetrics,
     /// Prometheus' text format 0.0.4.
@@ -20,13 +20,13 @@ pub(crate) enum Format {
 const OPENMETRICS: &str = "application/openmetrics-text";
 const TEXT: &str = "text/plain";
 
-impl Format {
+impl ExpositionFormat {
     /// The media type of a response.
     #[must_use]
     pub(crate) fn content_type(self) -> &'static str {
         match self {
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            ExpositionFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ExpositionFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
 
@@ -45,44 +45,44 @@ impl Format {
         };
         let openmetrics = quality(OPENMETRICS);
         if openmetrics > 0.0 && openmetrics >= quality(TEXT) {
-            Format::OpenMetrics
+            ExpositionFormat::OpenMetrics
         } else {
-            Format::Prometheus
+            ExpositionFormat::Prometheus
         }
     }
 }
 
 /// Writes an exposition.
 #[must_use]
-pub(crate) fn write(exposition: &Exposition, format: Format) -> String {
+pub(crate) fn write(exposition: &Exposition, format: ExpositionFormat) -> String {
     let mut text = String::new();
     for (family, rows) in &exposition.families {
         head(&mut text, family, format);
         rows.iter().for_each(|row| series(&mut text, family, row));
     }
-    if format == Format::OpenMetrics {
+    if format == ExpositionFormat::OpenMetrics {
         text.push_str("# EOF\n");
     }
     text
 }
 
 /// What comes before the series of a family. The older format knows counters by the name of their series.
-fn head(text: &mut String, family: &Family, format: Format) {
+fn head(text: &mut String, family: &MetricFamily, format: ExpositionFormat) {
     let name = match format {
-        Format::OpenMetrics => family.name.to_owned(),
-        Format::Prometheus => family.series(),
+        ExpositionFormat::OpenMetrics => family.name.to_owned(),
+        ExpositionFormat::Prometheus => family.series(),
     };
     // Writing to a string does not fail.
-    let _ = writeln!(text, "# HELP {name} {}", escaped(family.help, format == Format::OpenMetrics));
+    let _ = writeln!(text, "# HELP {name} {}", escaped(family.help, format == ExpositionFormat::OpenMetrics));
     let _ = writeln!(text, "# TYPE {name} {}", family.kind_name());
-    if format == Format::OpenMetrics && !family.unit.is_empty() {
+    if format == ExpositionFormat::OpenMetrics && !family.unit.is_empty() {
         let _ = writeln!(text, "# UNIT {name} {}", family.unit);
     }
 }
 
-fn series(text: &mut String, family: &Family, row: &Row) {
+fn series(text: &mut String, family: &MetricFamily, row: &ExposedSeries) {
     text.push_str(family.name);
-    if matches!(family.kind, Kind::Counter(_)) {
+    if matches!(family.kind, MetricKind::Counter(_)) {
         text.push_str("_total");
     }
     // A label without a value is no label.
@@ -96,8 +96,8 @@ fn series(text: &mut String, family: &Family, row: &Row) {
         text.push('}');
     }
     let _ = match row.number {
-        Number::Whole(count) => writeln!(text, " {count}"),
-        Number::Real(value) => writeln!(text, " {}", real(value)),
+        MetricValue::Whole(count) => writeln!(text, " {count}"),
+        MetricValue::Real(value) => writeln!(text, " {}", real(value)),
     };
 }
 

@@ -3,5 +3,5 @@
 mod cost;
 mod drops;
 
-pub(crate) use cost::Cost;
-pub(crate) use drops::Drops;
+pub(crate) use cost::CostCollector;
+pub(crate) use drops::DropsCollector;

@@ -2,14 +2,14 @@
 
 /// An axis from left to right.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Axis {
-    scale: Scale,
+pub(crate) struct ValueAxis {
+    scale: AxisScale,
     low: f64,
     high: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scale {
+enum AxisScale {
     Linear,
     Log,
 }
@@ -17,13 +17,13 @@ enum Scale {
 /// Values further apart than this do not fit one linear axis: the small ones would all lie at zero.
 const WIDEST_LINEAR: f64 = 20.0;
 
-impl Axis {
+impl ValueAxis {
     /// From zero to a round number above every value.
     pub(crate) fn linear(values: impl IntoIterator<Item = f64>) -> Self {
         let highest = usable(values).fold(0.0, f64::max);
         let highest = if highest > 0.0 { highest } else { 1.0 };
         let step = round_step(highest);
-        Self { scale: Scale::Linear, low: 0.0, high: (highest / step).ceil() * step }
+        Self { scale: AxisScale::Linear, low: 0.0, high: (highest / step).ceil() * step }
     }
 
     /// Linear between the values, a little wider, for a closer look.
@@ -34,7 +34,7 @@ impl Axis {
             return Self::linear([highest]);
         }
         let margin = (highest - lowest) * 0.04;
-        Self { scale: Scale::Linear, low: (lowest - margin).max(0.0), high: highest + margin }
+        Self { scale: AxisScale::Linear, low: (lowest - margin).max(0.0), high: highest + margin }
     }
 
     /// Logarithmic, a little wider than the values.
@@ -42,9 +42,9 @@ impl Axis {
         let (lowest, highest) = usable(values)
             .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         if highest == 0.0 {
-            return Self { scale: Scale::Log, low: 1.0, high: 10.0 };
+            return Self { scale: AxisScale::Log, low: 1.0, high: 10.0 };
         }
-        Self { scale: Scale::Log, low: lowest / 1.25, high: highest * 1.25 }
+        Self { scale: AxisScale::Log, low: lowest / 1.25, high: highest * 1.25 }
     }
 
     /// Linear where the values allow it, else logarithmic.
@@ -56,15 +56,15 @@ impl Axis {
 
     /// Whether equal distances are equal ratios.
     pub(crate) fn is_log(&self) -> bool {
-        self.scale == Scale::Log
+        self.scale == AxisScale::Log
     }
 
     /// Where a value lies, in per cent from the left; what lies outside is put at the edge.
     pub(crate) fn position(&self, value: f64) -> f64 {
         let share = match self.scale {
-            Scale::Linear => (value - self.low) / (self.high - self.low),
-            Scale::Log if value <= 0.0 => 0.0,
-            Scale::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+            AxisScale::Linear => (value - self.low) / (self.high - self.low),
+            AxisScale::Log if value <= 0.0 => 0.0,
+            AxisScale::Log => (value / self.low).ln() / (self.high / self.low).ln(),
         };
         if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
     }
@@ -72,8 +72,8 @@ impl Axis {
     /// Round values to draw a line at, in order; at most `most` on a logarithmic axis.
     pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
         match self.scale {
-            Scale::Linear => self.even_ticks(),
-            Scale::Log => {
+            AxisScale::Linear => self.even_ticks(),
+            AxisScale::Log => {
                 let candidates = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0][..], &[1.0][..]].map(|mantissas| {
                     let first = self.low.log10().floor() as i32;
                     let last = self.high.log10().ceil() as i32;
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_linear_axis_starts_at_zero_and_ends_at_a_tick() {
-        let axis = Axis::linear([204e3, 405e3]);
+        let axis = ValueAxis::linear([204e3, 405e3]);
         assert_eq!(axis.ticks(7), [0.0, 100e3, 200e3, 300e3, 400e3, 500e3]);
         assert_eq!(axis.position(250e3), 50.0);
         assert_eq!(axis.position(-1.0), 0.0);
@@ -135,41 +135,46 @@ mod tests {
 
     #[test]
     fn a_closer_look_starts_where_the_values_do() {
-        let axis = Axis::close([49_100.0, 50_900.0]);
+        let axis = ValueAxis::close([49_100.0, 50_900.0]);
         assert_eq!(axis.ticks(7), [49_500.0, 50_000.0, 50_500.0]);
         assert!((axis.position(50_000.0) - 50.0).abs() < 1e-9);
         assert_eq!(axis.position(1.0), 0.0);
-        assert!(!Axis::close([]).ticks(7).is_empty() && !Axis::close([5.0]).ticks(7).is_empty());
+        assert!(!ValueAxis::close([]).ticks(7).is_empty() && !ValueAxis::close([5.0]).ticks(7).is_empty());
     }
 
     #[test]
     fn a_log_axis_has_few_round_ticks() {
-        let axis = Axis::log([0.063, 26.0]);
+        let axis = ValueAxis::log([0.063, 26.0]);
         let ticks = axis.ticks(7);
         assert_eq!(ticks.len(), 6, "{ticks:?}");
         for (tick, expected) in ticks.iter().zip([0.1, 0.3, 1.0, 3.0, 10.0, 30.0]) {
             assert!((tick / expected - 1.0).abs() < 1e-9, "{ticks:?}");
         }
         assert!(axis.position(0.063) > 0.0 && axis.position(26.0) < 100.0);
-        let wide = Axis::log([1.0, 1e12]);
+        let wide = ValueAxis::log([1.0, 1e12]);
         assert!(wide.ticks(4).len() <= 4);
-        assert!((2..=5).contains(&Axis::log([58_000.0, 2_410_000.0]).ticks(5).len()));
+        assert!((2..=5).contains(&ValueAxis::log([58_000.0, 2_410_000.0]).ticks(5).len()));
     }
 
     #[test]
     fn a_short_stretch_of_a_log_axis_has_ticks_too() {
-        assert_eq!(Axis::log([60.0, 80.0]).ticks(6), [50.0, 60.0, 70.0, 80.0, 90.0, 100.0]);
+        assert_eq!(ValueAxis::log([60.0, 80.0]).ticks(6), [50.0, 60.0, 70.0, 80.0, 90.0, 100.0]);
     }
 
     #[test]
     fn values_far_apart_get_a_log_axis() {
-        assert!(Axis::fitting(&[17e3, 7e6]).is_log());
-        assert!(!Axis::fitting(&[204e3, 405e3]).is_log());
+        assert!(ValueAxis::fitting(&[17e3, 7e6]).is_log());
+        assert!(!ValueAxis::fitting(&[204e3, 405e3]).is_log());
     }
 
     #[test]
     fn nothing_to_show_is_still_an_axis() {
-        for axis in [Axis::linear([]), Axis::log([]), Axis::fitting(&[]), Axis::log([f64::NAN, 0.0, -3.0])] {
+        for axis in [
+            ValueAxis::linear([]),
+            ValueAxis::log([]),
+            ValueAxis::fitting(&[]),
+            ValueAxis::log([f64::NAN, 0.0, -3.0]),
+        ] {
             assert!(!axis.ticks(7).is_empty());
             assert!(axis.position(1.0).is_finite());
         }
@@ -180,7 +185,7 @@ mod tests {
         for exponent in -9..12 {
             for mantissa in [1.0, 1.7, 2.3, 3.1, 4.9, 5.0, 6.6, 9.99] {
                 let value = mantissa * 10f64.powi(exponent);
-                for axis in [Axis::linear([value]), Axis::log([value, value * 30.0])] {
+                for axis in [ValueAxis::linear([value]), ValueAxis::log([value, value * 30.0])] {
                     let ticks = axis.ticks(7);
                     assert!((2..=7).contains(&ticks.len()), "{value}: {ticks:?}");
                     assert!(ticks.windows(2).all(|pair| axis.position(pair[0]) < axis.position(pair[1])));

@@ -1,22 +1,22 @@
 //! What boosting a server did, and what came of it, as text.
 
 use linerate_host::Known;
-use linerate_tune::boost::conformity::Conformity;
-use linerate_tune::boost::verify::Agreement;
-use linerate_tune::boost::watch::Event;
+use linerate_tune::boost::conformity::PlanConformity;
+use linerate_tune::boost::verify::DeliveryAgreement;
+use linerate_tune::boost::watch::WatchEvent;
 
-use super::column::Column;
+use super::column::TextColumn;
 use super::format;
-use super::style::{Style, Tone};
-use super::table::Table;
+use super::style::{TextStyle, TextTone};
+use super::table::TextTable;
 use super::tune_apply;
-use crate::command::boost::{Applied, Landed, Verification};
-use crate::command::tune::Place;
+use crate::command::boost::{BoostApplyDocument, BoostVerification, DeliveryCounts};
+use crate::command::tune::StateDirArgs;
 
 /// What was done, where packets landed before and land now, and how to go back.
-pub(crate) fn applied(applied: &Applied<'_>, place: &Place, style: Style) -> String {
-    let column = Column { style, before: 0, label: 0 };
-    let painted = |(tone, text): (Tone, String)| -> Vec<String> {
+pub(crate) fn applied(applied: &BoostApplyDocument<'_>, place: &StateDirArgs, style: TextStyle) -> String {
+    let column = TextColumn { style, before: 0, label: 0 };
+    let painted = |(tone, text): (TextTone, String)| -> Vec<String> {
         column.labelled("", &text).iter().map(|line| style.paint(tone, line)).collect()
     };
     let mut lines = vec![String::new()];
@@ -24,7 +24,7 @@ pub(crate) fn applied(applied: &Applied<'_>, place: &Place, style: Style) -> Str
     lines.extend(painted(tune_apply::done(tune, applied.changes, applied.broke_off)));
     lines.extend(painted(verdict(applied.verification)));
     lines.extend(compared(&applied.before, applied.now.as_ref(), style));
-    if matches!(applied.verification, Verification::Harmful { .. }) {
+    if matches!(applied.verification, BoostVerification::Harmful { .. }) {
         return lines.join("\n");
     }
     lines.extend(tune_apply::ways(tune, applied.until, applied.broke_off.is_some(), place, style));
@@ -33,29 +33,29 @@ pub(crate) fn applied(applied: &Applied<'_>, place: &Place, style: Style) -> Str
 }
 
 /// What was seen after it, judged.
-fn verdict(verification: &Verification) -> (Tone, String) {
-    let counted = |seen: &Conformity| {
+fn verdict(verification: &BoostVerification) -> (TextTone, String) {
+    let counted = |seen: &PlanConformity| {
         let share = seen.share().map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
         format!("{share} of {} datagrams", format::grouped(seen.packets))
     };
     match verification {
-        Verification::AsPlanned { conformity, replies_per_request: Some([before, now]) } => {
+        BoostVerification::AsPlanned { conformity, replies_per_request: Some([before, now]) } => {
             let text = format!(
                 "Verified: {} landed as planned, and the server sent {now:.2} replies per request ({before:.2} before).",
                 counted(conformity)
             );
-            (Tone::Good, text)
+            (TextTone::Good, text)
         }
-        Verification::AsPlanned { conformity, replies_per_request: None } => {
+        BoostVerification::AsPlanned { conformity, replies_per_request: None } => {
             let text = format!(
                 "{} landed as planned. Not verified: whether the server answers as before, since too few \
                  datagrams came to compare: apply it under load.",
                 counted(conformity)
             );
-            (Tone::Warn, text)
+            (TextTone::Warn, text)
         }
-        Verification::Harmful { why } => (Tone::Bad, format!("Undone, because {why}.")),
-        Verification::Elsewhere { conformity } => {
+        BoostVerification::Harmful { why } => (TextTone::Bad, format!("Undone, because {why}.")),
+        BoostVerification::Elsewhere { conformity } => {
             let (socket, cpu) = (conformity.in_other_socket, conformity.on_other_cpu);
             let (socket, cpu) = (format::grouped(socket), format::grouped(cpu));
             let text = format!(
@@ -63,29 +63,29 @@ fn verdict(verification: &Verification) -> (Tone, String) {
                  CPU than planned.",
                 counted(conformity)
             );
-            (Tone::Bad, text)
+            (TextTone::Bad, text)
         }
-        Verification::Idle { conformity } => {
+        BoostVerification::Idle { conformity } => {
             let text = format!(
                 "Idle: {} datagrams came, too few to verify anything: look again under load.",
                 format::grouped(conformity.packets)
             );
-            (Tone::Warn, text)
+            (TextTone::Warn, text)
         }
-        Verification::NotJudged { why } => (Tone::Warn, format!("Not verified: {why}.")),
+        BoostVerification::NotJudged { why } => (TextTone::Warn, format!("Not verified: {why}.")),
     }
 }
 
 /// Before and now, side by side.
-fn compared(before: &Landed, now: Option<&Landed>, style: Style) -> Vec<String> {
+fn compared(before: &DeliveryCounts, now: Option<&DeliveryCounts>, style: TextStyle) -> Vec<String> {
     let looks = [Some(before), now];
-    let seen: Vec<Option<(&Agreement, f64)>> = looks.into_iter().map(counted).collect();
+    let seen: Vec<Option<(&DeliveryAgreement, f64)>> = looks.into_iter().map(counted).collect();
     if seen.iter().all(Option::is_none) {
         return Vec::new();
     }
-    let mut table = Table::new(&["", ">before", ">now"]);
-    let mut row = |what: &str, cell: fn(&Agreement, f64) -> String| {
-        let cell = |seen: &Option<(&Agreement, f64)>| {
+    let mut table = TextTable::new(&["", ">before", ">now"]);
+    let mut row = |what: &str, cell: fn(&DeliveryAgreement, f64) -> String| {
+        let cell = |seen: &Option<(&DeliveryAgreement, f64)>| {
             seen.map_or_else(|| format::UNKNOWN.to_owned(), |(agreement, seconds)| cell(agreement, seconds))
         };
         table.row(std::iter::once(what.to_owned()).chain(seen.iter().map(cell)).collect());
@@ -104,7 +104,7 @@ fn compared(before: &Landed, now: Option<&Landed>, style: Style) -> Vec<String> 
     lines
 }
 
-fn counted(look: Option<&Landed>) -> Option<(&Agreement, f64)> {
+fn counted(look: Option<&DeliveryCounts>) -> Option<(&DeliveryAgreement, f64)> {
     let look = look?;
     match &look.agreement {
         Known::Value(agreement) => Some((agreement, look.seconds?)),
@@ -113,21 +113,21 @@ fn counted(look: Option<&Landed>) -> Option<(&Agreement, f64)> {
 }
 
 /// Something that happened while a boost was watched, a line.
-pub(crate) fn event(event: &Event) -> String {
+pub(crate) fn event(event: &WatchEvent) -> String {
     let done = |done: &[String]| match done {
         [] => "nothing was to be changed".to_owned(),
         some => some.join("; "),
     };
     let text = match event {
-        Event::Lost { pid, tid, done: what } => {
+        WatchEvent::Lost { pid, tid, done: what } => {
             format!("thread {tid} of process {pid} is gone: {}", done(what))
         }
-        Event::Found { pid, tid, done: what } => {
+        WatchEvent::Found { pid, tid, done: what } => {
             format!("thread {tid} of process {pid} is new: {}", done(what))
         }
-        Event::NotDone { why } => format!("not done: {why}"),
-        Event::Ended => "the server is gone, and the boost with it".to_owned(),
-        Event::Undone => "somebody undid the boost".to_owned(),
+        WatchEvent::NotDone { why } => format!("not done: {why}"),
+        WatchEvent::Ended => "the server is gone, and the boost with it".to_owned(),
+        WatchEvent::Undone => "somebody undid the boost".to_owned(),
     };
     format!("{}  {text}\n", jiff::Zoned::now().strftime("%H:%M:%S"))
 }

@@ -6,10 +6,10 @@ mod server;
 mod sockets;
 mod verdict;
 
-use super::column::Column;
-use super::style::{Style, Tone};
+use super::column::TextColumn;
+use super::style::{TextStyle, TextTone};
 use super::tune_plan;
-use crate::command::boost::Planned;
+use crate::command::boost::BoostPlanDocument;
 
 pub(crate) use verdict::{landed, name, nothing, what_changes};
 
@@ -17,7 +17,7 @@ pub(crate) use verdict::{landed, name, nothing, what_changes};
 pub(super) const MOST: usize = 16;
 
 /// The verdict first, then what it rests on. In `full`, nothing is left out.
-pub(crate) fn plan(planned: &Planned<'_>, full: bool, style: Style) -> String {
+pub(crate) fn plan(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyle) -> String {
     let mut lines = verdict_lines(planned, style);
     lines.extend(server::lines(planned.server, full, style));
     lines.extend(sockets::lines(planned, full, style));
@@ -31,36 +31,36 @@ pub(crate) fn plan(planned: &Planned<'_>, full: bool, style: Style) -> String {
 }
 
 /// The verdict alone.
-pub(crate) fn verdict_line(planned: &Planned<'_>, style: Style) -> String {
+pub(crate) fn verdict_line(planned: &BoostPlanDocument<'_>, style: TextStyle) -> String {
     let mut lines = verdict_lines(planned, style);
     lines.push(String::new());
     lines.join("\n")
 }
 
-fn verdict_lines(planned: &Planned<'_>, style: Style) -> Vec<String> {
-    let column = Column { style, before: 0, label: 0 };
+fn verdict_lines(planned: &BoostPlanDocument<'_>, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 0, label: 0 };
     let (tone, text) = verdict::verdict(planned);
     column.labelled("", &text).iter().map(|line| style.paint(tone, line)).collect()
 }
 
-fn notes(notes: &[String], style: Style) -> Vec<String> {
+fn notes(notes: &[String], style: TextStyle) -> Vec<String> {
     if notes.is_empty() {
         return Vec::new();
     }
-    let column = Column { style, before: 2, label: 0 };
+    let column = TextColumn { style, before: 2, label: 0 };
     let mut lines = heading("how this was seen", style);
     lines.extend(notes.iter().flat_map(|note| column.labelled("", note)));
     lines
 }
 
 /// An empty line and a heading.
-fn heading(text: &str, style: Style) -> Vec<String> {
-    vec![String::new(), style.paint(Tone::Strong, text)]
+fn heading(text: &str, style: TextStyle) -> Vec<String> {
+    vec![String::new(), style.paint(TextTone::Strong, text)]
 }
 
 /// How many rows are not shown.
-pub(super) fn more(count: usize, style: Style) -> Option<String> {
-    (count > 0).then(|| style.paint(Tone::Faint, &format!("    and {count} more (--full)")))
+pub(super) fn more(count: usize, style: TextStyle) -> Option<String> {
+    (count > 0).then(|| style.paint(TextTone::Faint, &format!("    and {count} more (--full)")))
 }
 
 #[cfg(test)]

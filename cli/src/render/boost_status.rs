@@ -3,20 +3,25 @@
 use std::collections::BTreeMap;
 
 use linerate_host::Known;
-use linerate_host::setting::{Steered, SteeredSocket};
+use linerate_host::setting::{SteeredSocket, SteeredSockets};
 
 use super::boost_plan;
-use super::column::Column;
+use super::column::TextColumn;
 use super::format;
-use super::style::{Style, Tone};
-use super::table::Table;
+use super::style::{TextStyle, TextTone};
+use super::table::TextTable;
 use super::tune_plan::counted;
 use super::tune_status;
-use crate::command::boost::{Boosted, InForce, Now, SteeredGroup};
-use crate::command::tune::Place;
+use crate::command::boost::{ActiveBoost, BoostStatusDocument, BoostedServerState, SteeredGroup};
+use crate::command::tune::StateDirArgs;
 
 /// A block for each boost. In `full`, with all of its settings and sockets.
-pub(crate) fn status(status: &InForce, place: &Place, full: bool, style: Style) -> String {
+pub(crate) fn status(
+    status: &BoostStatusDocument,
+    place: &StateDirArgs,
+    full: bool,
+    style: TextStyle,
+) -> String {
     let mut lines = tune_status::trouble(status.trouble.as_ref(), &status.journal, style);
     if status.boosts.is_empty() {
         lines.push("No boost is in force.".to_owned());
@@ -31,11 +36,11 @@ pub(crate) fn status(status: &InForce, place: &Place, full: bool, style: Style) 
 }
 
 /// Where the program of a group put packets since it was attached.
-fn steering(group: &SteeredGroup, full: bool, style: Style) -> Vec<String> {
+fn steering(group: &SteeredGroup, full: bool, style: TextStyle) -> Vec<String> {
     let name = format!("{} {}", group.protocol.name(), group.local);
-    let column = Column { style, before: 2, label: 0 };
+    let column = TextColumn { style, before: 2, label: 0 };
     let warned = |text: String| -> Vec<String> {
-        column.labelled("", &text).iter().map(|line| style.paint(Tone::Warn, line)).collect()
+        column.labelled("", &text).iter().map(|line| style.paint(TextTone::Warn, line)).collect()
     };
     let steered = match &group.steered {
         Known::Value(Some(steered)) => steered,
@@ -43,7 +48,7 @@ fn steering(group: &SteeredGroup, full: bool, style: Style) -> Vec<String> {
         Known::Unknown { why } => return warned(format!("{name}: what it gets could not be read: {why}")),
     };
     let mut lines = vec![format!("  {name}: packets so far")];
-    let mut table = Table::new(&[">socket", "for CPUs", ">packets", "by CPUs", "socket is"]);
+    let mut table = TextTable::new(&[">socket", "for CPUs", ">packets", "by CPUs", "socket is"]);
     for socket in &steered.sockets {
         let cpus: Vec<u32> = steered
             .by_cpu
@@ -76,7 +81,7 @@ fn listed(cpus: &[u32]) -> String {
 }
 
 /// What the program left to the kernel's hash.
-fn hashed(steered: &Steered, style: Style) -> Vec<String> {
+fn hashed(steered: &SteeredSockets, style: TextStyle) -> Vec<String> {
     let some: BTreeMap<_, _> = steered.hashed_by_cpu.iter().filter(|(_, packets)| **packets > 0).collect();
     if some.is_empty() {
         return Vec::new();
@@ -88,28 +93,28 @@ fn hashed(steered: &Steered, style: Style) -> Vec<String> {
         format::grouped(packets),
         format::cpu_list(&cpus)
     );
-    Column { style, before: 4, label: 0 }
+    TextColumn { style, before: 4, label: 0 }
         .labelled("", &text)
         .iter()
-        .map(|line| style.paint(Tone::Warn, line))
+        .map(|line| style.paint(TextTone::Warn, line))
         .collect()
 }
 
 /// The server as it is seen now.
-fn now(boost: &Boosted, style: Style) -> Vec<String> {
-    let column = Column { style, before: 2, label: 10 };
+fn now(boost: &ActiveBoost, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 2, label: 10 };
     let now = match &boost.now {
         Known::Value(now) => now,
         Known::Unknown { why } => return column.labelled("now", why),
     };
     let mut lines = column.labelled("now", &format!("{}.", boost_plan::landed(&now.landed.agreement)));
     for text in troubles(now) {
-        lines.extend(column.labelled("", &text).iter().map(|line| style.paint(Tone::Warn, line)));
+        lines.extend(column.labelled("", &text).iter().map(|line| style.paint(TextTone::Warn, line)));
     }
     lines
 }
 
-fn troubles(now: &Now) -> Vec<String> {
+fn troubles(now: &BoostedServerState) -> Vec<String> {
     let unread: Vec<String> = now.unread_sockets.iter().map(u64::to_string).collect();
     let unread = (!unread.is_empty())
         .then(|| format!("nobody was seen to read {} {}", noun(unread.len()), unread.join(", ")));

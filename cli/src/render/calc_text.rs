@@ -1,21 +1,21 @@
 //! The result of `linerate calc` for a terminal or a pipe.
 
-use linerate_load::wire::{FRAME_OVERHEAD_BYTES, Family, SHORTEST_FRAME_BYTES};
+use linerate_load::wire::{FRAME_OVERHEAD_BYTES, IpVersion, SHORTEST_FRAME_BYTES};
 
 use super::format;
-use super::style::{Style, Tone, wrap};
-use crate::command::calc::Arithmetic;
+use super::style::{TextStyle, TextTone, wrap};
+use crate::command::calc::LinkCapacity;
 
 /// Columns of the names on the left.
 const NAME_WIDTH: usize = 16;
 
 /// One line a figure: its name, the figure, what it is made of.
-pub(crate) fn arithmetic(arithmetic: &Arithmetic, style: Style) -> String {
+pub(crate) fn arithmetic(arithmetic: &LinkCapacity, style: TextStyle) -> String {
     let figures = &arithmetic.figures;
     let delay = &arithmetic.delay;
     let family = match figures.family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
+        IpVersion::V4 => "IPv4",
+        IpVersion::V6 => "IPv6",
     };
     let tags = match figures.vlan_tags {
         0 => String::new(),
@@ -97,22 +97,24 @@ pub(crate) fn arithmetic(arithmetic: &Arithmetic, style: Style) -> String {
     let figure_width = lines.iter().map(|(_, figure, _)| figure.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for line in wrap(&title, style.width) {
-        text.push_str(&format!("{}\n", style.paint(Tone::Strong, &line)));
+        text.push_str(&format!("{}\n", style.paint(TextTone::Strong, &line)));
     }
     text.push('\n');
     let indent = NAME_WIDTH + figure_width + 2;
     for (name, figure, words) in &lines {
-        let lead =
-            format!("{name:NAME_WIDTH$}{}", style.paint(Tone::Strong, &format!("{figure:>figure_width$}")));
+        let lead = format!(
+            "{name:NAME_WIDTH$}{}",
+            style.paint(TextTone::Strong, &format!("{figure:>figure_width$}"))
+        );
         for (index, words) in wrap(words, style.width.saturating_sub(indent).max(24)).iter().enumerate() {
             let lead = if index == 0 { lead.clone() } else { " ".repeat(indent - 2) };
-            text.push_str(&format!("{lead}  {}\n", style.paint(Tone::Faint, words)));
+            text.push_str(&format!("{lead}  {}\n", style.paint(TextTone::Faint, words)));
         }
     }
     for warning in &arithmetic.warnings {
         text.push('\n');
         for line in wrap(&format!("Warning: {}", warning.detail), style.width) {
-            text.push_str(&format!("{}\n", style.paint(Tone::Bad, &line)));
+            text.push_str(&format!("{}\n", style.paint(TextTone::Bad, &line)));
         }
     }
     text

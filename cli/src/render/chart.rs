@@ -1,23 +1,23 @@
 //! What the charts of a climb show, ready to be drawn: positions in per cent, texts as they are read.
 
-use linerate_lab::ladder::report::{PublishedLadder, PublishedStep, Report, RungReport};
-use linerate_load::stats::Verdict;
+use linerate_lab::ladder::report::{LadderReport, PublishedLadder, PublishedStep, RungReport};
+use linerate_load::stats::ComparisonVerdict;
 
-use super::axis::Axis;
+use super::axis::ValueAxis;
 use super::{format, summary};
 
 /// Rows over a common axis.
-pub(crate) struct Chart {
+pub(crate) struct RangeChart {
     /// What the axis counts, and how.
     pub(crate) axis: String,
     /// Vertical lines; none where there is nothing to show.
-    pub(crate) ticks: Vec<Tick>,
+    pub(crate) ticks: Vec<ChartTick>,
     /// From top to bottom.
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<ChartRow>,
 }
 
 /// A vertical line with its value.
-pub(crate) struct Tick {
+pub(crate) struct ChartTick {
     /// In per cent from the left.
     pub(crate) at: String,
     /// Its value.
@@ -43,7 +43,7 @@ const LETTER: f64 = 0.45;
 const BETWEEN: f64 = 0.4;
 
 /// One row of a chart.
-pub(crate) struct Row {
+pub(crate) struct ChartRow {
     /// What the row is of.
     pub(crate) label: String,
     /// The row in one sentence, for those who hear or point at it.
@@ -53,20 +53,20 @@ pub(crate) struct Row {
     /// Ends of the horizontal line, in per cent.
     pub(crate) span: Option<(String, String)>,
     /// Points on it.
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<ChartMark>,
     /// Lines to the rows above and below, met half way, in per cent at the edge.
-    pub(crate) links: Links,
+    pub(crate) links: RowLinks,
     /// The figure.
     pub(crate) value: String,
     /// What goes with the figure: its doubt, or its unit.
     pub(crate) aside: String,
     /// Against the row compared with.
-    pub(crate) badge: Option<Badge>,
+    pub(crate) badge: Option<VerdictBadge>,
 }
 
 /// Where the line through the points crosses the edges of a row.
 #[derive(Default)]
-pub(crate) struct Links {
+pub(crate) struct RowLinks {
     /// The row's own point.
     pub(crate) own: String,
     /// At the upper edge.
@@ -76,7 +76,7 @@ pub(crate) struct Links {
 }
 
 /// A point.
-pub(crate) struct Mark {
+pub(crate) struct ChartMark {
     /// In per cent from the left.
     pub(crate) at: String,
     /// `dot`, `ring` or `bar`.
@@ -84,7 +84,7 @@ pub(crate) struct Mark {
 }
 
 /// A verdict: never told by colour alone.
-pub(crate) struct Badge {
+pub(crate) struct VerdictBadge {
     /// `better`, `worse` or `same`.
     pub(crate) class: &'static str,
     /// A sign for it.
@@ -100,11 +100,11 @@ pub(crate) struct Badge {
 }
 
 /// The ladder: capacity of each step with its interval; skipped steps with their reason.
-pub(crate) fn ladder(report: &Report) -> Chart {
+pub(crate) fn ladder(report: &LadderReport) -> RangeChart {
     let rates = || report.steps.iter().filter_map(|step| step.transactions_per_second);
     let ends: Vec<f64> = rates().flat_map(|rate| [rate.low, rate.median, rate.high]).collect();
-    let axis = Axis::fitting(&ends);
-    let mut rows: Vec<Row> = report.steps.iter().map(|step| ladder_row(report, step, &axis)).collect();
+    let axis = ValueAxis::fitting(&ends);
+    let mut rows: Vec<ChartRow> = report.steps.iter().map(|step| ladder_row(report, step, &axis)).collect();
     let points: Vec<Option<f64>> = report
         .steps
         .iter()
@@ -113,7 +113,7 @@ pub(crate) fn ladder(report: &Report) -> Chart {
         })
         .collect();
     link(&mut rows, &points);
-    Chart {
+    RangeChart {
         axis: format!("transactions a second, {}", if axis.is_log() { "logarithmic" } else { "from zero" }),
         ticks: if ends.is_empty() { Vec::new() } else { ticks(&axis, 7, format::rate) },
         rows,
@@ -121,34 +121,35 @@ pub(crate) fn ladder(report: &Report) -> Chart {
 }
 
 /// Latency percentiles of each measured step.
-pub(crate) fn latency(report: &Report) -> Option<Chart> {
+pub(crate) fn latency(report: &LadderReport) -> Option<RangeChart> {
     let measured: Vec<_> =
         report.steps.iter().filter_map(|step| step.latency_ns.map(|latency| (step, latency))).collect();
     if measured.is_empty() {
         return None;
     }
-    let axis = Axis::log(measured.iter().flat_map(|(_, latency)| [latency.p50 as f64, latency.p999 as f64]));
+    let axis =
+        ValueAxis::log(measured.iter().flat_map(|(_, latency)| [latency.p50 as f64, latency.p999 as f64]));
     let rows = measured.iter().map(|(step, latency)| {
         let [p50, p99, p999] = [latency.p50, latency.p99, latency.p999];
         let [a, b, c] = [p50, p99, p999].map(format::microseconds);
-        Row {
+        ChartRow {
             label: step.id.clone(),
             told: format!("{}: half within {a} us, 99 % within {b} us, 99.9 % within {c} us", step.id),
             skipped: None,
             span: Some((at(&axis, p50 as f64), at(&axis, p999 as f64))),
             marks: vec![
-                Mark { at: at(&axis, p50 as f64), shape: "dot" },
-                Mark { at: at(&axis, p99 as f64), shape: "ring" },
-                Mark { at: at(&axis, p999 as f64), shape: "bar" },
+                ChartMark { at: at(&axis, p50 as f64), shape: "dot" },
+                ChartMark { at: at(&axis, p99 as f64), shape: "ring" },
+                ChartMark { at: at(&axis, p999 as f64), shape: "bar" },
             ],
-            links: Links::default(),
+            links: RowLinks::default(),
             value: format!("{a} · {b} · {c}"),
             aside: String::new(),
             badge: None,
         }
     });
     let rows = rows.collect();
-    Some(Chart {
+    Some(RangeChart {
         axis: "microseconds from the intended send time, logarithmic".to_owned(),
         ticks: ticks(&axis, 5, |nanoseconds| format::microseconds(nanoseconds as u64)),
         rows,
@@ -156,7 +157,7 @@ pub(crate) fn latency(report: &Report) -> Option<Chart> {
 }
 
 /// Share of capacity still answered under overload, of each step where it is known.
-pub(crate) fn goodput(report: &Report) -> Option<Chart> {
+pub(crate) fn goodput(report: &LadderReport) -> Option<RangeChart> {
     let share = |step: &RungReport, factor: &str| step.goodput_at_overload.get(factor).copied().flatten();
     let measured: Vec<_> = report
         .steps
@@ -168,11 +169,11 @@ pub(crate) fn goodput(report: &Report) -> Option<Chart> {
         return None;
     }
     let shares = measured.iter().flat_map(|&(_, twice, five)| [twice, five]).flatten();
-    let axis = Axis::linear(shares.chain([1.0]));
+    let axis = ValueAxis::linear(shares.chain([1.0]));
     let rows = measured.iter().map(|&(step, twice, five)| {
         let read = |share: Option<f64>| share.map_or_else(|| format::UNKNOWN.to_owned(), format::percent);
-        let mark = |share: Option<f64>, shape| share.map(|share| Mark { at: at(&axis, share), shape });
-        Row {
+        let mark = |share: Option<f64>, shape| share.map(|share| ChartMark { at: at(&axis, share), shape });
+        ChartRow {
             label: step.id.clone(),
             told: format!(
                 "{}: {} of capacity answered at twice the load it holds, {} at five times",
@@ -183,32 +184,32 @@ pub(crate) fn goodput(report: &Report) -> Option<Chart> {
             skipped: None,
             span: twice.zip(five).map(|(twice, five)| (at(&axis, five), at(&axis, twice))),
             marks: [mark(twice, "dot"), mark(five, "ring")].into_iter().flatten().collect(),
-            links: Links::default(),
+            links: RowLinks::default(),
             value: format!("{} · {}", read(twice), read(five)),
             aside: String::new(),
             badge: None,
         }
     });
     let rows = rows.collect();
-    Some(Chart { axis: "share of capacity".to_owned(), ticks: ticks(&axis, 7, format::percent), rows })
+    Some(RangeChart { axis: "share of capacity".to_owned(), ticks: ticks(&axis, 7, format::percent), rows })
 }
 
 /// Published ladders on one logarithmic axis, each as multiples of its own first step.
-pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, Chart)> {
+pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, RangeChart)> {
     let multiples = |ladder: &PublishedLadder| -> Vec<(f64, f64)> {
         let first = ladder.steps.first().map_or(f64::NAN, middle);
         ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
     };
-    let axis = Axis::log(ladders.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]));
+    let axis = ValueAxis::log(ladders.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]));
     ladders
         .iter()
         .map(|ladder| {
             let mut points = Vec::new();
-            let mut rows: Vec<Row> = Vec::new();
+            let mut rows: Vec<ChartRow> = Vec::new();
             for (step, (low, high)) in ladder.steps.iter().zip(multiples(ladder)) {
                 let multiple = (low * high).sqrt();
                 points.push(Some(axis.position(multiple)));
-                rows.push(Row {
+                rows.push(ChartRow {
                     label: step.id.clone(),
                     told: format!(
                         "{}: {} {} a second, {} its own first step; published, not measured here",
@@ -219,8 +220,8 @@ pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, C
                     ),
                     skipped: None,
                     span: (low < high).then(|| (at(&axis, low), at(&axis, high))),
-                    marks: vec![Mark { at: at(&axis, multiple), shape: "ring" }],
-                    links: Links::default(),
+                    marks: vec![ChartMark { at: at(&axis, multiple), shape: "ring" }],
+                    links: RowLinks::default(),
                     value: format::ratio(multiple),
                     aside: String::new(),
                     badge: None,
@@ -228,21 +229,21 @@ pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, C
             }
             link(&mut rows, &points);
             let axis_text = "multiples of its own first step, logarithmic".to_owned();
-            (ladder, Chart { axis: axis_text, ticks: ticks(&axis, 4, multiple), rows })
+            (ladder, RangeChart { axis: axis_text, ticks: ticks(&axis, 4, multiple), rows })
         })
         .collect()
 }
 
 /// A step's verdict against the step it was compared with.
-pub(crate) fn badge(report: &Report, step: &RungReport) -> Option<Badge> {
+pub(crate) fn badge(report: &LadderReport, step: &RungReport) -> Option<VerdictBadge> {
     let versus = step.versus_previous.as_ref()?;
     let (class, sign) = match versus.verdict {
-        Verdict::Better => ("better", "▲"),
-        Verdict::Worse => ("worse", "▼"),
-        Verdict::NoDifferenceShown => ("same", "≈"),
+        ComparisonVerdict::Better => ("better", "▲"),
+        ComparisonVerdict::Worse => ("worse", "▼"),
+        ComparisonVerdict::NoDifferenceShown => ("same", "≈"),
     };
     let reverted = if summary::was_reverted(report, step) { ", undone" } else { "" };
-    Some(Badge {
+    Some(VerdictBadge {
         class,
         sign,
         words: format!("{}{reverted}", summary::verdict_name(versus.verdict)),
@@ -252,14 +253,14 @@ pub(crate) fn badge(report: &Report, step: &RungReport) -> Option<Badge> {
     })
 }
 
-fn ladder_row(report: &Report, step: &RungReport, axis: &Axis) -> Row {
-    let mut row = Row {
+fn ladder_row(report: &LadderReport, step: &RungReport, axis: &ValueAxis) -> ChartRow {
+    let mut row = ChartRow {
         label: step.id.clone(),
         told: String::new(),
         skipped: None,
         span: None,
         marks: Vec::new(),
-        links: Links::default(),
+        links: RowLinks::default(),
         value: format::UNKNOWN.to_owned(),
         aside: String::new(),
         badge: badge(report, step),
@@ -281,7 +282,7 @@ fn ladder_row(report: &Report, step: &RungReport, axis: &Axis) -> Row {
         _ => format::plus_minus(rate.median, rate.low, rate.high),
     };
     row.span = Some((at(axis, rate.low), at(axis, rate.high)));
-    row.marks.push(Mark { at: at(axis, rate.median), shape: "dot" });
+    row.marks.push(ChartMark { at: at(axis, rate.median), shape: "dot" });
     row.told = format!(
         "{}: {} transactions a second, interval {}{}",
         step.id,
@@ -296,13 +297,13 @@ fn ladder_row(report: &Report, step: &RungReport, axis: &Axis) -> Row {
 }
 
 /// Joins each row's point with those of the rows beside it that have one.
-fn link(rows: &mut [Row], points: &[Option<f64>]) {
+fn link(rows: &mut [ChartRow], points: &[Option<f64>]) {
     let half_way = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| percent((a + b) / 2.0));
     for (index, row) in rows.iter_mut().enumerate() {
         let own = points[index];
         let above = index.checked_sub(1).and_then(|above| points[above]);
         let below = points.get(index + 1).copied().flatten();
-        row.links = Links {
+        row.links = RowLinks {
             own: own.map(percent).unwrap_or_default(),
             above: half_way(own, above),
             below: half_way(own, below),
@@ -322,7 +323,7 @@ fn middle(step: &PublishedStep) -> f64 {
 
 /// At most `most` lines. At each width every one, every second, every third and so on is labelled, as many as do not run into each
 /// other.
-fn ticks(axis: &Axis, most: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
+fn ticks(axis: &ValueAxis, most: usize, label: impl Fn(f64) -> String) -> Vec<ChartTick> {
     let values = axis.ticks(most);
     let labels: Vec<(f64, String)> =
         values.into_iter().map(|value| (axis.position(value), label(value))).collect();
@@ -333,7 +334,7 @@ fn ticks(axis: &Axis, most: usize, label: impl Fn(f64) -> String) -> Vec<Tick> {
     };
     let classes: Vec<String> = (0..labels.len()).map(shown).collect();
     let ticks = labels.into_iter().zip(classes);
-    ticks.map(|((position, label), classes)| Tick { at: percent(position), label, classes }).collect()
+    ticks.map(|((position, label), classes)| ChartTick { at: percent(position), label, classes }).collect()
 }
 
 /// Every how many labels there is room for one on an axis of so many rem.
@@ -349,7 +350,7 @@ fn labelled(labels: &[(f64, String)], width: f64) -> usize {
     (1..labels.len()).find(|&every| apart(every)).unwrap_or(labels.len().max(1))
 }
 
-fn at(axis: &Axis, value: f64) -> String {
+fn at(axis: &ValueAxis, value: f64) -> String {
     percent(axis.position(value))
 }
 

@@ -1,6 +1,6 @@
 //! Texts in a column, behind labels.
 
-use super::style::{Style, Tone, wrap};
+use super::style::{TextStyle, TextTone, wrap};
 
 /// Lines longer than this are hard to read.
 const WIDEST: usize = 110;
@@ -9,15 +9,15 @@ const MOST_LINES: usize = 2;
 
 /// A column of text: how far from the edge its labels begin, and how wide they are.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Column {
-    pub(crate) style: Style,
+pub(crate) struct TextColumn {
+    pub(crate) style: TextStyle,
     /// Blanks before the labels.
     pub(crate) before: usize,
     /// Room for a label.
     pub(crate) label: usize,
 }
 
-impl Column {
+impl TextColumn {
     /// Room for the text.
     pub(crate) fn width(self) -> usize {
         self.style.width.min(WIDEST).saturating_sub(self.before + self.label).max(20)
@@ -30,7 +30,7 @@ impl Column {
         }
         let (before, room) = (self.before, self.label);
         // Without a label there is nothing to paint, and the end of its colour would end that of a whole line.
-        let tone = if label.is_empty() { Tone::Plain } else { Tone::Faint };
+        let tone = if label.is_empty() { TextTone::Plain } else { TextTone::Faint };
         let label = self.style.paint(tone, &format!("{label:<room$}"));
         let mut labels = vec![format!("{}{label}", " ".repeat(before))];
         wrap(text, self.width())
@@ -52,9 +52,9 @@ impl Column {
             more => format!("  and {more} more"),
         };
         let room = self.label;
-        let label = self.style.paint(Tone::Faint, &format!("{label:<room$}"));
+        let label = self.style.paint(TextTone::Faint, &format!("{label:<room$}"));
         let command = cut(first, self.width().saturating_sub(more.chars().count()).max(20));
-        format!("{}{label}{command}{}", " ".repeat(self.before), self.style.paint(Tone::Faint, &more))
+        format!("{}{label}{command}{}", " ".repeat(self.before), self.style.paint(TextTone::Faint, &more))
     }
 
     /// A command whole: it is not broken, since it is there to be copied.
@@ -100,7 +100,8 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    const NARROW: Column = Column { style: Style { width: 48, colour: false }, before: 0, label: 8 };
+    const NARROW: TextColumn =
+        TextColumn { style: TextStyle { width: 48, colour: false }, before: 0, label: 8 };
 
     #[test]
     fn sentences_end_where_they_end() {

@@ -2,9 +2,9 @@
 
 use super::column::cut;
 use super::format::{UNKNOWN, percent, rate, ratio, significant};
-use super::style::{Style, Tone, wrap};
-use super::table::Table;
-use crate::command::cost::Comparison;
+use super::style::{TextStyle, TextTone, wrap};
+use super::table::TextTable;
+use crate::command::cost::CostComparison;
 
 /// A figure's key, words for it, and how it is shown.
 type Shown = (&'static str, &'static str, fn(f64) -> String);
@@ -35,17 +35,17 @@ const SHOWN: [Shown; 18] = [
 const LONGEST_NAME: usize = 90;
 
 /// The comparison.
-pub(crate) fn compared(comparison: &Comparison, style: Style) -> String {
+pub(crate) fn compared(comparison: &CostComparison, style: TextStyle) -> String {
     let mut text = String::new();
     for line in wrap(&sentence(comparison), style.width.min(100)) {
-        text.push_str(&format!("{}\n", style.paint(Tone::Strong, &line)));
+        text.push_str(&format!("{}\n", style.paint(TextTone::Strong, &line)));
     }
     for (letter, (name, kernel)) in ["A", "B"].iter().zip(comparison.names.iter().zip(&comparison.kernels)) {
         let kernel = kernel.as_ref().map_or_else(String::new, |kernel| format!(", Linux {kernel}"));
         text.push_str(&format!("  {letter}  {}\n", cut(&format!("{name}{kernel}"), LONGEST_NAME)));
     }
     text.push('\n');
-    let mut table = Table::new(&["", ">A", ">B", ">B by A"]);
+    let mut table = TextTable::new(&["", ">A", ">B", ">B by A"]);
     for (key, words, show) in SHOWN {
         let Some(figure) = comparison.figures.iter().find(|figure| figure.key == key) else { continue };
         let [one, other] = figure.values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), show));
@@ -58,7 +58,7 @@ pub(crate) fn compared(comparison: &Comparison, style: Style) -> String {
 }
 
 /// What a packet costs in both: the figure that two solutions are compared by, whatever came.
-fn sentence(comparison: &Comparison) -> String {
+fn sentence(comparison: &CostComparison) -> String {
     let each = comparison.figures.iter().find(|figure| figure.key == "packets_ns_a_packet");
     match each.map(|figure| (figure.values, figure.ratio)) {
         Some(([Some(one), Some(other)], Some(by))) => {
@@ -89,7 +89,7 @@ mod tests {
             cpu.net_rx_ns /= 2;
         }
         let both = [(Path::new("kernel.json"), &one), (Path::new("xdp.json"), &other)];
-        let text = compared(&Comparison::of(both), Style { width: 100, colour: false });
+        let text = compared(&CostComparison::of(both), TextStyle { width: 100, colour: false });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
     }
@@ -98,7 +98,7 @@ mod tests {
     fn every_figure_has_words() {
         let document = document();
         let both = [(Path::new("a"), &document), (Path::new("b"), &document)];
-        let keys: Vec<&str> = Comparison::of(both).figures.iter().map(|figure| figure.key).collect();
+        let keys: Vec<&str> = CostComparison::of(both).figures.iter().map(|figure| figure.key).collect();
         assert_eq!(keys, SHOWN.map(|(key, ..)| key));
     }
 }

@@ -2,30 +2,30 @@
 
 use anyhow::Result;
 use askama::Template;
-use linerate_trace::cost::{Cost, CpuCost};
+use linerate_trace::cost::{CostReport, CpuCost};
 
-use super::cost_summary::{Loser, accounted, losers, packets_share, share, top_says, verdict, wall_ns};
+use super::cost_summary::{TopVictim, accounted, losers, packets_share, share, top_says, verdict, wall_ns};
 use super::cost_text::{calibrated, each, entered, loops, name, own, untraced};
 use super::format;
-use super::page::{self, Facts, Head, Note, Part, Place, Table, Tile};
+use super::page::{self, Facts, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
 use super::style::unbroken;
-use crate::command::cost::{By, Document};
+use crate::command::cost::{CostDocument, VictimGrouping};
 
 /// CPUs that are drawn, those that packets took most of.
 const MOST_CPUS: usize = 64;
 
 #[derive(Template)]
 #[template(path = "cost.html")]
-struct Body<'a> {
-    place: &'a Place,
-    tiles: Vec<Tile>,
-    notes: Vec<Note>,
+struct CostPageBody<'a> {
+    place: &'a ResultPosition,
+    tiles: Vec<FigureTile>,
+    notes: Vec<PageNote>,
     parts_of_time: [PartOfTime; 6],
-    cpus: Vec<Bar>,
+    cpus: Vec<StackedBar>,
     more_cpus: Option<String>,
     whom: &'static str,
-    victims: Vec<Bar>,
-    tables: Vec<Table>,
+    victims: Vec<StackedBar>,
+    tables: Vec<HtmlTable>,
     facts: Facts,
 }
 
@@ -38,16 +38,16 @@ struct PartOfTime {
 }
 
 /// A bar of pieces beside one another, a thousand wide.
-struct Bar {
+struct StackedBar {
     name: String,
     value: String,
     told: String,
-    pieces: Vec<Piece>,
+    pieces: Vec<BarPiece>,
     /// Where another figure of the same is.
     mark: Option<String>,
 }
 
-struct Piece {
+struct BarPiece {
     class: &'static str,
     x: String,
     width: String,
@@ -70,7 +70,7 @@ const PARTS: [PartOfTime; 6] = [
 ///
 /// # Errors
 /// As [`part`].
-pub(crate) fn cost(document: &Document) -> Result<String> {
+pub(crate) fn cost(document: &CostDocument) -> Result<String> {
     page::alone(|place| part(document, place))
 }
 
@@ -78,28 +78,28 @@ pub(crate) fn cost(document: &Document) -> Result<String> {
 ///
 /// # Errors
 /// Only if formatting fails, which no document is known to cause.
-pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
+pub(crate) fn part(document: &CostDocument, place: &ResultPosition) -> Result<PageResult> {
     let cost = &document.cost;
     let losers = losers(cost, document.by);
     let top = usize::from(document.top);
     let shown = cost.cpus.len().min(MOST_CPUS);
     let more = cost.cpus.len() - shown;
-    let body = Body {
+    let body = CostPageBody {
         place,
         tiles: tiles(cost),
         notes: std::iter::once(each(cost))
             .chain(untraced(cost))
             .chain(document.calibrations.iter().map(calibrated))
             .chain(cost.notes.iter().cloned())
-            .map(Note::new)
+            .map(PageNote::new)
             .collect(),
         parts_of_time: PARTS,
         cpus: cpus(cost),
         more_cpus: (more > 0).then(|| format!("and {more} CPUs that packets took less of")),
         whom: match document.by {
-            By::Process => "What processes had, as shares of one CPU",
-            By::Thread => "What threads had, as shares of one CPU",
-            By::Cgroup => "What control groups had, as shares of one CPU",
+            VictimGrouping::Process => "What processes had, as shares of one CPU",
+            VictimGrouping::Thread => "What threads had, as shares of one CPU",
+            VictimGrouping::Cgroup => "What control groups had, as shares of one CPU",
         },
         victims: victims(cost, losers.get(..top.min(losers.len())).unwrap_or_default()),
         tables: vec![devices(cost), each_cpu(cost)],
@@ -108,9 +108,9 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
     page::part(head(document), &body)
 }
 
-fn head(document: &Document) -> Head {
+fn head(document: &CostDocument) -> PageHead {
     let host = &document.host;
-    Head {
+    PageHead {
         schema: document.schema.clone(),
         version: document.version.clone(),
         title: "What packets cost",
@@ -124,20 +124,20 @@ fn head(document: &Document) -> Head {
     }
 }
 
-fn tiles(cost: &Cost) -> Vec<Tile> {
+fn tiles(cost: &CostReport) -> Vec<FigureTile> {
     let all = cost.all_cpus();
     let ns = all.ns_a_packet().map_or_else(|| format::UNKNOWN.to_owned(), format::significant);
     let own = cost.own.share.value().map_or_else(|| format::UNKNOWN.to_owned(), |own| format::percent(*own));
     let of_all = format::percent(share(all.packets_ns(), all.elapsed_ns as f64));
     vec![
-        Tile::new(of_all, "", "of the CPUs looked at, taken by packets"),
-        Tile::new(entered(cost, &all), "/s", "packets, counted where they enter the host"),
-        Tile::new(ns, "ns", "a packet, with interrupts"),
-        Tile::new(own, "", "of these CPUs, taken by looking"),
+        FigureTile::new(of_all, "", "of the CPUs looked at, taken by packets"),
+        FigureTile::new(entered(cost, &all), "/s", "packets, counted where they enter the host"),
+        FigureTile::new(ns, "ns", "a packet, with interrupts"),
+        FigureTile::new(own, "", "of these CPUs, taken by looking"),
     ]
 }
 
-fn cpus(cost: &Cost) -> Vec<Bar> {
+fn cpus(cost: &CostReport) -> Vec<StackedBar> {
     let mut cpus: Vec<&CpuCost> = cost.cpus.iter().collect();
     cpus.sort_by_key(|cpu| (std::cmp::Reverse(cpu.packets_ns()), cpu.cpu));
     cpus.truncate(MOST_CPUS);
@@ -145,12 +145,12 @@ fn cpus(cost: &Cost) -> Vec<Bar> {
     cpus.into_iter().map(cpu_bar).collect()
 }
 
-fn cpu_bar(cpu: &CpuCost) -> Bar {
+fn cpu_bar(cpu: &CpuCost) -> StackedBar {
     let whole = cpu.elapsed_ns as f64;
     let shares: Vec<_> = PARTS.iter().map(|part| (part, share((part.of)(cpu), whole))).collect();
     let told: Vec<String> =
         shares.iter().map(|(part, share)| format!("{} {}", part.name, format::percent(*share))).collect();
-    Bar {
+    StackedBar {
         name: format!("CPU {}", cpu.cpu),
         value: format!("{} packets", format::percent(packets_share(cpu))),
         told: format!("CPU {}: {}", cpu.cpu, told.join(", ")),
@@ -159,20 +159,20 @@ fn cpu_bar(cpu: &CpuCost) -> Bar {
     }
 }
 
-fn victims(cost: &Cost, losers: &[Loser]) -> Vec<Bar> {
+fn victims(cost: &CostReport, losers: &[TopVictim]) -> Vec<StackedBar> {
     // Of several threads more than one CPU's time may be there: the longest bar is the scale.
     let longest = losers.iter().map(|loser| loser.group.on_cpu_ns.max(loser.group.accounted_ns)).max();
     let scale = wall_ns(cost).max(longest.unwrap_or(0) as f64);
     losers.iter().map(|loser| victim_bar(loser, wall_ns(cost), scale)).collect()
 }
 
-fn victim_bar(loser: &Loser, wall: f64, scale: f64) -> Bar {
+fn victim_bar(loser: &TopVictim, wall: f64, scale: f64) -> StackedBar {
     let group = &loser.group;
     let of = |part: u64| format::percent(share(part, wall));
     let says = top_says(group, wall);
     let parts = [("tasks", group.had_ns()), ("rx", group.lost_ns()), ("other", group.taken_other_ns)];
     let (taken, had) = (of(group.lost_ns()), of(group.had_ns()));
-    Bar {
+    StackedBar {
         name: loser.name.clone(),
         value: format!("top {says}, had {had}, lost {taken}"),
         told: format!("{}: top says {says}, packets took {taken}, it had {had}", loser.name),
@@ -181,18 +181,18 @@ fn victim_bar(loser: &Loser, wall: f64, scale: f64) -> Bar {
     }
 }
 
-fn pieces(shares: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<Piece> {
+fn pieces(shares: impl IntoIterator<Item = (&'static str, f64)>) -> Vec<BarPiece> {
     let mut x = 0.0;
     let mut pieces = Vec::new();
     for (class, share) in shares {
         let width = (share * 1e3).clamp(0.0, 1e3 - x);
-        pieces.push(Piece { class, x: format!("{x:.1}"), width: format!("{width:.1}") });
+        pieces.push(BarPiece { class, x: format!("{x:.1}"), width: format!("{width:.1}") });
         x += width;
     }
     pieces
 }
 
-fn devices(cost: &Cost) -> Table {
+fn devices(cost: &CostReport) -> HtmlTable {
     let each = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), format::significant);
     let rows = cost.devices.iter().map(|device| {
         vec![
@@ -205,7 +205,7 @@ fn devices(cost: &Cost) -> Table {
             format::percent(share(device.taken_ns, wall_ns(cost))),
         ]
     });
-    Table {
+    HtmlTable {
         heading: "Devices",
         columns: vec![
             "device",
@@ -218,11 +218,11 @@ fn devices(cost: &Cost) -> Table {
         ],
         rows: rows.collect(),
         below: loops(cost),
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn each_cpu(cost: &Cost) -> Table {
+fn each_cpu(cost: &CostReport) -> HtmlTable {
     let row = |cpu: &CpuCost| {
         let of = |part: u64| format::percent(share(part, cpu.elapsed_ns as f64));
         vec![
@@ -239,7 +239,7 @@ fn each_cpu(cost: &Cost) -> Table {
             entered(cost, cpu),
         ]
     };
-    Table {
+    HtmlTable {
         heading: "CPUs",
         columns: vec![
             "CPU",
@@ -255,11 +255,11 @@ fn each_cpu(cost: &Cost) -> Table {
             "packets/s",
         ],
         rows: cost.cpus.iter().map(row).collect(),
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn facts(document: &Document) -> Facts {
+fn facts(document: &CostDocument) -> Facts {
     let unknown = || "unknown".to_owned();
     let host = &document.host;
     let hypervisor = match host.hypervisor {

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use linerate_trace::cost::Cost;
+use linerate_trace::cost::CostReport;
 
 use super::cost_summary::{losers, packets_share, share, wall_ns, worst};
 use super::format::{percent, rate};
-use crate::command::cost::By;
+use crate::command::cost::VictimGrouping;
 
 /// Above the lines.
 pub(crate) const HEADER: &str =
     " seconds  packets/s  all CPUs  highest on CPU  ksoftirqd  took most from, and how much of one CPU\n";
 
 /// The last interval in one line.
-pub(crate) fn line(at: Duration, cost: &Cost, by: By) -> String {
+pub(crate) fn line(at: Duration, cost: &CostReport, by: VictimGrouping) -> String {
     let all = cost.all_cpus();
     let whole = all.elapsed_ns as f64;
     let worst =
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let shown = line(Duration::from_secs(3), &cost(), By::Process);
+        let shown = line(Duration::from_secs(3), &cost(), VictimGrouping::Process);
         let column = |text: &str, word: &str| text.find(word).map(|at| at + word.len());
         assert_eq!(column(HEADER, "packets/s"), column(&shown, "195 k"), "{shown}");
         assert_eq!(column(HEADER, "ksoftirqd"), column(&shown, "1.9 %"), "{shown}");

@@ -1,18 +1,18 @@
 //! What a look at the cost of packets comes to: one sentence, and the victims as they are asked for.
 
-use linerate_trace::cost::{Cost, CpuCost, Group};
+use linerate_trace::cost::{CostReport, CpuCost, VictimGroup};
 
 use super::format::{UNKNOWN, percent};
-use crate::command::cost::By;
+use crate::command::cost::VictimGrouping;
 
 /// Packets that take less than this of every CPU take nothing to speak of.
 const NOTHING: f64 = 0.005;
 
 /// Somebody whom packets took time from.
-pub(crate) struct Loser {
+pub(crate) struct TopVictim {
     /// As it is known: `openssl (812)`, or the path of a cgroup.
     pub(crate) name: String,
-    pub(crate) group: Group,
+    pub(crate) group: VictimGroup,
 }
 
 /// A part as a share of a whole; nothing of nothing.
@@ -21,25 +21,27 @@ pub(crate) fn share(part: u64, whole: f64) -> f64 {
 }
 
 /// Time that passed, ns.
-pub(crate) fn wall_ns(cost: &Cost) -> f64 {
+pub(crate) fn wall_ns(cost: &CostReport) -> f64 {
     cost.seconds * 1e9
 }
 
 /// Those whom packets took time from, who lost most first, then who ran most.
-pub(crate) fn losers(cost: &Cost, by: By) -> Vec<Loser> {
-    let mut losers: Vec<Loser> = match by {
-        By::Process => cost
+pub(crate) fn losers(cost: &CostReport, by: VictimGrouping) -> Vec<TopVictim> {
+    let mut losers: Vec<TopVictim> = match by {
+        VictimGrouping::Process => cost
             .by_process()
             .into_iter()
-            .map(|(pid, comm, group)| Loser { name: format!("{comm} ({pid})"), group })
+            .map(|(pid, comm, group)| TopVictim { name: format!("{comm} ({pid})"), group })
             .collect(),
-        By::Cgroup => cost.by_cgroup().into_iter().map(|(name, group)| Loser { name, group }).collect(),
-        By::Thread => cost
+        VictimGrouping::Cgroup => {
+            cost.by_cgroup().into_iter().map(|(name, group)| TopVictim { name, group }).collect()
+        }
+        VictimGrouping::Thread => cost
             .victims
             .iter()
-            .map(|victim| Loser {
+            .map(|victim| TopVictim {
                 name: format!("{} ({})", victim.comm, victim.tid),
-                group: Group {
+                group: VictimGroup {
                     threads: 1,
                     on_cpu_ns: victim.on_cpu_ns,
                     taken_ns: victim.taken_ns,
@@ -57,19 +59,19 @@ pub(crate) fn losers(cost: &Cost, by: By) -> Vec<Loser> {
 }
 
 /// What top says they had; nothing where it says so of none of them.
-pub(crate) fn accounted(group: &Group) -> Option<u64> {
+pub(crate) fn accounted(group: &VictimGroup) -> Option<u64> {
     (group.unaccounted_threads < group.threads).then_some(group.accounted_ns)
 }
 
 /// The same as a share of a CPU, and that it is more where it is not known of all of them.
-pub(crate) fn top_says(group: &Group, wall: f64) -> String {
+pub(crate) fn top_says(group: &VictimGroup, wall: f64) -> String {
     let Some(told) = accounted(group) else { return UNKNOWN.to_owned() };
     let more = if group.unaccounted_threads > 0 { "≥" } else { "" };
     format!("{more}{}", percent(share(told, wall)))
 }
 
 /// The CPU of which packets took most.
-pub(crate) fn worst(cost: &Cost) -> Option<&CpuCost> {
+pub(crate) fn worst(cost: &CostReport) -> Option<&CpuCost> {
     cost.cpus.iter().max_by(|one, other| packets_share(one).total_cmp(&packets_share(other)))
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn packets_share(cpu: &CpuCost) -> f64 {
 }
 
 /// The sentence a reader begins with.
-pub(crate) fn verdict(cost: &Cost, by: By) -> String {
+pub(crate) fn verdict(cost: &CostReport, by: VictimGrouping) -> String {
     let Some(cpu) = worst(cost) else { return "Packets: no CPU was looked at.".to_owned() };
     let (taken, number) = (packets_share(cpu), cpu.cpu);
     if taken == 0.0 {
@@ -91,7 +93,7 @@ pub(crate) fn verdict(cost: &Cost, by: By) -> String {
     format!("Packets took {} of CPU {number}, {}.", percent(taken), from_whom(cost, by))
 }
 
-fn from_whom(cost: &Cost, by: By) -> String {
+fn from_whom(cost: &CostReport, by: VictimGrouping) -> String {
     let all = cost.all_cpus();
     let whole = all.packets_ns() as f64;
     let losers = losers(cost, by);
@@ -127,27 +129,33 @@ mod tests {
     #[test]
     fn the_verdict_names_who_lost_most_and_what_top_says() {
         let told = "Packets took 40 % of CPU 2, most from openssl (812): top says 99 %, it had 59 %.";
-        assert_eq!(verdict(&cost(), By::Process), told);
+        assert_eq!(verdict(&cost(), VictimGrouping::Process), told);
         let mut idle = cost();
         idle.victims.clear();
         for cpu in &mut idle.cpus {
             (cpu.from_idle_ns, cpu.in_ksoftirqd_ns) = (cpu.packets_ns(), 0);
         }
-        assert_eq!(verdict(&idle, By::Process), "Packets took 40 % of CPU 2, most of it in idle time.");
+        assert_eq!(
+            verdict(&idle, VictimGrouping::Process),
+            "Packets took 40 % of CPU 2, most of it in idle time."
+        );
         for cpu in &mut idle.cpus {
             (cpu.net_rx_ns, cpu.net_tx_ns, cpu.nic_irq_ns) = (10_000_000, 0, 0);
         }
         let told = "Packets took next to nothing: 0.10 % of CPU 2, which had most.";
-        assert_eq!(verdict(&idle, By::Process), told);
+        assert_eq!(verdict(&idle, VictimGrouping::Process), told);
     }
 
     #[test]
     fn threads_of_a_process_are_one_loser() {
         let names = |by| losers(&cost(), by).into_iter().map(|loser| loser.name).collect::<Vec<_>>();
-        assert_eq!(names(By::Process), ["openssl (812)", "nsd (900)"]);
-        assert_eq!(names(By::Thread), ["openssl (812)", "nsd (900)", "nsd (901)"]);
-        assert_eq!(names(By::Cgroup), ["/system.slice/openssl.service", "/system.slice/nsd.service"]);
-        let threads = losers(&cost(), By::Thread);
+        assert_eq!(names(VictimGrouping::Process), ["openssl (812)", "nsd (900)"]);
+        assert_eq!(names(VictimGrouping::Thread), ["openssl (812)", "nsd (900)", "nsd (901)"]);
+        assert_eq!(
+            names(VictimGrouping::Cgroup),
+            ["/system.slice/openssl.service", "/system.slice/nsd.service"]
+        );
+        let threads = losers(&cost(), VictimGrouping::Thread);
         assert_eq!(accounted(&threads[1].group), Some(1_990_000_000));
         assert_eq!(accounted(&threads[2].group), None);
     }

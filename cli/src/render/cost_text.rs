@@ -1,15 +1,15 @@
 //! What packets cost as text.
 
 use linerate_host::Known;
-use linerate_trace::cost::calibrate::Calibration;
-use linerate_trace::cost::{Cost, CpuCost, Device, Estimate};
+use linerate_trace::cost::calibrate::CostCalibration;
+use linerate_trace::cost::{CostReport, CpuCost, DeviceCost, UntracedEstimate};
 
 use super::column::cut;
 use super::cost_summary::{losers, share, top_says, verdict, wall_ns};
 use super::format::{UNKNOWN, grouped, percent, rate, significant, time_span};
-use super::style::{Style, Tone, wrap};
-use super::table::Table;
-use crate::command::cost::{By, Document};
+use super::style::{TextStyle, TextTone, wrap};
+use super::table::TextTable;
+use crate::command::cost::{CostDocument, VictimGrouping};
 
 /// CPUs that are shown, those that packets took most of.
 const MOST_CPUS: usize = 16;
@@ -19,60 +19,60 @@ const MOST_DEVICES: usize = 12;
 const LONGEST_NAME: usize = 30;
 
 /// A look that is over.
-pub(crate) fn cost(document: &Document, style: Style) -> String {
+pub(crate) fn cost(document: &CostDocument, style: TextStyle) -> String {
     let mut text = seen(&document.cost, document.by, usize::from(document.top), style);
     for calibration in &document.calibrations {
-        paragraph(&mut text, &calibrated(calibration), Tone::Plain, style);
+        paragraph(&mut text, &calibrated(calibration), TextTone::Plain, style);
     }
     text
 }
 
 /// What was seen, in a look that is over or goes on.
-pub(crate) fn seen(cost: &Cost, by: By, top: usize, style: Style) -> String {
+pub(crate) fn seen(cost: &CostReport, by: VictimGrouping, top: usize, style: TextStyle) -> String {
     let mut text = String::new();
-    paragraph(&mut text, &verdict(cost, by), Tone::Strong, style);
+    paragraph(&mut text, &verdict(cost, by), TextTone::Strong, style);
     section(&mut text, "CPUs, shares of the time that passed", cpus(cost, style), style);
     section(&mut text, heading(by), victims(cost, by, top, style), style);
     section(&mut text, "Devices", devices(cost, style), style);
     text.push('\n');
     if let Some(words) = untraced(cost) {
-        paragraph(&mut text, &words, Tone::Faint, style);
+        paragraph(&mut text, &words, TextTone::Faint, style);
     }
-    paragraph(&mut text, &own(cost), Tone::Faint, style);
+    paragraph(&mut text, &own(cost), TextTone::Faint, style);
     for note in &cost.notes {
-        paragraph(&mut text, &format!("note: {note}"), Tone::Faint, style);
+        paragraph(&mut text, &format!("note: {note}"), TextTone::Faint, style);
     }
     text
 }
 
-fn heading(by: By) -> &'static str {
+fn heading(by: VictimGrouping) -> &'static str {
     match by {
-        By::Process => "Processes, shares of one CPU",
-        By::Thread => "Threads, shares of one CPU",
-        By::Cgroup => "Control groups, shares of one CPU",
+        VictimGrouping::Process => "Processes, shares of one CPU",
+        VictimGrouping::Thread => "Threads, shares of one CPU",
+        VictimGrouping::Cgroup => "Control groups, shares of one CPU",
     }
 }
 
-fn paragraph(text: &mut String, words: &str, tone: Tone, style: Style) {
+fn paragraph(text: &mut String, words: &str, tone: TextTone, style: TextStyle) {
     for line in wrap(words, style.width.min(100)) {
         text.push_str(&style.paint(tone, &line));
         text.push('\n');
     }
 }
 
-fn section(text: &mut String, heading: &str, lines: Vec<String>, style: Style) {
+fn section(text: &mut String, heading: &str, lines: Vec<String>, style: TextStyle) {
     if lines.len() <= 1 {
         return;
     }
-    text.push_str(&format!("\n{}\n", style.paint(Tone::Strong, heading)));
+    text.push_str(&format!("\n{}\n", style.paint(TextTone::Strong, heading)));
     for line in lines {
         text.push_str(&line);
         text.push('\n');
     }
 }
 
-fn cpus(cost: &Cost, style: Style) -> Vec<String> {
-    let mut table = Table::new(&[
+fn cpus(cost: &CostReport, style: TextStyle) -> Vec<String> {
+    let mut table = TextTable::new(&[
         ">CPU",
         ">packets",
         ">NET_RX",
@@ -112,7 +112,7 @@ fn cpus(cost: &Cost, style: Style) -> Vec<String> {
 }
 
 /// Packets per second that entered the host on a CPU.
-pub(crate) fn entered(cost: &Cost, cpu: &CpuCost) -> String {
+pub(crate) fn entered(cost: &CostReport, cpu: &CpuCost) -> String {
     if cost.counting_point.value().is_none() {
         return UNKNOWN.to_owned();
     }
@@ -120,7 +120,7 @@ pub(crate) fn entered(cost: &Cost, cpu: &CpuCost) -> String {
 }
 
 /// What a packet took, and where it was counted.
-pub(crate) fn each(cost: &Cost) -> String {
+pub(crate) fn each(cost: &CostReport) -> String {
     let all = cost.all_cpus();
     match (&cost.counting_point, all.ns_a_packet()) {
         (Known::Unknown { .. }, _) => "What a packet took is not known: version 0.1 of linerate counted \
@@ -136,14 +136,14 @@ pub(crate) fn each(cost: &Cost) -> String {
     }
 }
 
-fn more(all: usize, shown: usize, what: &str, style: Style) -> Option<String> {
+fn more(all: usize, shown: usize, what: &str, style: TextStyle) -> Option<String> {
     let left = all.saturating_sub(shown);
-    (left > 0).then(|| style.paint(Tone::Faint, &format!("  and {left} {what}")))
+    (left > 0).then(|| style.paint(TextTone::Faint, &format!("  and {left} {what}")))
 }
 
-fn victims(cost: &Cost, by: By, top: usize, style: Style) -> Vec<String> {
+fn victims(cost: &CostReport, by: VictimGrouping, top: usize, style: TextStyle) -> Vec<String> {
     let mut table =
-        Table::new(&["name", ">top says", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"]);
+        TextTable::new(&["name", ">top says", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"]);
     let wall = wall_ns(cost);
     let losers = losers(cost, by);
     for loser in losers.iter().take(top) {
@@ -164,8 +164,8 @@ fn victims(cost: &Cost, by: By, top: usize, style: Style) -> Vec<String> {
     lines
 }
 
-fn devices(cost: &Cost, style: Style) -> Vec<String> {
-    let mut table = Table::new(&[
+fn devices(cost: &CostReport, style: TextStyle) -> Vec<String> {
+    let mut table = TextTable::new(&[
         "name",
         ">packets/s",
         ">polls/s",
@@ -189,13 +189,13 @@ fn devices(cost: &Cost, style: Style) -> Vec<String> {
     let mut lines = table.lines(2, MOST_DEVICES, style);
     lines.extend(more(cost.devices.len(), MOST_DEVICES, "whose packets took less", style));
     if lines.len() > 1 {
-        lines.push(style.paint(Tone::Faint, &format!("  {}", loops(cost))));
+        lines.push(style.paint(TextTone::Faint, &format!("  {}", loops(cost))));
     }
     lines
 }
 
 /// A device's name, with how its polls came about where that is not NET_RX.
-pub(crate) fn name(device: &Device) -> String {
+pub(crate) fn name(device: &DeviceCost) -> String {
     let mut how = Vec::new();
     if device.threaded_polls > 0 {
         how.push("threaded");
@@ -207,7 +207,7 @@ pub(crate) fn name(device: &Device) -> String {
 }
 
 /// How NET_RX went about it.
-pub(crate) fn loops(cost: &Cost) -> String {
+pub(crate) fn loops(cost: &CostReport) -> String {
     let all = cost.all_cpus();
     let polls = all.polls_a_run().map_or_else(|| "no".to_owned(), significant);
     let squeezed = match &all.time_squeezes {
@@ -222,9 +222,9 @@ pub(crate) fn loops(cost: &Cost) -> String {
 }
 
 /// CPU time of interrupts outside their tracepoints; `None` if it was not measured.
-pub(crate) fn untraced(cost: &Cost) -> Option<String> {
+pub(crate) fn untraced(cost: &CostReport) -> Option<String> {
     let irq = cost.untraced_irq.value()?;
-    let each = |estimate: &Known<Estimate>| match estimate {
+    let each = |estimate: &Known<UntracedEstimate>| match estimate {
         Known::Value(estimate) => format!(
             "{} ({} to {})",
             time_span(estimate.ns),
@@ -248,7 +248,7 @@ pub(crate) fn untraced(cost: &Cost) -> Option<String> {
 }
 
 /// What looking took.
-pub(crate) fn own(cost: &Cost) -> String {
+pub(crate) fn own(cost: &CostReport) -> String {
     let own = &cost.own;
     match (&own.ns_a_run, &own.share) {
         (Known::Value(ns), Known::Value(part)) => {
@@ -270,7 +270,7 @@ pub(crate) fn own(cost: &Cost) -> String {
 }
 
 /// Both methods in a sentence.
-pub(crate) fn calibrated(calibration: &Calibration) -> String {
+pub(crate) fn calibrated(calibration: &CostCalibration) -> String {
     let of = |part: u64| percent(share(part, calibration.elapsed_ns as f64));
     let stolen = match calibration.steal_ns.value() {
         Some(0) | None => String::new(),
@@ -294,15 +294,15 @@ mod tests {
 
     #[test]
     fn a_look_as_text() {
-        let text = cost(&document(), Style { width: 100, colour: false });
+        let text = cost(&document(), TextStyle { width: 100, colour: false });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
     }
 
     #[test]
     fn colour_only_where_it_may_be() {
-        let plain = cost(&document(), Style { width: 100, colour: false });
-        let coloured = cost(&document(), Style { width: 100, colour: true });
+        let plain = cost(&document(), TextStyle { width: 100, colour: false });
+        let coloured = cost(&document(), TextStyle { width: 100, colour: true });
         assert!(!plain.contains('\u{1b}') && coloured.contains('\u{1b}'));
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::axis::Axis;
+use super::axis::ValueAxis;
 
 /// The plot's size and its place in the drawing; the rest is for labels.
 const LEFT: f64 = 58.0;
@@ -15,7 +15,7 @@ const MOST_POINTS: usize = 1_200;
 const MOST_MARKED: usize = 150;
 
 /// A chart.
-pub(crate) struct Curves {
+pub(crate) struct CurveChart {
     /// Its heading.
     pub(crate) title: String,
     /// What the horizontal axis counts.
@@ -23,17 +23,17 @@ pub(crate) struct Curves {
     /// What the vertical axis counts.
     pub(crate) upward: &'static str,
     /// Lines at round values of the horizontal axis.
-    pub(crate) verticals: Vec<Line>,
+    pub(crate) verticals: Vec<PlotLine>,
     /// Lines at round values of the vertical axis.
-    pub(crate) horizontals: Vec<Line>,
+    pub(crate) horizontals: Vec<PlotLine>,
     /// From back to front.
-    pub(crate) series: Vec<Drawn>,
+    pub(crate) series: Vec<DrawnSeries>,
     /// A value of the horizontal axis that matters.
-    pub(crate) mark: Option<Here>,
+    pub(crate) mark: Option<AxisMarker>,
 }
 
 /// A value of the horizontal axis that matters.
-pub(crate) struct Here {
+pub(crate) struct AxisMarker {
     /// Where, in units of the drawing.
     pub(crate) at: String,
     /// What it is.
@@ -43,7 +43,7 @@ pub(crate) struct Here {
 }
 
 /// A line across the plot, with its label.
-pub(crate) struct Line {
+pub(crate) struct PlotLine {
     /// Where, in units of the drawing.
     pub(crate) at: String,
     /// Its value.
@@ -51,7 +51,7 @@ pub(crate) struct Line {
 }
 
 /// A series as it is drawn.
-pub(crate) struct Drawn {
+pub(crate) struct DrawnSeries {
     /// How it looks: `one` to `three` by rank, `holds`, `fails`.
     pub(crate) class: &'static str,
     /// What it is.
@@ -59,19 +59,19 @@ pub(crate) struct Drawn {
     /// Stretches of line without a gap.
     pub(crate) paths: Vec<String>,
     /// Points with what they say.
-    pub(crate) points: Vec<Point>,
+    pub(crate) points: Vec<CurvePoint>,
 }
 
 /// A point.
-pub(crate) struct Point {
+pub(crate) struct CurvePoint {
     pub(crate) x: String,
     pub(crate) y: String,
     pub(crate) told: String,
 }
 
 /// A series of values; none is a gap.
-pub(crate) struct Series {
-    /// As in [`Drawn`].
+pub(crate) struct CurveSeries {
+    /// As in [`DrawnSeries`].
     pub(crate) class: &'static str,
     /// What it is.
     pub(crate) name: &'static str,
@@ -82,11 +82,11 @@ pub(crate) struct Series {
 }
 
 /// One of a chart's two directions.
-pub(crate) struct Direction {
+pub(crate) struct ChartAxis {
     /// What it counts.
     pub(crate) name: &'static str,
     /// Its axis.
-    pub(crate) axis: Axis,
+    pub(crate) axis: ValueAxis,
     /// How a value is read.
     pub(crate) read: fn(f64) -> String,
 }
@@ -94,15 +94,15 @@ pub(crate) struct Direction {
 /// A chart of `series`, with a line at `mark` of the horizontal axis if it is given.
 pub(crate) fn chart(
     title: impl Into<String>,
-    across: &Direction,
-    upward: &Direction,
-    series: &[Series],
+    across: &ChartAxis,
+    upward: &ChartAxis,
+    series: &[CurveSeries],
     mark: Option<(f64, String)>,
-) -> Curves {
-    let line = |at: f64, label: String| Line { at: number(at), label };
+) -> CurveChart {
+    let line = |at: f64, label: String| PlotLine { at: number(at), label };
     let verticals = across.axis.ticks(8).into_iter().map(|tick| line(x(across, tick), (across.read)(tick)));
     let horizontals = upward.axis.ticks(6).into_iter().map(|tick| line(y(upward, tick), (upward.read)(tick)));
-    Curves {
+    CurveChart {
         title: title.into(),
         across: across.name,
         upward: upward.name,
@@ -111,20 +111,20 @@ pub(crate) fn chart(
         series: series.iter().map(|series| drawn(series, across, upward)).collect(),
         mark: mark.map(|(value, label)| {
             let at = x(across, value);
-            Here { at: number(at), label, before: at > LEFT + WIDTH / 2.0 }
+            AxisMarker { at: number(at), label, before: at > LEFT + WIDTH / 2.0 }
         }),
     }
 }
 
-fn x(across: &Direction, value: f64) -> f64 {
+fn x(across: &ChartAxis, value: f64) -> f64 {
     LEFT + across.axis.position(value) / 100.0 * WIDTH
 }
 
-fn y(upward: &Direction, value: f64) -> f64 {
+fn y(upward: &ChartAxis, value: f64) -> f64 {
     TOP + (1.0 - upward.axis.position(value) / 100.0) * HEIGHT
 }
 
-fn drawn(series: &Series, across: &Direction, upward: &Direction) -> Drawn {
+fn drawn(series: &CurveSeries, across: &ChartAxis, upward: &ChartAxis) -> DrawnSeries {
     let mut paths = Vec::new();
     if series.joined {
         for stretch in series.values.split(|(_, value)| value.is_none()) {
@@ -143,13 +143,13 @@ fn drawn(series: &Series, across: &Direction, upward: &Direction) -> Drawn {
     let marked = series.values.len() <= MOST_MARKED || !series.joined;
     let points = series.values.iter().filter(|_| marked).filter_map(|(at, value)| {
         let value = (*value)?;
-        Some(Point {
+        Some(CurvePoint {
             x: number(x(across, *at)),
             y: number(y(upward, value)),
             told: format!("{}: {} at {}", series.name, (upward.read)(value), (across.read)(*at)),
         })
     });
-    Drawn { class: series.class, name: series.name, paths, points: points.collect() }
+    DrawnSeries { class: series.class, name: series.name, paths, points: points.collect() }
 }
 
 /// Few enough points with the same shape: of each run of many the lowest and the highest.
@@ -176,15 +176,15 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn direction() -> Direction {
-        Direction { name: "x", axis: Axis::linear([10.0]), read: |value| value.to_string() }
+    fn direction() -> ChartAxis {
+        ChartAxis { name: "x", axis: ValueAxis::linear([10.0]), read: |value| value.to_string() }
     }
 
     #[test]
     fn a_gap_parts_the_line() {
         let values =
             vec![(0.0, Some(0.0)), (1.0, Some(10.0)), (2.0, None), (3.0, Some(1.0)), (4.0, Some(2.0))];
-        let series = [Series { class: "one", name: "s", values, joined: true }];
+        let series = [CurveSeries { class: "one", name: "s", values, joined: true }];
         let curves = chart("t", &direction(), &direction(), &series, Some((5.0, "here".to_owned())));
         assert_eq!(curves.series[0].paths, ["58.0,200.0 117.2,10.0", "235.6,181.0 294.8,162.0"]);
         assert_eq!(curves.series[0].points.len(), 4);

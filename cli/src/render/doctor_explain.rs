@@ -1,17 +1,17 @@
 //! What a rule or a stage knows, as text.
 
 use linerate_host::finding::Rule;
-use linerate_host::stage::{STAGES, Stage};
+use linerate_host::stage::{STAGES, StageInfo};
 
-use super::style::{Style, Tone, wrap};
+use super::style::{TextStyle, TextTone, wrap};
 use crate::command::doctor::rules_of;
 
 /// Lines longer than this are hard to read.
 const WIDEST: usize = 100;
 
 /// Everything about a rule.
-pub(crate) fn rule(rule: &Rule, style: Style) -> String {
-    let mut lines = vec![style.paint(Tone::Strong, rule.id), rule.title.to_owned(), String::new()];
+pub(crate) fn rule(rule: &Rule, style: TextStyle) -> String {
+    let mut lines = vec![style.paint(TextTone::Strong, rule.id), rule.title.to_owned(), String::new()];
     lines.extend(wrap(rule.why, style.width.min(WIDEST)));
     let parts = [
         ("effect", rule.effect),
@@ -28,8 +28,8 @@ pub(crate) fn rule(rule: &Rule, style: Style) -> String {
 }
 
 /// A stage and what it looks for.
-pub(crate) fn stage(stage: &Stage, style: Style) -> String {
-    let mut lines = vec![style.paint(Tone::Strong, stage.name.name())];
+pub(crate) fn stage(stage: &StageInfo, style: TextStyle) -> String {
+    let mut lines = vec![style.paint(TextTone::Strong, stage.name.name())];
     lines.extend(wrap(stage.explain, style.width.min(WIDEST)));
     lines.push(String::new());
     lines.extend(list(stage));
@@ -37,25 +37,29 @@ pub(crate) fn stage(stage: &Stage, style: Style) -> String {
 }
 
 /// All stages and what they look for.
-pub(crate) fn all(style: Style) -> String {
+pub(crate) fn all(style: TextStyle) -> String {
     let mut lines = Vec::new();
     for stage in &STAGES {
-        lines.push(style.paint(Tone::Strong, stage.name.name()));
+        lines.push(style.paint(TextTone::Strong, stage.name.name()));
         lines.extend(list(stage));
     }
     ended(lines)
 }
 
-fn list(stage: &Stage) -> Vec<String> {
+fn list(stage: &StageInfo) -> Vec<String> {
     let widest = rules_of(stage.name).map(|rule| rule.id.len()).max().unwrap_or(0);
     rules_of(stage.name).map(|rule| format!("  {:widest$}  {}", rule.id, rule.title)).collect()
 }
 
-fn part(name: &str, text: &str, style: Style) -> Vec<String> {
+fn part(name: &str, text: &str, style: TextStyle) -> Vec<String> {
     let indent = 9;
     let wrapped = wrap(text, style.width.min(WIDEST).saturating_sub(indent).max(20));
     let label = |index| {
-        if index == 0 { style.paint(Tone::Faint, &format!("{name:<indent$}")) } else { " ".repeat(indent) }
+        if index == 0 {
+            style.paint(TextTone::Faint, &format!("{name:<indent$}"))
+        } else {
+            " ".repeat(indent)
+        }
     };
     wrapped.iter().enumerate().map(|(index, line)| format!("{}{line}", label(index))).collect()
 }

@@ -2,33 +2,33 @@
 
 use anyhow::{Context, Result};
 use askama::Template;
-use linerate_host::diagnosis::Unknown;
+use linerate_host::diagnosis::UnknownItem;
 use linerate_host::finding::Evidence;
 use linerate_host::{CpuSet, Known, Severity};
 use serde::Deserialize;
 
-use super::doctor_picture::{Drawing, Picture};
+use super::doctor_picture::{PathDrawing, PathPicture};
 use super::doctor_text;
 use super::doctor_value::value;
 use super::format;
-use super::page::{self, Facts, Head, Part, Place, Tile};
-use super::style::{Tone, unbroken};
-use crate::command::doctor::Document;
+use super::page::{self, Facts, FigureTile, PageHead, PageResult, ResultPosition};
+use super::style::{TextTone, unbroken};
+use crate::command::doctor::DoctorDocument;
 
 /// What a page shows of what doctor found; read from its JSON, which has more.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct DoctorPageInput {
     schema: String,
     version: String,
     argv: Vec<String>,
     read_unix_seconds: Option<u64>,
     seconds_between_readings: Option<f64>,
     host: FoundHost,
-    findings: Vec<Finding>,
-    unknown: Vec<Unknown>,
+    findings: Vec<PageFinding>,
+    unknown: Vec<UnknownItem>,
     /// None in a document of a linerate that did not draw it yet.
     #[serde(default)]
-    picture: Option<Picture>,
+    picture: Option<PathPicture>,
 }
 
 /// The host it is about.
@@ -45,7 +45,7 @@ struct FoundHost {
 
 /// A finding, without the settings that only a program needs.
 #[derive(Debug, Clone, Deserialize)]
-struct Finding {
+struct PageFinding {
     id: String,
     severity: Severity,
     title: String,
@@ -64,15 +64,15 @@ struct Finding {
 
 #[derive(Template)]
 #[template(path = "doctor.html")]
-struct Body<'a> {
-    place: &'a Place,
-    tiles: Vec<Tile>,
+struct DoctorPageBody<'a> {
+    place: &'a ResultPosition,
+    tiles: Vec<FigureTile>,
     no_picture: Option<&'static str>,
-    drawings: Vec<Drawing>,
+    drawings: Vec<PathDrawing>,
     service: Option<String>,
     others: Vec<String>,
     rates: bool,
-    findings: Vec<Item<'a>>,
+    findings: Vec<FindingItem<'a>>,
     unknown: Vec<(&'a str, Vec<&'a str>)>,
     facts: Facts,
 }
@@ -80,16 +80,16 @@ struct Body<'a> {
 /// The picture of the path alone.
 #[derive(Template)]
 #[template(path = "path.html")]
-struct Path<'a> {
-    place: &'a Place,
-    drawings: Vec<Drawing>,
+struct PathFigure<'a> {
+    place: &'a ResultPosition,
+    drawings: Vec<PathDrawing>,
     service: Option<String>,
     rates: bool,
 }
 
 /// A finding with its evidence as text.
-struct Item<'a> {
-    finding: &'a Finding,
+struct FindingItem<'a> {
+    finding: &'a PageFinding,
     evidence: Vec<(&'a str, String, &'a str)>,
     ratio: Option<String>,
 }
@@ -98,17 +98,17 @@ struct Item<'a> {
 ///
 /// # Errors
 /// Only if formatting fails, which no document is known to cause.
-pub(crate) fn doctor(document: &Document<'_>) -> Result<String> {
-    page::alone(|place| part(&Found::from(document), place))
+pub(crate) fn doctor(document: &DoctorDocument<'_>) -> Result<String> {
+    page::alone(|place| part(&DoctorPageInput::from(document), place))
 }
 
 /// The result in a page.
 ///
 /// # Errors
 /// Only if formatting fails, which no document is known to cause.
-pub(crate) fn part(found: &Found, place: &Place) -> Result<Part> {
+pub(crate) fn part(found: &DoctorPageInput, place: &ResultPosition) -> Result<PageResult> {
     let drawn = found.picture.as_ref().filter(|_| !place.picture_elsewhere);
-    let body = Body {
+    let body = DoctorPageBody {
         place,
         tiles: tiles(&found.findings),
         no_picture: found
@@ -119,15 +119,15 @@ pub(crate) fn part(found: &Found, place: &Place) -> Result<Part> {
         service: drawn.and_then(service),
         others: found.picture.as_ref().map(others).unwrap_or_default(),
         rates: found.has_rates(),
-        findings: found.findings.iter().map(Item::new).collect(),
+        findings: found.findings.iter().map(FindingItem::new).collect(),
         unknown: doctor_text::unseen_groups(&found.unknown),
         facts: facts(found),
     };
     page::part(head(found), &body)
 }
 
-impl From<&Document<'_>> for Found {
-    fn from(document: &Document<'_>) -> Self {
+impl From<&DoctorDocument<'_>> for DoctorPageInput {
+    fn from(document: &DoctorDocument<'_>) -> Self {
         let host = &document.host;
         Self {
             schema: document.schema.to_owned(),
@@ -143,14 +143,14 @@ impl From<&Document<'_>> for Found {
                 cpus: host.cpus.clone(),
                 numa_nodes: host.numa_nodes.clone(),
             },
-            findings: document.findings.iter().map(Finding::from).collect(),
+            findings: document.findings.iter().map(PageFinding::from).collect(),
             unknown: document.unknown.to_vec(),
             picture: Some(document.picture.clone()),
         }
     }
 }
 
-impl From<&linerate_host::Finding> for Finding {
+impl From<&linerate_host::Finding> for PageFinding {
     fn from(finding: &linerate_host::Finding) -> Self {
         Self {
             id: finding.id.to_owned(),
@@ -169,7 +169,7 @@ impl From<&linerate_host::Finding> for Finding {
     }
 }
 
-impl Found {
+impl DoctorPageInput {
     /// When the last reading was made.
     pub(crate) fn unix_seconds(&self) -> Option<u64> {
         self.read_unix_seconds
@@ -188,39 +188,43 @@ impl Found {
     ///
     /// # Errors
     /// Only if formatting fails, which no document is known to cause.
-    pub(crate) fn path(&self, place: &Place) -> Result<Option<String>> {
+    pub(crate) fn path(&self, place: &ResultPosition) -> Result<Option<String>> {
         let Some(picture) = self.picture.as_ref().filter(|picture| !picture.interfaces.is_empty()) else {
             return Ok(None);
         };
-        let path =
-            Path { place, drawings: drawings(picture), service: service(picture), rates: self.has_rates() };
+        let path = PathFigure {
+            place,
+            drawings: drawings(picture),
+            service: service(picture),
+            rates: self.has_rates(),
+        };
         path.render().map(Some).context("the page cannot be formatted")
     }
 }
 
-fn drawings(picture: &Picture) -> Vec<Drawing> {
-    picture.interfaces.iter().map(|ways| Drawing::of(ways, picture.service.as_ref())).collect()
+fn drawings(picture: &PathPicture) -> Vec<PathDrawing> {
+    picture.interfaces.iter().map(|ways| PathDrawing::of(ways, picture.service.as_ref())).collect()
 }
 
-fn online(picture: &Picture) -> CpuSet {
+fn online(picture: &PathPicture) -> CpuSet {
     picture.interfaces.first().map(|ways| ways.online.clone()).unwrap_or_default()
 }
 
 /// The service that all is drawn to, in a line.
-fn service(picture: &Picture) -> Option<String> {
+fn service(picture: &PathPicture) -> Option<String> {
     picture.service.as_ref().map(|service| service.line(&online(picture)))
 }
 
 /// All of several, none of which is drawn to.
-fn others(picture: &Picture) -> Vec<String> {
+fn others(picture: &PathPicture) -> Vec<String> {
     if picture.service.is_some() {
         return Vec::new();
     }
     picture.others.iter().map(|service| service.line(&online(picture))).collect()
 }
 
-impl<'a> Item<'a> {
-    fn new(finding: &'a Finding) -> Self {
+impl<'a> FindingItem<'a> {
+    fn new(finding: &'a PageFinding) -> Self {
         let evidence = finding.evidence.iter();
         Self {
             evidence: evidence
@@ -232,7 +236,7 @@ impl<'a> Item<'a> {
     }
 }
 
-fn head(found: &Found) -> Head {
+fn head(found: &DoctorPageInput) -> PageHead {
     let host = &found.host;
     let cpus = host.cpus.value().map(CpuSet::len);
     let known = |text: &'_ Known<String>| text.value().cloned();
@@ -242,16 +246,16 @@ fn head(found: &Found) -> Head {
     );
     let what = if host.live { "this host" } else { "a captured host" };
     let counts = severities(&found.findings);
-    Head {
+    PageHead {
         schema: found.schema.clone(),
         version: found.version.clone(),
         title: "What is wrong along the packet path",
         verdict: unbroken(doctor_text::summary(&counts, found.unknown.len()).trim_end_matches('.')),
         mark: match found.findings.iter().map(|finding| finding.severity).max() {
-            None => Head::mark(Tone::Good, "nothing found"),
-            Some(Severity::High) => Head::mark(Tone::Bad, "high"),
-            Some(Severity::Medium) => Head::mark(Tone::Warn, "medium"),
-            Some(severity) => Head::mark(Tone::Plain, severity.name()),
+            None => PageHead::mark(TextTone::Good, "nothing found"),
+            Some(Severity::High) => PageHead::mark(TextTone::Bad, "high"),
+            Some(Severity::Medium) => PageHead::mark(TextTone::Warn, "medium"),
+            Some(severity) => PageHead::mark(TextTone::Plain, severity.name()),
         },
         host: page::host(
             host.name.as_deref(),
@@ -266,21 +270,21 @@ fn head(found: &Found) -> Head {
     }
 }
 
-fn severities(findings: &[Finding]) -> Vec<Severity> {
+fn severities(findings: &[PageFinding]) -> Vec<Severity> {
     findings.iter().map(|finding| finding.severity).collect()
 }
 
-fn tiles(findings: &[Finding]) -> Vec<Tile> {
+fn tiles(findings: &[PageFinding]) -> Vec<FigureTile> {
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let tile = |severity: Severity| {
         let count = count(severity);
         let class = if count == 0 { "none" } else { severity.name() };
-        Tile::new(count.to_string(), "", severity.name()).of_class(class)
+        FigureTile::new(count.to_string(), "", severity.name()).of_class(class)
     };
     Severity::ALL.into_iter().map(tile).collect()
 }
 
-fn facts(found: &Found) -> Facts {
+fn facts(found: &DoctorPageInput) -> Facts {
     fn told<T: ToString>(known: &Known<T>) -> String {
         match known {
             Known::Value(value) => value.to_string(),

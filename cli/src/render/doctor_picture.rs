@@ -7,30 +7,30 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use linerate_host::stage::link::Link;
-use linerate_host::{CpuSet, View};
+use linerate_host::stage::link::LinkState;
+use linerate_host::{CpuSet, HostView};
 use serde::{Deserialize, Serialize};
 
 use super::format;
-pub(crate) use drawing::Drawing;
-pub(crate) use lane::Lane;
-pub(crate) use service::Served;
+pub(crate) use drawing::PathDrawing;
+pub(crate) use lane::QueueLane;
+pub(crate) use service::DrawnService;
 pub(crate) use text::lines;
 
 /// The ways in and out of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Picture {
+pub(crate) struct PathPicture {
     /// An item an interface of which something is known.
-    pub(crate) interfaces: Vec<Ways>,
+    pub(crate) interfaces: Vec<InterfacePaths>,
     /// The one service that all is drawn to; none where there are several to choose from.
-    pub(crate) service: Option<Served>,
+    pub(crate) service: Option<DrawnService>,
     /// The others, in a line each.
-    pub(crate) others: Vec<Served>,
+    pub(crate) others: Vec<DrawnService>,
 }
 
 /// The ways of an interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Ways {
+pub(crate) struct InterfacePaths {
     pub(crate) interface: String,
     /// Driver, speed, node, in words.
     pub(crate) facts: Vec<String>,
@@ -39,8 +39,8 @@ pub(crate) struct Ways {
     /// Packets in and out per second, with two readings.
     pub(crate) rates: Option<(f64, f64)>,
     /// Receive queues in order.
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) transmit: Transmit,
+    pub(crate) queues: Vec<QueueFlow>,
+    pub(crate) transmit: TransmitChoice,
     /// Packets per second of each transmit queue, with two readings and where a source tells.
     pub(crate) sent: BTreeMap<u32, f64>,
     /// The host's nodes and their CPUs; one without a number where it tells none.
@@ -50,7 +50,7 @@ pub(crate) struct Ways {
 
 /// A receive queue and where its packets go.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Queue {
+pub(crate) struct QueueFlow {
     pub(crate) queue: u32,
     /// CPUs that handle its interrupt; none where that is unknown, empty where it has none.
     pub(crate) napi: Option<CpuSet>,
@@ -65,7 +65,7 @@ pub(crate) struct Queue {
 /// Which transmit queue a CPU's packets leave by.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Transmit {
+pub(crate) enum TransmitChoice {
     Unknown,
     /// The flow's hash chooses among so many.
     Hash(u32),
@@ -75,19 +75,19 @@ pub(crate) enum Transmit {
     ByReceiveQueue(u32),
 }
 
-impl Picture {
+impl PathPicture {
     /// What is known of it.
-    pub(crate) fn of(view: &View<'_>) -> Self {
+    pub(crate) fn of(view: &HostView<'_>) -> Self {
         let (service, others) = service::choose(view.now);
-        let is_shown = |link: &&Link| link.up.value() != Some(&false);
-        let ways = view.now.link.iter().filter(is_shown).filter_map(|link| Ways::of(view, link));
+        let is_shown = |link: &&LinkState| link.up.value() != Some(&false);
+        let ways = view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::of(view, link));
         Self { interfaces: ways.collect(), service, others }
     }
 }
 
-impl Ways {
+impl InterfacePaths {
     /// None where nothing is known that could be drawn.
-    fn of(view: &View<'_>, link: &Link) -> Option<Self> {
+    fn of(view: &HostView<'_>, link: &LinkState) -> Option<Self> {
         let path = view.now;
         let count = *link.receive_queues.value()?;
         let name = link.interface.as_str();
@@ -104,8 +104,8 @@ impl Ways {
             facts: facts(link),
             home: link.node.value().copied().flatten(),
             rates: total("rx_packets").zip(total("tx_packets")),
-            queues: (0..count).map(|queue| Queue::of(view, name, queue)).collect(),
-            transmit: Transmit::of(view, name),
+            queues: (0..count).map(|queue| QueueFlow::of(view, name, queue)).collect(),
+            transmit: TransmitChoice::of(view, name),
             sent: sent(view, name),
             nodes,
             online,
@@ -138,7 +138,7 @@ impl Ways {
 }
 
 /// What each transmit queue sent per second between the readings.
-fn sent(view: &View<'_>, interface: &str) -> BTreeMap<u32, f64> {
+fn sent(view: &HostView<'_>, interface: &str) -> BTreeMap<u32, f64> {
     let queues = view.now.transmit_of(interface).and_then(|item| item.queues.value());
     let rate = |queue: u32| {
         view.rate(|path| {
@@ -152,8 +152,8 @@ fn sent(view: &View<'_>, interface: &str) -> BTreeMap<u32, f64> {
 /// Fewer packets per second than this put no queue out of balance.
 const HOT_PER_SECOND: f64 = 1_000.0;
 
-impl Queue {
-    fn of(view: &View<'_>, interface: &str, queue: u32) -> Self {
+impl QueueFlow {
+    fn of(view: &HostView<'_>, interface: &str, queue: u32) -> Self {
         let path = view.now;
         let vectors = path.irq.interfaces.iter().find(|item| item.interface == interface);
         let has_none = vectors.and_then(|item| item.vectors.value()).is_some_and(Vec::is_empty);
@@ -176,16 +176,16 @@ impl Queue {
     }
 }
 
-impl Transmit {
-    fn of(view: &View<'_>, interface: &str) -> Self {
+impl TransmitChoice {
+    fn of(view: &HostView<'_>, interface: &str) -> Self {
         let Some(queues) = view.now.transmit_of(interface).and_then(|item| item.queues.value()) else {
-            return Transmit::Unknown;
+            return TransmitChoice::Unknown;
         };
         let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut by_receive_queue = false;
         for queue in queues {
-            let Some(cpus) = queue.xps_cpus.value() else { return Transmit::Unknown };
+            let Some(cpus) = queue.xps_cpus.value() else { return TransmitChoice::Unknown };
             for cpu in cpus.iter().flat_map(CpuSet::iter) {
                 by_cpu.entry(cpu).or_default().push(queue.queue);
             }
@@ -194,23 +194,25 @@ impl Transmit {
         }
         if by_receive_queue {
             // The kernel asks for the receive queue first (net/core/dev.c, __netdev_pick_tx, Linux 4.18).
-            return Transmit::ByReceiveQueue(count);
+            return TransmitChoice::ByReceiveQueue(count);
         }
         if by_cpu.is_empty() {
-            return Transmit::Hash(count);
+            return TransmitChoice::Hash(count);
         }
-        Transmit::ByCpu(by_cpu.into_iter().map(|(cpu, queues)| (cpu, queues.into_iter().collect())).collect())
+        TransmitChoice::ByCpu(
+            by_cpu.into_iter().map(|(cpu, queues)| (cpu, queues.into_iter().collect())).collect(),
+        )
     }
 
     /// The queues that packets from these CPUs leave by, in words.
     pub(crate) fn words(&self, cpus: &CpuSet) -> String {
         let all = |count: u32| if count > 1 { format!("tx 0-{}", count - 1) } else { "tx 0".to_owned() };
         match self {
-            Transmit::Unknown => "tx ?".to_owned(),
-            Transmit::Hash(count) if *count > 1 => format!("{} by flow hash", all(*count)),
-            Transmit::Hash(count) => all(*count),
-            Transmit::ByReceiveQueue(count) => format!("{} by receive queue", all(*count)),
-            Transmit::ByCpu(map) => {
+            TransmitChoice::Unknown => "tx ?".to_owned(),
+            TransmitChoice::Hash(count) if *count > 1 => format!("{} by flow hash", all(*count)),
+            TransmitChoice::Hash(count) => all(*count),
+            TransmitChoice::ByReceiveQueue(count) => format!("{} by receive queue", all(*count)),
+            TransmitChoice::ByCpu(map) => {
                 let queues: CpuSet =
                     cpus.iter().filter_map(|cpu| map.get(&cpu)).flat_map(CpuSet::iter).collect();
                 if queues.is_empty() { "tx by flow hash".to_owned() } else { format!("tx {queues} by XPS") }
@@ -219,7 +221,7 @@ impl Transmit {
     }
 }
 
-fn facts(link: &Link) -> Vec<String> {
+fn facts(link: &LinkState) -> Vec<String> {
     let driver = link.driver.value().and_then(Option::as_ref).map(|driver| driver.name.clone());
     let speed = link.speed_bits_per_second.value().copied().flatten().map(format::link);
     let node = link.node.value().copied().flatten().map(|node| format!("on node {node}"));

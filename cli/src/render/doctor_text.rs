@@ -8,11 +8,11 @@ use linerate_host::Severity;
 pub(crate) use unseen::groups as unseen_groups;
 
 use super::doctor_picture;
-use super::style::{Style, Tone};
-use crate::command::doctor::Document;
+use super::style::{TextStyle, TextTone};
+use crate::command::doctor::DoctorDocument;
 
 /// The picture, findings worst first, what could not be seen, and a line that sums up. In `full`, nothing is left out.
-pub(crate) fn doctor(document: &Document<'_>, full: bool, style: Style) -> String {
+pub(crate) fn doctor(document: &DoctorDocument<'_>, full: bool, style: TextStyle) -> String {
     let mut lines = doctor_picture::lines(&document.picture, style);
     let severities: Vec<Severity> = document.findings.iter().map(|finding| finding.severity).collect();
     for finding in document.findings {
@@ -24,11 +24,11 @@ pub(crate) fn doctor(document: &Document<'_>, full: bool, style: Style) -> Strin
         lines.extend(unseen);
         lines.push(String::new());
     }
-    lines.push(style.paint(Tone::Strong, &summary(&severities, document.unknown.len())));
+    lines.push(style.paint(TextTone::Strong, &summary(&severities, document.unknown.len())));
     if !full && !document.findings.is_empty() {
         lines.push(
             style.paint(
-                Tone::Faint,
+                TextTone::Faint,
                 "All evidence, commands and sources: --full. Why it matters: --explain ID. To have settings made, \
                  and undone: linerate tune.",
             ),

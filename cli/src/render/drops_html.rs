@@ -2,37 +2,37 @@
 
 use anyhow::Result;
 use askama::Template;
-use linerate_trace::drops::{Entry, Loss, Step, Way};
+use linerate_trace::drops::{AccountingPath, PathStep, StageEntry, StageLoss};
 
 use super::drops_text::{self, packets, told, unaccounted};
-use super::drops_verdict::{self, Line};
+use super::drops_verdict::{self, VerdictLine};
 use super::format::{self, grouped};
-use super::page::{self, Head, Note, Part, Place};
-use super::style::{Tone, unbroken};
-use crate::command::drops::Document;
+use super::page::{self, PageHead, PageNote, PageResult, ResultPosition};
+use super::style::{TextTone, unbroken};
+use crate::command::drops::DropsDocument;
 
 /// Least width of what is not nothing, thousandths of the widest.
 const LEAST: u64 = 4;
 
 #[derive(Template)]
 #[template(path = "drops.html")]
-struct Body<'a> {
-    place: &'a Place,
-    verdicts: Vec<Note>,
-    flows: Vec<Flow<'a>>,
+struct DropsPageBody<'a> {
+    place: &'a ResultPosition,
+    verdicts: Vec<PageNote>,
+    flows: Vec<DirectionBars<'a>>,
     elsewhere: Vec<(String, String)>,
-    causes: Vec<&'a Loss>,
+    causes: Vec<&'a StageLoss>,
     notes: &'a [String],
     overhead: String,
 }
 
 /// One way, as bars that narrow where packets are lost.
-struct Flow<'a> {
+struct DirectionBars<'a> {
     title: &'static str,
-    stages: Vec<Stage<'a>>,
+    stages: Vec<StageBar<'a>>,
 }
 
-struct Stage<'a> {
+struct StageBar<'a> {
     name: &'static str,
     does: &'static str,
     packets_in: String,
@@ -53,7 +53,7 @@ struct Stage<'a> {
 ///
 /// # Errors
 /// As [`part`].
-pub(crate) fn drops(document: &Document) -> Result<String> {
+pub(crate) fn drops(document: &DropsDocument) -> Result<String> {
     page::alone(|place| part(document, place))
 }
 
@@ -61,11 +61,11 @@ pub(crate) fn drops(document: &Document) -> Result<String> {
 ///
 /// # Errors
 /// Only if formatting fails, which no ledger is known to cause.
-pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
+pub(crate) fn part(document: &DropsDocument, place: &ResultPosition) -> Result<PageResult> {
     let ledger = &document.ledger;
     let lines = drops_verdict::lines(ledger);
     let (first, others) = lines.split_at(lines.len().min(1));
-    let body = Body {
+    let body = DropsPageBody {
         place,
         verdicts: others.iter().map(verdict).collect(),
         flows: drops_text::ways(ledger).map(|(title, way)| flow(title, way)).collect(),
@@ -74,15 +74,15 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
         notes: &ledger.notes,
         overhead: drops_text::overhead(ledger),
     };
-    let head = Head {
+    let head = PageHead {
         schema: document.schema.clone(),
         version: document.version.clone(),
         title: "What became of packets",
         verdict: first.iter().map(|line| unbroken(line.text.trim_end_matches('.'))).collect(),
         mark: match (document.clean, document.balanced) {
-            (true, _) => Head::mark(Tone::Good, "nothing lost"),
-            (false, true) => Head::mark(Tone::Bad, "packets lost"),
-            (false, false) => Head::mark(Tone::Bad, "does not balance"),
+            (true, _) => PageHead::mark(TextTone::Good, "nothing lost"),
+            (false, true) => PageHead::mark(TextTone::Bad, "packets lost"),
+            (false, false) => PageHead::mark(TextTone::Bad, "does not balance"),
         },
         host: page::host(document.host.as_deref(), None, None, None),
         time: page::time(document.started_unix_seconds),
@@ -93,21 +93,21 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
     page::part(head, &body)
 }
 
-fn verdict(line: &Line) -> Note {
+fn verdict(line: &VerdictLine) -> PageNote {
     match line.tone {
-        Tone::Bad => Note::alarm("", line.text.clone()),
-        Tone::Good => Note::good(line.text.clone()),
-        _ => Note::new(line.text.clone()),
+        TextTone::Bad => PageNote::alarm("", line.text.clone()),
+        TextTone::Good => PageNote::good(line.text.clone()),
+        _ => PageNote::new(line.text.clone()),
     }
 }
 
-fn flow<'a>(title: &'static str, way: &'a Way) -> Flow<'a> {
+fn flow<'a>(title: &'static str, way: &'a AccountingPath) -> DirectionBars<'a> {
     let counts = way.stages.iter().flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
     let most = counts.filter_map(|packets| packets.value().copied()).max().unwrap_or(0);
-    Flow { title, stages: way.stages.iter().map(|entry| stage(entry, most)).collect() }
+    DirectionBars { title, stages: way.stages.iter().map(|entry| stage(entry, most)).collect() }
 }
 
-fn stage(entry: &Entry, most: u64) -> Stage<'_> {
+fn stage(entry: &StageEntry, most: u64) -> StageBar<'_> {
     let width = |packets: u64| match packets {
         0 => 0,
         packets => thousandths(packets, most).max(LEAST),
@@ -117,7 +117,7 @@ fn stage(entry: &Entry, most: u64) -> Stage<'_> {
     let through = entry.packets_out.value().or(entry.packets_in.value()).copied().unwrap_or(0);
     let passed = width(through).min(1000_u64.saturating_sub(lost + waits));
     let losses = entry.losses.iter().filter(|loss| loss.packets > 0);
-    Stage {
+    StageBar {
         name: entry.stage.name(),
         does: does(entry.stage),
         packets_in: packets(&entry.packets_in),
@@ -139,19 +139,19 @@ fn thousandths(packets: u64, most: u64) -> u64 {
 }
 
 /// What a stage is, for who does not know it by its name.
-fn does(step: Step) -> &'static str {
+fn does(step: PathStep) -> &'static str {
     match step {
-        Step::Generator => "what sends requests",
-        Step::Wire => "between generator and device",
-        Step::Link => "device, rings, driver",
-        Step::Xdp => "programs in the driver",
-        Step::Softirq => "backlog of a CPU",
-        Step::Ingress => "generic XDP, tc",
-        Step::Filter => "netfilter, conntrack",
-        Step::Route => "headers and routes",
-        Step::Socket => "lookup, receive buffer",
-        Step::Application => "reads and sends",
-        Step::Transmit => "queueing discipline",
+        PathStep::Generator => "what sends requests",
+        PathStep::Wire => "between generator and device",
+        PathStep::Link => "device, rings, driver",
+        PathStep::Xdp => "programs in the driver",
+        PathStep::Softirq => "backlog of a CPU",
+        PathStep::Ingress => "generic XDP, tc",
+        PathStep::Filter => "netfilter, conntrack",
+        PathStep::Route => "headers and routes",
+        PathStep::Socket => "lookup, receive buffer",
+        PathStep::Application => "reads and sends",
+        PathStep::Transmit => "queueing discipline",
     }
 }
 

@@ -1,27 +1,27 @@
 //! What became of packets, as text.
 
 use linerate_host::Known;
-use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Way};
+use linerate_trace::drops::{AccountingPath, LossExactness, PacketAccounting, StageEntry, StageLoss};
 
-use super::column::Column;
+use super::column::TextColumn;
 use super::drops_verdict;
 use super::format::{self, grouped};
-use super::style::{Style, Tone};
-use super::table::Table;
+use super::style::{TextStyle, TextTone};
+use super::table::TextTable;
 use super::tune_plan::counted;
-use crate::command::drops::Document;
+use crate::command::drops::DropsDocument;
 
 /// The verdict, the ledger in a packet's order, and what can be done. In `full`, with the stages that lost nothing.
-pub(crate) fn drops(document: &Document, full: bool, style: Style) -> String {
+pub(crate) fn drops(document: &DropsDocument, full: bool, style: TextStyle) -> String {
     let ledger = &document.ledger;
-    let column = Column { style, before: 0, label: 0 };
-    let painted = |tone: Tone, text: &str| -> Vec<String> {
+    let column = TextColumn { style, before: 0, label: 0 };
+    let painted = |tone: TextTone, text: &str| -> Vec<String> {
         column.labelled("", text).iter().map(|line| style.paint(tone, line)).collect()
     };
     let mut lines: Vec<String> =
         drops_verdict::lines(ledger).iter().flat_map(|line| painted(line.tone, &line.text)).collect();
-    lines.extend(painted(Tone::Faint, &about(document)));
-    lines.extend(painted(Tone::Faint, &overhead(ledger)));
+    lines.extend(painted(TextTone::Faint, &about(document)));
+    lines.extend(painted(TextTone::Faint, &overhead(ledger)));
     for (name, way) in ways(ledger) {
         lines.extend(section(name, way, full, style));
     }
@@ -33,7 +33,7 @@ pub(crate) fn drops(document: &Document, full: bool, style: Style) -> String {
 }
 
 /// Whose packets, and for how long.
-pub(crate) fn about(document: &Document) -> String {
+pub(crate) fn about(document: &DropsDocument) -> String {
     let seconds = format::time_span(document.ledger.seconds * 1e9);
     let generator =
         document.load.as_ref().map(|load| format!("; the generator's side from {load}")).unwrap_or_default();
@@ -43,7 +43,7 @@ pub(crate) fn about(document: &Document) -> String {
 }
 
 /// Why only parts of the time were counted.
-fn sampled(ledger: &Ledger) -> Option<String> {
+fn sampled(ledger: &PacketAccounting) -> Option<String> {
     let sampled = ledger.sampled?;
     let dropped = match sampled.socket_drops_packets {
         0 => "The sockets dropped nothing in the whole time.".to_owned(),
@@ -58,14 +58,14 @@ fn sampled(ledger: &Ledger) -> Option<String> {
 }
 
 /// The ways with their names; that of forwarded packets where there were any.
-pub(crate) fn ways(ledger: &Ledger) -> impl Iterator<Item = (&'static str, &Way)> {
+pub(crate) fn ways(ledger: &PacketAccounting) -> impl Iterator<Item = (&'static str, &AccountingPath)> {
     let ways =
         [("Requests", &ledger.requests), ("Replies", &ledger.replies), ("Forwarded", &ledger.forwarded)];
     ways.into_iter().filter(|(name, way)| *name != "Forwarded" || !way.stages.is_empty())
 }
 
 /// What counting took.
-pub(crate) fn overhead(ledger: &Ledger) -> String {
+pub(crate) fn overhead(ledger: &PacketAccounting) -> String {
     let overhead = match &ledger.overhead {
         Known::Value(overhead) => format!(
             "Counting took {} of one CPU: {:.0} ns per run of a program, timed over {}.",
@@ -79,11 +79,12 @@ pub(crate) fn overhead(ledger: &Ledger) -> String {
 }
 
 /// Stages shown, and how many are not: where packets are first and last counted, and where something became of them.
-pub(crate) fn shown(way: &Way, full: bool) -> (Vec<&Entry>, usize) {
-    let counted = |entry: &Entry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
+pub(crate) fn shown(way: &AccountingPath, full: bool) -> (Vec<&StageEntry>, usize) {
+    let counted =
+        |entry: &StageEntry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
     let first = way.stages.iter().position(counted);
     let last = way.stages.iter().rposition(counted);
-    let is_shown = |(index, entry): &(usize, &Entry)| {
+    let is_shown = |(index, entry): &(usize, &StageEntry)| {
         full || Some(*index) == first
             || Some(*index) == last
             || entry.waiting != 0
@@ -91,12 +92,13 @@ pub(crate) fn shown(way: &Way, full: bool) -> (Vec<&Entry>, usize) {
             || entry.unaccounted.value().is_some_and(|packets| *packets != 0)
             || entry.losses.iter().any(|loss| loss.packets > 0)
     };
-    let shown: Vec<&Entry> = way.stages.iter().enumerate().filter(is_shown).map(|(_, entry)| entry).collect();
+    let shown: Vec<&StageEntry> =
+        way.stages.iter().enumerate().filter(is_shown).map(|(_, entry)| entry).collect();
     let folded = way.stages.len() - shown.len();
     (shown, folded)
 }
 
-fn section(name: &str, way: &Way, full: bool, style: Style) -> Vec<String> {
+fn section(name: &str, way: &AccountingPath, full: bool, style: TextStyle) -> Vec<String> {
     let name = match name {
         "Requests" => "requests",
         "Replies" => "replies",
@@ -109,7 +111,7 @@ fn section(name: &str, way: &Way, full: bool, style: Style) -> Vec<String> {
     if forwards {
         heads.insert(3, ">forwarded");
     }
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     entries.iter().for_each(|entry| table.row(row(entry, forwards)));
     let mut rows = table.lines(0, usize::MAX, style).into_iter();
     let mut lines = vec![String::new()];
@@ -120,12 +122,12 @@ fn section(name: &str, way: &Way, full: bool, style: Style) -> Vec<String> {
     }
     if folded > 0 {
         let stages = counted(folded, "stage");
-        lines.push(style.paint(Tone::Faint, &format!("({stages} that lost nothing: --full)")));
+        lines.push(style.paint(TextTone::Faint, &format!("({stages} that lost nothing: --full)")));
     }
     lines
 }
 
-fn row(entry: &Entry, forwards: bool) -> Vec<String> {
+fn row(entry: &StageEntry, forwards: bool) -> Vec<String> {
     let lost = entry.losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
     let blank = |packets: u64| if packets == 0 { String::new() } else { grouped(packets) };
     let mut row = vec![
@@ -142,20 +144,20 @@ fn row(entry: &Entry, forwards: bool) -> Vec<String> {
 }
 
 /// What was lost at a stage and what is missing there, below its row.
-fn details(entry: &Entry, full: bool, style: Style) -> Vec<String> {
-    let column = Column { style, before: 2, label: 2 };
-    let paint = |tone: Tone, text: String| {
+fn details(entry: &StageEntry, full: bool, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 2, label: 2 };
+    let paint = |tone: TextTone, text: String| {
         let lines = column.labelled("", &text);
         lines.into_iter().map(move |line| style.paint(tone, &line)).collect::<Vec<_>>()
     };
     let losses = entry.losses.iter().filter(|loss| full || loss.packets > 0);
-    let losses = losses.map(|loss| paint(Tone::Bad, format!("{} {}", grouped(loss.packets), told(loss))));
-    let missing = unaccounted(entry).into_iter().map(|text| paint(Tone::Warn, text));
+    let losses = losses.map(|loss| paint(TextTone::Bad, format!("{} {}", grouped(loss.packets), told(loss))));
+    let missing = unaccounted(entry).into_iter().map(|text| paint(TextTone::Warn, text));
     losses.chain(missing).flatten().collect()
 }
 
 /// Packets that wait; with a sign where some that had waited left.
-pub(crate) fn waiting(entry: &Entry) -> String {
+pub(crate) fn waiting(entry: &StageEntry) -> String {
     let count = grouped(entry.waiting.unsigned_abs());
     match entry.waiting {
         0 => String::new(),
@@ -170,7 +172,7 @@ pub(crate) fn packets(packets: &Known<u64>) -> String {
 }
 
 /// A loss in a line: what, where, and who says so.
-pub(crate) fn told(loss: &Loss) -> String {
+pub(crate) fn told(loss: &StageLoss) -> String {
     let mut parts = vec![loss.name.clone()];
     parts.extend(loss.symbol.as_ref().map(|symbol| format!("in {symbol}")));
     parts.extend(loss.place.clone());
@@ -180,16 +182,16 @@ pub(crate) fn told(loss: &Loss) -> String {
 }
 
 /// What to know of a number that is not exact.
-pub(crate) fn worth(exactness: Exactness) -> Option<&'static str> {
+pub(crate) fn worth(exactness: LossExactness) -> Option<&'static str> {
     match exactness {
-        Exactness::Exact => None,
-        Exactness::OfDevice => Some("of all packets there, not of these alone"),
-        Exactness::Sampled => Some("sampled"),
+        LossExactness::Exact => None,
+        LossExactness::OfDevice => Some("of all packets there, not of these alone"),
+        LossExactness::Sampled => Some("sampled"),
     }
 }
 
 /// What is missing at a stage, and where it may be.
-pub(crate) fn unaccounted(entry: &Entry) -> Vec<String> {
+pub(crate) fn unaccounted(entry: &StageEntry) -> Vec<String> {
     let Some(packets) = entry.unaccounted.value().copied().filter(|packets| *packets != 0) else {
         return Vec::new();
     };
@@ -202,19 +204,19 @@ pub(crate) fn unaccounted(entry: &Entry) -> Vec<String> {
     std::iter::once(head).chain(entry.likely.iter().map(|likely| format!("perhaps: {likely}"))).collect()
 }
 
-fn elsewhere(ledger: &Ledger, style: Style) -> Vec<String> {
+fn elsewhere(ledger: &PacketAccounting, style: TextStyle) -> Vec<String> {
     if ledger.elsewhere.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new(&[">lost", "elsewhere"]);
+    let mut table = TextTable::new(&[">lost", "elsewhere"]);
     ledger.elsewhere.iter().for_each(|loss| table.row(vec![grouped(loss.packets), told(loss)]));
     [vec![String::new()], table.lines(0, usize::MAX, style)].concat()
 }
 
 /// What was lost with what to do about it, each cause once.
-pub(crate) fn causes(ledger: &Ledger) -> Vec<&Loss> {
+pub(crate) fn causes(ledger: &PacketAccounting) -> Vec<&StageLoss> {
     let losses = ledger.ways().flat_map(|way| way.losses().map(|(_, loss)| loss)).chain(&ledger.elsewhere);
-    let mut causes: Vec<&Loss> = Vec::new();
+    let mut causes: Vec<&StageLoss> = Vec::new();
     for loss in losses.filter(|loss| loss.packets > 0) {
         if !causes.iter().any(|cause| cause.name == loss.name) {
             causes.push(loss);
@@ -223,13 +225,13 @@ pub(crate) fn causes(ledger: &Ledger) -> Vec<&Loss> {
     causes
 }
 
-fn remedies(ledger: &Ledger, style: Style) -> Vec<String> {
-    let column = Column { style, before: 2, label: 0 };
+fn remedies(ledger: &PacketAccounting, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 2, label: 0 };
     let mut lines = Vec::new();
     for cause in causes(ledger) {
         lines.push(String::new());
         let head = format!("{}: {}", cause.name, cause.what);
-        lines.push(style.paint(Tone::Strong, &head));
+        lines.push(style.paint(TextTone::Strong, &head));
         if !cause.remedy.is_empty() {
             lines.extend(column.labelled("", &format!("{}.", cause.remedy)));
         }
@@ -240,10 +242,10 @@ fn remedies(ledger: &Ledger, style: Style) -> Vec<String> {
     lines
 }
 
-fn remarks(ledger: &Ledger, style: Style) -> Vec<String> {
-    let column = Column { style, before: 0, label: 0 };
+fn remarks(ledger: &PacketAccounting, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 0, label: 0 };
     let notes = ledger.notes.iter().flat_map(|note| column.labelled("", &format!("{note}.")));
-    let mut lines: Vec<String> = notes.map(|line| style.paint(Tone::Faint, &line)).collect();
+    let mut lines: Vec<String> = notes.map(|line| style.paint(TextTone::Faint, &line)).collect();
     if !lines.is_empty() {
         lines.insert(0, String::new());
     }

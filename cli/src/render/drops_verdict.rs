@@ -1,42 +1,44 @@
 //! What a ledger comes to, in a line a way.
 
-use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Step, Way};
+use linerate_trace::drops::{
+    AccountingPath, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
+};
 
 use super::drops_text::ways;
 use super::format::grouped;
-use super::style::Tone;
+use super::style::TextTone;
 use super::tune_plan::counted;
 
 /// Losses named in a verdict; more are a number.
 const MOST: usize = 3;
 
 /// A line and what it means.
-pub(crate) struct Line {
-    pub(crate) tone: Tone,
+pub(crate) struct VerdictLine {
+    pub(crate) tone: TextTone,
     pub(crate) text: String,
 }
 
 /// The lines of both ways, the requests first.
-pub(crate) fn lines(ledger: &Ledger) -> Vec<Line> {
+pub(crate) fn lines(ledger: &PacketAccounting) -> Vec<VerdictLine> {
     if let Some(answered) = all_answered(ledger) {
         let text =
             format!("All of {} requests were answered; nothing is unaccounted for.", grouped(answered));
-        return vec![Line { tone: Tone::Good, text }];
+        return vec![VerdictLine { tone: TextTone::Good, text }];
     }
     if !is_anything(ledger) {
         let text = "No packets of it were seen, and none were lost.".to_owned();
-        return vec![Line { tone: Tone::Warn, text }];
+        return vec![VerdictLine { tone: TextTone::Warn, text }];
     }
     let elsewhere = (!ledger.elsewhere.is_empty()).then(|| {
         let text = format!("Elsewhere: {}.", named(ledger.elsewhere.iter().map(|loss| (None, loss))));
-        Line { tone: Tone::Warn, text }
+        VerdictLine { tone: TextTone::Warn, text }
     });
     ways(ledger).map(|(name, way)| line(name, way)).chain(elsewhere).collect()
 }
 
 /// Whether anything was lost or is unaccounted for.
-pub(crate) fn is_clean(ledger: &Ledger) -> bool {
-    let lost = |way: &Way| way.losses().any(|(_, loss)| loss.packets > 0);
+pub(crate) fn is_clean(ledger: &PacketAccounting) -> bool {
+    let lost = |way: &AccountingPath| way.losses().any(|(_, loss)| loss.packets > 0);
     let unseen = ledger.sampled.is_some_and(|sampled| sampled.socket_drops_packets > 0);
     !unseen
         && ledger.is_balanced()
@@ -45,25 +47,25 @@ pub(crate) fn is_clean(ledger: &Ledger) -> bool {
 }
 
 /// What the generator says was answered, where that is all that it sent and nothing else went wrong.
-fn all_answered(ledger: &Ledger) -> Option<u64> {
-    let generator = |way: &Way| way.entry(Step::Generator).cloned();
+fn all_answered(ledger: &PacketAccounting) -> Option<u64> {
+    let generator = |way: &AccountingPath| way.entry(PathStep::Generator).cloned();
     let sent = *generator(&ledger.requests)?.packets_in.value()?;
     let answered = *generator(&ledger.replies)?.packets_out.value()?;
     (sent == answered && sent > 0 && is_clean(ledger)).then_some(sent)
 }
 
-fn is_anything(ledger: &Ledger) -> bool {
+fn is_anything(ledger: &PacketAccounting) -> bool {
     let counted =
         ledger.ways().flat_map(|way| &way.stages).flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
     !is_clean(ledger) || counted.filter_map(|packets| packets.value()).any(|packets| *packets > 0)
 }
 
-fn line(name: &str, way: &Way) -> Line {
+fn line(name: &str, way: &AccountingPath) -> VerdictLine {
     let with =
         |packets: Option<u64>, word: &str| packets.map(|packets| format!("{} {word}", grouped(packets)));
     let mut parts: Vec<String> = with(way.packets_in(), "in").into_iter().collect();
     parts.extend(with(Some(way.forwarded()).filter(|packets| *packets > 0), "forwarded"));
-    let lost: Vec<(Option<Step>, &Loss)> =
+    let lost: Vec<(Option<PathStep>, &StageLoss)> =
         way.losses().filter(|(_, loss)| loss.packets > 0).map(|(step, loss)| (Some(step), loss)).collect();
     if lost.is_empty() {
         parts.push("none lost".to_owned());
@@ -73,20 +75,21 @@ fn line(name: &str, way: &Way) -> Line {
     parts.extend(unaccounted(way));
     parts.extend(with(waiting(way), "waiting at the end"));
     let tone = match (lost.is_empty(), way.is_balanced()) {
-        (true, true) => Tone::Good,
-        _ => Tone::Bad,
+        (true, true) => TextTone::Good,
+        _ => TextTone::Bad,
     };
-    Line { tone, text: format!("{name}: {}.", parts.join(", ")) }
+    VerdictLine { tone, text: format!("{name}: {}.", parts.join(", ")) }
 }
 
 /// Losses by name, the largest first: `100 lost: a rule of netfilter dropped it (nf_hook_slow)`.
-fn named<'l>(losses: impl Iterator<Item = (Option<Step>, &'l Loss)>) -> String {
-    let mut losses: Vec<&Loss> = losses.map(|(_, loss)| loss).filter(|loss| loss.packets > 0).collect();
+fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) -> String {
+    let mut losses: Vec<&StageLoss> = losses.map(|(_, loss)| loss).filter(|loss| loss.packets > 0).collect();
     losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
-    let one = |loss: &Loss| {
+    let one = |loss: &StageLoss| {
         let symbol =
             loss.symbol.as_deref().map(|symbol| format!(" ({})", function(symbol))).unwrap_or_default();
-        let device = if loss.exactness == Exactness::OfDevice { ", of all that pass the device" } else { "" };
+        let device =
+            if loss.exactness == LossExactness::OfDevice { ", of all that pass the device" } else { "" };
         format!("{} lost: {}{symbol}{device}", grouped(loss.packets), loss.what)
     };
     let mut texts: Vec<String> = losses.iter().take(MOST).map(|loss| one(loss)).collect();
@@ -102,12 +105,12 @@ pub(crate) fn function(symbol: &str) -> &str {
     symbol.split_once('+').map_or(symbol, |(function, _)| function)
 }
 
-fn unaccounted(way: &Way) -> Option<String> {
+fn unaccounted(way: &AccountingPath) -> Option<String> {
     let packets = way.unaccounted();
     (packets > 0).then(|| format!("{} unaccounted for", grouped(packets)))
 }
 
-fn waiting(way: &Way) -> Option<u64> {
-    let packets = way.stages.iter().map(|entry: &Entry| entry.waiting).fold(0, i64::saturating_add);
+fn waiting(way: &AccountingPath) -> Option<u64> {
+    let packets = way.stages.iter().map(|entry: &StageEntry| entry.waiting).fold(0, i64::saturating_add);
     u64::try_from(packets).ok().filter(|packets| *packets > 0)
 }

@@ -1,10 +1,10 @@
 //! Losses as they happen, a line a second, so that it can be read in any terminal and kept in a file.
 
-use linerate_trace::drops::{Ledger, Loss, Way};
+use linerate_trace::drops::{AccountingPath, PacketAccounting, StageLoss};
 
 use super::column::cut;
 use super::format::grouped;
-use super::style::{Style, Tone};
+use super::style::{TextStyle, TextTone};
 
 /// Lines between two heads.
 const A_SCREEN: u32 = 20;
@@ -15,18 +15,18 @@ const MOST: usize = 3;
 
 /// What was told so far.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct PrintedDrops {
     seconds: u32,
     requests_lost: u64,
     replies_lost: u64,
     unaccounted: u64,
 }
 
-impl Told {
+impl PrintedDrops {
     /// The line of a second, below a head where it is time for one.
-    pub(crate) fn second(&mut self, now: &Ledger, style: Style) -> String {
+    pub(crate) fn second(&mut self, now: &PacketAccounting, style: TextStyle) -> String {
         let (requests_lost, replies_lost) = (lost(&now.requests), lost(&now.replies));
-        let unaccounted = now.ways().map(Way::unaccounted).fold(0, u64::saturating_add);
+        let unaccounted = now.ways().map(AccountingPath::unaccounted).fold(0, u64::saturating_add);
         self.requests_lost = self.requests_lost.saturating_add(requests_lost);
         self.replies_lost = self.replies_lost.saturating_add(replies_lost);
         self.unaccounted = self.unaccounted.saturating_add(unaccounted);
@@ -42,9 +42,9 @@ impl Told {
         let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
         let line = format!("{}  {}", cells(&time, figures.each_ref().map(String::as_str)), named(now));
         let line = cut(line.trim_end(), style.width.max(LEAST_WIDTH));
-        let tone = if requests_lost > 0 || replies_lost > 0 { Tone::Bad } else { Tone::Plain };
+        let tone = if requests_lost > 0 || replies_lost > 0 { TextTone::Bad } else { TextTone::Plain };
         let head = cells("time", ["requests", "lost", "total", "replies", "lost", "total", "unaccounted"]);
-        let head = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &head));
+        let head = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(TextTone::Faint, &head));
         self.seconds += 1;
         let lines: Vec<String> = head.into_iter().chain([style.paint(tone, &line), String::new()]).collect();
         lines.join("\n")
@@ -63,13 +63,14 @@ fn count(packets: Option<u64>) -> String {
 }
 
 /// All that were lost, also those that a device counts.
-fn lost(way: &Way) -> u64 {
+fn lost(way: &AccountingPath) -> u64 {
     way.losses().map(|(_, loss)| loss.packets).fold(0, u64::saturating_add)
 }
 
 /// The largest losses of a second: `netfilter-rule 5,000`.
-fn named(ledger: &Ledger) -> String {
-    let mut losses: Vec<&Loss> = ledger.ways().flat_map(|way| way.losses().map(|(_, loss)| loss)).collect();
+fn named(ledger: &PacketAccounting) -> String {
+    let mut losses: Vec<&StageLoss> =
+        ledger.ways().flat_map(|way| way.losses().map(|(_, loss)| loss)).collect();
     losses.retain(|loss| loss.packets > 0);
     losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
     let named = losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets)));
@@ -83,14 +84,14 @@ mod tests {
 
     #[test]
     fn a_line_a_second_adds_up() {
-        let style = Style { width: 120, colour: false };
-        let mut told = Told::default();
+        let style = TextStyle { width: 120, colour: false };
+        let mut told = PrintedDrops::default();
         let first = told.second(&ledger(), style);
         let second = told.second(&ledger(), style);
         assert!(first.starts_with("time ") && first.ends_with('\n') && first.lines().count() == 2, "{first}");
         let cells: Vec<&str> = second.split_whitespace().skip(1).collect();
         assert_eq!(cells, ["1,000", "100", "200", "900", "0", "0", "0", "netfilter-rule", "100"]);
-        let narrow = told.second(&ledger(), Style { width: 20, colour: false });
+        let narrow = told.second(&ledger(), TextStyle { width: 20, colour: false });
         assert!(narrow.lines().all(|line| line.chars().count() <= LEAST_WIDTH), "{narrow}");
     }
 }

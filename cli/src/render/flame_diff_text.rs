@@ -1,11 +1,11 @@
 //! What changed between two runs of `flame`, as text.
 
-use super::column::Column;
+use super::column::TextColumn;
 use super::flame_text::{alarm, joined, kind};
 use super::format;
-use super::style::{Style, Tone};
-use super::table::Table;
-use crate::command::flame::Comparison;
+use super::style::{TextStyle, TextTone};
+use super::table::TextTable;
+use crate::command::flame::FlameComparison;
 
 /// Rows in the short form, and in the full one.
 const FEW: usize = 10;
@@ -14,13 +14,13 @@ const MANY: usize = 60;
 const LEAST: f64 = 0.0005;
 
 /// A sentence, hot spots, functions and waits for locks before and after.
-pub(crate) fn difference(comparison: &Comparison, full: bool, style: Style) -> String {
+pub(crate) fn difference(comparison: &FlameComparison, full: bool, style: TextStyle) -> String {
     let most = if full { MANY } else { FEW };
     joined(vec![
         column(style, 0)
             .labelled("", &verdict(comparison))
             .iter()
-            .map(|line| style.paint(Tone::Strong, line))
+            .map(|line| style.paint(TextTone::Strong, line))
             .collect(),
         sides(comparison, style),
         spots(comparison, most, style),
@@ -30,12 +30,12 @@ pub(crate) fn difference(comparison: &Comparison, full: bool, style: Style) -> S
     ])
 }
 
-fn column(style: Style, label: usize) -> Column {
-    Column { style, before: 0, label }
+fn column(style: TextStyle, label: usize) -> TextColumn {
+    TextColumn { style, before: 0, label }
 }
 
 /// What it comes to.
-pub(super) fn verdict(comparison: &Comparison) -> String {
+pub(super) fn verdict(comparison: &FlameComparison) -> String {
     let (before, after) = (comparison.difference.before_cpus, comparison.difference.after_cpus);
     let what = if comparison.shown.irq_only { "Interrupt context" } else { "All that was busy" };
     let most = comparison.spots.first().filter(|change| change.by().abs() >= LEAST).map(|change| {
@@ -64,9 +64,9 @@ pub(super) fn signed(worth: f64) -> String {
     if worth.abs() < LEAST { "0".to_owned() } else { format!("{worth:+.3}") }
 }
 
-fn sides(comparison: &Comparison, style: Style) -> Vec<String> {
+fn sides(comparison: &FlameComparison, style: TextStyle) -> Vec<String> {
     let column = column(style, 8);
-    let line = |label: &str, side: &crate::command::flame::Side| {
+    let line = |label: &str, side: &crate::command::flame::ComparedProfile| {
         let when = format::utc(side.started_unix_seconds);
         column.labelled(label, &format!("{}: {}, {when}, {:.1} s", side.file, side.host, side.seconds))
     };
@@ -75,11 +75,11 @@ fn sides(comparison: &Comparison, style: Style) -> Vec<String> {
     lines
 }
 
-fn spots(comparison: &Comparison, most: usize, style: Style) -> Vec<String> {
+fn spots(comparison: &FlameComparison, most: usize, style: TextStyle) -> Vec<String> {
     if comparison.spots.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new(&[">before", ">after", ">change", "hot spot, in CPUs", "what"]);
+    let mut table = TextTable::new(&[">before", ">after", ">change", "hot spot, in CPUs", "what"]);
     for change in &comparison.spots {
         table.row(vec![
             bare(change.before_cpus),
@@ -92,12 +92,12 @@ fn spots(comparison: &Comparison, most: usize, style: Style) -> Vec<String> {
     table.lines(0, most, style)
 }
 
-fn functions(comparison: &Comparison, most: usize, style: Style) -> Vec<String> {
+fn functions(comparison: &FlameComparison, most: usize, style: TextStyle) -> Vec<String> {
     let functions = &comparison.difference.functions;
     if functions.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new(&[">before", ">after", ">change", "function, by its own time in CPUs"]);
+    let mut table = TextTable::new(&[">before", ">after", ">change", "function, by its own time in CPUs"]);
     for change in functions.iter().filter(|change| change.cpus().abs() >= LEAST) {
         let module =
             change.function.module.as_ref().map_or_else(String::new, |module| format!(" [{module}]"));
@@ -111,11 +111,11 @@ fn functions(comparison: &Comparison, most: usize, style: Style) -> Vec<String> 
     table.lines(0, most, style)
 }
 
-fn locks(comparison: &Comparison, most: usize, style: Style) -> Vec<String> {
+fn locks(comparison: &FlameComparison, most: usize, style: TextStyle) -> Vec<String> {
     if comparison.locks.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new(&[">before", ">after", "lock, waited a second", "where, and who called"]);
+    let mut table = TextTable::new(&[">before", ">after", "lock, waited a second", "where, and who called"]);
     for change in &comparison.locks {
         table.row(vec![
             format::time_span(change.before_ns_per_second),
@@ -127,7 +127,7 @@ fn locks(comparison: &Comparison, most: usize, style: Style) -> Vec<String> {
     table.lines(0, most, style)
 }
 
-fn notes(comparison: &Comparison, style: Style) -> Vec<String> {
+fn notes(comparison: &FlameComparison, style: TextStyle) -> Vec<String> {
     let column = column(style, 9);
     let mut lines: Vec<String> =
         comparison.difference.notes.iter().flat_map(|note| column.labelled("note", note)).collect();

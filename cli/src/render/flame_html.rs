@@ -7,39 +7,39 @@ mod tests;
 
 use anyhow::Result;
 use askama::Template;
-use linerate_trace::contention::Contention;
-use linerate_trace::flame::Profile;
-use linerate_trace::flame::spots::Spot;
+use linerate_trace::contention::LockContention;
+use linerate_trace::flame::StackProfile;
+use linerate_trace::flame::spots::HotSpot;
 
 use super::flame_text::{callers, context_heads, contexts, doubt, kind, own, sampled, total};
-use super::flame_verdict::{Verdict, spinning_share};
+use super::flame_verdict::{FlameVerdict, spinning_share};
 use super::format;
-use super::page::{self, Facts, Head, Note, Part, Place, Table, Tile};
-use super::style::{Tone, unbroken};
-use crate::command::flame::{Document, Own, graph_for_page};
+use super::page::{self, Facts, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use super::style::{TextTone, unbroken};
+use crate::command::flame::{FlameDocument, SelfSamples, graph_for_page};
 
 pub(crate) use difference::{difference, difference_part};
 
 #[derive(Template)]
 #[template(path = "flame.html")]
-struct Body<'a> {
-    place: &'a Place,
-    remarks: Vec<Note>,
-    tiles: Vec<Tile>,
+struct FlamePageBody<'a> {
+    place: &'a ResultPosition,
+    remarks: Vec<PageNote>,
+    tiles: Vec<FigureTile>,
     graph: Option<String>,
     graph_heading: &'static str,
     graph_about: String,
     spots_about: String,
-    spots: Vec<Item<'a>>,
-    small: Vec<Item<'a>>,
-    tables: Vec<Table>,
+    spots: Vec<HotSpotItem<'a>>,
+    small: Vec<HotSpotItem<'a>>,
+    tables: Vec<HtmlTable>,
     notes: Vec<String>,
     facts: Facts,
 }
 
 /// A hot spot with its figures as text.
-struct Item<'a> {
-    spot: &'a Spot,
+struct HotSpotItem<'a> {
+    spot: &'a HotSpot,
     share: String,
     tone: &'static str,
     seen: String,
@@ -56,7 +56,7 @@ const MOST: usize = 60;
 ///
 /// # Errors
 /// As [`part`].
-pub(crate) fn flame(document: &Document) -> Result<String> {
+pub(crate) fn flame(document: &FlameDocument) -> Result<String> {
     page::alone(|place| part(document, place))
 }
 
@@ -64,13 +64,13 @@ pub(crate) fn flame(document: &Document) -> Result<String> {
 ///
 /// # Errors
 /// If the graph cannot be drawn or the page not be formatted.
-pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
-    let verdict = Verdict::of(document);
+pub(crate) fn part(document: &FlameDocument, place: &ResultPosition) -> Result<PageResult> {
+    let verdict = FlameVerdict::of(document);
     let profile = document.profile.as_ref();
     let contention = document.contention.as_ref();
     let count = document.spots.iter().take_while(|spot| spot.share_of_path >= LEAST).count();
     let (large, small) = document.spots.split_at(count);
-    let body = Body {
+    let body = FlamePageBody {
         place,
         remarks: remarks(&verdict.advice, &document.warnings),
         tiles: tiles(document),
@@ -78,8 +78,8 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
         graph_heading: if document.shown.irq_only { "Interrupt context" } else { "CPU time" },
         graph_about: ABOUT.to_owned(),
         spots_about: shares(document.path_samples),
-        spots: large.iter().map(Item::new).collect(),
-        small: small.iter().map(Item::new).collect(),
+        spots: large.iter().map(HotSpotItem::new).collect(),
+        small: small.iter().map(HotSpotItem::new).collect(),
         tables: [contention.map(locks), functions(&document.functions), profile.map(per_cpu)]
             .into_iter()
             .flatten()
@@ -98,13 +98,13 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
             .collect(),
     };
     let host = &document.host;
-    let head = Head {
+    let head = PageHead {
         schema: document.schema.clone(),
         version: document.version.clone(),
         title: "What burns",
         verdict: unbroken(&verdict.sentence),
         mark: match verdict.tone {
-            Tone::Bad => Head::mark(Tone::Bad, "hot spot"),
+            TextTone::Bad => PageHead::mark(TextTone::Bad, "hot spot"),
             _ => None,
         },
         host: page::host(Some(&host.name), host.kernel.as_deref(), host.cpu_model.as_deref(), None),
@@ -118,16 +118,16 @@ pub(crate) fn part(document: &Document, place: &Place) -> Result<Part> {
     page::part(head, &body)
 }
 
-fn remarks(advice: &str, warnings: &[String]) -> Vec<Note> {
-    let advice = Some(advice).filter(|advice| !advice.is_empty()).map(|advice| Note::alarm("", advice));
-    advice.into_iter().chain(warnings.iter().map(Note::new)).collect()
+fn remarks(advice: &str, warnings: &[String]) -> Vec<PageNote> {
+    let advice = Some(advice).filter(|advice| !advice.is_empty()).map(|advice| PageNote::alarm("", advice));
+    advice.into_iter().chain(warnings.iter().map(PageNote::new)).collect()
 }
 
 const ABOUT: &str = "Width is CPU time: a function lies on the one that called it. Point at a box to read it whole; \
                      the file that --svg writes zooms and searches.";
 
-impl<'a> Item<'a> {
-    fn new(spot: &'a Spot) -> Self {
+impl<'a> HotSpotItem<'a> {
+    fn new(spot: &'a HotSpot) -> Self {
         let functions: Vec<String> = spot
             .functions
             .iter()
@@ -157,30 +157,30 @@ fn shares(samples: u64) -> String {
     format!("Shares of packet processing: {} samples{comma}{doubt}.", format::grouped(samples))
 }
 
-fn tiles(document: &Document) -> Vec<Tile> {
+fn tiles(document: &FlameDocument) -> Vec<FigureTile> {
     let mut tiles = Vec::new();
     if let Some(profile) = &document.profile {
         let samples: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
         let unknown = || format::UNKNOWN.to_owned();
         let share =
             |part: u64| if samples == 0 { unknown() } else { format::percent(part as f64 / samples as f64) };
-        tiles.push(Tile::new(format::grouped(samples), "", "samples"));
-        tiles.push(Tile::new(share(profile.busy()), "", "of them busy"));
-        tiles.push(Tile::new(
+        tiles.push(FigureTile::new(format::grouped(samples), "", "samples"));
+        tiles.push(FigureTile::new(share(profile.busy()), "", "of them busy"));
+        tiles.push(FigureTile::new(
             document.interrupt_share().map_or_else(unknown, format::percent),
             "",
             "of the busy time in interrupt context",
         ));
         let spinning = document.contention.as_ref().and_then(|locks| spinning_share(locks, profile));
         if let Some(spinning) = spinning {
-            tiles.push(Tile::new(format::percent(spinning), "", "of the busy time spinning for locks"));
+            tiles.push(FigureTile::new(format::percent(spinning), "", "of the busy time spinning for locks"));
         }
     }
     tiles
 }
 
-fn locks(contention: &Contention) -> Table {
-    let row = |waited: &linerate_trace::contention::Waited| {
+fn locks(contention: &LockContention) -> HtmlTable {
+    let row = |waited: &linerate_trace::contention::WaitSite| {
         vec![
             format::time_span(waited.waited_ns as f64),
             format::grouped(waited.waits),
@@ -189,13 +189,13 @@ fn locks(contention: &Contention) -> Table {
             callers(waited),
         ]
     };
-    Table {
+    HtmlTable {
         heading: "Waits for locks",
         about: total(contention),
         columns: vec!["lost", "waits", "longest", "lock", "where, and who called"],
         rows: contention.locks.iter().take(MOST).map(row).collect(),
         words_last: true,
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
@@ -203,31 +203,31 @@ fn named(name: &str, module: Option<&String>) -> String {
     module.map_or_else(|| name.to_owned(), |module| format!("{name} [{module}]"))
 }
 
-fn functions(functions: &[Own]) -> Option<Table> {
-    let row = |own: &Own| {
+fn functions(functions: &[SelfSamples]) -> Option<HtmlTable> {
+    let row = |own: &SelfSamples| {
         let name = named(&own.function, own.module.as_ref());
         vec![format::percent(own.share), format::grouped(own.samples), name]
     };
-    (!functions.is_empty()).then(|| Table {
+    (!functions.is_empty()).then(|| HtmlTable {
         heading: "Functions by their own time",
         columns: vec!["share", "samples", "function"],
         rows: functions.iter().take(MOST / 2).map(row).collect(),
         words_last: true,
-        ..Table::default()
+        ..HtmlTable::default()
     })
 }
 
-fn per_cpu(profile: &Profile) -> Table {
+fn per_cpu(profile: &StackProfile) -> HtmlTable {
     let rows = profile.cpus.iter().map(|cpu| {
         let mut row = vec![cpu.cpu.to_string(), format::grouped(cpu.samples)];
         row.extend(contexts(profile, cpu));
         row
     });
-    Table {
+    HtmlTable {
         heading: "CPUs",
         about: "Shares of each CPU's samples by what it was doing".to_owned(),
         columns: ["CPU", "samples"].into_iter().chain(context_heads()).collect(),
         rows: rows.collect(),
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }

@@ -7,14 +7,14 @@ mod spots;
 mod tests;
 
 use linerate_host::Known;
-use linerate_trace::flame::{Event, Profile};
+use linerate_trace::flame::{SampleEvent, StackProfile};
 
-use super::column::Column;
-use super::flame_verdict::Verdict;
+use super::column::TextColumn;
+use super::flame_verdict::FlameVerdict;
 use super::format;
-use super::style::{Style, Tone};
-use super::table::Table;
-use crate::command::flame::{Document, Own};
+use super::style::{TextStyle, TextTone};
+use super::table::TextTable;
+use crate::command::flame::{FlameDocument, SelfSamples};
 
 pub(super) use cpus::{context_heads, contexts};
 pub(super) use locks::{callers, kind, total};
@@ -24,8 +24,8 @@ const FEW: usize = 5;
 
 /// The verdict, hot spots worst first and waits for locks, in the order in which they matter, functions, CPUs, and how it was
 /// seen. In `full`, nothing is left out.
-pub(crate) fn flame(document: &Document, full: bool, style: Style) -> String {
-    let found = Verdict::of(document);
+pub(crate) fn flame(document: &FlameDocument, full: bool, style: TextStyle) -> String {
+    let found = FlameVerdict::of(document);
     let mut blocks = vec![verdict(&found, document, style)];
     let waits = document.contention.as_ref().map(|contention| locks::lines(contention, full, style));
     let mut causes = vec![spots::lines(document, full, style), waits.unwrap_or_default()];
@@ -41,9 +41,9 @@ pub(crate) fn flame(document: &Document, full: bool, style: Style) -> String {
     if !full {
         let more =
             "Sources, functions, all waits and CPUs: --full. The graph: --svg FILE. A page: --html FILE.";
-        blocks.push(Column { style, before: 0, label: 0 }.labelled("", more));
+        blocks.push(TextColumn { style, before: 0, label: 0 }.labelled("", more));
         if let Some(last) = blocks.last_mut() {
-            last.iter_mut().for_each(|line| *line = style.paint(Tone::Faint, line));
+            last.iter_mut().for_each(|line| *line = style.paint(TextTone::Faint, line));
         }
     }
     joined(blocks)
@@ -57,9 +57,9 @@ pub(super) fn joined(blocks: Vec<Vec<String>>) -> String {
     text
 }
 
-fn verdict(verdict: &Verdict, document: &Document, style: Style) -> Vec<String> {
-    let column = Column { style, before: 0, label: 0 };
-    let tone = if verdict.tone == Tone::Plain { Tone::Strong } else { verdict.tone };
+fn verdict(verdict: &FlameVerdict, document: &FlameDocument, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 0, label: 0 };
+    let tone = if verdict.tone == TextTone::Plain { TextTone::Strong } else { verdict.tone };
     let mut lines: Vec<String> =
         column.labelled("", &verdict.sentence).iter().map(|line| style.paint(tone, line)).collect();
     // The first hot spot has its remedy just below.
@@ -69,12 +69,12 @@ fn verdict(verdict: &Verdict, document: &Document, style: Style) -> Vec<String> 
     lines
 }
 
-fn functions(functions: &[Own], full: bool, style: Style) -> Vec<String> {
+fn functions(functions: &[SelfSamples], full: bool, style: TextStyle) -> Vec<String> {
     const MANY: usize = 40;
     if functions.is_empty() {
         return Vec::new();
     }
-    let mut table = Table::new(&[">share", ">samples", "function, by its own time"]);
+    let mut table = TextTable::new(&[">share", ">samples", "function, by its own time"]);
     for own in functions {
         let module = own.module.as_ref().map_or_else(String::new, |module| format!(" [{module}]"));
         table.row(vec![
@@ -86,8 +86,8 @@ fn functions(functions: &[Own], full: bool, style: Style) -> Vec<String> {
     table.lines(0, if full { MANY } else { FEW }, style)
 }
 
-fn notes(document: &Document, style: Style) -> Vec<String> {
-    let column = Column { style, before: 0, label: 9 };
+fn notes(document: &FlameDocument, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 0, label: 9 };
     let mut lines = Vec::new();
     if let Some(profile) = &document.profile {
         lines.extend(column.labelled("sampled", &format!("{}.", sampled(profile))));
@@ -104,9 +104,9 @@ fn notes(document: &Document, style: Style) -> Vec<String> {
 }
 
 /// A text behind its label, all of it in the colour of warnings.
-pub(super) fn alarm(column: Column, label: &str, text: &str) -> Vec<String> {
-    let plain = Column { style: Style { colour: false, ..column.style }, ..column };
-    plain.labelled(label, text).iter().map(|line| column.style.paint(Tone::Warn, line)).collect()
+pub(super) fn alarm(column: TextColumn, label: &str, text: &str) -> Vec<String> {
+    let plain = TextColumn { style: TextStyle { colour: false, ..column.style }, ..column };
+    plain.labelled(label, text).iter().map(|line| column.style.paint(TextTone::Warn, line)).collect()
 }
 
 /// By how much a share of so few samples may be off, in words; empty where that is little.
@@ -122,7 +122,7 @@ pub(super) fn doubt(samples: u64) -> String {
 }
 
 /// What sampling took, in a sentence without its end.
-pub(crate) fn own(profile: &Profile, with_locks: bool) -> String {
+pub(crate) fn own(profile: &StackProfile, with_locks: bool) -> String {
     let locks = if with_locks { "; what looking at locks took is not in it" } else { "" };
     match &profile.own {
         Known::Value(own) => format!(
@@ -136,11 +136,11 @@ pub(crate) fn own(profile: &Profile, with_locks: bool) -> String {
 }
 
 /// What was sampled, in a line: `CPUs 0-1 for 10.0 s at 999 Hz, by the CPU clock`. Notes say why not by cycles.
-pub(crate) fn sampled(profile: &Profile) -> String {
+pub(crate) fn sampled(profile: &StackProfile) -> String {
     let cpus: Vec<u32> = profile.cpus.iter().map(|cpu| cpu.cpu).collect();
     let event = match &profile.event {
-        Event::CpuCycles => "cycles",
-        Event::CpuClock { .. } => "the CPU clock",
+        SampleEvent::CpuCycles => "cycles",
+        SampleEvent::CpuClock { .. } => "the CPU clock",
     };
     let lost = match profile.lost() {
         0 => String::new(),

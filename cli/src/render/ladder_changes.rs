@@ -1,16 +1,16 @@
 //! What a climb on a real interface changes: before it, for a person to agree with, and after it.
 
-use linerate_lab::ladder::host_climb::{Finished, Prepared};
+use linerate_lab::ladder::host_climb::{HostRunResult, PreparedRun};
 use linerate_tune::plan::PlannedChange;
 
 use super::format;
-use super::style::{Style, Tone, wrap};
+use super::style::{TextStyle, TextTone, wrap};
 use super::tune_plan;
 
 /// What is going to be done, step by step.
-pub(crate) fn before(prepared: &Prepared, host: &str, from: &[String], style: Style) -> String {
+pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style: TextStyle) -> String {
     let mut text = String::new();
-    let mut paragraph = |tone: Tone, words: &str| {
+    let mut paragraph = |tone: TextTone, words: &str| {
         for line in wrap(words, style.width) {
             text.push_str(&style.paint(tone, &line));
             text.push('\n');
@@ -22,13 +22,13 @@ pub(crate) fn before(prepared: &Prepared, host: &str, from: &[String], style: St
         format::cpu_list(prepared.cpus()),
         from.join(", ")
     );
-    paragraph(Tone::Strong, &first);
+    paragraph(TextTone::Strong, &first);
     let steps = prepared.by_step();
     if steps.is_empty() {
-        paragraph(Tone::Plain, "No setting of the host is changed: only the server's options are.");
+        paragraph(TextTone::Plain, "No setting of the host is changed: only the server's options are.");
     } else {
         paragraph(
-            Tone::Plain,
+            TextTone::Plain,
             "These settings go back and forth while it lasts, each change journalled, and are put back at the end:",
         );
     }
@@ -49,7 +49,7 @@ pub(crate) fn before(prepared: &Prepared, host: &str, from: &[String], style: St
 }
 
 /// Where the settings stand.
-pub(crate) fn after(finished: &Finished, command: &dyn Fn(&str) -> String, style: Style) -> String {
+pub(crate) fn after(finished: &HostRunResult, command: &dyn Fn(&str) -> String, style: TextStyle) -> String {
     let Some(settings) = &finished.report.settings else { return String::new() };
     let line = match (settings.restored, settings.kept_tune) {
         (true, None) => "All settings are as they were before.".to_owned(),
@@ -62,7 +62,7 @@ pub(crate) fn after(finished: &Finished, command: &dyn Fn(&str) -> String, style
             format!("Not all settings are as they were before; {} tells.", command("status"))
         }
     };
-    let tone = if settings.restored { Tone::Plain } else { Tone::Strong };
+    let tone = if settings.restored { TextTone::Plain } else { TextTone::Strong };
     let lines = wrap(&line, style.width).into_iter().map(|line| style.paint(tone, &line) + "\n");
     lines.collect()
 }

@@ -2,18 +2,18 @@
 
 use anyhow::Result;
 use askama::Template;
-use linerate_lab::ladder::report::{PublishedAside, PublishedLadder, Report, RungReport};
+use linerate_lab::ladder::report::{LadderReport, PublishedAside, PublishedLadder, RungReport};
 
-use super::chart::{self, Badge, Chart};
-use super::page::{self, Facts, Head, Note, Part, Place, Tile};
-use super::style::{Tone, unbroken};
+use super::chart::{self, RangeChart, VerdictBadge};
+use super::page::{self, Facts, FigureTile, PageHead, PageNote, PageResult, ResultPosition};
+use super::style::{TextTone, unbroken};
 use super::{format, summary};
 
 /// The page, as one HTML document.
 ///
 /// # Errors
 /// As [`part`].
-pub(crate) fn ladder(report: &Report) -> Result<String> {
+pub(crate) fn ladder(report: &LadderReport) -> Result<String> {
     page::alone(|place| part(report, place))
 }
 
@@ -21,8 +21,8 @@ pub(crate) fn ladder(report: &Report) -> Result<String> {
 ///
 /// # Errors
 /// Only if formatting fails, which no report is known to cause.
-pub(crate) fn part(report: &Report, place: &Place) -> Result<Part> {
-    let body = Body {
+pub(crate) fn part(report: &LadderReport, place: &ResultPosition) -> Result<PageResult> {
+    let body = LadderPageBody {
         place,
         notes: notes(report),
         tiles: tiles(report),
@@ -32,7 +32,7 @@ pub(crate) fn part(report: &Report, place: &Place) -> Result<Part> {
         goodput: chart::goodput(report),
         link: format::link(report.method.link_bits_per_second),
         sources: summary::published_sources(report).join(", "),
-        lines: report.steps.iter().map(|step| Line::new(report, step)).collect(),
+        lines: report.steps.iter().map(|step| StepLine::new(report, step)).collect(),
         doubts: summary::doubts(report)
             .into_iter()
             .map(|doubt| (summary::kind_name(doubt.kind), unbroken(&doubt.detail), doubt.scope()))
@@ -42,13 +42,17 @@ pub(crate) fn part(report: &Report, place: &Place) -> Result<Part> {
     page::part(head(report), &body)
 }
 
-fn head(report: &Report) -> Head {
-    Head {
+fn head(report: &LadderReport) -> PageHead {
+    PageHead {
         schema: report.schema.clone(),
         version: report.version.clone(),
         title: "The ladder",
         verdict: unbroken(&summary::best(report)),
-        mark: if summary::was_interrupted(report) { Head::mark(Tone::Warn, "interrupted") } else { None },
+        mark: if summary::was_interrupted(report) {
+            PageHead::mark(TextTone::Warn, "interrupted")
+        } else {
+            None
+        },
         host: unbroken(&summary::machine(report)),
         time: page::time(Some(report.started_unix_seconds)),
         unix_seconds: Some(report.started_unix_seconds),
@@ -61,36 +65,36 @@ fn head(report: &Report) -> Head {
     }
 }
 
-fn notes(report: &Report) -> Vec<Note> {
+fn notes(report: &LadderReport) -> Vec<PageNote> {
     const STOPPED: &str = "The climb was stopped before its end; what was measured until then is here.";
-    let interrupted = summary::was_interrupted(report).then(|| Note::alarm("Interrupted.", STOPPED));
-    interrupted.into_iter().chain(summary::caveat(report).map(Note::new)).collect()
+    let interrupted = summary::was_interrupted(report).then(|| PageNote::alarm("Interrupted.", STOPPED));
+    interrupted.into_iter().chain(summary::caveat(report).map(PageNote::new)).collect()
 }
 
 #[derive(Template)]
 #[template(path = "ladder.html")]
-struct Body<'a> {
-    place: &'a Place,
-    notes: Vec<Note>,
-    tiles: Vec<Tile>,
-    ladder: Chart,
-    published: Vec<Published<'a>>,
-    latency: Option<Chart>,
-    goodput: Option<Chart>,
+struct LadderPageBody<'a> {
+    place: &'a ResultPosition,
+    notes: Vec<PageNote>,
+    tiles: Vec<FigureTile>,
+    ladder: RangeChart,
+    published: Vec<PublishedChart<'a>>,
+    latency: Option<RangeChart>,
+    goodput: Option<RangeChart>,
     link: String,
     sources: String,
-    lines: Vec<Line<'a>>,
+    lines: Vec<StepLine<'a>>,
     doubts: Vec<(&'static str, String, String)>,
     facts: Vec<(&'static str, Facts)>,
 }
 
-struct Published<'a> {
+struct PublishedChart<'a> {
     ladder: &'a PublishedLadder,
-    chart: Chart,
-    asides: Vec<Aside<'a>>,
+    chart: RangeChart,
+    asides: Vec<ExtraComparison<'a>>,
 }
 
-struct Aside<'a> {
+struct ExtraComparison<'a> {
     id: &'a str,
     ratio: String,
     from: String,
@@ -98,17 +102,17 @@ struct Aside<'a> {
 }
 
 /// One step in the table and in the list of changes.
-struct Line<'a> {
+struct StepLine<'a> {
     step: &'a RungReport,
     skipped: Option<&'a str>,
     figures: Vec<String>,
-    badge: Option<Badge>,
+    badge: Option<VerdictBadge>,
     published: String,
     kinds: Vec<(&'static str, &'a str)>,
 }
 
-impl<'a> Line<'a> {
-    fn new(report: &Report, step: &'a RungReport) -> Self {
+impl<'a> StepLine<'a> {
+    fn new(report: &LadderReport, step: &'a RungReport) -> Self {
         let read = |value: Option<f64>, show: fn(f64) -> String| {
             value.map_or_else(|| format::UNKNOWN.to_owned(), show)
         };
@@ -157,37 +161,41 @@ impl<'a> Line<'a> {
     }
 }
 
-fn tiles(report: &Report) -> Vec<Tile> {
+fn tiles(report: &LadderReport) -> Vec<FigureTile> {
     let Some((best, rate)) = summary::fastest(report) else {
         return Vec::new();
     };
     let bound = if summary::is_lower_bound(best) { "≥" } else { "" };
     let highest = format!("highest rate held: {}", best.id);
-    let mut tiles = vec![Tile::new(format!("{bound}{}", format::rate(rate.median)), "tps", highest)];
+    let mut tiles = vec![FigureTile::new(format!("{bound}{}", format::rate(rate.median)), "tps", highest)];
     if let Some((first, ratio)) = summary::gain(report) {
-        tiles.push(Tile::new(format::ratio(ratio), "", format!("the rate of {}", first.id)));
+        tiles.push(FigureTile::new(format::ratio(ratio), "", format!("the rate of {}", first.id)));
     }
     if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {
         let link = format::link(report.method.link_bits_per_second);
         let label = format!("on the wire, {} of {link}", format::percent(share));
-        tiles.push(Tile::new(format::megabits(wire), "Mbit/s", label));
+        tiles.push(FigureTile::new(format::megabits(wire), "Mbit/s", label));
     }
     if let Some(latency) = best.latency_ns {
         let label = format!("99 % answered within, half within {}", format::microseconds(latency.p50));
-        tiles.push(Tile::new(format::microseconds(latency.p99), "us", label));
+        tiles.push(FigureTile::new(format::microseconds(latency.p99), "us", label));
     }
     tiles
 }
 
-fn published(report: &Report) -> Vec<Published<'_>> {
+fn published(report: &LadderReport) -> Vec<PublishedChart<'_>> {
     chart::published(&report.published)
         .into_iter()
-        .map(|(ladder, chart)| Published { ladder, chart, asides: ladder.asides.iter().map(aside).collect() })
+        .map(|(ladder, chart)| PublishedChart {
+            ladder,
+            chart,
+            asides: ladder.asides.iter().map(aside).collect(),
+        })
         .collect()
 }
 
-fn aside(aside: &PublishedAside) -> Aside<'_> {
-    Aside {
+fn aside(aside: &PublishedAside) -> ExtraComparison<'_> {
+    ExtraComparison {
         id: &aside.id,
         ratio: format::ratio(aside.to_per_second / aside.from_per_second),
         from: format::rate(aside.from_per_second),
@@ -195,8 +203,8 @@ fn aside(aside: &PublishedAside) -> Aside<'_> {
     }
 }
 
-fn facts(report: &Report) -> Vec<(&'static str, Facts)> {
-    let Report { host, generator, method, .. } = report;
+fn facts(report: &LadderReport) -> Vec<(&'static str, Facts)> {
+    let LadderReport { host, generator, method, .. } = report;
     let unknown = || "unknown".to_owned();
     vec![
         (

@@ -7,41 +7,41 @@ mod search;
 mod tests;
 
 use askama::Template;
-use linerate_load::{Description, Latency};
+use linerate_load::{GeneratorDescription, Latency};
 
-use super::axis::Axis;
-use super::curve::{Curves, Direction};
+use super::axis::ValueAxis;
+use super::curve::{ChartAxis, CurveChart};
 use super::format;
-use super::page::{Facts, Head, Note, Place, Table, Tile};
-use super::style::Tone;
+use super::page::{Facts, FigureTile, HtmlTable, PageHead, PageNote, ResultPosition};
+use super::style::TextTone;
 
 pub(crate) use run::{overload, overload_part, ramp, ramp_part, slot, slot_part};
-pub(crate) use search::{Found, search, search_part};
+pub(crate) use search::{SearchPageInput, search, search_part};
 
 #[derive(Template)]
 #[template(path = "load.html")]
-struct Body<'a> {
-    place: &'a Place,
-    tiles: Vec<Tile>,
-    notes: Vec<Note>,
-    charts: Vec<Curves>,
-    tables: Vec<Table>,
+struct LoadPageBody<'a> {
+    place: &'a ResultPosition,
+    tiles: Vec<FigureTile>,
+    notes: Vec<PageNote>,
+    charts: Vec<CurveChart>,
+    tables: Vec<HtmlTable>,
     facts: Facts,
 }
 
 /// Thresholds that were missed, then warnings.
-fn notes(missed: &[String], warnings: &[String]) -> Vec<Note> {
-    let missed = missed.iter().map(|missed| Note::alarm("Missed.", format!("{missed}.")));
-    missed.chain(warnings.iter().map(|warning| Note::new(format!("{warning}.")))).collect()
+fn notes(missed: &[String], warnings: &[String]) -> Vec<PageNote> {
+    let missed = missed.iter().map(|missed| PageNote::alarm("Missed.", format!("{missed}.")));
+    missed.chain(warnings.iter().map(|warning| PageNote::new(format!("{warning}.")))).collect()
 }
 
 /// Whether thresholds were kept.
 fn mark(missed: &[String]) -> Option<(&'static str, String)> {
-    if missed.is_empty() { None } else { Head::mark(Tone::Bad, "threshold missed") }
+    if missed.is_empty() { None } else { PageHead::mark(TextTone::Bad, "threshold missed") }
 }
 
 /// What offered the load, for the facts.
-fn generator_facts(generator: &Description) -> Facts {
+fn generator_facts(generator: &GeneratorDescription) -> Facts {
     let list = |items: Vec<String>| {
         const MOST: usize = 8;
         let more = items.len().saturating_sub(MOST);
@@ -78,24 +78,24 @@ fn seconds(value: f64) -> String {
 }
 
 /// Rates from zero.
-fn rates(name: &'static str, values: impl IntoIterator<Item = f64>) -> Direction {
-    Direction { name, axis: Axis::linear(values), read: format::rate }
+fn rates(name: &'static str, values: impl IntoIterator<Item = f64>) -> ChartAxis {
+    ChartAxis { name, axis: ValueAxis::linear(values), read: format::rate }
 }
 
 /// Latencies, ns.
-fn latencies(values: impl IntoIterator<Item = u64>) -> Direction {
-    Direction {
+fn latencies(values: impl IntoIterator<Item = u64>) -> ChartAxis {
+    ChartAxis {
         name: "microseconds from the intended send time, logarithmic",
-        axis: Axis::log(values.into_iter().map(|ns| ns as f64)),
+        axis: ValueAxis::log(values.into_iter().map(|ns| ns as f64)),
         read: microseconds,
     }
 }
 
 /// Shares, at least up to 1 % so that next to nothing looks like it.
-fn shares(values: impl IntoIterator<Item = f64>) -> Direction {
-    Direction {
+fn shares(values: impl IntoIterator<Item = f64>) -> ChartAxis {
+    ChartAxis {
         name: "share of the requests sent",
-        axis: Axis::linear(values.into_iter().chain([0.01])),
+        axis: ValueAxis::linear(values.into_iter().chain([0.01])),
         read: format::percent,
     }
 }

@@ -1,25 +1,25 @@
 //! What happens under load, a line an interval, as iperf3 shows it.
 
-use linerate_load::Interval;
+use linerate_load::SlotInterval;
 
 use super::format;
 
 /// Shows intervals on standard error as they come.
-pub(crate) struct Live {
+pub(crate) struct LiveIntervals {
     on: bool,
     headed: bool,
     /// Sent and not answered so far; a reply may come before its request's interval is told.
     unanswered: i64,
 }
 
-impl Live {
+impl LiveIntervals {
     /// Shows nothing unless `on`.
     pub(crate) fn new(on: bool) -> Self {
         Self { on, headed: false, unanswered: 0 }
     }
 
     /// Shows an interval.
-    pub(crate) fn interval(&mut self, interval: &Interval) {
+    pub(crate) fn interval(&mut self, interval: &SlotInterval) {
         if !self.on {
             return;
         }
@@ -43,7 +43,7 @@ impl Live {
 const HEADER: &str = "       seconds      sent/s  received/s     p50 us     p99 us   unanswered";
 
 /// An interval in one line.
-fn line(interval: &Interval, unanswered: i64) -> String {
+fn line(interval: &SlotInterval, unanswered: i64) -> String {
     let begins = interval.begins_seconds;
     let ends = begins + interval.seconds;
     let decimals = usize::from((begins * 1e3).round() % 1e3 != 0.0 || (ends * 1e3).round() % 1e3 != 0.0) * 2;
@@ -62,14 +62,15 @@ fn line(interval: &Interval, unanswered: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_load::Quantiles;
+    use linerate_load::LatencyQuantiles;
 
     use super::*;
 
     #[test]
     fn columns_line_up() {
-        let latency_ns = Quantiles { p50: Some(34_200), p99: Some(1_234_000), ..Quantiles::default() };
-        let interval = Interval {
+        let latency_ns =
+            LatencyQuantiles { p50: Some(34_200), p99: Some(1_234_000), ..LatencyQuantiles::default() };
+        let interval = SlotInterval {
             number: 9,
             begins_seconds: 9.0,
             seconds: 1.0,
@@ -81,11 +82,11 @@ mod tests {
         let shown = line(&interval, 12_345);
         assert_eq!(shown, "          9-10      1.00 M       999 k       34.2      1,234       12,345");
         assert_eq!(shown.len(), HEADER.len());
-        let last = Interval {
+        let last = SlotInterval {
             begins_seconds: 0.5,
             seconds: 0.25,
             received: 0,
-            latency_ns: Quantiles::default(),
+            latency_ns: LatencyQuantiles::default(),
             ..interval
         };
         assert_eq!(

@@ -1,15 +1,15 @@
 //! What a search found, as text.
 
-use linerate_load::capacity::{Probe, Verdict};
+use linerate_load::capacity::{ProbeResult, ProbeVerdict};
 
 use super::{format, load_text};
-use crate::command::load::search::{Method, SearchDocument};
+use crate::command::load::search::{SearchDocument, SearchMethod};
 
 /// The names of the columns of [`probe`].
 pub(crate) const HEADER: &str = "offered/s  answered/s      loss     p99 us  verdict";
 
 /// One rate that was tried, in one line.
-pub(crate) fn probe(probe: &Probe) -> String {
+pub(crate) fn probe(probe: &ProbeResult) -> String {
     format!(
         "{:>9}  {:>10}  {:>8} {:>10}  {}",
         format::rate(probe.offered_per_second),
@@ -21,14 +21,14 @@ pub(crate) fn probe(probe: &Probe) -> String {
 }
 
 /// A verdict in words.
-pub(crate) fn verdict(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict(verdict: ProbeVerdict) -> &'static str {
     match verdict {
-        Verdict::Holds => "holds",
-        Verdict::NothingAnswered => "nothing answered",
-        Verdict::Loss => "loss",
-        Verdict::TooSlow => "too slow",
-        Verdict::QueueGrows => "queue grows",
-        Verdict::GeneratorBound => "generator bound",
+        ProbeVerdict::Holds => "holds",
+        ProbeVerdict::NothingAnswered => "nothing answered",
+        ProbeVerdict::Loss => "loss",
+        ProbeVerdict::TooSlow => "too slow",
+        ProbeVerdict::QueueGrows => "queue grows",
+        ProbeVerdict::GeneratorBound => "generator bound",
     }
 }
 
@@ -75,7 +75,7 @@ fn exact(per_second: f64) -> String {
 }
 
 /// What a rate had to keep to hold.
-pub(crate) fn bounds(method: &Method) -> String {
+pub(crate) fn bounds(method: &SearchMethod) -> String {
     let p99 = method
         .max_p99_ns
         .map_or_else(String::new, |p99| format!(", 99 % answered within {}", format::time_span(p99 as f64)));

@@ -1,8 +1,8 @@
 //! What a run of load came to, as text.
 
-use linerate_load::capacity::Overload;
+use linerate_load::capacity::OverloadResult;
 use linerate_load::load_document::LoadDocument;
-use linerate_load::{Description, Latency, LeftAs, SlotOutcome};
+use linerate_load::{GeneratorDescription, Latency, LeftAs, SlotOutcome};
 
 use super::format;
 use crate::command::load::overload::OverloadDocument;
@@ -114,7 +114,7 @@ pub(crate) fn overload(document: &OverloadDocument) -> String {
 }
 
 /// What is answered at one multiple of capacity.
-pub(crate) fn overload_line(overload: &Overload) -> String {
+pub(crate) fn overload_line(overload: &OverloadResult) -> String {
     let factor = overload.factor;
     match (overload.goodput_ratio.value(), overload.goodput_ratio.why()) {
         (Some(ratio), _) => {
@@ -139,7 +139,7 @@ pub(crate) fn latency(latency: &Latency) -> String {
 }
 
 /// What offered the load.
-pub(crate) fn made_of(generator: &Description) -> String {
+pub(crate) fn made_of(generator: &GeneratorDescription) -> String {
     format!(
         "{} flows, {}, {} bytes, {} backend, {} thread{}",
         generator.flows,

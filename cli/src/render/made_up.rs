@@ -1,14 +1,14 @@
 //! Results for tests. Every figure in them is made up: nothing here was measured on any machine.
 
-use linerate_lab::ladder::report::{Report, Warning, WarningKind};
+use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
 
 /// A climb with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
-pub(crate) fn climb() -> Report {
+pub(crate) fn climb() -> LadderReport {
     serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
 }
 
 /// A climb in which no step could be measured.
-pub(crate) fn all_skipped() -> Report {
+pub(crate) fn all_skipped() -> LadderReport {
     let mut report = climb();
     for step in &mut report.steps {
         *step = linerate_lab::ladder::report::RungReport {
@@ -33,7 +33,7 @@ pub(crate) fn all_skipped() -> Report {
 }
 
 /// A climb on a machine that tells as little as a machine may.
-pub(crate) fn little_known() -> Report {
+pub(crate) fn little_known() -> LadderReport {
     let mut report = climb();
     report.host.cpu_model = None;
     report.host.numa_nodes = None;
@@ -51,7 +51,7 @@ pub(crate) fn little_known() -> Report {
             versus.ratio.low = None;
             versus.ratio.high = None;
         }
-        step.warnings = vec![Warning {
+        step.warnings = vec![LadderWarning {
             kind: WarningKind::Unknown,
             detail: "cycles and instructions: this machine has no hardware counters".to_owned(),
         }];
@@ -60,14 +60,14 @@ pub(crate) fn little_known() -> Report {
 }
 
 /// A climb that was stopped after three steps.
-pub(crate) fn interrupted() -> Report {
+pub(crate) fn interrupted() -> LadderReport {
     let mut report = climb();
     let stopped = all_skipped();
     for (step, stopped) in report.steps.iter_mut().zip(stopped.steps).skip(3) {
         *step = stopped;
         step.skipped_because = Some("interrupted before its turn".to_owned());
     }
-    report.warnings.push(Warning {
+    report.warnings.push(LadderWarning {
         kind: WarningKind::Interrupted,
         detail: "stopped by SIGINT after 3 of 14 steps".to_owned(),
     });
@@ -75,7 +75,7 @@ pub(crate) fn interrupted() -> Report {
 }
 
 /// A climb whose every text tries to break out of the page.
-pub(crate) fn hostile() -> Report {
+pub(crate) fn hostile() -> LadderReport {
     let attack = "</title><script>alert('x')</script>&\"";
     let mut report = climb();
     report.argv.push(attack.to_owned());

@@ -1,14 +1,16 @@
 //! A look at the cost of packets for tests. Every figure in it is made up: nothing here was measured on any machine.
 
 use linerate_host::Known;
-use linerate_trace::cost::calibrate::Calibration;
-use linerate_trace::cost::{COUNTING_POINT, Cost, CpuCost, Device, Estimate, OwnTime, UntracedIrq, Victim};
+use linerate_trace::cost::calibrate::CostCalibration;
+use linerate_trace::cost::{
+    COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime, UntracedEstimate, UntracedIrq,
+};
 
-use crate::command::cost::{By, Document};
+use crate::command::cost::{CostDocument, VictimGrouping};
 
 /// Two CPUs, one of which a process computes on that gets packets.
-pub(crate) fn cost() -> Cost {
-    Cost {
+pub(crate) fn cost() -> CostReport {
+    CostReport {
         seconds: 10.0,
         counting_point: Known::Value(COUNTING_POINT.to_owned()),
         cpus: vec![cpu(0, [60, 30, 1, 0, 4, 2, 3]), cpu(2, [0, 57, 38, 1, 1, 2, 1])],
@@ -17,7 +19,7 @@ pub(crate) fn cost() -> Cost {
             victim(900, 900, "nsd", 2_000, 100, Known::Value(1_990_000_000)),
             victim(900, 901, "nsd", 1_000, 50, Known::unknown("it began meanwhile")),
         ],
-        devices: vec![Device {
+        devices: vec![DeviceCost {
             name: "eth0".to_owned(),
             ifindex: 2,
             network_namespace: 7,
@@ -44,22 +46,22 @@ pub(crate) fn cost() -> Cost {
     }
 }
 
-fn estimate(ns: f64) -> Known<Estimate> {
-    Known::Value(Estimate { ns, low_ns: ns * 0.9, high_ns: ns * 1.1, interrupts: 250 })
+fn estimate(ns: f64) -> Known<UntracedEstimate> {
+    Known::Value(UntracedEstimate { ns, low_ns: ns * 0.9, high_ns: ns * 1.1, interrupts: 250 })
 }
 
 /// The same as a document.
-pub(crate) fn document() -> Document {
-    Document {
+pub(crate) fn document() -> CostDocument {
+    CostDocument {
         schema: "linerate.cost/1".to_owned(),
         version: "0.0.0".to_owned(),
         argv: vec!["linerate".to_owned(), "cost".to_owned()],
         started_unix_seconds: Some(1_735_689_599),
         host: Default::default(),
-        by: By::Process,
+        by: VictimGrouping::Process,
         top: 10,
         cost: cost(),
-        calibrations: vec![Calibration {
+        calibrations: vec![CostCalibration {
             cpu: 2,
             tid: 4_000,
             elapsed_ns: 10_000_000_000,
@@ -74,7 +76,7 @@ pub(crate) fn document() -> Document {
 }
 
 /// A document whose every text tries to break out of the page.
-pub(crate) fn hostile() -> Document {
+pub(crate) fn hostile() -> CostDocument {
     let attack = "</title><script>alert('x')</script>&\"";
     let mut document = document();
     document.argv.push(attack.to_owned());
@@ -122,8 +124,8 @@ fn cpu(number: u32, percent: [u64; 7]) -> CpuCost {
     }
 }
 
-fn victim(pid: u32, tid: u32, comm: &str, on_cpu: u64, taken: u64, accounted_ns: Known<u64>) -> Victim {
-    Victim {
+fn victim(pid: u32, tid: u32, comm: &str, on_cpu: u64, taken: u64, accounted_ns: Known<u64>) -> CostVictim {
+    CostVictim {
         pid,
         tid,
         comm: comm.to_owned(),

@@ -3,25 +3,27 @@
 use std::collections::BTreeMap;
 
 use linerate_host::{Known, StageName};
-use linerate_trace::contention::{Contention, Lock, Waited};
-use linerate_trace::flame::spots::{Function, Spot};
-use linerate_trace::flame::{Context, CpuProfile, Event, Frame, FrameKind, Profile, SamplingCost, Stack};
+use linerate_trace::contention::{LockContention, LockKind, WaitSite};
+use linerate_trace::flame::spots::{HotSpot, SpotFunction};
+use linerate_trace::flame::{
+    CpuContext, CpuProfile, FrameKind, SampleEvent, SampledStack, SamplingCost, StackFrame, StackProfile,
+};
 
-use crate::command::flame::{Document, HostSummary, Own, Shown};
+use crate::command::flame::{FlameDocument, FlameHostSummary, FlameView, SelfSamples};
 
 /// The whole of it.
-pub(super) fn run() -> Document {
-    Document {
+pub(super) fn run() -> FlameDocument {
+    FlameDocument {
         schema: "linerate.flame/1".to_owned(),
         version: "0.1.0".to_owned(),
         argv: ["linerate", "flame", "--duration", "5"].map(str::to_owned).to_vec(),
         started_unix_seconds: 1_772_355_900,
-        host: HostSummary {
+        host: FlameHostSummary {
             name: "ns1".to_owned(),
             kernel: Some("6.18.0".to_owned()),
             cpu_model: Some("A CPU".to_owned()),
         },
-        shown: Shown::default(),
+        shown: FlameView::default(),
         path_samples: 5_942,
         spots: spots(),
         functions: vec![
@@ -35,13 +37,13 @@ pub(super) fn run() -> Document {
     }
 }
 
-fn own(function: &str, module: Option<&str>, samples: u64, share: f64) -> Own {
-    Own { function: function.to_owned(), module: module.map(str::to_owned), samples, share }
+fn own(function: &str, module: Option<&str>, samples: u64, share: f64) -> SelfSamples {
+    SelfSamples { function: function.to_owned(), module: module.map(str::to_owned), samples, share }
 }
 
-fn spots() -> Vec<Spot> {
+fn spots() -> Vec<HotSpot> {
     vec![
-        Spot {
+        HotSpot {
             id: "socket-lock".to_owned(),
             stage: StageName::Socket,
             what: "CPUs wait for the lock of one socket's queue".to_owned(),
@@ -57,7 +59,7 @@ fn spots() -> Vec<Spot> {
             samples: 2_460,
             functions: vec![function("native_queued_spin_lock_slowpath", 2_460)],
         },
-        Spot {
+        HotSpot {
             id: "netfilter".to_owned(),
             stage: StageName::Filter,
             what: "rules of netfilter are matched for each packet".to_owned(),
@@ -70,7 +72,7 @@ fn spots() -> Vec<Spot> {
             samples: 720,
             functions: vec![function("nft_do_chain", 720)],
         },
-        Spot {
+        HotSpot {
             id: "gro".to_owned(),
             stage: StageName::Softirq,
             what: "packets are looked at for being merged".to_owned(),
@@ -86,15 +88,15 @@ fn spots() -> Vec<Spot> {
     ]
 }
 
-fn function(name: &str, samples: u64) -> Function {
-    Function { name: name.to_owned(), samples }
+fn function(name: &str, samples: u64) -> SpotFunction {
+    SpotFunction { name: name.to_owned(), samples }
 }
 
-fn contention() -> Contention {
-    Contention {
+fn contention() -> LockContention {
+    LockContention {
         seconds: 5.0,
         cpus: vec![0, 1],
-        locks: vec![Waited {
+        locks: vec![WaitSite {
             callers: [
                 "__udp_enqueue_schedule_skb",
                 "udp_queue_rcv_one_skb",
@@ -103,7 +105,7 @@ fn contention() -> Contention {
             ]
             .map(str::to_owned)
             .to_vec(),
-            lock: Lock::Spinlock,
+            lock: LockKind::Spinlock,
             waits: 1_204_331,
             waited_ns: 2_100_000_000,
             longest_ns: 87_300,
@@ -118,13 +120,13 @@ fn contention() -> Contention {
     }
 }
 
-fn profile() -> Profile {
-    let frame = |name: &str, module: Option<&str>, kind| Frame {
+fn profile() -> StackProfile {
+    let frame = |name: &str, module: Option<&str>, kind| StackFrame {
         name: name.to_owned(),
         module: module.map(str::to_owned),
         kind,
     };
-    let stack = |frames: &[u32], context, entry, cpu, samples| Stack {
+    let stack = |frames: &[u32], context, entry, cpu, samples| SampledStack {
         frames: frames.to_vec(),
         context,
         entry,
@@ -133,9 +135,9 @@ fn profile() -> Profile {
         comm: "server".to_owned(),
         samples,
     };
-    Profile {
+    StackProfile {
         seconds: 5.0,
-        event: Event::CpuClock { why: "the machine has no counter of cycles".to_owned() },
+        event: SampleEvent::CpuClock { why: "the machine has no counter of cycles".to_owned() },
         frequency_hz: 999,
         cpus: vec![
             CpuProfile { cpu: 0, samples: 4_995, idle: 1_995, lost: 0 },
@@ -149,14 +151,14 @@ fn profile() -> Profile {
             frame("default_idle", None, FrameKind::Kernel),
         ],
         stacks: vec![
-            stack(&[0], Context::Task, 0, 0, 1_000),
-            stack(&[0], Context::Task, 0, 1, 1_820),
-            stack(&[0, 1, 2], Context::Softirq, 1, 0, 1_640),
-            stack(&[0, 1, 2], Context::Softirq, 1, 1, 820),
-            stack(&[0, 1, 3], Context::Softirq, 1, 0, 360),
-            stack(&[0, 1, 3], Context::Ksoftirqd, 1, 1, 360),
-            stack(&[4], Context::Idle, 0, 0, 1_995),
-            stack(&[4], Context::Idle, 0, 1, 1_995),
+            stack(&[0], CpuContext::Task, 0, 0, 1_000),
+            stack(&[0], CpuContext::Task, 0, 1, 1_820),
+            stack(&[0, 1, 2], CpuContext::Softirq, 1, 0, 1_640),
+            stack(&[0, 1, 2], CpuContext::Softirq, 1, 1, 820),
+            stack(&[0, 1, 3], CpuContext::Softirq, 1, 0, 360),
+            stack(&[0, 1, 3], CpuContext::Ksoftirqd, 1, 1, 360),
+            stack(&[4], CpuContext::Idle, 0, 0, 1_995),
+            stack(&[4], CpuContext::Idle, 0, 1, 1_995),
         ],
         own: Known::Value(SamplingCost { ns_a_sample: 6_200.0, process_ns: 41_000_000, share: 0.0103 }),
         notes: vec![

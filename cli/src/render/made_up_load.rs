@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use linerate_load::load_document::{LoadDocument, SCHEMA};
 use linerate_load::{
-    Bursts, CodeCount, Description, Interval, Latency, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
+    CodeCount, GeneratorDescription, Latency, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
+    SlotOutcome,
 };
 
 /// A generator of sockets.
-pub(crate) fn generator() -> Description {
-    Description {
+pub(crate) fn generator() -> GeneratorDescription {
+    GeneratorDescription {
         backend: "socket".to_owned(),
         workload: "dns".to_owned(),
         threads: 2,
@@ -30,7 +31,7 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
     let each = per_second as u64;
     let mut latency_ns = Latency::new();
     (0..3 * each - lost).for_each(|number| latency_ns.record(50_000 + number * 10));
-    let interval = |number: u32| Interval {
+    let interval = |number: u32| SlotInterval {
         number,
         begins_seconds: f64::from(number),
         seconds: 1.0,
@@ -66,7 +67,7 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
             CodeCount { code: 11, name: None, count: 7, truncated: 0 },
         ],
         unverified: 0,
-        bursts: Bursts { median_requests: 4, max_requests: 32 },
+        bursts: SendBursts { median_requests: 4, max_requests: 32 },
         queue: QueueMedians::default(),
         self_watch: SelfWatch::default(),
         generator_bound: false,

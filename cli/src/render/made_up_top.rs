@@ -1,47 +1,51 @@
 //! Pictures of `linerate top` for tests.
 
 use linerate_host::live::picture::{
-    Cost, Cpu, Discipline, Found, HostLine, Interface, Node, Picture, Place, ReceiveQueue, Seat, Service,
-    Severity, Socket, Thread, Totals, TransmitQueue,
+    CpuSnapshot, FindingSite, HostLine, InterfaceSnapshot, LiveFinding, LiveSeverity, NodeSnapshot,
+    PathTotals, QdiscSnapshot, ReceiveQueue, ServiceSnapshot, Snapshot, SnapshotCost, SocketSnapshot,
+    ThreadLocality, ThreadSnapshot, TransmitQueueSnapshot,
 };
-use linerate_host::live::{Live, Source};
-use linerate_host::recording::Entry;
-use linerate_host::{Capture, Host, Known, Recording, Scope, StageName};
+use linerate_host::live::{LiveHost, SnapshotSource};
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, StageName};
 use linerate_testkit::specimen::Node as Kept;
 
 /// A host of four CPUs and an interface with two queues, one of which loses packets.
-pub(crate) fn small() -> Picture {
-    Picture {
+pub(crate) fn small() -> Snapshot {
+    Snapshot {
         unix_seconds: Some(1_700_000_000.0),
         interval_seconds: Some(1.0),
         host: HostLine {
             name: Known::Value("db7".into()),
             kernel: Known::Value("6.18.0".into()),
-            nodes: vec![Node { node: 0, cpus: "0-3".into() }],
+            nodes: vec![NodeSnapshot { node: 0, cpus: "0-3".into() }],
         },
         interfaces: vec![interface()],
         cpus: Known::Value((0..4).map(cpu).collect()),
         services: Known::Value(vec![service()]),
-        threads: Known::Value(vec![thread(1240, 0, Seat::WithPackets), thread(1241, 3, Seat::OffQueue)]),
+        threads: Known::Value(vec![
+            thread(1240, 0, ThreadLocality::WithPackets),
+            thread(1241, 3, ThreadLocality::OffQueue),
+        ]),
         findings: vec![
-            Found {
+            LiveFinding {
                 id: "socket.buffer-small".into(),
                 stage: StageName::Socket,
-                severity: Severity::High,
+                severity: LiveSeverity::High,
                 title: "udp 10.0.0.1:53 (nsd) loses 12,300 packets/s: its receive buffer is too small".into(),
                 remedy: "Raise net.core.rmem_max and have the server ask for more.".into(),
-                places: vec![Place::Service("udp 10.0.0.1:53 (nsd)".into())],
+                places: vec![FindingSite::Service("udp 10.0.0.1:53 (nsd)".into())],
             },
-            Found {
+            LiveFinding {
                 id: "irq.stacked".into(),
                 stage: StageName::Irq,
-                severity: Severity::Medium,
+                severity: LiveSeverity::Medium,
                 title: "Interrupts of 2 queues of eth0 go to CPU 0".into(),
                 remedy: "Spread them.".into(),
-                places: vec![Place::Receive("eth0".into(), 1), Place::Cpu(0)],
+                places: vec![FindingSite::Receive("eth0".into(), 1), FindingSite::Cpu(0)],
             },
         ],
-        totals: Totals {
+        totals: PathTotals {
             rx_packets_per_second: Some(271_000.0),
             rx_drops_per_second: Some(0.0),
             interrupts_per_second: Some(18_200.0),
@@ -54,14 +58,14 @@ pub(crate) fn small() -> Picture {
             tx_drops_per_second: Some(0.0),
         },
         unknown: Vec::new(),
-        cost: Cost::default(),
+        cost: SnapshotCost::default(),
     }
 }
 
 /// A host that tells nothing.
-pub(crate) fn empty() -> Picture {
+pub(crate) fn empty() -> Snapshot {
     let why = "cannot read /proc/stat: Permission denied";
-    Picture {
+    Snapshot {
         unix_seconds: None,
         interval_seconds: None,
         host: HostLine { name: Known::unknown(why), kernel: Known::unknown(why), nodes: Vec::new() },
@@ -70,32 +74,32 @@ pub(crate) fn empty() -> Picture {
         services: Known::Value(Vec::new()),
         threads: Known::unknown("cannot list /proc: Permission denied"),
         findings: Vec::new(),
-        totals: Totals::default(),
+        totals: PathTotals::default(),
         unknown: Vec::new(),
-        cost: Cost::default(),
+        cost: SnapshotCost::default(),
     }
 }
 
 /// The specimen of 128 CPUs and four interfaces of 64 queues.
-pub(crate) fn big() -> Picture {
+pub(crate) fn big() -> Snapshot {
     let trees = linerate_testkit::specimen::specimen("many").expect("a specimen").trees();
     let mut hosts = trees.iter().map(|tree| {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {
             let entry = match node {
-                Kept::File(content) => Entry::File(content.clone().into_bytes()),
-                Kept::Link(target) => Entry::Link(target.clone()),
+                Kept::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+                Kept::Link(target) => RecordedEntry::Link(target.clone()),
             };
             recording.insert(path, entry);
         }
         Host::recorded(recording)
     });
     let first = hosts.next().expect("a reading");
-    let source = Source::from(Capture { about: None, first, later: hosts.next() });
-    Live::open(source, Scope::default()).refresh()
+    let source = SnapshotSource::from(OpenedCapture { about: None, first, later: hosts.next() });
+    LiveHost::open(source, Scope::default()).refresh()
 }
 
-fn interface() -> Interface {
+fn interface() -> InterfaceSnapshot {
     let receive = |queue: u32, packets: f64, cpu: u32| ReceiveQueue {
         queue,
         packets_per_second: Some(packets),
@@ -107,7 +111,7 @@ fn interface() -> Interface {
         rps: Some(String::new()),
         far_node: false,
     };
-    let transmit = |queue: u32, packets: f64| TransmitQueue {
+    let transmit = |queue: u32, packets: f64| TransmitQueueSnapshot {
         queue,
         packets_per_second: Some(packets),
         drops_per_second: Some(0.0),
@@ -115,7 +119,7 @@ fn interface() -> Interface {
         irq: Some(40 + queue),
         xps: Some(queue.to_string()),
     };
-    Interface {
+    InterfaceSnapshot {
         interface: "eth0".into(),
         driver: Some("ixgbe".into()),
         node: Some(0),
@@ -131,14 +135,14 @@ fn interface() -> Interface {
         receive_told_by: Some("ethtool -S eth0".into()),
         transmit: Known::Value(vec![transmit(0, 258_700.0), transmit(1, 0.0)]),
         transmit_told_by: Some("ethtool -S eth0".into()),
-        discipline: Known::Value(Some(Discipline { kind: "mq".into(), ..Discipline::default() })),
+        discipline: Known::Value(Some(QdiscSnapshot { kind: "mq".into(), ..QdiscSnapshot::default() })),
     }
 }
 
-fn cpu(cpu: u32) -> Cpu {
+fn cpu(cpu: u32) -> CpuSnapshot {
     let busy = cpu == 0;
     let rate = |rate: f64| Some(if busy { rate } else { 0.0 });
-    Cpu {
+    CpuSnapshot {
         cpu,
         node: Some(0),
         interrupts_per_second: rate(18_200.0),
@@ -155,8 +159,8 @@ fn cpu(cpu: u32) -> Cpu {
     }
 }
 
-fn service() -> Service {
-    let socket = |place: u32, queued: u64, drops: f64| Socket {
+fn service() -> ServiceSnapshot {
+    let socket = |place: u32, queued: u64, drops: f64| SocketSnapshot {
         inode: 900 + u64::from(place),
         place,
         gone_seconds: None,
@@ -166,7 +170,7 @@ fn service() -> Service {
         fill: Some(queued as f64 / 212_992.0),
         drops_per_second: Some(drops),
     };
-    Service {
+    ServiceSnapshot {
         name: "udp 10.0.0.1:53 (nsd)".into(),
         port: 53,
         pids: vec![1240],
@@ -175,8 +179,8 @@ fn service() -> Service {
     }
 }
 
-fn thread(tid: u32, cpu: u32, seat: Seat) -> Thread {
-    Thread {
+fn thread(tid: u32, cpu: u32, seat: ThreadLocality) -> ThreadSnapshot {
+    ThreadSnapshot {
         pid: 1240,
         tid,
         name: "nsd".into(),

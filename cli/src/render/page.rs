@@ -4,11 +4,11 @@ use anyhow::{Context, Result};
 use askama::Template;
 
 use super::format;
-use super::style::{Tone, unbroken};
+use super::style::{TextTone, unbroken};
 
 /// What is said above a result.
 #[derive(Debug, Clone)]
-pub(crate) struct Head {
+pub(crate) struct PageHead {
     pub(crate) schema: String,
     /// The version of the program that made the result.
     pub(crate) version: String,
@@ -31,15 +31,15 @@ pub(crate) struct Head {
 
 /// A result as it stands in a page.
 #[derive(Debug)]
-pub(crate) struct Part {
-    pub(crate) head: Head,
+pub(crate) struct PageResult {
+    pub(crate) head: PageHead,
     /// HTML.
     pub(crate) body: String,
 }
 
 /// Where in a page a result stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ResultPosition {
     /// Before every id, so that results in one page have none in common.
     prefix: String,
     /// Of the headings in the body.
@@ -50,7 +50,7 @@ pub(crate) struct Place {
 
 /// A figure large enough to be read across a room.
 #[derive(Debug, Clone)]
-pub(crate) struct Tile {
+pub(crate) struct FigureTile {
     pub(crate) figure: String,
     pub(crate) unit: &'static str,
     pub(crate) label: String,
@@ -60,7 +60,7 @@ pub(crate) struct Tile {
 
 /// What a reader has to know before the figures.
 #[derive(Debug, Clone)]
-pub(crate) struct Note {
+pub(crate) struct PageNote {
     /// A word before it; may be empty.
     pub(crate) lead: &'static str,
     pub(crate) text: String,
@@ -70,7 +70,7 @@ pub(crate) struct Note {
 
 /// Rows of cells. The first of each names its row, unless the last column holds words.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Table {
+pub(crate) struct HtmlTable {
     pub(crate) heading: &'static str,
     pub(crate) about: String,
     pub(crate) columns: Vec<&'static str>,
@@ -82,7 +82,7 @@ pub(crate) struct Table {
 /// Names and values.
 pub(crate) type Facts = Vec<(&'static str, String)>;
 
-impl Place {
+impl ResultPosition {
     /// A result with a page of its own.
     pub(crate) fn alone() -> Self {
         Self { prefix: String::new(), level: 2, picture_elsewhere: false }
@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-impl Tile {
+impl FigureTile {
     pub(crate) fn new(figure: impl Into<String>, unit: &'static str, label: impl Into<String>) -> Self {
         let label: String = label.into();
         Self { figure: figure.into(), unit, label: unbroken(&label), class: "" }
@@ -115,7 +115,7 @@ impl Tile {
     }
 }
 
-impl Note {
+impl PageNote {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text: String = text.into();
         Self { lead: "", text: unbroken(&text), class: "" }
@@ -130,14 +130,14 @@ impl Note {
     }
 }
 
-impl Head {
+impl PageHead {
     /// The word for the verdict. Colour alone tells nothing.
-    pub(crate) fn mark(tone: Tone, words: impl Into<String>) -> Option<(&'static str, String)> {
+    pub(crate) fn mark(tone: TextTone, words: impl Into<String>) -> Option<(&'static str, String)> {
         let class = match tone {
-            Tone::Good => "good",
-            Tone::Bad => "bad",
-            Tone::Warn => "warn",
-            Tone::Plain | Tone::Strong | Tone::Faint => "plain",
+            TextTone::Good => "good",
+            TextTone::Bad => "bad",
+            TextTone::Warn => "warn",
+            TextTone::Plain | TextTone::Strong | TextTone::Faint => "plain",
         };
         Some((class, words.into()))
     }
@@ -171,11 +171,11 @@ pub(crate) fn host(
 
 #[derive(Template)]
 #[template(path = "single.html")]
-struct Single<'a> {
+struct SingleResultPage<'a> {
     title: String,
     version: &'a str,
     foot: &'a str,
-    head: &'a Head,
+    head: &'a PageHead,
     body: &'a str,
 }
 
@@ -183,9 +183,9 @@ struct Single<'a> {
 ///
 /// # Errors
 /// Whatever `part` fails with; or if formatting fails, which no result is known to cause.
-pub(crate) fn alone(part: impl FnOnce(&Place) -> Result<Part>) -> Result<String> {
-    let Part { head, body } = part(&Place::alone())?;
-    let page = Single {
+pub(crate) fn alone(part: impl FnOnce(&ResultPosition) -> Result<PageResult>) -> Result<String> {
+    let PageResult { head, body } = part(&ResultPosition::alone())?;
+    let page = SingleResultPage {
         title: format!("{}: {}", head.title, head.verdict),
         version: &head.version,
         foot: &format!("schema {} · {}", head.schema, head.time),
@@ -199,6 +199,6 @@ pub(crate) fn alone(part: impl FnOnce(&Place) -> Result<Part>) -> Result<String>
 ///
 /// # Errors
 /// If formatting fails, which no result is known to cause.
-pub(crate) fn part(head: Head, body: &impl Template) -> Result<Part> {
-    Ok(Part { head, body: body.render().context("the page cannot be formatted")? })
+pub(crate) fn part(head: PageHead, body: &impl Template) -> Result<PageResult> {
+    Ok(PageResult { head, body: body.render().context("the page cannot be formatted")? })
 }

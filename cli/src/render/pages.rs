@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use browser::Browser;
+use browser::TestBrowser;
 
 const FAULTS: &str = include_str!("pages/faults.js");
 const OVERLAPS: &str = include_str!("pages/overlaps.js");
@@ -24,7 +24,7 @@ const MOST_SHEETS: usize = 60;
 
 #[test]
 fn every_page_is_fit_to_be_read_in_a_browser() {
-    let mut browser = match Browser::start() {
+    let mut browser = match TestBrowser::start() {
         Ok(browser) => browser,
         Err(why) => {
             use std::io::Write as _;
@@ -46,7 +46,7 @@ fn every_page_is_fit_to_be_read_in_a_browser() {
 }
 
 /// What is wrong with a page.
-fn judge(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
+fn judge(browser: &mut TestBrowser, file: &Path, keep: bool) -> Vec<String> {
     let url = format!("file://{}", file.display());
     let mut faults = Vec::new();
     let mut happened = browser.load(&url);
@@ -72,7 +72,7 @@ fn judge(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
 }
 
 /// What a script of ours finds wrong, and where it looked.
-fn told(browser: &mut Browser, script: &str, place: &str) -> Vec<String> {
+fn told(browser: &mut TestBrowser, script: &str, place: &str) -> Vec<String> {
     let found = browser.evaluate(script);
     let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
     found.map(|fault| format!("{place}: {fault}")).collect()
@@ -94,7 +94,7 @@ fn trouble(url: &str, method: &str, event: &Value) -> Option<String> {
 }
 
 /// What can be acted on and is not reached with the key Tab, in order, with a mark around it.
-fn by_keyboard(browser: &mut Browser) -> Vec<String> {
+fn by_keyboard(browser: &mut TestBrowser) -> Vec<String> {
     const FOCUSED: &str = "(() => {
         const element = document.activeElement;
         const style = getComputedStyle(element);
@@ -126,7 +126,7 @@ fn by_keyboard(browser: &mut Browser) -> Vec<String> {
 }
 
 /// What is wrong with the page when it is printed.
-fn on_paper(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
+fn on_paper(browser: &mut TestBrowser, file: &Path, keep: bool) -> Vec<String> {
     let mut faults = Vec::new();
     // Whoever reads in the dark still has white paper.
     for (wide, width) in [(false, UPRIGHT), (true, ON_ITS_SIDE)] {
@@ -165,7 +165,7 @@ fn on_paper(browser: &mut Browser, file: &Path, keep: bool) -> Vec<String> {
     faults
 }
 
-fn picture(browser: &mut Browser, file: &Path) {
+fn picture(browser: &mut TestBrowser, file: &Path) {
     let picture =
         browser.call("Page.captureScreenshot", &json!({"format": "png", "captureBeyondViewport": true}));
     let name = file.with_extension("png.base64");

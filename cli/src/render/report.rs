@@ -11,25 +11,25 @@ mod tuned;
 use anyhow::{Context, Result};
 use askama::Template;
 
-use crate::command::report::reading::{Content, Read, Source, Unread};
+use crate::command::report::reading::{ResultContent, ResultFile, ResultFiles, UnreadFile};
 
-use super::page::{Part, Place};
+use super::page::{PageResult, ResultPosition};
 use super::style::unbroken;
 use super::{cost_html, doctor_html, drops_html, flame_html, format, ladder_html, load_html};
-pub(crate) use benched::Bench;
-pub(crate) use joined::{Joined, Member};
-pub(crate) use sheet::Sheet;
-pub(crate) use soaked::Soak;
+pub(crate) use benched::BenchDocument;
+pub(crate) use joined::{JoinedResult, JoinedResults};
+pub(crate) use sheet::SummarySheet;
+pub(crate) use soaked::SoakInput;
 pub(crate) use text::text;
 
 /// What `linerate tune` wrote.
 pub(crate) mod tune {
-    pub(crate) use super::tuned::{Applied, Undone};
+    pub(crate) use super::tuned::{TuneApplyInput, TuneUndoInput};
 }
 
 /// What `linerate boost` wrote.
 pub(crate) mod boost {
-    pub(crate) use super::boosted::{Applied, Planned};
+    pub(crate) use super::boosted::{BoostApplyInput, BoostPlanInput};
 }
 
 /// Places in the story, as of those that [`rank`] has: what was changed comes after what was found.
@@ -43,17 +43,17 @@ const SOAKED: u8 = 8;
 
 /// Results in the order in which they are told.
 #[derive(Debug)]
-pub(crate) struct Story {
-    sources: Vec<Source>,
-    unread: Vec<Unread>,
+pub(crate) struct OrderedResults {
+    sources: Vec<ResultFile>,
+    unread: Vec<UnreadFile>,
 }
 
-impl Story {
+impl OrderedResults {
     /// What was read, in order: the path, what was changed, capacity, the load, and where time and packets went; each by time.
-    pub(crate) fn of(read: Read) -> Self {
+    pub(crate) fn of(read: ResultFiles) -> Self {
         let mut sources = read.sources;
         sources.sort_by(|one, other| {
-            let key = |source: &Source| {
+            let key = |source: &ResultFile| {
                 let rank = rank(&source.content);
                 (chapter(rank), unix_seconds(&source.content), rank)
             };
@@ -64,8 +64,9 @@ impl Story {
 
     /// Whether there is nothing that a linerate wrote, known to this one or not.
     pub(crate) fn is_empty(&self) -> bool {
-        let is_ours =
-            |unread: &Unread| unread.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."));
+        let is_ours = |unread: &UnreadFile| {
+            unread.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."))
+        };
         self.sources.is_empty() && !self.unread.iter().any(is_ours)
     }
 
@@ -73,29 +74,31 @@ impl Story {
     ///
     /// # Errors
     /// If a body cannot be made, such as a flame graph that cannot be drawn.
-    pub(crate) fn joined(self) -> Result<Joined> {
+    pub(crate) fn joined(self) -> Result<JoinedResults> {
         let pictured = self.pictured();
         let path = match pictured.and_then(|index| self.sources.get(index)) {
-            Some(Source { content: Content::Doctor(found), .. }) => found.path(&Place::among("path"))?,
+            Some(ResultFile { content: ResultContent::Doctor(found), .. }) => {
+                found.path(&ResultPosition::among("path"))?
+            }
             _ => None,
         };
         let mut members = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
             let id = format!("result-{}", index + 1);
             let elsewhere = path.is_some() && pictured == Some(index);
-            let place = Place::among(&id).without_picture(elsewhere);
-            let Part { head, body } =
+            let place = ResultPosition::among(&id).without_picture(elsewhere);
+            let PageResult { head, body } =
                 part(&source.content, &place).with_context(|| format!("{} cannot be shown", source.file))?;
-            members.push(Member { id, file: source.file.clone(), head, body });
+            members.push(JoinedResult { id, file: source.file.clone(), head, body });
         }
         let path_of = pictured.filter(|_| path.is_some());
-        Ok(Joined { members, path, path_of, unread: self.unread })
+        Ok(JoinedResults { members, path, path_of, unread: self.unread })
     }
 
     /// Whose picture of the path stands first: the latest one that there is.
     fn pictured(&self) -> Option<usize> {
         let doctors = self.sources.iter().enumerate().filter(|(_, source)| match &source.content {
-            Content::Doctor(found) => found.has_picture(),
+            ResultContent::Doctor(found) => found.has_picture(),
             _ => false,
         });
         doctors.max_by_key(|(index, source)| (unix_seconds(&source.content), *index)).map(|(index, _)| index)
@@ -108,80 +111,80 @@ fn chapter(rank: u8) -> u8 {
 }
 
 /// The place of a kind of result in the story.
-fn rank(content: &Content) -> u8 {
+fn rank(content: &ResultContent) -> u8 {
     match content {
-        Content::Doctor(_) => 0,
-        Content::Ladder(_) => 6,
-        Content::Search(_) => 9,
-        Content::Ramp(_) => 10,
-        Content::Load(_) => 11,
-        Content::Overload(_) => 12,
-        Content::Cost(_) => 13,
-        Content::Drops(_) => 14,
-        Content::Flame(_) => 15,
-        Content::FlameDiff(_) => 16,
-        Content::Sheet(sheet) => sheet.rank(),
+        ResultContent::Doctor(_) => 0,
+        ResultContent::Ladder(_) => 6,
+        ResultContent::Search(_) => 9,
+        ResultContent::Ramp(_) => 10,
+        ResultContent::Load(_) => 11,
+        ResultContent::Overload(_) => 12,
+        ResultContent::Cost(_) => 13,
+        ResultContent::Drops(_) => 14,
+        ResultContent::Flame(_) => 15,
+        ResultContent::FlameDiff(_) => 16,
+        ResultContent::Sheet(sheet) => sheet.rank(),
     }
 }
 
-fn unix_seconds(content: &Content) -> Option<u64> {
+fn unix_seconds(content: &ResultContent) -> Option<u64> {
     let of_slot = |slot: &linerate_load::SlotOutcome| slot.started_realtime_ns / 1_000_000_000;
     match content {
-        Content::Doctor(found) => found.unix_seconds(),
-        Content::Ladder(report) => Some(report.started_unix_seconds),
-        Content::Search(found) => found.unix_seconds(),
-        Content::Ramp(document) => document.steps.first().map(of_slot),
-        Content::Load(document) => Some(of_slot(&document.outcome)),
-        Content::Overload(document) => document.started_unix_seconds,
-        Content::Cost(document) => document.started_unix_seconds,
-        Content::Drops(document) => document.started_unix_seconds,
-        Content::Flame(document) => Some(document.started_unix_seconds),
-        Content::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
-        Content::Sheet(sheet) => sheet.unix_seconds(),
+        ResultContent::Doctor(found) => found.unix_seconds(),
+        ResultContent::Ladder(report) => Some(report.started_unix_seconds),
+        ResultContent::Search(found) => found.unix_seconds(),
+        ResultContent::Ramp(document) => document.steps.first().map(of_slot),
+        ResultContent::Load(document) => Some(of_slot(&document.outcome)),
+        ResultContent::Overload(document) => document.started_unix_seconds,
+        ResultContent::Cost(document) => document.started_unix_seconds,
+        ResultContent::Drops(document) => document.started_unix_seconds,
+        ResultContent::Flame(document) => Some(document.started_unix_seconds),
+        ResultContent::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
+        ResultContent::Sheet(sheet) => sheet.unix_seconds(),
     }
 }
 
-fn part(content: &Content, place: &Place) -> Result<Part> {
+fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
     match content {
-        Content::Doctor(found) => doctor_html::part(found, place),
-        Content::Ladder(report) => ladder_html::part(report, place),
-        Content::Search(found) => load_html::search_part(found, place),
-        Content::Ramp(document) => load_html::ramp_part(document, place),
-        Content::Load(document) => load_html::slot_part(document, place),
-        Content::Overload(document) => load_html::overload_part(document, place),
-        Content::Cost(document) => cost_html::part(document, place),
-        Content::Drops(document) => drops_html::part(document, place),
-        Content::Flame(document) => flame_html::part(document, place),
-        Content::FlameDiff(comparison) => flame_html::difference_part(comparison, place),
-        Content::Sheet(sheet) => sheet.part(place),
+        ResultContent::Doctor(found) => doctor_html::part(found, place),
+        ResultContent::Ladder(report) => ladder_html::part(report, place),
+        ResultContent::Search(found) => load_html::search_part(found, place),
+        ResultContent::Ramp(document) => load_html::ramp_part(document, place),
+        ResultContent::Load(document) => load_html::slot_part(document, place),
+        ResultContent::Overload(document) => load_html::overload_part(document, place),
+        ResultContent::Cost(document) => cost_html::part(document, place),
+        ResultContent::Drops(document) => drops_html::part(document, place),
+        ResultContent::Flame(document) => flame_html::part(document, place),
+        ResultContent::FlameDiff(comparison) => flame_html::difference_part(comparison, place),
+        ResultContent::Sheet(sheet) => sheet.part(place),
     }
 }
 
 #[derive(Template)]
 #[template(path = "report.html")]
-struct Page<'a> {
+struct ReportPage<'a> {
     title: String,
     version: &'static str,
     foot: &'static str,
     hosts: Vec<&'a str>,
     time: String,
     command: String,
-    contents: Vec<Entry<'a>>,
+    contents: Vec<ContentsEntry<'a>>,
     path: &'a str,
     path_about: String,
-    results: &'a [Member],
-    unread: &'a [Unread],
+    results: &'a [JoinedResult],
+    unread: &'a [UnreadFile],
 }
 
 /// A line of the table of contents.
-struct Entry<'a> {
+struct ContentsEntry<'a> {
     id: &'a str,
     words: &'a str,
     /// Of a result.
     file: &'a str,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ContentsEntry<'a> {
     fn own(id: &'a str, words: &'a str) -> Self {
         Self { id, words, file: "" }
     }
@@ -196,15 +199,18 @@ fn short(file: &str) -> &str {
 ///
 /// # Errors
 /// Only if formatting fails, which no result is known to cause.
-pub(crate) fn page(joined: &Joined, argv: &[String]) -> Result<String> {
-    let results = joined.members.iter().map(|member| Entry {
+pub(crate) fn page(joined: &JoinedResults, argv: &[String]) -> Result<String> {
+    let results = joined.members.iter().map(|member| ContentsEntry {
         id: &member.id,
         words: member.head.title,
         file: short(&member.file),
     });
-    let fixed = [Entry::own("path", "The packet path"), Entry::own("summary", "What the results say")];
-    let unread = (!joined.unread.is_empty()).then_some(Entry::own("unread", "Not shown"));
-    let page = Page {
+    let fixed = [
+        ContentsEntry::own("path", "The packet path"),
+        ContentsEntry::own("summary", "What the results say"),
+    ];
+    let unread = (!joined.unread.is_empty()).then_some(ContentsEntry::own("unread", "Not shown"));
+    let page = ReportPage {
         title: joined.title(),
         version: env!("CARGO_PKG_VERSION"),
         foot: "linerate report",
@@ -220,7 +226,7 @@ pub(crate) fn page(joined: &Joined, argv: &[String]) -> Result<String> {
     page.render().context("the page cannot be formatted")
 }
 
-fn path_about(joined: &Joined) -> String {
+fn path_about(joined: &JoinedResults) -> String {
     match joined.path_of.and_then(|index| joined.members.get(index)) {
         Some(member) => format!("As linerate doctor read it, {}: {}.", member.head.time, member.file),
         None => "No result here has a picture of it: linerate doctor --json writes one.".to_owned(),

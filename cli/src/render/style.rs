@@ -7,7 +7,7 @@ const WIDTH_WITHOUT_TERMINAL: usize = 100;
 
 /// How text output may look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Style {
+pub(crate) struct TextStyle {
     /// Columns there are.
     pub(crate) width: usize,
     /// Whether escape sequences for colour may be written.
@@ -16,7 +16,7 @@ pub(crate) struct Style {
 
 /// What a piece of text means, from which its colour follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub(crate) enum TextTone {
     /// As the terminal writes.
     Plain,
     /// A heading, or the figure that matters most.
@@ -31,7 +31,7 @@ pub(crate) enum Tone {
     Faint,
 }
 
-impl Style {
+impl TextStyle {
     /// The style that suits standard output: colour for a terminal unless `NO_COLOR` is set (to
     /// anything but nothing, as no-color.org asks) or the terminal is `dumb`.
     pub(crate) fn stdout() -> Self {
@@ -51,15 +51,15 @@ impl Style {
     }
 
     /// The text in its tone.
-    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+    pub(crate) fn paint(self, tone: TextTone, text: &str) -> String {
         let code = match tone {
             _ if !self.colour => return text.to_owned(),
-            Tone::Plain => return text.to_owned(),
-            Tone::Strong => "1",
-            Tone::Good => "32",
-            Tone::Bad => "31",
-            Tone::Warn => "33",
-            Tone::Faint => "2",
+            TextTone::Plain => return text.to_owned(),
+            TextTone::Strong => "1",
+            TextTone::Good => "32",
+            TextTone::Bad => "31",
+            TextTone::Warn => "33",
+            TextTone::Faint => "2",
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn paint_writes_escapes_only_in_colour() {
-        let plain = Style { width: 80, colour: false };
-        let colour = Style { colour: true, ..plain };
-        assert_eq!(plain.paint(Tone::Good, "better"), "better");
-        assert_eq!(colour.paint(Tone::Good, "better"), "\u{1b}[32mbetter\u{1b}[0m");
-        assert_eq!(colour.paint(Tone::Plain, "as is"), "as is");
+        let plain = TextStyle { width: 80, colour: false };
+        let colour = TextStyle { colour: true, ..plain };
+        assert_eq!(plain.paint(TextTone::Good, "better"), "better");
+        assert_eq!(colour.paint(TextTone::Good, "better"), "\u{1b}[32mbetter\u{1b}[0m");
+        assert_eq!(colour.paint(TextTone::Plain, "as is"), "as is");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! What a climb comes to in words, the same in every rendering.
 
 use linerate_lab::ladder::report::{
-    Estimate, RatioInterval, Report, RungReport, VersusPrevious, WarningKind,
+    LadderReport, RateEstimate, RatioInterval, RungReport, VersusPrevious, WarningKind,
 };
-use linerate_load::stats::Verdict;
+use linerate_load::stats::ComparisonVerdict;
 
 use super::format;
 
 /// One doubt, and the steps it applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct StepCaveat {
     /// Which kind, for ordering.
     pub(crate) kind: WarningKind,
     /// The evidence, as first given.
@@ -23,13 +23,13 @@ pub(crate) struct Doubt {
 }
 
 /// Every warning once, ordered by kind, then by first appearance.
-pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
+pub(crate) fn doubts(report: &LadderReport) -> Vec<StepCaveat> {
     let of_climb = report.warnings.iter().map(|warning| (None, warning));
     let of_steps = report
         .steps
         .iter()
         .flat_map(|step| step.warnings.iter().map(move |warning| (Some(step.id.as_str()), warning)));
-    let mut found: Vec<Doubt> = Vec::new();
+    let mut found: Vec<StepCaveat> = Vec::new();
     for (step, warning) in of_climb.chain(of_steps) {
         let key = without_figures(&warning.detail);
         let known = found
@@ -38,7 +38,7 @@ pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
         let doubt = match known {
             Some(doubt) => doubt,
             None => {
-                found.push(Doubt {
+                found.push(StepCaveat {
                     kind: warning.kind,
                     detail: warning.detail.clone(),
                     steps: Vec::new(),
@@ -64,7 +64,7 @@ pub(crate) fn doubts(report: &Report) -> Vec<Doubt> {
     found
 }
 
-impl Doubt {
+impl StepCaveat {
     /// Where it applies: `whole climb`, `steps baseline, xps`.
     pub(crate) fn scope(&self) -> String {
         let mut parts = Vec::new();
@@ -102,11 +102,11 @@ pub(crate) fn kind_name(kind: WarningKind) -> &'static str {
 }
 
 /// A verdict in words short enough for a table.
-pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict_name(verdict: ComparisonVerdict) -> &'static str {
     match verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::NoDifferenceShown => "no difference",
+        ComparisonVerdict::Better => "better",
+        ComparisonVerdict::Worse => "worse",
+        ComparisonVerdict::NoDifferenceShown => "no difference",
     }
 }
 
@@ -122,27 +122,27 @@ pub(crate) fn is_lower_bound(step: &RungReport) -> bool {
 }
 
 /// Whether a step was measured and then taken back by the policy.
-pub(crate) fn was_reverted(report: &Report, step: &RungReport) -> bool {
+pub(crate) fn was_reverted(report: &LadderReport, step: &RungReport) -> bool {
     step.applied && !step.kept && report.method.policy != "keep-all"
 }
 
 /// Whether the climb was stopped before its end.
-pub(crate) fn was_interrupted(report: &Report) -> bool {
+pub(crate) fn was_interrupted(report: &LadderReport) -> bool {
     report.warnings.iter().any(|warning| warning.kind == WarningKind::Interrupted)
 }
 
 /// The first step with a rate: what the others are held against.
-pub(crate) fn first_measured(report: &Report) -> Option<(&RungReport, Estimate)> {
+pub(crate) fn first_measured(report: &LadderReport) -> Option<(&RungReport, RateEstimate)> {
     measured(report).next()
 }
 
 /// The step with the highest rate; of equals the lower one.
-pub(crate) fn fastest(report: &Report) -> Option<(&RungReport, Estimate)> {
+pub(crate) fn fastest(report: &LadderReport) -> Option<(&RungReport, RateEstimate)> {
     measured(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
 }
 
 /// The best step against the first one measured, one or two sentences.
-pub(crate) fn best(report: &Report) -> String {
+pub(crate) fn best(report: &LadderReport) -> String {
     let Some(((first, first_rate), (best, best_rate))) = first_measured(report).zip(fastest(report)) else {
         return "No step was measured.".to_owned();
     };
@@ -178,7 +178,7 @@ pub(crate) fn best(report: &Report) -> String {
 
 /// The gain of the fastest step over the first: by alternation where the two were compared so, else of their
 /// medians.
-pub(crate) fn gain(report: &Report) -> Option<(&RungReport, f64)> {
+pub(crate) fn gain(report: &LadderReport) -> Option<(&RungReport, f64)> {
     let ((first, first_rate), (best, best_rate)) = first_measured(report).zip(fastest(report))?;
     let ratio =
         alternated(first, best).map_or(best_rate.median / first_rate.median, |versus| versus.ratio.median);
@@ -190,7 +190,7 @@ fn alternated<'a>(first: &RungReport, best: &'a RungReport) -> Option<&'a Versus
     best.versus_previous.as_ref().filter(|versus| versus.id == first.id)
 }
 
-fn measured(report: &Report) -> impl Iterator<Item = (&RungReport, Estimate)> {
+fn measured(report: &LadderReport) -> impl Iterator<Item = (&RungReport, RateEstimate)> {
     report
         .steps
         .iter()
@@ -199,7 +199,7 @@ fn measured(report: &Report) -> impl Iterator<Item = (&RungReport, Estimate)> {
 }
 
 /// What the figures of a lab are of; nothing to say for a bench with a real link.
-pub(crate) fn caveat(report: &Report) -> Option<String> {
+pub(crate) fn caveat(report: &LadderReport) -> Option<String> {
     let shared = report.generator.shares_cpus_with_server;
     match (report.method.bench.as_str(), shared) {
         ("lab", true) => Some(format!(
@@ -221,7 +221,7 @@ pub(crate) fn caveat(report: &Report) -> Option<String> {
 }
 
 /// The published ladders that the ratios shown beside the measured ones come from.
-pub(crate) fn published_sources(report: &Report) -> Vec<&str> {
+pub(crate) fn published_sources(report: &LadderReport) -> Vec<&str> {
     let shown: Vec<&str> = report
         .steps
         .iter()
@@ -241,7 +241,7 @@ pub(crate) fn published_sources(report: &Report) -> Vec<&str> {
 }
 
 /// The machine in one line.
-pub(crate) fn machine(report: &Report) -> String {
+pub(crate) fn machine(report: &LadderReport) -> String {
     let host = &report.host;
     let mut parts = vec![
         format!("Linux {} {}", host.kernel, host.architecture),
@@ -256,7 +256,7 @@ pub(crate) fn machine(report: &Report) -> String {
 }
 
 /// The method in one line.
-pub(crate) fn method(report: &Report) -> String {
+pub(crate) fn method(report: &LadderReport) -> String {
     let (method, generator) = (&report.method, &report.generator);
     let hosts = (!generator.hosts.is_empty()).then(|| format!("load from {}", generator.hosts.join(", ")));
     let facts = [
@@ -303,13 +303,13 @@ fn without_figures(detail: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use linerate_lab::ladder::report::Warning;
+    use linerate_lab::ladder::report::LadderWarning;
 
     use super::*;
     use crate::render::made_up;
 
-    fn warning(kind: WarningKind, detail: &str) -> Warning {
-        Warning { kind, detail: detail.to_owned() }
+    fn warning(kind: WarningKind, detail: &str) -> LadderWarning {
+        LadderWarning { kind, detail: detail.to_owned() }
     }
 
     #[test]

@@ -1,17 +1,17 @@
 //! Cells below one another.
 
 use super::column::cut;
-use super::style::{Style, Tone};
+use super::style::{TextStyle, TextTone};
 
 /// Rows of cells, each column as wide as its widest cell; the last is cut where the line would be too long.
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     heads: Vec<&'static str>,
     /// Which columns hold numbers, and are set to the right.
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with these heads; that of a column of numbers begins with `>`.
     pub(crate) fn new(heads: &[&'static str]) -> Self {
         let bare = |head: &&'static str| head.strip_prefix('>').unwrap_or(head);
@@ -28,7 +28,7 @@ impl Table {
     }
 
     /// The first rows in lines, behind so many blanks.
-    pub(crate) fn lines(&self, before: usize, most: usize, style: Style) -> Vec<String> {
+    pub(crate) fn lines(&self, before: usize, most: usize, style: TextStyle) -> Vec<String> {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
             let head = self.heads.get(column).map_or(0, |head| head.chars().count());
@@ -36,12 +36,12 @@ impl Table {
         };
         let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
         let heads: Vec<String> = self.heads.iter().map(ToString::to_string).collect();
-        let head = style.paint(Tone::Faint, &self.line(&heads, &widths, before, style));
+        let head = style.paint(TextTone::Faint, &self.line(&heads, &widths, before, style));
         let rows = self.rows.iter().take(most).map(|row| self.line(row, &widths, before, style));
         std::iter::once(head).chain(rows).collect()
     }
 
-    fn line(&self, cells: &[String], widths: &[usize], before: usize, style: Style) -> String {
+    fn line(&self, cells: &[String], widths: &[usize], before: usize, style: TextStyle) -> String {
         let mut line = " ".repeat(before);
         for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
             if column > 0 {
@@ -66,10 +66,10 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_they_need_and_lines_end_in_time() {
-        let mut table = Table::new(&[">#", "name", "what"]);
+        let mut table = TextTable::new(&[">#", "name", "what"]);
         table.row(vec!["1".into(), "nsd".into(), "reads".into()]);
         table.row(vec!["10".into(), "n".into(), "a text that is too long for the line".into()]);
-        let style = Style { width: 30, colour: false };
+        let style = TextStyle { width: 30, colour: false };
         let expected = ["    #  name  what", "    1  nsd   reads", "   10  n     a text that is t…"];
         assert_eq!(table.lines(3, 9, style), expected);
         assert_eq!(table.lines(3, 1, style).len(), 2);

@@ -1,14 +1,14 @@
 //! A panel fitted into a width: lines of painted pieces, aligned.
 
-use linerate_host::live::picture::Severity;
-use linerate_host::live::{History, Item};
+use linerate_host::live::picture::LiveSeverity;
+use linerate_host::live::{HistoryItem, SnapshotHistory};
 
-use super::style::Tone;
-use super::top_panel::{Block, Panel, Row};
+use super::style::TextTone;
+use super::top_panel::{PanelRow, RowBlock, TopPanel};
 use super::top_spark::spark;
 
 /// A piece of text in its tone.
-pub(crate) type Piece = (String, Tone);
+pub(crate) type Piece = (String, TextTone);
 
 /// A curve takes at least so much, and at most.
 const LEAST_CURVE: usize = 6;
@@ -20,7 +20,7 @@ const FOR_CURVE: u8 = 3;
 const UNTOLD: u8 = 10;
 
 /// The columns that there is room for.
-struct Layout {
+struct ColumnLayout {
     name: usize,
     /// By head, its width; none for one that is left out.
     cells: Vec<Option<usize>>,
@@ -31,29 +31,31 @@ struct Layout {
 }
 
 /// A panel that is fitted into a width line by line, as far as lines are seen.
-pub(crate) struct Fit<'p> {
-    panel: &'p Panel,
-    history: Option<&'p History>,
-    layout: Layout,
-    lines: Vec<Line<'p>>,
+pub(crate) struct PanelFit<'p> {
+    panel: &'p TopPanel,
+    history: Option<&'p SnapshotHistory>,
+    layout: ColumnLayout,
+    lines: Vec<FittedLine<'p>>,
 }
 
 /// What a line is of.
-enum Line<'p> {
-    Block(&'p Block),
-    Row(&'p Row),
+enum FittedLine<'p> {
+    Block(&'p RowBlock),
+    Row(&'p PanelRow),
     Folded(&'p str),
 }
 
-impl<'p> Fit<'p> {
+impl<'p> PanelFit<'p> {
     /// With curves where there is a history.
-    pub(crate) fn new(panel: &'p Panel, history: Option<&'p History>, width: usize) -> Self {
-        let of_block = |block: &'p Block| {
-            let rows = block.rows.iter().map(Line::Row);
-            std::iter::once(Line::Block(block)).chain(rows).chain(block.folded.as_deref().map(Line::Folded))
+    pub(crate) fn new(panel: &'p TopPanel, history: Option<&'p SnapshotHistory>, width: usize) -> Self {
+        let of_block = |block: &'p RowBlock| {
+            let rows = block.rows.iter().map(FittedLine::Row);
+            std::iter::once(FittedLine::Block(block))
+                .chain(rows)
+                .chain(block.folded.as_deref().map(FittedLine::Folded))
         };
         let lines = panel.blocks.iter().flat_map(of_block).collect();
-        Self { panel, history, layout: Layout::of(panel, history.is_some(), width), lines }
+        Self { panel, history, layout: ColumnLayout::of(panel, history.is_some(), width), lines }
     }
 
     /// Its headings.
@@ -67,37 +69,39 @@ impl<'p> Fit<'p> {
     }
 
     /// The line that is of an item.
-    pub(crate) fn position(&self, item: &Item) -> Option<usize> {
+    pub(crate) fn position(&self, item: &HistoryItem) -> Option<usize> {
         self.lines.iter().position(|line| match line {
-            Line::Block(block) => block.item.as_ref() == Some(item),
-            Line::Row(row) => row.item == *item,
-            Line::Folded(_) => false,
+            FittedLine::Block(block) => block.item.as_ref() == Some(item),
+            FittedLine::Row(row) => row.item == *item,
+            FittedLine::Folded(_) => false,
         })
     }
 
     /// The lines from one on.
     pub(crate) fn lines(&self, from: usize) -> impl Iterator<Item = Vec<Piece>> + '_ {
         self.lines.iter().skip(from).map(|line| match line {
-            Line::Block(block) => self.layout.block(block),
-            Line::Row(row) => self.layout.row(row, self.history),
-            Line::Folded(folded) => vec![cut(&format!("    {folded}"), self.layout.width, Tone::Faint)],
+            FittedLine::Block(block) => self.layout.block(block),
+            FittedLine::Row(row) => self.layout.row(row, self.history),
+            FittedLine::Folded(folded) => {
+                vec![cut(&format!("    {folded}"), self.layout.width, TextTone::Faint)]
+            }
         })
     }
 }
 
 /// A sign of how much a finding matters, which can be told without colour too.
-pub(crate) fn sign(mark: Option<Severity>) -> Piece {
+pub(crate) fn sign(mark: Option<LiveSeverity>) -> Piece {
     match mark {
-        Some(Severity::High) => ("▲".to_owned(), Tone::Bad),
-        Some(Severity::Medium) => ("◆".to_owned(), Tone::Warn),
-        Some(Severity::Low) => ("•".to_owned(), Tone::Warn),
-        Some(Severity::Note) => ("·".to_owned(), Tone::Faint),
-        None => (" ".to_owned(), Tone::Plain),
+        Some(LiveSeverity::High) => ("▲".to_owned(), TextTone::Bad),
+        Some(LiveSeverity::Medium) => ("◆".to_owned(), TextTone::Warn),
+        Some(LiveSeverity::Low) => ("•".to_owned(), TextTone::Warn),
+        Some(LiveSeverity::Note) => ("·".to_owned(), TextTone::Faint),
+        None => (" ".to_owned(), TextTone::Plain),
     }
 }
 
-impl Layout {
-    fn of(panel: &Panel, curves: bool, width: usize) -> Self {
+impl ColumnLayout {
+    fn of(panel: &TopPanel, curves: bool, width: usize) -> Self {
         let rows = || panel.blocks.iter().flat_map(|block| &block.rows);
         // No name takes the room of all figures.
         let name = rows().map(|row| length(&row.name)).max().unwrap_or(4).clamp(3, (width * 2 / 5).max(3));
@@ -139,7 +143,7 @@ impl Layout {
         Self { name, cells, left, curve, width }
     }
 
-    fn heads(&self, panel: &Panel) -> Vec<Piece> {
+    fn heads(&self, panel: &TopPanel) -> Vec<Piece> {
         let mut text = " ".repeat(2 + self.name);
         for (head, width) in panel.heads.iter().zip(&self.cells) {
             let Some(width) = width else { continue };
@@ -150,28 +154,28 @@ impl Layout {
             };
             text.push_str(&title);
         }
-        vec![cut(&text, self.width, Tone::Faint)]
+        vec![cut(&text, self.width, TextTone::Faint)]
     }
 
-    fn block(&self, block: &Block) -> Vec<Piece> {
-        let tone = if block.gone { Tone::Faint } else { Tone::Strong };
+    fn block(&self, block: &RowBlock) -> Vec<Piece> {
+        let tone = if block.gone { TextTone::Faint } else { TextTone::Strong };
         let title: String = block.title.chars().take(self.width.saturating_sub(2)).collect();
         let left = self.width.saturating_sub(2 + length(&title) + 2);
-        let mut pieces = vec![sign(block.mark), (" ".to_owned(), Tone::Plain), (title, tone)];
+        let mut pieces = vec![sign(block.mark), (" ".to_owned(), TextTone::Plain), (title, tone)];
         if left >= 4 && !block.facts.is_empty() {
-            pieces.push(("  ".to_owned(), Tone::Plain));
-            pieces.push(cut(&block.facts, left, Tone::Faint));
+            pieces.push(("  ".to_owned(), TextTone::Plain));
+            pieces.push(cut(&block.facts, left, TextTone::Faint));
         }
         pieces
     }
 
-    fn row(&self, row: &Row, history: Option<&History>) -> Vec<Piece> {
-        let faint = |tone: Tone| if row.gone { Tone::Faint } else { tone };
-        let name = cut(&row.name, self.name, Tone::Plain).0;
+    fn row(&self, row: &PanelRow, history: Option<&SnapshotHistory>) -> Vec<Piece> {
+        let faint = |tone: TextTone| if row.gone { TextTone::Faint } else { tone };
+        let name = cut(&row.name, self.name, TextTone::Plain).0;
         let mut pieces =
-            vec![sign(row.mark), (format!(" {name:<width$}", width = self.name), faint(Tone::Plain))];
+            vec![sign(row.mark), (format!(" {name:<width$}", width = self.name), faint(TextTone::Plain))];
         if row.gone {
-            pieces.push(("  gone".to_owned(), Tone::Faint));
+            pieces.push(("  gone".to_owned(), TextTone::Faint));
             return pieces;
         }
         for (cell, (width, left)) in row.cells.iter().zip(self.cells.iter().zip(&self.left)) {
@@ -184,7 +188,7 @@ impl Layout {
         }
         if let Some(history) = history.filter(|_| self.curve > 0) {
             let figures: Vec<Option<f64>> = history.of(&row.item, row.metric).collect();
-            pieces.push((format!("  {}", spark(&figures, self.curve)), Tone::Faint));
+            pieces.push((format!("  {}", spark(&figures, self.curve)), TextTone::Faint));
         }
         pieces
     }
@@ -195,7 +199,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-fn cut(text: &str, width: usize, tone: Tone) -> Piece {
+fn cut(text: &str, width: usize, tone: TextTone) -> Piece {
     if length(text) <= width {
         return (text.to_owned(), tone);
     }

@@ -1,13 +1,13 @@
 //! A stage of the path as `linerate top` shows it: blocks of rows of cells, before anybody knows how wide they may be.
 
-use linerate_host::live::picture::Severity;
-use linerate_host::live::{Item, Metric};
+use linerate_host::live::picture::LiveSeverity;
+use linerate_host::live::{HistoryItem, HistoryMetric};
 
-use super::style::Tone;
+use super::style::TextTone;
 
 /// The stages that have a panel, as a packet meets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
+pub(crate) enum PanelStage {
     Queues,
     Cpus,
     Sockets,
@@ -17,11 +17,11 @@ pub(crate) enum Stage {
 
 /// A panel.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Panel {
-    pub(crate) stage: Stage,
+pub(crate) struct TopPanel {
+    pub(crate) stage: PanelStage,
     /// The columns of cells after the name.
-    pub(crate) heads: Vec<Head>,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) heads: Vec<PanelHead>,
+    pub(crate) blocks: Vec<RowBlock>,
     /// Why there is nothing to show.
     pub(crate) unknown: Option<String>,
     /// Whether nothing of it has the words looked for, so that all is shown.
@@ -30,7 +30,7 @@ pub(crate) struct Panel {
 
 /// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct PanelHead {
     pub(crate) title: &'static str,
     /// Where there is no room, columns of the highest rank are left out first.
     pub(crate) rank: u8,
@@ -40,49 +40,49 @@ pub(crate) struct Head {
 
 /// Rows that belong together.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Block {
+pub(crate) struct RowBlock {
     /// What they are of; none where that can be looked at no closer.
-    pub(crate) item: Option<Item>,
+    pub(crate) item: Option<HistoryItem>,
     pub(crate) title: String,
     /// Further words, which give way.
     pub(crate) facts: String,
-    pub(crate) mark: Option<Severity>,
+    pub(crate) mark: Option<LiveSeverity>,
     pub(crate) gone: bool,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<PanelRow>,
     /// What is said of the rows that are folded away.
     pub(crate) folded: Option<String>,
 }
 
 /// A row.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
-    pub(crate) item: Item,
+pub(crate) struct PanelRow {
+    pub(crate) item: HistoryItem,
     pub(crate) name: String,
     /// What a filter looks in.
     pub(crate) words: String,
-    pub(crate) mark: Option<Severity>,
+    pub(crate) mark: Option<LiveSeverity>,
     pub(crate) gone: bool,
     /// Whether nothing happens there.
     pub(crate) idle: bool,
     /// A cell for each head.
-    pub(crate) cells: Vec<Cell>,
-    /// Figures to sort by, in the order of [`Stage::sorts`] after the first.
+    pub(crate) cells: Vec<PanelCell>,
+    /// Figures to sort by, in the order of [`PanelStage::sorts`] after the first.
     pub(crate) figures: [f64; 2],
     /// What its curve is of.
-    pub(crate) metric: Metric,
+    pub(crate) metric: HistoryMetric,
 }
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub(crate) struct PanelCell {
     pub(crate) text: String,
-    pub(crate) tone: Tone,
+    pub(crate) tone: TextTone,
 }
 
 /// How rows are put in order and which are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Choice {
-    /// By stage, the place in [`Stage::sorts`].
+pub(crate) struct RowSelection {
+    /// By stage, the place in [`PanelStage::sorts`].
     pub(crate) sorts: [usize; 5],
     /// Words in small letters that rows have to have; empty for all.
     pub(crate) filter: String,
@@ -93,27 +93,27 @@ pub(crate) struct Choice {
 /// Blocks of no more rows than this are never folded.
 const FEW: usize = 8;
 
-impl Stage {
-    pub(crate) const ALL: [Stage; 5] =
-        [Stage::Queues, Stage::Cpus, Stage::Sockets, Stage::Threads, Stage::Out];
+impl PanelStage {
+    pub(crate) const ALL: [PanelStage; 5] =
+        [PanelStage::Queues, PanelStage::Cpus, PanelStage::Sockets, PanelStage::Threads, PanelStage::Out];
 
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Stage::Queues => "QUEUES",
-            Stage::Cpus => "IRQ / CPU",
-            Stage::Sockets => "SOCKETS",
-            Stage::Threads => "THREADS",
-            Stage::Out => "OUT",
+            PanelStage::Queues => "QUEUES",
+            PanelStage::Cpus => "IRQ / CPU",
+            PanelStage::Sockets => "SOCKETS",
+            PanelStage::Threads => "THREADS",
+            PanelStage::Out => "OUT",
         }
     }
 
     /// What its rows can be put in order by; the first is their own order.
     pub(crate) fn sorts(self) -> [&'static str; 3] {
         match self {
-            Stage::Queues | Stage::Out => ["queue", "packets", "drops"],
-            Stage::Cpus => ["CPU", "softirq", "packets"],
-            Stage::Sockets => ["socket", "fill", "drops"],
-            Stage::Threads => ["thread", "time", "CPU"],
+            PanelStage::Queues | PanelStage::Out => ["queue", "packets", "drops"],
+            PanelStage::Cpus => ["CPU", "softirq", "packets"],
+            PanelStage::Sockets => ["socket", "fill", "drops"],
+            PanelStage::Threads => ["thread", "time", "CPU"],
         }
     }
 
@@ -122,25 +122,25 @@ impl Stage {
     }
 }
 
-impl Cell {
-    pub(crate) fn new(text: impl Into<String>, tone: Tone) -> Self {
+impl PanelCell {
+    pub(crate) fn new(text: impl Into<String>, tone: TextTone) -> Self {
         Self { text: text.into(), tone }
     }
 
     /// What is not told.
     pub(crate) fn untold() -> Self {
-        Self::new("–", Tone::Faint)
+        Self::new("–", TextTone::Faint)
     }
 }
 
-impl Panel {
+impl TopPanel {
     /// The same with the rows that are wanted, in the order that is wanted.
-    pub(crate) fn chosen(mut self, choice: &Choice) -> Self {
+    pub(crate) fn chosen(mut self, choice: &RowSelection) -> Self {
         self.filter(&choice.filter);
         let sort = choice.sorts.get(self.stage.index()).copied().unwrap_or(0);
         for block in &mut self.blocks {
             if let Some(figure) = sort.checked_sub(1) {
-                let of = |row: &Row| {
+                let of = |row: &PanelRow| {
                     let known = row.figures.get(figure).copied().filter(|figure| !figure.is_nan());
                     known.unwrap_or(f64::NEG_INFINITY)
                 };
@@ -157,8 +157,9 @@ impl Panel {
         if filter.is_empty() {
             return;
         }
-        let has = |row: &Row| row.words.to_lowercase().contains(filter);
-        let is_in = |block: &Block| block.title.to_lowercase().contains(filter) || block.rows.iter().any(has);
+        let has = |row: &PanelRow| row.words.to_lowercase().contains(filter);
+        let is_in =
+            |block: &RowBlock| block.title.to_lowercase().contains(filter) || block.rows.iter().any(has);
         if !self.blocks.iter().any(is_in) {
             self.unfiltered = true;
             return;
@@ -172,7 +173,7 @@ impl Panel {
     }
 
     /// What can be chosen, from the top down.
-    pub(crate) fn items(&self) -> Vec<Item> {
+    pub(crate) fn items(&self) -> Vec<HistoryItem> {
         let mut items = Vec::new();
         for block in &self.blocks {
             items.extend(block.item.clone());
@@ -182,13 +183,14 @@ impl Panel {
     }
 }
 
-impl Block {
-    fn fold(&mut self, stage: Stage) {
+impl RowBlock {
+    fn fold(&mut self, stage: PanelStage) {
         if self.rows.len() <= FEW {
             return;
         }
-        let keeps =
-            |row: &Row| !row.idle || row.gone || row.mark.is_some_and(|mark| mark >= Severity::Medium);
+        let keeps = |row: &PanelRow| {
+            !row.idle || row.gone || row.mark.is_some_and(|mark| mark >= LiveSeverity::Medium)
+        };
         let all = self.rows.len();
         let untold = self.rows.iter().filter(|row| !keeps(row) && row.figures[0].is_nan()).count();
         self.rows.retain(keeps);
@@ -197,10 +199,10 @@ impl Block {
             return;
         }
         let what = match stage {
-            Stage::Queues | Stage::Out => "queues",
-            Stage::Cpus => "CPUs",
-            Stage::Sockets => "sockets",
-            Stage::Threads => "threads",
+            PanelStage::Queues | PanelStage::Out => "queues",
+            PanelStage::Cpus => "CPUs",
+            PanelStage::Sockets => "sockets",
+            PanelStage::Threads => "threads",
         };
         self.folded = Some(match untold == folded {
             true => format!("{folded} {what} without figures"),

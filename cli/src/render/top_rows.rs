@@ -6,44 +6,44 @@ mod queues;
 mod sockets;
 mod threads;
 
-use linerate_host::live::Picture;
-use linerate_host::live::picture::{Place, Severity};
+use linerate_host::live::Snapshot;
+use linerate_host::live::picture::{FindingSite, LiveSeverity};
 
 use super::format;
-use super::style::Tone;
-use super::top_panel::{Cell, Choice, Head, Panel, Stage};
+use super::style::TextTone;
+use super::top_panel::{PanelCell, PanelHead, PanelStage, RowSelection, TopPanel};
 
 /// All panels, as a packet meets them.
-pub(crate) fn panels(picture: &Picture, choice: &Choice) -> Vec<Panel> {
-    Stage::ALL.iter().map(|stage| panel(picture, *stage, choice)).collect()
+pub(crate) fn panels(picture: &Snapshot, choice: &RowSelection) -> Vec<TopPanel> {
+    PanelStage::ALL.iter().map(|stage| panel(picture, *stage, choice)).collect()
 }
 
 /// The panel of a stage.
-pub(crate) fn panel(picture: &Picture, stage: Stage, choice: &Choice) -> Panel {
+pub(crate) fn panel(picture: &Snapshot, stage: PanelStage, choice: &RowSelection) -> TopPanel {
     let panel = match stage {
-        Stage::Queues => queues::panel(picture),
-        Stage::Cpus => cpus::panel(picture),
-        Stage::Sockets => sockets::panel(picture),
-        Stage::Threads => threads::panel(picture),
-        Stage::Out => out::panel(picture),
+        PanelStage::Queues => queues::panel(picture),
+        PanelStage::Cpus => cpus::panel(picture),
+        PanelStage::Sockets => sockets::panel(picture),
+        PanelStage::Threads => threads::panel(picture),
+        PanelStage::Out => out::panel(picture),
     };
     panel.chosen(choice)
 }
 
-fn head(title: &'static str, rank: u8) -> Head {
-    Head { title, rank, left: false }
+fn head(title: &'static str, rank: u8) -> PanelHead {
+    PanelHead { title, rank, left: false }
 }
 
-fn empty(stage: Stage, heads: Vec<Head>, why: &str) -> Panel {
-    Panel { stage, heads, blocks: Vec::new(), unknown: Some(why.to_owned()), unfiltered: false }
+fn empty(stage: PanelStage, heads: Vec<PanelHead>, why: &str) -> TopPanel {
+    TopPanel { stage, heads, blocks: Vec::new(), unknown: Some(why.to_owned()), unfiltered: false }
 }
 
 /// A rate that is neither good nor bad.
-fn rate(per_second: Option<f64>) -> Cell {
+fn rate(per_second: Option<f64>) -> PanelCell {
     match per_second {
-        None => Cell::untold(),
-        Some(rate) if rate < 0.5 => Cell::new("0", Tone::Faint),
-        Some(rate) => Cell::new(dense(rate), Tone::Plain),
+        None => PanelCell::untold(),
+        Some(rate) if rate < 0.5 => PanelCell::new("0", TextTone::Faint),
+        Some(rate) => PanelCell::new(dense(rate), TextTone::Plain),
     }
 }
 
@@ -53,11 +53,11 @@ fn dense(figure: f64) -> String {
 }
 
 /// A rate of what should not happen.
-fn lost(per_second: Option<f64>) -> Cell {
+fn lost(per_second: Option<f64>) -> PanelCell {
     match per_second {
-        None => Cell::untold(),
-        Some(0.0) => Cell::new("0", Tone::Faint),
-        Some(rate) => Cell::new(small(rate).replace(' ', ""), Tone::Bad),
+        None => PanelCell::untold(),
+        Some(0.0) => PanelCell::new("0", TextTone::Faint),
+        Some(rate) => PanelCell::new(small(rate).replace(' ', ""), TextTone::Bad),
     }
 }
 
@@ -67,22 +67,22 @@ fn small(rate: f64) -> String {
 }
 
 /// A share of one, from which on it is worth a look, and from which on it is bad.
-fn share(share: Option<f64>, warn: f64, bad: f64) -> Cell {
-    let Some(share) = share else { return Cell::untold() };
+fn share(share: Option<f64>, warn: f64, bad: f64) -> PanelCell {
+    let Some(share) = share else { return PanelCell::untold() };
     let tone = match share {
-        share if share >= bad => Tone::Bad,
-        share if share >= warn => Tone::Warn,
-        share if share < 0.005 => Tone::Faint,
-        _ => Tone::Plain,
+        share if share >= bad => TextTone::Bad,
+        share if share >= warn => TextTone::Warn,
+        share if share < 0.005 => TextTone::Faint,
+        _ => TextTone::Plain,
     };
-    Cell::new(format!("{:.0}%", share * 100.0), tone)
+    PanelCell::new(format!("{:.0}%", share * 100.0), tone)
 }
 
 /// Eight steps of a bar.
-fn gauge(share: Option<f64>, warn: f64, bad: f64) -> Cell {
+fn gauge(share: Option<f64>, warn: f64, bad: f64) -> PanelCell {
     const WIDTH: usize = 6;
     const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let Some(part) = share else { return Cell::new(" ".repeat(WIDTH), Tone::Faint) };
+    let Some(part) = share else { return PanelCell::new(" ".repeat(WIDTH), TextTone::Faint) };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 48")]
     let eighths = (part.clamp(0.0, 1.0) * (WIDTH * 8) as f64).round() as usize;
     let full = eighths / 8;
@@ -91,21 +91,21 @@ fn gauge(share: Option<f64>, warn: f64, bad: f64) -> Cell {
         text.push(PARTS.get(eighths % 8).copied().unwrap_or(' '));
     }
     let text = format!("{text:<WIDTH$}");
-    Cell::new(text, self::share(share, warn, bad).tone)
+    PanelCell::new(text, self::share(share, warn, bad).tone)
 }
 
 /// Memory: `213kB`.
-fn bytes(count: Option<u64>) -> Cell {
+fn bytes(count: Option<u64>) -> PanelCell {
     match count {
-        None => Cell::untold(),
-        Some(0) => Cell::new("0", Tone::Faint),
+        None => PanelCell::untold(),
+        Some(0) => PanelCell::new("0", TextTone::Faint),
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-        Some(count) => Cell::new(format!("{}B", dense(count as f64)), Tone::Plain),
+        Some(count) => PanelCell::new(format!("{}B", dense(count as f64)), TextTone::Plain),
     }
 }
 
 /// The worst finding at a place.
-fn mark(picture: &Picture, place: &Place) -> Option<Severity> {
+fn mark(picture: &Snapshot, place: &FindingSite) -> Option<LiveSeverity> {
     picture.findings_at(place).map(|found| found.severity).max()
 }
 

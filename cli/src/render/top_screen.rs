@@ -3,8 +3,8 @@
 mod over;
 mod strip;
 
-use linerate_host::live::picture::Found;
-use linerate_host::live::{Item, Picture};
+use linerate_host::live::picture::LiveFinding;
+use linerate_host::live::{HistoryItem, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -12,11 +12,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::format;
-use super::style::Tone;
-use super::top_fit::{Fit, Piece, sign};
-use super::top_panel::{Panel, Stage};
+use super::style::TextTone;
+use super::top_fit::{PanelFit, Piece, sign};
+use super::top_panel::{PanelStage, TopPanel};
 use super::{top_rows, top_text};
-use crate::command::top::state::{Feed, State};
+use crate::command::top::state::{SnapshotFeed, TopState};
 
 /// The least a panel is shown in.
 const PANEL: u16 = 38;
@@ -25,28 +25,28 @@ const GAP: u16 = 2;
 
 /// How pieces are painted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Theme {
+pub(crate) struct ScreenTheme {
     /// Whether there are colours, or only bold, dim and reversed.
     pub(crate) colour: bool,
 }
 
-impl Theme {
+impl ScreenTheme {
     /// The one colour that says where the eye is.
     fn accent(self) -> Style {
         if self.colour { Style::new().fg(Color::Cyan) } else { Style::new().add_modifier(Modifier::BOLD) }
     }
 
-    fn tone(self, tone: Tone) -> Style {
+    fn tone(self, tone: TextTone) -> Style {
         let plain = Style::new();
         match (tone, self.colour) {
-            (Tone::Plain, _) => plain,
-            (Tone::Strong, _) => plain.add_modifier(Modifier::BOLD),
-            (Tone::Faint, _) => plain.add_modifier(Modifier::DIM),
-            (Tone::Good, true) => plain.fg(Color::Green),
-            (Tone::Warn, true) => plain.fg(Color::Yellow),
-            (Tone::Bad, true) => plain.fg(Color::Red),
-            (Tone::Good, false) => plain,
-            (Tone::Warn | Tone::Bad, false) => plain.add_modifier(Modifier::BOLD),
+            (TextTone::Plain, _) => plain,
+            (TextTone::Strong, _) => plain.add_modifier(Modifier::BOLD),
+            (TextTone::Faint, _) => plain.add_modifier(Modifier::DIM),
+            (TextTone::Good, true) => plain.fg(Color::Green),
+            (TextTone::Warn, true) => plain.fg(Color::Yellow),
+            (TextTone::Bad, true) => plain.fg(Color::Red),
+            (TextTone::Good, false) => plain,
+            (TextTone::Warn | TextTone::Bad, false) => plain.add_modifier(Modifier::BOLD),
         }
     }
 
@@ -58,7 +58,7 @@ impl Theme {
 }
 
 /// Draws all of it.
-pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
+pub(crate) fn draw(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
     let area = frame.area();
     if area.height < 4 || area.width < 20 {
         return;
@@ -69,7 +69,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
     frame.render_widget(footer(state, theme), bottom);
     let Some(picture) = &state.picture else {
         let middle = Rect { y: area.y + area.height / 2, height: 1, ..area };
-        frame.render_widget(Line::styled("reading the host …", theme.tone(Tone::Faint)).centered(), middle);
+        frame.render_widget(
+            Line::styled("reading the host …", theme.tone(TextTone::Faint)).centered(),
+            middle,
+        );
         return;
     };
     let strip_height = strip::height(area.height);
@@ -89,19 +92,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &State, theme: Theme) {
     over::draw(frame, state, picture, theme);
 }
 
-fn header(state: &State, width: u16, theme: Theme) -> Line<'static> {
-    let mut left: Vec<Piece> = vec![(" linerate top  ".to_owned(), Tone::Strong)];
+fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
+    let mut left: Vec<Piece> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
     if let Some(picture) = &state.picture {
         left.extend(top_text::host(picture));
     }
     let (sign, tone, words) = match (&state.source, state.paused) {
-        (Feed::Replay { at, of, speed, .. }, paused) => {
+        (SnapshotFeed::Replay { at, of, speed, .. }, paused) => {
             let sign = if paused { "‖" } else { "▶" };
-            (sign, Tone::Warn, format!("replay {}/{of} ×{speed}", at + 1))
+            (sign, TextTone::Warn, format!("replay {}/{of} ×{speed}", at + 1))
         }
-        (_, true) => ("‖", Tone::Warn, "paused".to_owned()),
-        (Feed::Live { seconds }, _) => ("●", Tone::Good, format!("every {seconds} s")),
-        (Feed::Capture, _) => ("●", Tone::Faint, "capture".to_owned()),
+        (_, true) => ("‖", TextTone::Warn, "paused".to_owned()),
+        (SnapshotFeed::Live { seconds }, _) => ("●", TextTone::Good, format!("every {seconds} s")),
+        (SnapshotFeed::Capture, _) => ("●", TextTone::Faint, "capture".to_owned()),
     };
     let clock = state.picture.as_ref().and_then(|picture| picture.unix_seconds).map(clock);
     let right = format!(" {words}{} ", clock.map(|clock| format!("  {clock}")).unwrap_or_default());
@@ -111,7 +114,7 @@ fn header(state: &State, width: u16, theme: Theme) -> Line<'static> {
         first.style = theme.accent().add_modifier(Modifier::BOLD);
     }
     line.spans.push(Span::styled(format!(" {sign}"), theme.tone(tone)));
-    line.spans.push(Span::styled(right, theme.tone(Tone::Faint)));
+    line.spans.push(Span::styled(right, theme.tone(TextTone::Faint)));
     line
 }
 
@@ -124,7 +127,7 @@ fn clipped(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
         left -= text.chars().count();
         kept.push((text, tone));
     }
-    kept.push((" ".repeat(left), Tone::Plain));
+    kept.push((" ".repeat(left), TextTone::Plain));
     kept
 }
 
@@ -135,23 +138,23 @@ fn clock(unix_seconds: f64) -> String {
     format!("{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-fn footer(state: &State, theme: Theme) -> Line<'static> {
+fn footer(state: &TopState, theme: ScreenTheme) -> Line<'static> {
     if let Some(typing) = &state.typing {
         return Line::from(vec![
             Span::styled(" filter: ", theme.accent()),
             Span::raw(format!("{typing}▏")),
             Span::styled(
                 "  interface, port or process; Enter keeps it, Esc clears it",
-                theme.tone(Tone::Faint),
+                theme.tone(TextTone::Faint),
             ),
         ]);
     }
     let mut spans = Vec::new();
     if let Some(busy) = state.busy {
-        spans.push(Span::styled(format!(" {busy} … "), theme.tone(Tone::Warn)));
+        spans.push(Span::styled(format!(" {busy} … "), theme.tone(TextTone::Warn)));
     }
     if let Some(message) = &state.message {
-        spans.push(Span::styled(format!(" {message}"), theme.tone(Tone::Plain)));
+        spans.push(Span::styled(format!(" {message}"), theme.tone(TextTone::Plain)));
         return Line::from(spans);
     }
     let replay = [("←→", "step"), ("+-", "speed"), ("tab", "stage")];
@@ -160,19 +163,19 @@ fn footer(state: &State, theme: Theme) -> Line<'static> {
     let others = [("↑↓", "row"), ("↵", "look"), ("s", "sort"), ("/", "filter"), ("p", "pause")];
     for (key, what) in keys.into_iter().chain(others).chain([("?", "help"), ("q", "quit")]) {
         spans.push(Span::styled(format!(" {key}"), theme.accent()));
-        spans.push(Span::styled(format!(" {what}"), theme.tone(Tone::Faint)));
+        spans.push(Span::styled(format!(" {what}"), theme.tone(TextTone::Faint)));
     }
     Line::from(spans)
 }
 
 /// As many panels as there is room for, that with the focus among them.
-fn panels(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture, theme: Theme) {
+fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, picture: &Snapshot, theme: ScreenTheme) {
     let count = (area.width / PANEL).clamp(1, 5);
     let first = state.focus.saturating_sub(usize::from(count) / 2).min(5 - usize::from(count));
     let width = (area.width - GAP * (count - 1)) / count;
     let mut x = area.x;
     for number in 0..count {
-        let Some(stage) = Stage::ALL.get(first + usize::from(number)) else { break };
+        let Some(stage) = PanelStage::ALL.get(first + usize::from(number)) else { break };
         let width = if number + 1 == count { area.right() - x } else { width };
         let panel = top_rows::panel(picture, *stage, &state.choice);
         draw_panel(frame, Rect { x, width, ..area }, state, &panel, theme);
@@ -180,17 +183,17 @@ fn panels(frame: &mut Frame<'_>, area: Rect, state: &State, picture: &Picture, t
     }
 }
 
-fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &State, panel: &Panel, theme: Theme) {
+fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &TopState, panel: &TopPanel, theme: ScreenTheme) {
     let has_focus = state.stage() == panel.stage;
     let width = usize::from(area.width);
     let mut lines = vec![panel_title(state, panel, width, has_focus, theme)];
     if let Some(why) = &panel.unknown {
         let words = super::style::wrap(why, width);
-        lines.extend(words.into_iter().map(|line| Line::styled(line, theme.tone(Tone::Faint))));
+        lines.extend(words.into_iter().map(|line| Line::styled(line, theme.tone(TextTone::Faint))));
         frame.render_widget(Paragraph::new(lines), area);
         return;
     }
-    let fit = Fit::new(panel, Some(&state.history), width);
+    let fit = PanelFit::new(panel, Some(&state.history), width);
     lines.push(theme.line(fit.heads()));
     let room = usize::from(area.height).saturating_sub(lines.len());
     let chosen = state.chosen.get(panel.stage.index()).and_then(Option::as_ref);
@@ -203,7 +206,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &State, panel: &Panel, t
     if below > 0
         && let Some(last) = lines.last_mut()
     {
-        *last = Line::styled(format!("    … {} more", below + 1), theme.tone(Tone::Faint));
+        *last = Line::styled(format!("    … {} more", below + 1), theme.tone(TextTone::Faint));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
@@ -215,7 +218,7 @@ fn above(chosen: Option<usize>, rows: usize, room: usize) -> usize {
     (chosen + 2).saturating_sub(room).min(most)
 }
 
-fn row_line(pieces: Vec<Piece>, chosen: bool, width: usize, theme: Theme) -> Line<'static> {
+fn row_line(pieces: Vec<Piece>, chosen: bool, width: usize, theme: ScreenTheme) -> Line<'static> {
     if !chosen {
         return theme.line(pieces);
     }
@@ -226,7 +229,13 @@ fn row_line(pieces: Vec<Piece>, chosen: bool, width: usize, theme: Theme) -> Lin
     line
 }
 
-fn panel_title(state: &State, panel: &Panel, width: usize, has_focus: bool, theme: Theme) -> Line<'static> {
+fn panel_title(
+    state: &TopState,
+    panel: &TopPanel,
+    width: usize,
+    has_focus: bool,
+    theme: ScreenTheme,
+) -> Line<'static> {
     let mut notes: Vec<String> = Vec::new();
     let sort = state.choice.sorts.get(panel.stage.index()).copied().unwrap_or(0);
     if sort > 0 {
@@ -241,25 +250,26 @@ fn panel_title(state: &State, panel: &Panel, width: usize, has_focus: bool, them
     let notes = if notes.is_empty() { String::new() } else { format!(" {} ", notes.join(", ")) };
     let title = format!("━ {} ", panel.stage.title());
     let rule = width.saturating_sub(title.chars().count() + notes.chars().count() + 1);
-    let style = if has_focus { theme.accent().add_modifier(Modifier::BOLD) } else { theme.tone(Tone::Faint) };
-    let strong = if has_focus { style } else { theme.tone(Tone::Strong) };
+    let style =
+        if has_focus { theme.accent().add_modifier(Modifier::BOLD) } else { theme.tone(TextTone::Faint) };
+    let strong = if has_focus { style } else { theme.tone(TextTone::Strong) };
     let rule = (if has_focus { "━" } else { "─" }).repeat(rule);
     let lead = if has_focus { "━ " } else { "─ " };
     Line::from(vec![
         Span::styled(lead, style),
         Span::styled(format!("{} ", panel.stage.title()), strong),
         Span::styled(rule, style),
-        Span::styled(notes, theme.tone(Tone::Faint)),
+        Span::styled(notes, theme.tone(TextTone::Faint)),
     ])
 }
 
 /// What is wrong where the eye is, else what is worst.
-fn found_lines(state: &State, picture: &Picture, area: Rect, theme: Theme) -> Vec<Line<'static>> {
+fn found_lines(state: &TopState, picture: &Snapshot, area: Rect, theme: ScreenTheme) -> Vec<Line<'static>> {
     let here = state.item().map(|item| findings_of(picture, item)).unwrap_or_default();
     let (found, of_item) =
         if here.is_empty() { (picture.findings.iter().collect(), false) } else { (here, true) };
     let Some(first) = found.first() else {
-        return vec![Line::styled(" nothing found wrong", theme.tone(Tone::Faint))];
+        return vec![Line::styled(" nothing found wrong", theme.tone(TextTone::Faint))];
     };
     let more = found.len() - 1;
     let (mark, tone) = sign(Some(first.severity));
@@ -286,27 +296,27 @@ fn found_lines(state: &State, picture: &Picture, area: Rect, theme: Theme) -> Ve
 }
 
 /// The findings at an item.
-fn findings_of<'a>(picture: &'a Picture, item: &Item) -> Vec<&'a Found> {
-    use linerate_host::live::picture::Place;
+fn findings_of<'a>(picture: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFinding> {
+    use linerate_host::live::picture::FindingSite;
     let place = match item {
-        Item::Interface(name) => Place::Interface(name.clone()),
-        Item::Receive(name, queue) => Place::Receive(name.clone(), *queue),
-        Item::Transmit(name, queue) => Place::Transmit(name.clone(), *queue),
-        Item::Cpu(cpu) => Place::Cpu(*cpu),
-        Item::Service(name) => Place::Service(name.clone()),
-        Item::Thread(tid) => Place::Thread(*tid),
-        Item::Socket(inode) => {
+        HistoryItem::Interface(name) => FindingSite::Interface(name.clone()),
+        HistoryItem::Receive(name, queue) => FindingSite::Receive(name.clone(), *queue),
+        HistoryItem::Transmit(name, queue) => FindingSite::Transmit(name.clone(), *queue),
+        HistoryItem::Cpu(cpu) => FindingSite::Cpu(*cpu),
+        HistoryItem::Service(name) => FindingSite::Service(name.clone()),
+        HistoryItem::Thread(tid) => FindingSite::Thread(*tid),
+        HistoryItem::Socket(inode) => {
             let services = picture.services.value().into_iter().flatten();
-            let has = |service: &&linerate_host::live::picture::Service| {
+            let has = |service: &&linerate_host::live::picture::ServiceSnapshot| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
             let mut services = services.filter(has);
             match services.next() {
-                Some(service) => Place::Service(service.name.clone()),
+                Some(service) => FindingSite::Service(service.name.clone()),
                 None => return Vec::new(),
             }
         }
-        Item::Path => return picture.findings.iter().collect(),
+        HistoryItem::Path => return picture.findings.iter().collect(),
     };
     picture.findings.iter().filter(|found| found.places.contains(&place)).collect()
 }

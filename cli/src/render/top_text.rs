@@ -1,18 +1,18 @@
 //! One picture of `linerate top` as text.
 
-use linerate_host::live::Picture;
+use linerate_host::live::Snapshot;
 
 use super::format;
-use super::style::{Style, Tone, wrap};
-use super::top_fit::{Fit, Piece, sign};
-use super::top_panel::{Choice, Panel};
+use super::style::{TextStyle, TextTone, wrap};
+use super::top_fit::{PanelFit, Piece, sign};
+use super::top_panel::{RowSelection, TopPanel};
 use super::top_rows::panels;
 
 /// Findings shown.
 const FINDINGS: usize = 8;
 
 /// All stages, one below the other, and what is wrong.
-pub(crate) fn picture(picture: &Picture, choice: &Choice, style: Style) -> String {
+pub(crate) fn picture(picture: &Snapshot, choice: &RowSelection, style: TextStyle) -> String {
     let mut lines = vec![paint(style, &title(picture)), String::new()];
     for panel in panels(picture, choice) {
         lines.extend(stage(&panel, style));
@@ -21,7 +21,7 @@ pub(crate) fn picture(picture: &Picture, choice: &Choice, style: Style) -> Strin
     lines.extend(findings(picture, style));
     for unknown in &picture.unknown {
         let text = format!("Unknown: {}: {}", unknown.what, unknown.why);
-        lines.extend(wrap(&text, style.width).iter().map(|line| style.paint(Tone::Faint, line)));
+        lines.extend(wrap(&text, style.width).iter().map(|line| style.paint(TextTone::Faint, line)));
     }
     let mut text = lines.join("\n").trim_end().to_owned();
     text.push('\n');
@@ -29,29 +29,29 @@ pub(crate) fn picture(picture: &Picture, choice: &Choice, style: Style) -> Strin
 }
 
 /// Which host, and over what time.
-fn title(picture: &Picture) -> Vec<Piece> {
+fn title(picture: &Snapshot) -> Vec<Piece> {
     let mut pieces = host(picture);
     let time = match picture.interval_seconds {
         Some(seconds) => format!("rates over {}", format::time_span(seconds * 1e9)),
         None => "read once: no rates".to_owned(),
     };
     let between = if pieces.is_empty() { "" } else { ", " };
-    pieces.push((format!("{between}{time}"), Tone::Faint));
+    pieces.push((format!("{between}{time}"), TextTone::Faint));
     pieces
 }
 
 /// Which host.
-pub(crate) fn host(picture: &Picture) -> Vec<Piece> {
+pub(crate) fn host(picture: &Snapshot) -> Vec<Piece> {
     let mut pieces = Vec::new();
     if let Some(name) = picture.host.name.value().filter(|name| !name.is_empty()) {
-        pieces.push((format!("{name}  "), Tone::Strong));
+        pieces.push((format!("{name}  "), TextTone::Strong));
     }
     let mut facts: Vec<String> = Vec::new();
     facts.extend(picture.host.kernel.value().map(|kernel| format!("Linux {kernel}")));
     facts.extend(picture.cpus.value().map(|cpus| plural(cpus.len(), "CPU")));
     facts.extend(Some(picture.host.nodes.len()).filter(|nodes| *nodes > 1).map(|n| plural(n, "node")));
     if !facts.is_empty() {
-        pieces.push((facts.join(", "), Tone::Faint));
+        pieces.push((facts.join(", "), TextTone::Faint));
     }
     pieces
 }
@@ -60,19 +60,19 @@ pub(crate) fn plural(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-fn stage(panel: &Panel, style: Style) -> Vec<String> {
-    let mut lines = vec![style.paint(Tone::Strong, panel.stage.title())];
+fn stage(panel: &TopPanel, style: TextStyle) -> Vec<String> {
+    let mut lines = vec![style.paint(TextTone::Strong, panel.stage.title())];
     if let Some(why) = &panel.unknown {
         lines.extend(wrap(why, style.width.saturating_sub(2)).iter().map(|line| format!("  {line}")));
         return lines;
     }
-    let fit = Fit::new(panel, None, style.width);
+    let fit = PanelFit::new(panel, None, style.width);
     lines.push(paint(style, &fit.heads()));
     lines.extend(fit.lines(0).map(|line| paint(style, &line)));
     lines
 }
 
-fn findings(picture: &Picture, style: Style) -> Vec<String> {
+fn findings(picture: &Snapshot, style: TextStyle) -> Vec<String> {
     let mut lines = Vec::new();
     for found in picture.findings.iter().take(FINDINGS) {
         let (sign, tone) = sign(Some(found.severity));
@@ -84,15 +84,15 @@ fn findings(picture: &Picture, style: Style) -> Vec<String> {
     }
     let more = picture.findings.len().saturating_sub(FINDINGS);
     if more > 0 {
-        lines.push(style.paint(Tone::Faint, &format!("  {more} more: linerate doctor")));
+        lines.push(style.paint(TextTone::Faint, &format!("  {more} more: linerate doctor")));
     }
     if !lines.is_empty() {
-        lines.insert(0, style.paint(Tone::Strong, "FINDINGS"));
+        lines.insert(0, style.paint(TextTone::Strong, "FINDINGS"));
     }
     lines
 }
 
-fn paint(style: Style, pieces: &[Piece]) -> String {
+fn paint(style: TextStyle, pieces: &[Piece]) -> String {
     let line: String = pieces.iter().map(|(text, tone)| style.paint(*tone, text)).collect();
     if style.colour { line } else { line.trim_end().to_owned() }
 }

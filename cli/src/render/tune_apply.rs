@@ -1,19 +1,24 @@
 //! What applying a plan did, as text.
 
 use linerate_host::Severity;
-use linerate_tune::journal::record::Until;
+use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::transaction::boot_seconds;
 
-use super::column::Column;
+use super::column::TextColumn;
 use super::format;
-use super::style::{Style, Tone};
+use super::style::{TextStyle, TextTone};
 use super::tune_plan::counted;
-use crate::command::tune::Place;
-use crate::command::tune::apply::carrying::{Outcome, Step};
-use crate::command::tune::apply::document::Applied;
+use crate::command::tune::StateDirArgs;
+use crate::command::tune::apply::carrying::{AppliedChange, ChangeOutcome};
+use crate::command::tune::apply::document::TuneApplyDocument;
 
 /// What was done, what doctor still finds, and how to go back.
-pub(crate) fn applied(applied: &Applied<'_>, unread: Option<&str>, place: &Place, style: Style) -> String {
+pub(crate) fn applied(
+    applied: &TuneApplyDocument<'_>,
+    unread: Option<&str>,
+    place: &StateDirArgs,
+    style: TextStyle,
+) -> String {
     let mut lines = vec![String::new()];
     let (tone, text) = done(applied.tune, applied.changes, applied.broke_off);
     lines.extend(whole(style).labelled("", &text).into_iter().map(|line| style.paint(tone, &line)));
@@ -24,18 +29,18 @@ pub(crate) fn applied(applied: &Applied<'_>, unread: Option<&str>, place: &Place
 }
 
 /// How many changes were made, and why not all.
-pub(super) fn done(tune: u64, changes: &[Step], broke_off: Option<&str>) -> (Tone, String) {
-    let made = changes.iter().filter(|step| step.outcome == Outcome::Made).count();
-    let already = changes.iter().filter(|step| step.outcome == Outcome::Already).count();
+pub(super) fn done(tune: u64, changes: &[AppliedChange], broke_off: Option<&str>) -> (TextTone, String) {
+    let made = changes.iter().filter(|step| step.outcome == ChangeOutcome::Made).count();
+    let already = changes.iter().filter(|step| step.outcome == ChangeOutcome::Already).count();
     let already = if already == 0 { String::new() } else { format!(", {already} were so already") };
     let changes = counted(made, "change");
     match broke_off {
-        None => (Tone::Good, format!("Tune {tune}: {changes} made and read back{already}.")),
-        Some(why) => (Tone::Bad, format!("Tune {tune} broke off with {changes} made{already}: {why}.")),
+        None => (TextTone::Good, format!("Tune {tune}: {changes} made and read back{already}.")),
+        Some(why) => (TextTone::Bad, format!("Tune {tune} broke off with {changes} made{already}: {why}.")),
     }
 }
 
-fn remaining(applied: &Applied<'_>, unread: Option<&str>, style: Style) -> Vec<String> {
+fn remaining(applied: &TuneApplyDocument<'_>, unread: Option<&str>, style: TextStyle) -> Vec<String> {
     let Some(findings) = &applied.findings else {
         let why = unread.unwrap_or_default();
         return whole(style).labelled("", &format!("What doctor finds now could not be seen: {why}."));
@@ -46,7 +51,7 @@ fn remaining(applied: &Applied<'_>, unread: Option<&str>, style: Style) -> Vec<S
         return vec!["Doctor finds nothing above note now.".to_owned()];
     }
     let mut lines = vec![format!("Doctor still finds {} above note:", counted(above.len(), "thing"))];
-    let column = Column { style, before: 2, label: 8 };
+    let column = TextColumn { style, before: 2, label: 8 };
     for finding in above {
         let text = format!("{}: {}", finding.id, finding.title);
         lines.extend(column.short(finding.severity.name(), &text));
@@ -57,12 +62,12 @@ fn remaining(applied: &Applied<'_>, unread: Option<&str>, style: Style) -> Vec<S
 /// How to go on or back.
 pub(super) fn ways(
     tune: u64,
-    until: Option<Until>,
+    until: Option<UndoDeadline>,
     broke_off: bool,
-    place: &Place,
-    style: Style,
+    place: &StateDirArgs,
+    style: TextStyle,
 ) -> Vec<String> {
-    let column = Column { style, before: 0, label: 16 };
+    let column = TextColumn { style, before: 0, label: 16 };
     let mut lines = Vec::new();
     if broke_off {
         lines.extend(column.labelled("to go on", &place.command("apply --resume")));
@@ -79,10 +84,10 @@ pub(super) fn ways(
 }
 
 /// Seconds until it is undone, and whether a confirmation averts that.
-fn ends_in(until: Until) -> Option<(u64, bool)> {
+fn ends_in(until: UndoDeadline) -> Option<(u64, bool)> {
     Some((until.boot_seconds()?.saturating_sub(boot_seconds()), until.takes_confirmation()))
 }
 
-fn whole(style: Style) -> Column {
-    Column { style, before: 0, label: 0 }
+fn whole(style: TextStyle) -> TextColumn {
+    TextColumn { style, before: 0, label: 0 }
 }

@@ -1,16 +1,16 @@
 //! All tunes, a line each.
 
 use linerate_tune::journal::record::UndoReason;
-use linerate_tune::status::History;
+use linerate_tune::status::TuneHistory;
 use linerate_tune::status::history::PastTune;
 
 use super::format;
-use super::style::Style;
+use super::style::TextStyle;
 use super::tune_plan::counted;
 use super::tune_status;
 
 /// The tunes, the earliest first.
-pub(crate) fn history(history: &History, style: Style) -> String {
+pub(crate) fn history(history: &TuneHistory, style: TextStyle) -> String {
     let mut lines = tune_status::trouble(history.trouble.as_ref(), &history.journal, style);
     if history.tunes.is_empty() {
         lines.push("No tune was ever made.".to_owned());

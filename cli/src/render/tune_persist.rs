@@ -1,21 +1,21 @@
 //! Files that make a tune last, as text.
 
-use linerate_tune::persist::{Content, Files, Removed, Wrote};
+use linerate_tune::persist::{FileContent, PersistFiles, RemovedFiles, WrittenFiles};
 
-use super::column::Column;
-use super::style::{Style, Tone};
+use super::column::TextColumn;
+use super::style::{TextStyle, TextTone};
 
 /// What is to be written, whole, and what a person should know of it.
-pub(crate) fn files(files: &Files, left_out: &[String], style: Style) -> String {
-    let column = Column { style, before: 0, label: 0 };
+pub(crate) fn files(files: &PersistFiles, left_out: &[String], style: TextStyle) -> String {
+    let column = TextColumn { style, before: 0, label: 0 };
     let mut lines = Vec::new();
     for file in &files.files {
         match &file.content {
-            Content::Link(target) => {
-                lines.push(style.paint(Tone::Strong, &format!("{} -> {target}", file.path)));
+            FileContent::Link(target) => {
+                lines.push(style.paint(TextTone::Strong, &format!("{} -> {target}", file.path)));
             }
-            Content::Text(text) => {
-                lines.push(style.paint(Tone::Strong, &file.path));
+            FileContent::Text(text) => {
+                lines.push(style.paint(TextTone::Strong, &file.path));
                 lines.extend(text.lines().map(|line| format!("  {line}")));
             }
         }
@@ -32,7 +32,7 @@ pub(crate) fn files(files: &Files, left_out: &[String], style: Style) -> String 
 }
 
 /// What was written.
-pub(crate) fn wrote(wrote: &Wrote, unpersist: &str) -> String {
+pub(crate) fn wrote(wrote: &WrittenFiles, unpersist: &str) -> String {
     let mut lines = listed("written", &wrote.written);
     lines.extend(listed("is so already", &wrote.already));
     lines.extend(listed("removed", &wrote.removed));
@@ -43,7 +43,7 @@ pub(crate) fn wrote(wrote: &Wrote, unpersist: &str) -> String {
 }
 
 /// What was removed.
-pub(crate) fn removed(removed: &Removed) -> String {
+pub(crate) fn removed(removed: &RemovedFiles) -> String {
     let mut lines = listed("removed", &removed.removed);
     lines.extend(listed("left, since somebody changed it", &removed.left));
     lines.push(String::new());

@@ -7,20 +7,20 @@ mod layout;
 mod left;
 mod rows;
 
-use linerate_tune::Plan;
-use linerate_tune::plan::{Interrupts, PlannedChange};
+use linerate_tune::TunePlan;
+use linerate_tune::plan::{ChangeImpact, PlannedChange};
 
-use super::column::Column;
+use super::column::TextColumn;
 use super::format;
-use super::style::{Style, Tone};
+use super::style::{TextStyle, TextTone};
 pub(crate) use afterwards::{afterwards, unseen};
 pub(crate) use rows::shown;
 
 /// What is to be changed, by interface and kind, and what is left. In `full`, nothing is left out.
-pub(crate) fn plan(plan: &Plan, host: &str, full: bool, style: Style) -> String {
-    let column = Column { style, before: 0, label: 0 };
+pub(crate) fn plan(plan: &TunePlan, host: &str, full: bool, style: TextStyle) -> String {
+    let column = TextColumn { style, before: 0, label: 0 };
     let summary = column.labelled("", &summary(plan, host));
-    let mut lines: Vec<String> = summary.iter().map(|line| style.paint(Tone::Strong, line)).collect();
+    let mut lines: Vec<String> = summary.iter().map(|line| style.paint(TextTone::Strong, line)).collect();
     lines.extend(order(plan, style));
     lines.extend(changes(plan, full, style));
     lines.extend(held_back::lines(&plan.held_back, full, style));
@@ -31,13 +31,13 @@ pub(crate) fn plan(plan: &Plan, host: &str, full: bool, style: Style) -> String 
 }
 
 /// The changes alone, in blocks below headings.
-pub(crate) fn changes(plan: &Plan, full: bool, style: Style) -> Vec<String> {
+pub(crate) fn changes(plan: &TunePlan, full: bool, style: TextStyle) -> Vec<String> {
     let mut lines = Vec::new();
     let mut section = String::new();
     for block in block::blocks(plan) {
         let heading = block.section.heading(&plan.devices);
         if heading != section {
-            lines.extend([String::new(), style.paint(Tone::Strong, &heading)]);
+            lines.extend([String::new(), style.paint(TextTone::Strong, &heading)]);
             section = heading;
         }
         lines.extend(block.lines(full, style));
@@ -46,7 +46,7 @@ pub(crate) fn changes(plan: &Plan, full: bool, style: Style) -> Vec<String> {
 }
 
 /// How much is changed, and what that interrupts.
-pub(crate) fn summary(plan: &Plan, host: &str) -> String {
+pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
     let all = || plan.agreements.iter().chain(&plan.changes);
     let goal = &plan.goal;
     let count = all().count();
@@ -58,8 +58,8 @@ pub(crate) fn summary(plan: &Plan, host: &str) -> String {
     if count == 0 {
         return format!("Nothing to change on {host} for {goal}.{held}");
     }
-    let resets = all().filter(|change| change.interrupts == Interrupts::Link).count();
-    let moments = all().filter(|change| change.interrupts == Interrupts::Moment).count();
+    let resets = all().filter(|change| change.interrupts == ChangeImpact::Link).count();
+    let moments = all().filter(|change| change.interrupts == ChangeImpact::Moment).count();
     let interrupted = match (resets, moments) {
         (0, 0) => "none interrupts traffic".to_owned(),
         (0, some) => format!("no link goes down, {some} may reorder or lose packets for a moment"),
@@ -70,11 +70,11 @@ pub(crate) fn summary(plan: &Plan, host: &str) -> String {
 }
 
 /// The order in which CPUs are used, and what the queues' CPUs are to be.
-fn order(plan: &Plan, style: Style) -> Vec<String> {
+fn order(plan: &TunePlan, style: TextStyle) -> Vec<String> {
     if plan.cpus.is_empty() {
         return Vec::new();
     }
-    let column = Column { style, before: 0, label: 0 };
+    let column = TextColumn { style, before: 0, label: 0 };
     column.labelled("", &format!("Packets go to CPUs {}.", in_order(&plan.cpus)))
 }
 

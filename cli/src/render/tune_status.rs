@@ -1,18 +1,18 @@
 //! What tunes are in force, as text.
 
-use linerate_host::Value;
-use linerate_tune::journal::Trouble;
-use linerate_tune::journal::record::{UndoReason, Until};
-use linerate_tune::status::{SettingState, SettingStatus, Status, TuneState, TuneStatus};
+use linerate_host::SettingValue;
+use linerate_tune::journal::JournalCorruption;
+use linerate_tune::journal::record::{UndoDeadline, UndoReason};
+use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneState, TuneStatus};
 
-use super::column::Column;
+use super::column::TextColumn;
 use super::format;
-use super::style::{Style, Tone};
+use super::style::{TextStyle, TextTone};
 use super::tune_plan::{counted, shown};
-use crate::command::tune::Place;
+use crate::command::tune::StateDirArgs;
 
 /// A block for each tune, with the settings that are not as it left them. In `full`, with all of them.
-pub(crate) fn status(status: &Status, place: &Place, full: bool, style: Style) -> String {
+pub(crate) fn status(status: &JournalStatus, place: &StateDirArgs, full: bool, style: TextStyle) -> String {
     let mut lines = trouble(status.trouble.as_ref(), &status.journal, style);
     if status.tunes.is_empty() {
         lines.push("No tune is in force.".to_owned());
@@ -25,24 +25,24 @@ pub(crate) fn status(status: &Status, place: &Place, full: bool, style: Style) -
 }
 
 /// What of the journal could not be read.
-pub(crate) fn trouble(trouble: Option<&Trouble>, journal: &str, style: Style) -> Vec<String> {
+pub(crate) fn trouble(trouble: Option<&JournalCorruption>, journal: &str, style: TextStyle) -> Vec<String> {
     let text = match trouble {
         None => return Vec::new(),
-        Some(Trouble::Torn { line }) => format!(
+        Some(JournalCorruption::Torn { line }) => format!(
             "{journal} line {line}: torn, as by a power loss while it was written: what it would have announced was not done."
         ),
-        Some(damaged @ Trouble::Damaged { .. }) => damage(damaged, journal),
-        Some(Trouble::Newer { line, why }) => format!(
+        Some(damaged @ JournalCorruption::Damaged { .. }) => damage(damaged, journal),
+        Some(JournalCorruption::Newer { line, why }) => format!(
             "{journal} line {line}: made by a newer linerate ({why}): only what is before it is told; use that version."
         ),
     };
-    let column = Column { style, before: 0, label: 0 };
-    column.labelled("", &text).into_iter().map(|line| style.paint(Tone::Warn, &line)).collect()
+    let column = TextColumn { style, before: 0, label: 0 };
+    column.labelled("", &text).into_iter().map(|line| style.paint(TextTone::Warn, &line)).collect()
 }
 
 /// Which lines of the journal are damaged, and what follows from it; nothing for other trouble.
-pub(crate) fn damage(trouble: &Trouble, journal: &str) -> String {
-    let Trouble::Damaged { line, why, others } = trouble else { return String::new() };
+pub(crate) fn damage(trouble: &JournalCorruption, journal: &str) -> String {
+    let JournalCorruption::Damaged { line, why, others } = trouble else { return String::new() };
     let more: Vec<String> = others.iter().map(u64::to_string).collect();
     let also = if more.is_empty() { String::new() } else { format!(", and lines {} too", more.join(", ")) };
     format!(
@@ -52,11 +52,11 @@ pub(crate) fn damage(trouble: &Trouble, journal: &str) -> String {
 }
 
 /// A tune, and the settings of it that are not as it left them.
-pub(super) fn block(tune: &TuneStatus, place: &Place, full: bool, style: Style) -> Vec<String> {
+pub(super) fn block(tune: &TuneStatus, place: &StateDirArgs, full: bool, style: TextStyle) -> Vec<String> {
     let number = tune.tune;
-    let column = Column { style, before: 2, label: 10 };
+    let column = TextColumn { style, before: 2, label: 10 };
     let heading = format!("tune {number}  {}  {}", tune.goal, format::utc(tune.unix_seconds));
-    let mut lines = vec![style.paint(Tone::Strong, &heading)];
+    let mut lines = vec![style.paint(TextTone::Strong, &heading)];
     let (tone, text) = state(tune);
     lines.extend(column.labelled("", &text).into_iter().map(|line| style.paint(tone, &line)));
     lines.extend(column.labelled("end", &end(tune, place)));
@@ -79,18 +79,18 @@ pub(super) fn block(tune: &TuneStatus, place: &Place, full: bool, style: Style) 
 }
 
 /// How far it came, and how many of its settings are in force.
-fn state(tune: &TuneStatus) -> (Tone, String) {
+fn state(tune: &TuneStatus) -> (TextTone, String) {
     let (tone, words) = match &tune.state {
-        TuneState::Running => (Tone::Plain, "it is being made or undone now".to_owned()),
-        TuneState::Made => (Tone::Plain, "made".to_owned()),
-        TuneState::BrokeOff { why } => (Tone::Bad, format!("broke off: {why}")),
+        TuneState::Running => (TextTone::Plain, "it is being made or undone now".to_owned()),
+        TuneState::Made => (TextTone::Plain, "made".to_owned()),
+        TuneState::BrokeOff { why } => (TextTone::Bad, format!("broke off: {why}")),
         TuneState::Died => {
-            (Tone::Bad, "not finished: the program that made it was ended on the way".to_owned())
+            (TextTone::Bad, "not finished: the program that made it was ended on the way".to_owned())
         }
         TuneState::UndoDied => {
-            (Tone::Bad, "half undone: the program that undid it was ended on the way".to_owned())
+            (TextTone::Bad, "half undone: the program that undid it was ended on the way".to_owned())
         }
-        TuneState::UndoRefused => (Tone::Bad, "undone but for what the host refused".to_owned()),
+        TuneState::UndoRefused => (TextTone::Bad, "undone but for what the host refused".to_owned()),
     };
     let count = |is: fn(&SettingState) -> bool| tune.settings.iter().filter(|one| is(&one.state)).count();
     let in_force = count(|state| matches!(state, SettingState::InForce));
@@ -112,7 +112,7 @@ fn state(tune: &TuneStatus) -> (Tone, String) {
 }
 
 /// When it ends by itself, in words; empty where it does not.
-fn end(tune: &TuneStatus, place: &Place) -> String {
+fn end(tune: &TuneStatus, place: &StateDirArgs) -> String {
     let confirm = place.command(&format!("confirm {}", tune.tune));
     if let Some(why) = tune.overdue {
         let why = match why {
@@ -126,16 +126,16 @@ fn end(tune: &TuneStatus, place: &Place) -> String {
     let left = tune.seconds_left.map(|seconds| format::elapsed(seconds as f64));
     match (tune.until, left) {
         (None, _) => String::new(),
-        (Some(Until::Time { .. }), Some(left)) => format!("undone by itself in {left}"),
-        (Some(Until::Confirmed { .. }), Some(left)) => {
+        (Some(UndoDeadline::Time { .. }), Some(left)) => format!("undone by itself in {left}"),
+        (Some(UndoDeadline::Confirmed { .. }), Some(left)) => {
             format!("undone by itself in {left} unless confirmed: {confirm}")
         }
         (Some(_), _) => format!("undone when its program ends, unless confirmed: {confirm}"),
     }
 }
 
-fn line(setting: &SettingStatus, column: Column) -> Vec<String> {
-    let value = |value: &Option<Value>| {
+fn line(setting: &SettingStatus, column: TextColumn) -> Vec<String> {
+    let value = |value: &Option<SettingValue>| {
         value.as_ref().map_or_else(|| "unknown".to_owned(), |value| shown(&setting.setting, value))
     };
     let name = &setting.name;

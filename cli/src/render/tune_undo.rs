@@ -1,13 +1,13 @@
 //! What became of undoing a tune, as text.
 
 use linerate_tune::journal::record::{UndoOutcome, UndoReason};
-use linerate_tune::transaction::{Undone, UndoneSetting};
+use linerate_tune::transaction::{UndoReport, UndoneSetting};
 
-use super::style::{Style, Tone};
+use super::style::{TextStyle, TextTone};
 use super::tune_plan::{counted, shown};
 
 /// What was not put back, a line each, and a line that sums up. In `full`, what was put back too.
-pub(crate) fn undone(undone: &Undone, full: bool, style: Style) -> String {
+pub(crate) fn undone(undone: &UndoReport, full: bool, style: TextStyle) -> String {
     let told = undone.settings.iter().filter(|setting| full || !is_back(&setting.outcome));
     let mut lines: Vec<String> = told.map(|setting| line(setting, style)).collect();
     if undone.earlier_boot {
@@ -22,15 +22,15 @@ pub(crate) fn undone(undone: &Undone, full: bool, style: Style) -> String {
             "Records of this tune in the journal are damaged (line {}): what they alone said is not put back.",
             numbers.join(", ")
         );
-        lines.push(style.paint(Tone::Warn, &text));
+        lines.push(style.paint(TextTone::Warn, &text));
     }
-    lines.push(style.paint(Tone::Strong, &summary(undone)));
+    lines.push(style.paint(TextTone::Strong, &summary(undone)));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// How many of which outcome.
-pub(crate) fn summary(undone: &Undone) -> String {
+pub(crate) fn summary(undone: &UndoReport) -> String {
     let count =
         |is: fn(&UndoOutcome) -> bool| undone.settings.iter().filter(|setting| is(&setting.outcome)).count();
     let back = count(is_back);
@@ -66,15 +66,15 @@ pub(crate) fn summary(undone: &Undone) -> String {
     format!("Tune {tune} {done}{why}: {} as before{}.", counted(back, "setting"), parts.concat())
 }
 
-fn line(setting: &UndoneSetting, style: Style) -> String {
+fn line(setting: &UndoneSetting, style: TextStyle) -> String {
     let UndoneSetting { setting: knob, name, first, outcome, renamed_from } = setting;
     let renamed = renamed_from.as_ref().map_or_else(String::new, |was| format!(" (it was {was})"));
     let first = shown(knob, first);
     let (tone, word, what) = match outcome {
-        UndoOutcome::Restored => (Tone::Good, "restored", format!("{name}{renamed}: {first}")),
-        UndoOutcome::Already => (Tone::Good, "as before", format!("{name}{renamed}: {first}")),
+        UndoOutcome::Restored => (TextTone::Good, "restored", format!("{name}{renamed}: {first}")),
+        UndoOutcome::Already => (TextTone::Good, "as before", format!("{name}{renamed}: {first}")),
         UndoOutcome::Drift { found } => (
-            Tone::Warn,
+            TextTone::Warn,
             "left",
             format!(
                 "{name}{renamed}: {}, which somebody else set; before the tune it was {first}",
@@ -82,11 +82,11 @@ fn line(setting: &UndoneSetting, style: Style) -> String {
             ),
         ),
         UndoOutcome::Covered { by } => {
-            (Tone::Plain, "left", format!("{name}{renamed}: tune {by} changed it too, and puts it back"))
+            (TextTone::Plain, "left", format!("{name}{renamed}: tune {by} changed it too, and puts it back"))
         }
-        UndoOutcome::Gone { why } => (Tone::Warn, "gone", format!("{name}{renamed}: {why}")),
+        UndoOutcome::Gone { why } => (TextTone::Warn, "gone", format!("{name}{renamed}: {why}")),
         UndoOutcome::Failed { why, .. } => {
-            (Tone::Bad, "failed", format!("{name}{renamed}: {why}; before the tune it was {first}"))
+            (TextTone::Bad, "failed", format!("{name}{renamed}: {why}; before the tune it was {first}"))
         }
     };
     format!("{} {what}", style.paint(tone, &format!("{word:<9}")))

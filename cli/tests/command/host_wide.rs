@@ -6,11 +6,11 @@ use crate::support;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use serde_json::Value as Json;
 
 /// Auditing as it was found, put back at the end.
-struct Audit(Value);
+struct Audit(SettingValue);
 
 impl Audit {
     fn switched_on(test: &str) -> Option<Self> {
@@ -25,7 +25,7 @@ impl Audit {
             Ok(found) => Self(found),
             Err(error) => return refused(&error.to_string()),
         };
-        match Setting::Audit.write(&Host::live(), &Value::new("1")) {
+        match Setting::Audit.write(&Host::live(), &SettingValue::new("1")) {
             Ok(()) => Some(found),
             Err(error) => refused(&error.to_string()),
         }
@@ -39,7 +39,7 @@ impl Drop for Audit {
 }
 
 fn audit_is(value: &str) -> bool {
-    Setting::Audit.read(&Host::live()).is_ok_and(|found| found == Value::new(value))
+    Setting::Audit.read(&Host::live()).is_ok_and(|found| found == SettingValue::new(value))
 }
 
 fn climb(time: &str) -> Command {

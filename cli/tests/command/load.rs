@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use linerate_testkit::reflector::{Builder, Reflector, Running};
+use linerate_testkit::reflector::{Reflector, ReflectorBuilder, RunningReflector};
 use serde_json::Value;
 
 use crate::schema::conforms;
 use crate::support;
 
-fn service(builder: Builder) -> (Running, String) {
+fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
     let running = builder.start().expect("a service on loopback");
     let address = running.address().to_string();
     (running, address)

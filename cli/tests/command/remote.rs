@@ -5,8 +5,8 @@ mod scene;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use linerate_lab::ladder::remote::{Options, RemoteError};
-use linerate_load::{Error, Generator, Slot};
+use linerate_lab::ladder::remote::{RemoteError, RemoteOptions};
+use linerate_load::{Generator, GeneratorError, LoadSlot};
 
 use crate::support;
 use scene::Scene;
@@ -23,9 +23,9 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
         // It is the same clock.
         assert!(clock.ahead_ns.unsigned_abs() <= clock.uncertain_ns, "{host}: {clock:?}");
     }
-    let slot = Slot {
+    let slot = LoadSlot {
         interval: Some(Duration::from_millis(100)),
-        ..Slot::rate(2_000.0, Duration::from_millis(500))
+        ..LoadSlot::rate(2_000.0, Duration::from_millis(500))
     };
     let mut told = 0;
     let outcome = generators.watch(&slot, &mut |interval| told += interval.sent).expect("a slot");
@@ -38,7 +38,7 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
     assert_eq!(account.received, outcome.sent);
     assert!(outcome.answered <= account.answered && outcome.latency_ns.count() == outcome.answered);
     // The same sockets send in the next slot, and a window is each host's.
-    let window = generators.run(&Slot::window(4, Duration::from_millis(300))).expect("a slot");
+    let window = generators.run(&LoadSlot::window(4, Duration::from_millis(300))).expect("a slot");
     assert!(window.answered > 0);
     assert_eq!(scene.account().received, outcome.sent + window.sent);
     let there = scene.far_programs();
@@ -52,14 +52,18 @@ fn a_killed_generator_is_named_and_the_rest_is_kept() {
     let _machine = support::machine();
     let Some(scene) = Scene::up("a_killed_generator_is_named_and_the_rest_is_kept") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
-    let slot =
-        Slot { interval: Some(Duration::from_millis(100)), ..Slot::rate(2_000.0, Duration::from_secs(1)) };
+    let slot = LoadSlot {
+        interval: Some(Duration::from_millis(100)),
+        ..LoadSlot::rate(2_000.0, Duration::from_secs(1))
+    };
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             scene.kill_far_program(1);
         }
     });
-    let Err(Error::Incomplete { who, why, others: Some(others) }) = error else { panic!("{error:?}") };
+    let Err(GeneratorError::Incomplete { who, why, others: Some(others) }) = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(who, scene.host(1));
     let kept = format!("the other 1 sent {} and had {} answered", others.sent, others.answered);
     assert!(why.contains("or linerate there was killed") && why.contains(&kept), "{why}");
@@ -78,8 +82,10 @@ fn what_ends_here_ends_there() {
     let options = scene.options();
     let cancel = options.cancel.clone();
     let mut generators = scene.generators(options).expect("they start");
-    let slot =
-        Slot { interval: Some(Duration::from_millis(100)), ..Slot::rate(500.0, Duration::from_secs(60)) };
+    let slot = LoadSlot {
+        interval: Some(Duration::from_millis(100)),
+        ..LoadSlot::rate(500.0, Duration::from_secs(60))
+    };
     let outcome = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             cancel.store(true, Ordering::Relaxed);
@@ -107,14 +113,18 @@ fn a_link_that_is_cut_is_noticed_at_both_ends() {
     let Some(scene) = Scene::up("a_link_that_is_cut_is_noticed_at_both_ends") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let there = scene.far_programs();
-    let slot =
-        Slot { interval: Some(Duration::from_millis(100)), ..Slot::rate(500.0, Duration::from_secs(1)) };
+    let slot = LoadSlot {
+        interval: Some(Duration::from_millis(100)),
+        ..LoadSlot::rate(500.0, Duration::from_secs(1))
+    };
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             scene.cut(1);
         }
     });
-    let Err(Error::Incomplete { who, why, others: Some(others) }) = error else { panic!("{error:?}") };
+    let Err(GeneratorError::Incomplete { who, why, others: Some(others) }) = error else {
+        panic!("{error:?}")
+    };
     assert!(who == scene.host(1) && others.sent > 125 && others.sent <= 250, "{others:?}");
     assert!(why.contains("not responding") || why.contains("no account of the slot"), "{why}");
     drop(generators);
@@ -127,13 +137,13 @@ fn what_stands_in_the_way_of_a_generator_is_told_in_one_line() {
     let _machine = support::machine();
     let test = "what_stands_in_the_way_of_a_generator_is_told_in_one_line";
     let Some(scene) = Scene::up(test) else { return };
-    let refused = |options: Options| -> (RemoteError, String) {
+    let refused = |options: RemoteOptions| -> (RemoteError, String) {
         let error = scene.generators(options).expect_err("refused");
         let text = error.to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
         (error, text)
     };
-    let one = |change: &dyn Fn(&mut Options)| {
+    let one = |change: &dyn Fn(&mut RemoteOptions)| {
         let mut options = scene.options();
         options.hosts.truncate(1);
         change(&mut options);
@@ -150,7 +160,7 @@ fn what_stands_in_the_way_of_a_generator_is_told_in_one_line() {
     let (error, text) = one(&|options| options.hosts = vec![scene.host_with_port(0, 9)]);
     assert!(matches!(error, RemoteError::Ssh { .. }) && text.contains("Connection refused"), "{text}");
     let public =
-        |options: &mut Options| options.load.targets = vec!["192.0.2.1:7".parse().expect("an address")];
+        |options: &mut RemoteOptions| options.load.targets = vec!["192.0.2.1:7".parse().expect("an address")];
     let (error, text) = one(&public);
     assert!(
         matches!(error, RemoteError::Refused { .. }) && text.contains("--allow-destination 192.0.2.1"),

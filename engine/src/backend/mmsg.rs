@@ -2,43 +2,47 @@
 
 use std::io;
 
-use super::{Job, Receive, Tally, decide, judge};
-use crate::overload::{Open, Policy};
+use super::{LocalCounters, ReceiveFailure, WorkerJob, decide, judge};
+use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::Service;
-use crate::sys::batch::{Batch, Kind, More, Off, Outgoing, V4, V6};
-use crate::sys::control::{Filled, Pktinfo};
-use crate::worker::Phase;
+use crate::sys::batch::{
+    ControlKind, ExtendedControl, MessageBatch, NoControl, OutgoingMessage, PktinfoV4, PktinfoV6,
+};
+use crate::sys::control::{PktinfoMode, ReceivedControl};
+use crate::worker::WorkerPhase;
 
 /// Serves until told to end and everything queued is answered.
-pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
+pub(crate) fn run<S: Service>(mut job: WorkerJob<'_, S>) -> io::Result<()> {
     match job.gate.take() {
-        None => run_by(Open, job),
+        None => run_by(Unlimited, job),
         Some(gate) => run_by(gate, job),
     }
 }
 
-fn run_by<S: Service, P: Policy>(policy: P, job: Job<'_, S>) -> io::Result<()> {
+fn run_by<S: Service, P: AdmissionPolicy>(policy: P, job: WorkerJob<'_, S>) -> io::Result<()> {
     match job.shape.asked.pktinfo {
-        _ if job.shape.asked.is_more() => run_with(Batch::<More>::new(job.shape), policy, job),
-        Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), policy, job),
-        Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), policy, job),
-        Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), policy, job),
+        _ if job.shape.asked.is_more() => {
+            run_with(MessageBatch::<ExtendedControl>::new(job.shape), policy, job)
+        }
+        PktinfoMode::Off => run_with(MessageBatch::<NoControl>::new(job.shape), policy, job),
+        PktinfoMode::V4 => run_with(MessageBatch::<PktinfoV4>::new(job.shape), policy, job),
+        PktinfoMode::V6 => run_with(MessageBatch::<PktinfoV6>::new(job.shape), policy, job),
     }
 }
 
-fn run_with<S: Service, K: Kind, P: Policy>(
-    mut batch: Batch<K>,
+fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
+    mut batch: MessageBatch<K>,
     mut policy: P,
-    mut job: Job<'_, S>,
+    mut job: WorkerJob<'_, S>,
 ) -> io::Result<()> {
-    let mut tally = Tally::new(job.counters);
+    let mut tally = LocalCounters::new(job.counters);
     loop {
         let flags = match job.ending.phase() {
             // Waits for the first message only and takes what else is there.
-            Phase::Serve if !policy.looks() => libc::MSG_WAITFORONE,
-            Phase::Serve => libc::MSG_DONTWAIT,
-            Phase::Drain => libc::MSG_DONTWAIT,
-            Phase::End => return Ok(()),
+            WorkerPhase::Serve if !policy.looks() => libc::MSG_WAITFORONE,
+            WorkerPhase::Serve => libc::MSG_DONTWAIT,
+            WorkerPhase::Drain => libc::MSG_DONTWAIT,
+            WorkerPhase::End => return Ok(()),
         };
         tally.counts.syscalls += 1;
         match batch.receive(job.socket, flags) {
@@ -49,41 +53,41 @@ fn run_with<S: Service, K: Kind, P: Policy>(
                 tally.publish();
             }
             Err(error) => match judge(error) {
-                Receive::Again => {}
-                Receive::Empty => {
+                ReceiveFailure::Again => {}
+                ReceiveFailure::Empty => {
                     policy.nothing();
                     job.ending.empty();
                 }
-                Receive::Failed => {
+                ReceiveFailure::Failed => {
                     tally.counts.receive_errors += 1;
                     tally.rest = true;
                     tally.publish();
                 }
-                Receive::Broken(error) => return Err(error),
+                ReceiveFailure::Broken(error) => return Err(error),
             },
         }
     }
 }
 
 #[inline(always)]
-pub(super) fn answer<S: Service, K: Kind, P: Policy>(
-    batch: &mut Batch<K>,
+pub(super) fn answer<S: Service, K: ControlKind, P: AdmissionPolicy>(
+    batch: &mut MessageBatch<K>,
     received: usize,
     policy: &mut P,
-    job: &mut Job<'_, S>,
-    tally: &mut Tally<'_>,
+    job: &mut WorkerJob<'_, S>,
+    tally: &mut LocalCounters<'_>,
 ) {
     tally.counts.batches += 1;
     tally.counts.received += received as u64;
     let deliver_truncated = job.deliver_truncated;
     let (service, path) = (&mut *job.service, &job.path);
     batch.process(|incoming| {
-        policy.arrived(|| incoming.control.as_ref().and_then(Filled::received_ns));
+        policy.arrived(|| incoming.control.as_ref().and_then(ReceivedControl::received_ns));
         if policy.admits(incoming.name) {
             return decide(service, path, deliver_truncated, tally, incoming);
         }
         tally.shed();
-        Outgoing::Nothing
+        OutgoingMessage::Nothing
     });
     while batch.unsent() > 0 {
         tally.counts.syscalls += 1;

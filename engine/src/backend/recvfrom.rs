@@ -4,109 +4,109 @@
 
 use std::io;
 
-use super::{Job, Receive, Tally, judge, too_long};
-use crate::overload::{Open, Policy};
+use super::{LocalCounters, ReceiveFailure, WorkerJob, judge, too_long};
+use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::{Action, ReplyOptions, Request, Service};
-use crate::sys::control::{Control, Extras, Filled};
-use crate::sys::name::Name;
-use crate::sys::single::{Received, receive_from, receive_message, send_message, send_to};
-use crate::worker::Phase;
+use crate::sys::control::{ControlBuffer, ReceivedControl, SendExtras};
+use crate::sys::name::SocketName;
+use crate::sys::single::{ReceivedDatagram, receive_from, receive_message, send_message, send_to};
+use crate::worker::WorkerPhase;
 
 /// Everything one transaction needs, made once.
-struct Buffers {
+struct TransactionBuffers {
     request: Box<[u8]>,
     reply: Box<[u8]>,
-    name: Name,
-    control: Control,
+    name: SocketName,
+    control: ControlBuffer,
 }
 
 /// Serves until told to end and everything queued is answered.
-pub(crate) fn run<S: Service>(mut job: Job<'_, S>) -> io::Result<()> {
+pub(crate) fn run<S: Service>(mut job: WorkerJob<'_, S>) -> io::Result<()> {
     match job.gate.take() {
-        None => run_by(Open, job),
+        None => run_by(Unlimited, job),
         Some(gate) => run_by(gate, job),
     }
 }
 
-fn run_by<S: Service, P: Policy>(mut policy: P, mut job: Job<'_, S>) -> io::Result<()> {
-    let mut buffers = Buffers {
+fn run_by<S: Service, P: AdmissionPolicy>(mut policy: P, mut job: WorkerJob<'_, S>) -> io::Result<()> {
+    let mut buffers = TransactionBuffers {
         request: vec![0; job.shape.request].into_boxed_slice(),
         reply: vec![0; job.shape.reply].into_boxed_slice(),
-        name: Name::ZERO,
-        control: Control::EMPTY,
+        name: SocketName::ZERO,
+        control: ControlBuffer::EMPTY,
     };
-    let mut tally = Tally::new(job.counters);
+    let mut tally = LocalCounters::new(job.counters);
     loop {
         let flags = match job.ending.phase() {
-            Phase::Serve if !policy.looks() => 0,
-            Phase::Serve | Phase::Drain => libc::MSG_DONTWAIT,
-            Phase::End => return Ok(()),
+            WorkerPhase::Serve if !policy.looks() => 0,
+            WorkerPhase::Serve | WorkerPhase::Drain => libc::MSG_DONTWAIT,
+            WorkerPhase::End => return Ok(()),
         };
         tally.counts.syscalls += 1;
-        let Buffers { request, name, control, .. } = &mut buffers;
+        let TransactionBuffers { request, name, control, .. } = &mut buffers;
         let received = if job.shape.asked.is_nothing() {
             receive_from(job.socket, request, name, flags)
         } else {
             receive_message(job.socket, request, name, control, job.shape.asked, flags)
         };
         match received {
-            Ok(Received { named: false, .. }) => job.ending.woken(),
+            Ok(ReceivedDatagram { named: false, .. }) => job.ending.woken(),
             Ok(received) => {
                 policy.received(job.socket, 1, true);
                 answer(&mut buffers, &received, &mut policy, &mut job, &mut tally);
                 tally.publish();
             }
             Err(error) => match judge(error) {
-                Receive::Again => {}
-                Receive::Empty => {
+                ReceiveFailure::Again => {}
+                ReceiveFailure::Empty => {
                     policy.nothing();
                     job.ending.empty();
                 }
-                Receive::Failed => {
+                ReceiveFailure::Failed => {
                     tally.counts.receive_errors += 1;
                     tally.rest = true;
                     tally.publish();
                 }
-                Receive::Broken(error) => return Err(error),
+                ReceiveFailure::Broken(error) => return Err(error),
             },
         }
     }
 }
 
-fn answer<S: Service, P: Policy>(
-    buffers: &mut Buffers,
-    received: &Received,
+fn answer<S: Service, P: AdmissionPolicy>(
+    buffers: &mut TransactionBuffers,
+    received: &ReceivedDatagram,
     policy: &mut P,
-    job: &mut Job<'_, S>,
-    tally: &mut Tally<'_>,
+    job: &mut WorkerJob<'_, S>,
+    tally: &mut LocalCounters<'_>,
 ) {
-    let Buffers { request, reply, name, control } = buffers;
+    let TransactionBuffers { request, reply, name, control } = buffers;
     let asked = job.shape.asked;
-    let came = (!asked.is_nothing()).then_some(Filled { control, length: received.control });
+    let came = (!asked.is_nothing()).then_some(ReceivedControl { control, length: received.control });
     tally.counts.batches += 1;
     tally.counts.received += 1;
     let truncated = received.length > request.len();
     if truncated && !tally.truncated(job.deliver_truncated) {
         return;
     }
-    policy.arrived(|| came.as_ref().and_then(Filled::received_ns));
+    policy.arrived(|| came.as_ref().and_then(ReceivedControl::received_ns));
     if !policy.admits(name) {
         tally.shed();
         return;
     }
     let payload = &request[..received.length.min(request.len())];
     let seen = Request::new(payload, name, came, truncated, &job.path);
-    let (mut filled, mut extras) = (received.control, Extras::NONE);
-    let segment = came.as_ref().and_then(Filled::segment);
+    let (mut filled, mut extras) = (received.control, SendExtras::NONE);
+    let segment = came.as_ref().and_then(ReceivedControl::segment);
     let action = job.service.answer(&seen, reply);
-    let mut otherwise = |tally: &mut Tally<'_>, options: ReplyOptions| {
+    let mut otherwise = |tally: &mut LocalCounters<'_>, options: ReplyOptions| {
         tally.otherwise(0, options);
         extras = options.extras();
         let Some(to) = options.to else { return };
         if to.is_ipv4() != name.is_ipv4() {
             filled = 0;
         }
-        *name = Name::encode(to, job.shape.family).unwrap_or(Name::ZERO);
+        *name = SocketName::encode(to, job.shape.family).unwrap_or(SocketName::ZERO);
     };
     let outgoing = match action {
         Action::Drop => {

@@ -16,12 +16,12 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use frame::Addresses;
-pub(crate) use open::{Opened, Wanted, open};
-pub(crate) use queue::Share;
+pub(crate) use frame::FrameAddresses;
+pub(crate) use open::{OpenedXdp, XdpServeOptions, open};
+pub(crate) use queue::WorkerQueues;
 pub use report::{XdpInterface, XdpMode, XdpQueue, XdpReport};
 
-use super::Job;
+use super::WorkerJob;
 use crate::service::Service;
 use crate::sys::xsk;
 
@@ -73,7 +73,7 @@ impl Default for Xdp {
 
 /// Why it cannot run here, for a person.
 pub(crate) fn probe() -> Result<(), String> {
-    xsk::Socket::new().map(drop).map_err(|error| match error.raw_os_error() {
+    xsk::XskSocket::new().map(drop).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => {
             "AF_XDP sockets need CAP_NET_RAW: run as root, or give the program that capability \
                               with CAP_BPF and CAP_NET_ADMIN"
@@ -85,7 +85,7 @@ pub(crate) fn probe() -> Result<(), String> {
 }
 
 /// Serves until told to end and everything queued is answered. A worker without queues serves its socket alone.
-pub(crate) fn run<S: Service>(job: Job<'_, S>, share: Option<&mut Share>) -> io::Result<()> {
+pub(crate) fn run<S: Service>(job: WorkerJob<'_, S>, share: Option<&mut WorkerQueues>) -> io::Result<()> {
     match share {
         Some(share) => serve::run(job, share),
         None => super::mmsg::run(job),

@@ -26,7 +26,7 @@ impl std::fmt::Display for Advice {
 }
 
 /// Who serves, where, and how.
-pub(crate) struct Serving<'a> {
+pub(crate) struct ServingThreads<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) overload: &'a Overload,
     /// The CPUs that each worker may run on.
@@ -36,7 +36,7 @@ pub(crate) struct Serving<'a> {
 }
 
 /// What there is to say to who runs the server; nothing without a policy for overload.
-pub(crate) fn find(serving: &Serving<'_>) -> Vec<Advice> {
+pub(crate) fn find(serving: &ServingThreads<'_>) -> Vec<Advice> {
     if *serving.overload == Overload::default() {
         return Vec::new();
     }
@@ -44,18 +44,18 @@ pub(crate) fn find(serving: &Serving<'_>) -> Vec<Advice> {
     let entries = interface::entries().unwrap_or_default();
     // A server that is asked on the loopback interface only is starved by nobody else's packets.
     let Ok(place) = place::find(&entries, serving.address, wanted) else { return Vec::new() };
-    let host = Host { sys: "/sys".into(), proc: "/proc".into() };
+    let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
     let here = |name: &&String| host.shows(name);
     place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
 }
 
 /// Where the kernel shows its settings.
-struct Host {
+struct KernelSettings {
     sys: PathBuf,
     proc: PathBuf,
 }
 
-impl Host {
+impl KernelSettings {
     fn interface(&self, name: &str) -> PathBuf {
         self.sys.join("class/net").join(name)
     }
@@ -71,7 +71,7 @@ impl Host {
             && text(&folder.join("address")).is_some_and(|shown| shown == mac)
     }
 
-    fn advice(&self, name: &str, serving: &Serving<'_>) -> Option<Advice> {
+    fn advice(&self, name: &str, serving: &ServingThreads<'_>) -> Option<Advice> {
         let folder = self.interface(name);
         let file = |file: &str| number(&folder.join(file)).unwrap_or(0);
         // 1: by threads; 2, Linux 6.18: by threads that poll.
@@ -109,7 +109,7 @@ impl Host {
     }
 
     /// A guard sees what is taken from the device's queues. Who takes it must not have to wait for those it is to guard.
-    fn waiting_threads(&self, name: &str, serving: &Serving<'_>) -> Option<Advice> {
+    fn waiting_threads(&self, name: &str, serving: &ServingThreads<'_>) -> Option<Advice> {
         serving.overload.guard.as_ref()?;
         let threads = napi::threads(&self.proc, name);
         // One a queue for each direction at most: more are of several interfaces of this name, in other network namespaces.
@@ -121,8 +121,8 @@ impl Host {
         if serving.workers.len() < taken.len() {
             return None;
         }
-        let waits = |thread: &&napi::Thread| !thread.real_time && thread.cpus.is_subset(&taken);
-        let waiting: Vec<&napi::Thread> = threads.iter().filter(waits).collect();
+        let waits = |thread: &&napi::NapiThread| !thread.real_time && thread.cpus.is_subset(&taken);
+        let waiting: Vec<&napi::NapiThread> = threads.iter().filter(waits).collect();
         let first = waiting.first()?;
         let who = match waiting.len() {
             1 => format!("{} (process {}), an ordinary thread that has", first.name, first.pid),
@@ -214,7 +214,7 @@ mod tests {
     type Outcome = Result<(), Box<dyn std::error::Error>>;
 
     /// A host with `eth0`, of two queues: vector 30 on CPU 0, 31 on CPU 1.
-    fn host(files: &[(&str, &str)]) -> std::io::Result<(tempfile::TempDir, Host)> {
+    fn host(files: &[(&str, &str)]) -> std::io::Result<(tempfile::TempDir, KernelSettings)> {
         let root = tempfile::tempdir()?;
         let usual = [
             ("sys/class/net/eth0/threaded", "0"),
@@ -232,7 +232,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap_or(root.path()))?;
             fs::write(path, format!("{value}\n"))?;
         }
-        let host = Host { sys: root.path().join("sys"), proc: root.path().join("proc") };
+        let host = KernelSettings { sys: root.path().join("sys"), proc: root.path().join("proc") };
         Ok((root, host))
     }
 
@@ -245,7 +245,7 @@ mod tests {
         let overload = Overload::protect();
         let workers: Vec<Vec<u32>> = workers.iter().map(|cpus| cpus.to_vec()).collect();
         let address = SocketAddr::from(([192, 0, 2, 1], 53));
-        let serving = Serving { address, overload: &overload, workers: &workers, polls };
+        let serving = ServingThreads { address, overload: &overload, workers: &workers, polls };
         Ok(host.advice("eth0", &serving).map(|advice| advice.what))
     }
 
@@ -344,7 +344,10 @@ mod tests {
             [(Overload::default(), "0.0.0.0:53"), (Overload::protect(), "127.0.0.1:53")]
         {
             let address = address.parse()?;
-            assert_eq!(find(&Serving { address, overload: &overload, workers: &workers, polls: false }), []);
+            assert_eq!(
+                find(&ServingThreads { address, overload: &overload, workers: &workers, polls: false }),
+                []
+            );
         }
         Ok(())
     }

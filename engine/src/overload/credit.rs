@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use crate::sys::guard::Mapped;
+use crate::sys::guard::MappedGuardState;
 use crate::sys::stamp;
 
 /// A worker that took nothing for this long does not run, or is stuck in its service: the requests that wait for it do not
@@ -31,8 +31,8 @@ const IDLE_PART: u64 = 8;
 
 /// What all workers of a server tell its guard's program.
 #[derive(Debug)]
-pub(crate) struct Credit {
-    state: Mapped,
+pub(crate) struct AdmissionCredit {
+    state: MappedGuardState,
     wait_ns: u64,
     /// Requests that a worker's receive buffer holds, and those of all.
     room: u64,
@@ -50,9 +50,9 @@ struct WorkerState {
     allowance: AtomicU64,
 }
 
-impl Credit {
+impl AdmissionCredit {
     /// For so many workers, whose sockets' buffers hold so many requests.
-    pub(super) fn new(state: Mapped, wait: Duration, rooms: &[u64], workers: usize) -> Self {
+    pub(super) fn new(state: MappedGuardState, wait: Duration, rooms: &[u64], workers: usize) -> Self {
         let room = rooms.iter().copied().min().unwrap_or(1);
         let worker = || WorkerState {
             took_ns: AtomicU64::new(WAITING),
@@ -140,14 +140,14 @@ impl ServiceRate {
 
 /// One worker's part of it.
 #[derive(Debug)]
-pub(crate) struct Till {
-    credit: Arc<Credit>,
+pub(crate) struct WorkerCredit {
+    credit: Arc<AdmissionCredit>,
     worker: usize,
     rate: ServiceRate,
 }
 
-impl Till {
-    pub(crate) fn new(credit: Arc<Credit>, worker: usize) -> Self {
+impl WorkerCredit {
+    pub(crate) fn new(credit: Arc<AdmissionCredit>, worker: usize) -> Self {
         let rate = ServiceRate::new(credit.wait_ns);
         Self { credit, worker, rate }
     }
@@ -204,7 +204,7 @@ impl Till {
     }
 }
 
-impl Drop for Till {
+impl Drop for WorkerCredit {
     /// Also of a worker that panicked.
     fn drop(&mut self) {
         self.waits();

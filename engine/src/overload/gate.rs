@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::credit::Till;
-use super::shares::Shares;
-use super::{Fairness, Overload, Shed};
-use crate::sys::name::Name;
+use super::credit::WorkerCredit;
+use super::shares::SourceShares;
+use super::{Overload, ShedPolicy, SourceGrouping};
+use crate::sys::name::SocketName;
 use crate::sys::stamp;
 
 /// What a loop asks about requests it took. A type, so that a server without a policy pays nothing for it.
-pub(crate) trait Policy {
+pub(crate) trait AdmissionPolicy {
     /// Whether the next receive should look without waiting, since the last one left requests behind perhaps. What it finds,
     /// [`received`](Self::received) or [`nothing`](Self::nothing) is then told. Else the worker is taken to wait.
     fn looks(&mut self) -> bool;
@@ -22,15 +22,15 @@ pub(crate) trait Policy {
     #[inline(always)]
     fn arrived(&mut self, _when: impl FnOnce() -> Option<i64>) {}
     /// Whether the service is to see the next of them, sent by `source`.
-    fn admits(&mut self, source: &Name) -> bool;
+    fn admits(&mut self, source: &SocketName) -> bool;
     /// The same for one that came by no socket: when it arrived is not known, and its source's name has to be made first.
-    fn admits_from(&mut self, source: impl FnOnce() -> Name) -> bool;
+    fn admits_from(&mut self, source: impl FnOnce() -> SocketName) -> bool;
 }
 
 /// No policy.
-pub(crate) struct Open;
+pub(crate) struct Unlimited;
 
-impl Policy for Open {
+impl AdmissionPolicy for Unlimited {
     #[inline(always)]
     fn looks(&mut self) -> bool {
         false
@@ -40,21 +40,21 @@ impl Policy for Open {
     #[inline(always)]
     fn nothing(&mut self) {}
     #[inline(always)]
-    fn admits(&mut self, _source: &Name) -> bool {
+    fn admits(&mut self, _source: &SocketName) -> bool {
         true
     }
     #[inline(always)]
-    fn admits_from(&mut self, _source: impl FnOnce() -> Name) -> bool {
+    fn admits_from(&mut self, _source: impl FnOnce() -> SocketName) -> bool {
         true
     }
 }
 
 /// A policy at work for one worker.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    oldest: Option<Oldest>,
-    fair: Option<(Fairness, Box<Shares>)>,
-    till: Option<Till>,
+pub(crate) struct AdmissionControl {
+    oldest: Option<AgeLimit>,
+    fair: Option<(SourceGrouping, Box<SourceShares>)>,
+    till: Option<WorkerCredit>,
     /// Whether the last receive may have left requests behind.
     filled: bool,
 }
@@ -64,19 +64,19 @@ const COARSE_NS: i64 = 100_000_000;
 
 /// Sheds what waited too long.
 #[derive(Debug)]
-struct Oldest {
+struct AgeLimit {
     limit_ns: i64,
     /// When the youngest request of the batch arrived, in nanoseconds of the real-time clock.
     youngest_ns: Option<i64>,
 }
 
-impl Gate {
+impl AdmissionControl {
     /// What `overload` asks of a worker; none if that is nothing.
-    pub(crate) fn new(overload: &Overload, till: Option<Till>) -> Option<Self> {
-        let oldest = (overload.shed == Shed::Oldest).then(|| Oldest::new(overload.shed_after));
+    pub(crate) fn new(overload: &Overload, till: Option<WorkerCredit>) -> Option<Self> {
+        let oldest = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
         // Where there is a guard, that is fair, and what it lets through is no source's excess.
         let fair = overload.fairness.filter(|_| till.is_none());
-        let fair = fair.map(|fairness| (fairness, Box::new(Shares::new(unguessable()))));
+        let fair = fair.map(|fairness| (fairness, Box::new(SourceShares::new(unguessable()))));
         (oldest.is_some() || fair.is_some() || till.is_some()).then_some(Self {
             oldest,
             fair,
@@ -85,7 +85,7 @@ impl Gate {
         })
     }
 
-    fn is_within_share(&mut self, source: impl FnOnce() -> Name) -> bool {
+    fn is_within_share(&mut self, source: impl FnOnce() -> SocketName) -> bool {
         match &mut self.fair {
             Some((fairness, shares)) => shares.admits(fairness.source(source().decode().ip())),
             None => true,
@@ -99,7 +99,7 @@ pub(super) fn unguessable() -> u64 {
     RandomState::new().hash_one(0) | 1
 }
 
-impl Oldest {
+impl AgeLimit {
     fn new(limit: Duration) -> Self {
         Self { limit_ns: i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX), youngest_ns: None }
     }
@@ -112,7 +112,7 @@ impl Oldest {
     }
 }
 
-impl Policy for Gate {
+impl AdmissionPolicy for AdmissionControl {
     #[inline]
     fn looks(&mut self) -> bool {
         if !self.filled
@@ -154,11 +154,11 @@ impl Policy for Gate {
         }
     }
 
-    fn admits(&mut self, source: &Name) -> bool {
-        !self.oldest.as_ref().is_some_and(Oldest::is_too_old) && self.is_within_share(|| *source)
+    fn admits(&mut self, source: &SocketName) -> bool {
+        !self.oldest.as_ref().is_some_and(AgeLimit::is_too_old) && self.is_within_share(|| *source)
     }
 
-    fn admits_from(&mut self, source: impl FnOnce() -> Name) -> bool {
+    fn admits_from(&mut self, source: impl FnOnce() -> SocketName) -> bool {
         self.is_within_share(source)
     }
 }
@@ -166,15 +166,15 @@ impl Policy for Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::name::Family;
+    use crate::sys::name::AddressFamily;
 
-    fn gate(fairness: Option<Fairness>) -> Result<Gate, &'static str> {
-        let overload = Overload { shed: Shed::Oldest, fairness, ..Overload::default() };
-        Gate::new(&overload, None).ok_or("no gate")
+    fn gate(fairness: Option<SourceGrouping>) -> Result<AdmissionControl, &'static str> {
+        let overload = Overload { shed: ShedPolicy::Oldest, fairness, ..Overload::default() };
+        AdmissionControl::new(&overload, None).ok_or("no gate")
     }
 
-    fn name() -> Result<Name, Box<dyn std::error::Error>> {
-        Ok(Name::encode("192.0.2.1:5353".parse()?, Family::V4).ok_or("no name")?)
+    fn name() -> Result<SocketName, Box<dyn std::error::Error>> {
+        Ok(SocketName::encode("192.0.2.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?)
     }
 
     #[test]
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn frames_count_for_their_sources_share() -> Result<(), Box<dyn std::error::Error>> {
-        let (mut gate, name) = (gate(Some(Fairness::default()))?, name()?);
-        let other = Name::encode("203.0.113.1:5353".parse()?, Family::V4).ok_or("no name")?;
+        let (mut gate, name) = (gate(Some(SourceGrouping::default()))?, name()?);
+        let other = SocketName::encode("203.0.113.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?;
         let Some((_, shares)) = &mut gate.fair else { return Err("no shares".into()) };
         // More wait than were taken.
         shares.turn(stamp::monotonic_ns(), true);

@@ -11,11 +11,11 @@ use aya::programs::Xdp;
 use aya::{Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
-use super::credit::Credit;
+use super::credit::AdmissionCredit;
 use super::gate::unguessable;
-use super::place::{self, Place};
-use super::{Fairness, Guard};
-use crate::sys::guard::{Mapped, Mode, attach};
+use super::place::{self, GuardedInterfaces};
+use super::{SourceGrouping, XdpGuard};
+use crate::sys::guard::{MappedGuardState, XdpAttachMode, attach};
 use crate::sys::interface;
 
 static OBJECT: &[u8] =
@@ -66,7 +66,7 @@ pub struct GuardCounts {
 pub struct GuardReport {
     /// Where it is attached.
     pub interfaces: Vec<GuardedInterface>,
-    /// [`Guard::wait`], seconds.
+    /// [`XdpGuard::wait`], seconds.
     pub wait_seconds: f64,
     /// Most requests that may wait now, for all workers together: what they take in that time.
     pub outstanding: u32,
@@ -76,11 +76,11 @@ pub struct GuardReport {
 
 /// A guard that is attached. Goes when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub(crate) struct AttachedGuard {
     object: Ebpf,
     _links: Vec<OwnedFd>,
     interfaces: Vec<GuardedInterface>,
-    credit: Arc<Credit>,
+    credit: Arc<AdmissionCredit>,
 }
 
 /// Requests per second of one worker that its receive buffer has room for.
@@ -96,12 +96,12 @@ pub(crate) fn receive_buffer(wait: Duration) -> usize {
     (requests * REQUEST_MEMORY * 4).div_ceil(3).div_ceil(2) + REQUEST_MEMORY
 }
 
-impl Attached {
+impl AttachedGuard {
     /// Attaches a guard for the sockets on `addresses` that have such buffers, and their workers. The error says why there is
     /// none.
     pub(crate) fn start(
-        guard: &Guard,
-        fairness: Option<Fairness>,
+        guard: &XdpGuard,
+        fairness: Option<SourceGrouping>,
         addresses: &[SocketAddr],
         buffers_bytes: &[usize],
         workers: usize,
@@ -110,7 +110,7 @@ impl Attached {
         let place = place::find_all(&entries, addresses, &guard.interfaces)?;
         let mut object = load(guard, fairness, addresses)?;
         fill_addresses(&mut object, &place)?;
-        let credit = Credit::new(state(&object)?, guard.wait, &rooms(buffers_bytes), workers);
+        let credit = AdmissionCredit::new(state(&object)?, guard.wait, &rooms(buffers_bytes), workers);
         let program: &mut Xdp = object
             .program_mut(PROGRAM)
             .ok_or_else(|| missing(PROGRAM))?
@@ -121,9 +121,9 @@ impl Attached {
         let (mut links, mut interfaces) = (Vec::new(), Vec::new());
         for name in place.interfaces {
             let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
-            let (link, mode) = match attach(program, index, Mode::Driver) {
+            let (link, mode) = match attach(program, index, XdpAttachMode::Driver) {
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    (attach(program, index, Mode::Skb), GuardMode::Generic)
+                    (attach(program, index, XdpAttachMode::Skb), GuardMode::Generic)
                 }
                 link => (link, GuardMode::Driver),
             };
@@ -134,7 +134,7 @@ impl Attached {
     }
 
     /// What workers tell it.
-    pub(crate) fn credit(&self) -> Arc<Credit> {
+    pub(crate) fn credit(&self) -> Arc<AdmissionCredit> {
         Arc::clone(&self.credit)
     }
 
@@ -166,7 +166,11 @@ fn rooms(buffers_bytes: &[usize]) -> Vec<u64> {
     buffers_bytes.iter().map(|bytes| (bytes * 3 / 4 / REQUEST_MEMORY).max(1) as u64).collect()
 }
 
-fn load(guard: &Guard, fairness: Option<Fairness>, addresses: &[SocketAddr]) -> Result<Ebpf, String> {
+fn load(
+    guard: &XdpGuard,
+    fairness: Option<SourceGrouping>,
+    addresses: &[SocketAddr],
+) -> Result<Ebpf, String> {
     let mut ports: Vec<u16> = addresses.iter().map(SocketAddr::port).collect();
     ports.dedup();
     let port = if let [port] = ports[..] { port } else { 0 };
@@ -186,7 +190,7 @@ fn load(guard: &Guard, fairness: Option<Fairness>, addresses: &[SocketAddr]) -> 
         .map_err(|error| chain(&error))
 }
 
-fn fill_addresses(object: &mut Ebpf, place: &Place) -> Result<(), String> {
+fn fill_addresses(object: &mut Ebpf, place: &GuardedInterfaces) -> Result<(), String> {
     let map = object.map_mut("guard_addresses").ok_or_else(|| missing("guard_addresses"))?;
     let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
         map.try_into().map_err(|error| chain(&error))?;
@@ -197,9 +201,9 @@ fn fill_addresses(object: &mut Ebpf, place: &Place) -> Result<(), String> {
     Ok(())
 }
 
-fn state(object: &Ebpf) -> Result<Mapped, String> {
+fn state(object: &Ebpf) -> Result<MappedGuardState, String> {
     let Some(Map::Array(data)) = object.map("guard_state") else { return Err(missing("guard_state")) };
-    Mapped::new(data.fd().as_fd()).map_err(|error| format!("cannot map the guard's state: {error}"))
+    MappedGuardState::new(data.fd().as_fd()).map_err(|error| format!("cannot map the guard's state: {error}"))
 }
 
 fn missing(name: &str) -> String {

@@ -11,7 +11,7 @@ const SHORT: usize = 15;
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Thread {
+pub(super) struct NapiThread {
     pub(super) pid: u32,
     /// `napi/INTERFACE-ID` (`napi_kthread_create` in net/core/dev.c).
     pub(super) name: String,
@@ -23,12 +23,12 @@ pub(super) struct Thread {
 
 /// The threads of an interface, as far as `proc` shows them; those of one of the same name in another network namespace are
 /// among them.
-pub(super) fn threads(proc: &Path, interface: &str) -> Vec<Thread> {
+pub(super) fn threads(proc: &Path, interface: &str) -> Vec<NapiThread> {
     let processes = fs::read_dir(proc).into_iter().flatten().flatten();
     processes.filter_map(|entry| thread(&entry.path(), interface)).collect()
 }
 
-fn thread(folder: &Path, interface: &str) -> Option<Thread> {
+fn thread(folder: &Path, interface: &str) -> Option<NapiThread> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let name = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
     let wanted = format!("napi/{interface}-");
@@ -39,7 +39,7 @@ fn thread(folder: &Path, interface: &str) -> Option<Thread> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    Some(Thread { pid, name, real_time: is_real_time(&stat)?, cpus: list(cpus.trim())? })
+    Some(NapiThread { pid, name, real_time: is_real_time(&stat)?, cpus: list(cpus.trim())? })
 }
 
 /// By field 41, `policy` (proc_pid_stat(5)), in a line whose second field is a name in parentheses.

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sys::interface::Entry;
+use crate::sys::interface::InterfaceAddress;
 
 /// Interfaces and addresses of a guard.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct GuardedInterfaces {
     pub(super) interfaces: Vec<String>,
     /// Empty where the server has one.
     pub(super) addresses: Vec<SocketAddr>,
@@ -16,13 +16,13 @@ pub(super) struct Place {
 /// The place of the guard of a server on `addresses`; `wanted` are the interfaces asked for. Addresses that no interface has
 /// need none, unless it is so with all.
 pub(super) fn find_all(
-    entries: &[Entry],
+    entries: &[InterfaceAddress],
     addresses: &[SocketAddr],
     wanted: &[String],
-) -> Result<Place, String> {
+) -> Result<GuardedInterfaces, String> {
     let (places, why): (Vec<_>, Vec<_>) =
         addresses.iter().map(|address| find(entries, *address, wanted)).partition(Result::is_ok);
-    let mut places: Vec<Place> = places.into_iter().flatten().collect();
+    let mut places: Vec<GuardedInterfaces> = places.into_iter().flatten().collect();
     match (places.len(), addresses) {
         (0, _) => Err(why.into_iter().find_map(Result::err).unwrap_or_default()),
         (1, [_]) => Ok(places.remove(0)),
@@ -32,15 +32,22 @@ pub(super) fn find_all(
             let single = addresses.iter().filter(|address| !address.ip().to_canonical().is_unspecified());
             let mut all: BTreeSet<SocketAddr> = single.copied().collect();
             all.extend(places.into_iter().flat_map(|place| place.addresses));
-            Ok(Place { interfaces: interfaces.into_iter().collect(), addresses: all.into_iter().collect() })
+            Ok(GuardedInterfaces {
+                interfaces: interfaces.into_iter().collect(),
+                addresses: all.into_iter().collect(),
+            })
         }
     }
 }
 
 /// The place of the guard of a server on one address.
-pub(super) fn find(entries: &[Entry], address: SocketAddr, wanted: &[String]) -> Result<Place, String> {
+pub(super) fn find(
+    entries: &[InterfaceAddress],
+    address: SocketAddr,
+    wanted: &[String],
+) -> Result<GuardedInterfaces, String> {
     let served = address.ip().to_canonical();
-    let has = |entry: &&Entry| {
+    let has = |entry: &&InterfaceAddress| {
         entry.up
             && !entry.loopback
             && (served.is_unspecified() || entry.address.map(|own| own.to_canonical()) == Some(served))
@@ -59,7 +66,7 @@ pub(super) fn find(entries: &[Entry], address: SocketAddr, wanted: &[String]) ->
     };
     let with_port = |ip| SocketAddr::new(ip, address.port());
     let addresses = addresses.into_iter().map(with_port).collect();
-    Ok(Place { interfaces: interfaces.into_iter().collect(), addresses })
+    Ok(GuardedInterfaces { interfaces: interfaces.into_iter().collect(), addresses })
 }
 
 /// An address and a port as the program looks them up.
@@ -85,12 +92,12 @@ pub(super) fn words(address: IpAddr) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    fn entry(interface: &str, up: bool, address: &str) -> Entry {
+    fn entry(interface: &str, up: bool, address: &str) -> InterfaceAddress {
         let address = address.parse().ok();
-        Entry { interface: interface.to_owned(), up, loopback: interface == "lo", address }
+        InterfaceAddress { interface: interface.to_owned(), up, loopback: interface == "lo", address }
     }
 
-    fn entries() -> Vec<Entry> {
+    fn entries() -> Vec<InterfaceAddress> {
         vec![
             entry("lo", true, "127.0.0.1"),
             entry("eth0", true, "192.0.2.1"),

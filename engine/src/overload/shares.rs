@@ -15,12 +15,12 @@ const ENOUGH: u64 = 256;
 
 /// What a cell counted until a window.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cell {
+struct SourceCell {
     window: u32,
     count: u32,
 }
 
-impl Cell {
+impl SourceCell {
     fn at(self, window: u32) -> u32 {
         self.count.checked_shr(window.wrapping_sub(self.window)).unwrap_or(0)
     }
@@ -32,8 +32,8 @@ impl Cell {
 
 /// What the sources of one worker's requests had.
 #[derive(Debug)]
-pub(super) struct Shares {
-    cells: [[Cell; ROW]; 2],
+pub(super) struct SourceShares {
+    cells: [[SourceCell; ROW]; 2],
     /// Odd, and not known to who sends requests, who could else make his share another's.
     seed: u64,
     began_ns: u64,
@@ -46,10 +46,10 @@ pub(super) struct Shares {
     pressed: bool,
 }
 
-impl Shares {
+impl SourceShares {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            cells: [[Cell::default(); ROW]; 2],
+            cells: [[SourceCell::default(); ROW]; 2],
             seed: seed | 1,
             began_ns: 0,
             window: 64,
@@ -107,7 +107,7 @@ mod tests {
 
     /// Requests that were admitted of each source, if in each window so many of each come evenly mixed.
     fn admitted(rates: &[u32], windows: u64) -> Vec<u64> {
-        let mut shares = Shares::new(0x9e37_79b9_7f4a_7c15);
+        let mut shares = SourceShares::new(0x9e37_79b9_7f4a_7c15);
         let mut admitted = vec![0; rates.len()];
         let most = rates.iter().copied().max().unwrap_or(0);
         for window in 1..=windows {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn who_is_heavy_is_known_while_the_worker_does_not_run() {
-        let mut shares = Shares::new(0x9e37_79b9_7f4a_7c15);
+        let mut shares = SourceShares::new(0x9e37_79b9_7f4a_7c15);
         for window in 1..40 {
             shares.turn(window * WINDOW_NS, true);
             for _ in 0..100 {
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn without_pressure_all_are_admitted() {
-        let mut shares = Shares::new(3);
+        let mut shares = SourceShares::new(3);
         for window in 0..20u64 {
             shares.turn(window * WINDOW_NS, false);
             assert!((0..1000).all(|_| shares.admits(1)) && shares.admits(2));

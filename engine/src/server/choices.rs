@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::Xdp;
 #[cfg(doc)]
 use crate::server::{Builder, Server};
-use crate::steer::Program;
+use crate::steer::SteeringProgram;
 
 /// How workers get at the port's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub enum Sockets {
     #[default]
     Reuseport,
     /// A socket for each worker, picked by the CPU on which the kernel processes the request.
-    SteeredByCpu(Program),
+    SteeredByCpu(SteeringProgram),
 }
 
 /// How workers call the kernel.
@@ -74,7 +74,7 @@ pub enum Pinning {
 /// Where requests go that were processed on a CPU not in [`Builder::cpus`]. Only of use with steering.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stray {
+pub enum StrayRequests {
     /// To a worker chosen by the kernel's hash of addresses and ports.
     #[default]
     Hash,

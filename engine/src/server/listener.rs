@@ -5,31 +5,31 @@ use std::os::fd::OwnedFd;
 
 use socket2::{Protocol, Socket, Type};
 
-use super::Plan;
+use super::ServerPlan;
 use crate::error::Error;
-use crate::socket::{self, Fallback, Options, SocketReport};
+use crate::socket::{self, Fallback, SocketReport, SocketSetup};
 use crate::sys::{interface, option};
 
 /// Sockets that are bound.
-pub(super) struct Listener {
+pub(super) struct BoundSockets {
     pub(super) address: SocketAddr,
     pub(super) sockets: Vec<Socket>,
 }
 
 /// A multicast group to join.
 #[derive(Debug, Clone)]
-pub(super) struct Group {
+pub(super) struct MulticastGroup {
     pub(super) group: IpAddr,
     /// By its name.
     pub(super) interface: String,
 }
 
-impl Listener {
+impl BoundSockets {
     /// So many sockets that share the port, or one that does not.
     pub(super) fn bind(
         asked: SocketAddr,
         shared: Option<usize>,
-        options: &Options,
+        options: &SocketSetup,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Self, Error> {
         let first = options.open(asked, shared.is_some(), fallbacks)?;
@@ -44,7 +44,7 @@ impl Listener {
     /// A socket that is bound already.
     pub(super) fn adopt(
         socket: &OwnedFd,
-        options: &Options,
+        options: &SocketSetup,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Self, Error> {
         let refused = |why| Error::Adopted { why };
@@ -65,7 +65,7 @@ impl Listener {
     }
 
     /// What was granted; `before` workers serve other addresses.
-    pub(super) fn reports(&self, before: usize, plan: &Plan) -> Result<Vec<SocketReport>, Error> {
+    pub(super) fn reports(&self, before: usize, plan: &ServerPlan) -> Result<Vec<SocketReport>, Error> {
         let several = self.sockets.len() > 1;
         let report = |(index, socket)| {
             let (receive_buffer_bytes, send_buffer_bytes) = socket::buffers(socket, self.address)?;
@@ -89,7 +89,7 @@ impl Listener {
 const IPV6_MULTICAST_ALL: i32 = 29;
 
 /// Joins each group by one socket of each listener that hears it.
-pub(super) fn join(groups: &[Group], listeners: &[Listener]) -> Result<(), Error> {
+pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), Error> {
     if groups.is_empty() {
         return Ok(());
     }
@@ -102,14 +102,15 @@ pub(super) fn join(groups: &[Group], listeners: &[Listener]) -> Result<(), Error
             why: format!("setting IP_MULTICAST_ALL: {source}"),
         })?;
     }
-    for (number, Group { group, interface }) in groups.iter().enumerate() {
+    for (number, MulticastGroup { group, interface }) in groups.iter().enumerate() {
         let failed = |why: String| Error::Group { group: *group, why };
         if !group.is_multicast() {
             return Err(failed("it is no multicast address".to_owned()));
         }
         let index = interface::index(interface)
             .map_err(|error| failed(format!("there is no interface {interface}: {error}")))?;
-        let hearing: Vec<&Listener> = listeners.iter().filter(|listener| listener.hears(*group)).collect();
+        let hearing: Vec<&BoundSockets> =
+            listeners.iter().filter(|listener| listener.hears(*group)).collect();
         if hearing.is_empty() {
             let family = if group.is_ipv4() { "0.0.0.0" } else { "[::]" };
             return Err(failed(format!(

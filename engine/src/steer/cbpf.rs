@@ -2,12 +2,12 @@
 
 use std::os::fd::AsFd;
 
-use super::{Error, Table};
+use super::{CpuTable, SteeringError};
 use crate::sys::option;
 
 /// One instruction of classic BPF (`struct sock_filter`, include/uapi/linux/filter.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
+pub struct CbpfInstruction {
     /// Operation.
     pub code: u16,
     /// Instructions to skip where a comparison holds.
@@ -35,21 +35,21 @@ const LONGEST: usize = 4096;
 /// runs on, or a number out of range for a CPU without one. Takes as many comparisons as the table's size has bits.
 ///
 /// # Errors
-/// [`Error::TooLong`] for a table that takes more than 4096 instructions.
-pub fn program(table: &Table) -> Result<Vec<Instruction>, Error> {
+/// [`SteeringError::TooLong`] for a table that takes more than 4096 instructions.
+pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> {
     let pairs = table.pairs();
     let mut program = vec![plain(LOAD, CPU)];
     emit(&pairs, table.default_slot().unwrap_or(BY_HASH), &mut program);
     if program.len() > LONGEST {
-        return Err(Error::TooLong { cpus: pairs.len(), instructions: program.len() });
+        return Err(SteeringError::TooLong { cpus: pairs.len(), instructions: program.len() });
     }
     Ok(program)
 }
 
-pub(super) fn attach(socket: &impl AsFd, table: &Table) -> Result<(), Error> {
+pub(super) fn attach(socket: &impl AsFd, table: &CpuTable) -> Result<(), SteeringError> {
     let program: Vec<libc::sock_filter> = program(table)?
         .into_iter()
-        .map(|Instruction { code, jump_true, jump_false, operand }| libc::sock_filter {
+        .map(|CbpfInstruction { code, jump_true, jump_false, operand }| libc::sock_filter {
             code,
             jt: jump_true,
             jf: jump_false,
@@ -57,28 +57,33 @@ pub(super) fn attach(socket: &impl AsFd, table: &Table) -> Result<(), Error> {
         })
         .collect();
     option::attach_reuseport_cbpf(socket, &program).map_err(|source| match source.raw_os_error() {
-        Some(libc::EINVAL) => Error::NotReuseport,
-        Some(libc::ENOMEM) => Error::NoRoom { cpus: table.pairs().len() },
-        _ => Error::Kernel { what: "SO_ATTACH_REUSEPORT_CBPF (Linux 4.5)", source },
+        Some(libc::EINVAL) => SteeringError::NotReuseport,
+        Some(libc::ENOMEM) => SteeringError::NoRoom { cpus: table.pairs().len() },
+        _ => SteeringError::Kernel { what: "SO_ATTACH_REUSEPORT_CBPF (Linux 4.5)", source },
     })
 }
 
-fn plain(code: u16, operand: u32) -> Instruction {
-    Instruction { code, jump_true: 0, jump_false: 0, operand }
+fn plain(code: u16, operand: u32) -> CbpfInstruction {
+    CbpfInstruction { code, jump_true: 0, jump_false: 0, operand }
 }
 
-fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<Instruction>) {
+fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<CbpfInstruction>) {
     match pairs {
         [] => program.push(plain(RETURN, otherwise)),
         [(cpu, slot)] => {
-            program.push(Instruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
+            program.push(CbpfInstruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
             program.push(plain(RETURN, *slot));
             program.push(plain(RETURN, otherwise));
         }
         _ => {
             let (low, high) = pairs.split_at(pairs.len() / 2);
             // A comparison skips at most 255 instructions, so the way to the upper half is an unconditional jump.
-            program.push(Instruction { code: IF_AT_LEAST, jump_true: 0, jump_false: 1, operand: high[0].0 });
+            program.push(CbpfInstruction {
+                code: IF_AT_LEAST,
+                jump_true: 0,
+                jump_false: 1,
+                operand: high[0].0,
+            });
             let jump = program.len();
             program.push(plain(JUMP, 0));
             emit(low, otherwise, program);
@@ -95,10 +100,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// What the kernel would make of the program on a CPU; also how many instructions it took.
-    fn interpret(program: &[Instruction], cpu: u32) -> (u32, usize) {
+    fn interpret(program: &[CbpfInstruction], cpu: u32) -> (u32, usize) {
         let (mut at, mut accumulator, mut steps) = (0, 0, 0);
         loop {
-            let Instruction { code, jump_true, jump_false, operand } = program[at];
+            let CbpfInstruction { code, jump_true, jump_false, operand } = program[at];
             (at, steps) = (at + 1, steps + 1);
             let mut jump = |holds: bool| at += usize::from(if holds { jump_true } else { jump_false });
             match code {
@@ -122,7 +127,7 @@ mod tests {
             default in prop::option::of(0usize..600),
             strangers in prop::collection::vec(any::<u32>(), 20),
         ) {
-            let mut table = Table::from_pairs(slots.clone())?;
+            let mut table = CpuTable::from_pairs(slots.clone())?;
             if let Some(slot) = default {
                 table.set_default(slot)?;
             }
@@ -138,8 +143,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_does_not_fit_is_an_error() -> Result<(), Error> {
-        let sized = |cpus: u32| Table::from_pairs((0..cpus).map(|cpu| (cpu, 0)));
+    fn a_table_that_does_not_fit_is_an_error() -> Result<(), SteeringError> {
+        let sized = |cpus: u32| CpuTable::from_pairs((0..cpus).map(|cpu| (cpu, 0)));
         assert!(program(&sized(819)?).is_ok());
         let error = program(&sized(820)?).map_err(|error| error.to_string());
         assert!(error.is_err_and(|text| text.contains("820 CPUs") && text.contains("Program::Ebpf")));
@@ -147,8 +152,8 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_program() -> Result<(), Error> {
-        let program = program(&Table::from_pairs(BTreeMap::from([(5, 0)]))?)?;
+    fn the_smallest_program() -> Result<(), SteeringError> {
+        let program = program(&CpuTable::from_pairs(BTreeMap::from([(5, 0)]))?)?;
         assert_eq!(program.len(), 4);
         assert_eq!(interpret(&program, 5).0, 0);
         assert_eq!(interpret(&program, 0).0, BY_HASH);

@@ -4,20 +4,20 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Error, Table};
-use crate::sys::bpf::{self, Instruction, LoadError};
+use super::{CpuTable, SteeringError};
+use crate::sys::bpf::{self, EbpfInstruction, LoadError};
 
 /// In the map of CPUs: no slot. Out of range for any map of sockets, so that looking it up finds none.
 const NONE: u32 = u32::MAX;
 /// The kernel's own error number (include/linux/errno.h), which user space has no name for.
 const ENOTSUPP: i32 = 524;
 
-pub(super) fn attach<S: AsFd>(sockets: &[S], table: &Table) -> Result<(), Error> {
+pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), SteeringError> {
     let cpus = by_cpu(table);
     let refused = |what| {
         move |source: std::io::Error| match source.raw_os_error() {
-            Some(libc::EPERM) => Error::NotPermitted,
-            _ => Error::Kernel { what, source },
+            Some(libc::EPERM) => SteeringError::NotPermitted,
+            _ => SteeringError::Kernel { what, source },
         }
     };
     let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -34,15 +34,15 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &Table) -> Result<(), Error>
     }
     let program = assemble(slots.as_raw_fd(), members.as_raw_fd());
     let program = bpf::load(bpf::PROG_SK_REUSEPORT, &program).map_err(|error| match error {
-        LoadError { source, .. } if source.raw_os_error() == Some(libc::EPERM) => Error::NotPermitted,
-        LoadError { source, log } => Error::Refused { source, log },
+        LoadError { source, .. } if source.raw_os_error() == Some(libc::EPERM) => SteeringError::NotPermitted,
+        LoadError { source, log } => SteeringError::Refused { source, log },
     })?;
-    let first = sockets.first().ok_or(Error::Empty)?;
+    let first = sockets.first().ok_or(SteeringError::Empty)?;
     // The group holds the program, and the program its maps: nothing needs to be kept here.
     crate::sys::option::set(first, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF, program.as_raw_fd())
         .map_err(|source| match source.raw_os_error() {
-            Some(libc::EINVAL) => Error::NotReuseport,
-            _ => Error::Kernel {
+            Some(libc::EINVAL) => SteeringError::NotReuseport,
+            _ => SteeringError::Kernel {
                 what: "SO_ATTACH_REUSEPORT_EBPF (Linux 4.5; this kind of program 4.19)",
                 source,
             },
@@ -53,7 +53,7 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &Table) -> Result<(), Error>
 /// after an RCU grace period each, and tells nobody.
 const RELEASE: Duration = Duration::from_secs(2);
 
-fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), Error> {
+fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), SteeringError> {
     let key = u32::try_from(slot).unwrap_or(u32::MAX);
     let value = u64::try_from(socket.as_fd().as_raw_fd()).unwrap_or(u64::MAX).to_ne_bytes();
     let begun = Instant::now();
@@ -71,13 +71,13 @@ fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), 
             Some(ENOTSUPP) => "it is neither UDP nor TCP",
             _ => "the kernel does not take it",
         };
-        return Err(Error::Member { slot, why, source });
+        return Err(SteeringError::Member { slot, why, source });
     }
 }
 
 /// The slot of every CPU from 0. A default needs an entry for every CPU there may be, so that the table is then as
 /// long as the kernel's largest (CONFIG_NR_CPUS is at most 8192).
-fn by_cpu(table: &Table) -> Vec<u32> {
+fn by_cpu(table: &CpuTable) -> Vec<u32> {
     const LARGEST: u32 = 8192;
     let pairs = table.pairs();
     let listed = pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
@@ -99,7 +99,7 @@ fn by_cpu(table: &Table) -> Vec<u32> {
 /// return SK_PASS;
 /// ```
 /// Where nothing was selected, `SK_PASS` leaves the choice to the hash (net/core/filter.c, `bpf_run_sk_reuseport`).
-fn assemble(slots: RawFd, members: RawFd) -> Vec<Instruction> {
+fn assemble(slots: RawFd, members: RawFd) -> Vec<EbpfInstruction> {
     const SK_PASS: i32 = 1;
     let [slots_low, slots_high] = bpf::load_map(1, slots);
     let [members_low, members_high] = bpf::load_map(2, members);
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_of_cpus_follows_the_table() -> Result<(), Error> {
-        let mut table = Table::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
+    fn the_map_of_cpus_follows_the_table() -> Result<(), SteeringError> {
+        let mut table = CpuTable::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
         assert_eq!(by_cpu(&table), [NONE, 0, NONE, 1]);
         table.set_default(2)?;
         assert_eq!(by_cpu(&table)[..5], [2, 0, 2, 1, 2]);

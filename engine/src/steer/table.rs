@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::Error;
+use super::SteeringError;
 
 /// Gives CPUs to sockets. A socket is named by its slot: its place, from 0, in the list given to
 /// [`attach`](super::attach).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct CpuTable {
     slots: BTreeMap<u32, u32>,
     default: Option<u32>,
 }
 
-impl Table {
+impl CpuTable {
     /// Slot `i` serves the CPUs in `cpus[i]`, which may be none.
     ///
     /// # Errors
-    /// [`Error::Twice`] for a CPU in two slots, [`Error::Empty`] where there is none in any.
-    pub fn new(cpus: &[impl AsRef<[u32]>]) -> Result<Self, Error> {
+    /// [`SteeringError::Twice`] for a CPU in two slots, [`SteeringError::Empty`] where there is none in any.
+    pub fn new(cpus: &[impl AsRef<[u32]>]) -> Result<Self, SteeringError> {
         let pairs = cpus.iter().enumerate();
         Self::from_pairs(pairs.flat_map(|(slot, cpus)| cpus.as_ref().iter().map(move |cpu| (*cpu, slot))))
     }
@@ -26,22 +26,22 @@ impl Table {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn from_pairs(pairs: impl IntoIterator<Item = (u32, usize)>) -> Result<Self, Error> {
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (u32, usize)>) -> Result<Self, SteeringError> {
         let mut table = Self { slots: BTreeMap::new(), default: None };
         for (cpu, slot) in pairs {
             table.insert(cpu, slot)?;
         }
-        if table.slots.is_empty() { Err(Error::Empty) } else { Ok(table) }
+        if table.slots.is_empty() { Err(SteeringError::Empty) } else { Ok(table) }
     }
 
     /// Gives one more CPU to a slot. Saying the same twice is no error.
     ///
     /// # Errors
-    /// [`Error::Twice`] where another slot has it.
-    pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), Error> {
+    /// [`SteeringError::Twice`] where another slot has it.
+    pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), SteeringError> {
         let known = self.slots.insert(cpu, small(slot)?);
         match known.map(|first| first as usize).filter(|first| *first != slot) {
-            Some(first) => Err(Error::Twice { cpu, first, second: slot }),
+            Some(first) => Err(SteeringError::Twice { cpu, first, second: slot }),
             None => Ok(()),
         }
     }
@@ -50,7 +50,7 @@ impl Table {
     ///
     /// # Errors
     /// A slot beyond the 32 bits that programs count in.
-    pub fn set_default(&mut self, slot: usize) -> Result<(), Error> {
+    pub fn set_default(&mut self, slot: usize) -> Result<(), SteeringError> {
         self.default = Some(small(slot)?);
         Ok(())
     }
@@ -82,10 +82,10 @@ impl Table {
 }
 
 /// A reuseport group has at most 65,535 sockets (net/core/sock_reuseport.c, U16_MAX).
-fn small(slot: usize) -> Result<u32, Error> {
+fn small(slot: usize) -> Result<u32, SteeringError> {
     match u16::try_from(slot) {
         Ok(slot) => Ok(slot.into()),
-        Err(_) => Err(Error::NoSuchSocket { slot, sockets: usize::from(u16::MAX) }),
+        Err(_) => Err(SteeringError::NoSuchSocket { slot, sockets: usize::from(u16::MAX) }),
     }
 }
 
@@ -95,20 +95,20 @@ mod tests {
 
     #[test]
     fn a_cpu_given_twice_is_an_error() {
-        let error = Table::new(&[vec![0, 1], vec![1]]).map_err(|error| error.to_string());
+        let error = CpuTable::new(&[vec![0, 1], vec![1]]).map_err(|error| error.to_string());
         assert!(error.is_err_and(|text| text.contains("CPU 1") && text.contains("socket 0 and socket 1")));
-        assert!(Table::new(&[[4], [4]]).is_err());
-        assert!(Table::from_pairs([(4, 1), (4, 1)]).is_ok());
+        assert!(CpuTable::new(&[[4], [4]]).is_err());
+        assert!(CpuTable::from_pairs([(4, 1), (4, 1)]).is_ok());
     }
 
     #[test]
     fn an_empty_table_is_an_error() {
-        assert!(matches!(Table::new(&[[0u32; 0]; 2]), Err(Error::Empty)));
+        assert!(matches!(CpuTable::new(&[[0u32; 0]; 2]), Err(SteeringError::Empty)));
     }
 
     #[test]
-    fn cpus_not_listed_have_the_default_or_none() -> Result<(), Error> {
-        let mut table = Table::new(&[[7], [3]])?;
+    fn cpus_not_listed_have_the_default_or_none() -> Result<(), SteeringError> {
+        let mut table = CpuTable::new(&[[7], [3]])?;
         assert_eq!((table.slot_of(7), table.slot_of(3), table.slot_of(0)), (Some(0), Some(1), None));
         table.set_default(1)?;
         assert_eq!(table.slot_of(0), Some(1));

@@ -2,7 +2,7 @@
 //!
 //! One array of headers serves both ways: a request's header, name and control data become the reply's. Where a
 //! request gets no reply, its header swaps places with a later one, so that the replies stay in one run; a header
-//! always keeps its own [`Slot`], whichever place it has.
+//! always keeps its own [`HeaderSlot`], whichever place it has.
 //!
 //! Between two receives only what differs is written back: the buffer's address and length, and the length of the
 //! control data. The kernel writes the name's length too, but on one socket always the same, and takes the header's
@@ -17,45 +17,45 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::{ptr, slice};
 
-use super::control::{Asked, Control, Extras, Filled, Pktinfo};
-use super::name::{Family, Name};
+use super::control::{ControlBuffer, ControlRequest, PktinfoMode, ReceivedControl, SendExtras};
+use super::name::{AddressFamily, SocketName};
 use crate::service::ReplyOptions;
 
 /// The shape of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct BatchShape {
     /// Messages a call, at least 1.
     pub(crate) messages: usize,
     /// Bytes of a request that are kept.
     pub(crate) request: usize,
     /// Bytes a reply may have.
     pub(crate) reply: usize,
-    pub(crate) family: Family,
-    pub(crate) asked: Asked,
+    pub(crate) family: AddressFamily,
+    pub(crate) asked: ControlRequest,
 }
 
 /// What belongs to one header for good.
 #[repr(C)]
-struct Slot {
+struct HeaderSlot {
     /// First, so that a header's `msg_iov` points to its slot.
     iov: libc::iovec,
-    /// Where requests are received to; the reply buffer follows at `Batch::reply_offset`.
+    /// Where requests are received to; the reply buffer follows at `MessageBatch::reply_offset`.
     request: *mut u8,
-    name: Name,
-    control: Control,
+    name: SocketName,
+    control: ControlBuffer,
 }
 
 /// One received message, as shown to the closure that decides about it.
-pub(crate) struct Incoming<'a> {
+pub(crate) struct IncomingMessage<'a> {
     pub(crate) payload: &'a [u8],
-    pub(crate) name: &'a Name,
-    pub(crate) control: Option<Filled<'a>>,
+    pub(crate) name: &'a SocketName,
+    pub(crate) control: Option<ReceivedControl<'a>>,
     pub(crate) truncated: bool,
     pub(crate) reply: &'a mut [u8],
 }
 
 /// What is to be sent for a received message.
-pub(crate) enum Outgoing {
+pub(crate) enum OutgoingMessage {
     Nothing,
     /// The request itself.
     Same,
@@ -66,12 +66,12 @@ pub(crate) enum Outgoing {
 }
 
 /// Headers, names, control data and buffers for one worker. Allocates when made and never again.
-pub(crate) struct Batch<K> {
+pub(crate) struct MessageBatch<K> {
     headers: *mut libc::mmsghdr,
-    slots: *mut [Slot],
+    slots: *mut [HeaderSlot],
     buffers: *mut [u8],
     reply_offset: usize,
-    shape: Shape,
+    shape: BatchShape,
     /// The headers that the last receive filled; never past the last header.
     received: Range<usize>,
     /// Those of them that hold replies not yet sent.
@@ -84,41 +84,41 @@ pub(crate) struct Batch<K> {
 }
 
 /// The control data a batch handles, as a type: which it is then costs nothing to find out for each message.
-pub(crate) trait Kind {
+pub(crate) trait ControlKind {
     /// What the socket was asked for; `shape` says the same.
-    fn asked(shape: &Shape) -> Asked;
+    fn asked(shape: &BatchShape) -> ControlRequest;
 }
 
-/// [`Pktinfo::Off`].
-pub(crate) struct Off;
-/// [`Pktinfo::V4`].
-pub(crate) struct V4;
-/// [`Pktinfo::V6`].
-pub(crate) struct V6;
+/// [`PktinfoMode::Off`].
+pub(crate) struct NoControl;
+/// [`PktinfoMode::V4`].
+pub(crate) struct PktinfoV4;
+/// [`PktinfoMode::V6`].
+pub(crate) struct PktinfoV6;
 /// More than addresses. What it is, is looked up for each message.
-pub(crate) struct More;
+pub(crate) struct ExtendedControl;
 
-impl Kind for Off {
+impl ControlKind for NoControl {
     #[inline(always)]
-    fn asked(_: &Shape) -> Asked {
-        Asked::NOTHING
+    fn asked(_: &BatchShape) -> ControlRequest {
+        ControlRequest::NOTHING
     }
 }
-impl Kind for V4 {
+impl ControlKind for PktinfoV4 {
     #[inline(always)]
-    fn asked(_: &Shape) -> Asked {
-        Asked::only(Pktinfo::V4)
+    fn asked(_: &BatchShape) -> ControlRequest {
+        ControlRequest::only(PktinfoMode::V4)
     }
 }
-impl Kind for V6 {
+impl ControlKind for PktinfoV6 {
     #[inline(always)]
-    fn asked(_: &Shape) -> Asked {
-        Asked::only(Pktinfo::V6)
+    fn asked(_: &BatchShape) -> ControlRequest {
+        ControlRequest::only(PktinfoMode::V6)
     }
 }
-impl Kind for More {
+impl ControlKind for ExtendedControl {
     #[inline(always)]
-    fn asked(shape: &Shape) -> Asked {
+    fn asked(shape: &BatchShape) -> ControlRequest {
         shape.asked
     }
 }
@@ -136,27 +136,27 @@ pub(super) fn stride(length: usize) -> usize {
     (length.div_ceil(64) | 1) * 64
 }
 
-impl<K: Kind> Batch<K> {
-    pub(crate) fn new(shape: Shape) -> Self {
+impl<K: ControlKind> MessageBatch<K> {
+    pub(crate) fn new(shape: BatchShape) -> Self {
         let asked = K::asked(&shape);
         let reply_offset = stride(shape.request);
         // Two odd numbers of lines make an even one: one line more.
         let pair = reply_offset + stride(shape.reply) + 64;
         let buffers = Box::into_raw(vec![0u8; pair * shape.messages].into_boxed_slice());
         let base: *mut u8 = buffers.cast();
-        let slots: Vec<Slot> = (0..shape.messages)
+        let slots: Vec<HeaderSlot> = (0..shape.messages)
             .map(|index| {
                 let request = base.wrapping_add(pair * index);
-                Slot {
+                HeaderSlot {
                     iov: libc::iovec { iov_base: request.cast(), iov_len: shape.request },
                     request,
-                    name: Name::ZERO,
-                    control: Control::EMPTY,
+                    name: SocketName::ZERO,
+                    control: ControlBuffer::EMPTY,
                 }
             })
             .collect();
         let slots = Box::into_raw(slots.into_boxed_slice());
-        let first: *mut Slot = slots.cast();
+        let first: *mut HeaderSlot = slots.cast();
         let headers: Vec<libc::mmsghdr> = (0..shape.messages)
             .map(|index| {
                 let slot = first.wrapping_add(index);
@@ -224,7 +224,7 @@ impl<K: Kind> Batch<K> {
     /// Has `decide` look at every received message; what it wants sent is then there to [`send`](Self::send). Once for
     /// every receive, since sending overwrites the lengths of the messages.
     #[inline(always)]
-    pub(crate) fn process(&mut self, mut decide: impl FnMut(Incoming<'_>) -> Outgoing) {
+    pub(crate) fn process(&mut self, mut decide: impl FnMut(IncomingMessage<'_>) -> OutgoingMessage) {
         let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);
         let asked = K::asked(&self.shape);
         // SAFETY: the kernel fills no more headers than there are, so both are within them or one past them.
@@ -239,7 +239,7 @@ impl<K: Kind> Batch<K> {
             let header = unsafe { &mut *here };
             // SAFETY: a header's `msg_iov` points to its slot (`iov` is its first field, the struct is repr(C)) and
             // keeps the slots' provenance. Each slot has one header, so this is the only reference.
-            let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
+            let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<HeaderSlot>() };
             // SAFETY: the kernel put `msg_len` bytes here, at most as many as the iovec offered. The reply buffer
             // follows, `reply_length` long, and overlaps nothing. Both were zeroed at allocation.
             let (payload, reply) = unsafe {
@@ -249,38 +249,39 @@ impl<K: Kind> Batch<K> {
                 )
             };
             let came = control_length(header);
-            let (mut filled, mut extras) = (came, Extras::NONE);
-            let outgoing = decide(Incoming {
+            let (mut filled, mut extras) = (came, SendExtras::NONE);
+            let outgoing = decide(IncomingMessage {
                 payload,
                 name: &slot.name,
-                control: (!asked.is_nothing()).then_some(Filled { control: &slot.control, length: filled }),
+                control: (!asked.is_nothing())
+                    .then_some(ReceivedControl { control: &slot.control, length: filled }),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
                 reply,
             });
             let length = match outgoing {
-                Outgoing::Nothing => {
+                OutgoingMessage::Nothing => {
                     skipped += 1;
                     continue;
                 }
-                Outgoing::Same => {
+                OutgoingMessage::Same => {
                     if asked.gro {
-                        extras.segment = Filled { control: &slot.control, length: filled }.segment();
+                        extras.segment = ReceivedControl { control: &slot.control, length: filled }.segment();
                     }
                     header.msg_len as usize
                 }
-                Outgoing::Reply(length) => {
+                OutgoingMessage::Reply(length) => {
                     slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
                     self.moved = true;
                     length.min(reply_length)
                 }
-                Outgoing::With(length, options) => {
+                OutgoingMessage::With(length, options) => {
                     slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
                     self.moved = true;
                     if let Some(to) = options.to {
                         if to.is_ipv4() != slot.name.is_ipv4() {
                             filled = 0;
                         }
-                        slot.name = Name::encode(to, self.shape.family).unwrap_or(Name::ZERO);
+                        slot.name = SocketName::encode(to, self.shape.family).unwrap_or(SocketName::ZERO);
                     }
                     extras = options.extras();
                     length.min(reply_length)
@@ -361,7 +362,7 @@ impl<K: Kind> Batch<K> {
     }
 
     #[inline(always)]
-    fn each(&mut self, mut action: impl FnMut(&mut libc::mmsghdr, &mut Slot)) {
+    fn each(&mut self, mut action: impl FnMut(&mut libc::mmsghdr, &mut HeaderSlot)) {
         // SAFETY: as in `process`.
         let (mut at, end) =
             unsafe { (self.headers.add(self.received.start), self.headers.add(self.received.end)) };
@@ -369,7 +370,7 @@ impl<K: Kind> Batch<K> {
             // SAFETY: as in `process`.
             let header = unsafe { &mut *at };
             // SAFETY: as in `process`.
-            let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<Slot>() };
+            let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<HeaderSlot>() };
             action(header, slot);
             // SAFETY: before `end`, and so at most `end` after it.
             at = unsafe { at.add(1) };
@@ -377,7 +378,7 @@ impl<K: Kind> Batch<K> {
     }
 }
 
-impl<K> Drop for Batch<K> {
+impl<K> Drop for MessageBatch<K> {
     fn drop(&mut self) {
         // SAFETY: all three came from Box::into_raw in `new`, with these lengths, and are freed once.
         unsafe {
@@ -393,8 +394,14 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    fn shape() -> Shape {
-        Shape { messages: 8, request: 64, reply: 32, family: Family::V4, asked: Asked::NOTHING }
+    fn shape() -> BatchShape {
+        BatchShape {
+            messages: 8,
+            request: 64,
+            reply: 32,
+            family: AddressFamily::V4,
+            asked: ControlRequest::NOTHING,
+        }
     }
 
     #[test]
@@ -410,7 +417,7 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0")?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.connect(server.local_addr()?)?;
-        let mut batch = Batch::<Off>::new(shape());
+        let mut batch = MessageBatch::<NoControl>::new(shape());
         let mut random = fastrand::Rng::with_seed(7);
         for round in 0..200u8 {
             let count = random.usize(1..=8);
@@ -422,15 +429,15 @@ mod tests {
             batch.process(|incoming| {
                 assert_eq!(incoming.payload[0], round);
                 match random.u8(..3) {
-                    0 => Outgoing::Nothing,
+                    0 => OutgoingMessage::Nothing,
                     1 => {
                         expected.push(incoming.payload.to_vec());
-                        Outgoing::Same
+                        OutgoingMessage::Same
                     }
                     _ => {
                         incoming.reply[..2].copy_from_slice(&[99, incoming.payload[1]]);
                         expected.push(incoming.reply[..2].to_vec());
-                        Outgoing::Reply(2)
+                        OutgoingMessage::Reply(2)
                     }
                 }
             });
@@ -453,7 +460,7 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0")?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.send_to(b"", server.local_addr()?)?;
-        let mut batch = Batch::<Off>::new(shape());
+        let mut batch = MessageBatch::<NoControl>::new(shape());
         assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 1);
         batch.rearm();
         crate::sys::option::shutdown_receive(&server);

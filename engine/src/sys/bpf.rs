@@ -21,61 +21,61 @@ const LICENSE: &CStr = c"MIT OR Apache-2.0";
 /// `struct bpf_insn`. The registers share a byte in the order of the target's bit fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct Instruction {
+pub(crate) struct EbpfInstruction {
     code: u8,
     registers: u8,
     offset: i16,
     immediate: i32,
 }
 
-const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> Instruction {
+const fn instruction(code: u8, destination: u8, source: u8, offset: i16, immediate: i32) -> EbpfInstruction {
     let registers =
         if cfg!(target_endian = "little") { source << 4 | destination } else { destination << 4 | source };
-    Instruction { code, registers, offset, immediate }
+    EbpfInstruction { code, registers, offset, immediate }
 }
 
 /// `destination = source`
-pub(crate) const fn move_register(destination: u8, source: u8) -> Instruction {
+pub(crate) const fn move_register(destination: u8, source: u8) -> EbpfInstruction {
     instruction(0xbf, destination, source, 0, 0)
 }
 
 /// `destination = value`
-pub(crate) const fn move_immediate(destination: u8, value: i32) -> Instruction {
+pub(crate) const fn move_immediate(destination: u8, value: i32) -> EbpfInstruction {
     instruction(0xb7, destination, 0, 0, value)
 }
 
 /// `destination += value`
-pub(crate) const fn add_immediate(destination: u8, value: i32) -> Instruction {
+pub(crate) const fn add_immediate(destination: u8, value: i32) -> EbpfInstruction {
     instruction(0x07, destination, 0, 0, value)
 }
 
 /// `*(u32 *)(base + offset) = source`
-pub(crate) const fn store_word(base: u8, offset: i16, source: u8) -> Instruction {
+pub(crate) const fn store_word(base: u8, offset: i16, source: u8) -> EbpfInstruction {
     instruction(0x63, base, source, offset, 0)
 }
 
 /// `destination = *(u32 *)(base + offset)`
-pub(crate) const fn load_word(destination: u8, base: u8, offset: i16) -> Instruction {
+pub(crate) const fn load_word(destination: u8, base: u8, offset: i16) -> EbpfInstruction {
     instruction(0x61, destination, base, offset, 0)
 }
 
 /// `destination = map`, which takes two places (`BPF_PSEUDO_MAP_FD`).
-pub(crate) const fn load_map(destination: u8, map: RawFd) -> [Instruction; 2] {
+pub(crate) const fn load_map(destination: u8, map: RawFd) -> [EbpfInstruction; 2] {
     [instruction(0x18, destination, 1, 0, map), instruction(0, 0, 0, 0, 0)]
 }
 
 /// Skips `skip` instructions where the register is 0.
-pub(crate) const fn jump_if_zero(register: u8, skip: i16) -> Instruction {
+pub(crate) const fn jump_if_zero(register: u8, skip: i16) -> EbpfInstruction {
     instruction(0x15, register, 0, skip, 0)
 }
 
 /// Calls a function of the kernel with registers 1 to 5; the result is in register 0.
-pub(crate) const fn call(function: i32) -> Instruction {
+pub(crate) const fn call(function: i32) -> EbpfInstruction {
     instruction(0x85, 0, 0, 0, function)
 }
 
 /// Returns register 0.
-pub(crate) const fn exit() -> Instruction {
+pub(crate) const fn exit() -> EbpfInstruction {
     instruction(0x95, 0, 0, 0, 0)
 }
 
@@ -112,7 +112,7 @@ struct ProgLoad {
 }
 
 #[repr(C)]
-struct LinkCreate {
+struct LookupLinkCreate {
     program: u32,
     target: u32,
     kind: u32,
@@ -165,7 +165,7 @@ pub(crate) fn update_map<const N: usize>(map: &OwnedFd, key: u32, value: &[u8; N
 /// Attaches a program to a target by a link, which holds it until closed (Linux 5.7).
 pub(crate) fn create_link(program: RawFd, target: u32, kind: u32, flags: u32) -> io::Result<OwnedFd> {
     let program = u32::try_from(program).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    let attributes = LinkCreate { program, target, kind, flags };
+    let attributes = LookupLinkCreate { program, target, kind, flags };
     // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
     unsafe { own(bpf(CMD_LINK_CREATE, &attributes)?) }
 }
@@ -178,7 +178,7 @@ pub(crate) struct LoadError {
 }
 
 /// Loads a program. The verifier's log is asked for only when it was refused, since it costs time.
-pub(crate) fn load(kind: u32, program: &[Instruction]) -> Result<OwnedFd, LoadError> {
+pub(crate) fn load(kind: u32, program: &[EbpfInstruction]) -> Result<OwnedFd, LoadError> {
     match try_load(kind, program, &mut []) {
         Ok(descriptor) => Ok(descriptor),
         Err(source) if source.raw_os_error() == Some(libc::EPERM) => {
@@ -194,7 +194,7 @@ pub(crate) fn load(kind: u32, program: &[Instruction]) -> Result<OwnedFd, LoadEr
     }
 }
 
-fn try_load(kind: u32, program: &[Instruction], log: &mut [u8]) -> io::Result<OwnedFd> {
+fn try_load(kind: u32, program: &[EbpfInstruction], log: &mut [u8]) -> io::Result<OwnedFd> {
     let attributes = ProgLoad {
         kind,
         instruction_count: u32::try_from(program.len()).unwrap_or(u32::MAX),

@@ -8,8 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Which control data a socket was asked to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) pktinfo: Pktinfo,
+pub(crate) struct ControlRequest {
+    pub(crate) pktinfo: PktinfoMode,
     /// Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`).
     pub(crate) times: bool,
     /// Whether it has its TOS or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
@@ -18,10 +18,10 @@ pub(crate) struct Asked {
     pub(crate) gro: bool,
 }
 
-impl Asked {
-    pub(crate) const NOTHING: Self = Self::only(Pktinfo::Off);
+impl ControlRequest {
+    pub(crate) const NOTHING: Self = Self::only(PktinfoMode::Off);
 
-    pub(crate) const fn only(pktinfo: Pktinfo) -> Self {
+    pub(crate) const fn only(pktinfo: PktinfoMode) -> Self {
         Self { pktinfo, times: false, traffic_class: false, gro: false }
     }
 
@@ -31,7 +31,7 @@ impl Asked {
     }
 
     pub(crate) const fn is_nothing(self) -> bool {
-        matches!(self.pktinfo, Pktinfo::Off) && !self.is_more()
+        matches!(self.pktinfo, PktinfoMode::Off) && !self.is_more()
     }
 
     /// Bytes to offer the kernel on every receive.
@@ -45,14 +45,14 @@ impl Asked {
 
 /// How a message leaves, if not as the socket has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Extras {
+pub(crate) struct SendExtras {
     /// `IP_TOS` or `IPV6_TCLASS`.
     pub(crate) traffic_class: Option<u8>,
     /// `UDP_SEGMENT`: bytes of each datagram that the kernel makes of it.
     pub(crate) segment: Option<u16>,
 }
 
-impl Extras {
+impl SendExtras {
     pub(crate) const NONE: Self = Self { traffic_class: None, segment: None };
 
     #[inline]
@@ -63,7 +63,7 @@ impl Extras {
 
 /// Which address of a request a socket was asked to deliver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pktinfo {
+pub(crate) enum PktinfoMode {
     /// None: the socket is bound to one address, from which every reply leaves anyway.
     Off,
     /// `IP_PKTINFO` on an IPv4 socket.
@@ -72,7 +72,7 @@ pub(crate) enum Pktinfo {
     V6,
 }
 
-impl Pktinfo {
+impl PktinfoMode {
     const fn capacity(self) -> usize {
         match self {
             Self::Off => 0,
@@ -97,18 +97,18 @@ const CAPACITY: usize = TIME_SPACE + V6_SPACE + V4_SPACE + 2 * INT_SPACE;
 /// Room for the control data of one message.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-pub(crate) struct Control {
+pub(crate) struct ControlBuffer {
     bytes: [u8; CAPACITY],
 }
 
-/// The control data of a received message: as much of a [`Control`] as the kernel filled.
+/// The control data of a received message: as much of a [`ControlBuffer`] as the kernel filled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Filled<'a> {
-    pub(crate) control: &'a Control,
+pub(crate) struct ReceivedControl<'a> {
+    pub(crate) control: &'a ControlBuffer,
     pub(crate) length: usize,
 }
 
-impl Filled<'_> {
+impl ReceivedControl<'_> {
     /// The address the request came to, from its IP header.
     pub(crate) fn destination(&self) -> Option<IpAddr> {
         let Self { control, length } = *self;
@@ -150,32 +150,33 @@ impl Filled<'_> {
 
 /// What to look for: level, type, and bytes of data.
 #[derive(Clone, Copy)]
-struct Kind {
+struct ControlField {
     level: i32,
     kind: i32,
     data: usize,
 }
 
 /// `struct in_pktinfo { int ipi_ifindex; struct in_addr ipi_spec_dst; struct in_addr ipi_addr; }`
-const IPV4: Kind = Kind { level: libc::IPPROTO_IP, kind: libc::IP_PKTINFO, data: 12 };
+const IPV4: ControlField = ControlField { level: libc::IPPROTO_IP, kind: libc::IP_PKTINFO, data: 12 };
 /// `struct in6_pktinfo { struct in6_addr ipi6_addr; int ipi6_ifindex; }`
-const IPV6: Kind = Kind { level: libc::IPPROTO_IPV6, kind: libc::IPV6_PKTINFO, data: 20 };
+const IPV6: ControlField = ControlField { level: libc::IPPROTO_IPV6, kind: libc::IPV6_PKTINFO, data: 20 };
 
 /// `struct __kernel_timespec { __kernel_time64_t tv_sec; long long tv_nsec; }`, of the real-time clock: two 64-bit numbers on
 /// every target, under `SO_TIMESTAMPNS_NEW` (include/uapi/asm-generic/socket.h, Linux 5.1).
-const TIME: Kind = Kind { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS_NEW, data: 16 };
+const TIME: ControlField = ControlField { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS_NEW, data: 16 };
 /// Has the kernel tell when it received each message. Its own message's type, too.
 pub(crate) const SO_TIMESTAMPNS_NEW: i32 = 64;
 
 /// One byte (net/ipv4/ip_sockglue.c, `ip_cmsg_recv_tos`); on the way out an `int` will do.
-const TOS: Kind = Kind { level: libc::IPPROTO_IP, kind: libc::IP_TOS, data: 1 };
-const TRAFFIC_CLASS: Kind = Kind { level: libc::IPPROTO_IPV6, kind: libc::IPV6_TCLASS, data: 4 };
+const TOS: ControlField = ControlField { level: libc::IPPROTO_IP, kind: libc::IP_TOS, data: 1 };
+const TRAFFIC_CLASS: ControlField =
+    ControlField { level: libc::IPPROTO_IPV6, kind: libc::IPV6_TCLASS, data: 4 };
 /// An `int` (include/linux/udp.h, `udp_cmsg_recv`; Linux 5.0).
-const GRO: Kind = Kind { level: libc::SOL_UDP, kind: libc::UDP_GRO, data: 4 };
+const GRO: ControlField = ControlField { level: libc::SOL_UDP, kind: libc::UDP_GRO, data: 4 };
 /// A `__u16` (net/ipv4/udp.c, `__udp_cmsg_send`; Linux 4.18).
-const SEGMENT: Kind = Kind { level: libc::SOL_UDP, kind: libc::UDP_SEGMENT, data: 2 };
+const SEGMENT: ControlField = ControlField { level: libc::SOL_UDP, kind: libc::UDP_SEGMENT, data: 2 };
 
-impl Kind {
+impl ControlField {
     /// Level and type as they lie side by side, to compare them at once.
     const fn both(self) -> u64 {
         let ([a, b, c, d], [e, f, g, h]) = (self.level.to_ne_bytes(), self.kind.to_ne_bytes());
@@ -183,7 +184,7 @@ impl Kind {
     }
 }
 
-impl Control {
+impl ControlBuffer {
     pub(crate) const EMPTY: Self = Self { bytes: [0; CAPACITY] };
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut libc::c_void {
@@ -191,8 +192,8 @@ impl Control {
     }
 
     /// Adds `extras` for a message to an IPv4 address, or to an IPv6 one, after so many bytes; returns how many it are then.
-    pub(crate) fn append(&mut self, mut at: usize, ipv4: bool, extras: Extras) -> usize {
-        let mut begin = |control: &mut Self, kind: Kind| {
+    pub(crate) fn append(&mut self, mut at: usize, ipv4: bool, extras: SendExtras) -> usize {
+        let mut begin = |control: &mut Self, kind: ControlField| {
             control.put(at, (HEADER + kind.data).to_ne_bytes());
             control.put(at + WORD, kind.both().to_ne_bytes());
             let data = at + HEADER;
@@ -200,7 +201,7 @@ impl Control {
             data
         };
         if let Some(class) = extras.traffic_class {
-            let kind = if ipv4 { Kind { data: 4, ..TOS } } else { TRAFFIC_CLASS };
+            let kind = if ipv4 { ControlField { data: 4, ..TOS } } else { TRAFFIC_CLASS };
             let data = begin(self, kind);
             self.put(data, i32::from(class).to_ne_bytes());
         }
@@ -213,19 +214,19 @@ impl Control {
 
     /// What has a message leave from `source`, an address of this host, and how many bytes of it to send. An interface is
     /// named for a link-local address only.
-    pub(crate) fn leaving(pktinfo: Pktinfo, source: IpAddr, interface: u32) -> (Self, usize) {
+    pub(crate) fn leaving(pktinfo: PktinfoMode, source: IpAddr, interface: u32) -> (Self, usize) {
         let mut control = Self::EMPTY;
-        let mut begin = |kind: Kind| {
+        let mut begin = |kind: ControlField| {
             control.put(0, (HEADER + kind.data).to_ne_bytes());
             control.put(WORD, kind.both().to_ne_bytes());
         };
         match (pktinfo, source) {
-            (Pktinfo::V4, IpAddr::V4(v4)) => {
+            (PktinfoMode::V4, IpAddr::V4(v4)) => {
                 begin(IPV4);
                 control.put(HEADER + 4, v4.octets());
                 (control, V4_SPACE)
             }
-            (Pktinfo::V6, source) => {
+            (PktinfoMode::V6, source) => {
                 begin(IPV6);
                 let v6 = match source {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -237,7 +238,7 @@ impl Control {
                 }
                 (control, V6_SPACE)
             }
-            (Pktinfo::Off | Pktinfo::V4, _) => (control, 0),
+            (PktinfoMode::Off | PktinfoMode::V4, _) => (control, 0),
         }
     }
 
@@ -248,30 +249,30 @@ impl Control {
     /// broadcast address, that address is no source: IPv4 has the proper one in `ipi_spec_dst`, worked out by the
     /// kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in IPv6 the source is left to routing.
     #[inline]
-    pub(crate) fn make_reply(&mut self, asked: Asked, filled: usize) -> usize {
+    pub(crate) fn make_reply(&mut self, asked: ControlRequest, filled: usize) -> usize {
         let filled = if asked.is_more() { self.keep_addresses(asked, filled) } else { filled };
         match asked.pktinfo {
-            Pktinfo::Off => 0,
-            Pktinfo::V4 => {
+            PktinfoMode::Off => 0,
+            PktinfoMode::V4 => {
                 if !self.holds(0, filled, IPV4) {
                     return 0;
                 }
                 self.put(HEADER, 0u32.to_ne_bytes());
                 filled
             }
-            Pktinfo::V6 => self.make_reply_v6(filled),
+            PktinfoMode::V6 => self.make_reply_v6(filled),
         }
     }
 
     /// Moves the addresses to the front and leaves the rest out, since a message sent with a receive time, for one, is refused
     /// (net/core/sock.c, `__sock_cmsg_send`); returns how many bytes that are.
-    fn keep_addresses(&mut self, asked: Asked, filled: usize) -> usize {
+    fn keep_addresses(&mut self, asked: ControlRequest, filled: usize) -> usize {
         let received = *self;
         let mut end = 0;
         let kept = match asked.pktinfo {
-            Pktinfo::Off => &[][..],
-            Pktinfo::V4 => &[IPV4],
-            Pktinfo::V6 => &[IPV6, IPV4],
+            PktinfoMode::Off => &[][..],
+            PktinfoMode::V4 => &[IPV4],
+            PktinfoMode::V6 => &[IPV6, IPV4],
         };
         for kind in kept {
             let Some(data) = received.find(filled, *kind) else { continue };
@@ -309,7 +310,7 @@ impl Control {
 
     /// Where the data of this kind is, in `filled` bytes. Their order is the kernel's, and so is which of them there are.
     #[inline]
-    fn find(&self, filled: usize, kind: Kind) -> Option<usize> {
+    fn find(&self, filled: usize, kind: ControlField) -> Option<usize> {
         let (mut at, end) = (0usize, filled.min(CAPACITY));
         loop {
             if self.holds(at, end, kind) {
@@ -329,7 +330,7 @@ impl Control {
     /// Whether a message of this kind starts at `offset` of `filled` bytes. Its own length needs no look: on a socket
     /// that asks for these only, the kernel puts nothing else there, and cuts the whole when it cuts.
     #[inline]
-    fn holds(&self, offset: usize, filled: usize, kind: Kind) -> bool {
+    fn holds(&self, offset: usize, filled: usize, kind: ControlField) -> bool {
         filled >= offset + HEADER + kind.data && u64::from_ne_bytes(self.take(offset + WORD)) == kind.both()
     }
 
@@ -356,8 +357,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn v6(address: [u8; 16], interface: u32) -> Control {
-        let mut control = Control::EMPTY;
+    fn v6(address: [u8; 16], interface: u32) -> ControlBuffer {
+        let mut control = ControlBuffer::EMPTY;
         control.put(0, (HEADER + 20).to_ne_bytes());
         control.put(WORD, libc::IPPROTO_IPV6.to_ne_bytes());
         control.put(WORD + 4, libc::IPV6_PKTINFO.to_ne_bytes());
@@ -368,7 +369,7 @@ mod tests {
 
     fn reply_v6(address: &str) -> Result<(Ipv6Addr, u32), std::net::AddrParseError> {
         let mut control = v6(address.parse::<Ipv6Addr>()?.octets(), 7);
-        let asked = Asked::only(Pktinfo::V6);
+        let asked = ControlRequest::only(PktinfoMode::V6);
         assert_eq!(control.make_reply(asked, V6_SPACE), V6_SPACE);
         Ok((control.take::<16>(HEADER).into(), u32::from_ne_bytes(control.take(HEADER + 16))))
     }
@@ -381,14 +382,15 @@ mod tests {
         Ok(())
     }
 
-    fn all_kinds() -> impl Iterator<Item = Asked> {
-        let kinds = [Pktinfo::Off, Pktinfo::V4, Pktinfo::V6].into_iter().map(Asked::only);
-        kinds.flat_map(|kind| [kind, Asked { times: true, traffic_class: true, gro: true, ..kind }])
+    fn all_kinds() -> impl Iterator<Item = ControlRequest> {
+        let kinds =
+            [PktinfoMode::Off, PktinfoMode::V4, PktinfoMode::V6].into_iter().map(ControlRequest::only);
+        kinds.flat_map(|kind| [kind, ControlRequest { times: true, traffic_class: true, gro: true, ..kind }])
     }
 
     #[test]
     fn a_receive_time_is_told_and_not_sent_back() {
-        let mut control = Control::EMPTY;
+        let mut control = ControlBuffer::EMPTY;
         control.put(0, TIME_SPACE.to_ne_bytes());
         control.put(WORD, TIME.both().to_ne_bytes());
         control.put(HEADER, 7i64.to_ne_bytes());
@@ -397,28 +399,32 @@ mod tests {
         control.put(TIME_SPACE + WORD, IPV4.both().to_ne_bytes());
         control.put(TIME_SPACE + HEADER + 4, [192, 0, 2, 1, 192, 0, 2, 2]);
         let length = TIME_SPACE + V4_SPACE;
-        let seen = Filled { control: &control, length };
+        let seen = ReceivedControl { control: &control, length };
         assert_eq!(seen.received_ns(), Some(7_000_000_009));
         assert_eq!(seen.destination(), Some(Ipv4Addr::new(192, 0, 2, 2).into()));
-        let seen = Filled { control: &control, length: TIME_SPACE - 1 };
+        let seen = ReceivedControl { control: &control, length: TIME_SPACE - 1 };
         assert_eq!((seen.received_ns(), seen.destination()), (None, None));
-        assert_eq!(control.make_reply(Asked { times: true, ..Asked::only(Pktinfo::V4) }, length), V4_SPACE);
+        assert_eq!(
+            control
+                .make_reply(ControlRequest { times: true, ..ControlRequest::only(PktinfoMode::V4) }, length),
+            V4_SPACE
+        );
         assert!(control.holds(0, V4_SPACE, IPV4));
         assert_eq!(control.take(HEADER + 4), [192, 0, 2, 1]);
     }
 
     #[test]
     fn what_a_reply_is_sent_with_follows_the_address() {
-        let extras = Extras { traffic_class: Some(3), segment: Some(1200) };
-        let (mut control, length) = Control::leaving(Pktinfo::V4, Ipv4Addr::LOCALHOST.into(), 0);
+        let extras = SendExtras { traffic_class: Some(3), segment: Some(1200) };
+        let (mut control, length) = ControlBuffer::leaving(PktinfoMode::V4, Ipv4Addr::LOCALHOST.into(), 0);
         let length = control.append(length, true, extras);
         assert_eq!(length, V4_SPACE + 2 * INT_SPACE);
-        let seen = Filled { control: &control, length };
+        let seen = ReceivedControl { control: &control, length };
         assert_eq!(seen.traffic_class(), Some(3));
         assert_eq!(control.find(length, SEGMENT).map(|at| control.take(at)), Some(1200u16.to_ne_bytes()));
-        let (mut control, length) = Control::leaving(Pktinfo::V6, Ipv6Addr::LOCALHOST.into(), 0);
+        let (mut control, length) = ControlBuffer::leaving(PktinfoMode::V6, Ipv6Addr::LOCALHOST.into(), 0);
         let length = control.append(length, false, extras);
-        assert_eq!(Filled { control: &control, length }.traffic_class(), Some(3));
+        assert_eq!(ReceivedControl { control: &control, length }.traffic_class(), Some(3));
     }
 
     proptest! {
@@ -426,12 +432,12 @@ mod tests {
         fn any_bytes_are_survived(bytes: [u8; CAPACITY], filled in 0..=CAPACITY) {
             for asked in all_kinds() {
                 let filled = filled.min(asked.capacity());
-                let mut control = Control { bytes };
-                let seen = Filled { control: &control, length: filled };
+                let mut control = ControlBuffer { bytes };
+                let seen = ReceivedControl { control: &control, length: filled };
                 let _ = (seen.destination(), seen.received_ns(), seen.traffic_class(), seen.segment());
                 let length = control.make_reply(asked, filled);
                 prop_assert!(length <= asked.capacity());
-                let extras = Extras { traffic_class: Some(1), segment: Some(1200) };
+                let extras = SendExtras { traffic_class: Some(1), segment: Some(1200) };
                 prop_assert!(control.append(length, true, extras) <= CAPACITY);
             }
         }

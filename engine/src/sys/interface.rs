@@ -7,7 +7,7 @@ use std::ptr;
 
 /// An address of an interface; without one, the interface itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct InterfaceAddress {
     pub(crate) interface: String,
     pub(crate) up: bool,
     pub(crate) loopback: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Entry {
 }
 
 /// Every address of every interface.
-pub(crate) fn entries() -> io::Result<Vec<Entry>> {
+pub(crate) fn entries() -> io::Result<Vec<InterfaceAddress>> {
     let mut first = ptr::null_mut();
     // SAFETY: writes the head of a list, or fails.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -26,7 +26,7 @@ pub(crate) fn entries() -> io::Result<Vec<Entry>> {
     while !at.is_null() {
         // SAFETY: a node of the list, which is freed below and not before; names end with a zero.
         let (node, name) = unsafe { (&*at, CStr::from_ptr((*at).ifa_name)) };
-        entries.push(Entry {
+        entries.push(InterfaceAddress {
             interface: name.to_string_lossy().into_owned(),
             up: node.ifa_flags & libc::IFF_UP as libc::c_uint != 0,
             loopback: node.ifa_flags & libc::IFF_LOOPBACK as libc::c_uint != 0,

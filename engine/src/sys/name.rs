@@ -4,12 +4,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// Address family of a socket, which fixes the length of every name it hands out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum AddressFamily {
     V4,
     V6,
 }
 
-impl Family {
+impl AddressFamily {
     /// `sizeof` of the family's `sockaddr`, in bytes.
     pub(crate) const fn name_length(self) -> u32 {
         match self {
@@ -19,7 +19,7 @@ impl Family {
     }
 }
 
-impl From<SocketAddr> for Family {
+impl From<SocketAddr> for AddressFamily {
     fn from(address: SocketAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
@@ -28,11 +28,11 @@ impl From<SocketAddr> for Family {
 /// The bytes of a `sockaddr_in` or `sockaddr_in6`.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(crate) struct Name {
+pub(crate) struct SocketName {
     bytes: [u8; 28],
 }
 
-impl Name {
+impl SocketName {
     pub(crate) const ZERO: Self = Self { bytes: [0; 28] };
 
     fn family(&self) -> u16 {
@@ -69,25 +69,25 @@ impl Name {
     }
 
     /// The name for `address` on a socket of `family`; `None` where that socket cannot send there.
-    pub(crate) fn encode(address: SocketAddr, family: Family) -> Option<Self> {
+    pub(crate) fn encode(address: SocketAddr, family: AddressFamily) -> Option<Self> {
         let mut name = Self::ZERO;
         let known_family = |af: i32| u16::try_from(af).unwrap_or(0).to_ne_bytes();
         match (address, family) {
-            (SocketAddr::V4(v4), Family::V4) => {
+            (SocketAddr::V4(v4), AddressFamily::V4) => {
                 name.put(0, known_family(libc::AF_INET));
                 name.put(4, v4.ip().octets());
             }
-            (SocketAddr::V4(v4), Family::V6) => {
+            (SocketAddr::V4(v4), AddressFamily::V6) => {
                 name.put(0, known_family(libc::AF_INET6));
                 name.put(8, v4.ip().to_ipv6_mapped().octets());
             }
-            (SocketAddr::V6(v6), Family::V6) => {
+            (SocketAddr::V6(v6), AddressFamily::V6) => {
                 name.put(0, known_family(libc::AF_INET6));
                 name.put(4, v6.flowinfo().to_be_bytes());
                 name.put(8, v6.ip().octets());
                 name.put(24, v6.scope_id().to_ne_bytes());
             }
-            (SocketAddr::V6(_), Family::V4) => return None,
+            (SocketAddr::V6(_), AddressFamily::V4) => return None,
         }
         name.put(2, address.port().to_be_bytes());
         Some(name)
@@ -107,7 +107,7 @@ impl Name {
     }
 }
 
-impl std::fmt::Debug for Name {
+impl std::fmt::Debug for SocketName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.decode().fmt(f)
     }
@@ -122,8 +122,8 @@ mod tests {
         #[test]
         fn v4_survives(ip: [u8; 4], port: u16) {
             let address = SocketAddr::from((ip, port));
-            for family in [Family::V4, Family::V6] {
-                prop_assert_eq!(Name::encode(address, family).map(|name| name.decode()), Some(address));
+            for family in [AddressFamily::V4, AddressFamily::V6] {
+                prop_assert_eq!(SocketName::encode(address, family).map(|name| name.decode()), Some(address));
             }
         }
 
@@ -132,13 +132,13 @@ mod tests {
             let v6 = SocketAddrV6::new(ip.into(), port, flow, scope);
             prop_assume!(v6.ip().to_ipv4_mapped().is_none());
             let address = SocketAddr::from(v6);
-            prop_assert_eq!(Name::encode(address, Family::V6).map(|name| name.decode()), Some(address));
-            prop_assert!(Name::encode(address, Family::V4).is_none());
+            prop_assert_eq!(SocketName::encode(address, AddressFamily::V6).map(|name| name.decode()), Some(address));
+            prop_assert!(SocketName::encode(address, AddressFamily::V4).is_none());
         }
 
         #[test]
         fn any_bytes_decode_to_something(bytes: [u8; 28]) {
-            let _ = Name { bytes }.decode();
+            let _ = SocketName { bytes }.decode();
         }
     }
 }

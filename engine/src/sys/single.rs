@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::control::{Asked, Control};
-use super::name::{Family, Name};
+use super::control::{ControlBuffer, ControlRequest};
+use super::name::{AddressFamily, SocketName};
 
 /// A received datagram.
-pub(crate) struct Received {
+pub(crate) struct ReceivedDatagram {
     /// Its real length in bytes, which may be more than the buffer holds.
     pub(crate) length: usize,
     /// Bytes of control data that came with it.
@@ -21,10 +21,10 @@ pub(crate) struct Received {
 pub(crate) fn receive_from(
     socket: &impl AsFd,
     buffer: &mut [u8],
-    name: &mut Name,
+    name: &mut SocketName,
     flags: i32,
-) -> io::Result<Received> {
-    let mut name_length = size_of::<Name>() as libc::socklen_t;
+) -> io::Result<ReceivedDatagram> {
+    let mut name_length = size_of::<SocketName>() as libc::socklen_t;
     // SAFETY: pointers and lengths describe `buffer` and `name`, borrowed mutably for the call.
     let length = unsafe {
         libc::recvfrom(
@@ -37,14 +37,19 @@ pub(crate) fn receive_from(
         )
     };
     match usize::try_from(length) {
-        Ok(length) => Ok(Received { length, control: 0, named: name_length != 0 }),
+        Ok(length) => Ok(ReceivedDatagram { length, control: 0, named: name_length != 0 }),
         Err(_) => Err(io::Error::last_os_error()),
     }
 }
 
 /// `sendto(2)`.
 #[inline]
-pub(crate) fn send_to(socket: &impl AsFd, payload: &[u8], name: &Name, family: Family) -> io::Result<()> {
+pub(crate) fn send_to(
+    socket: &impl AsFd,
+    payload: &[u8],
+    name: &SocketName,
+    family: AddressFamily,
+) -> io::Result<()> {
     // SAFETY: pointers and lengths describe `payload` and `name`, which the kernel only reads.
     let sent = unsafe {
         libc::sendto(
@@ -64,16 +69,16 @@ pub(crate) fn send_to(socket: &impl AsFd, payload: &[u8], name: &Name, family: F
 pub(crate) fn receive_message(
     socket: &impl AsFd,
     buffer: &mut [u8],
-    name: &mut Name,
-    control: &mut Control,
-    asked: Asked,
+    name: &mut SocketName,
+    control: &mut ControlBuffer,
+    asked: ControlRequest,
     flags: i32,
-) -> io::Result<Received> {
+) -> io::Result<ReceivedDatagram> {
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all-zero bytes are a valid msghdr.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_name = name.as_mut_ptr().cast();
-    header.msg_namelen = size_of::<Name>() as libc::socklen_t;
+    header.msg_namelen = size_of::<SocketName>() as libc::socklen_t;
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr();
@@ -85,7 +90,7 @@ pub(crate) fn receive_message(
     let Ok(length) = usize::try_from(length) else {
         return Err(io::Error::last_os_error());
     };
-    Ok(Received { length, control: header.msg_controllen as _, named: header.msg_namelen != 0 })
+    Ok(ReceivedDatagram { length, control: header.msg_controllen as _, named: header.msg_namelen != 0 })
 }
 
 /// `sendmsg(2)`, with the source that the control data names.
@@ -93,9 +98,9 @@ pub(crate) fn receive_message(
 pub(crate) fn send_message(
     socket: &impl AsFd,
     payload: &[u8],
-    name: &Name,
-    family: Family,
-    control: &mut Control,
+    name: &SocketName,
+    family: AddressFamily,
+    control: &mut ControlBuffer,
     control_length: usize,
 ) -> io::Result<()> {
     let mut iov = libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
@@ -107,7 +112,7 @@ pub(crate) fn send_message(
     header.msg_iovlen = 1;
     if control_length > 0 {
         header.msg_control = control.as_mut_ptr();
-        header.msg_controllen = control_length.min(size_of::<Control>()) as _;
+        header.msg_controllen = control_length.min(size_of::<ControlBuffer>()) as _;
     }
     // SAFETY: the header's pointers and lengths describe `payload`, `name` and `control`; the kernel only reads them.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, 0) };

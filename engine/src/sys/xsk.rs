@@ -10,11 +10,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) use device::{Device, interfaces};
-pub(crate) use link::{Attach, attach};
+pub(crate) use device::{NetDevice, interfaces};
+pub(crate) use link::{AttachPoint, attach};
 pub(crate) use memory::Umem;
-use ring::Shared;
-pub(crate) use ring::{ConsumerRing, Descriptor, ProducerRing};
+use ring::SharedRing;
+pub(crate) use ring::{ConsumerRing, ProducerRing, XdpDescriptor};
 
 use super::option;
 
@@ -27,13 +27,13 @@ const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
 /// An AF_XDP socket.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct XskSocket {
     descriptor: OwnedFd,
 }
 
 /// Sizes of the rings, powers of two.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sizes {
+pub(crate) struct RingSizes {
     pub(crate) fill: u32,
     pub(crate) completion: u32,
     pub(crate) receive: u32,
@@ -42,16 +42,16 @@ pub(crate) struct Sizes {
 
 /// The rings of a socket.
 #[derive(Debug)]
-pub(crate) struct Rings {
+pub(crate) struct SocketRings {
     pub(crate) fill: ProducerRing<u64>,
     pub(crate) completion: ConsumerRing<u64>,
-    pub(crate) receive: ConsumerRing<Descriptor>,
-    pub(crate) transmit: ProducerRing<Descriptor>,
+    pub(crate) receive: ConsumerRing<XdpDescriptor>,
+    pub(crate) transmit: ProducerRing<XdpDescriptor>,
 }
 
 /// What a socket is bound with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bind {
+pub(crate) struct XskBind {
     pub(crate) interface: u32,
     pub(crate) queue: u32,
     /// Whether the kernel may hand the device's own memory on; it then does where the driver can.
@@ -59,7 +59,7 @@ pub(crate) struct Bind {
     pub(crate) need_wakeup: bool,
 }
 
-impl Socket {
+impl XskSocket {
     /// Opens one, which takes CAP_NET_RAW.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: takes no pointer.
@@ -86,7 +86,7 @@ impl Socket {
     }
 
     /// Sizes and maps the rings.
-    pub(crate) fn rings(&self, sizes: Sizes) -> io::Result<Rings> {
+    pub(crate) fn rings(&self, sizes: RingSizes) -> io::Result<SocketRings> {
         for (option, size) in [
             (libc::XDP_UMEM_FILL_RING, sizes.fill),
             (libc::XDP_UMEM_COMPLETION_RING, sizes.completion),
@@ -100,16 +100,16 @@ impl Socket {
         let fill = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
         let completion = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
         let (receive, transmit) = (libc::XDP_PGOFF_RX_RING, libc::XDP_PGOFF_TX_RING);
-        Ok(Rings {
-            fill: ProducerRing::new(Shared::map(self.as_fd(), sizes.fill, offsets.fr, fill)?),
-            completion: ConsumerRing::new(Shared::map(
+        Ok(SocketRings {
+            fill: ProducerRing::new(SharedRing::map(self.as_fd(), sizes.fill, offsets.fr, fill)?),
+            completion: ConsumerRing::new(SharedRing::map(
                 self.as_fd(),
                 sizes.completion,
                 offsets.cr,
                 completion,
             )?),
-            receive: ConsumerRing::new(Shared::map(self.as_fd(), sizes.receive, offsets.rx, receive)?),
-            transmit: ProducerRing::new(Shared::map(self.as_fd(), sizes.transmit, offsets.tx, transmit)?),
+            receive: ConsumerRing::new(SharedRing::map(self.as_fd(), sizes.receive, offsets.rx, receive)?),
+            transmit: ProducerRing::new(SharedRing::map(self.as_fd(), sizes.transmit, offsets.tx, transmit)?),
         })
     }
 
@@ -133,7 +133,7 @@ impl Socket {
     }
 
     /// Binds it to a queue. With `sharing`, to the memory of that socket.
-    pub(crate) fn bind(&self, to: Bind, sharing: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(crate) fn bind(&self, to: XskBind, sharing: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut flags = 0;
         let mut owner = 0;
         match sharing {
@@ -254,13 +254,13 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for XskSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-impl AsRawFd for Socket {
+impl AsRawFd for XskSocket {
     fn as_raw_fd(&self) -> i32 {
         self.descriptor.as_raw_fd()
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Action, Guard, Overload, Pinning, Request, Running, Server, Service};
+use linerate_engine::{Action, Overload, Pinning, Request, Running, Server, Service, XdpGuard};
 use linerate_lab::Lab;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
@@ -239,7 +239,7 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
         skip(test, format!("real-time scheduling: {error}"));
         return Ok(());
     }
-    let guard = Guard { wait: WAIT, ..Guard::default() };
+    let guard = XdpGuard { wait: WAIT, ..XdpGuard::default() };
     let policy = Overload { shed_after: DEADLINE, guard: Some(guard), ..Overload::protect() };
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

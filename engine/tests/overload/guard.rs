@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{
-    Action, Backend, Echo, Fairness, Guard, GuardCounts, GuardMode, Overload, Request, Running, Server,
-    Service,
+    Action, Backend, Echo, GuardCounts, GuardMode, Overload, Request, Running, Server, Service,
+    SourceGrouping, XdpGuard,
 };
 use linerate_lab::Lab;
 
@@ -37,7 +37,7 @@ pub(crate) fn lab(test: &str, sender_addresses: usize) -> Option<Lab> {
 }
 
 pub(crate) fn guarded(open_after: Duration) -> Overload {
-    let guard = Guard { open_after, ..Guard::default() };
+    let guard = XdpGuard { open_after, ..XdpGuard::default() };
     Overload { guard: Some(guard), ..Overload::default() }
 }
 
@@ -254,9 +254,9 @@ fn polite_share(lab: &Lab, overload: &Overload) -> Result<(f64, GuardCounts), Bo
 fn polite_sources_keep_their_answers_beside_a_greedy_one() -> Outcome {
     let test = "polite_sources_keep_their_answers_beside_a_greedy_one";
     let Some(lab) = lab(test, POLITE + 1) else { return Ok(()) };
-    let guard = Guard { wait: Duration::from_millis(10), open_after: FOREVER, ..Guard::default() };
+    let guard = XdpGuard { wait: Duration::from_millis(10), open_after: FOREVER, ..XdpGuard::default() };
     // The lab's sources have one /24.
-    let fairness = Fairness { v4_prefix: 32, v6_prefix: 64 };
+    let fairness = SourceGrouping { v4_prefix: 32, v6_prefix: 64 };
     let overload = Overload { guard: Some(guard), fairness: Some(fairness), ..Overload::default() };
     let (fair, seen) = polite_share(&lab, &overload)?;
     println!("polite sources had {:.1} % of their answers: {seen:?}", fair * 100.0);

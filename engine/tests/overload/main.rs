@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Action, Backend, Counts, Overload, Request, Server, Service, Shed};
+use linerate_engine::{Action, Backend, Counts, Overload, Request, Server, Service, ShedPolicy};
 use support::{BACKENDS, Outcome, PATIENCE, ask, client};
 
 /// Answers with the request itself, but none before the other end is dropped.
@@ -74,7 +74,7 @@ pub(crate) fn fates(counts: &Counts) -> u64 {
 }
 
 fn shedding(after: Duration) -> Overload {
-    Overload { shed: Shed::Oldest, shed_after: after, ..Overload::default() }
+    Overload { shed: ShedPolicy::Oldest, shed_after: after, ..Overload::default() }
 }
 
 /// Long enough that what is fresh does not wait as long on a busy machine.

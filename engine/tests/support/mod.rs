@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Backend, Program, Server, Sockets};
+use linerate_engine::{Backend, Server, Sockets, SteeringProgram};
 
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -25,7 +25,7 @@ pub(crate) fn lacking(backend: Backend) -> Option<String> {
 }
 
 pub(crate) const LAYOUTS: [Sockets; 3] =
-    [Sockets::Shared, Sockets::Reuseport, Sockets::SteeredByCpu(Program::Cbpf)];
+    [Sockets::Shared, Sockets::Reuseport, Sockets::SteeredByCpu(SteeringProgram::Cbpf)];
 
 /// A client that gives up after [`PATIENCE`].
 pub(crate) fn client(local: &str) -> std::io::Result<UdpSocket> {

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Backend, Builder, Running, Server, Service, Xdp};
-use linerate_lab::{Lab, LabHost, Registry};
+use linerate_lab::{Lab, LabHost, LabRegistry};
 use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<(), Box<dyn Error>>;
@@ -43,7 +43,7 @@ impl Scene {
             return Err(Skip("AF_XDP and a lab take root".to_owned()).into());
         }
         let directory = tempfile::tempdir()?;
-        let registry = Registry::at(directory.path().join("labs"))?;
+        let registry = LabRegistry::at(directory.path().join("labs"))?;
         let lab =
             Lab::builder().registry(&registry).queues(2).start().map_err(|error| Skip(error.to_string()))?;
         Ok(Self { lab, _directory: directory })

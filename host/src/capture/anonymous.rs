@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::Recording;
-use crate::recording::Kept;
+use crate::HostRecording;
+use crate::recording::RecordedResult;
 
 mod address;
 
-use address::Addresses;
+use address::AddressAliases;
 
 /// Programs that doctor knows by name, and the kernel's own threads, by how their names begin.
 const KNOWN: [&str; 14] = [
@@ -34,12 +34,12 @@ const KNOWN: [&str; 14] = [
 const WRITTEN_BY_PEOPLE: [&str; 4] = ["/etc/", "/usr/", "/run/", "/proc/cmdline"];
 
 /// Replaces addresses, names of processes, and the host's name where that is given.
-pub fn anonymise(readings: &mut [Recording], host_name: Option<&str>) {
-    let mut names = Names::default();
-    let mut addresses = Addresses::default();
+pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
+    let mut names = ProcessAliases::default();
+    let mut addresses = AddressAliases::default();
     for reading in readings {
         for (path, kept) in &mut reading.files {
-            let Kept::Read(content) = kept else { continue };
+            let RecordedResult::Read(content) = kept else { continue };
             // What is no text is none of the files that are read here.
             let Ok(text) = std::str::from_utf8(content) else { continue };
             let mut text = names.replaced(path, text);
@@ -64,11 +64,11 @@ pub fn anonymise(readings: &mut [Recording], host_name: Option<&str>) {
 
 /// Stand-ins of names of processes.
 #[derive(Default)]
-struct Names {
+struct ProcessAliases {
     known: BTreeMap<String, String>,
 }
 
-impl Names {
+impl ProcessAliases {
     /// A file of a process, with another name in it.
     fn replaced(&mut self, path: &str, text: &str) -> String {
         let is_of_process = path.starts_with("/proc/");
@@ -110,7 +110,7 @@ mod tests {
     use crate::Host;
 
     fn anonymous(files: &[(&str, &str)]) -> Host {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         for (path, content) in files {
             recording.insert_file(*path, *content);
         }

@@ -6,9 +6,9 @@ use std::path::{Component, Path};
 
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
-use super::{ABOUT, About, Aside, Fault, LATER, about};
-use crate::Recording;
-use crate::recording::Kept;
+use super::{ABOUT, CaptureExtras, CaptureFault, CaptureInfo, LATER, about};
+use crate::HostRecording;
+use crate::recording::RecordedResult;
 
 /// What an archive may hold; captures of the largest hosts hold a tenth of it. A few bytes of zstd can become gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
@@ -19,15 +19,15 @@ const LARGEST_FILE: u64 = 16 << 20;
 ///
 /// # Errors
 /// The writer's.
-pub fn write(to: impl Write, about: &About, readings: &[Recording]) -> io::Result<()> {
+pub fn write(to: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
     let mut builder = Builder::new(zstd::Encoder::new(to, zstd::DEFAULT_COMPRESSION_LEVEL)?);
-    let asides = readings.iter().map(Aside::of).collect();
-    let about = About { readings: asides, ..about.clone() };
+    let asides = readings.iter().map(CaptureExtras::of).collect();
+    let about = CaptureInfo { readings: asides, ..about.clone() };
     append(&mut builder, ABOUT, &serde_json::to_vec_pretty(&about)?, about.unix_seconds)?;
     for (index, reading) in readings.iter().enumerate() {
         let below = if index == 0 { String::new() } else { format!("{LATER}/") };
         for (path, kept) in &reading.files {
-            if let Kept::Read(content) = kept {
+            if let RecordedResult::Read(content) = kept {
                 let path = format!("{below}{}", path.trim_start_matches('/'));
                 append(&mut builder, &path, content, about.unix_seconds)?;
             }
@@ -47,36 +47,36 @@ fn append(builder: &mut Builder<impl Write>, path: &str, content: &[u8], time: u
 /// Reads an archive after decompression.
 ///
 /// # Errors
-/// [`Fault`] for what is no archive, holds more than any capture does, or a path that leads out of it.
-pub fn read_tar(from: impl Read) -> Result<(Option<About>, Vec<Recording>), Fault> {
+/// [`CaptureFault`] for what is no archive, holds more than any capture does, or a path that leads out of it.
+pub fn read_tar(from: impl Read) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
     // One byte more than may be, so that too much can be told from just enough.
     let mut archive = Archive::new(from.take(MOST_BYTES + 1));
-    let mut reader = Reader::default();
+    let mut reader = ArchiveReader::default();
     for (index, entry) in archive.entries()?.enumerate() {
         if index >= MOST_ENTRIES {
-            return Err(Fault::Garbled(format!("more than {MOST_ENTRIES} entries")));
+            return Err(CaptureFault::Garbled(format!("more than {MOST_ENTRIES} entries")));
         }
         reader.entry(&mut entry.map_err(|error| no_archive(&error))?)?;
     }
     reader.finish()
 }
 
-fn no_archive(error: &io::Error) -> Fault {
-    Fault::Garbled(format!("no whole archive of a capture: {error}"))
+fn no_archive(error: &io::Error) -> CaptureFault {
+    CaptureFault::Garbled(format!("no whole archive of a capture: {error}"))
 }
 
 #[derive(Default)]
-struct Reader {
-    about: Option<About>,
-    first: Recording,
-    later: Option<Recording>,
+struct ArchiveReader {
+    about: Option<CaptureInfo>,
+    first: HostRecording,
+    later: Option<HostRecording>,
     /// Directories that are entries of their own, which matters for empty ones.
     directories: [BTreeSet<String>; 2],
     bytes: u64,
 }
 
-impl Reader {
-    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), Fault> {
+impl ArchiveReader {
+    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), CaptureFault> {
         let name = entry.path()?.into_owned();
         let (later, path) = inside(&name)?;
         match entry.header().entry_type() {
@@ -90,7 +90,7 @@ impl Reader {
             }
             EntryType::Symlink => {
                 let target = entry.link_name()?.unwrap_or_default().to_string_lossy().into_owned();
-                self.recording(later).links.insert(path, Kept::Read(target));
+                self.recording(later).links.insert(path, RecordedResult::Read(target));
             }
             EntryType::Directory => {
                 if let Some(directories) = self.directories.get_mut(usize::from(later)) {
@@ -98,41 +98,46 @@ impl Reader {
                 }
             }
             EntryType::XGlobalHeader => {}
-            _ => return Err(Fault::Garbled(format!("{}: neither file, link nor directory", name.display()))),
+            _ => {
+                return Err(CaptureFault::Garbled(format!(
+                    "{}: neither file, link nor directory",
+                    name.display()
+                )));
+            }
         }
         Ok(())
     }
 
-    fn content(&mut self, entry: &mut impl Read, name: &Path) -> Result<Vec<u8>, Fault> {
+    fn content(&mut self, entry: &mut impl Read, name: &Path) -> Result<Vec<u8>, CaptureFault> {
         let mut content = Vec::new();
         entry.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(|error| no_archive(&error))?;
         let length = content.len() as u64;
         self.bytes += length;
         if length > LARGEST_FILE || self.bytes > MOST_BYTES {
-            return Err(Fault::Garbled(format!("{}: more than any capture holds", name.display())));
+            return Err(CaptureFault::Garbled(format!("{}: more than any capture holds", name.display())));
         }
         Ok(content)
     }
 
-    fn recording(&mut self, later: bool) -> &mut Recording {
+    fn recording(&mut self, later: bool) -> &mut HostRecording {
         if later { self.later.get_or_insert_default() } else { &mut self.first }
     }
 
-    fn finish(mut self) -> Result<(Option<About>, Vec<Recording>), Fault> {
-        if self.about.is_none() && self.first == Recording::default() {
-            return Err(Fault::Garbled("nothing is in it".to_owned()));
+    fn finish(mut self) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
+        if self.about.is_none() && self.first == HostRecording::default() {
+            return Err(CaptureFault::Garbled("nothing is in it".to_owned()));
         }
         for (later, directories) in [false, true].into_iter().zip(std::mem::take(&mut self.directories)) {
             let recording = self.recording(later);
             for path in directories {
                 // A tree lists its names by itself but where there are none.
                 if recording.list(&path).is_err() {
-                    recording.directories.insert(path, Kept::Read(Vec::new()));
+                    recording.directories.insert(path, RecordedResult::Read(Vec::new()));
                 }
             }
         }
         let mut readings = vec![self.first];
-        readings.extend(self.later.filter(|later| *later != Recording::default()));
+        readings.extend(self.later.filter(|later| *later != HostRecording::default()));
         let asides = self.about.as_ref().map(|about| about.readings.clone()).unwrap_or_default();
         for (reading, aside) in readings.iter_mut().zip(asides) {
             aside.complete(reading);
@@ -142,16 +147,16 @@ impl Reader {
 }
 
 /// The path on the host of an entry, and whether it belongs to the later reading.
-fn inside(name: &Path) -> Result<(bool, String), Fault> {
+fn inside(name: &Path) -> Result<(bool, String), CaptureFault> {
     let mut names = Vec::new();
     for component in name.components() {
         match component {
             Component::Normal(part) => match part.to_str() {
                 Some(part) => names.push(part),
-                None => return Err(Fault::Garbled(format!("{}: no text", name.display()))),
+                None => return Err(CaptureFault::Garbled(format!("{}: no text", name.display()))),
             },
             Component::CurDir | Component::RootDir => {}
-            _ => return Err(Fault::Garbled(format!("{}: leads out of the archive", name.display()))),
+            _ => return Err(CaptureFault::Garbled(format!("{}: leads out of the archive", name.display()))),
         }
     }
     let later = names.first() == Some(&LATER);

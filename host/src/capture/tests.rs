@@ -3,7 +3,7 @@ use std::io::Write;
 
 use proptest::prelude::*;
 
-fn recording() -> Recording {
+fn recording() -> HostRecording {
     let host = Host::scripted([
         ("/proc/uptime", "12.5 3.0\n"),
         ("/sys/class/net/eth0/mtu", "1500\n"),
@@ -17,17 +17,25 @@ fn recording() -> Recording {
     let _ = host.list("/sys/class/net");
     let _ = host.list("/sys/no-such-directory");
     let mut recording = host.into_recording();
-    recording.files.insert("/proc/1/io".into(), Kept::Failed(Failure::Errno { errno: libc::EACCES }));
-    recording.directories.insert("/proc".into(), Kept::Read(vec!["1".into(), "2".into(), "uptime".into()]));
-    recording.directories.insert("/proc/irq".into(), Kept::Read(Vec::new()));
-    recording.links.insert("/sys/class/net/eth0/device".into(), Kept::Read("../../0000:01:00.0".into()));
+    recording
+        .files
+        .insert("/proc/1/io".into(), RecordedResult::Failed(RecordedFailure::Errno { errno: libc::EACCES }));
+    recording
+        .directories
+        .insert("/proc".into(), RecordedResult::Read(vec!["1".into(), "2".into(), "uptime".into()]));
+    recording.directories.insert("/proc/irq".into(), RecordedResult::Read(Vec::new()));
+    recording
+        .links
+        .insert("/sys/class/net/eth0/device".into(), RecordedResult::Read("../../0000:01:00.0".into()));
     recording.insert_file("/sys/class/net/eth0/device/numa_node", "0\n");
-    recording.links.insert("/proc/1/exe".into(), Kept::Failed(Failure::Text { error: "no".into() }));
+    recording
+        .links
+        .insert("/proc/1/exe".into(), RecordedResult::Failed(RecordedFailure::Text { error: "no".into() }));
     recording
 }
 
-fn about_now() -> About {
-    About {
+fn about_now() -> CaptureInfo {
+    CaptureInfo {
         schema: SCHEMA.to_owned(),
         version: "0.1.0".to_owned(),
         unix_seconds: 1_700_000_000,
@@ -38,7 +46,7 @@ fn about_now() -> About {
     }
 }
 
-fn archived(readings: &[Recording]) -> Vec<u8> {
+fn archived(readings: &[HostRecording]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut bytes, &about_now(), readings).expect("written");
     bytes
@@ -73,7 +81,7 @@ fn an_archive_answers_as_what_was_recorded() {
     let mut later = recording();
     later.insert_file("/proc/uptime", "13.5 3.0\n");
     std::fs::write(&file, archived(&[recording(), later.clone()])).expect("written");
-    let capture = Capture::open(&file).expect("opened");
+    let capture = OpenedCapture::open(&file).expect("opened");
     assert_eq!(told(&capture.first), told(&Host::recorded(recording())));
     assert_eq!(told(&capture.later.expect("two readings")), told(&Host::recorded(later)));
     let about = capture.about.expect("it says what it is");
@@ -86,7 +94,7 @@ fn an_archive_unpacked_answers_the_same() {
     let bytes = archived(&[recording(), recording()]);
     let decoder = zstd::Decoder::new(&bytes[..]).expect("zstd");
     tar::Archive::new(decoder).unpack(directory.path()).expect("unpacked");
-    let capture = Capture::open(directory.path()).expect("opened");
+    let capture = OpenedCapture::open(directory.path()).expect("opened");
     assert_eq!(told(&capture.first), told(&Host::recorded(recording())));
     assert_eq!(told(&capture.later.expect("two readings")), told(&Host::recorded(recording())));
 }
@@ -121,7 +129,7 @@ fn a_tree_that_somebody_packed_is_read_too() {
 fn refusal(bytes: &[u8]) -> String {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(bytes).expect("written");
-    let error = Capture::open(file.path()).expect_err("refused").to_string();
+    let error = OpenedCapture::open(file.path()).expect_err("refused").to_string();
     error.strip_prefix(&format!("{}: ", file.path().display())).expect("the path first").to_owned()
 }
 
@@ -162,9 +170,9 @@ fn what_is_no_capture_is_refused_in_one_line() {
 #[test]
 fn a_directory_that_is_no_tree_says_so() {
     let directory = tempfile::tempdir().expect("a directory");
-    let error = Capture::open(directory.path()).expect_err("refused").to_string();
+    let error = OpenedCapture::open(directory.path()).expect_err("refused").to_string();
     assert!(error.ends_with(": neither proc nor sys nor capture.json is in it"), "{error}");
-    let error = Capture::open(Path::new("/nonexistent")).expect_err("refused").to_string();
+    let error = OpenedCapture::open(Path::new("/nonexistent")).expect_err("refused").to_string();
     assert_eq!(error, "/nonexistent: No such file or directory (os error 2)");
 }
 

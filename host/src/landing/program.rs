@@ -11,7 +11,7 @@ use aya::maps::{Array, HashMap};
 use aya::programs::{BtfTracePoint, Program as BpfProgram, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
 
-use super::{Arrival, Landing, Landings, Sending};
+use super::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 use crate::root::pause_after_burst;
 use crate::stage::socket::chain;
 
@@ -36,12 +36,12 @@ const PROGRAMS: [(&str, &str); 4] = [
 
 /// Programs that are attached. They go with this, or with the process.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct DeliveryProgram {
     object: Ebpf,
     begin: Instant,
 }
 
-impl Program {
+impl DeliveryProgram {
     /// Loads and attaches them, for the calling thread's network namespace.
     pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(chain)?;
@@ -71,11 +71,11 @@ impl Program {
     }
 
     /// What was counted until now. Readings are taken before arrivals, so that they are among these.
-    pub(super) fn read(&self) -> io::Result<Landings> {
+    pub(super) fn read(&self) -> io::Result<DeliveryReport> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let read: BTreeMap<_, _> = entries(&self.object, "readings")?;
         let arrived: BTreeMap<_, _> = entries(&self.object, "arrivals")?;
-        Ok(Landings {
+        Ok(DeliveryReport {
             seconds,
             read: read.into_iter().map(|(key, packets)| landing(key, packets)).collect(),
             arrived: arrived.into_iter().map(|(key, counts)| arrival(key, counts)).collect(),
@@ -145,24 +145,25 @@ pub(super) fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Re
 }
 
 /// Of `struct reading`, in words of 8 bytes. The words are in this host's order, and so are their halves.
-fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> Landing {
+fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCount {
     let (arrived_on, read_on) = halves(cpus);
     let (pid, tid) = halves(thread);
     let arrived_on = Some(arrived_on).filter(|cpu| *cpu != CAME_BEFORE);
-    Landing { cookie, arrived_on, read_on, pid, tid, packets }
+    DeliveryCount { cookie, arrived_on, read_on, pid, tid, packets }
 }
 
 /// Of `struct place` and `struct arrival`.
-fn arrival([cookie, cpu]: [u64; 2], [packets, refused]: [u64; 2]) -> Arrival {
-    Arrival { cookie, cpu: u32::try_from(cpu).unwrap_or(u32::MAX), packets, refused }
+fn arrival([cookie, cpu]: [u64; 2], [packets, refused]: [u64; 2]) -> ArrivalCount {
+    ArrivalCount { cookie, cpu: u32::try_from(cpu).unwrap_or(u32::MAX), packets, refused }
 }
 
 /// Of `struct place` and `struct sending`: an item a socket.
-fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<Sending> {
-    let mut sockets: BTreeMap<u64, Sending> = BTreeMap::new();
+fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<SendCount> {
+    let mut sockets: BTreeMap<u64, SendCount> = BTreeMap::new();
     for ([cookie, _], [packets, largest]) in counts {
         let largest_bytes = u32::try_from(*largest).unwrap_or(u32::MAX);
-        let socket = sockets.entry(*cookie).or_insert(Sending { cookie: *cookie, packets: 0, largest_bytes });
+        let socket =
+            sockets.entry(*cookie).or_insert(SendCount { cookie: *cookie, packets: 0, largest_bytes });
         socket.packets += packets;
         socket.largest_bytes = socket.largest_bytes.max(largest_bytes);
     }

@@ -20,13 +20,13 @@ fn skip(test: &str, why: &str) {
 }
 
 /// What is seen while `traffic` goes on; none, and why, where the kernel or this machine does not let it be looked at.
-fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<Landings> {
+fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<DeliveryReport> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cpus < 2 {
         skip(test, "it takes two CPUs");
         return None;
     }
-    match Look::start(&Host::live(), ports) {
+    match DeliveryWatch::start(&Host::live(), ports) {
         Ok(look) => {
             std::thread::scope(|scope| scope.spawn(traffic).join()).expect("the traffic");
             Some(look.read().expect("read"))
@@ -80,9 +80,9 @@ fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
     let test = "a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on";
     let Some(landings) = seen(test, &[port], traffic) else { return };
     let read =
-        Landing { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
+        DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
     assert_eq!(landings.read, [read]);
-    assert_eq!(landings.arrived, [Arrival { cookie, cpu: 0, packets: 100, refused: 0 }]);
+    assert_eq!(landings.arrived, [ArrivalCount { cookie, cpu: 0, packets: 100, refused: 0 }]);
     assert_eq!((landings.sent, landings.missed), (vec![], 0));
 }
 
@@ -92,16 +92,17 @@ fn a_look_ends_when_it_is_told_and_captures_answer() {
     let test = "a_look_ends_when_it_is_told_and_captures_answer";
     let stop = AtomicBool::new(true);
     let host = Host::live().recording();
-    match Landings::look(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
+    match DeliveryReport::look(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
         Ok(landings) => assert!(landings.seconds < DEADLINE.as_secs_f64(), "{landings:?}"),
         Err(error) => skip(test, &error.to_string()),
     }
     let again = Host::recorded(host.into_recording());
     assert!(!matches!(
-        Landings::look(&again, &[port, 9], DEADLINE, &|| true),
+        DeliveryReport::look(&again, &[port, 9], DEADLINE, &|| true),
         Err(HostError::NotLive { .. })
     ));
-    let none = Landings::look(&again, &[1], DEADLINE, &|| true).expect_err("nothing was recorded of it");
+    let none =
+        DeliveryReport::look(&again, &[1], DEADLINE, &|| true).expect_err("nothing was recorded of it");
     assert_eq!(
         none.to_string(),
         "looking where datagrams land (BPF; takes CAP_BPF and CAP_PERFMON): not to be had from a capture"
@@ -125,7 +126,7 @@ fn what_a_full_buffer_refuses_is_told_apart() {
     socket.set_nonblocking(true).expect("set");
     let kept = (0..50).take_while(|_| socket.recv(&mut [0; 1000]).is_ok()).count() as u64;
     assert!(kept > 0 && kept < 50, "{kept}");
-    assert_eq!(landings.arrived, [Arrival { cookie, cpu: 0, packets: kept, refused: 50 - kept }]);
+    assert_eq!(landings.arrived, [ArrivalCount { cookie, cpu: 0, packets: kept, refused: 50 - kept }]);
     assert_eq!(landings.read, []);
 }
 
@@ -168,7 +169,7 @@ fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
     assert_eq!(arrived, cookies.map(|cookie| (cookie, 1, 3)));
     let read: Vec<_> = landings.read.iter().map(|l| (l.cookie, l.arrived_on, l.read_on, l.packets)).collect();
     assert_eq!(read, cookies.map(|cookie| (cookie, Some(1), 1, 3)));
-    assert_eq!(landings.sent, cookies.map(|cookie| Sending { cookie, packets: 3, largest_bytes: 700 }));
+    assert_eq!(landings.sent, cookies.map(|cookie| SendCount { cookie, packets: 3, largest_bytes: 700 }));
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::live::picture::Picture;
+use crate::live::picture::Snapshot;
 
 /// So many figures of each item are kept.
 const LENGTH: usize = 120;
 
 /// An item of a picture.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Item {
+pub enum HistoryItem {
     /// The path as a whole.
     Path,
     /// An interface.
@@ -30,7 +30,7 @@ pub enum Item {
 
 /// A figure of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Metric {
+pub enum HistoryMetric {
     /// Packets a second; of an interface and the path, those received.
     Packets,
     /// Packets a second that an interface or the path sent.
@@ -54,26 +54,26 @@ type Ring = VecDeque<Option<f32>>;
 
 /// What each item did, the latest last. A figure that was not known is a gap.
 #[derive(Debug, Default)]
-pub struct History {
-    curves: BTreeMap<Item, Curves>,
+pub struct SnapshotHistory {
+    curves: BTreeMap<HistoryItem, ItemCurves>,
     /// How many pictures were taken in.
     taken: u64,
 }
 
 /// What an item did.
 #[derive(Debug, Default)]
-struct Curves {
-    rings: Vec<(Metric, Ring)>,
+struct ItemCurves {
+    rings: Vec<(HistoryMetric, Ring)>,
     /// The number of the picture in which it was seen last.
     seen: u64,
 }
 
-impl History {
+impl SnapshotHistory {
     /// Takes a picture's figures in, and forgets items that were in none of the last pictures.
-    pub fn take(&mut self, picture: &Picture) {
+    pub fn take(&mut self, picture: &Snapshot) {
         self.taken += 1;
         for (item, figures) in figures(picture) {
-            let Curves { rings, seen } = self.curves.entry(item).or_default();
+            let ItemCurves { rings, seen } = self.curves.entry(item).or_default();
             *seen = self.taken;
             for (metric, figure) in figures {
                 let ring = match rings.iter_mut().find(|(known, _)| *known == metric) {
@@ -95,7 +95,11 @@ impl History {
     }
 
     /// The last figures of an item, the latest last; nothing where none was taken in.
-    pub fn of(&self, item: &Item, metric: Metric) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
+    pub fn of(
+        &self,
+        item: &HistoryItem,
+        metric: HistoryMetric,
+    ) -> impl DoubleEndedIterator<Item = Option<f64>> + '_ {
         let rings = self.curves.get(item).map(|curves| &curves.rings).into_iter().flatten();
         let ring = rings.filter(move |(known, _)| *known == metric).map(|(_, ring)| ring);
         ring.flatten().map(|figure| figure.map(f64::from))
@@ -103,15 +107,15 @@ impl History {
 }
 
 /// A figure that there may be, of each kind that an item has.
-type Figures = Vec<(Metric, Option<f64>)>;
+type Figures = Vec<(HistoryMetric, Option<f64>)>;
 
 #[expect(clippy::cast_precision_loss, reason = "a curve is drawn with eight heights")]
-fn figures(picture: &Picture) -> Vec<(Item, Figures)> {
-    use Metric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
+fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
+    use HistoryMetric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
     let totals = &picture.totals;
     let lost = [totals.rx_drops_per_second, totals.backlog_drops_per_second, totals.socket_drops_per_second];
-    let mut found: Vec<(Item, Figures)> = vec![(
-        Item::Path,
+    let mut found: Vec<(HistoryItem, Figures)> = vec![(
+        HistoryItem::Path,
         vec![
             (Packets, totals.rx_packets_per_second),
             (Sent, totals.tx_packets_per_second),
@@ -125,7 +129,7 @@ fn figures(picture: &Picture) -> Vec<(Item, Figures)> {
     for interface in &picture.interfaces {
         let name = &interface.interface;
         found.push((
-            Item::Interface(name.clone()),
+            HistoryItem::Interface(name.clone()),
             vec![
                 (Packets, interface.rx_packets_per_second),
                 (Sent, interface.tx_packets_per_second),
@@ -134,7 +138,7 @@ fn figures(picture: &Picture) -> Vec<(Item, Figures)> {
         ));
         for queue in interface.receive.value().into_iter().flatten() {
             found.push((
-                Item::Receive(name.clone(), queue.queue),
+                HistoryItem::Receive(name.clone(), queue.queue),
                 vec![
                     (Packets, queue.packets_per_second),
                     (Drops, queue.drops_per_second),
@@ -144,14 +148,14 @@ fn figures(picture: &Picture) -> Vec<(Item, Figures)> {
         }
         for queue in interface.transmit.value().into_iter().flatten() {
             found.push((
-                Item::Transmit(name.clone(), queue.queue),
+                HistoryItem::Transmit(name.clone(), queue.queue),
                 vec![(Packets, queue.packets_per_second), (Drops, queue.drops_per_second)],
             ));
         }
     }
     for cpu in picture.cpus.value().into_iter().flatten() {
         found.push((
-            Item::Cpu(cpu.cpu),
+            HistoryItem::Cpu(cpu.cpu),
             vec![
                 (Softirq, cpu.softirq_share),
                 (Packets, cpu.packets_per_second),
@@ -166,41 +170,41 @@ fn figures(picture: &Picture) -> Vec<(Item, Figures)> {
         let queued =
             sockets().filter_map(|socket| socket.queued_bytes).reduce(u64::saturating_add).map(|b| b as f64);
         let drops = crate::live::growth::sum(sockets().map(|socket| socket.drops_per_second));
-        found.push((Item::Service(service.name.clone()), vec![(Queued, queued), (Drops, drops)]));
+        found.push((HistoryItem::Service(service.name.clone()), vec![(Queued, queued), (Drops, drops)]));
         found.extend(sockets().map(|socket| {
             let queued = socket.queued_bytes.map(|bytes| bytes as f64);
-            (Item::Socket(socket.inode), vec![(Queued, queued), (Drops, socket.drops_per_second)])
+            (HistoryItem::Socket(socket.inode), vec![(Queued, queued), (Drops, socket.drops_per_second)])
         }));
     }
     let threads = picture.threads.value().into_iter().flatten();
-    found.extend(threads.map(|thread| (Item::Thread(thread.tid), vec![(Time, thread.cpu_share)])));
+    found.extend(threads.map(|thread| (HistoryItem::Thread(thread.tid), vec![(Time, thread.cpu_share)])));
     found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{Live, Source};
+    use crate::live::{LiveHost, SnapshotSource};
     use crate::{Host, Known, Scope};
 
     #[test]
     fn the_last_figures_are_kept_and_what_was_in_none_of_the_last_pictures_is_forgotten() {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n")]);
-        let mut picture = Live::open(Source::Live(host), Scope::default()).refresh();
-        let mut history = History::default();
+        let mut picture = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
+        let mut history = SnapshotHistory::default();
         for number in 0..150_u32 {
             if let Known::Value(cpus) = &mut picture.cpus {
                 cpus[0].softirq_share = (number != 149).then(|| f64::from(number));
             }
             history.take(&picture);
         }
-        let shares: Vec<_> = history.of(&Item::Cpu(0), Metric::Softirq).collect();
+        let shares: Vec<_> = history.of(&HistoryItem::Cpu(0), HistoryMetric::Softirq).collect();
         assert_eq!((shares.len(), shares[0], shares[118], shares[119]), (120, Some(30.0), Some(148.0), None));
         picture.cpus = Known::unknown("gone");
         for _ in 0..LENGTH {
             history.take(&picture);
         }
-        assert_eq!(history.of(&Item::Cpu(0), Metric::Softirq).count(), 0);
-        assert_eq!(history.of(&Item::Path, Metric::Packets).count(), LENGTH);
+        assert_eq!(history.of(&HistoryItem::Cpu(0), HistoryMetric::Softirq).count(), 0);
+        assert_eq!(history.of(&HistoryItem::Path, HistoryMetric::Packets).count(), LENGTH);
     }
 }

@@ -7,30 +7,33 @@ mod places;
 mod services;
 mod threads;
 
-use crate::pulse::Pulse;
+use crate::pulse::CounterSample;
 use crate::{CpuSet, Finding, Known, PacketPath};
 
 use crate::live::growth::sum;
-use crate::live::picture::{Found, HostLine, Interface, Node, Picture, Service, Totals, Unknown};
-use interrupts::Interrupts;
+use crate::live::picture::{
+    HostLine, InterfaceSnapshot, LiveFinding, LiveUnknown, NodeSnapshot, PathTotals, ServiceSnapshot,
+    Snapshot,
+};
+use interrupts::InterruptRates;
 
 /// What a picture is made of.
-pub(crate) struct Readings<'a> {
+pub(crate) struct SnapshotInput<'a> {
     /// What the path is set to.
     pub(crate) path: &'a PacketPath,
     /// The reading before; none for the first picture.
-    pub(crate) before: Option<&'a Pulse>,
-    pub(crate) now: &'a Pulse,
+    pub(crate) before: Option<&'a CounterSample>,
+    pub(crate) now: &'a CounterSample,
     /// Time between the readings.
     pub(crate) seconds: Option<f64>,
     /// What the rules found on the path.
-    pub(crate) findings: &'a [Found],
+    pub(crate) findings: &'a [LiveFinding],
 }
 
-impl Readings<'_> {
+impl SnapshotInput<'_> {
     /// The picture, without what only its maker knows: the host's name, the time, and what it cost.
-    pub(crate) fn picture(&self, host: HostLine) -> Picture {
-        let interrupts = Interrupts::between(self);
+    pub(crate) fn picture(&self, host: HostLine) -> Snapshot {
+        let interrupts = InterruptRates::between(self);
         let interfaces = interfaces::all(self, &interrupts);
         let cpus = cpus::all(self, &interrupts);
         let services = services::all(self);
@@ -38,7 +41,7 @@ impl Readings<'_> {
         let mut unknown = Vec::new();
         let mut note = |what: &str, why: Option<&str>| {
             if let Some(why) = why {
-                unknown.push(Unknown { what: what.to_owned(), why: why.to_owned() });
+                unknown.push(LiveUnknown { what: what.to_owned(), why: why.to_owned() });
             }
         };
         note("interrupts", self.now.interrupts.why());
@@ -49,7 +52,7 @@ impl Readings<'_> {
             note(&format!("receive queues of {}", interface.interface), interface.receive.why());
             note(&format!("transmit queues of {}", interface.interface), interface.transmit.why());
         }
-        let mut picture = Picture {
+        let mut picture = Snapshot {
             unix_seconds: None,
             interval_seconds: self.seconds,
             host,
@@ -58,9 +61,9 @@ impl Readings<'_> {
             services,
             threads,
             findings: self.findings.to_vec(),
-            totals: Totals::default(),
+            totals: PathTotals::default(),
             unknown,
-            cost: crate::live::picture::Cost::default(),
+            cost: crate::live::picture::SnapshotCost::default(),
         };
         picture.totals = totals(&picture);
         picture
@@ -70,24 +73,24 @@ impl Readings<'_> {
 /// The nodes and CPUs of a host, with its name.
 pub(crate) fn host_line(path: &PacketPath, name: Known<String>) -> HostLine {
     let nodes = path.machine.nodes.value().into_iter().flatten();
-    let nodes = nodes.map(|node| Node { node: node.node, cpus: node.cpus.to_string() }).collect();
+    let nodes = nodes.map(|node| NodeSnapshot { node: node.node, cpus: node.cpus.to_string() }).collect();
     HostLine { name, kernel: path.machine.kernel.clone(), nodes }
 }
 
 /// Findings with the places they sit at.
-pub(crate) fn found(path: &PacketPath, findings: &[Finding]) -> Vec<Found> {
+pub(crate) fn found(path: &PacketPath, findings: &[Finding]) -> Vec<LiveFinding> {
     findings.iter().map(|finding| places::found(path, finding)).collect()
 }
 
-fn totals(picture: &Picture) -> Totals {
+fn totals(picture: &Snapshot) -> PathTotals {
     let there = || picture.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
-    let of = |figure: fn(&Interface) -> Option<f64>| sum(there().map(figure));
+    let of = |figure: fn(&InterfaceSnapshot) -> Option<f64>| sum(there().map(figure));
     let cpus = || picture.cpus.value().into_iter().flatten();
     let sockets = || {
         let services = picture.services.value().into_iter().flatten();
-        services.flat_map(|service: &Service| &service.sockets)
+        services.flat_map(|service: &ServiceSnapshot| &service.sockets)
     };
-    Totals {
+    PathTotals {
         rx_packets_per_second: of(|interface| interface.rx_packets_per_second),
         rx_drops_per_second: of(|interface| interface.rx_drops_per_second),
         interrupts_per_second: sum(cpus().map(|cpu| cpu.interrupts_per_second)),

@@ -10,7 +10,7 @@ pub const SCHEMA: &str = "linerate.top/1";
 ///
 /// A rate is none in the first picture, where its counter began anew, and where its source does not tell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Picture {
+pub struct Snapshot {
     /// When it was made, in seconds since 1970; none of a tree that does not say.
     pub unix_seconds: Option<f64>,
     /// Time between the readings; none in the first picture.
@@ -18,21 +18,21 @@ pub struct Picture {
     /// Which host.
     pub host: HostLine,
     /// Interfaces, with their queues.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceSnapshot>,
     /// CPUs that are online.
-    pub cpus: Known<Vec<Cpu>>,
+    pub cpus: Known<Vec<CpuSnapshot>>,
     /// UDP services, with their sockets.
-    pub services: Known<Vec<Service>>,
+    pub services: Known<Vec<ServiceSnapshot>>,
     /// Threads that serve those sockets.
-    pub threads: Known<Vec<Thread>>,
+    pub threads: Known<Vec<ThreadSnapshot>>,
     /// What is wrong, worst first, as of the last time the rules looked.
-    pub findings: Vec<Found>,
+    pub findings: Vec<LiveFinding>,
     /// What the whole path does.
-    pub totals: Totals,
+    pub totals: PathTotals,
     /// What could not be read.
-    pub unknown: Vec<Unknown>,
+    pub unknown: Vec<LiveUnknown>,
     /// What making the picture took.
-    pub cost: Cost,
+    pub cost: SnapshotCost,
 }
 
 /// A host.
@@ -43,12 +43,12 @@ pub struct HostLine {
     /// Its kernel's release.
     pub kernel: Known<String>,
     /// Its NUMA nodes that have CPUs; empty where they are not known.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeSnapshot>,
 }
 
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
+pub struct NodeSnapshot {
     /// Its number.
     pub node: u32,
     /// Its CPUs as a list, such as `0-31,64-95`.
@@ -57,7 +57,7 @@ pub struct Node {
 
 /// An interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interface {
+pub struct InterfaceSnapshot {
     /// Its name.
     pub interface: String,
     /// Its driver; none where it has none or that is unknown.
@@ -85,11 +85,11 @@ pub struct Interface {
     /// What counts the packets of the receive queues; none where nothing does.
     pub receive_told_by: Option<String>,
     /// Transmit queues.
-    pub transmit: Known<Vec<TransmitQueue>>,
+    pub transmit: Known<Vec<TransmitQueueSnapshot>>,
     /// What counts the packets of the transmit queues; none where nothing does.
     pub transmit_told_by: Option<String>,
     /// The queueing discipline at the root.
-    pub discipline: Known<Option<Discipline>>,
+    pub discipline: Known<Option<QdiscSnapshot>>,
 }
 
 /// A receive queue.
@@ -117,7 +117,7 @@ pub struct ReceiveQueue {
 
 /// A transmit queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TransmitQueue {
+pub struct TransmitQueueSnapshot {
     /// Its number.
     pub queue: u32,
     /// Packets it sent.
@@ -134,7 +134,7 @@ pub struct TransmitQueue {
 
 /// A queueing discipline at the root of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Discipline {
+pub struct QdiscSnapshot {
     /// `mq`, `fq_codel`, `noqueue`, ...
     pub kind: String,
     /// Packets lost.
@@ -147,7 +147,7 @@ pub struct Discipline {
 
 /// A CPU.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cpu {
+pub struct CpuSnapshot {
     /// Its number.
     pub cpu: u32,
     /// Its NUMA node.
@@ -178,7 +178,7 @@ pub struct Cpu {
 
 /// A UDP service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Service {
+pub struct ServiceSnapshot {
     /// Protocol, address and processes, as a person names it: `udp 10.0.0.1:53 (nsd)`.
     pub name: String,
     /// Its port.
@@ -188,12 +188,12 @@ pub struct Service {
     /// How its group chooses a socket: `hash`, `cpu`, `program`; none for one socket, or where unknown.
     pub steering: Option<String>,
     /// Its sockets.
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<SocketSnapshot>,
 }
 
 /// A socket.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Socket {
+pub struct SocketSnapshot {
     /// Its inode.
     pub inode: u64,
     /// Its place in its group, from 0.
@@ -214,7 +214,7 @@ pub struct Socket {
 
 /// A thread that serves sockets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Thread {
+pub struct ThreadSnapshot {
     /// Its process.
     pub pid: u32,
     /// Its own id.
@@ -236,13 +236,13 @@ pub struct Thread {
     /// CPUs it may run on, as a list.
     pub allowed: Option<String>,
     /// Where it is, against where packets are processed; none where it did not run, or no packet was processed.
-    pub seat: Option<Seat>,
+    pub seat: Option<ThreadLocality>,
 }
 
 /// Where a thread runs, against where packets meet the network stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seat {
+pub enum ThreadLocality {
     /// On a CPU that processes packets.
     WithPackets,
     /// On another CPU of the node.
@@ -253,26 +253,26 @@ pub enum Seat {
 
 /// A finding of the rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct LiveFinding {
     /// `stage.name`.
     pub id: String,
     /// The stage it is of.
     pub stage: StageName,
     /// How much it matters.
-    pub severity: Severity,
+    pub severity: LiveSeverity,
     /// A sentence with the facts in it.
     pub title: String,
     /// How to fix it.
     pub remedy: String,
     /// Where it sits.
-    pub places: Vec<Place>,
+    pub places: Vec<FindingSite>,
 }
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "as in crate::Severity")]
-pub enum Severity {
+pub enum LiveSeverity {
     Note,
     Low,
     Medium,
@@ -282,7 +282,7 @@ pub enum Severity {
 /// Where a finding sits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum FindingSite {
     /// An interface as a whole.
     Interface(String),
     /// A receive queue.
@@ -299,7 +299,7 @@ pub enum Place {
 
 /// What the whole path does.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct PathTotals {
     /// Packets received by the interfaces.
     pub rx_packets_per_second: Option<f64>,
     /// Packets they lost.
@@ -324,7 +324,7 @@ pub struct Totals {
 
 /// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unknown {
+pub struct LiveUnknown {
     /// What.
     pub what: String,
     /// What stood in the way.
@@ -333,7 +333,7 @@ pub struct Unknown {
 
 /// What making a picture took.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct SnapshotCost {
     /// Wall-clock time to read what changes each second.
     pub read_seconds: f64,
     /// Wall-clock time of the last whole reading with its findings.
@@ -342,7 +342,7 @@ pub struct Cost {
     pub whole_reading_age_seconds: f64,
 }
 
-impl From<crate::Severity> for Severity {
+impl From<crate::Severity> for LiveSeverity {
     fn from(severity: crate::Severity) -> Self {
         match severity {
             crate::Severity::Note => Self::Note,
@@ -353,7 +353,7 @@ impl From<crate::Severity> for Severity {
     }
 }
 
-impl Severity {
+impl LiveSeverity {
     /// Its name, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -381,9 +381,9 @@ impl HostLine {
     }
 }
 
-impl Picture {
+impl Snapshot {
     /// The findings that sit at a place.
-    pub fn findings_at<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Found> {
+    pub fn findings_at<'a>(&'a self, place: &'a FindingSite) -> impl Iterator<Item = &'a LiveFinding> {
         self.findings.iter().filter(move |found| found.places.contains(place))
     }
 
@@ -392,8 +392,8 @@ impl Picture {
         &'a self,
         service: &'a str,
         stage: StageName,
-    ) -> impl Iterator<Item = &'a Found> {
-        let here = move |place: &Place| matches!(place, Place::Service(name) if name == service);
+    ) -> impl Iterator<Item = &'a LiveFinding> {
+        let here = move |place: &FindingSite| matches!(place, FindingSite::Service(name) if name == service);
         self.findings.iter().filter(move |found| found.stage == stage && found.places.iter().any(here))
     }
 }

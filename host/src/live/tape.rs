@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::live::Picture;
+use crate::live::Snapshot;
 use crate::live::picture::SCHEMA;
 
 /// A line longer than this was written by nothing of ours.
@@ -14,8 +14,8 @@ const LONGEST_LINE: u64 = 64 << 20;
 
 /// Recorded pictures, the first first. There is at least one.
 #[derive(Debug, Clone)]
-pub struct Tape {
-    pictures: Vec<Picture>,
+pub struct SnapshotRecording {
+    pictures: Vec<Snapshot>,
     /// Whether the last line was cut short, as where its writer was killed.
     is_cut: bool,
 }
@@ -49,7 +49,7 @@ pub enum TapeError {
     },
 }
 
-impl Tape {
+impl SnapshotRecording {
     /// Reads a recording. A last line that was cut short is left out.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Tape {
     /// The same of any reader; `path` is for errors.
     ///
     /// # Errors
-    /// As [`Tape::open`].
+    /// As [`SnapshotRecording::open`].
     pub fn read(mut from: impl BufRead, path: &Path) -> Result<Self, TapeError> {
         let path = || path.to_owned();
         let mut pictures = Vec::new();
@@ -90,7 +90,7 @@ impl Tape {
 
     /// The pictures, the first first.
     #[must_use]
-    pub fn pictures(&self) -> &[Picture] {
+    pub fn pictures(&self) -> &[Snapshot] {
         &self.pictures
     }
 
@@ -101,12 +101,12 @@ impl Tape {
     }
 }
 
-fn picture(line: &[u8]) -> Result<Picture, String> {
+fn picture(line: &[u8]) -> Result<Snapshot, String> {
     #[derive(Deserialize)]
-    struct Named {
+    struct NamedSnapshot {
         schema: String,
     }
-    let named: Named = serde_json::from_slice(line)
+    let named: NamedSnapshot = serde_json::from_slice(line)
         .map_err(|_| "no picture: it takes what 'linerate top --record' writes".to_owned())?;
     if named.schema != SCHEMA {
         return Err(format!("its schema is {}, and this program reads {SCHEMA}", named.schema));
@@ -117,20 +117,20 @@ fn picture(line: &[u8]) -> Result<Picture, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{Live, Source};
+    use crate::live::{LiveHost, SnapshotSource};
     use crate::{Host, Scope};
     use proptest::prelude::*;
 
     fn line() -> String {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n"), ("/proc/uptime", "3 1\n")]);
-        let picture = Live::open(Source::Live(host), Scope::default()).refresh();
+        let picture = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
         let mut value = serde_json::to_value(&picture).expect("a value");
         value["schema"] = SCHEMA.into();
         format!("{value}\n")
     }
 
-    fn read(text: &str) -> Result<Tape, TapeError> {
-        Tape::read(text.as_bytes(), Path::new("x.jsonl"))
+    fn read(text: &str) -> Result<SnapshotRecording, TapeError> {
+        SnapshotRecording::read(text.as_bytes(), Path::new("x.jsonl"))
     }
 
     #[test]

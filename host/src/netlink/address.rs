@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::connection::Connection;
+use super::connection::NetlinkConnection;
 use super::generic::attribute;
 use crate::{Host, HostError};
 
@@ -42,7 +42,7 @@ pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError>
 }
 
 fn ask(interface: u32) -> io::Result<Vec<IpAddr>> {
-    let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
+    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
     let messages = answers.iter().filter(|answer| answer.kind == NEW);
     let mut addresses: Vec<IpAddr> = messages.filter_map(|answer| read(&answer.body, interface)).collect();
     addresses.sort_by_key(IpAddr::is_ipv6);

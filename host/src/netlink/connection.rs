@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use super::generic::{attribute, text};
-use crate::root::Explained;
+use crate::root::ExplainedErrno;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,13 +20,13 @@ const HEADER_BYTES: usize = 16;
 const INTERRUPTED: u16 = 0x10;
 
 /// A netlink socket of one protocol.
-pub(crate) struct Connection {
+pub(crate) struct NetlinkConnection {
     socket: Socket,
     sequence: u32,
 }
 
 /// One answer: its type and what follows its header.
-pub(crate) struct Answer {
+pub(crate) struct NetlinkAnswer {
     pub(crate) kind: u16,
     pub(crate) body: Vec<u8>,
 }
@@ -37,12 +37,12 @@ const HAS_ATTRIBUTES: u16 = 0x200;
 const MESSAGE: u16 = 1;
 
 #[derive(Default)]
-struct Answers {
-    received: Vec<Answer>,
+struct NetlinkAnswers {
+    received: Vec<NetlinkAnswer>,
     interrupted: bool,
 }
 
-impl Connection {
+impl NetlinkConnection {
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open(protocol: isize) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
@@ -58,11 +58,11 @@ impl Connection {
 
     /// Sends a request of this type and reads its answers up to the acknowledgement, or of a dump up to its end.
     /// `Interrupted` where a dump is not of one moment.
-    pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Answer>> {
+    pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<NetlinkAnswer>> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, self.sequence, body), 0)?;
         let deadline = Instant::now() + ANSWER_DEADLINE;
-        let mut answers = Answers::default();
+        let mut answers = NetlinkAnswers::default();
         loop {
             self.wait(deadline)?;
             let (datagram, _) = self.socket.recv_from_full()?;
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// Takes the answers to the last request out of a datagram; tells whether its end was among them.
-    fn take(&self, mut datagram: &[u8], answers: &mut Answers) -> io::Result<bool> {
+    fn take(&self, mut datagram: &[u8], answers: &mut NetlinkAnswers) -> io::Result<bool> {
         while let Ok(part) = NetlinkBuffer::new_checked(datagram) {
             let length = part.length() as usize;
             let body = datagram.get(HEADER_BYTES..length).unwrap_or_default();
@@ -86,7 +86,7 @@ impl Connection {
                 match part.message_type() {
                     // The end of a dump carries an error as an acknowledgement does.
                     NLMSG_ERROR | NLMSG_DONE => return acknowledgement(body, part.flags()).map(|()| true),
-                    kind => answers.received.push(Answer { kind, body: body.to_vec() }),
+                    kind => answers.received.push(NetlinkAnswer { kind, body: body.to_vec() }),
                 }
             }
             datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -130,7 +130,7 @@ fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
         code => code.saturating_neg(),
     };
     Err(match words(body, flags) {
-        Some(words) => Explained { errno, words }.into(),
+        Some(words) => ExplainedErrno { errno, words }.into(),
         None => io::Error::from_raw_os_error(errno),
     })
 }
@@ -179,7 +179,7 @@ mod tests {
     fn the_kernels_words_are_told_with_its_number() {
         for (capped, flags) in [(true, CAPPED | HAS_ATTRIBUTES), (false, HAS_ATTRIBUTES)] {
             let error = acknowledgement(&refusal(capped), flags).expect_err("refused");
-            let explained = Explained::of(&error).expect("words");
+            let explained = ExplainedErrno::of(&error).expect("words");
             assert_eq!(explained.errno, libc::EINVAL);
             assert!(error.to_string().ends_with(": requested channel count exceeds maximum"), "{error}");
         }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::generic::{Attributes, Family, attribute, attributes, number, text, u32_of};
-use crate::stage::link::{Channels, Coalesce, Rings};
+use super::generic::{GenericFamily, RequestAttributes, attribute, attributes, number, text, u32_of};
+use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths};
 
 /// `ETHTOOL_A_HEADER_DEV_NAME` of linux/ethtool_netlink.h. Each command's first attribute is the header.
 const HEADER: u16 = 1;
@@ -21,12 +21,12 @@ const SET_CHANNELS: u8 = 18;
 const SET_COALESCE: u8 = 20;
 
 /// A connection to the family.
-pub(crate) struct Ethtool(Family);
+pub(crate) struct EthtoolConnection(GenericFamily);
 
-impl Ethtool {
+impl EthtoolConnection {
     /// Opens it; `ENOENT` where the kernel has no such family.
     pub(crate) fn open() -> io::Result<Self> {
-        Family::open("ethtool").map(Self)
+        GenericFamily::open("ethtool").map(Self)
     }
 
     /// Asks about an interface; `more` comes after the header. `EOPNOTSUPP` where the driver, or the kernel, has no such
@@ -35,7 +35,7 @@ impl Ethtool {
         &mut self,
         command: u8,
         interface: &str,
-        more: impl FnOnce(Attributes) -> Attributes,
+        more: impl FnOnce(RequestAttributes) -> RequestAttributes,
     ) -> io::Result<Vec<u8>> {
         self.0.ask(command, &more(about(interface)))
     }
@@ -45,29 +45,29 @@ impl Ethtool {
         &mut self,
         command: u8,
         interface: &str,
-        more: impl FnOnce(Attributes) -> Attributes,
+        more: impl FnOnce(RequestAttributes) -> RequestAttributes,
     ) -> io::Result<()> {
         self.0.act(command, &more(about(interface)))
     }
 }
 
-fn about(interface: &str) -> Attributes {
-    let header = Attributes::default().text(HEADER_DEVICE_NAME, interface);
-    Attributes::default().nested(HEADER, &header)
+fn about(interface: &str) -> RequestAttributes {
+    let header = RequestAttributes::default().text(HEADER_DEVICE_NAME, interface);
+    RequestAttributes::default().nested(HEADER, &header)
 }
 
 /// Channels.
-pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
+pub(crate) fn channels(interface: &str) -> io::Result<ChannelCounts> {
     get(GET_CHANNELS, interface).map(|answer| read_channels(&answer))
 }
 
 /// Rings.
-pub(crate) fn rings(interface: &str) -> io::Result<Rings> {
+pub(crate) fn rings(interface: &str) -> io::Result<RingLengths> {
     get(GET_RINGS, interface).map(|answer| read_rings(&answer))
 }
 
 /// Interrupt moderation.
-pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
+pub(crate) fn coalesce(interface: &str) -> io::Result<CoalesceSettings> {
     get(GET_COALESCE, interface).map(|answer| read_coalesce(&answer))
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn set_channels(
 }
 
 /// Sets interrupt moderation; what is none stays as it is.
-pub(crate) fn set_coalesce(interface: &str, wanted: &Coalesce) -> io::Result<()> {
+pub(crate) fn set_coalesce(interface: &str, wanted: &CoalesceSettings) -> io::Result<()> {
     let words = [(2, wanted.rx_usecs), (3, wanted.rx_frames), (6, wanted.tx_usecs), (7, wanted.tx_frames)];
     let flags = [(11, wanted.adaptive_rx), (12, wanted.adaptive_tx)];
     set(SET_COALESCE, interface, |header| {
@@ -103,25 +103,29 @@ pub(crate) fn set_coalesce(interface: &str, wanted: &Coalesce) -> io::Result<()>
     })
 }
 
-fn numbers(attributes: Attributes, numbers: &[(u16, Option<u32>)]) -> Attributes {
+fn numbers(attributes: RequestAttributes, numbers: &[(u16, Option<u32>)]) -> RequestAttributes {
     numbers.iter().fold(attributes, |attributes, (kind, number)| match number {
         Some(number) => attributes.u32(*kind, *number),
         None => attributes,
     })
 }
 
-fn set(command: u8, interface: &str, more: impl FnOnce(Attributes) -> Attributes) -> io::Result<()> {
-    Ethtool::open()?.act(command, interface, more)
+fn set(
+    command: u8,
+    interface: &str,
+    more: impl FnOnce(RequestAttributes) -> RequestAttributes,
+) -> io::Result<()> {
+    EthtoolConnection::open()?.act(command, interface, more)
 }
 
 fn get(command: u8, interface: &str) -> io::Result<Vec<u8>> {
-    Ethtool::open()?.ask(command, interface, |header| header)
+    EthtoolConnection::open()?.ask(command, interface, |header| header)
 }
 
 /// `ETHTOOL_A_CHANNELS_...`: a kind of channel that the device cannot have is absent (net/ethtool/channels.c).
-fn read_channels(answer: &[u8]) -> Channels {
+fn read_channels(answer: &[u8]) -> ChannelCounts {
     let count = |kind| u32_of(answer, kind).unwrap_or(0);
-    Channels {
+    ChannelCounts {
         rx_max: count(2),
         tx_max: count(3),
         combined_max: count(5),
@@ -132,15 +136,15 @@ fn read_channels(answer: &[u8]) -> Channels {
 }
 
 /// `ETHTOOL_A_RINGS_...`: a kind of ring that the device cannot have is absent (net/ethtool/rings.c).
-fn read_rings(answer: &[u8]) -> Rings {
+fn read_rings(answer: &[u8]) -> RingLengths {
     let length = |kind| u32_of(answer, kind).unwrap_or(0);
-    Rings { rx_max: length(2), tx_max: length(5), rx: length(6), tx: length(9) }
+    RingLengths { rx_max: length(2), tx_max: length(5), rx: length(6), tx: length(9) }
 }
 
 /// `ETHTOOL_A_COALESCE_...`: what the driver does not have is absent (net/ethtool/coalesce.c).
-fn read_coalesce(answer: &[u8]) -> Coalesce {
+fn read_coalesce(answer: &[u8]) -> CoalesceSettings {
     let flag = |kind| attribute(answer, kind).and_then(number).map(|value| value != 0);
-    Coalesce {
+    CoalesceSettings {
         rx_usecs: u32_of(answer, 2),
         rx_frames: u32_of(answer, 3),
         tx_usecs: u32_of(answer, 6),
@@ -180,12 +184,15 @@ mod tests {
     #[test]
     fn what_a_device_has_not_is_zero_or_none() {
         let channels = read_channels(&words(&[(5, 4), (9, 1)]));
-        assert_eq!(channels, Channels { combined_max: 4, combined: 1, ..Channels::default() });
+        assert_eq!(channels, ChannelCounts { combined_max: 4, combined: 1, ..ChannelCounts::default() });
         let rings = read_rings(&words(&[(2, 4096), (5, 4096), (6, 512), (9, 256)]));
-        assert_eq!(rings, Rings { rx: 512, tx: 256, rx_max: 4096, tx_max: 4096 });
+        assert_eq!(rings, RingLengths { rx: 512, tx: 256, rx_max: 4096, tx_max: 4096 });
         let coalesce = read_coalesce(&words(&[(2, 50), (11, 1)]));
-        assert_eq!(coalesce, Coalesce { rx_usecs: Some(50), adaptive_rx: Some(true), ..Coalesce::default() });
-        assert_eq!(read_coalesce(&[]), Coalesce::default());
+        assert_eq!(
+            coalesce,
+            CoalesceSettings { rx_usecs: Some(50), adaptive_rx: Some(true), ..CoalesceSettings::default() }
+        );
+        assert_eq!(read_coalesce(&[]), CoalesceSettings::default());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_GENERIC;
 
-use super::connection::Connection;
+use super::connection::NetlinkConnection;
 
 /// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, `CTRL_ATTR_FAMILY_ID` and `CTRL_ATTR_FAMILY_NAME` of linux/genetlink.h.
 const CONTROL: u16 = 0x10;
@@ -24,41 +24,41 @@ const TYPE_MASK: u16 = 0x3fff;
 const DUMP_ATTEMPTS: u32 = 3;
 
 /// A connection to a family.
-pub(crate) struct Family {
-    connection: Connection,
+pub(crate) struct GenericFamily {
+    connection: NetlinkConnection,
     id: u16,
 }
 
 /// Attributes of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Attributes(Vec<u8>);
+pub(crate) struct RequestAttributes(Vec<u8>);
 
-impl Family {
+impl GenericFamily {
     /// Looks a family up by its name; `ENOENT` where the kernel has none of that name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
-        let mut connection = Connection::open(NETLINK_GENERIC)?;
-        let request = command(GET_FAMILY, &Attributes::default().text(FAMILY_NAME, name));
+        let mut connection = NetlinkConnection::open(NETLINK_GENERIC)?;
+        let request = command(GET_FAMILY, &RequestAttributes::default().text(FAMILY_NAME, name));
         let answers = connection.request(CONTROL, 0, &request)?;
         let body = answers.first().map(|answer| after_header(&answer.body)).unwrap_or_default();
         let id = attribute(body, FAMILY_ID).and_then(|value| value.first_chunk().copied());
-        Ok(Family { connection, id: id.map(u16::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)? })
+        Ok(GenericFamily { connection, id: id.map(u16::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)? })
     }
 
     /// Sends a command; the attributes of its one answer.
-    pub(crate) fn ask(&mut self, id: u8, attributes: &Attributes) -> io::Result<Vec<u8>> {
+    pub(crate) fn ask(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<u8>> {
         let answers = self.connection.request(self.id, 0, &command(id, attributes))?;
         let answer = answers.into_iter().next().ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(after_header(&answer.body).to_vec())
     }
 
     /// Sends a command that has no answer, and has refusals explained.
-    pub(crate) fn act(&mut self, id: u8, attributes: &Attributes) -> io::Result<()> {
+    pub(crate) fn act(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<()> {
         self.connection.explain();
         self.connection.request(self.id, 0, &command(id, attributes)).map(|_| ())
     }
 
     /// Sends a command that lists; the attributes of each answer.
-    pub(crate) fn dump(&mut self, id: u8, attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
+    pub(crate) fn dump(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<Vec<u8>>> {
         let body = command(id, attributes);
         let mut attempts = 1;
         loop {
@@ -75,7 +75,7 @@ impl Family {
     }
 }
 
-impl Attributes {
+impl RequestAttributes {
     /// Adds an attribute.
     #[must_use]
     pub(crate) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
@@ -108,12 +108,12 @@ impl Attributes {
 
     /// Adds attributes in an attribute.
     #[must_use]
-    pub(crate) fn nested(self, kind: u16, inner: &Attributes) -> Self {
+    pub(crate) fn nested(self, kind: u16, inner: &RequestAttributes) -> Self {
         self.bytes(kind | NESTED, &inner.0)
     }
 }
 
-fn command(id: u8, attributes: &Attributes) -> Vec<u8> {
+fn command(id: u8, attributes: &RequestAttributes) -> Vec<u8> {
     let mut bytes = vec![id, 1, 0, 0];
     bytes.extend(&attributes.0);
     bytes
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn attributes_are_found_and_truncated_ones_are_not() {
-        let body = Attributes::default().text(2, "netdev").bytes(3, &7_u64.to_ne_bytes()).0;
+        let body = RequestAttributes::default().text(2, "netdev").bytes(3, &7_u64.to_ne_bytes()).0;
         assert_eq!(attribute(&body, 2), Some(&b"netdev\0"[..]));
         assert_eq!(attribute(&body, 3).and_then(number), Some(7));
         assert_eq!(attribute(&body, 4), None);
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn what_is_nested_is_read_again() {
-        let inner = Attributes::default().text(2, "eth0").u32(3, 1);
-        let outer = Attributes::default().nested(1, &inner).u32(9, 5).0;
+        let inner = RequestAttributes::default().text(2, "eth0").u32(3, 1);
+        let outer = RequestAttributes::default().nested(1, &inner).u32(9, 5).0;
         let header = attribute(&outer, 1).expect("the nest");
         assert_eq!(attribute(header, 2).map(text).as_deref(), Some("eth0"));
         assert_eq!((u32_of(header, 3), u32_of(&outer, 9), u32_of(&outer, 8)), (Some(1), Some(5), None));
@@ -203,14 +203,14 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_of_its_families() {
-        let control = Family::open("nlctrl").expect("every kernel has it");
+        let control = GenericFamily::open("nlctrl").expect("every kernel has it");
         assert_eq!(control.id, CONTROL);
         let mut control = control;
-        let families = control.dump(GET_FAMILY, &Attributes::default()).expect("a list");
+        let families = control.dump(GET_FAMILY, &RequestAttributes::default()).expect("a list");
         let names: Vec<String> =
             families.iter().filter_map(|family| attribute(family, FAMILY_NAME).map(text)).collect();
         assert!(names.iter().any(|name| name == "nlctrl"), "{names:?}");
-        let missing = Family::open("no-such-family").err().and_then(|error| error.raw_os_error());
+        let missing = GenericFamily::open("no-such-family").err().and_then(|error| error.raw_os_error());
         assert_eq!(missing, Some(libc::ENOENT));
     }
 

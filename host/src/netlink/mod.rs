@@ -18,7 +18,7 @@ mod xdp;
 
 pub use address::addresses;
 pub(crate) use connection::any_acknowledgement;
-pub use path::{Mac, Path, PathError, path_to};
+pub use path::{Mac, PathError, RoutePath, path_to};
 pub use sock_diag::DiagSocket;
-pub(crate) use sock_diag::{State as SocketState, parse as diag_socket, sockets as diag_sockets};
-pub use xdp::{Attached, Mode, XdpFeatures, XdpState, xdp_attached, xdp_features, xdp_state};
+pub(crate) use sock_diag::{SocketStates, parse as diag_socket, sockets as diag_sockets};
+pub use xdp::{AttachedXdp, XdpAttachKind, XdpFeatures, XdpState, xdp_attached, xdp_features, xdp_state};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::generic::{Attributes, Family, u32_of};
-use crate::stage::softirq::Napi;
+use super::generic::{GenericFamily, RequestAttributes, u32_of};
+use crate::stage::softirq::NapiInstance;
 
 /// `NETDEV_CMD_QUEUE_GET` and `NETDEV_CMD_NAPI_GET` of linux/netdev.h.
 const GET_QUEUE: u8 = 10;
@@ -26,26 +26,26 @@ const NAPI_PID: u16 = 4;
 
 /// All NAPI instances of interfaces that are up, in the calling thread's network namespace. `EOPNOTSUPP` from kernels
 /// that do not tell.
-pub(crate) fn instances() -> io::Result<Vec<Napi>> {
-    let mut family = Family::open("netdev").map_err(|error| match error.raw_os_error() {
+pub(crate) fn instances() -> io::Result<Vec<NapiInstance>> {
+    let mut family = GenericFamily::open("netdev").map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT) => io::Error::from_raw_os_error(libc::EOPNOTSUPP),
         _ => error,
     })?;
-    let napi = family.dump(GET_NAPI, &Attributes::default())?;
-    let queues = family.dump(GET_QUEUE, &Attributes::default())?;
+    let napi = family.dump(GET_NAPI, &RequestAttributes::default())?;
+    let queues = family.dump(GET_QUEUE, &RequestAttributes::default())?;
     Ok(decode(&napi, &queues))
 }
 
 /// Makes instances of what the kernel listed, in the order of interfaces and ids. What lacks its id is left out.
-pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<Napi> {
-    let mut found: BTreeMap<(u32, u32), Napi> = BTreeMap::new();
+pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<NapiInstance> {
+    let mut found: BTreeMap<(u32, u32), NapiInstance> = BTreeMap::new();
     for item in napi {
         let (Some(interface_index), Some(id)) = (u32_of(item, NAPI_INTERFACE), u32_of(item, NAPI_ID)) else {
             continue;
         };
         let (irq, pid) = (u32_of(item, NAPI_IRQ), u32_of(item, NAPI_PID));
         let (receive_queues, transmit_queues) = (Vec::new(), Vec::new());
-        let instance = Napi { interface_index, id, irq, pid, receive_queues, transmit_queues };
+        let instance = NapiInstance { interface_index, id, irq, pid, receive_queues, transmit_queues };
         found.insert((interface_index, id), instance);
     }
     for item in queues {

@@ -8,8 +8,8 @@ use std::io;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use super::connection::Connection;
-use super::generic::{Attributes, attribute};
+use super::connection::NetlinkConnection;
+use super::generic::{RequestAttributes, attribute};
 
 /// Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
 const HEADER_BYTES: usize = 4;
@@ -28,11 +28,11 @@ fn family_name(family: u8) -> String {
 }
 
 /// Lists what a message of a subsystem lists of a family; 0 stands for all of them where the subsystem has that.
-fn list(subsystem: u8, message: u8, family: u8, attributes: &Attributes) -> io::Result<Vec<Vec<u8>>> {
+fn list(subsystem: u8, message: u8, family: u8, attributes: &RequestAttributes) -> io::Result<Vec<Vec<u8>>> {
     let mut body = vec![family, 0, 0, 0];
     body.extend(attributes.as_bytes());
     let kind = u16::from_be_bytes([subsystem, message]);
-    let mut connection = Connection::open(NETLINK_NETFILTER)?;
+    let mut connection = NetlinkConnection::open(NETLINK_NETFILTER)?;
     let mut attempts = 1;
     loop {
         match connection.request(kind, NLM_F_DUMP, &body) {

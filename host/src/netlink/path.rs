@@ -15,7 +15,7 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::connection::{Answer, Connection};
+use super::connection::{NetlinkAnswer, NetlinkConnection};
 use crate::root::Host;
 
 /// An Ethernet hardware address.
@@ -31,7 +31,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// How a datagram to a destination leaves this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Path {
+pub struct RoutePath {
     /// The interface frames leave by; of a VLAN interface, the one below it.
     pub interface: String,
     /// Its index.
@@ -109,9 +109,9 @@ pub enum PathError {
 /// # Errors
 /// No route, a destination on this host, a next hop that does not answer within 3.5 s, an interface that is no
 /// Ethernet, a host that is not live.
-pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Result<Path, PathError> {
+pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Result<RoutePath, PathError> {
     host.must_be_live("the way to a destination")?;
-    let mut netlink = Netlink::open()?;
+    let mut netlink = RouteNetlink::open()?;
     let route = netlink.route(destination, source)?;
     let upper = netlink.link(route.interface)?;
     let next_hop_mac = netlink.neighbour(route.interface, &upper.name, route.next_hop)?;
@@ -120,14 +120,14 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
         Some((below, tag)) => {
             let lower = netlink.link(below)?;
             // The source hardware address and the MTU are the VLAN's own.
-            (Link { mac: upper.mac, mtu: upper.mtu, ..lower }, Some(tag))
+            (LinkEntry { mac: upper.mac, mtu: upper.mtu, ..lower }, Some(tag))
         }
     };
     if lower.vlan.is_some() {
         return Err(PathError::Interface { interface: lower.name });
     }
     let Some(source_mac) = lower.mac else { return Err(PathError::Interface { interface: lower.name }) };
-    Ok(Path {
+    Ok(RoutePath {
         interface: lower.name,
         index: lower.index,
         vlan,
@@ -141,7 +141,7 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
 
 /// What of a route matters here.
 #[derive(Debug, PartialEq, Eq)]
-struct Route {
+struct RouteEntry {
     interface: u32,
     next_hop: IpAddr,
     source: IpAddr,
@@ -150,7 +150,7 @@ struct Route {
 
 /// What of an interface matters here.
 #[derive(Debug, PartialEq, Eq)]
-struct Link {
+struct LinkEntry {
     name: String,
     index: u32,
     mac: Option<Mac>,
@@ -159,12 +159,12 @@ struct Link {
     vlan: Option<(u32, u16)>,
 }
 
-struct Netlink(Connection);
+struct RouteNetlink(NetlinkConnection);
 
-impl Netlink {
+impl RouteNetlink {
     fn open() -> Result<Self, PathError> {
-        Connection::open(NETLINK_ROUTE)
-            .map(Netlink)
+        NetlinkConnection::open(NETLINK_ROUTE)
+            .map(RouteNetlink)
             .map_err(|source| PathError::Ask { what: "routes", source })
     }
 
@@ -175,7 +175,7 @@ impl Netlink {
         answers.first().map(decode).transpose()
     }
 
-    fn route(&mut self, destination: IpAddr, source: Option<IpAddr>) -> Result<Route, PathError> {
+    fn route(&mut self, destination: IpAddr, source: Option<IpAddr>) -> Result<RouteEntry, PathError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
         message.header.destination_prefix_length = bits(destination);
@@ -191,7 +191,7 @@ impl Netlink {
         }
     }
 
-    fn link(&mut self, index: u32) -> Result<Link, PathError> {
+    fn link(&mut self, index: u32) -> Result<LinkEntry, PathError> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         let what = "an interface";
@@ -209,9 +209,9 @@ impl Netlink {
         loop {
             match self.ask(&RouteNetlinkMessage::GetNeighbour(of_neighbour(index, address)), 0) {
                 Ok(Some(RouteNetlinkMessage::NewNeighbour(neighbour))) => match read_neighbour(&neighbour) {
-                    Resolution::Known(mac) => return Ok(mac),
-                    Resolution::Failed if asked_for => break,
-                    Resolution::Failed | Resolution::UnderWay => {}
+                    NeighborResolution::Known(mac) => return Ok(mac),
+                    NeighborResolution::Failed if asked_for => break,
+                    NeighborResolution::Failed | NeighborResolution::UnderWay => {}
                 },
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
@@ -239,7 +239,7 @@ impl Netlink {
     }
 }
 
-fn decode(answer: &Answer) -> io::Result<RouteNetlinkMessage> {
+fn decode(answer: &NetlinkAnswer) -> io::Result<RouteNetlinkMessage> {
     let mut header = NetlinkHeader::default();
     header.message_type = answer.kind;
     RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)
@@ -257,7 +257,11 @@ fn of_neighbour(index: u32, address: IpAddr) -> NeighbourMessage {
     message
 }
 
-fn read_route(route: &RouteMessage, destination: IpAddr, asked: Option<IpAddr>) -> Result<Route, PathError> {
+fn read_route(
+    route: &RouteMessage,
+    destination: IpAddr,
+    asked: Option<IpAddr>,
+) -> Result<RouteEntry, PathError> {
     match route.header.kind {
         RouteType::Unicast => {}
         RouteType::Local => return Err(PathError::Local(destination)),
@@ -293,11 +297,11 @@ fn read_route(route: &RouteMessage, destination: IpAddr, asked: Option<IpAddr>) 
             what: "without an interface or source address".to_owned(),
         });
     };
-    Ok(Route { interface, next_hop, source, mtu })
+    Ok(RouteEntry { interface, next_hop, source, mtu })
 }
 
-fn read_link(link: &LinkMessage) -> Link {
-    let mut read = Link { name: String::new(), index: link.header.index, mac: None, mtu: 0, vlan: None };
+fn read_link(link: &LinkMessage) -> LinkEntry {
+    let mut read = LinkEntry { name: String::new(), index: link.header.index, mac: None, mtu: 0, vlan: None };
     let (mut below, mut tag) = (None, None);
     for attribute in &link.attributes {
         match attribute {
@@ -326,21 +330,21 @@ fn vlan_tag(infos: &[LinkInfo]) -> Option<u16> {
 
 /// How far a resolution is.
 #[derive(Debug, PartialEq, Eq)]
-enum Resolution {
+enum NeighborResolution {
     Known(Mac),
     UnderWay,
     Failed,
 }
 
-fn read_neighbour(neighbour: &NeighbourMessage) -> Resolution {
+fn read_neighbour(neighbour: &NeighbourMessage) -> NeighborResolution {
     let mac = neighbour.attributes.iter().find_map(|attribute| match attribute {
         NeighbourAttribute::LinkLayerAddress(mac) => Mac::try_from(mac.as_slice()).ok(),
         _ => None,
     });
     match (neighbour.header.state, mac) {
-        (NeighbourState::Failed, _) => Resolution::Failed,
-        (NeighbourState::Incomplete | NeighbourState::None, _) | (_, None) => Resolution::UnderWay,
-        (_, Some(mac)) => Resolution::Known(mac),
+        (NeighbourState::Failed, _) => NeighborResolution::Failed,
+        (NeighbourState::Incomplete | NeighbourState::None, _) | (_, None) => NeighborResolution::UnderWay,
+        (_, Some(mac)) => NeighborResolution::Known(mac),
     }
 }
 

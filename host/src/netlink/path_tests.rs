@@ -26,7 +26,7 @@ fn a_route_by_a_gateway_goes_there() {
     let read = read_route(&message, ip("192.0.2.9"), None).expect("a plain route");
     assert_eq!(
         read,
-        Route { interface: 3, next_hop: ip("10.0.0.1"), source: ip("10.0.0.2"), mtu: Some(1400) }
+        RouteEntry { interface: 3, next_hop: ip("10.0.0.1"), source: ip("10.0.0.2"), mtu: Some(1400) }
     );
     let read = read_route(&message, ip("192.0.2.9"), Some(ip("10.0.0.7"))).expect("a plain route");
     assert_eq!(read.source, ip("10.0.0.7"));
@@ -70,12 +70,12 @@ fn a_vlan_names_the_interface_below() {
 fn a_neighbour_is_known_once_it_has_an_address() {
     let mut message = NeighbourMessage::default();
     message.header.state = NeighbourState::Incomplete;
-    assert_eq!(read_neighbour(&message), Resolution::UnderWay);
+    assert_eq!(read_neighbour(&message), NeighborResolution::UnderWay);
     message.header.state = NeighbourState::Failed;
-    assert_eq!(read_neighbour(&message), Resolution::Failed);
+    assert_eq!(read_neighbour(&message), NeighborResolution::Failed);
     message.header.state = NeighbourState::Stale;
     message.attributes = vec![NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 9])];
-    assert_eq!(read_neighbour(&message), Resolution::Known([2, 0, 0, 0, 0, 9]));
+    assert_eq!(read_neighbour(&message), NeighborResolution::Known([2, 0, 0, 0, 0, 9]));
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::io;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::connection::Connection;
-use super::generic::{Attributes, attribute, number, text};
-use crate::stage::link::Link;
-use crate::stage::transmit::Discipline;
+use super::connection::NetlinkConnection;
+use super::generic::{RequestAttributes, attribute, number, text};
+use crate::stage::link::LinkState;
+use crate::stage::transmit::QdiscState;
 use crate::{Host, HostError, Known};
 
 const GET: u16 = 38;
@@ -36,7 +36,7 @@ const ROOT: u32 = u32::MAX;
 const INGRESS: u32 = 0xffff_fff1;
 
 /// The disciplines of an interface.
-pub(crate) fn disciplines(host: &Host, link: &Link) -> Known<Vec<Discipline>> {
+pub(crate) fn disciplines(host: &Host, link: &LinkState) -> Known<Vec<QdiscState>> {
     let interface = link.interface.as_str();
     let what = format!("reading the queueing disciplines of {interface}");
     let index = link.index.clone();
@@ -48,7 +48,7 @@ pub(crate) fn disciplines(host: &Host, link: &Link) -> Known<Vec<Discipline>> {
 }
 
 /// The disciplines of each of these interfaces. A live host, which lists all whatever it is asked for, is asked once.
-pub(crate) fn of_each(host: &Host, links: &[Link]) -> Vec<Known<Vec<Discipline>>> {
+pub(crate) fn of_each(host: &Host, links: &[LinkState]) -> Vec<Known<Vec<QdiscState>>> {
     if !host.is_live() || links.len() < 2 {
         return links.iter().map(|link| disciplines(host, link)).collect();
     }
@@ -57,7 +57,7 @@ pub(crate) fn of_each(host: &Host, links: &[Link]) -> Vec<Known<Vec<Discipline>>
         // Each says why in its own words.
         Err(_) => return links.iter().map(|link| disciplines(host, link)).collect(),
     };
-    let of_link = |link: &Link| {
+    let of_link = |link: &LinkState| {
         let own =
             |index: u32| all.iter().filter(|(of, _)| *of == index).map(|(_, item)| item.clone()).collect();
         link.index.clone().map(own)
@@ -66,7 +66,7 @@ pub(crate) fn of_each(host: &Host, links: &[Link]) -> Vec<Known<Vec<Discipline>>
 }
 
 /// The disciplines of an interface, by its name.
-pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<Discipline>, HostError> {
+pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<QdiscState>, HostError> {
     let what = format!("reading the queueing disciplines of {interface}");
     host.call(&format!("qdisc/{interface}"), &what, || list(index_of(interface)?))
 }
@@ -78,18 +78,18 @@ pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
 
 /// A place for a discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum QdiscPosition {
     /// The interface's own.
     Root,
     /// That of a transmit queue, below an `mq` of this handle.
     Queue { root: u16, queue: u16 },
 }
 
-impl Place {
+impl QdiscPosition {
     fn parent(self) -> u32 {
         match self {
-            Place::Root => ROOT,
-            Place::Queue { root, queue } => u32::from(root) << 16 | (u32::from(queue) + 1),
+            QdiscPosition::Root => ROOT,
+            QdiscPosition::Queue { root, queue } => u32::from(root) << 16 | (u32::from(queue) + 1),
         }
     }
 }
@@ -98,8 +98,8 @@ impl Place {
 ///
 /// One that somebody put there would be changed where it is of the same kind (`tc_modify_qdisc` of net/sched/sch_api.c),
 /// which not every kind lets happen to all of its parameters.
-pub(crate) fn put(index: u32, place: Place, kind: &str, options: &[u8]) -> io::Result<()> {
-    let mut attributes = Attributes::default().text(KIND, kind);
+pub(crate) fn put(index: u32, place: QdiscPosition, kind: &str, options: &[u8]) -> io::Result<()> {
+    let mut attributes = RequestAttributes::default().text(KIND, kind);
     if !options.is_empty() {
         attributes = attributes.bytes(OPTIONS, options);
     }
@@ -108,35 +108,41 @@ pub(crate) fn put(index: u32, place: Place, kind: &str, options: &[u8]) -> io::R
 
 /// Takes the root away, and the kernel puts the default there, if it is not there already.
 pub(crate) fn remove_root(index: u32) -> io::Result<()> {
-    let is_default = |found: &Discipline| found.parent == "root" && found.handle == "0:";
+    let is_default = |found: &QdiscState| found.parent == "root" && found.handle == "0:";
     if list(index)?.iter().any(is_default) {
         return Ok(());
     }
-    act(DELETE, 0, index, Place::Root, &Attributes::default())
+    act(DELETE, 0, index, QdiscPosition::Root, &RequestAttributes::default())
 }
 
-fn act(kind: u16, flags: u16, index: u32, place: Place, attributes: &Attributes) -> io::Result<()> {
+fn act(
+    kind: u16,
+    flags: u16,
+    index: u32,
+    place: QdiscPosition,
+    attributes: &RequestAttributes,
+) -> io::Result<()> {
     let mut request = vec![0; MESSAGE_BYTES];
     request[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
     request[PARENT..PARENT + 4].copy_from_slice(&place.parent().to_ne_bytes());
     request.extend(attributes.as_bytes());
-    let mut connection = Connection::open(NETLINK_ROUTE)?;
+    let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
     connection.explain();
     connection.request(kind, flags, &request).map(|_| ())
 }
 
 /// The kernel lists those of all interfaces, whatever it is asked for (`tc_dump_qdisc`, net/sched/sch_api.c, Linux 6.18).
-pub(crate) fn list(interface: u32) -> io::Result<Vec<Discipline>> {
+pub(crate) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
     Ok(listed(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }
 
 /// Those of all interfaces, each with its interface's index.
-fn all() -> io::Result<Vec<(u32, Discipline)>> {
+fn all() -> io::Result<Vec<(u32, QdiscState)>> {
     listed(|_| true)
 }
 
-fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, Discipline)>> {
-    let answers = Connection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
+fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
+    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
     let of_interface = answers.iter().filter(|answer| answer.kind == NEW).filter_map(|answer| {
         let index = word(&answer.body, INDEX).filter(|index| wanted(*index))?;
         Some(read(&answer.body).map(|item| (index, item)).ok_or_else(|| io::ErrorKind::InvalidData.into()))
@@ -145,7 +151,7 @@ fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, Discipline)>> {
 }
 
 /// Reads a message; none where it is cut short or has no statistics.
-fn read(body: &[u8]) -> Option<Discipline> {
+fn read(body: &[u8]) -> Option<QdiscState> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let statistics = attribute(attributes, STATISTICS)?;
     // struct gnet_stats_basic: 64 bits of bytes, 32 of packets; those come in 64 bits as well since Linux 5.5.
@@ -155,7 +161,7 @@ fn read(body: &[u8]) -> Option<Discipline> {
     let queue = attribute(statistics, QUEUE)?;
     let count = |at| word(queue, at).map(u64::from);
     let kind = attribute(attributes, KIND).map(text)?;
-    Some(Discipline {
+    Some(QdiscState {
         parameters: parameters::of_answer(&kind, attributes),
         kind,
         handle: format!("{:x}:", word(body, HANDLE)? >> 16),

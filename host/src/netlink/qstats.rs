@@ -4,8 +4,8 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::generic::{Attributes, Family, attribute, number, u32_of};
-use crate::stage::link::Link;
+use super::generic::{GenericFamily, RequestAttributes, attribute, number, u32_of};
+use crate::stage::link::LinkState;
 use crate::{Host, HostError, Known};
 
 /// `NETDEV_CMD_QSTATS_GET`, `NETDEV_A_QSTATS_...` and `NETDEV_QSTATS_SCOPE_QUEUE` of linux/netdev.h.
@@ -50,7 +50,7 @@ pub(crate) struct QueueStatistic {
 impl QueueStatistics {
     /// Reads an interface; none where the kernel or its driver does not tell.
     #[must_use]
-    pub(crate) fn observe(host: &Host, link: &Link) -> Known<Option<Self>> {
+    pub(crate) fn observe(host: &Host, link: &LinkState) -> Known<Option<Self>> {
         let interface = link.interface.as_str();
         let what = format!("reading the queue statistics of {interface}");
         let index = link.index.clone();
@@ -71,8 +71,8 @@ fn is_untold(error: &HostError) -> bool {
 }
 
 fn ask(interface: u32) -> io::Result<QueueStatistics> {
-    let request = Attributes::default().u32(INTERFACE, interface).u32(SCOPE, SCOPE_QUEUE);
-    let answers = Family::open("netdev")?.dump(GET, &request)?;
+    let request = RequestAttributes::default().u32(INTERFACE, interface).u32(SCOPE, SCOPE_QUEUE);
+    let answers = GenericFamily::open("netdev")?.dump(GET, &request)?;
     Ok(read(interface, answers.iter().map(Vec::as_slice)))
 }
 

@@ -7,7 +7,7 @@ use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use serde::{Deserialize, Serialize};
 
-use super::connection::Connection;
+use super::connection::NetlinkConnection;
 use super::generic::attribute;
 
 /// `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
@@ -27,7 +27,7 @@ const ATTEMPTS: u32 = 3;
 /// States of a socket, as bits of the request: `1 << TCP_CLOSE`, which an unconnected UDP socket is in, and
 /// `1 << TCP_LISTEN` (include/net/tcp_states.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SocketStates {
     Unconnected = 1 << 7,
     Listening = 1 << 10,
 }
@@ -61,9 +61,9 @@ pub struct DiagSocket {
 
 /// The sockets of an address family and protocol (`libc::AF_INET`, `libc::IPPROTO_UDP`) that are in a state, in the
 /// calling thread's network namespace. Kernels before 3.3, and those without the `udp_diag` module, refuse with `ENOENT`.
-pub(crate) fn sockets(family: u8, protocol: u8, state: State) -> io::Result<Vec<DiagSocket>> {
+pub(crate) fn sockets(family: u8, protocol: u8, state: SocketStates) -> io::Result<Vec<DiagSocket>> {
     let request = request(family, protocol, state);
-    let mut connection = Connection::open(NETLINK_SOCK_DIAG)?;
+    let mut connection = NetlinkConnection::open(NETLINK_SOCK_DIAG)?;
     let mut attempts = 1;
     let answers = loop {
         match connection.request(BY_FAMILY, NLM_F_DUMP, &request) {
@@ -76,7 +76,7 @@ pub(crate) fn sockets(family: u8, protocol: u8, state: State) -> io::Result<Vec<
 }
 
 /// struct inet_diag_req_v2: family, protocol, extensions, padding, states and an empty struct inet_diag_sockid.
-fn request(family: u8, protocol: u8, state: State) -> Vec<u8> {
+fn request(family: u8, protocol: u8, state: SocketStates) -> Vec<u8> {
     let mut bytes = vec![family, protocol, 1 << (MEMORY - 1), 0];
     bytes.extend((state as u32).to_ne_bytes());
     bytes.resize(bytes.len() + 48, 0);
@@ -118,7 +118,7 @@ mod tests {
 
     fn live(family: i32) -> Option<Vec<DiagSocket>> {
         let family = u8::try_from(family).expect("a byte");
-        match sockets(family, 17, State::Unconnected) {
+        match sockets(family, 17, SocketStates::Unconnected) {
             Ok(sockets) => Some(sockets),
             Err(error) => {
                 use std::io::Write as _;

@@ -6,10 +6,10 @@ use std::io;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::connection::Connection;
+use super::connection::NetlinkConnection;
 use super::generic::{attribute, text};
-use crate::stage::filter::Programs;
-use crate::sys::tcx::{self, Direction};
+use crate::stage::filter::ProgramCounts;
+use crate::sys::tcx::{self, TcxDirection};
 
 /// Message types of linux/rtnetlink.h.
 const GET_QDISC: u16 = 38;
@@ -30,8 +30,8 @@ const CLSACT_INGRESS: u32 = 0xffff_fff2;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;
 
 /// How many tc filters and tcx programs packets meet on an interface.
-pub(crate) fn programs(index: u32) -> io::Result<Programs> {
-    let mut connection = Connection::open(NETLINK_ROUTE)?;
+pub(crate) fn programs(index: u32) -> io::Result<ProgramCounts> {
+    let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
     let qdiscs = match connection.request(GET_QDISC, NLM_F_DUMP, &header(index, 0)) {
         // A kernel without CONFIG_NET_SCHED has neither qdiscs nor filters.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
@@ -48,9 +48,9 @@ pub(crate) fn programs(index: u32) -> io::Result<Programs> {
         Some(_) => (filters(CLSACT_INGRESS)?, 0),
         None => (0, 0),
     };
-    Ok(Programs {
-        ingress: ingress.saturating_add(tcx::count(index, Direction::Ingress)?),
-        egress: egress.saturating_add(tcx::count(index, Direction::Egress)?),
+    Ok(ProgramCounts {
+        ingress: ingress.saturating_add(tcx::count(index, TcxDirection::Ingress)?),
+        egress: egress.saturating_add(tcx::count(index, TcxDirection::Egress)?),
     })
 }
 
@@ -85,10 +85,10 @@ pub(crate) fn count<'a>(answers: impl Iterator<Item = &'a [u8]>) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::generic::Attributes;
+    use crate::netlink::generic::RequestAttributes;
     use proptest::prelude::*;
 
-    fn answer(index: u32, parent: u32, info: u32, attributes: &Attributes) -> Vec<u8> {
+    fn answer(index: u32, parent: u32, info: u32, attributes: &RequestAttributes) -> Vec<u8> {
         let mut body = header(index, parent).to_vec();
         body[INFO..INFO + 4].copy_from_slice(&info.to_ne_bytes());
         body.extend(attributes.as_bytes());
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn only_the_qdisc_for_filters_of_the_interface_counts() {
-        let kind = |name| Attributes::default().text(KIND, name);
+        let kind = |name| RequestAttributes::default().text(KIND, name);
         let of = |index, parent, name| qdisc_for_filters(&answer(index, parent, 0, &kind(name)), 2);
         assert_eq!(of(2, CLSACT, "clsact").as_deref(), Some("clsact"));
         assert_eq!(of(2, 0xffff_ffff, "fq_codel"), None);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn entries_of_one_filter_count_once() {
-        let chain = |number: u32| Attributes::default().text(KIND, "flower").u32(CHAIN, number);
+        let chain = |number: u32| RequestAttributes::default().text(KIND, "flower").u32(CHAIN, number);
         let answers = [
             answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(0)),
             answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(0)),

@@ -8,8 +8,8 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage, LinkXdp, XdpAttache
 use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
-use super::connection::Connection;
-use super::generic::{self, Attributes, Family};
+use super::connection::NetlinkConnection;
+use super::generic::{self, GenericFamily, RequestAttributes};
 use crate::known::Known;
 use crate::root::{Host, HostError};
 
@@ -27,7 +27,7 @@ const TRANSMIT: u64 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpState {
     /// The program that is attached; none without.
-    pub attached: Option<Attached>,
+    pub attached: Option<AttachedXdp>,
     /// What the driver can do.
     pub features: Known<XdpFeatures>,
     /// The driver's name, as `ethtool -i` has it.
@@ -36,18 +36,18 @@ pub struct XdpState {
 
 /// An attached program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attached {
+pub struct AttachedXdp {
     /// Its id, as `bpftool prog` lists it; none if there are several.
     #[serde(default)]
     pub id: Option<u32>,
     /// Where it runs.
-    pub mode: Mode,
+    pub mode: XdpAttachKind,
 }
 
 /// Where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum XdpAttachKind {
     /// In the driver, before a packet has a socket buffer.
     Native,
     /// After the driver, in every driver's case.
@@ -93,7 +93,7 @@ pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, H
 ///
 /// # Errors
 /// No such interface, a capture without it.
-pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<Attached>, HostError> {
+pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<AttachedXdp>, HostError> {
     let what = format!("reading the XDP program of {interface}");
     host.call(&format!("xdp/{interface}/attached"), &what, || attached(index))
 }
@@ -105,13 +105,13 @@ pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatur
     host.call(&format!("xdp/{interface}/features"), &what, || features(index)).into()
 }
 
-fn attached(index: u32) -> io::Result<Option<Attached>> {
+fn attached(index: u32) -> io::Result<Option<AttachedXdp>> {
     let mut message = LinkMessage::default();
     message.header.index = index;
     let message = RouteNetlinkMessage::GetLink(message);
     let mut body = vec![0; message.buffer_len()];
     message.serialize(&mut body);
-    let answers = Connection::open(NETLINK_ROUTE)?.request(message.message_type(), 0, &body)?;
+    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(message.message_type(), 0, &body)?;
     let answer = answers.first().ok_or(io::ErrorKind::UnexpectedEof)?;
     let mut header = NetlinkHeader::default();
     header.message_type = answer.kind;
@@ -121,28 +121,28 @@ fn attached(index: u32) -> io::Result<Option<Attached>> {
     }
 }
 
-fn read_attached(link: &LinkMessage) -> Option<Attached> {
+fn read_attached(link: &LinkMessage) -> Option<AttachedXdp> {
     let xdp = link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::Xdp(xdp) => Some(xdp),
         _ => None,
     })?;
     let mode = xdp.iter().find_map(|item| match item {
-        LinkXdp::Attached(XdpAttached::Driver) => Some(Mode::Native),
-        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(Mode::Generic),
-        LinkXdp::Attached(XdpAttached::Hardware) => Some(Mode::Offloaded),
-        LinkXdp::Attached(XdpAttached::Multiple) => Some(Mode::Several),
+        LinkXdp::Attached(XdpAttached::Driver) => Some(XdpAttachKind::Native),
+        LinkXdp::Attached(XdpAttached::SocketBuffer) => Some(XdpAttachKind::Generic),
+        LinkXdp::Attached(XdpAttached::Hardware) => Some(XdpAttachKind::Offloaded),
+        LinkXdp::Attached(XdpAttached::Multiple) => Some(XdpAttachKind::Several),
         _ => None,
     })?;
     let id = xdp.iter().find_map(|item| match item {
         LinkXdp::ProgId(id) => Some(*id),
         _ => None,
     });
-    Some(Attached { id, mode })
+    Some(AttachedXdp { id, mode })
 }
 
 fn features(index: u32) -> io::Result<XdpFeatures> {
-    let device = Attributes::default().u32(DEVICE_INDEX, index);
-    let body = Family::open("netdev")?.ask(GET_DEVICE, &device)?;
+    let device = RequestAttributes::default().u32(DEVICE_INDEX, index);
+    let body = GenericFamily::open("netdev")?.ask(GET_DEVICE, &device)?;
     let value = generic::attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
     value
         .map(|bytes| XdpFeatures::of(u64::from_ne_bytes(bytes)))
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(read_attached(&link), None);
         link.attributes =
             vec![LinkAttribute::Xdp(vec![LinkXdp::Attached(XdpAttached::Driver), LinkXdp::ProgId(17)])];
-        assert_eq!(read_attached(&link), Some(Attached { id: Some(17), mode: Mode::Native }));
+        assert_eq!(read_attached(&link), Some(AttachedXdp { id: Some(17), mode: XdpAttachKind::Native }));
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             ("/calls/xdp/eth1/features.json", r#"{"errno": 2}"#),
         ]);
         let attached = |name| xdp_attached(&host, name, 1).expect("captured");
-        assert_eq!(attached("eth0"), Some(Attached { id: Some(17), mode: Mode::Generic }));
+        assert_eq!(attached("eth0"), Some(AttachedXdp { id: Some(17), mode: XdpAttachKind::Generic }));
         assert_eq!(attached("eth1"), None);
         assert!(xdp_features(&host, "eth0", 1).value().is_some_and(|features| features.basic));
         assert!(xdp_features(&host, "eth1", 1).why().is_some_and(|why| why.contains("eth1")));

@@ -87,7 +87,7 @@ impl HostError {
             HostError::Read { source, .. }
             | HostError::Write { source, .. }
             | HostError::Call { source, .. } => {
-                Explained::of(source).map_or(source.raw_os_error(), |explained| Some(explained.errno))
+                ExplainedErrno::of(source).map_or(source.raw_os_error(), |explained| Some(explained.errno))
             }
             HostError::Program { .. } | HostError::Garbled { .. } | HostError::NotLive { .. } => None,
         }
@@ -97,19 +97,19 @@ impl HostError {
 /// An error number with the kernel's own words (`NLMSGERR_ATTR_MSG`, Linux 4.12).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {words}", io::Error::from_raw_os_error(*errno))]
-pub(crate) struct Explained {
+pub(crate) struct ExplainedErrno {
     pub(crate) errno: i32,
     pub(crate) words: String,
 }
 
-impl Explained {
+impl ExplainedErrno {
     pub(crate) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-impl From<Explained> for io::Error {
-    fn from(explained: Explained) -> Self {
+impl From<ExplainedErrno> for io::Error {
+    fn from(explained: ExplainedErrno) -> Self {
         io::Error::other(explained)
     }
 }

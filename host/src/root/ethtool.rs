@@ -6,10 +6,10 @@ use std::io;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Explained, Host, HostError};
+use super::{ExplainedErrno, Host, HostError};
 use crate::netlink::ethtool as netlink;
 use crate::setting::Offload;
-use crate::stage::link::{Channels, Coalesce, Rings, feature_names};
+use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths, feature_names};
 use crate::sys::ethtool as ioctl;
 
 impl Host {
@@ -17,7 +17,7 @@ impl Host {
     ///
     /// # Errors
     /// [`HostError::Call`] if the interface does not exist or its driver has none.
-    pub fn channels(&self, interface: &str) -> Result<Channels, HostError> {
+    pub fn channels(&self, interface: &str) -> Result<ChannelCounts, HostError> {
         self.ethtool(interface, "channels", netlink::channels, ioctl::channels)
     }
 
@@ -25,7 +25,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::channels`].
-    pub fn rings(&self, interface: &str) -> Result<Rings, HostError> {
+    pub fn rings(&self, interface: &str) -> Result<RingLengths, HostError> {
         self.ethtool(interface, "rings", netlink::rings, ioctl::rings)
     }
 
@@ -33,7 +33,7 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::channels`].
-    pub fn coalesce(&self, interface: &str) -> Result<Coalesce, HostError> {
+    pub fn coalesce(&self, interface: &str) -> Result<CoalesceSettings, HostError> {
         self.ethtool(interface, "coalesce", netlink::coalesce, ioctl::coalesce)
     }
 
@@ -88,7 +88,7 @@ impl Host {
         let what = format!("setting the rings of {interface}");
         let netlink = || netlink::set_rings(interface, rx, tx);
         let act = || by_either(netlink, || ioctl::set_rings(interface, rx, tx));
-        self.act(&format!("ethtool/{interface}/rings"), &what, act, |answer: &mut Rings| {
+        self.act(&format!("ethtool/{interface}/rings"), &what, act, |answer: &mut RingLengths| {
             answer.rx = rx.unwrap_or(answer.rx);
             answer.tx = tx.unwrap_or(answer.tx);
         })
@@ -108,7 +108,7 @@ impl Host {
         let what = format!("setting the channels of {interface}");
         let netlink = || netlink::set_channels(interface, rx, tx, combined);
         let act = || by_either(netlink, || ioctl::set_channels(interface, rx, tx, combined));
-        self.act(&format!("ethtool/{interface}/channels"), &what, act, |answer: &mut Channels| {
+        self.act(&format!("ethtool/{interface}/channels"), &what, act, |answer: &mut ChannelCounts| {
             answer.rx = rx.unwrap_or(answer.rx);
             answer.tx = tx.unwrap_or(answer.tx);
             answer.combined = combined.unwrap_or(answer.combined);
@@ -119,11 +119,11 @@ impl Host {
     ///
     /// # Errors
     /// As [`Host::set_rings`]; `EOPNOTSUPP` where the driver has not one of these.
-    pub fn set_coalesce(&self, interface: &str, wanted: &Coalesce) -> Result<(), HostError> {
+    pub fn set_coalesce(&self, interface: &str, wanted: &CoalesceSettings) -> Result<(), HostError> {
         let what = format!("setting the interrupt moderation of {interface}");
         let netlink = || netlink::set_coalesce(interface, wanted);
         let act = || by_either(netlink, || ioctl::set_coalesce(interface, wanted));
-        self.act(&format!("ethtool/{interface}/coalesce"), &what, act, |answer: &mut Coalesce| {
+        self.act(&format!("ethtool/{interface}/coalesce"), &what, act, |answer: &mut CoalesceSettings| {
             answer.rx_usecs = wanted.rx_usecs.or(answer.rx_usecs);
             answer.rx_frames = wanted.rx_frames.or(answer.rx_frames);
             answer.tx_usecs = wanted.tx_usecs.or(answer.tx_usecs);
@@ -164,5 +164,5 @@ fn by_either(
 fn unknown_offload(interface: &str, offload: Offload) -> HostError {
     let what = format!("reading {offload} of {interface}");
     let words = "this kernel has no such offload".to_owned();
-    HostError::Call { what, source: Explained { errno: libc::EOPNOTSUPP, words }.into() }
+    HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
 }

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::recording::Recording;
+use crate::recording::HostRecording;
 
 /// What is read of it, and how it answers writes.
 #[derive(Debug, Default)]
-pub(super) struct Script {
-    recording: Mutex<Recording>,
-    answers: BTreeMap<String, Answer>,
+pub(super) struct HostScript {
+    recording: Mutex<HostRecording>,
+    answers: BTreeMap<String, ScriptedAnswer>,
 }
 
 /// How a path answers writes, where it does not just take them.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum ScriptedAnswer {
     /// With this error number.
     Refuse(i32),
     /// As if it took them.
@@ -24,22 +24,22 @@ pub(super) enum Answer {
     Delay(u32, Mutex<Option<(u32, String)>>),
 }
 
-impl Script {
-    pub(super) fn new(recording: Recording) -> Self {
+impl HostScript {
+    pub(super) fn new(recording: HostRecording) -> Self {
         Self { recording: Mutex::new(recording), ..Self::default() }
     }
 
-    pub(super) fn answering(&mut self, path: impl Into<String>, answer: Answer) {
+    pub(super) fn answering(&mut self, path: impl Into<String>, answer: ScriptedAnswer) {
         self.answers.insert(path.into(), answer);
     }
 
-    pub(super) fn recording(&self) -> MutexGuard<'_, Recording> {
+    pub(super) fn recording(&self) -> MutexGuard<'_, HostRecording> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads a file.
     pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        if let Some(Answer::Delay(_, late)) = self.answers.get(path) {
+        if let Some(ScriptedAnswer::Delay(_, late)) = self.answers.get(path) {
             let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
             *late = match late.take() {
                 Some((0, content)) => {
@@ -61,9 +61,9 @@ impl Script {
     /// Writes a file, be it there or not.
     pub(super) fn answer(&self, path: &str, content: &str) -> io::Result<()> {
         match self.answers.get(path) {
-            Some(Answer::Refuse(errno)) => return Err(io::Error::from_raw_os_error(*errno)),
-            Some(Answer::Ignore) => return Ok(()),
-            Some(Answer::Delay(reads, late)) => {
+            Some(ScriptedAnswer::Refuse(errno)) => return Err(io::Error::from_raw_os_error(*errno)),
+            Some(ScriptedAnswer::Ignore) => return Ok(()),
+            Some(ScriptedAnswer::Delay(reads, late)) => {
                 let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
                 *late = Some((*reads, content.to_owned()));
                 return Ok(());

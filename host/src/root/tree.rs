@@ -10,20 +10,20 @@ use std::sync::OnceLock;
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::LARGEST_FILE;
-use crate::capture::Aside;
-use crate::recording::Kept;
+use crate::capture::CaptureExtras;
+use crate::recording::RecordedResult;
 
 /// A captured directory.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct CapturedTree {
     path: PathBuf,
     root: OnceLock<Result<OwnedFd, rustix::io::Errno>>,
     /// What the files do not show.
-    aside: Aside,
+    aside: CaptureExtras,
 }
 
-impl Tree {
-    pub(super) fn new(path: PathBuf, aside: Aside) -> Self {
+impl CapturedTree {
+    pub(super) fn new(path: PathBuf, aside: CaptureExtras) -> Self {
         Self { path, root: OnceLock::new(), aside }
     }
 
@@ -61,7 +61,7 @@ impl Tree {
 
     pub(super) fn read_link(&self, path: &str) -> io::Result<String> {
         if let Some(kept) = self.aside.links.get(path) {
-            return Kept::again(kept);
+            return RecordedResult::again(kept);
         }
         let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         // An empty path names the link that is open (Linux 2.6.39, readlinkat(2)).
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    fn tree() -> (tempfile::TempDir, Tree) {
+    fn tree() -> (tempfile::TempDir, CapturedTree) {
         let directory = tempfile::tempdir().expect("a directory");
         let root = directory.path();
         std::fs::create_dir_all(root.join("sys/devices/eth0")).expect("made");
@@ -118,7 +118,7 @@ mod tests {
         symlink("devices/eth0", root.join("sys/inside")).expect("linked");
         symlink("/proc/version", root.join("sys/absolute")).expect("linked");
         symlink("../../../../../../../proc/version", root.join("sys/climbing")).expect("linked");
-        let tree = Tree::new(root.to_owned(), Aside::default());
+        let tree = CapturedTree::new(root.to_owned(), CaptureExtras::default());
         (directory, tree)
     }
 
@@ -158,14 +158,14 @@ mod tests {
     fn what_is_told_aside_goes_before_the_files() {
         let (directory, _) = tree();
         let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
-        let mut aside = Aside::default();
+        let mut aside = CaptureExtras::default();
         aside.unreadable.insert("/sys/devices/eth0/mtu".into(), failure);
-        aside.links.insert("/sys/devices/eth0".into(), Kept::Read("../pci".into()));
-        let tree = Tree::new(directory.path().to_owned(), aside);
+        aside.links.insert("/sys/devices/eth0".into(), RecordedResult::Read("../pci".into()));
+        let tree = CapturedTree::new(directory.path().to_owned(), aside);
         let error = tree.read("/sys/devices/eth0/mtu").expect_err("refused");
         assert_eq!(error.raw_os_error(), Some(libc::EACCES));
         assert_eq!(tree.read_link("/sys/devices/eth0").expect("a link"), "../pci");
-        let nowhere = Tree::new("/nonexistent".into(), Aside::default());
+        let nowhere = CapturedTree::new("/nonexistent".into(), CaptureExtras::default());
         assert_eq!(nowhere.list("/proc").expect_err("no tree").raw_os_error(), Some(libc::ENOENT));
     }
 }

@@ -1,41 +1,43 @@
 //! Auditing of system calls.
 
-use super::Value;
-use super::knob::{Knob, Refusal};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "0, 1 or 2";
 
-pub(super) struct Audit;
+pub(super) struct AuditKnob;
 
-impl Knob for Audit {
+impl Knob for AuditKnob {
     fn name(&self) -> String {
         "audit enabled".to_owned()
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.audit_enabled().map(|enabled| Value::new(enabled.to_string()))
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.audit_enabled().map(|enabled| SettingValue::new(enabled.to_string()))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         parse(value).map(|_| ())
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let enabled = parse(value).map_err(Refusal::BadValue)?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let enabled = parse(value).map_err(WriteRefusal::BadValue)?;
         // A locked status refuses everything until the next boot (audit_set_enabled of kernel/audit.c).
         if enabled == 2 && host.audit_enabled()? != 2 {
-            return Err(Refusal::Reason("locking it could not be undone before the next boot".to_owned()));
+            return Err(WriteRefusal::Reason(
+                "locking it could not be undone before the next boot".to_owned(),
+            ));
         }
         Ok(host.set_audit_enabled(enabled)?)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("auditctl -e {value}"))
     }
 }
 
-fn parse(value: &Value) -> Result<u32, &'static str> {
+fn parse(value: &SettingValue) -> Result<u32, &'static str> {
     match value.as_str().parse() {
         Ok(enabled @ 0..=2) => Ok(enabled),
         _ => Err(EXPECTED),
@@ -44,14 +46,14 @@ fn parse(value: &Value) -> Result<u32, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Host, Setting, Value};
+    use crate::{Host, Setting, SettingValue};
 
     #[test]
     fn auditing_is_switched_and_never_locked() {
         let host = Host::scripted([("/calls/audit/enabled.json", "1")]);
-        Setting::Audit.write(&host, &Value::new("0")).expect("written");
+        Setting::Audit.write(&host, &SettingValue::new("0")).expect("written");
         assert_eq!(Setting::Audit.read(&host).expect("read").as_str(), "0");
-        assert!(Setting::Audit.write(&host, &Value::new("2")).is_err());
-        assert!(Setting::Audit.check(&Value::new("3")).is_err());
+        assert!(Setting::Audit.write(&host, &SettingValue::new("2")).is_err());
+        assert!(Setting::Audit.check(&SettingValue::new("3")).is_err());
     }
 }

@@ -1,47 +1,47 @@
 //! How many channels of each kind an interface has.
 
-use super::knob::{Knob, Refusal};
-use super::{Value, pairs};
-use crate::stage::link::Channels as Counts;
+use super::knob::{Knob, WriteRefusal};
+use super::{SettingValue, pairs};
+use crate::stage::link::ChannelCounts as Counts;
 use crate::{Host, HostError};
 
 const NAMES: [&str; 3] = ["rx", "tx", "combined"];
 const EXPECTED: &str = "numbers such as combined 8";
 
-pub(super) struct Channels<'a> {
+pub(super) struct ChannelsKnob<'a> {
     pub(super) interface: &'a str,
 }
 
-impl Knob for Channels<'_> {
+impl Knob for ChannelsKnob<'_> {
     fn name(&self) -> String {
         format!("channels of {}", self.interface)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.channels(self.interface).map(Value::from)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.channels(self.interface).map(SettingValue::from)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         pairs::parse(value, &NAMES).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let counts = pairs::parse(value, &NAMES).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let counts = pairs::parse(value, &NAMES).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         let count = |name: &str| counts.get(name).copied();
         Ok(host.set_channels(self.interface, count("rx"), count("tx"), count("combined"))?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         pairs::same(one, other, &NAMES)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("ethtool -L {} {value}", self.interface))
     }
 }
 
 /// Only of the kinds of channel that the device can have: it takes no others.
-impl From<Counts> for Value {
+impl From<Counts> for SettingValue {
     fn from(channels: Counts) -> Self {
         let kinds = [
             ("rx", channels.rx, channels.rx_max),
@@ -49,13 +49,15 @@ impl From<Counts> for Value {
             ("combined", channels.combined, channels.combined_max),
         ];
         let named = kinds.iter().filter(|(_, _, max)| *max > 0);
-        Value::new(named.map(|(name, count, _)| format!("{name} {count}")).collect::<Vec<_>>().join(" "))
+        SettingValue::new(
+            named.map(|(name, count, _)| format!("{name} {count}")).collect::<Vec<_>>().join(" "),
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{Host, Setting, Value};
+    use crate::{Host, Setting, SettingValue};
 
     #[test]
     fn channels_are_read_typed_and_written() {
@@ -63,16 +65,16 @@ mod tests {
         let host = Host::scripted([(path, r#"{ "combined": 1, "combined_max": 8 }"#)]);
         let channels = Setting::Channels { interface: "eth0".into() };
         assert_eq!(channels.read(&host).expect("read").as_str(), "combined 1");
-        let command = channels.command(&Value::new("combined 8"));
+        let command = channels.command(&SettingValue::new("combined 8"));
         assert_eq!(command.as_deref(), Some("ethtool -L eth0 combined 8"));
-        channels.write(&host, &Value::new("combined 8")).expect("written");
+        channels.write(&host, &SettingValue::new("combined 8")).expect("written");
         assert_eq!(host.channels("eth0").expect("channels").combined, 8);
         let busy = host.refusing(path, libc::EBUSY);
-        let error = channels.write(&busy, &Value::new("combined 4")).expect_err("refused");
+        let error = channels.write(&busy, &SettingValue::new("combined 4")).expect_err("refused");
         assert!(error.to_string().starts_with("channels of eth0: "), "{error}");
         assert_eq!(channels.read(&busy).expect("read").as_str(), "combined 8");
         let idle = busy.ignoring(path);
-        let error = channels.write(&idle, &Value::new("combined 4")).expect_err("ignored");
+        let error = channels.write(&idle, &SettingValue::new("combined 4")).expect_err("ignored");
         let words = "channels of eth0: wrote 'combined 4', it still reads 'combined 8'";
         assert_eq!((error.to_string().as_str(), error.found()), (words, Some("combined 8")));
     }

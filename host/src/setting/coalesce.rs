@@ -2,50 +2,50 @@
 //!
 //! A value is pairs as `ethtool -C` takes them, of what the driver has: `adaptive-rx off rx-usecs 50`.
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::stage::link::Coalesce;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::stage::link::CoalesceSettings;
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "pairs such as adaptive-rx off rx-usecs 50";
 
-pub(super) struct Moderation<'a> {
+pub(super) struct ModerationKnob<'a> {
     pub(super) interface: &'a str,
 }
 
-impl Knob for Moderation<'_> {
+impl Knob for ModerationKnob<'_> {
     fn name(&self) -> String {
         format!("interrupt moderation of {}", self.interface)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.coalesce(self.interface).map(Value::from)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.coalesce(self.interface).map(SettingValue::from)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         parse(value).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let wanted = parse(value).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let wanted = parse(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         Ok(host.set_coalesce(self.interface, &wanted)?)
     }
 
     /// In what both name, and one no more than the other. While the driver adapts a side to load its figures are of the
     /// moment, and count for nothing.
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
         let (one, other) = (settled(one), settled(other));
         covers(&one, &other) || covers(&other, &one)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("ethtool -C {} {value}", self.interface))
     }
 }
 
-impl From<Coalesce> for Value {
-    fn from(coalesce: Coalesce) -> Self {
+impl From<CoalesceSettings> for SettingValue {
+    fn from(coalesce: CoalesceSettings) -> Self {
         let flag =
             |name: &str, on: Option<bool>| on.map(|on| format!("{name} {}", if on { "on" } else { "off" }));
         let number = |name: &str, number: Option<u32>| number.map(|number| format!("{name} {number}"));
@@ -57,13 +57,13 @@ impl From<Coalesce> for Value {
             number("tx-usecs", coalesce.tx_usecs),
             number("tx-frames", coalesce.tx_frames),
         ];
-        Value::new(pairs.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        SettingValue::new(pairs.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
 }
 
 /// Reads a value; none where a name is not known or there twice, a value is none, or nothing is named.
-fn parse(value: &Value) -> Option<Coalesce> {
-    let mut coalesce = Coalesce::default();
+fn parse(value: &SettingValue) -> Option<CoalesceSettings> {
+    let mut coalesce = CoalesceSettings::default();
     let mut words = value.as_str().split_whitespace();
     while let Some(name) = words.next() {
         let word = words.next()?;
@@ -80,7 +80,7 @@ fn parse(value: &Value) -> Option<Coalesce> {
             return None;
         }
     }
-    (coalesce != Coalesce::default()).then_some(coalesce)
+    (coalesce != CoalesceSettings::default()).then_some(coalesce)
 }
 
 fn switch(word: &str) -> Option<bool> {
@@ -92,7 +92,7 @@ fn switch(word: &str) -> Option<bool> {
 }
 
 /// Without the figures of a side that adapts.
-fn settled(mut coalesce: Coalesce) -> Coalesce {
+fn settled(mut coalesce: CoalesceSettings) -> CoalesceSettings {
     if coalesce.adaptive_rx == Some(true) {
         (coalesce.rx_usecs, coalesce.rx_frames) = (None, None);
     }
@@ -103,7 +103,7 @@ fn settled(mut coalesce: Coalesce) -> Coalesce {
 }
 
 /// Whether `whole` says all that `part` says.
-fn covers(whole: &Coalesce, part: &Coalesce) -> bool {
+fn covers(whole: &CoalesceSettings, part: &CoalesceSettings) -> bool {
     fn within<T: PartialEq + Copy>(part: Option<T>, whole: Option<T>) -> bool {
         part.is_none() || part == whole
     }
@@ -133,30 +133,30 @@ mod tests {
             r#"{"rx_usecs": 3, "tx_usecs": 0, "adaptive_rx": true}"#,
         )]);
         assert_eq!(setting().read(&host).expect("read").as_str(), "adaptive-rx on rx-usecs 3 tx-usecs 0");
-        setting().write(&host, &Value::new("adaptive-rx off rx-usecs 50")).expect("written");
+        setting().write(&host, &SettingValue::new("adaptive-rx off rx-usecs 50")).expect("written");
         assert_eq!(setting().read(&host).expect("read").as_str(), "adaptive-rx off rx-usecs 50 tx-usecs 0");
         assert_eq!(host.coalesce("eth0").expect("read").rx_usecs, Some(50));
-        let command = setting().command(&Value::new("rx-usecs 50"));
+        let command = setting().command(&SettingValue::new("rx-usecs 50"));
         assert_eq!(command.as_deref(), Some("ethtool -C eth0 rx-usecs 50"));
     }
 
     #[test]
     fn figures_of_a_side_that_adapts_count_for_nothing() {
-        let same = |one, other| setting().same(&Value::new(one), &Value::new(other));
+        let same = |one, other| setting().same(&SettingValue::new(one), &SettingValue::new(other));
         assert!(same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 120 tx-usecs 1"));
         assert!(!same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 8 tx-usecs 2"));
         assert!(!same("adaptive-rx off rx-usecs 8", "adaptive-rx off rx-usecs 120"));
         assert!(same("rx-usecs 8", "adaptive-rx off rx-usecs 8") && !same("rx-usecs 8", "rx-frames 8"));
         for bad in ["", "rx-usecs", "rx-usecs on", "adaptive-rx 1", "rx-usecs 1 rx-usecs 2", "pkt-rate-low 1"]
         {
-            assert!(setting().check(&Value::new(bad)).is_err(), "{bad}");
+            assert!(setting().check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
     }
 
-    fn coalesce() -> impl Strategy<Value = Coalesce> {
+    fn coalesce() -> impl Strategy<Value = CoalesceSettings> {
         let (number, flag) = (proptest::option::of(any::<u32>()), proptest::option::of(any::<bool>()));
         (number.clone(), number.clone(), number.clone(), number, flag.clone(), flag).prop_map(
-            |(rx_usecs, rx_frames, tx_usecs, tx_frames, adaptive_rx, adaptive_tx)| Coalesce {
+            |(rx_usecs, rx_frames, tx_usecs, tx_frames, adaptive_rx, adaptive_tx)| CoalesceSettings {
                 rx_usecs,
                 rx_frames,
                 tx_usecs,
@@ -170,13 +170,13 @@ mod tests {
     proptest! {
         #[test]
         fn moderation_comes_back_from_its_value(coalesce in coalesce()) {
-            let parsed = parse(&Value::from(coalesce));
-            prop_assert_eq!(parsed, (coalesce != Coalesce::default()).then_some(coalesce));
+            let parsed = parse(&SettingValue::from(coalesce));
+            prop_assert_eq!(parsed, (coalesce != CoalesceSettings::default()).then_some(coalesce));
         }
 
         #[test]
         fn any_text_is_moderation_or_none(text in "([a-z-]{0,12} ?[a-z0-9]{0,12} ?){0,4}") {
-            let _ = parse(&Value::new(text));
+            let _ = parse(&SettingValue::new(text));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The fields of a packet that go into the hash, by kind of flow, in the letters of `ethtool -N IF rx-flow-hash`: `s` and `d`
 //! the addresses, `f` and `n` the ports, `v` the VLAN, and so on (ethtool(8)).
 
-use super::Value;
-use super::knob::{Knob, Refusal};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
 use crate::stage::rss::{HashFields, flow_hash};
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
@@ -23,16 +23,16 @@ impl Knob for FlowHash<'_> {
         (!receive::is_flow(self.flow)).then(|| format!("'{}' is no kind of flow such as udp4", self.flow))
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        flow_hash(host, self.interface, self.flow).map(|fields| Value::new(fields.letters()))
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        flow_hash(host, self.interface, self.flow).map(|fields| SettingValue::new(fields.letters()))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         HashFields::from_letters(value.as_str()).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let fields = HashFields::from_letters(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let fields = HashFields::from_letters(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         let Self { interface, flow } = self;
         let what = format!("choosing the hash fields of {interface} for {flow}");
         let act = || receive::set_hash_fields(interface, flow, fields);
@@ -41,12 +41,12 @@ impl Knob for FlowHash<'_> {
     }
 
     /// In whatever order.
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let fields = HashFields::from_letters(one.as_str());
         fields.is_some() && fields == HashFields::from_letters(other.as_str())
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         let Self { interface, flow } = self;
         (!value.as_str().is_empty()).then(|| format!("ethtool -N {interface} rx-flow-hash {flow} {value}"))
     }
@@ -71,18 +71,18 @@ mod tests {
         let answer = r#"{"source_address": true, "destination_address": true}"#;
         let host = Host::scripted([("/calls/ethtool/eth0/flow-hash/udp4.json", answer)]);
         assert_eq!(setting().read(&host).expect("read").as_str(), "sd");
-        let command = setting().command(&Value::new("sdfn"));
+        let command = setting().command(&SettingValue::new("sdfn"));
         assert_eq!(command.as_deref(), Some("ethtool -N eth0 rx-flow-hash udp4 sdfn"));
-        assert_eq!(setting().command(&Value::new("")), None);
-        assert!(setting().same(&Value::new("sdfn"), &Value::new("nfds")));
-        assert!(!setting().same(&Value::new("sd"), &Value::new("sdfn")));
-        setting().write(&host, &Value::new("sdfn")).expect("written");
+        assert_eq!(setting().command(&SettingValue::new("")), None);
+        assert!(setting().same(&SettingValue::new("sdfn"), &SettingValue::new("nfds")));
+        assert!(!setting().same(&SettingValue::new("sd"), &SettingValue::new("sdfn")));
+        setting().write(&host, &SettingValue::new("sdfn")).expect("written");
         assert_eq!(setting().read(&host).expect("read").as_str(), "sdfn");
     }
 
     #[test]
     fn what_is_no_letter_is_refused_before_anything_is_asked() {
-        let error = setting().write(&Host::live(), &Value::new("sdx")).expect_err("no letter");
+        let error = setting().write(&Host::live(), &SettingValue::new("sdx")).expect_err("no letter");
         assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
         let of_nothing = Setting::FlowHash { interface: "eth0".into(), flow: "udp5".into() };
         let error = of_nothing.read(&Host::live()).expect_err("no flow");

@@ -8,8 +8,8 @@ mod table;
 
 use std::io;
 
-pub(super) use rule::Rule;
-pub(super) use table::Table;
+pub(super) use rule::IptablesRule;
+pub(super) use table::IptablesDump;
 
 use crate::root::run;
 use crate::stage::filter::IpFamily;

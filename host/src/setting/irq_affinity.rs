@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::Value;
-use super::knob::{Knob, Refusal};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
 use super::queue_cpus::mask;
 use crate::stage::irq::interrupts;
 use crate::{CpuSet, Host, HostError};
@@ -35,13 +35,13 @@ pub(super) struct IrqAffinity<'a> {
 
 /// A value's parts.
 #[derive(Debug, PartialEq, Eq)]
-struct Affinity {
+struct AffinityValue {
     cpus: CpuSet,
     at: Option<u32>,
 }
 
-impl Affinity {
-    fn parse(value: &Value) -> Option<Self> {
+impl AffinityValue {
+    fn parse(value: &SettingValue) -> Option<Self> {
         let mut words = value.as_str().split_whitespace();
         let cpus = CpuSet::from_mask(words.next()?).ok()?;
         let at = match (words.next(), words.next()) {
@@ -132,22 +132,22 @@ impl Knob for IrqAffinity<'_> {
         }
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let irq = self.number(host)?;
-        let mask = Value::new(host.read(&path(irq))?);
-        let chosen = Affinity::parse(&mask).filter(|affinity| affinity.cpus.len() > 1);
+        let mask = SettingValue::new(host.read(&path(irq))?);
+        let chosen = AffinityValue::parse(&mask).filter(|affinity| affinity.cpus.len() > 1);
         let at = chosen.and_then(|affinity| {
             Self::effective(host, irq).filter(|effective| affinity.cpus.contains(*effective))
         });
-        Ok(at.map_or(mask.clone(), |cpu| Value::new(format!("{mask} at {cpu}"))))
+        Ok(at.map_or(mask.clone(), |cpu| SettingValue::new(format!("{mask} at {cpu}"))))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
-        Affinity::parse(value).map(|_| ()).ok_or(EXPECTED)
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+        AffinityValue::parse(value).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let affinity = Affinity::parse(value).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let affinity = AffinityValue::parse(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         let irq = self.number(host)?;
         if let Some(cpu) = affinity.at.filter(|cpu| Self::effective(host, irq) != Some(*cpu)) {
             Self::set(host, irq, &CpuSet::from_iter([cpu]))?;
@@ -159,19 +159,20 @@ impl Knob for IrqAffinity<'_> {
     }
 
     /// Where in the mask it is does not count: the kernel decides that.
-    fn same(&self, one: &Value, other: &Value) -> bool {
-        let cpus = |value| Affinity::parse(value).map(|affinity| affinity.cpus);
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+        let cpus = |value| AffinityValue::parse(value).map(|affinity| affinity.cpus);
         cpus(one).is_some() && cpus(one) == cpus(other)
     }
 
     /// By the one CPU that it is to be at.
-    fn passes(&self, to: &Value, found: &Value) -> bool {
-        let at = Affinity::parse(to).and_then(|to| to.at);
+    fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
+        let at = AffinityValue::parse(to).and_then(|to| to.at);
         at.is_some_and(|cpu| mask(found) == Ok(CpuSet::from_iter([cpu])))
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
-        let cpus = Affinity::parse(value).map_or_else(|| mask(value).ok(), |affinity| Some(affinity.cpus))?;
+    fn command(&self, value: &SettingValue) -> Option<String> {
+        let cpus =
+            AffinityValue::parse(value).map_or_else(|| mask(value).ok(), |affinity| Some(affinity.cpus))?;
         Some(format!("echo {} > {}", cpus.to_mask(), path(self.irq)))
     }
 }
@@ -228,7 +229,7 @@ mod tests {
     fn where_it_was_among_several_cpus_comes_back() {
         let (host, setting) = (host(), setting(30, "eth0-TxRx-0"));
         let before = setting.read(&host).expect("read");
-        setting.write(&host, &Value::new("1")).expect("written");
+        setting.write(&host, &SettingValue::new("1")).expect("written");
         assert_eq!(setting.read(&host).expect("read").as_str(), "00000001");
         setting.write(&host, &before).expect("written");
         assert_eq!(setting.read(&host).expect("read").as_str(), "00000003 at 1");
@@ -239,23 +240,23 @@ mod tests {
     fn a_mask_that_takes_effect_with_the_next_interrupt_is_waited_for() {
         let path = "/proc/irq/31/smp_affinity";
         let late = host().delaying(path, 3);
-        setting(31, "eth0-TxRx-1").write(&late, &Value::new("1")).expect("in the end");
+        setting(31, "eth0-TxRx-1").write(&late, &SettingValue::new("1")).expect("in the end");
         assert_eq!(late.read(path).expect("read"), "00000001");
-        let error = setting(31, "eth0-TxRx-1").write(&host().ignoring(path), &Value::new("1"));
+        let error = setting(31, "eth0-TxRx-1").write(&host().ignoring(path), &SettingValue::new("1"));
         assert!(error.expect_err("never").to_string().contains("it still reads '2'"));
     }
 
     #[test]
     fn masks_are_compared_and_typed() {
         let setting = setting(30, "eth0-TxRx-0");
-        assert!(setting.same(&Value::new("3 at 1"), &Value::new("00000003")));
-        assert!(!setting.same(&Value::new("3 at 1"), &Value::new("1")));
-        assert!(setting.passes(&Value::new("3 at 1"), &Value::new("2")));
-        assert!(!setting.passes(&Value::new("3"), &Value::new("2")));
-        let command = setting.command(&Value::new("3 at 1"));
+        assert!(setting.same(&SettingValue::new("3 at 1"), &SettingValue::new("00000003")));
+        assert!(!setting.same(&SettingValue::new("3 at 1"), &SettingValue::new("1")));
+        assert!(setting.passes(&SettingValue::new("3 at 1"), &SettingValue::new("2")));
+        assert!(!setting.passes(&SettingValue::new("3"), &SettingValue::new("2")));
+        let command = setting.command(&SettingValue::new("3 at 1"));
         assert_eq!(command.as_deref(), Some("echo 00000003 > /proc/irq/30/smp_affinity"));
         for bad in ["", "x", "3 at", "3 at 2", "3 on 1", "3 at 1 2", "at 1"] {
-            assert!(setting.check(&Value::new(bad)).is_err(), "{bad}");
+            assert!(setting.check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
     }
 
@@ -268,7 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_an_affinity_or_none(text in "([0-9a-f,]{0,9} ?(at)? ?[0-9]{0,12} ?){0,2}") {
-            let _ = Affinity::parse(&Value::new(text));
+            let _ = AffinityValue::parse(&SettingValue::new(text));
         }
     }
 }

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::root::Explained;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::root::ExplainedErrno;
 use crate::root::irqbalance::message;
 use crate::{Host, HostError, Setting, process};
 
@@ -39,7 +39,7 @@ impl IrqbalanceBans {
             Err(error) if !error.is_missing() => Err(error),
             _ => {
                 let words = "it has ended, and with it what it was told".to_owned();
-                let source = Explained { errno: libc::ENOENT, words }.into();
+                let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
                 Err(HostError::Call { what: format!("irqbalance ({})", self.pid), source })
             }
         }
@@ -51,28 +51,28 @@ impl Knob for IrqbalanceBans {
         format!("interrupts that irqbalance ({}) leaves alone", self.pid)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         self.must_be_there(host)?;
         host.irqbalance_setup(self.pid).map(|setup| list(&setup.banned))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let irqs = parse(value.as_str()).ok_or(EXPECTED)?;
         message(&irqs).map(drop).map_err(|_| EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let irqs = parse(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let irqs = parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         self.must_be_there(host)?;
         Ok(host.ban_from_irqbalance(self.pid, &irqs)?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let one = parse(one.as_str());
         one.is_some() && one == parse(other.as_str())
     }
 
-    fn command(&self, _value: &Value) -> Option<String> {
+    fn command(&self, _value: &SettingValue) -> Option<String> {
         None
     }
 }
@@ -83,7 +83,7 @@ fn started(host: &Host, pid: u32) -> Result<u64, HostError> {
 
 /// Interrupts as a list with ranges.
 #[must_use]
-pub fn list(irqs: &BTreeSet<u32>) -> Value {
+pub fn list(irqs: &BTreeSet<u32>) -> SettingValue {
     let mut text = String::new();
     let mut rest = irqs.iter().copied().peekable();
     while let Some(first) = rest.next() {
@@ -98,7 +98,7 @@ pub fn list(irqs: &BTreeSet<u32>) -> Value {
             _ => write!(text, "{comma}{first}-{last}"),
         };
     }
-    Value::new(text)
+    SettingValue::new(text)
 }
 
 /// The interrupts of such a list; none where it is no list.
@@ -136,9 +136,9 @@ mod tests {
         let setting = Setting::irqbalance_bans(&host, 612).expect("it runs");
         assert_eq!(setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
         assert_eq!(setting.read(&host).expect("read").as_str(), "24");
-        setting.write(&host, &Value::new("24-26,40")).expect("written");
+        setting.write(&host, &SettingValue::new("24-26,40")).expect("written");
         assert_eq!(setting.read(&host).expect("read").as_str(), "24-26,40");
-        setting.write(&host, &Value::new("")).expect("written");
+        setting.write(&host, &SettingValue::new("")).expect("written");
         assert_eq!(setting.read(&host).expect("read").as_str(), "");
     }
 
@@ -148,8 +148,9 @@ mod tests {
         for stat in [STAT.replace(" 1234 ", " 1235 "), String::new()] {
             assert!(setting.read(&host(&stat)).is_err());
         }
-        let error =
-            setting.write(&host(&STAT.replace("1234", "1235")), &Value::new("24")).expect_err("another");
+        let error = setting
+            .write(&host(&STAT.replace("1234", "1235")), &SettingValue::new("24"))
+            .expect_err("another");
         assert!(error.is_gone(), "{error}");
         let ended = Host::scripted([("/proc/1/stat", "")]);
         assert!(setting.read(&ended).expect_err("ended").is_gone());
@@ -158,9 +159,9 @@ mod tests {
     #[test]
     fn what_it_would_misread_is_no_value() {
         let setting = Setting::IrqbalanceBans { pid: 612, started: 1234 };
-        assert!(setting.check(&Value::new("100-219")).is_ok());
+        assert!(setting.check(&SettingValue::new("100-219")).is_ok());
         for text in ["0", "5-3", "x", "1,,2", "1-4000000000", "100-220", "-"] {
-            assert!(setting.check(&Value::new(text)).is_err(), "{text}");
+            assert!(setting.check(&SettingValue::new(text)).is_err(), "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! What each kind of knob does.
 
-use super::Value;
+use super::SettingValue;
 use crate::{Host, HostError};
 
 /// A kind of knob, on the host it is read from and written to.
@@ -14,26 +14,26 @@ pub(super) trait Knob {
     }
 
     /// What it is set to.
-    fn read(&self, host: &Host) -> Result<Value, HostError>;
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError>;
 
     /// Whether the value is one that such a knob takes, on whatever host; else what it takes.
-    fn check(&self, value: &Value) -> Result<(), &'static str>;
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str>;
 
     /// Sets it. The value was found good by [`Knob::check`].
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal>;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal>;
 
     /// Whether two values mean the same.
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         one == other
     }
 
     /// Whether a write of one value was taken when the other is read after it.
-    fn took(&self, wanted: &Value, found: &Value) -> bool {
+    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         self.same(wanted, found)
     }
 
     /// Whether a write of a value passes through this one, and leaves it when it breaks off.
-    fn passes(&self, _to: &Value, _found: &Value) -> bool {
+    fn passes(&self, _to: &SettingValue, _found: &SettingValue) -> bool {
         false
     }
 
@@ -43,11 +43,11 @@ pub(super) trait Knob {
     }
 
     /// What a person would type to set it; none where no single command does.
-    fn command(&self, value: &Value) -> Option<String>;
+    fn command(&self, value: &SettingValue) -> Option<String>;
 }
 
 /// Why a value was not written.
-pub(super) enum Refusal {
+pub(super) enum WriteRefusal {
     /// It is none that the knob takes, which is this.
     BadValue(&'static str),
     /// The host refused.
@@ -56,9 +56,9 @@ pub(super) enum Refusal {
     Reason(String),
 }
 
-impl From<HostError> for Refusal {
+impl From<HostError> for WriteRefusal {
     fn from(error: HostError) -> Self {
-        Refusal::Host(error)
+        WriteRefusal::Host(error)
     }
 }
 
@@ -73,6 +73,6 @@ pub(super) fn quoted(word: &str) -> String {
 }
 
 /// What a person would type to write a file.
-pub(super) fn echo(value: &Value, path: &str) -> String {
+pub(super) fn echo(value: &SettingValue, path: &str) -> String {
     format!("echo {} > {path}", quoted(value.as_str()))
 }

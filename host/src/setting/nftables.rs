@@ -9,10 +9,10 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::Value;
-use super::knob::{Knob, Refusal};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
 use crate::root::run;
-use crate::stage::filter::NftTable as Seen;
+use crate::stage::filter::NftTable;
 use crate::{Host, HostError};
 
 pub(crate) use ruleset::any_ruleset;
@@ -68,17 +68,17 @@ impl fmt::Display for NftFamily {
 }
 
 /// A table.
-pub(super) struct Table<'a> {
+pub(super) struct NftTableDump<'a> {
     pub(super) family: NftFamily,
     pub(super) table: &'a str,
 }
 
-impl Table<'_> {
+impl NftTableDump<'_> {
     fn key(&self) -> String {
         format!("nft/{}/{}", self.family, self.table)
     }
 
-    fn is_listed(&self, tables: &[Seen]) -> bool {
+    fn is_listed(&self, tables: &[NftTable]) -> bool {
         tables.iter().any(|seen| seen.family == self.family.name() && seen.name == self.table)
     }
 
@@ -101,11 +101,11 @@ impl Table<'_> {
     }
 
     /// What doctor would see of it on a host that is made up.
-    fn seen(&self, text: &str) -> Seen {
+    fn seen(&self, text: &str) -> NftTable {
         let count = |word: &str| u32::try_from(text.matches(word).count()).unwrap_or(u32::MAX);
         let statements =
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.ends_with(['{', '}', ';']));
-        Seen {
+        NftTable {
             family: self.family.name().to_owned(),
             name: self.table.to_owned(),
             rules: u32::try_from(statements.count()).unwrap_or(u32::MAX),
@@ -118,7 +118,7 @@ impl Table<'_> {
     }
 }
 
-impl Knob for Table<'_> {
+impl Knob for NftTableDump<'_> {
     fn name(&self) -> String {
         format!("nftables table {} {}", self.family, self.table)
     }
@@ -131,15 +131,15 @@ impl Knob for Table<'_> {
     }
 
     /// The table as `nft` prints it, empty when there is none of that name.
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let what = format!("listing the nftables table {} {}", self.family, self.table);
         match host.call::<String>(&self.key(), &what, || self.list()) {
-            Ok(text) => Ok(Value::new(text)),
+            Ok(text) => Ok(SettingValue::new(text)),
             // A recording of doctor has the tables, and not what is in them.
             Err(HostError::NotLive { what }) => {
                 let none = || Err(io::ErrorKind::Unsupported.into());
-                match host.call::<Vec<Seen>>("nfnetlink/tables", &what, none) {
-                    Ok(tables) if !self.is_listed(&tables) => Ok(Value::new("")),
+                match host.call::<Vec<NftTable>>("nfnetlink/tables", &what, none) {
+                    Ok(tables) if !self.is_listed(&tables) => Ok(SettingValue::new("")),
                     _ => Err(HostError::NotLive { what }),
                 }
             }
@@ -147,7 +147,7 @@ impl Knob for Table<'_> {
         }
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let text = value.as_str();
         if text.is_empty() || ruleset::is_only(text, self.family, self.table) {
             Ok(())
@@ -156,7 +156,7 @@ impl Knob for Table<'_> {
         }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let before = self.read(host)?;
         if host.is_live() && !before.as_str().is_empty() {
             restorable(&self.name(), &self.script(before.as_str()))?;
@@ -165,7 +165,7 @@ impl Knob for Table<'_> {
         let act =
             || run("nft", &["-f", "-"], &self.script(value.as_str())).map(|_| ()).map_err(io::Error::other);
         host.act_to(&self.key(), &what, act, &value.to_string())?;
-        host.rehearse_call("nfnetlink/tables", |tables: &mut Vec<Seen>| {
+        host.rehearse_call("nfnetlink/tables", |tables: &mut Vec<NftTable>| {
             tables.retain(|seen| !self.is_listed(std::slice::from_ref(seen)));
             if !value.as_str().is_empty() {
                 tables.push(self.seen(value.as_str()));
@@ -174,24 +174,24 @@ impl Knob for Table<'_> {
         Ok(())
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         ruleset::same(one.as_str(), other.as_str())
     }
 
     /// A transaction leaves nothing out; how nft prints what was written is its own.
-    fn took(&self, wanted: &Value, found: &Value) -> bool {
+    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         wanted.as_str().is_empty() == found.as_str().is_empty()
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         value.as_str().is_empty().then(|| format!("nft delete table {} {}", self.family, self.table))
     }
 }
 
 /// All tables.
-pub(super) struct Ruleset;
+pub(super) struct NftRuleset;
 
-impl Ruleset {
+impl NftRuleset {
     const KEY: &str = "nft/ruleset";
 
     fn script(text: &str) -> String {
@@ -199,17 +199,17 @@ impl Ruleset {
     }
 }
 
-impl Knob for Ruleset {
+impl Knob for NftRuleset {
     fn name(&self) -> String {
         "nftables ruleset".to_owned()
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let list = || run("nft", &["list", "ruleset"], "").map_err(io::Error::other);
-        host.call::<String>(Self::KEY, "listing the nftables ruleset", list).map(Value::new)
+        host.call::<String>(Self::KEY, "listing the nftables ruleset", list).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let text = value.as_str();
         if text.is_empty() || ruleset::is_tables(text) {
             Ok(())
@@ -218,7 +218,7 @@ impl Knob for Ruleset {
         }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let before = self.read(host)?;
         if host.is_live() {
             restorable(&self.name(), &Self::script(before.as_str()))?;
@@ -228,21 +228,21 @@ impl Knob for Ruleset {
         Ok(host.act_to(Self::KEY, "replacing the nftables ruleset", act, &value.to_string())?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         ruleset::same(one.as_str(), other.as_str())
     }
 
-    fn took(&self, wanted: &Value, found: &Value) -> bool {
+    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         wanted.as_str().is_empty() == found.as_str().is_empty()
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         value.as_str().is_empty().then(|| "nft flush ruleset".to_owned())
     }
 }
 
 /// Whether nft would take back what it printed: rules that iptables made in it are printed in part as comments.
-fn restorable(name: &str, script: &str) -> Result<(), Refusal> {
+fn restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
     let comment =
         script.contains("# Warning:") || script.contains("xt match") || script.contains("xt target");
     let why = match run("nft", &["-c", "-f", "-"], script) {
@@ -250,7 +250,7 @@ fn restorable(name: &str, script: &str) -> Result<(), Refusal> {
         Ok(_) => "iptables has rules in it".to_owned(),
         Err(words) => words,
     };
-    Err(Refusal::Reason(format!("{name} could not be put back as it is: {why}")))
+    Err(WriteRefusal::Reason(format!("{name} could not be put back as it is: {why}")))
 }
 
 #[cfg(test)]
@@ -270,12 +270,12 @@ mod tests {
         let host =
             Host::scripted([("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "ours"}]"#)]);
         assert_eq!(setting("ours").read(&host).expect("read").as_str(), "");
-        setting("ours").write(&host, &Value::new(OURS)).expect("written");
+        setting("ours").write(&host, &SettingValue::new(OURS)).expect("written");
         assert_eq!(setting("ours").read(&host).expect("read").as_str(), OURS);
-        let seen = || host.call::<Vec<Seen>>("nfnetlink/tables", "", || unreachable!()).expect("tables");
+        let seen = || host.call::<Vec<NftTable>>("nfnetlink/tables", "", || unreachable!()).expect("tables");
         let table = &seen()[1];
         assert_eq!((table.rules, table.hooks, table.before_tracking, table.drops), (1, 1, true, false));
-        setting("ours").write(&host, &Value::new("")).expect("removed");
+        setting("ours").write(&host, &SettingValue::new("")).expect("removed");
         assert_eq!((seen().len(), setting("ours").read(&host).expect("read").as_str()), (1, ""));
     }
 
@@ -283,7 +283,9 @@ mod tests {
     fn what_is_in_a_table_that_was_only_listed_is_not_known() {
         let host =
             Host::scripted([("/calls/nfnetlink/tables.json", r#"[{"family": "inet", "name": "fw"}]"#)]);
-        assert!(setting("fw").read(&host).is_err() && setting("fw").write(&host, &Value::new("")).is_err());
+        assert!(
+            setting("fw").read(&host).is_err() && setting("fw").write(&host, &SettingValue::new("")).is_err()
+        );
     }
 
     #[test]
@@ -299,10 +301,10 @@ mod tests {
             "table inet ours {",
             "{ } table inet ours { }",
         ] {
-            let error = setting("ours").check(&Value::new(bad)).expect_err(bad);
+            let error = setting("ours").check(&SettingValue::new(bad)).expect_err(bad);
             assert!(matches!(error, SettingError::BadValue { .. }), "{bad}: {error}");
         }
-        assert!(setting("ours").check(&Value::new(OURS)).is_ok());
+        assert!(setting("ours").check(&SettingValue::new(OURS)).is_ok());
         for bad in ["", "a b", "a;b", "a\n", "1a", "-f"] {
             assert!(matches!(setting(bad).read(&Host::live()), Err(SettingError::BadName { .. })), "{bad}");
         }
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(read, setting("ours"));
         assert_eq!(serde_json::to_string(&read).expect("written"), r#"{"nft_table":{"table":"ours"}}"#);
         let ip = Setting::NftTable { family: NftFamily::Ip, table: "fw".into() };
-        assert_eq!(ip.command(&Value::new("")).as_deref(), Some("nft delete table ip fw"));
+        assert_eq!(ip.command(&SettingValue::new("")).as_deref(), Some("nft delete table ip fw"));
         assert!(serde_json::to_string(&ip).expect("written").contains(r#""family":"ip""#));
     }
 
@@ -322,10 +324,10 @@ mod tests {
     fn a_ruleset_is_rehearsed() {
         let host = Host::scripted([("/calls/nft/ruleset.json", serde_json::to_string(OURS).expect("json"))]);
         let before = Setting::NftRuleset.read(&host).expect("read");
-        Setting::NftRuleset.write(&host, &Value::new("")).expect("flushed");
+        Setting::NftRuleset.write(&host, &SettingValue::new("")).expect("flushed");
         assert_eq!(Setting::NftRuleset.read(&host).expect("read").as_str(), "");
         Setting::NftRuleset.write(&host, &before).expect("restored");
         assert_eq!(Setting::NftRuleset.read(&host).expect("read"), before);
-        assert!(Setting::NftRuleset.check(&Value::new("reset counters")).is_err());
+        assert!(Setting::NftRuleset.check(&SettingValue::new("reset counters")).is_err());
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::stage::rss::NtupleRule as Seen;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::stage::rss::NtupleRule;
 use crate::sys::ethtool::{RuleSpec, receive, seen_rule};
 use crate::{Host, HostError};
 
@@ -13,12 +13,12 @@ const EXPECTED: &str = "a rule such as flow-type udp4 dst-port 53 action 3, or n
 /// `RX_CLS_LOC_SPECIAL` of linux/ethtool.h: from here on places are for the driver to choose.
 const CHOSEN_BY_DRIVER: u32 = 0x8000_0000;
 
-pub(super) struct Rule<'a> {
+pub(super) struct NtupleKnob<'a> {
     pub(super) interface: &'a str,
     pub(super) location: u32,
 }
 
-impl Rule<'_> {
+impl NtupleKnob<'_> {
     fn key(&self) -> String {
         format!("ethtool/{}/ntuple/{}", self.interface, self.location)
     }
@@ -28,7 +28,7 @@ impl Rule<'_> {
     }
 }
 
-impl Knob for Rule<'_> {
+impl Knob for NtupleKnob<'_> {
     fn name(&self) -> String {
         format!("rule {} for flows of {}", self.location, self.interface)
     }
@@ -37,39 +37,39 @@ impl Knob for Rule<'_> {
         (self.location >= CHOSEN_BY_DRIVER).then(|| format!("{} is no place in a table", self.location))
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let what = format!("reading the {}", self.name());
         let ask = || {
             let rule = receive::rule_spec(self.interface, self.location)?;
             Ok(rule.map(|rule| rule.text()).unwrap_or_default())
         };
         match host.call::<String>(&self.key(), &what, ask) {
-            Ok(text) => Ok(Value::new(text)),
+            Ok(text) => Ok(SettingValue::new(text)),
             // A recording of doctor has the list of rules.
             Err(HostError::NotLive { what }) => {
                 let never = || Err(io::ErrorKind::Unsupported.into());
-                let rules: Vec<Seen> = host.call(&self.list_key(), &what, never)?;
+                let rules: Vec<NtupleRule> = host.call(&self.list_key(), &what, never)?;
                 match rules.iter().any(|rule| rule.location == self.location) {
                     true => Err(HostError::NotLive { what }),
-                    false => Ok(Value::new("")),
+                    false => Ok(SettingValue::new("")),
                 }
             }
             Err(error) => Err(error),
         }
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let good = value.as_str().is_empty() || RuleSpec::parse(value.as_str()).is_some();
         if good { Ok(()) } else { Err(EXPECTED) }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         if self.same(&self.read(host)?, value) {
             return Ok(());
         }
         let rule = RuleSpec::parse(value.as_str());
         if rule.is_none() && !value.as_str().is_empty() {
-            return Err(Refusal::BadValue(EXPECTED));
+            return Err(WriteRefusal::BadValue(EXPECTED));
         }
         let act = || match &rule {
             Some(rule) => receive::insert_rule(self.interface, self.location, rule),
@@ -77,21 +77,21 @@ impl Knob for Rule<'_> {
         };
         let text = rule.as_ref().map(RuleSpec::text).unwrap_or_default();
         host.act_to(&self.key(), &format!("setting the {}", self.name()), act, &text)?;
-        host.rehearse_call(&self.list_key(), |rules: &mut Vec<Seen>| {
+        host.rehearse_call(&self.list_key(), |rules: &mut Vec<NtupleRule>| {
             rules.retain(|seen| seen.location != self.location);
             rules.extend(rule.as_ref().and_then(|rule| seen_rule(&rule.at(self.location))));
         });
         Ok(())
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         one == other || {
             let one = RuleSpec::parse(one.as_str());
             one.is_some() && one == RuleSpec::parse(other.as_str())
         }
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         let Self { interface, location } = self;
         match value.as_str() {
             "" => Some(format!("ethtool -N {interface} delete {location}")),
@@ -117,21 +117,22 @@ mod tests {
     fn a_rule_is_rehearsed_where_doctor_sees_it() {
         let host = Host::scripted([(LIST, r#"[{"location": 9, "flow": "udp4"}]"#)]);
         assert_eq!(setting(4).read(&host).expect("read").as_str(), "");
-        setting(4).write(&host, &Value::new(RULE)).expect("written");
+        setting(4).write(&host, &SettingValue::new(RULE)).expect("written");
         assert_eq!(setting(4).read(&host).expect("read").as_str(), RULE);
-        let rules = || host.call::<Vec<Seen>>("ethtool/eth0/ntuple", "", || unreachable!()).expect("rules");
+        let rules =
+            || host.call::<Vec<NtupleRule>>("ethtool/eth0/ntuple", "", || unreachable!()).expect("rules");
         assert_eq!((rules().len(), rules()[1].queue, rules()[1].destination_port), (2, Some(3), Some(53)));
-        setting(4).write(&host, &Value::new("")).expect("removed");
+        setting(4).write(&host, &SettingValue::new("")).expect("removed");
         assert_eq!(rules().len(), 1);
         assert!(setting(9).read(&host).is_err(), "what a rule says that was only listed is not known");
     }
 
     #[test]
     fn a_rule_is_typed_as_ethtool_takes_it() {
-        let typed = |value| setting(4).command(&Value::new(value));
+        let typed = |value| setting(4).command(&SettingValue::new(value));
         assert_eq!(typed(RULE).as_deref(), Some("ethtool -N eth0 flow-type udp4 dst-port 53 action 3 loc 4"));
         assert_eq!(typed("").as_deref(), Some("ethtool -N eth0 delete 4"));
-        assert!(setting(4).check(&Value::new("flow-type udp4 action 3")).is_err());
+        assert!(setting(4).check(&SettingValue::new("flow-type udp4 action 3")).is_err());
         let error = setting(u32::MAX).read(&Host::live()).expect_err("no place");
         assert!(matches!(error, SettingError::BadName { .. }), "{error}");
     }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Value;
-use super::knob::{Knob, Refusal, echo};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal, echo};
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "a number";
@@ -52,29 +52,29 @@ impl Knob for NumberFile {
         self.name.clone()
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.read(&self.path).map(Value::new)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.read(&self.path).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         number(value).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let number = number(value).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let number = number(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         Ok(host.write(&self.path, &number.to_string())?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         number(one).is_some() && number(one) == number(other)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(echo(value, &self.path))
     }
 }
 
-fn number(value: &Value) -> Option<u64> {
+fn number(value: &SettingValue) -> Option<u64> {
     value.as_str().parse().ok()
 }
 
@@ -92,11 +92,11 @@ mod tests {
             ("/sys/class/net/eth0/queues/rx-3/rps_flow_cnt", "0\n"),
             ("/sys/class/net/eth0/gro_flush_timeout", "0\n"),
         ]);
-        flows.write(&host, &Value::new("4096")).expect("written");
+        flows.write(&host, &SettingValue::new("4096")).expect("written");
         assert_eq!(flows.read(&host).expect("read").as_str(), "4096");
-        timeout.write(&host, &Value::new("200000")).expect("written");
+        timeout.write(&host, &SettingValue::new("200000")).expect("written");
         assert_eq!(
-            timeout.command(&Value::new("200000")).as_deref(),
+            timeout.command(&SettingValue::new("200000")).as_deref(),
             Some("echo 200000 > /sys/class/net/eth0/gro_flush_timeout")
         );
         assert!(threaded.read(&host).expect_err("an older kernel").is_gone());
@@ -105,7 +105,7 @@ mod tests {
             ("eth0 rx-3/rps_flow_cnt".into(), "threaded of eth0".into())
         );
         for bad in ["", "-1", "on", "1 2"] {
-            assert!(flows.check(&Value::new(bad)).is_err(), "{bad}");
+            assert!(flows.check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
         assert_eq!(
             serde_json::to_string(&timeout).expect("written"),

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Value;
-use super::knob::{Knob, Refusal};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "on or off";
@@ -80,35 +80,35 @@ impl fmt::Display for Offload {
 }
 
 /// The knob.
-pub(super) struct Switch<'a> {
+pub(super) struct OffloadKnob<'a> {
     pub(super) interface: &'a str,
     pub(super) offload: Offload,
 }
 
-impl Knob for Switch<'_> {
+impl Knob for OffloadKnob<'_> {
     fn name(&self) -> String {
         format!("{} {}", self.interface, self.offload)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.offload(self.interface, self.offload).map(|on| Value::new(if on { "on" } else { "off" }))
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.offload(self.interface, self.offload).map(|on| SettingValue::new(if on { "on" } else { "off" }))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         parse(value).map(|_| ())
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let on = parse(value).map_err(Refusal::BadValue)?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let on = parse(value).map_err(WriteRefusal::BadValue)?;
         Ok(host.set_offload(self.interface, self.offload, on)?)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("ethtool -K {} {} {value}", self.interface, self.offload))
     }
 }
 
-fn parse(value: &Value) -> Result<bool, &'static str> {
+fn parse(value: &SettingValue) -> Result<bool, &'static str> {
     match value.as_str() {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -131,12 +131,12 @@ mod tests {
     fn an_offload_is_switched_where_the_stages_see_it() {
         let host = Host::scripted([(PATH, r#"{"generic-receive-offload": true, "rx-gro-list": false}"#)]);
         let gro = setting(Offload::GenericReceive);
-        gro.write(&host, &Value::new("off")).expect("written");
+        gro.write(&host, &SettingValue::new("off")).expect("written");
         assert_eq!(gro.read(&host).expect("read").as_str(), "off");
         assert_eq!(host.features("eth0").expect("features").get("generic-receive-offload"), Some(&false));
-        assert!(gro.check(&Value::new("yes")).is_err());
+        assert!(gro.check(&SettingValue::new("yes")).is_err());
         assert_eq!(
-            gro.command(&Value::new("on")).as_deref(),
+            gro.command(&SettingValue::new("on")).as_deref(),
             Some("ethtool -K eth0 generic-receive-offload on")
         );
     }
@@ -146,7 +146,7 @@ mod tests {
         let host = Host::scripted([(PATH, r#"{"generic-receive-offload": true}"#)]);
         let setting = setting(Offload::ReceiveList);
         assert!(setting.read(&host).expect_err("not there").is_unsupported());
-        assert!(setting.write(&host, &Value::new("on")).expect_err("not there").is_unsupported());
+        assert!(setting.write(&host, &SettingValue::new("on")).expect_err("not there").is_unsupported());
     }
 
     #[test]

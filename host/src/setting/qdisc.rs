@@ -6,44 +6,44 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::netlink::qdisc::{self, Place, parameters};
-use crate::root::Explained;
-use crate::stage::transmit::Discipline;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::netlink::qdisc::{self, QdiscPosition, parameters};
+use crate::root::ExplainedErrno;
+use crate::stage::transmit::QdiscState;
 use crate::{CpuSet, Host, HostError};
 
 const EXPECTED: &str = "a discipline such as fq_codel limit 1000, mq, or mq of fq";
 const BY_DEFAULT: &str = " by default";
 
-pub(super) struct Root<'a> {
+pub(super) struct RootQdisc<'a> {
     pub(super) interface: &'a str,
 }
 
 /// A discipline without others below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Single {
+struct LeafQdisc {
     kind: String,
     parameters: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Shape {
-    Single(Single),
+enum QdiscShape {
+    Single(LeafQdisc),
     /// `mq`: what each of its queues has, by queue; nothing where that is for the kernel to choose.
-    Multiple(BTreeMap<u32, Single>),
+    Multiple(BTreeMap<u32, LeafQdisc>),
     /// `mq` with the same below all of its queues.
-    Uniform(Single),
+    Uniform(LeafQdisc),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Tree {
-    shape: Shape,
+struct QdiscTree {
+    shape: QdiscShape,
     /// Whether the kernel put it there by itself.
     by_default: bool,
 }
 
-impl Single {
+impl LeafQdisc {
     fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let (kind, parameters) = text.split_once(' ').unwrap_or((text, ""));
@@ -54,7 +54,7 @@ impl Single {
         })
     }
 
-    fn of(discipline: &Discipline) -> Option<Self> {
+    fn of(discipline: &QdiscState) -> Option<Self> {
         let parameters = discipline.parameters.clone()?;
         Some(Self { kind: discipline.kind.clone(), parameters })
     }
@@ -76,40 +76,40 @@ impl Single {
             && pairs(&other.parameters).iter().all(|(name, value)| mine.get(name) == Some(value))
     }
 
-    fn put(&self, index: u32, place: Place) -> io::Result<()> {
+    fn put(&self, index: u32, place: QdiscPosition) -> io::Result<()> {
         let options = parameters::options(&self.kind, &self.parameters).ok_or(io::ErrorKind::InvalidInput)?;
         qdisc::put(index, place, &self.kind, &options)
     }
 }
 
-impl fmt::Display for Single {
+impl fmt::Display for LeafQdisc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, parameters } = self;
         if parameters.is_empty() { f.write_str(kind) } else { write!(f, "{kind} {parameters}") }
     }
 }
 
-impl Tree {
+impl QdiscTree {
     fn parse(text: &str) -> Option<Self> {
         let (text, by_default) = match text.strip_suffix(BY_DEFAULT) {
             Some(text) => (text, true),
             None => (text, false),
         };
         let shape = match text.strip_prefix("mq of ") {
-            None if text == "mq" => Shape::Multiple(BTreeMap::new()),
-            None => Shape::Single(Single::parse(text)?),
-            Some(below) if !below.contains(" at ") => Shape::Uniform(Single::parse(below)?),
-            Some(below) => Shape::Multiple(queues(below)?),
+            None if text == "mq" => QdiscShape::Multiple(BTreeMap::new()),
+            None => QdiscShape::Single(LeafQdisc::parse(text)?),
+            Some(below) if !below.contains(" at ") => QdiscShape::Uniform(LeafQdisc::parse(below)?),
+            Some(below) => QdiscShape::Multiple(queues(below)?),
         };
         Some(Self { shape, by_default })
     }
 
     /// What the kernel tells; none where it could not be put back.
-    fn of(disciplines: &[Discipline]) -> Option<Self> {
+    fn of(disciplines: &[QdiscState]) -> Option<Self> {
         let root = disciplines.iter().find(|discipline| discipline.parent == "root")?;
         let by_default = root.handle == "0:";
         if root.kind != "mq" {
-            return Some(Self { shape: Shape::Single(Single::of(root)?), by_default });
+            return Some(Self { shape: QdiscShape::Single(LeafQdisc::of(root)?), by_default });
         }
         let major = root.handle.strip_suffix(':').filter(|major| *major != "0").unwrap_or_default();
         let mut queues = BTreeMap::new();
@@ -117,12 +117,12 @@ impl Tree {
             let Some((parent, minor)) = discipline.parent.split_once(':') else { continue };
             if parent == major {
                 let queue = u32::from_str_radix(minor, 16).ok()?.checked_sub(1)?;
-                queues.insert(queue, Single::of(discipline)?);
+                queues.insert(queue, LeafQdisc::of(discipline)?);
             }
         }
         let shape = match queues.values().next().cloned() {
-            Some(first) if queues.values().all(|queue| *queue == first) => Shape::Uniform(first),
-            _ => Shape::Multiple(queues),
+            Some(first) if queues.values().all(|queue| *queue == first) => QdiscShape::Uniform(first),
+            _ => QdiscShape::Multiple(queues),
         };
         Some(Self { shape, by_default })
     }
@@ -130,18 +130,23 @@ impl Tree {
     /// Whether this is what the other asks for.
     fn covers(&self, other: &Self) -> bool {
         match (&self.shape, &other.shape) {
-            (Shape::Single(one), Shape::Single(other)) | (Shape::Uniform(one), Shape::Uniform(other)) => {
-                one.covers(other)
+            (QdiscShape::Single(one), QdiscShape::Single(other))
+            | (QdiscShape::Uniform(one), QdiscShape::Uniform(other)) => one.covers(other),
+            (QdiscShape::Multiple(_) | QdiscShape::Uniform(_), QdiscShape::Multiple(other))
+                if other.is_empty() =>
+            {
+                true
             }
-            (Shape::Multiple(_) | Shape::Uniform(_), Shape::Multiple(other)) if other.is_empty() => true,
-            (Shape::Multiple(one), Shape::Multiple(other)) => {
+            (QdiscShape::Multiple(one), QdiscShape::Multiple(other)) => {
                 other.iter().all(|(queue, other)| one.get(queue).is_some_and(|one| one.covers(other)))
             }
-            (Shape::Multiple(one), Shape::Uniform(other)) => {
+            (QdiscShape::Multiple(one), QdiscShape::Uniform(other)) => {
                 !one.is_empty() && one.values().all(|one| one.covers(other))
             }
-            (Shape::Uniform(one), Shape::Multiple(other)) => other.values().all(|other| one.covers(other)),
-            (Shape::Single(_), _) | (_, Shape::Single(_)) => false,
+            (QdiscShape::Uniform(one), QdiscShape::Multiple(other)) => {
+                other.values().all(|other| one.covers(other))
+            }
+            (QdiscShape::Single(_), _) | (_, QdiscShape::Single(_)) => false,
         }
     }
 
@@ -152,15 +157,15 @@ impl Tree {
             return Ok(());
         }
         match &self.shape {
-            Shape::Single(single) => single.put(index, Place::Root),
-            Shape::Multiple(queues) => put_queues(index, |queue| queues.get(&queue)),
-            Shape::Uniform(single) => put_queues(index, |_| Some(single)),
+            QdiscShape::Single(single) => single.put(index, QdiscPosition::Root),
+            QdiscShape::Multiple(queues) => put_queues(index, |queue| queues.get(&queue)),
+            QdiscShape::Uniform(single) => put_queues(index, |_| Some(single)),
         }
     }
 }
 
-fn put_queues<'a>(index: u32, queue_has: impl Fn(u32) -> Option<&'a Single>) -> io::Result<()> {
-    qdisc::put(index, Place::Root, "mq", &[])?;
+fn put_queues<'a>(index: u32, queue_has: impl Fn(u32) -> Option<&'a LeafQdisc>) -> io::Result<()> {
+    qdisc::put(index, QdiscPosition::Root, "mq", &[])?;
     let now = qdisc::list(index)?;
     let handle =
         now.iter().find(|found| found.parent == "root").map(|root| root.handle.trim_end_matches(':'));
@@ -172,22 +177,22 @@ fn put_queues<'a>(index: u32, queue_has: impl Fn(u32) -> Option<&'a Single>) -> 
         let Some(queue) = minor.checked_sub(1) else { continue };
         let wanted = queue_has(u32::from(queue));
         if let Some(wanted) =
-            wanted.filter(|wanted| !Single::of(discipline).is_some_and(|is| is.covers(wanted)))
+            wanted.filter(|wanted| !LeafQdisc::of(discipline).is_some_and(|is| is.covers(wanted)))
         {
-            wanted.put(index, Place::Queue { root, queue })?;
+            wanted.put(index, QdiscPosition::Queue { root, queue })?;
         }
     }
     Ok(())
 }
 
 /// `fq at 0-3; pfifo_fast at 4-7`.
-fn queues(text: &str) -> Option<BTreeMap<u32, Single>> {
+fn queues(text: &str) -> Option<BTreeMap<u32, LeafQdisc>> {
     /// More than any NIC has.
     const MOST: u32 = 4096;
     let mut queues = BTreeMap::new();
     for part in text.split(';') {
         let (single, list) = part.rsplit_once(" at ")?;
-        let single = Single::parse(single)?;
+        let single = LeafQdisc::parse(single)?;
         for queue in CpuSet::from_list(list).ok()?.iter() {
             if queue >= MOST || queues.insert(queue, single.clone()).is_some() {
                 return None;
@@ -197,14 +202,14 @@ fn queues(text: &str) -> Option<BTreeMap<u32, Single>> {
     Some(queues)
 }
 
-impl fmt::Display for Tree {
+impl fmt::Display for QdiscTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.shape {
-            Shape::Single(single) => write!(f, "{single}")?,
-            Shape::Uniform(single) => write!(f, "mq of {single}")?,
-            Shape::Multiple(queues) if queues.is_empty() => f.write_str("mq")?,
-            Shape::Multiple(queues) => {
-                let mut by_kind: BTreeMap<&Single, Vec<u32>> = BTreeMap::new();
+            QdiscShape::Single(single) => write!(f, "{single}")?,
+            QdiscShape::Uniform(single) => write!(f, "mq of {single}")?,
+            QdiscShape::Multiple(queues) if queues.is_empty() => f.write_str("mq")?,
+            QdiscShape::Multiple(queues) => {
+                let mut by_kind: BTreeMap<&LeafQdisc, Vec<u32>> = BTreeMap::new();
                 for (queue, single) in queues {
                     by_kind.entry(single).or_default().push(*queue);
                 }
@@ -218,8 +223,8 @@ impl fmt::Display for Tree {
     }
 }
 
-impl Root<'_> {
-    fn unrestorable(&self, disciplines: &[Discipline]) -> HostError {
+impl RootQdisc<'_> {
+    fn unrestorable(&self, disciplines: &[QdiscState]) -> HostError {
         let held = disciplines
             .iter()
             .find(|discipline| discipline.parameters.is_none() && discipline.parent != "ingress");
@@ -228,7 +233,7 @@ impl Root<'_> {
             |held| format!("{}, whose parameters could not be put back, is left alone", held.kind),
         );
         let what = format!("reading the queueing disciplines of {}", self.interface);
-        HostError::Call { what, source: Explained { errno: libc::EOPNOTSUPP, words }.into() }
+        HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
     }
 
     /// Whether what is there now can be read, so that it can be told from what was there: a newer kernel may have parameters
@@ -236,30 +241,30 @@ impl Root<'_> {
     fn readable(&self) -> io::Result<()> {
         let now = qdisc::list(qdisc::index_of(self.interface)?)?;
         let words = "it became one with a parameter that is not known here; what was there is back";
-        Tree::of(&now).map(|_| ()).ok_or_else(|| io::Error::other(words))
+        QdiscTree::of(&now).map(|_| ()).ok_or_else(|| io::Error::other(words))
     }
 
-    fn tree(&self, host: &Host) -> Result<Tree, HostError> {
+    fn tree(&self, host: &Host) -> Result<QdiscTree, HostError> {
         let disciplines = qdisc::of_interface(host, self.interface)?;
-        Tree::of(&disciplines).ok_or_else(|| self.unrestorable(&disciplines))
+        QdiscTree::of(&disciplines).ok_or_else(|| self.unrestorable(&disciplines))
     }
 }
 
-impl Knob for Root<'_> {
+impl Knob for RootQdisc<'_> {
     fn name(&self) -> String {
         format!("queueing discipline of {}", self.interface)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        self.tree(host).map(|tree| Value::new(tree.to_string()))
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        self.tree(host).map(|tree| SettingValue::new(tree.to_string()))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
-        Tree::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+        QdiscTree::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let wanted = Tree::parse(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let wanted = QdiscTree::parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         let before = self.tree(host)?;
         let act = || {
             wanted.put(self.interface).and_then(|()| self.readable()).inspect_err(|_| {
@@ -268,35 +273,37 @@ impl Knob for Root<'_> {
             })
         };
         let what = format!("replacing the queueing discipline of {}", self.interface);
-        Ok(host.act(&format!("qdisc/{}", self.interface), &what, act, |answer: &mut Vec<Discipline>| {
+        Ok(host.act(&format!("qdisc/{}", self.interface), &what, act, |answer: &mut Vec<QdiscState>| {
             *answer = rehearsed(&wanted, answer);
         })?)
     }
 
     /// Those who put it there do not count, nor do parameters that only one of both names.
-    fn same(&self, one: &Value, other: &Value) -> bool {
-        let (Some(one), Some(other)) = (Tree::parse(one.as_str()), Tree::parse(other.as_str())) else {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+        let (Some(one), Some(other)) = (QdiscTree::parse(one.as_str()), QdiscTree::parse(other.as_str()))
+        else {
             return false;
         };
         one.covers(&other) || other.covers(&one)
     }
 
     /// By the kernel's default, or by `mq` with its queues not yet all set.
-    fn passes(&self, to: &Value, found: &Value) -> bool {
-        let (to, found) = (Tree::parse(to.as_str()), Tree::parse(found.as_str()));
+    fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
+        let (to, found) = (QdiscTree::parse(to.as_str()), QdiscTree::parse(found.as_str()));
         let (Some(to), Some(found)) = (to, found) else { return false };
-        found.by_default || !matches!(to.shape, Shape::Single(_)) && !matches!(found.shape, Shape::Single(_))
+        found.by_default
+            || !matches!(to.shape, QdiscShape::Single(_)) && !matches!(found.shape, QdiscShape::Single(_))
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
-        let tree = Tree::parse(value.as_str())?;
+    fn command(&self, value: &SettingValue) -> Option<String> {
+        let tree = QdiscTree::parse(value.as_str())?;
         let interface = self.interface;
         match &tree.shape {
             _ if tree.by_default => Some(format!("tc qdisc del dev {interface} root")),
-            Shape::Single(Single { kind, parameters }) if parameters.is_empty() => {
+            QdiscShape::Single(LeafQdisc { kind, parameters }) if parameters.is_empty() => {
                 Some(format!("tc qdisc replace dev {interface} root {kind}"))
             }
-            Shape::Multiple(queues) if queues.is_empty() => {
+            QdiscShape::Multiple(queues) if queues.is_empty() => {
                 Some(format!("tc qdisc replace dev {interface} root mq"))
             }
             _ => None,
@@ -305,8 +312,8 @@ impl Knob for Root<'_> {
 }
 
 /// What a host that is made up would tell afterwards.
-fn rehearsed(wanted: &Tree, before: &[Discipline]) -> Vec<Discipline> {
-    let discipline = |single: &Single, handle: &str, parent: String| Discipline {
+fn rehearsed(wanted: &QdiscTree, before: &[QdiscState]) -> Vec<QdiscState> {
+    let discipline = |single: &LeafQdisc, handle: &str, parent: String| QdiscState {
         kind: single.kind.clone(),
         parameters: Some(single.parameters.clone()),
         handle: handle.to_owned(),
@@ -318,18 +325,18 @@ fn rehearsed(wanted: &Tree, before: &[Discipline]) -> Vec<Discipline> {
     };
     let handle = if wanted.by_default { "0:" } else { "8001:" };
     let (mq, default) = (
-        Single { kind: "mq".into(), parameters: String::new() },
-        Single { kind: "pfifo_fast".into(), parameters: String::new() },
+        LeafQdisc { kind: "mq".into(), parameters: String::new() },
+        LeafQdisc { kind: "pfifo_fast".into(), parameters: String::new() },
     );
     let count = before.iter().filter(|discipline| discipline.parent.contains(':')).count().max(1);
     let queue = |queue: u32| match &wanted.shape {
-        Shape::Single(_) => None,
-        Shape::Uniform(single) => Some(single),
-        Shape::Multiple(queues) => Some(queues.get(&queue).unwrap_or(&default)),
+        QdiscShape::Single(_) => None,
+        QdiscShape::Uniform(single) => Some(single),
+        QdiscShape::Multiple(queues) => Some(queues.get(&queue).unwrap_or(&default)),
     };
     let mut now = vec![match &wanted.shape {
-        Shape::Single(single) => discipline(single, handle, "root".to_owned()),
-        Shape::Uniform(_) | Shape::Multiple(_) => discipline(&mq, handle, "root".to_owned()),
+        QdiscShape::Single(single) => discipline(single, handle, "root".to_owned()),
+        QdiscShape::Uniform(_) | QdiscShape::Multiple(_) => discipline(&mq, handle, "root".to_owned()),
     }];
     let major = if wanted.by_default { "" } else { "8001" };
     let below =
@@ -368,8 +375,11 @@ mod tests {
         let before = setting().read(&host).expect("read");
         assert_eq!(before.as_str(), "mq of fq_codel limit 10240 flows 1024 by default");
         for value in ["mq of fq at 1; pfifo_fast at 0", "pfifo limit 1000", "noqueue", "mq"] {
-            setting().write(&host, &Value::new(value)).expect(value);
-            assert!(setting().same(&setting().read(&host).expect("read"), &Value::new(value)), "{value}");
+            setting().write(&host, &SettingValue::new(value)).expect(value);
+            assert!(
+                setting().same(&setting().read(&host).expect("read"), &SettingValue::new(value)),
+                "{value}"
+            );
         }
         setting().write(&host, &before).expect("put back");
         // A host that is made up keeps no other number of queues than it had.
@@ -382,7 +392,8 @@ mod tests {
             &[("htb", "1:", "root", None)][..],
             &[("mq", "1:", "root", Some("")), ("cake", "0:", "1:1", None)][..],
         ] {
-            let error = setting().write(&host(disciplines), &Value::new("mq")).expect_err("left alone");
+            let error =
+                setting().write(&host(disciplines), &SettingValue::new("mq")).expect_err("left alone");
             assert!(error.is_unsupported() && error.to_string().contains("is left alone"), "{error}");
         }
         assert!(setting().read(&host(&[])).is_err());
@@ -396,13 +407,13 @@ mod tests {
             "mq of fq at 1; fq at 1",
             "mq of fq at 9999",
         ] {
-            assert!(setting().check(&Value::new(bad)).is_err(), "{bad}");
+            assert!(setting().check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn only_what_both_name_is_compared() {
-        let same = |one, other| setting().same(&Value::new(one), &Value::new(other));
+        let same = |one, other| setting().same(&SettingValue::new(one), &SettingValue::new(other));
         assert!(
             same("fq limit 5", "fq limit 5 flow_limit 100 by default")
                 && same("mq", "mq of fq at 0; pfifo_fast at 1")
@@ -413,7 +424,7 @@ mod tests {
                 && !same("fq limit 5", "fq limit 6")
                 && !same("mq", "fq")
         );
-        let passes = |to, found| setting().passes(&Value::new(to), &Value::new(found));
+        let passes = |to, found| setting().passes(&SettingValue::new(to), &SettingValue::new(found));
         assert!(
             passes("fq", "pfifo_fast by default")
                 && passes("mq of fq", "mq of pfifo_fast")
@@ -423,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_typed_where_one_command_does() {
-        let typed = |value| setting().command(&Value::new(value));
+        let typed = |value| setting().command(&SettingValue::new(value));
         assert_eq!(typed("fq").as_deref(), Some("tc qdisc replace dev eth0 root fq"));
         assert_eq!(typed("mq").as_deref(), Some("tc qdisc replace dev eth0 root mq"));
         assert_eq!(typed("fq_codel limit 5 by default").as_deref(), Some("tc qdisc del dev eth0 root"));
@@ -433,8 +444,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_tree_that_comes_back_or_none(text in "(mq of |mq|)(fq|pfifo|noqueue|x)?( limit [0-9]{1,4})?( at [0-9]-[0-9])?(; fq at 9)?( by default)?") {
-            if let Some(tree) = Tree::parse(&text) {
-                prop_assert!(Tree::parse(&tree.to_string()).is_some_and(|again| again.covers(&tree) && tree.covers(&again)));
+            if let Some(tree) = QdiscTree::parse(&text) {
+                prop_assert!(QdiscTree::parse(&tree.to_string()).is_some_and(|again| again.covers(&tree) && tree.covers(&again)));
             }
         }
     }

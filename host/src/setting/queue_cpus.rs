@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Value;
-use super::knob::{Knob, Refusal, echo};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal, echo};
 use crate::{CpuSet, Host, HostError};
 
 /// Which way a queue carries packets.
@@ -49,34 +49,34 @@ impl Knob for QueueMask<'_> {
         format!("{} {}", self.interface, self.file)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.read(&self.path()).map(Value::new)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.read(&self.path()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         mask(value).map(|_| ())
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let cpus = mask(value).map_err(Refusal::BadValue)?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let cpus = mask(value).map_err(WriteRefusal::BadValue)?;
         Ok(host.write(&self.path(), &cpus.to_mask())?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         same_masks(one, other)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(echo(value, &self.path()))
     }
 }
 
 /// The CPUs, or queues, of a mask.
-pub(super) fn mask(value: &Value) -> Result<CpuSet, &'static str> {
+pub(super) fn mask(value: &SettingValue) -> Result<CpuSet, &'static str> {
     CpuSet::from_mask(value.as_str()).map_err(|_| "a mask such as 00000003")
 }
 
-pub(super) fn same_masks(one: &Value, other: &Value) -> bool {
+pub(super) fn same_masks(one: &SettingValue, other: &SettingValue) -> bool {
     mask(one).is_ok_and(|one| mask(other) == Ok(one))
 }
 
@@ -91,19 +91,19 @@ mod tests {
             Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 };
         let host = Host::scripted([("/sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000001\n")]);
         assert_eq!(setting.to_string(), "eth0 rx-0/rps_cpus");
-        assert!(setting.same(&Value::new("1"), &setting.read(&host).expect("read")));
-        setting.write(&host, &Value::new("3")).expect("written");
-        let error = setting.write(&host, &Value::new("zz")).expect_err("not a mask");
+        assert!(setting.same(&SettingValue::new("1"), &setting.read(&host).expect("read")));
+        setting.write(&host, &SettingValue::new("3")).expect("written");
+        let error = setting.write(&host, &SettingValue::new("zz")).expect_err("not a mask");
         assert_eq!(error.to_string(), "eth0 rx-0/rps_cpus: 'zz' is not a mask such as 00000003");
-        assert!(!setting.same(&Value::new("zz"), &Value::new("zz")));
+        assert!(!setting.same(&SettingValue::new("zz"), &SettingValue::new("zz")));
     }
 
     #[test]
     fn the_receive_queues_of_a_transmit_queue_are_a_mask_too() {
         let setting = Setting::QueueReceivers { interface: "eth0".into(), queue: 2 };
         let host = Host::scripted([("/sys/class/net/eth0/queues/tx-2/xps_rxqs", "00\n")]);
-        setting.write(&host, &Value::new("4")).expect("written");
-        assert!(setting.same(&setting.read(&host).expect("read"), &Value::new("04")));
+        setting.write(&host, &SettingValue::new("4")).expect("written");
+        assert!(setting.same(&setting.read(&host).expect("read"), &SettingValue::new("04")));
         assert_eq!(setting.to_string(), "eth0 tx-2/xps_rxqs");
     }
 
@@ -114,7 +114,7 @@ mod tests {
         let path = "/sys/class/net/eth0/queues/tx-7/xps_cpus";
         let host = Host::scripted([(path, "00000000,00000000,00000000\n")]);
         let cpus = CpuSet::from_iter([3, 64, 95]).to_mask();
-        setting.write(&host, &Value::new(&cpus)).expect("written");
+        setting.write(&host, &SettingValue::new(&cpus)).expect("written");
         assert_eq!(host.read(path).expect("read"), "80000001,00000000,00000008");
     }
 }

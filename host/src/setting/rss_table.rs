@@ -3,23 +3,23 @@
 //! A value is `equal N` (the entries name queues 0 to N - 1 in turn), `start S equal N` (queues S to S + N - 1), both as
 //! ethtool(8) has it, or the queue of every entry: `0,1,2,0,...`.
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::root::Explained;
-use crate::stage::rss::{Indirection, indirection};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::root::ExplainedErrno;
+use crate::stage::rss::{IndirectionInfo, indirection};
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
 
 /// What a value asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum RssTableValue {
     /// This many queues from this one on, in turn.
     Equal { start: u32, queues: u32 },
     /// The queue of every entry.
     Entries(Vec<u32>),
 }
 
-impl Table {
+impl RssTableValue {
     /// Reads a value; none where it is none of the forms.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -31,12 +31,12 @@ impl Table {
                     .split(',')
                     .map(|entry| entry.parse().ok())
                     .collect::<Option<_>>()
-                    .map(Table::Entries);
+                    .map(RssTableValue::Entries);
             }
             _ => return None,
         };
         let (start, queues) = (start.parse::<u32>().ok()?, queues.parse::<u32>().ok()?);
-        (queues > 0 && start.checked_add(queues).is_some()).then_some(Table::Equal { start, queues })
+        (queues > 0 && start.checked_add(queues).is_some()).then_some(RssTableValue::Equal { start, queues })
     }
 
     /// The shortest value that gives these entries.
@@ -44,29 +44,31 @@ impl Table {
         let (start, last) = (entries.iter().min().copied(), entries.iter().max().copied());
         let equal = start
             .zip(last)
-            .map(|(start, last)| Table::Equal { start, queues: (last - start).saturating_add(1) });
+            .map(|(start, last)| RssTableValue::Equal { start, queues: (last - start).saturating_add(1) });
         match equal {
             Some(equal) if equal.entries(entries.len()) == entries => equal,
-            _ => Table::Entries(entries.to_vec()),
+            _ => RssTableValue::Entries(entries.to_vec()),
         }
     }
 
     /// The queue of each of so many entries.
     pub(super) fn entries(&self, size: usize) -> Vec<u32> {
         match self {
-            Table::Equal { start, queues } => {
+            RssTableValue::Equal { start, queues } => {
                 (0..*queues).map(|queue| start + queue).cycle().take(size).collect()
             }
-            Table::Entries(entries) => entries.clone(),
+            RssTableValue::Entries(entries) => entries.clone(),
         }
     }
 
-    pub(super) fn value(&self) -> Value {
+    pub(super) fn value(&self) -> SettingValue {
         match self {
-            Table::Equal { start: 0, queues } => Value::new(format!("equal {queues}")),
-            Table::Equal { start, queues } => Value::new(format!("start {start} equal {queues}")),
-            Table::Entries(entries) => {
-                Value::new(entries.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
+            RssTableValue::Equal { start: 0, queues } => SettingValue::new(format!("equal {queues}")),
+            RssTableValue::Equal { start, queues } => {
+                SettingValue::new(format!("start {start} equal {queues}"))
+            }
+            RssTableValue::Entries(entries) => {
+                SettingValue::new(entries.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
             }
         }
     }
@@ -74,18 +76,18 @@ impl Table {
 
 /// The queue of each of so many entries of a table with this value; none where it is no value of a table.
 #[must_use]
-pub fn table_entries(value: &Value, size: usize) -> Option<Vec<u32>> {
-    Table::parse(value.as_str()).map(|table| table.entries(size))
+pub fn table_entries(value: &SettingValue, size: usize) -> Option<Vec<u32>> {
+    RssTableValue::parse(value.as_str()).map(|table| table.entries(size))
 }
 
 /// The value of a table with these entries.
-pub(crate) fn table_value(entries: &[u32]) -> Value {
-    Table::of(entries).value()
+pub(crate) fn table_value(entries: &[u32]) -> SettingValue {
+    RssTableValue::of(entries).value()
 }
 
 /// Reads any text as a value, for tests that nothing in it makes a panic.
 pub(crate) fn any_table(text: &str) {
-    let _ = Table::parse(text).map(|table| (table.entries(128), table.value()));
+    let _ = RssTableValue::parse(text).map(|table| (table.entries(128), table.value()));
 }
 
 pub(super) struct RssTable<'a> {
@@ -103,7 +105,7 @@ impl RssTable<'_> {
             let words = "the device has none".to_owned();
             return Err(HostError::Call {
                 what,
-                source: Explained { errno: libc::EOPNOTSUPP, words }.into(),
+                source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into(),
             });
         }
         Ok(table)
@@ -115,39 +117,41 @@ impl Knob for RssTable<'_> {
         format!("{} indirection table", self.interface)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        self.entries(host).map(|entries| Table::of(&entries).value())
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        self.entries(host).map(|entries| RssTableValue::of(&entries).value())
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
-        Table::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
+        RssTableValue::parse(value.as_str()).map(|_| ()).ok_or(EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let table = Table::parse(value.as_str()).ok_or(Refusal::BadValue(EXPECTED))?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let table = RssTableValue::parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         let Self { interface } = self;
         let size = self.entries(host)?.len();
-        if let Table::Entries(entries) = &table
+        if let RssTableValue::Entries(entries) = &table
             && entries.len() != size
         {
             let has = format!("the table has {size} entries, and the value {}", entries.len());
-            return Err(Refusal::Reason(has));
+            return Err(WriteRefusal::Reason(has));
         }
         let entries = table.entries(size);
         let what = format!("writing the indirection table of {interface}");
-        let rehearse = |answer: &mut Indirection| answer.table.clone_from(&entries);
+        let rehearse = |answer: &mut IndirectionInfo| answer.table.clone_from(&entries);
         let act = || receive::set_table(interface, &entries);
         Ok(host.act(&format!("ethtool/{interface}/rss"), &what, act, rehearse)?)
     }
 
     /// Two of the short form are of whatever size the table has.
-    fn same(&self, one: &Value, other: &Value) -> bool {
-        let (Some(one), Some(other)) = (Table::parse(one.as_str()), Table::parse(other.as_str())) else {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+        let (Some(one), Some(other)) =
+            (RssTableValue::parse(one.as_str()), RssTableValue::parse(other.as_str()))
+        else {
             return false;
         };
-        let size = |table: &Table| match table {
-            Table::Entries(entries) => Some(entries.len()),
-            Table::Equal { .. } => None,
+        let size = |table: &RssTableValue| match table {
+            RssTableValue::Entries(entries) => Some(entries.len()),
+            RssTableValue::Equal { .. } => None,
         };
         match size(&one).or(size(&other)) {
             Some(size) => one.entries(size) == other.entries(size),
@@ -156,10 +160,10 @@ impl Knob for RssTable<'_> {
     }
 
     /// ethtool(8) has no word for a table that is not equal.
-    fn command(&self, value: &Value) -> Option<String> {
-        match Table::parse(value.as_str())? {
-            Table::Equal { .. } => Some(format!("ethtool -X {} {value}", self.interface)),
-            Table::Entries(_) => None,
+    fn command(&self, value: &SettingValue) -> Option<String> {
+        match RssTableValue::parse(value.as_str())? {
+            RssTableValue::Equal { .. } => Some(format!("ethtool -X {} {value}", self.interface)),
+            RssTableValue::Entries(_) => None,
         }
     }
 }
@@ -190,17 +194,20 @@ mod tests {
 
     #[test]
     fn a_table_is_typed_in_ethtools_words() {
-        assert_eq!(setting().command(&Value::new("equal 20")).as_deref(), Some("ethtool -X eth0 equal 20"));
-        assert_eq!(setting().command(&Value::new("0,0,1")), None);
+        assert_eq!(
+            setting().command(&SettingValue::new("equal 20")).as_deref(),
+            Some("ethtool -X eth0 equal 20")
+        );
+        assert_eq!(setting().command(&SettingValue::new("0,0,1")), None);
     }
 
     #[test]
     fn what_is_no_table_is_refused_before_anything_is_asked() {
         for value in ["", "equal", "equal 0", "equal -1", "start 4294967295 equal 2", "0,x", "equal 4 5"] {
-            let error = setting().write(&Host::live(), &Value::new(value)).expect_err("no table");
+            let error = setting().write(&Host::live(), &SettingValue::new(value)).expect_err("no table");
             assert!(matches!(error, SettingError::BadValue { .. }), "{value}: {error}");
         }
-        let error = setting().write(&host("[0,0]"), &Value::new("0,1,0")).expect_err("too long");
+        let error = setting().write(&host("[0,0]"), &SettingValue::new("0,1,0")).expect_err("too long");
         let words = "eth0 indirection table: the table has 2 entries, and the value 3";
         assert_eq!(error.to_string(), words);
     }
@@ -208,21 +215,23 @@ mod tests {
     #[test]
     fn a_table_without_entries_is_none() {
         assert!(setting().read(&host("[]")).expect_err("none").is_unsupported());
-        assert!(setting().write(&host("[]"), &Value::new("equal 2")).expect_err("none").is_unsupported());
+        assert!(
+            setting().write(&host("[]"), &SettingValue::new("equal 2")).expect_err("none").is_unsupported()
+        );
     }
 
     #[test]
     fn a_table_is_written_and_read_back() {
         let host = host("[0,0,0,0]");
-        setting().write(&host, &Value::new("start 1 equal 2")).expect("written");
+        setting().write(&host, &SettingValue::new("start 1 equal 2")).expect("written");
         assert_eq!(indirection(&host, "eth0").expect("a table").table, [1, 2, 1, 2]);
-        setting().write(&host, &Value::new("0,0,0,3")).expect("written");
+        setting().write(&host, &SettingValue::new("0,0,0,3")).expect("written");
         assert_eq!(setting().read(&host).expect("read").as_str(), "0,0,0,3");
     }
 
     #[test]
     fn the_long_form_is_the_same_as_the_short() {
-        let same = |one, other| setting().same(&Value::new(one), &Value::new(other));
+        let same = |one, other| setting().same(&SettingValue::new(one), &SettingValue::new(other));
         assert!(same("equal 2", "0,1,0,1") && same("0,1,0,1", "equal 2") && same("equal 4", "equal  4"));
         assert!(!same("equal 2", "0,1,1,0") && !same("equal 2", "equal 3") && !same("x", "x"));
         // Of a table with fewer entries than queues no more can be told than what is in it.
@@ -232,8 +241,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_table_comes_back_from_its_value(entries in proptest::collection::vec(0_u32..70, 1..140)) {
-            let value = Table::of(&entries).value();
-            let table = Table::parse(value.as_str()).expect("own value");
+            let value = RssTableValue::of(&entries).value();
+            let table = RssTableValue::parse(value.as_str()).expect("own value");
             prop_assert_eq!(table.entries(entries.len()), entries);
         }
 

@@ -14,12 +14,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::net::sockopt::socket_cookie;
 use serde::{Deserialize, Serialize};
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::root::Explained;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::root::ExplainedErrno;
 use crate::stage::socket::copy_of_any;
 use crate::{Host, HostError};
-use option::Setpoint;
+use option::OptionValue;
 
 /// A socket, and who holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -81,14 +81,14 @@ impl SocketKnob {
         }
     }
 
-    fn parse(self, value: &Value) -> Result<Setpoint, &'static str> {
-        Setpoint::parse(self, value.as_str())
+    fn parse(self, value: &SettingValue) -> Result<OptionValue, &'static str> {
+        OptionValue::parse(self, value.as_str())
     }
 }
 
 /// What an option of a socket reads, as its knob has it.
 pub(crate) fn words(knob: SocketKnob, socket: &impl AsFd) -> io::Result<String> {
-    Ok(Setpoint::read(knob, socket)?.to_string())
+    Ok(OptionValue::read(knob, socket)?.to_string())
 }
 
 pub(super) struct OnSocket<'s> {
@@ -110,10 +110,10 @@ impl OnSocket<'_> {
             return Ok(copy);
         }
         let words = "that socket was closed, and another has its inode".to_owned();
-        Err(Explained { errno: libc::ENOENT, words }.into())
+        Err(ExplainedErrno { errno: libc::ENOENT, words }.into())
     }
 
-    fn two(&self, one: &Value, other: &Value) -> Option<(Setpoint, Setpoint)> {
+    fn two(&self, one: &SettingValue, other: &SettingValue) -> Option<(OptionValue, OptionValue)> {
         Some((self.knob.parse(one).ok()?, self.knob.parse(other).ok()?))
     }
 }
@@ -124,17 +124,17 @@ impl Knob for OnSocket<'_> {
         format!("{} of socket {cookie} (descriptor {descriptor} of process {pid})", self.knob.name())
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        let ask = || Ok(Setpoint::read(self.knob, &self.copy(host)?)?.to_string());
-        host.call::<String>(&self.key(), "reading it", ask).map(Value::new)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        let ask = || Ok(OptionValue::read(self.knob, &self.copy(host)?)?.to_string());
+        host.call::<String>(&self.key(), "reading it", ask).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         self.knob.parse(value).map(|_| ())
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let wanted = self.knob.parse(value).map_err(Refusal::BadValue)?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let wanted = self.knob.parse(value).map_err(WriteRefusal::BadValue)?;
         let largest = || host.read("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
         let act = || {
             let copy = self.copy(host)?;
@@ -144,19 +144,19 @@ impl Knob for OnSocket<'_> {
         Ok(host.act(&self.key(), "setting it", act, rehearse)?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         self.two(one, other).is_some_and(|(one, other)| one == other)
     }
 
-    fn took(&self, wanted: &Value, found: &Value) -> bool {
+    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         self.two(wanted, found).is_some_and(|(wanted, found)| wanted.took(found))
     }
 
-    fn passes(&self, to: &Value, found: &Value) -> bool {
+    fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         self.two(to, found).is_some_and(|(to, found)| to.passes(found))
     }
 
-    fn command(&self, _value: &Value) -> Option<String> {
+    fn command(&self, _value: &SettingValue) -> Option<String> {
         None
     }
 }
@@ -166,7 +166,7 @@ fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ libc::EPERM) => {
             let words = "it takes CAP_NET_ADMIN, and not that of a container's user namespace".to_owned();
-            Explained { errno, words }.into()
+            ExplainedErrno { errno, words }.into()
         }
         _ => error,
     }

@@ -11,12 +11,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::stage::socket::Protocol;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::stage::socket::SocketProtocol;
 use crate::{Host, HostError};
 
-pub use steered::{Steered, SteeredSocket, steered};
+pub use steered::{SteeredSocket, SteeredSockets, steered};
 
 /// The sockets that get the packets of each CPU, by their cookies. Among several of one CPU the hash of a flow chooses.
 /// Packets of a CPU that is not in it, and those whose sockets are gone, go by the kernel's hash.
@@ -77,14 +77,14 @@ impl FromStr for SteeringTable {
 }
 
 /// A reuseport group.
-pub(super) struct Group {
+pub(super) struct ReuseportGroup {
     pub(super) namespace: u64,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: SocketProtocol,
     pub(super) local: SocketAddr,
 }
 
-impl Group {
-    fn key(&self) -> (u64, Protocol, SocketAddr) {
+impl ReuseportGroup {
+    fn key(&self) -> (u64, SocketProtocol, SocketAddr) {
         (self.namespace, self.protocol, self.local)
     }
 
@@ -97,25 +97,25 @@ impl Group {
     }
 }
 
-impl Knob for Group {
+impl Knob for ReuseportGroup {
     fn name(&self) -> String {
         format!("steering of {}", self.address())
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let what = format!("reading what steers {}", self.address());
-        host.call(&self.call(), &what, || live::read(self)).map(|text: String| Value::new(text))
+        host.call(&self.call(), &what, || live::read(self)).map(|text: String| SettingValue::new(text))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         if value.as_str() == "none" { Ok(()) } else { value.as_str().parse::<SteeringTable>().map(|_| ()) }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         if !host.is_live() {
             let now = self.read(host)?;
             if now.as_str() != "none" && now.as_str().parse::<SteeringTable>().is_err() {
-                return Err(Refusal::Reason(live::foreign(now.as_str())));
+                return Err(WriteRefusal::Reason(live::foreign(now.as_str())));
             }
         }
         let what = format!("steering {}", self.address());
@@ -126,8 +126,8 @@ impl Knob for Group {
                 Err(_) => live::release(self),
             };
             done.map_err(|failure| match failure {
-                live::Failure::Io(error) => error,
-                live::Failure::Reason(why) => {
+                live::SteeringFailure::Io(error) => error,
+                live::SteeringFailure::Reason(why) => {
                     reason = Some(why);
                     std::io::ErrorKind::Other.into()
                 }
@@ -135,17 +135,17 @@ impl Knob for Group {
         };
         let written = host.act_to(&self.call(), &what, act, &value.as_str());
         match reason {
-            Some(why) => Err(Refusal::Reason(why)),
+            Some(why) => Err(WriteRefusal::Reason(why)),
             None => Ok(written?),
         }
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
-        let table = |value: &Value| value.as_str().parse().map(SteeringTable::sorted).ok();
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+        let table = |value: &SettingValue| value.as_str().parse().map(SteeringTable::sorted).ok();
         one == other || table(one).is_some_and(|table_of_one| Some(table_of_one) == table(other))
     }
 
-    fn command(&self, _value: &Value) -> Option<String> {
+    fn command(&self, _value: &SettingValue) -> Option<String> {
         None
     }
 }
@@ -158,18 +158,18 @@ mod tests {
 
     fn setting() -> Setting {
         let local = SocketAddr::from(([127, 0, 0, 1], 53));
-        Setting::Steering { namespace: 1, protocol: Protocol::Udp, local }
+        Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local }
     }
 
     #[test]
     fn a_table_is_set_and_taken_away_on_a_fake_host() {
         let host = Host::scripted([("/calls/steering/udp/127.0.0.1:53.json", "\"none\"")]);
-        let table = Value::new("by-cpu 0:41 1:42+43");
+        let table = SettingValue::new("by-cpu 0:41 1:42+43");
         setting().write(&host, &table).expect("written");
         assert_eq!(setting().read(&host).expect("read"), table);
-        assert!(setting().same(&table, &Value::new("by-cpu 1:43+42 0:41")));
-        assert!(!setting().same(&table, &Value::new("by-cpu 0:41 1:42")));
-        setting().write(&host, &Value::new("none")).expect("written");
+        assert!(setting().same(&table, &SettingValue::new("by-cpu 1:43+42 0:41")));
+        assert!(!setting().same(&table, &SettingValue::new("by-cpu 0:41 1:42")));
+        setting().write(&host, &SettingValue::new("none")).expect("written");
         assert_eq!(setting().read(&host).expect("read").as_str(), "none");
     }
 
@@ -178,7 +178,7 @@ mod tests {
         for there in ["classic", "classic-by-cpu", "program choose (id 9)"] {
             let host = Host::scripted([("/calls/steering/udp/127.0.0.1:53.json", format!("{there:?}"))]);
             for value in ["none", "by-cpu 0:41"] {
-                let error = setting().write(&host, &Value::new(value)).expect_err(there);
+                let error = setting().write(&host, &SettingValue::new(value)).expect_err(there);
                 assert!(matches!(error, SettingError::Refused { .. }), "{error}");
             }
             assert_eq!(setting().read(&host).expect("read").as_str(), there);
@@ -199,7 +199,7 @@ mod tests {
             "by-cpu 0:1 0:2",
         ];
         for bad in bad.into_iter().chain(["by-cpu 0:1 please", "program choose (id 9)", "by-cpu 0:-1"]) {
-            let error = setting().check(&Value::new(bad)).expect_err(bad);
+            let error = setting().check(&SettingValue::new(bad)).expect_err(bad);
             assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
         }
     }

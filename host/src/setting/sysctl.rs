@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-use super::Value;
-use super::knob::{Knob, Refusal, quoted};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal, quoted};
 use crate::{Host, HostError};
 
 /// Where sysctls have an interface's name in theirs: before it, and what is no interface there (Linux
@@ -15,9 +15,9 @@ const OF_INTERFACES: [&str; 5] =
     ["net/ipv4/conf", "net/ipv4/neigh", "net/ipv6/conf", "net/ipv6/neigh", "net/mpls/conf"];
 const NO_INTERFACES: [&str; 2] = ["all", "default"];
 
-pub(super) struct Sysctl<'a>(pub(super) &'a str);
+pub(super) struct SysctlKnob<'a>(pub(super) &'a str);
 
-impl Sysctl<'_> {
+impl SysctlKnob<'_> {
     /// The interface whose sysctl it is.
     pub(super) fn interface(&self) -> Option<Cow<'static, str>> {
         self.parts().map(|(_, interface, _)| Cow::Owned(interface))
@@ -44,7 +44,7 @@ impl Sysctl<'_> {
     }
 }
 
-impl Knob for Sysctl<'_> {
+impl Knob for SysctlKnob<'_> {
     fn name(&self) -> String {
         self.0.to_owned()
     }
@@ -54,19 +54,19 @@ impl Knob for Sysctl<'_> {
         (!plain).then(|| "it is no name of a sysctl such as net.core.rmem_max".to_owned())
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.read(&self.path()).map(Value::new)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.read(&self.path()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         if value.as_str().contains('\n') { Err("one line") } else { Ok(()) }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         Ok(host.write(&self.path(), value.as_str())?)
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         one.as_str().split_whitespace().eq(other.as_str().split_whitespace())
     }
 
@@ -83,7 +83,7 @@ impl Knob for Sysctl<'_> {
         })
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("sysctl -w {}={}", self.0, quoted(value.as_str())))
     }
 }
@@ -114,14 +114,14 @@ fn swapped(name: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::{Host, Setting, SettingError, Value};
+    use crate::{Host, Setting, SettingError, SettingValue};
 
     #[test]
     fn a_sysctl_is_read_and_written_by_its_dotted_name() {
         let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
         let host = Host::scripted([("/proc/sys/net/ipv4/conf/eth0.5/rp_filter", "1\n")]);
         assert_eq!(setting.read(&host).expect("read").as_str(), "1");
-        setting.write(&host, &Value::new("0")).expect("written");
+        setting.write(&host, &SettingValue::new("0")).expect("written");
         assert_eq!(setting.read(&host).expect("read").as_str(), "0");
         let by_path = Setting::sysctl("net/ipv4/conf/eth0.5/rp_filter");
         assert_eq!(by_path.read(&host).expect("read").as_str(), "0");
@@ -133,7 +133,8 @@ mod tests {
         let error = Setting::sysctl("net.nothing").read(&host).expect_err("not there");
         assert!(error.to_string().starts_with("net.nothing: cannot read /proc/sys/net/nothing: "), "{error}");
         assert!(error.is_gone() && !error.is_denied() && !error.is_unsupported());
-        let error = Setting::sysctl("net.nothing").write(&host, &Value::new("1")).expect_err("not there");
+        let error =
+            Setting::sysctl("net.nothing").write(&host, &SettingValue::new("1")).expect_err("not there");
         assert!(error.is_gone(), "{error}");
     }
 
@@ -184,9 +185,12 @@ mod tests {
     #[test]
     fn words_are_compared_and_one_value_is_one_line() {
         let setting = Setting::sysctl("net.ipv4.udp_mem");
-        assert!(setting.same(&Value::new("1 2 3"), &Value::new("1\t2\t3")));
-        assert_eq!(setting.command(&Value::new("1 2")).as_deref(), Some("sysctl -w net.ipv4.udp_mem='1 2'"));
-        assert!(setting.check(&Value::new("1\n2")).is_err());
+        assert!(setting.same(&SettingValue::new("1 2 3"), &SettingValue::new("1\t2\t3")));
+        assert_eq!(
+            setting.command(&SettingValue::new("1 2")).as_deref(),
+            Some("sysctl -w net.ipv4.udp_mem='1 2'")
+        );
+        assert!(setting.check(&SettingValue::new("1\n2")).is_err());
     }
 
     #[test]

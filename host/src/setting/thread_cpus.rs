@@ -5,15 +5,15 @@
 //! remembers beside that whether anybody asked (`user_cpus_ptr`, Linux 6.2), and then keeps to it when a cpuset grows or a
 //! CPU comes: all that are online are therefore asked for as all that can be.
 
-use super::Value;
-use super::knob::{Knob, Refusal};
-use crate::root::Explained;
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal};
+use crate::root::ExplainedErrno;
 use crate::stage::thread::allowed_in;
 use crate::{CpuSet, Host, HostError, Setting, process, sys};
 
 const EXPECTED: &str = "a list of CPUs such as 0,4-5";
 
-pub(super) struct Thread {
+pub(super) struct ThreadKnob {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) started: u64,
@@ -29,7 +29,7 @@ impl Setting {
     }
 }
 
-impl Thread {
+impl ThreadKnob {
     fn status(&self) -> String {
         format!("/proc/{}/task/{}/status", self.pid, self.tid)
     }
@@ -52,7 +52,7 @@ impl Thread {
     }
 }
 
-impl Knob for Thread {
+impl Knob for ThreadKnob {
     fn name(&self) -> String {
         if self.pid == self.tid {
             return format!("CPUs of the main thread of process {}", self.pid);
@@ -60,21 +60,21 @@ impl Knob for Thread {
         format!("CPUs of thread {} of process {}", self.tid, self.pid)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let garbled = |reason: String| HostError::Garbled { path: self.status(), reason };
         match allowed_in(&self.text(host)?) {
-            Some(Ok(cpus)) => Ok(Value::new(cpus.to_string())),
+            Some(Ok(cpus)) => Ok(SettingValue::new(cpus.to_string())),
             Some(Err(why)) => Err(garbled(format!("Cpus_allowed_list: {why}"))),
             None => Err(garbled("no Cpus_allowed_list".to_owned())),
         }
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         parse(value).map(|_| ())
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
-        let cpus = parse(value).map_err(Refusal::BadValue)?;
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
+        let cpus = parse(value).map_err(WriteRefusal::BadValue)?;
         self.must_be_there(host)?;
         let asked_for = widened(host, &cpus);
         let act = || sys::affinity::set(self.tid, asked_for.iter()).map_err(|error| explained(&error, &cpus));
@@ -86,17 +86,17 @@ impl Knob for Thread {
         Ok(())
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let one = parse(one);
         one.is_ok() && one == parse(other)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         Some(format!("taskset -pc {value} {}", self.tid))
     }
 }
 
-fn parse(value: &Value) -> Result<CpuSet, &'static str> {
+fn parse(value: &SettingValue) -> Result<CpuSet, &'static str> {
     CpuSet::from_list(value.as_str()).ok().filter(|cpus| !cpus.is_empty()).ok_or(EXPECTED)
 }
 
@@ -125,7 +125,7 @@ fn is_ended(error: &HostError) -> bool {
 
 fn ended(tid: u32) -> HostError {
     let words = "it has ended".to_owned();
-    let source = Explained { errno: libc::ENOENT, words }.into();
+    let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
     HostError::Call { what: format!("thread {tid}"), source }
 }
 
@@ -133,14 +133,16 @@ fn ended(tid: u32) -> HostError {
 fn explained(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let words = match errno {
-        libc::ESRCH => return Explained { errno: libc::ENOENT, words: "it has ended".to_owned() }.into(),
+        libc::ESRCH => {
+            return ExplainedErrno { errno: libc::ENOENT, words: "it has ended".to_owned() }.into();
+        }
         libc::EPERM => "it is another user's thread: that takes CAP_SYS_NICE, so run it as root".to_owned(),
         libc::EINVAL => format!(
             "its control group (cpuset) lets it have none of the CPUs {cpus}, they are not online, or it is bound by the kernel"
         ),
         _ => return std::io::Error::from_raw_os_error(errno),
     };
-    Explained { errno, words }.into()
+    ExplainedErrno { errno, words }.into()
 }
 
 /// A `status` with another list.

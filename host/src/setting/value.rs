@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// A knob's value in the kernel's own words, without the trailing newline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Value(String);
+pub struct SettingValue(String);
 
-impl Value {
+impl SettingValue {
     /// A value; white space around it does not count.
     pub fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().trim().to_owned())
@@ -22,7 +22,7 @@ impl Value {
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

@@ -3,8 +3,8 @@
 //! The kernel changes their number only by way of none (`sriov_numvfs_store` of drivers/pci/iov.c), which takes away all there
 //! are, with their addresses: those that anybody uses are left alone.
 
-use super::Value;
-use super::knob::{Knob, Refusal, echo};
+use super::SettingValue;
+use super::knob::{Knob, WriteRefusal, echo};
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "a number of virtual functions";
@@ -52,22 +52,22 @@ impl Knob for VirtualFunctions<'_> {
         format!("virtual functions of {}", self.interface)
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
-        host.read(&self.path()).map(Value::new)
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
+        host.read(&self.path()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         value.as_str().parse::<u16>().map(|_| ()).map_err(|_| EXPECTED)
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let before = self.read(host)?;
         if before == *value {
             return Ok(());
         }
         if before.as_str() != "0" {
             if let Some(user) = self.user(host) {
-                return Err(Refusal::Reason(format!(
+                return Err(WriteRefusal::Reason(format!(
                     "{user}: to change their number takes all of them away"
                 )));
             }
@@ -79,38 +79,38 @@ impl Knob for VirtualFunctions<'_> {
         host.write(&self.path(), value.as_str()).map_err(|error| {
             // As many as there were are better than none.
             match host.write(&self.path(), before.as_str()) {
-                Ok(()) => Refusal::Host(error),
-                Err(second) => Refusal::Reason(format!("{error}; and none are left: {second}")),
+                Ok(()) => WriteRefusal::Host(error),
+                Err(second) => WriteRefusal::Reason(format!("{error}; and none are left: {second}")),
             }
         })
     }
 
-    fn passes(&self, _: &Value, found: &Value) -> bool {
+    fn passes(&self, _: &SettingValue, found: &SettingValue) -> bool {
         found.as_str() == "0"
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         let path = self.path();
         (value.as_str() == "0")
             .then(|| echo(value, &path))
-            .or_else(|| Some(format!("{} && {}", echo(&Value::new("0"), &path), echo(value, &path))))
+            .or_else(|| Some(format!("{} && {}", echo(&SettingValue::new("0"), &path), echo(value, &path))))
     }
 }
 
 /// Drivers refuse with EPERM, EBUSY or EINVAL while a virtual machine has one, and write the reason to the kernel's log.
-fn in_use(error: HostError) -> Refusal {
+fn in_use(error: HostError) -> WriteRefusal {
     match error.errno() {
         Some(libc::EPERM | libc::EBUSY) => {
-            Refusal::Reason(format!("{error}: the driver keeps them while a virtual machine has one"))
+            WriteRefusal::Reason(format!("{error}: the driver keeps them while a virtual machine has one"))
         }
-        _ => Refusal::Host(error),
+        _ => WriteRefusal::Host(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{Entry, Recording};
+    use crate::recording::{HostRecording, RecordedEntry};
     use crate::{Setting, SettingError};
 
     const PATH: &str = "/sys/class/net/eth0/device/sriov_numvfs";
@@ -119,9 +119,9 @@ mod tests {
         Setting::VirtualFunctions { interface: "eth0".into() }
     }
 
-    fn host(active: &str, more: &[(&str, Entry)]) -> Host {
-        let mut recording = Recording::new();
-        recording.insert(PATH, Entry::File(active.as_bytes().to_vec()));
+    fn host(active: &str, more: &[(&str, RecordedEntry)]) -> Host {
+        let mut recording = HostRecording::new();
+        recording.insert(PATH, RecordedEntry::File(active.as_bytes().to_vec()));
         for (path, entry) in more {
             recording.insert(format!("/sys/class/net/eth0/device/{path}"), entry.clone());
         }
@@ -131,34 +131,34 @@ mod tests {
     #[test]
     fn their_number_is_set_by_way_of_none() {
         let host = host("2\n", &[]);
-        setting().write(&host, &Value::new("4")).expect("written");
+        setting().write(&host, &SettingValue::new("4")).expect("written");
         assert_eq!(setting().read(&host).expect("read").as_str(), "4");
-        assert_eq!(setting().command(&Value::new("0")).as_deref(), Some(&*format!("echo 0 > {PATH}")));
+        assert_eq!(setting().command(&SettingValue::new("0")).as_deref(), Some(&*format!("echo 0 > {PATH}")));
         assert_eq!(
-            setting().command(&Value::new("4")).as_deref(),
+            setting().command(&SettingValue::new("4")).as_deref(),
             Some(&*format!("echo 0 > {PATH} && echo 4 > {PATH}"))
         );
-        assert!(setting().check(&Value::new("many")).is_err());
+        assert!(setting().check(&SettingValue::new("many")).is_err());
     }
 
     #[test]
     fn those_that_somebody_uses_are_left() {
-        let vfio = [("virtfn0/driver", Entry::Link("../../../bus/pci/drivers/vfio-pci".into()))];
-        let error = setting().write(&host("1\n", &vfio), &Value::new("4")).expect_err("in use");
+        let vfio = [("virtfn0/driver", RecordedEntry::Link("../../../bus/pci/drivers/vfio-pci".into()))];
+        let error = setting().write(&host("1\n", &vfio), &SettingValue::new("4")).expect_err("in use");
         let words = "virtual functions of eth0: virtfn0 belongs to vfio-pci, as those of virtual machines do: to change their \
                      number takes all of them away";
         assert_eq!(error.to_string(), words);
-        let up = [("virtfn0/net/eth0v0/flags", Entry::File(b"0x1003\n".to_vec()))];
-        let error = setting().write(&host("1\n", &up), &Value::new("0")).expect_err("in use");
+        let up = [("virtfn0/net/eth0v0/flags", RecordedEntry::File(b"0x1003\n".to_vec()))];
+        let error = setting().write(&host("1\n", &up), &SettingValue::new("0")).expect_err("in use");
         assert!(error.to_string().contains("virtfn0 is eth0v0, which is up"), "{error}");
-        let down = [("virtfn0/net/eth0v0/flags", Entry::File(b"0x1002\n".to_vec()))];
-        setting().write(&host("1\n", &down), &Value::new("0")).expect("written");
+        let down = [("virtfn0/net/eth0v0/flags", RecordedEntry::File(b"0x1002\n".to_vec()))];
+        setting().write(&host("1\n", &down), &SettingValue::new("0")).expect("written");
     }
 
     #[test]
     fn a_driver_that_keeps_them_is_understood() {
         let host = host("1\n", &[]).refusing(PATH, libc::EPERM);
-        let error = setting().write(&host, &Value::new("0")).expect_err("kept");
+        let error = setting().write(&host, &SettingValue::new("0")).expect_err("kept");
         assert!(matches!(error, SettingError::Refused { .. }), "{error}");
         assert!(
             error.to_string().ends_with("the driver keeps them while a virtual machine has one"),

@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::link::Link;
-use super::{Stage, StageName};
+use super::link::LinkState;
+use super::{StageInfo, StageName};
 use crate::finding::Rule;
-use crate::netlink::Attached;
+use crate::netlink::AttachedXdp;
 use crate::{Host, Known};
 
 pub(crate) use conntrack::statistics;
@@ -25,7 +25,7 @@ pub(crate) use modules::{builtin, loaded};
 pub use tables::{BaseChain, IpFamily, IptablesTable, NftTable};
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Filter,
     explain: "XDP programs see a packet before it has a socket buffer, tc after that, and netfilter at its hooks on the way \
               in and out. Each hook costs each packet, with rules or without; connection tracking looks up and makes \
@@ -38,20 +38,20 @@ const RULES: &[Rule] = &[drops::RULE, notrack::RULE, empty_tables::RULE, generic
 
 /// Filters of a host.
 #[derive(Debug, Clone, Serialize)]
-pub struct Filter {
+pub struct FilterState {
     /// An item an interface.
     pub interfaces: Vec<InterfaceFilters>,
     /// Functions at netfilter's hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them
     /// (Linux 5.14).
-    pub hooks: Known<Vec<Hook>>,
+    pub hooks: Known<Vec<NetfilterHook>>,
     /// nftables' tables.
     pub nftables: Known<Vec<NftTable>>,
     /// iptables' own tables; those that `iptables-nft` makes are nftables'.
-    pub iptables: Known<Vec<Table>>,
+    pub iptables: Known<Vec<IptablesTableState>>,
     /// Kernel modules that are loaded and have to do with netfilter; none where the kernel has no modules.
     pub modules: Known<Option<BTreeSet<String>>>,
     /// Connection tracking; none where it is not loaded.
-    pub conntrack: Known<Option<Conntrack>>,
+    pub conntrack: Known<Option<ConntrackState>>,
 }
 
 /// Programs on an interface.
@@ -60,18 +60,18 @@ pub struct InterfaceFilters {
     /// The interface.
     pub interface: String,
     /// The XDP program; none without one.
-    pub xdp: Known<Option<Attached>>,
+    pub xdp: Known<Option<AttachedXdp>>,
     /// Whether the driver can run the program itself (Linux 6.3); none where no program is in generic mode, for which alone
     /// it matters.
     pub driver_runs_xdp: Known<Option<bool>>,
     /// How many tc filters and tcx programs packets meet on the way in, and on the way out.
-    pub tc: Known<Programs>,
+    pub tc: Known<ProgramCounts>,
 }
 
 /// How many programs packets meet on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Programs {
+pub struct ProgramCounts {
     /// On the way in.
     pub ingress: u32,
     /// On the way out.
@@ -80,7 +80,7 @@ pub struct Programs {
 
 /// A function at a netfilter hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hook {
+pub struct NetfilterHook {
     /// `ip`, `ip6` or `netdev`.
     pub family: String,
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
@@ -101,7 +101,7 @@ pub struct Hook {
 
 /// A table of iptables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Table {
+pub struct IptablesTableState {
     /// Its family.
     pub family: IpFamily,
     /// Its name.
@@ -112,7 +112,7 @@ pub struct Table {
 
 /// Connection tracking.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Conntrack {
+pub struct ConntrackState {
     /// Entries there are.
     pub count: Known<u64>,
     /// Entries there can be.
@@ -121,12 +121,12 @@ pub struct Conntrack {
     pub statistics: Known<BTreeMap<String, u64>>,
 }
 
-impl Filter {
+impl FilterState {
     /// Reads what is on these interfaces and on the host.
     #[must_use]
-    pub fn observe(host: &Host, links: &[Link]) -> Self {
+    pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
-        let modules = modules::Modules::read(host);
+        let modules = modules::KernelModules::read(host);
         Self {
             interfaces: links.iter().map(|link| programs::on(host, link)).collect(),
             hooks: hooks::hooks(host, &modules, &names),
@@ -151,7 +151,7 @@ impl Filter {
     }
 }
 
-impl Conntrack {
+impl ConntrackState {
     /// Packets lost: those for which no entry was to be had, or whose entry could not be put into the table.
     #[must_use]
     pub fn drops(&self) -> Option<u64> {

@@ -12,12 +12,12 @@ pub(crate) mod served;
 pub use observe::names;
 use serde::Serialize;
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::setting::QueueDirection;
 use crate::{CpuSet, Known};
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Irq,
     explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue are then \
               processed there. Drivers hint where, irqbalance and others decide; the interrupts of many queues on few \
@@ -28,11 +28,11 @@ pub(super) const STAGE: Stage = Stage {
 
 /// Interrupts of the interfaces looked at.
 #[derive(Debug, Clone, Serialize)]
-pub struct Irq {
+pub struct IrqState {
     /// An item an interface; the vectors unknown where they cannot be told, and empty where it has none.
     pub interfaces: Vec<InterfaceVectors>,
     /// Who sets affinities on this host.
-    pub owners: Known<Vec<Owner>>,
+    pub owners: Known<Vec<IrqOwner>>,
     /// CPUs kept from all that is not put there on purpose (`/sys/devices/system/cpu/isolated`); none where the kernel
     /// does not tell.
     pub isolated: Known<Option<CpuSet>>,
@@ -44,12 +44,12 @@ pub struct InterfaceVectors {
     /// The interface.
     pub interface: String,
     /// Its vectors, in order of number.
-    pub vectors: Known<Vec<Vector>>,
+    pub vectors: Known<Vec<IrqVector>>,
 }
 
 /// An interrupt.
 #[derive(Debug, Clone, Serialize)]
-pub struct Vector {
+pub struct IrqVector {
     /// Its number.
     pub irq: u32,
     /// Its name in `/proc/interrupts`, such as `eth0-TxRx-3`.
@@ -72,7 +72,7 @@ pub struct Vector {
 
 /// Somebody who sets the affinity of interrupts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Owner {
+pub struct IrqOwner {
     /// Who: `irqbalance`, `systemd .link`, `tuned`, `driver-managed`, `google-guest-agent`, ...
     pub name: String,
     /// How it is set: its arguments, policy, bans, or the line of the file.
@@ -87,22 +87,22 @@ pub struct Owner {
     pub environment: Option<(String, String)>,
 }
 
-impl Irq {
+impl IrqState {
     /// The vectors of an interface, empty where they are unknown.
     #[must_use]
-    pub fn vectors(&self, interface: &str) -> &[Vector] {
+    pub fn vectors(&self, interface: &str) -> &[IrqVector] {
         let found = self.interfaces.iter().find(|item| item.interface == interface);
         found.and_then(|item| item.vectors.value()).map_or(&[], Vec::as_slice)
     }
 
     /// The vector that serves a receive queue.
     #[must_use]
-    pub fn receive_vector(&self, interface: &str, queue: u32) -> Option<&Vector> {
+    pub fn receive_vector(&self, interface: &str, queue: u32) -> Option<&IrqVector> {
         self.vectors(interface).iter().find(|vector| vector.receive_queue == Some(queue))
     }
 }
 
-impl Vector {
+impl IrqVector {
     /// The CPUs it goes to: those in effect where the kernel tells, else those it may go to.
     ///
     /// On x86 without interrupt remapping an affinity takes effect with the vector's next interrupt. Until then

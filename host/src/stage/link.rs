@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::Known;
 use crate::finding::Rule;
 
 pub use observe::observe;
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Link,
     explain: "The NIC puts each frame into a ring of buffers that its driver gave it, a ring a receive queue. Where \
               rings are short, queues few, or the NIC far from the CPUs, packets end here, and only its own counters tell.",
@@ -42,7 +42,7 @@ const RULES: &[Rule] = &[
 
 /// An interface.
 #[derive(Debug, Clone, Serialize)]
-pub struct Link {
+pub struct LinkState {
     /// Its name.
     pub interface: String,
     /// Its index; unknown in trees that do not say.
@@ -50,9 +50,9 @@ pub struct Link {
     /// Whether it is up (`operstate` is not `down`).
     pub up: Known<bool>,
     /// Its driver; none where there is none, as for the loopback.
-    pub driver: Known<Option<Driver>>,
+    pub driver: Known<Option<LinkDriver>>,
     /// What is behind it.
-    pub device: Known<Device>,
+    pub device: Known<DeviceKind>,
     /// Nominal rate; none where the interface has none, as a veth or an interface that is down.
     pub speed_bits_per_second: Known<Option<u64>>,
     /// Largest packet in bytes.
@@ -64,17 +64,17 @@ pub struct Link {
     /// Transmit queues in use.
     pub transmit_queues: Known<u32>,
     /// Channels (`ethtool -l`); none where the driver has none.
-    pub channels: Known<Option<Channels>>,
+    pub channels: Known<Option<ChannelCounts>>,
     /// Rings (`ethtool -g`); none where the driver has none.
-    pub rings: Known<Option<Rings>>,
+    pub rings: Known<Option<RingLengths>>,
     /// Interrupt moderation (`ethtool -c`); none where the driver has none.
-    pub coalesce: Known<Option<Coalesce>>,
+    pub coalesce: Known<Option<CoalesceSettings>>,
     /// Features by the name `ethtool -k` gives them, and whether they are on.
     pub features: Known<BTreeMap<String, bool>>,
     /// Virtual functions; none where the device can have none and is none.
-    pub sriov: Known<Option<Sriov>>,
+    pub sriov: Known<Option<SriovState>>,
     /// The bridge it is a port of; none where it is a port of none.
-    pub bridge: Known<Option<Bridge>>,
+    pub bridge: Known<Option<BridgePort>>,
     /// The driver's own statistics (`ethtool -S`); none where it has none.
     pub statistics: Known<Option<BTreeMap<String, u64>>>,
     /// The counters of `/sys/class/net/IF/statistics`.
@@ -83,7 +83,7 @@ pub struct Link {
 
 /// A driver (`ethtool -i`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Driver {
+pub struct LinkDriver {
     /// Its name.
     pub name: String,
     /// Its version; in-tree drivers give the kernel's.
@@ -100,7 +100,7 @@ pub struct Driver {
 /// What is behind an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Device {
+pub enum DeviceKind {
     /// A device on PCI or another bus of hardware.
     Hardware,
     /// A virtio device.
@@ -112,7 +112,7 @@ pub enum Device {
 /// Channels: interrupts with their queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Channels {
+pub struct ChannelCounts {
     /// Receive-only channels in use.
     pub rx: u32,
     /// Transmit-only channels in use.
@@ -130,7 +130,7 @@ pub struct Channels {
 /// Lengths of rings, in descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Rings {
+pub struct RingLengths {
     /// Receive.
     pub rx: u32,
     /// Transmit.
@@ -144,7 +144,7 @@ pub struct Rings {
 /// Interrupt moderation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Coalesce {
+pub struct CoalesceSettings {
     /// Microseconds until an interrupt after a packet was received; none where the driver does not say.
     pub rx_usecs: Option<u32>,
     /// Packets until an interrupt.
@@ -161,14 +161,14 @@ pub struct Coalesce {
 
 /// A bridge that an interface is a port of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Bridge {
+pub struct BridgePort {
     /// Its other ports that are tap interfaces, as virtual machines have them.
     pub taps: Vec<String>,
 }
 
 /// Virtual functions of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Sriov {
+pub struct SriovState {
     /// Whether this is a virtual function itself (it has a `physfn`).
     pub is_virtual_function: bool,
     /// How many it can have; none for a virtual function.
@@ -179,7 +179,7 @@ pub struct Sriov {
     pub interfaces: Vec<String>,
 }
 
-impl Link {
+impl LinkState {
     /// Whether it is known to be up.
     #[must_use]
     pub fn is_up(&self) -> bool {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::finding::Rule;
 use crate::{CpuSet, Host, Known};
 
@@ -20,7 +20,7 @@ pub use proc_stat::{CpuTime, CpuTimes};
 pub(crate) use proc_stat::{cpu_time, cpu_times};
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Machine,
     explain: "Packets are processed by CPUs: how many there are, which share a core or a node, how fast they may run and \
               who else runs on them bounds all that follows.",
@@ -32,7 +32,7 @@ const RULES: &[Rule] = &[governor::RULE, smt::SHARED, smt::OFF, steal::RULE, ker
 
 /// What is known of a machine.
 #[derive(Debug, Clone, Serialize)]
-pub struct Machine {
+pub struct MachineState {
     /// Kernel release, such as `6.18.0`.
     pub kernel: Known<String>,
     /// Model name of the first CPU. Architectures other than x86 may not name one.
@@ -44,7 +44,7 @@ pub struct Machine {
     /// Whether the CPU reports that it is run by a hypervisor. Told on x86 only.
     pub hypervisor: Known<bool>,
     /// CPUs of each NUMA node, without nodes that have memory only.
-    pub nodes: Known<Vec<Node>>,
+    pub nodes: Known<Vec<NumaNode>>,
     /// Hardware threads that share a core, a set a core.
     pub cores: Known<Vec<CpuSet>>,
     /// The frequency governor of each CPU; none where the kernel scales no frequency.
@@ -63,14 +63,14 @@ pub struct Machine {
 
 /// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Node {
+pub struct NumaNode {
     /// Its number.
     pub node: u32,
     /// Its CPUs.
     pub cpus: CpuSet,
 }
 
-impl Machine {
+impl MachineState {
     /// Reads what can be read.
     #[must_use]
     pub fn observe(host: &Host) -> Self {
@@ -186,7 +186,7 @@ mod tests {
             ("/sys/devices/system/cpu/online", "0-19\n"),
             ("/sys/devices/system/node/online", "0-1\n"),
         ]);
-        let machine = Machine::observe(&host);
+        let machine = MachineState::observe(&host);
         assert_eq!(machine.kernel, Known::Value("4.6.3".into()));
         assert_eq!(machine.cpu_model, Known::Value("Xeon".into()));
         assert_eq!(machine.online.value().map(CpuSet::len), Some(20));
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_unknown_and_says_why() {
-        let machine = Machine::observe(&Host::scripted([
+        let machine = MachineState::observe(&Host::scripted([
             ("/proc/cpuinfo", "processor : 0\n"),
             ("/proc/sys/kernel/osrelease", ""),
             ("/sys/devices/system/cpu/online", ""),

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::finding::Rule;
 use crate::{Host, Known};
 
 pub(crate) use snmp::{pairs_of_lines, words};
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Route,
     explain: "The kernel looks up where each packet is for; with source validation it looks up a second time, where an \
               answer to it would go. Early demux looks for a connected socket first, to save the lookup.",
@@ -27,7 +27,7 @@ const RULES: &[Rule] = &[reverse_path::VALIDATION, reverse_path::DROPS, early_de
 
 /// State of the IP layer.
 #[derive(Debug, Clone, Serialize)]
-pub struct Route {
+pub struct RouteState {
     /// An item an interface.
     pub interfaces: Vec<InterfaceRoute>,
     /// `rp_filter` of `all`: what is in force on an interface is the larger of this and its own.
@@ -57,7 +57,7 @@ pub struct InterfaceRoute {
     pub accept_local: Known<bool>,
 }
 
-impl Route {
+impl RouteState {
     /// Reads what belongs to these interfaces and to the host.
     #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
@@ -134,7 +134,7 @@ mod tests {
             (conf("eth0.5", "accept_local"), "1\n"),
             ("/proc/sys/net/ipv4/ip_early_demux".to_owned(), "1\n"),
         ]);
-        let route = Route::observe(&host, &["eth0.5", "gone"]);
+        let route = RouteState::observe(&host, &["eth0.5", "gone"]);
         assert_eq!(route.interfaces[0].rp_filter, Known::Value(2));
         assert_eq!(route.interfaces[0].rp_filter_own, Known::Value(1));
         assert_eq!(route.interfaces[0].accept_local, Known::Value(true));
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_garbled_setting_is_unknown() {
         let host = Host::scripted([(conf("all", "rp_filter"), "on\n")]);
-        let route = Route::observe(&host, &[]);
+        let route = RouteState::observe(&host, &[]);
         assert_eq!(
             route.rp_filter_all.why(),
             Some("/proc/sys/net/ipv4/conf/all/rp_filter: 'on' is no number")

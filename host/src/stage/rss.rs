@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::Known;
 
 pub(crate) use observe::{flow_hash, indirection};
 pub use queue_counts::QueueCounts;
-pub(crate) use queue_counts::{Direction, any_name, queue_counts};
+pub(crate) use queue_counts::{CountDirection, any_name, queue_counts};
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Rss,
     explain: "The NIC hashes the addresses, and if told so the ports, of each packet, and looks up in its indirection \
               table which receive queue that hash belongs to. A queue that is not in the table gets nothing; a flow \
@@ -31,7 +31,7 @@ pub(super) const STAGE: Stage = Stage {
 
 /// Receive-side scaling of an interface.
 #[derive(Debug, Clone, Serialize)]
-pub struct Rss {
+pub struct RssState {
     /// The interface.
     pub interface: String,
     /// The queue of each entry of the indirection table (`ethtool -x`); none where the driver has no table.
@@ -39,7 +39,7 @@ pub struct Rss {
     /// How many queues the driver lets the table name; none where it does not tell.
     pub table_queues: Known<Option<u32>>,
     /// The hash function and key; none where the driver does not tell.
-    pub hash: Known<Option<Hash>>,
+    pub hash: Known<Option<HashFunction>>,
     /// Which fields of a packet are hashed, by kind of packet: `udp4`, `udp6`, `tcp4`, `tcp6`; none where the driver does not tell.
     pub fields: Known<Option<BTreeMap<String, HashFields>>>,
     /// Rules that put flows into queues (`ethtool -n`); none where the driver has none.
@@ -50,7 +50,7 @@ pub struct Rss {
 
 /// A hash function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hash {
+pub struct HashFunction {
     /// `toeplitz`, `xor`, `crc32`.
     pub function: String,
     /// Its key, in hexadecimal.
@@ -77,12 +77,12 @@ pub struct HashFields {
 
 /// What the driver tells of table and hash in one answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Indirection {
+pub struct IndirectionInfo {
     /// The queue of each entry; empty where it has no table.
     pub table: Vec<u32>,
     /// The hash; none where it tells none.
     #[serde(default)]
-    pub hash: Option<Hash>,
+    pub hash: Option<HashFunction>,
 }
 
 /// A rule that puts flows into a queue.
@@ -172,7 +172,7 @@ impl HashFields {
     }
 }
 
-impl Rss {
+impl RssState {
     /// The indirection table, where there is one and it is known.
     #[must_use]
     pub fn entries(&self) -> Option<&[u32]> {

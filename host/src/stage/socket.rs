@@ -20,22 +20,22 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::Known;
 
-pub use chooser::{Chooser, ChoosingProgram, Member};
+pub use chooser::{ChooserMember, ChoosingProgram, GroupChooser};
 pub(crate) use chooser::{ask as choosers, chain, members};
 pub(crate) use copy::{copy, copy_of_any};
 pub(crate) use observe::udp_sockets;
 pub use options::SocketOptions;
 use options::options;
-pub(crate) use owners::{Descriptor, Owners};
+pub(crate) use owners::{DescriptorKind, DescriptorOwners};
 pub(crate) use proc_net::{port_range, proc_net_sockets};
 pub use scope::ScopeError;
 pub(crate) use steering::program_type;
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Socket,
     explain: "A packet is put into the receive queue of the socket it is for, under that socket's lock, and lost if the \
               buffer is full. Of a reuseport group one socket is chosen: by hash, by a program, or by the CPU the \
@@ -46,10 +46,10 @@ pub(super) const STAGE: Stage = Stage {
 
 /// Sockets of a host.
 #[derive(Debug, Clone, Serialize)]
-pub struct Sockets {
+pub struct HostSockets {
     /// UDP sockets that are bound and not connected, and TCP listeners: those in scope, a service an item. Without a port
     /// or process in scope, all that are not bound to a loopback address.
-    pub services: Known<Vec<Service>>,
+    pub services: Known<Vec<ServiceSockets>>,
     /// How many sockets each of the kernel's lists held, in scope or not: `udp4`, `udp6`, `tcp4`, `tcp6`.
     pub lists: BTreeMap<String, Known<u32>>,
     /// `net.core.rmem_max` in bytes; none in a network namespace where the kernel does not show it.
@@ -74,21 +74,21 @@ pub struct UdpMemory {
 
 /// Sockets of one protocol and address that are one group, or of the same processes.
 #[derive(Debug, Clone, Serialize)]
-pub struct Service {
+pub struct ServiceSockets {
     /// `udp` or `tcp`.
-    pub protocol: Protocol,
+    pub protocol: SocketProtocol,
     /// The address they are bound to.
     pub local: SocketAddr,
     /// The processes that hold them, none for a socket of the kernel; unknown where descriptors may not be read.
-    pub processes: Known<Vec<Process>>,
+    pub processes: Known<Vec<SocketOwner>>,
     /// The sockets: in the order in which their group has them, where the kernel told it (Linux 5.9); else in that of their
     /// inodes.
-    pub sockets: Vec<Socket>,
+    pub sockets: Vec<SocketState>,
     /// Whether that order is the group's own, as the kernel told it.
     #[serde(skip)]
     pub ordered: bool,
     /// How the socket is chosen that gets a packet; none for a service of one socket.
-    pub steering: Known<Option<Steering>>,
+    pub steering: Known<Option<SteeringState>>,
     /// Whether `port` or `pid` of the scope named it.
     pub named: bool,
     /// Where the sockets were read: `sock_diag`, or the file.
@@ -98,7 +98,7 @@ pub struct Service {
 /// A protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protocol {
+pub enum SocketProtocol {
     /// UDP.
     Udp,
     /// TCP, listening.
@@ -107,7 +107,7 @@ pub enum Protocol {
 
 /// A process that holds a socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Process {
+pub struct SocketOwner {
     /// Its id.
     pub pid: u32,
     /// Its name (`comm`).
@@ -116,7 +116,7 @@ pub struct Process {
 
 /// A socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Socket {
+pub struct SocketState {
     /// Its inode, by which `/proc/PID/fd` names it.
     pub inode: u64,
     /// Its cookie; none where the kernel does not tell.
@@ -138,7 +138,7 @@ pub struct Socket {
 /// How the socket of a reuseport group is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Steering {
+pub enum SteeringState {
     /// By hash of addresses and ports.
     Hash,
     /// By CPU: by a classic program that loads the CPU's number, or by SO_INCOMING_CPU of every socket.
@@ -147,15 +147,15 @@ pub enum Steering {
     Program,
 }
 
-impl Sockets {
+impl HostSockets {
     /// The services, empty where they are unknown.
     #[must_use]
-    pub fn services(&self) -> &[Service] {
+    pub fn services(&self) -> &[ServiceSockets] {
         self.services.value().map_or(&[], Vec::as_slice)
     }
 }
 
-impl Service {
+impl ServiceSockets {
     /// Its protocol, address and processes, as a person names it.
     #[must_use]
     pub fn name(&self) -> String {
@@ -181,7 +181,7 @@ impl Service {
     }
 }
 
-impl Socket {
+impl SocketState {
     /// What its process set, where that is known.
     #[must_use]
     pub fn set(&self) -> Option<&SocketOptions> {
@@ -195,13 +195,13 @@ impl Socket {
     }
 }
 
-impl Protocol {
+impl SocketProtocol {
     /// Its name, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Udp => "udp",
-            Protocol::Tcp => "tcp",
+            SocketProtocol::Udp => "udp",
+            SocketProtocol::Tcp => "tcp",
         }
     }
 }

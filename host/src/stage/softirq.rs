@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Softirq,
     explain: "The interrupt's CPU polls the queue in the NET_RX softirq, up to 64 packets a turn, and takes each up to \
               the socket; with RPS it hands each to the backlog of another CPU chosen by hash. Nothing else runs on a \
@@ -28,7 +28,7 @@ pub(super) const STAGE: Stage = Stage {
 
 /// State of packet processing.
 #[derive(Debug, Clone, Serialize)]
-pub struct Softirq {
+pub struct SoftirqState {
     /// A line a CPU of `/proc/net/softnet_stat`.
     pub softnet: Known<Vec<SoftnetCpu>>,
     /// NET_RX softirqs run, by CPU (`/proc/softirqs`).
@@ -36,7 +36,7 @@ pub struct Softirq {
     /// RPS, an item an interface.
     pub rps: Vec<InterfaceRps>,
     /// NAPI instances (netdev netlink, Linux 6.8); none where the kernel does not tell.
-    pub napi: Known<Option<Vec<Napi>>>,
+    pub napi: Known<Option<Vec<NapiInstance>>>,
     /// Sysctls of `net.core` that matter here, by name: `netdev_budget`, `netdev_budget_usecs`, `netdev_max_backlog`,
     /// `rps_sock_flow_entries`, `dev_weight`, `flow_limit_table_len`. What this kernel is too old for is not there.
     pub sysctls: BTreeMap<String, Known<u64>>,
@@ -89,7 +89,7 @@ pub struct RpsQueue {
 
 /// A NAPI instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Napi {
+pub struct NapiInstance {
     /// The interface's index.
     pub interface_index: u32,
     /// Its id.
@@ -106,7 +106,7 @@ pub struct Napi {
     pub transmit_queues: Vec<u32>,
 }
 
-impl Softirq {
+impl SoftirqState {
     /// RPS of the queues of an interface, empty where it is unknown.
     #[must_use]
     pub fn rps_queues(&self, interface: &str) -> &[RpsQueue] {

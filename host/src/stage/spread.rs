@@ -1,7 +1,7 @@
 //! Where the packets of interfaces best go: which CPU takes each queue, to which others RPS hands its packets, and by
 //! which queue each CPU sends. One order of CPUs decides all three, so that they agree.
 //!
-//! Rules use the parts to tell what would fix a finding; [`Spread::of`] is the whole, for a plan.
+//! Rules use the parts to tell what would fix a finding; [`PacketSpread::of`] is the whole, for a plan.
 
 mod interrupts;
 #[cfg(test)]
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::stage::PacketPath;
-use crate::stage::link::{Device, Link};
-use crate::stage::machine::Machine;
+use crate::stage::link::{DeviceKind, LinkState};
+use crate::stage::machine::MachineState;
 
 pub(in crate::stage) use interrupts::{plan, receive_vectors, settled};
 pub(in crate::stage) use receive::{handed_on, reached, with_own};
@@ -24,11 +24,11 @@ pub(in crate::stage) use transmit::{heeds_xps, queue_of_each_cpu};
 
 /// What a spread may do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct SpreadPolicy {
     /// Whether second hardware threads of cores take packets: after all first ones, or never.
     pub second_threads: SecondThreads,
     /// To which CPUs RPS hands packets.
-    pub handing: Handing,
+    pub handing: RpsTarget,
     /// CPUs that take no packets, beside those that are isolated.
     pub free: CpuSet,
     /// Whether interrupts stay where they are.
@@ -49,7 +49,7 @@ pub enum SecondThreads {
 
 /// To which CPUs RPS hands packets, where queues are fewer than CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Handing {
+pub enum RpsTarget {
     /// To none.
     None,
     /// To those without a queue on nodes that have one.
@@ -61,7 +61,7 @@ pub enum Handing {
 
 /// Where the packets of an interface go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spread {
+pub struct PacketSpread {
     /// The interface.
     pub interface: String,
     /// The CPU of each receive queue's interrupt; without those of which it cannot be told.
@@ -93,7 +93,7 @@ type Worth = (usize, bool);
 /// cores in the same order; those with fewer queues before others.
 #[must_use]
 pub fn order(
-    machine: &Machine,
+    machine: &MachineState,
     cpus: &CpuSet,
     near: Option<u32>,
     queues_of: &BTreeMap<u32, usize>,
@@ -105,14 +105,14 @@ pub fn order(
     order
 }
 
-fn worth(machine: &Machine, cpus: &CpuSet, near: Option<u32>, cpu: u32) -> Worth {
+fn worth(machine: &MachineState, cpus: &CpuSet, near: Option<u32>, cpu: u32) -> Worth {
     let core = machine.siblings_of(cpu);
     let before =
         core.map_or(0, |core| core.iter().filter(|other| *other < cpu && cpus.contains(*other)).count());
     (before, near.is_some() && machine.node_of(cpu) != near)
 }
 
-impl Policy {
+impl SpreadPolicy {
     /// The CPUs that it gives packets.
     #[must_use]
     pub fn cpus(&self, path: &PacketPath) -> Option<CpuSet> {
@@ -126,11 +126,11 @@ impl Policy {
     }
 }
 
-impl Spread {
+impl PacketSpread {
     /// The best spread of the packets of all interfaces that are looked at and have a device. What is as good as the
     /// best stays as it is. None where the CPUs are not known, or where none is to take packets.
     #[must_use]
-    pub fn of(path: &PacketPath, policy: &Policy) -> Option<Vec<Self>> {
+    pub fn of(path: &PacketPath, policy: &SpreadPolicy) -> Option<Vec<Self>> {
         let cpus = policy.cpus(path).filter(|cpus| !cpus.is_empty())?;
         let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
         let mut all: Vec<Self> = Vec::new();
@@ -150,7 +150,7 @@ impl Spread {
         Some(all)
     }
 
-    fn with_interrupts(path: &PacketPath, link: &Link, order: &[u32], policy: &Policy) -> Self {
+    fn with_interrupts(path: &PacketPath, link: &LinkState, order: &[u32], policy: &SpreadPolicy) -> Self {
         let interface = link.interface.clone();
         let stay = policy.interrupts_stay || policy.stays.contains(&interface);
         let placed = interrupts::placed(path, &interface, order, stay);
@@ -165,7 +165,7 @@ impl Spread {
     }
 }
 
-impl Spread {
+impl PacketSpread {
     /// Whether packets are processed on more CPUs by it than they are now; also where that is not
     /// known.
     #[must_use]
@@ -187,19 +187,19 @@ impl Spread {
 }
 
 /// Whether it is no software: packets of veth, tun and the like are processed where they were sent from.
-fn has_queues_of_its_own(path: &PacketPath, link: &Link) -> bool {
+fn has_queues_of_its_own(path: &PacketPath, link: &LinkState) -> bool {
     match link.device.value() {
-        Some(device) => *device != Device::Software,
+        Some(device) => *device != DeviceKind::Software,
         None => !path.irq.vectors(&link.interface).is_empty(),
     }
 }
 
 /// Whether a queue that packets come into interrupts this CPU.
-fn takes_packets(path: &PacketPath, spreads: &[Spread], cpu: u32) -> bool {
+fn takes_packets(path: &PacketPath, spreads: &[PacketSpread], cpu: u32) -> bool {
     spreads.iter().any(|spread| receive::sources(path, spread).values().any(|own| *own == cpu))
 }
 
 /// The node of a NIC.
-fn near(link: &Link) -> Option<u32> {
+fn near(link: &LinkState) -> Option<u32> {
     link.node.value().copied().flatten()
 }

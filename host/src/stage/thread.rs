@@ -12,21 +12,21 @@ mod task;
 
 use serde::Serialize;
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
 
 pub use audit::AuditRules;
 pub use cpu_quota::CpuQuota;
-pub use sampling::{Sampling, Sighting};
-pub use task::Task;
+pub use sampling::{ThreadSampling, ThreadSightings};
+pub use task::TaskStat;
 pub(crate) use {
     sampling::registered,
-    syscall::Doing,
+    syscall::ThreadActivity,
     task::{allowed_in, watched},
 };
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Thread,
     explain: "A thread takes the packet out of its socket by a system call. On the CPU whose softirq put it there, or one \
               that shares a cache with it, that is cheap; on another node it is not. What looks at each system call, \
@@ -37,18 +37,18 @@ pub(super) const STAGE: Stage = Stage {
 
 /// Threads of the services.
 #[derive(Debug, Clone, Serialize)]
-pub struct Threads {
+pub struct ThreadState {
     /// Those that serve a socket of a service, by process and number.
-    pub serving: Known<Vec<Serving>>,
+    pub serving: Known<Vec<ServingThread>>,
     /// The processes whose threads were looked at.
-    pub processes: Vec<Watch>,
+    pub processes: Vec<ThreadWatch>,
     /// Auditing of system calls.
-    pub audit: Known<Audit>,
+    pub audit: Known<AuditState>,
 }
 
 /// What could be seen of the threads of a process.
 #[derive(Debug, Clone, Serialize)]
-pub struct Watch {
+pub struct ThreadWatch {
     /// The process.
     pub pid: u32,
     /// How many threads it has.
@@ -65,7 +65,7 @@ pub struct Watch {
 
 /// A thread that serves sockets.
 #[derive(Debug, Clone, Serialize)]
-pub struct Serving {
+pub struct ServingThread {
     /// Its process.
     pub pid: u32,
     /// Its own id.
@@ -75,7 +75,7 @@ pub struct Serving {
     /// Inodes of the sockets it serves.
     pub sockets: Vec<u64>,
     /// How that is known.
-    pub how: How,
+    pub how: ServingEvidence,
     /// The CPUs it may run on.
     pub allowed: Known<CpuSet>,
     /// The CPU it ran on last.
@@ -89,7 +89,7 @@ pub struct Serving {
 /// How it is known which sockets a thread serves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum ServingEvidence {
     /// It was seen in a system call on the socket.
     InCall(String),
     /// It was seen waiting in epoll, select or poll for it.
@@ -102,25 +102,25 @@ pub enum How {
 
 /// Auditing of system calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Audit {
+pub struct AuditState {
     /// 0 off, 1 on, 2 on and locked.
     pub enabled: u32,
     /// The rules that are loaded.
     pub rules: Known<AuditRules>,
 }
 
-impl Threads {
+impl ThreadState {
     /// Threads that serve the socket with this inode.
-    pub fn of_socket(&self, inode: u64) -> impl Iterator<Item = &Serving> {
+    pub fn of_socket(&self, inode: u64) -> impl Iterator<Item = &ServingThread> {
         let serving = self.serving.value().map_or(&[][..], Vec::as_slice);
         serving.iter().filter(move |thread| thread.sockets.contains(&inode))
     }
 }
 
-impl Serving {
+impl ServingThread {
     /// Whether it was seen at its sockets, in a call or polling.
     #[must_use]
     pub fn was_seen(&self) -> bool {
-        matches!(self.how, How::InCall(_) | How::Polling(_))
+        matches!(self.how, ServingEvidence::InCall(_) | ServingEvidence::Polling(_))
     }
 }

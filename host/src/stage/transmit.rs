@@ -6,13 +6,13 @@ mod rules;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stage, StageName};
+use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
 
 pub(crate) use observe::any_file;
 
 /// The stage.
-pub(super) const STAGE: Stage = Stage {
+pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Transmit,
     explain: "A packet leaves by a transmit queue, through that queue's discipline and under its lock. XPS chooses the \
               queue by CPU, so that each CPU has its own; without it the flow's hash chooses, and CPUs meet at locks.",
@@ -22,18 +22,18 @@ pub(super) const STAGE: Stage = Stage {
 
 /// The transmit side of an interface.
 #[derive(Debug, Clone, Serialize)]
-pub struct Transmit {
+pub struct TransmitState {
     /// The interface.
     pub interface: String,
     /// Its transmit queues, in order.
-    pub queues: Known<Vec<TransmitQueue>>,
+    pub queues: Known<Vec<TransmitQueueState>>,
     /// Its queueing disciplines.
-    pub disciplines: Known<Vec<Discipline>>,
+    pub disciplines: Known<Vec<QdiscState>>,
 }
 
 /// A transmit queue.
 #[derive(Debug, Clone, Serialize)]
-pub struct TransmitQueue {
+pub struct TransmitQueueState {
     /// The queue.
     pub queue: u32,
     /// CPUs whose packets leave by it (XPS); empty where XPS is off; none where the interface has no XPS.
@@ -52,7 +52,7 @@ pub struct TransmitQueue {
 
 /// A queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Discipline {
+pub struct QdiscState {
     /// `mq`, `fq_codel`, `pfifo_fast`, `noqueue`, ...
     pub kind: String,
     /// Its handle as tc prints it, such as `8001:`; `0:` where the kernel made it by itself.
@@ -73,16 +73,16 @@ pub struct Discipline {
     pub backlog: u64,
 }
 
-impl Transmit {
+impl TransmitState {
     /// Its transmit queues, empty where they are unknown.
     #[must_use]
-    pub fn queues(&self) -> &[TransmitQueue] {
+    pub fn queues(&self) -> &[TransmitQueueState] {
         self.queues.value().map_or(&[], Vec::as_slice)
     }
 
     /// The discipline at its root, which counts what all those below it count; none where it is unknown.
     #[must_use]
-    pub fn root(&self) -> Option<&Discipline> {
+    pub fn root(&self) -> Option<&QdiscState> {
         self.disciplines.value()?.iter().find(|discipline| discipline.parent == "root")
     }
 }

@@ -2,20 +2,20 @@
 
 use crate::CpuSet;
 use crate::stage::PacketPath;
-use crate::stage::link::Link;
-use crate::stage::rss::Rss;
-use crate::stage::transmit::Transmit;
+use crate::stage::link::LinkState;
+use crate::stage::rss::RssState;
+use crate::stage::transmit::TransmitState;
 
 /// One reading of a host, or two.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
+pub struct HostView<'a> {
     /// The reading to judge, the later one of two.
     pub now: &'a PacketPath,
     /// The earlier one.
     pub before: Option<&'a PacketPath>,
 }
 
-impl<'a> View<'a> {
+impl<'a> HostView<'a> {
     /// A single reading.
     #[must_use]
     pub fn once(now: &'a PacketPath) -> Self {
@@ -48,19 +48,19 @@ impl<'a> View<'a> {
 impl PacketPath {
     /// The state of an interface.
     #[must_use]
-    pub fn link_of(&self, interface: &str) -> Option<&Link> {
+    pub fn link_of(&self, interface: &str) -> Option<&LinkState> {
         self.link.iter().find(|link| link.interface == interface)
     }
 
     /// The receive-side scaling of an interface.
     #[must_use]
-    pub fn rss_of(&self, interface: &str) -> Option<&Rss> {
+    pub fn rss_of(&self, interface: &str) -> Option<&RssState> {
         self.rss.iter().find(|rss| rss.interface == interface)
     }
 
     /// The transmit side of an interface.
     #[must_use]
-    pub fn transmit_of(&self, interface: &str) -> Option<&Transmit> {
+    pub fn transmit_of(&self, interface: &str) -> Option<&TransmitState> {
         self.transmit.iter().find(|transmit| transmit.interface == interface)
     }
 

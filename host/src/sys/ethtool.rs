@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use crate::stage::link::Driver;
+use crate::stage::link::LinkDriver;
 
 pub(crate) use flow_spec::{any_rule, read_rule as seen_rule};
 pub(crate) use rule_text::{RuleSpec, any_rule_text};
@@ -29,7 +29,7 @@ const DRIVER_FIRMWARE: std::ops::Range<usize> = 68..100;
 const DRIVER_BUS: std::ops::Range<usize> = 100..132;
 
 /// An interface's driver.
-pub(crate) fn driver(interface: &str) -> io::Result<Driver> {
+pub(crate) fn driver(interface: &str) -> io::Result<LinkDriver> {
     let mut info = [0_u8; DRIVER_INFO_BYTES];
     info[..4].copy_from_slice(&GET_DRIVER.to_ne_bytes());
     // SAFETY: `info` has the size and the command of struct ethtool_drvinfo, whose fields are bytes and words.
@@ -39,7 +39,7 @@ pub(crate) fn driver(interface: &str) -> io::Result<Driver> {
         let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
-    Ok(Driver {
+    Ok(LinkDriver {
         name: text(DRIVER_NAME),
         version: text(DRIVER_VERSION),
         firmware: text(DRIVER_FIRMWARE),

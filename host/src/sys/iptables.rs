@@ -14,7 +14,7 @@ const NAME_BYTES: usize = 32;
 
 /// struct ipt_getinfo, and ip6t_getinfo which is the same.
 #[repr(C)]
-struct Info {
+struct IptInfo {
     name: [u8; NAME_BYTES],
     valid_hooks: u32,
     hook_entry: [u32; 5],
@@ -25,7 +25,7 @@ struct Info {
 
 /// The table of this name. Names only tables that `/proc/net/ip_tables_names` lists: the kernel would load others.
 pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
-    let mut info = Info {
+    let mut info = IptInfo {
         name: [0; NAME_BYTES],
         valid_hooks: 0,
         hook_entry: [0; 5],
@@ -43,7 +43,7 @@ pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
         IpFamily::Ip6 => (AddressFamily::INET6, libc::IPPROTO_IPV6),
     };
     let socket = rustix::net::socket_with(domain, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    let mut length = libc::socklen_t::try_from(std::mem::size_of::<Info>()).map_err(io::Error::other)?;
+    let mut length = libc::socklen_t::try_from(std::mem::size_of::<IptInfo>()).map_err(io::Error::other)?;
     // SAFETY: `info` has the layout this option reads and writes, `length` is its size; both live across the call.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, GET_INFO, (&raw mut info).cast(), &raw mut length)

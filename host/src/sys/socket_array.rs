@@ -11,7 +11,7 @@ const DELETE: libc::c_long = 3;
 
 /// The part of union bpf_attr that is about elements of a map.
 #[repr(C)]
-struct Element {
+struct MapElement {
     map: u32,
     padding: u32,
     key: u64,
@@ -44,7 +44,7 @@ pub(crate) fn take_out(map: BorrowedFd<'_>, place: u32) -> io::Result<()> {
 }
 
 fn element(command: libc::c_long, map: BorrowedFd<'_>, place: u32, value: &mut u64) -> io::Result<()> {
-    let mut attribute = Element {
+    let mut attribute = MapElement {
         map: map.as_raw_fd().unsigned_abs(),
         padding: 0,
         key: (&raw const place) as u64,
@@ -55,7 +55,7 @@ fn element(command: libc::c_long, map: BorrowedFd<'_>, place: u32, value: &mut u
     if command == DELETE {
         attribute.value = 0;
     }
-    let size = std::mem::size_of::<Element>();
+    let size = std::mem::size_of::<MapElement>();
     // SAFETY: `attribute` has the layout of that part of the union, and it, the key of 4 bytes and the value of 8, which are
     // the sizes of the map's, live across the call. Nothing else is written.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut attribute, size) };

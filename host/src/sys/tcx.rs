@@ -6,7 +6,7 @@ const BPF_PROG_QUERY: libc::c_long = 16;
 
 /// `BPF_TCX_INGRESS` and `BPF_TCX_EGRESS` of linux/bpf.h.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Direction {
+pub(crate) enum TcxDirection {
     Ingress = 46,
     Egress = 47,
 }
@@ -14,7 +14,7 @@ pub(crate) enum Direction {
 /// The part `query` of union bpf_attr.
 #[repr(C)]
 #[derive(Default)]
-struct Query {
+struct TcxQuery {
     index: u32,
     attach_type: u32,
     query_flags: u32,
@@ -30,9 +30,9 @@ struct Query {
 
 /// Programs on the way; the kernel asks for `CAP_NET_ADMIN`. Asked for no ids, it only counts (bpf_mprog_query in
 /// kernel/bpf/mprog.c).
-pub(crate) fn count(index: u32, direction: Direction) -> io::Result<u32> {
-    let mut query = Query { index, attach_type: direction as u32, ..Query::default() };
-    let size = std::mem::size_of::<Query>();
+pub(crate) fn count(index: u32, direction: TcxDirection) -> io::Result<u32> {
+    let mut query = TcxQuery { index, attach_type: direction as u32, ..TcxQuery::default() };
+    let size = std::mem::size_of::<TcxQuery>();
     // SAFETY: `query` has the layout of the attribute for BPF_PROG_QUERY, holds no pointers, and lives across the call,
     // which writes within `size` bytes of it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, &raw mut query, size) };

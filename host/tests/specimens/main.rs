@@ -3,8 +3,8 @@
 mod damage;
 mod named;
 
-use linerate_host::recording::Entry;
-use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, View};
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Diagnosis, Host, HostRecording, HostView, PacketPath, Scope};
 use linerate_testkit::specimen::{Node, Specimen, Tree, specimen};
 
 /// A specimen that is there.
@@ -19,11 +19,11 @@ fn trees(specimen: &Specimen) -> Vec<Tree> {
 
 /// Reads a tree as a capture in memory.
 fn observe(tree: &Tree, scope: &Scope) -> PacketPath {
-    let mut recording = Recording::new();
+    let mut recording = HostRecording::new();
     for (path, node) in tree.entries() {
         let entry = match node {
-            Node::File(content) => Entry::File(content.clone().into_bytes()),
-            Node::Link(target) => Entry::Link(target.clone()),
+            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+            Node::Link(target) => RecordedEntry::Link(target.clone()),
         };
         recording.insert(path, entry);
     }
@@ -33,8 +33,8 @@ fn observe(tree: &Tree, scope: &Scope) -> PacketPath {
 /// What is found by all readings.
 fn judge(readings: &[PacketPath]) -> Diagnosis {
     match readings {
-        [only] => Diagnosis::of(&View::once(only)),
-        [before, now] => Diagnosis::of(&View::twice(before, now)),
+        [only] => Diagnosis::of(&HostView::once(only)),
+        [before, now] => Diagnosis::of(&HostView::twice(before, now)),
         _ => panic!("{} readings", readings.len()),
     }
 }

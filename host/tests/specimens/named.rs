@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use linerate_host::Severity::{self, High, Low, Medium, Note};
-use linerate_host::capture::Capture;
+use linerate_host::capture::OpenedCapture;
 use linerate_host::{Diagnosis, PacketPath, Scope};
 
 use crate::{diagnose, judge, known};
@@ -124,7 +124,7 @@ fn a_directory_is_judged_as_the_tree_it_was_written_from() {
         let specimen = known(name);
         let directory = tempfile::tempdir().expect("a directory");
         specimen.write(directory.path()).expect("written");
-        let capture = Capture::open(directory.path()).expect("a capture");
+        let capture = OpenedCapture::open(directory.path()).expect("a capture");
         let scope = Scope::default();
         let hosts = std::iter::once(&capture.first).chain(&capture.later);
         let states: Vec<PacketPath> = hosts.map(|host| PacketPath::observe(host, &scope)).collect();

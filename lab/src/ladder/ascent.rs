@@ -5,24 +5,24 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use linerate_host::Host;
-use linerate_host::stage::machine::Machine;
-use linerate_load::wire::{Family, LinkSpeed, Wire, WireError};
+use linerate_host::stage::machine::MachineState;
+use linerate_load::wire::{IpVersion, LinkSpeed, WireError, WireFormat};
 
-use crate::ladder::bench::measuring::Measuring;
-use crate::ladder::bench::{BenchError, Place, PlaceFacts};
-use crate::ladder::climb::{Climbed, Event, Options, Policy, climb};
-use crate::ladder::configuration::Configuration;
+use crate::ladder::bench::measuring::SampleMethod;
+use crate::ladder::bench::{BenchError, PlaceFacts, ReportedTestbed};
+use crate::ladder::climb::{KeepPolicy, LadderEvent, LadderResult, StepOptions, climb};
+use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::published;
-use crate::ladder::report::{self, GeneratorFacts, HostFacts, Method, Report};
-use crate::ladder::step::Rung;
+use crate::ladder::report::{self, GeneratorFacts, HostFacts, LadderMethod, LadderReport};
+use crate::ladder::step::LadderStep;
 
 /// How to climb, wherever it is.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct LadderConfig {
     /// The steps, in climbing order.
-    pub steps: Vec<&'static Rung>,
+    pub steps: Vec<&'static LadderStep>,
     /// What stays in place.
-    pub policy: Policy,
+    pub policy: KeepPolicy,
     /// Time to take.
     pub budget: Duration,
     /// Length of one probe of a rate.
@@ -41,15 +41,15 @@ pub struct Terms {
     pub max_loss: f64,
 }
 
-impl Terms {
+impl LadderConfig {
     /// How rates are offered and judged.
     pub(crate) fn measuring(
         &self,
         drain: Duration,
         start_per_second: f64,
         cancel: Arc<AtomicBool>,
-    ) -> Measuring {
-        Measuring {
+    ) -> SampleMethod {
+        SampleMethod {
             max_loss: self.max_loss,
             slot: self.slot,
             resolution: self.resolution,
@@ -62,27 +62,27 @@ impl Terms {
 
 /// The link that rates are a share of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
+pub(crate) struct RateLink {
     bits_per_second: u64,
     bits_per_transaction: u64,
 }
 
-impl Link {
+impl RateLink {
     /// The link as the requests of a climb fill it.
-    pub(crate) fn new(terms: &Terms, family: Family, speed: LinkSpeed) -> Result<Self, WireError> {
-        let wire = Wire::new(terms.payload, family, 0, speed)?;
+    pub(crate) fn new(terms: &LadderConfig, family: IpVersion, speed: LinkSpeed) -> Result<Self, WireError> {
+        let wire = WireFormat::new(terms.payload, family, 0, speed)?;
         Ok(Self { bits_per_second: speed.bits_per_second(), bits_per_transaction: wire.wire_bits() })
     }
 }
 
 /// When a climb began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Started {
+pub(crate) struct RunStart {
     instant: Instant,
     unix_seconds: u64,
 }
 
-impl Started {
+impl RunStart {
     /// Now.
     pub(crate) fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -92,11 +92,11 @@ impl Started {
 
 /// A climb's report, and what stayed in place.
 #[derive(Debug)]
-pub struct Ascent {
+pub struct LadderOutcome {
     /// The report.
-    pub report: Report,
+    pub report: LadderReport,
     /// The configuration that stayed.
-    pub kept: Configuration,
+    pub kept: ServerConfiguration,
 }
 
 /// Slots that a search between two rates close together takes.
@@ -108,14 +108,14 @@ const OVERLOAD: [f64; 2] = [2.0, 5.0];
 ///
 /// `privilege` is how the process came to be allowed to, for the report.
 pub(crate) fn ascend(
-    bench: &mut impl Place,
-    terms: &Terms,
-    link: &Link,
-    started: &Started,
+    bench: &mut impl ReportedTestbed,
+    terms: &LadderConfig,
+    link: &RateLink,
+    started: &RunStart,
     privilege: &str,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<Ascent, BenchError> {
-    let options = Options {
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<LadderOutcome, BenchError> {
+    let options = StepOptions {
         policy: terms.policy,
         samples: terms.samples,
         budget: terms.budget.saturating_sub(started.instant.elapsed()),
@@ -124,14 +124,14 @@ pub(crate) fn ascend(
         wire_bits_per_transaction: link.bits_per_transaction,
         link_bits_per_second: link.bits_per_second,
     };
-    let Climbed { mut steps, mut warnings, kept } = climb(bench, &terms.steps, &options, observer)?;
+    let LadderResult { mut steps, mut warnings, kept } = climb(bench, &terms.steps, &options, observer)?;
     let published = published::ladders();
     for step in &mut steps {
         step.published_ratio = published::step_ratio(&published, &step.id);
     }
     let facts = bench.facts();
     warnings.extend(facts.warnings.iter().cloned());
-    let report = Report {
+    let report = LadderReport {
         schema: report::SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         argv: Vec::new(),
@@ -145,11 +145,11 @@ pub(crate) fn ascend(
         published,
         warnings,
     };
-    Ok(Ascent { report, kept })
+    Ok(LadderOutcome { report, kept })
 }
 
 fn host(facts: &PlaceFacts, privilege: &str) -> HostFacts {
-    let machine = Machine::observe(&Host::live());
+    let machine = MachineState::observe(&Host::live());
     HostFacts {
         kernel: machine.kernel.into_value().unwrap_or_else(|| "unknown".to_owned()),
         architecture: std::env::consts::ARCH.to_owned(),
@@ -174,8 +174,8 @@ fn generator(facts: &PlaceFacts) -> GeneratorFacts {
     }
 }
 
-fn method(facts: &PlaceFacts, terms: &Terms, options: &Options) -> Method {
-    Method {
+fn method(facts: &PlaceFacts, terms: &LadderConfig, options: &StepOptions) -> LadderMethod {
+    LadderMethod {
         bench: facts.bench.to_owned(),
         server_cpus: facts.server_cpus.clone(),
         workers: count(facts.server_cpus.len()),

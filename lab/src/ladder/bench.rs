@@ -9,47 +9,47 @@ use std::time::Duration;
 
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
-use linerate_load::{Description, Latency};
+use linerate_load::{GeneratorDescription, Latency};
 
-use crate::ladder::configuration::Configuration;
-use crate::ladder::report::Warning;
-use crate::ladder::step::Rung;
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::report::LadderWarning;
+use crate::ladder::step::LadderStep;
 
 /// A place where configurations can be set and measured: the lab, or a real NIC.
-pub trait Bench {
+pub trait Testbed {
     /// Why a step cannot be had here, if it cannot.
-    fn refusal(&self, step: &Rung) -> Option<String>;
+    fn refusal(&self, step: &LadderStep) -> Option<String>;
 
     /// The configuration in words: name and value of everything that would be set.
-    fn describe(&self, configuration: &Configuration) -> Vec<(String, String)>;
+    fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)>;
 
     /// Sets host and server as told.
     ///
     /// # Errors
     /// When a setting is refused; some may have been changed by then.
-    fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError>;
+    fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), BenchError>;
 
     /// Measures the capacity of what was switched to last.
     ///
     /// # Errors
     /// When server or generator fail.
-    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError>;
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, BenchError>;
 
     /// Offers multiples of a capacity and tells which share of it is still answered.
     ///
     /// # Errors
     /// When server or generator fail.
-    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError>;
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, BenchError>;
 
     /// Time the CPUs spent so far, steal apart.
     fn cpu_time(&self) -> Known<CpuTime>;
 
     /// What casts doubt on a step because of where it is climbed.
-    fn warnings(&self, step: &Rung, configuration: &Configuration) -> Vec<Warning>;
+    fn warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning>;
 }
 
 /// A bench that a report can be made of.
-pub trait Place: Bench {
+pub trait ReportedTestbed: Testbed {
     /// What the report tells of it.
     fn facts(&self) -> PlaceFacts;
 }
@@ -68,13 +68,13 @@ pub struct PlaceFacts {
     /// Address of the server.
     pub address: SocketAddr,
     /// What sends the load; none where nothing did.
-    pub generator: Option<Description>,
+    pub generator: Option<GeneratorDescription>,
     /// The hosts that send; none in a lab.
     pub generator_hosts: Vec<String>,
     /// Whether server and generator run on the same CPUs.
     pub shares_cpus: bool,
     /// What casts doubt on the whole climb.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<LadderWarning>,
 }
 
 /// How one sample is to be taken.
@@ -89,7 +89,7 @@ pub struct SampleRequest<'a> {
 
 /// One measurement of a configuration's capacity.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct StepSample {
     /// Answered transactions a second at the highest rate that held.
     pub transactions_per_second: f64,
     /// Share of the requests lost at that rate.
@@ -110,7 +110,7 @@ pub struct Sample {
 
 /// What was answered under overload.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Goodput {
+pub struct OverloadGoodput {
     /// The multiple of the capacity offered.
     pub factor: f64,
     /// Share of the capacity answered.

@@ -5,39 +5,39 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
-use linerate_load::stats::{self, Verdict};
+use linerate_load::stats::{self, ComparisonVerdict};
 
-use crate::ladder::bench::{Bench, BenchError, Sample, SampleRequest};
-use crate::ladder::configuration::Configuration;
-use crate::ladder::report::{ChangeMade, RungReport, Warning, WarningKind};
-use crate::ladder::step::{BASELINE, Rung};
+use crate::ladder::bench::{BenchError, SampleRequest, StepSample, Testbed};
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::report::{ChangeMade, LadderWarning, RungReport, WarningKind};
+use crate::ladder::step::{BASELINE, LadderStep};
 use crate::ladder::summary;
 
 /// What stays in place for the steps above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policy {
+pub enum KeepPolicy {
     /// Every step that could be applied.
     KeepAll,
     /// Rungs shown to be better than what is below them.
     KeepBetter,
 }
 
-impl Policy {
+impl KeepPolicy {
     /// The policy's name on the command line and in the report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Policy::KeepAll => "keep-all",
-            Policy::KeepBetter => "keep-better",
+            KeepPolicy::KeepAll => "keep-all",
+            KeepPolicy::KeepBetter => "keep-better",
         }
     }
 }
 
 /// How to climb.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct StepOptions {
     /// What stays.
-    pub policy: Policy,
+    pub policy: KeepPolicy,
     /// Samples of each configuration in a comparison; rounded up to an even number, at least 4.
     pub samples: u32,
     /// Time for the whole climb; taken as far as `least_sample` allows.
@@ -54,7 +54,7 @@ pub struct Options {
 
 /// What happens while climbing.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum LadderEvent<'a> {
     /// A step is about to be measured.
     Rung {
         /// Its place among those asked for, from 0.
@@ -62,7 +62,7 @@ pub enum Event<'a> {
         /// How many were asked for.
         of: usize,
         /// The step.
-        step: &'a Rung,
+        step: &'a LadderStep,
     },
     /// A rate is about to be offered.
     Probing {
@@ -77,13 +77,13 @@ pub enum Event<'a> {
 
 /// What a climb comes to.
 #[derive(Debug)]
-pub struct Climbed {
+pub struct LadderResult {
     /// A report for each step asked for that was reached.
     pub steps: Vec<RungReport>,
     /// Doubts about the whole climb.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<LadderWarning>,
     /// What stayed in place.
-    pub kept: Configuration,
+    pub kept: ServerConfiguration,
 }
 
 /// Climbs `steps` in order.
@@ -92,59 +92,59 @@ pub struct Climbed {
 /// When nothing of the baseline could be measured. A step that fails by itself is reported as skipped; a
 /// climb that cannot go on, or is told to stop, reports what it has, of the step it was at too.
 pub fn climb(
-    bench: &mut dyn Bench,
-    steps: &[&'static Rung],
-    options: &Options,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<Climbed, BenchError> {
-    let mut climber = Climber {
+    bench: &mut dyn Testbed,
+    steps: &[&'static LadderStep],
+    options: &StepOptions,
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<LadderResult, BenchError> {
+    let mut climber = LadderRunner {
         bench,
         options,
         observer,
         started: Instant::now(),
-        kept: Configuration::baseline(),
+        kept: ServerConfiguration::baseline(),
         kept_id: BASELINE,
         kept_rate: None,
         taken: 0,
     };
     let (mut reports, mut warnings) = (Vec::new(), Vec::new());
     for (index, step) in steps.iter().enumerate() {
-        (climber.observer)(&Event::Rung { index, of: steps.len(), step });
-        let Reached { report, ended } = climber.step(step, steps.len() - index);
+        (climber.observer)(&LadderEvent::Rung { index, of: steps.len(), step });
+        let StepProgress { report, ended } = climber.step(step, steps.len() - index);
         if let Some(error) = ended {
             // What was measured by then is worth having.
             if reports.is_empty() && !report.applied {
                 return Err(error);
             }
-            warnings.push(Warning {
+            warnings.push(LadderWarning {
                 kind: WarningKind::Interrupted,
                 detail: format!(
                     "ended while measuring {}, the steps from there on are not measured: {error}",
                     step.id
                 ),
             });
-            (climber.observer)(&Event::Done(&report));
+            (climber.observer)(&LadderEvent::Done(&report));
             reports.push(report);
             break;
         }
-        (climber.observer)(&Event::Done(&report));
+        (climber.observer)(&LadderEvent::Done(&report));
         reports.push(report);
     }
-    Ok(Climbed { steps: reports, warnings, kept: climber.kept })
+    Ok(LadderResult { steps: reports, warnings, kept: climber.kept })
 }
 
 /// A step as far as it came, and what ended the climb there, if something did.
-struct Reached {
+struct StepProgress {
     report: RungReport,
     ended: Option<BenchError>,
 }
 
-struct Climber<'a> {
-    bench: &'a mut dyn Bench,
-    options: &'a Options,
-    observer: &'a mut dyn FnMut(&Event<'_>),
+struct LadderRunner<'a> {
+    bench: &'a mut dyn Testbed,
+    options: &'a StepOptions,
+    observer: &'a mut dyn FnMut(&LadderEvent<'_>),
     started: Instant,
-    kept: Configuration,
+    kept: ServerConfiguration,
     kept_id: &'static str,
     /// Latest median of what is kept, transactions a second.
     kept_rate: Option<f64>,
@@ -154,9 +154,9 @@ struct Climber<'a> {
 
 /// Samples of one configuration.
 #[derive(Default)]
-struct Samples(Vec<Sample>);
+struct ConfigurationSamples(Vec<StepSample>);
 
-impl Samples {
+impl ConfigurationSamples {
     fn rates(&self) -> Vec<f64> {
         self.0.iter().map(|sample| sample.transactions_per_second).collect()
     }
@@ -175,10 +175,10 @@ const GRID: f64 = 1.05;
 /// How far a step may lie from the one below, where nothing else is known.
 const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
 
-impl Climber<'_> {
-    fn step(&mut self, step: &'static Rung, steps_left: usize) -> Reached {
+impl LadderRunner<'_> {
+    fn step(&mut self, step: &'static LadderStep, steps_left: usize) -> StepProgress {
         if let Some(why) = self.bench.refusal(step) {
-            return Reached { report: skipped(step, why), ended: None };
+            return StepProgress { report: skipped(step, why), ended: None };
         }
         let mut above = self.kept.clone();
         (step.change)(&mut above);
@@ -198,38 +198,40 @@ impl Climber<'_> {
         } else {
             self.kept_rate = taken.below.median();
         }
-        Reached { report, ended }
+        StepProgress { report, ended }
     }
 
     /// Writes the comparison into the report, and tells whether the step stays.
-    fn compared(&self, report: &mut RungReport, taken: &Taken) -> bool {
+    fn compared(&self, report: &mut RungReport, taken: &AlternatedSamples) -> bool {
         let comparison = stats::compare(&taken.below.rates(), &taken.above.rates());
         match &comparison {
             Ok(comparison) => report.versus_previous = Some(summary::versus(self.kept_id, comparison)),
-            Err(error) => report.warnings.push(Warning {
+            Err(error) => report.warnings.push(LadderWarning {
                 kind: WarningKind::Unknown,
                 detail: format!("no comparison with {}: {error}", self.kept_id),
             }),
         }
         match self.options.policy {
-            Policy::KeepAll => true,
-            Policy::KeepBetter => comparison.is_ok_and(|comparison| comparison.verdict == Verdict::Better),
+            KeepPolicy::KeepAll => true,
+            KeepPolicy::KeepBetter => {
+                comparison.is_ok_and(|comparison| comparison.verdict == ComparisonVerdict::Better)
+            }
         }
     }
 
     /// A step whose samples are not all there.
     fn broken_off(
         &mut self,
-        step: &'static Rung,
-        above: &Configuration,
-        samples: &Samples,
-        failed: Failed,
-    ) -> Reached {
+        step: &'static LadderStep,
+        above: &ServerConfiguration,
+        samples: &ConfigurationSamples,
+        failed: FailedSide,
+    ) -> StepProgress {
         let error = match failed {
-            Failed::Above(error) if step.id != BASELINE && !error.ends_the_climb() => {
-                return Reached { report: skipped(step, error.to_string()), ended: None };
+            FailedSide::Above(error) if step.id != BASELINE && !error.ends_the_climb() => {
+                return StepProgress { report: skipped(step, error.to_string()), ended: None };
             }
-            Failed::Above(error) | Failed::Below(error) => error,
+            FailedSide::Above(error) | FailedSide::Below(error) => error,
         };
         let kind = match error {
             BenchError::GeneratorLost(_) => WarningKind::GeneratorLost,
@@ -242,13 +244,13 @@ impl Climber<'_> {
             self.measured(step, above, samples)
         };
         let detail = format!("ended after {taken} of {} samples: {error}", self.samples());
-        report.warnings.push(Warning { kind, detail });
-        Reached { report, ended: Some(error) }
+        report.warnings.push(LadderWarning { kind, detail });
+        StepProgress { report, ended: Some(error) }
     }
 
     /// The baseline has nothing below it to be alternated with.
-    fn baseline(&mut self, configuration: &Configuration, share: Duration) -> Taken {
-        let mut taken = Taken::default();
+    fn baseline(&mut self, configuration: &ServerConfiguration, share: Duration) -> AlternatedSamples {
+        let mut taken = AlternatedSamples::default();
         let budget = (share / self.samples()).max(self.options.least_sample);
         let sampled = self.bench.switch(configuration).and_then(|()| {
             taken.above.0.push(self.sample(None, FIRST_SEARCH)?);
@@ -258,14 +260,14 @@ impl Climber<'_> {
             }
             Ok(())
         });
-        taken.failed = sampled.err().map(Failed::Above);
+        taken.failed = sampled.err().map(FailedSide::Above);
         taken
     }
 
     /// A B B A, until there are samples enough.
-    fn alternate(&mut self, above: &Configuration, share: Duration) -> Taken {
+    fn alternate(&mut self, above: &ServerConfiguration, share: Duration) -> AlternatedSamples {
         let below = self.kept.clone();
-        let mut taken = Taken::default();
+        let mut taken = AlternatedSamples::default();
         let blocks = self.samples().div_ceil(2);
         // One part in ten is for switching and for the overload that follows.
         let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.options.least_sample);
@@ -284,7 +286,8 @@ impl Climber<'_> {
                     Ok(sample) if is_above => taken.above.0.push(sample),
                     Ok(sample) => taken.below.0.push(sample),
                     Err(error) => {
-                        taken.failed = Some(if is_above { Failed::Above } else { Failed::Below }(error));
+                        taken.failed =
+                            Some(if is_above { FailedSide::Above } else { FailedSide::Below }(error));
                         return taken;
                     }
                 }
@@ -293,11 +296,11 @@ impl Climber<'_> {
         taken
     }
 
-    fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<Sample, BenchError> {
+    fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<StepSample, BenchError> {
         self.taken += 1;
         let left = self.left();
         let observer = &mut *self.observer;
-        let mut probing = |per_second| observer(&Event::Probing { per_second, left });
+        let mut probing = |per_second| observer(&LadderEvent::Probing { per_second, left });
         let first = self.bench.sample(&mut SampleRequest { hint, budget, probing: &mut probing })?;
         if first.transactions_per_second > 0.0 {
             return Ok(first);
@@ -308,7 +311,12 @@ impl Climber<'_> {
     }
 
     /// What the samples alone tell.
-    fn measured(&self, step: &'static Rung, above: &Configuration, samples: &Samples) -> RungReport {
+    fn measured(
+        &self,
+        step: &'static LadderStep,
+        above: &ServerConfiguration,
+        samples: &ConfigurationSamples,
+    ) -> RungReport {
         let mut report = empty(step);
         report.applied = true;
         report.changes = changes(&self.bench.describe(&self.kept), &self.bench.describe(above));
@@ -320,9 +328,9 @@ impl Climber<'_> {
     /// The same, and what happens under overload. Where that cannot be told, the rest still holds.
     fn report(
         &mut self,
-        step: &'static Rung,
-        above: &Configuration,
-        samples: &Samples,
+        step: &'static LadderStep,
+        above: &ServerConfiguration,
+        samples: &ConfigurationSamples,
         time_before: Known<CpuTime>,
     ) -> (RungReport, Option<BenchError>) {
         let mut report = self.measured(step, above, samples);
@@ -334,7 +342,7 @@ impl Climber<'_> {
                 Ok(goodput) => report.goodput_at_overload = overload(&goodput, &mut report.warnings),
                 Err(error) => {
                     let detail = format!("goodput above the capacity: {error}");
-                    report.warnings.push(Warning { kind: WarningKind::Unknown, detail });
+                    report.warnings.push(LadderWarning { kind: WarningKind::Unknown, detail });
                     ended = Some(error);
                 }
             }
@@ -359,14 +367,14 @@ impl Climber<'_> {
 
 /// Samples of the two configurations that were alternated, as far as it came.
 #[derive(Default)]
-struct Taken {
-    below: Samples,
-    above: Samples,
-    failed: Option<Failed>,
+struct AlternatedSamples {
+    below: ConfigurationSamples,
+    above: ConfigurationSamples,
+    failed: Option<FailedSide>,
 }
 
 /// Which of the two failed.
-enum Failed {
+enum FailedSide {
     Below(BenchError),
     Above(BenchError),
 }
@@ -382,7 +390,7 @@ fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
     (rate * low * shift, rate * high * shift)
 }
 
-fn empty(step: &Rung) -> RungReport {
+fn empty(step: &LadderStep) -> RungReport {
     RungReport {
         id: step.id.to_owned(),
         title: step.title.to_owned(),
@@ -405,7 +413,7 @@ fn empty(step: &Rung) -> RungReport {
     }
 }
 
-fn skipped(step: &Rung, why: String) -> RungReport {
+fn skipped(step: &LadderStep, why: String) -> RungReport {
     RungReport { skipped_because: Some(why), ..empty(step) }
 }
 
@@ -422,15 +430,15 @@ fn changes(before: &[(String, String)], after: &[(String, String)]) -> Vec<Chang
 }
 
 fn overload(
-    goodput: &[crate::ladder::bench::Goodput],
-    warnings: &mut Vec<Warning>,
+    goodput: &[crate::ladder::bench::OverloadGoodput],
+    warnings: &mut Vec<LadderWarning>,
 ) -> BTreeMap<String, Option<f64>> {
     goodput
         .iter()
         .map(|goodput| {
             if let Some(why) = goodput.ratio.why() {
                 let detail = format!("goodput at {} times the capacity: {why}", goodput.factor);
-                warnings.push(Warning { kind: WarningKind::Unknown, detail });
+                warnings.push(LadderWarning { kind: WarningKind::Unknown, detail });
             }
             (goodput.factor.to_string(), goodput.ratio.value().copied())
         })

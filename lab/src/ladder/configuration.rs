@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How the server's workers share the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sharing {
+pub enum PortSharing {
     /// One socket, every worker reads it.
     OneSocket,
     /// A socket a worker; the kernel's flow hash chooses.
@@ -15,7 +15,7 @@ pub enum Sharing {
 
 /// How the server talks to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Calls {
+pub enum ServerCalls {
     /// One `recvfrom` and one `sendto` a transaction.
     One,
     /// `recvmmsg` and `sendmmsg` of up to this many.
@@ -25,13 +25,13 @@ pub enum Calls {
 /// Everything a step may change. A value is a whole configuration, never a difference, so that
 /// two of them can be alternated in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Configuration {
+pub struct ServerConfiguration {
     /// How the workers share the port.
-    pub sharing: Sharing,
+    pub sharing: PortSharing,
     /// Whether worker N runs on the Nth CPU only.
     pub pinned: bool,
     /// How the server talks to the kernel.
-    pub calls: Calls,
+    pub calls: ServerCalls,
     /// Whether replies are sent with `IP_PMTUDISC_DO`, so that the kernel need not number them.
     pub skip_ip_id: bool,
     /// `SO_BUSY_POLL` of the server's sockets.
@@ -52,15 +52,15 @@ pub struct Configuration {
     pub early_demux: bool,
 }
 
-impl Configuration {
+impl ServerConfiguration {
     /// A naive server on a host as a stock distribution leaves it, receive processing on half of
     /// the CPUs.
     #[must_use]
     pub fn baseline() -> Self {
         Self {
-            sharing: Sharing::OneSocket,
+            sharing: PortSharing::OneSocket,
             pinned: false,
-            calls: Calls::One,
+            calls: ServerCalls::One,
             skip_ip_id: false,
             busy_poll: None,
             receive_spread: false,
@@ -81,9 +81,9 @@ impl Configuration {
             option(
                 "sockets",
                 match self.sharing {
-                    Sharing::OneSocket => "one for all workers",
-                    Sharing::Reuseport => "one a worker, SO_REUSEPORT, chosen by flow hash",
-                    Sharing::SteeredByCpu => {
+                    PortSharing::OneSocket => "one for all workers",
+                    PortSharing::Reuseport => "one a worker, SO_REUSEPORT, chosen by flow hash",
+                    PortSharing::SteeredByCpu => {
                         "one a worker, SO_REUSEPORT, chosen by CPU (SO_ATTACH_REUSEPORT_CBPF)"
                     }
                 }
@@ -93,8 +93,8 @@ impl Configuration {
             option(
                 "system calls",
                 match self.calls {
-                    Calls::One => "recvfrom and sendto".to_owned(),
-                    Calls::Batched(batch) => format!("recvmmsg and sendmmsg, up to {batch}"),
+                    ServerCalls::One => "recvfrom and sendto".to_owned(),
+                    ServerCalls::Batched(batch) => format!("recvmmsg and sendmmsg, up to {batch}"),
                 },
             ),
             option(

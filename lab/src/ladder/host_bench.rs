@@ -14,21 +14,23 @@ use std::time::{Duration, Instant};
 
 use linerate_engine::{Echo, Running};
 use linerate_host::stage::machine::CpuTime;
-use linerate_host::{Host, Known, Setting, Value};
+use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_networks::Net;
-use linerate_services::guarded::Guarded;
-use linerate_tune::Plan;
+use linerate_services::guarded::GuardedService;
+use linerate_tune::TunePlan;
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{Changed, Transaction};
+use linerate_tune::transaction::{ChangeResult, TuneTransaction};
 
-use crate::ladder::bench::measuring::Measuring;
-use crate::ladder::bench::{Bench, BenchError, Goodput, Place, PlaceFacts, Sample, SampleRequest, server};
-use crate::ladder::configuration::Configuration;
-use crate::ladder::report::{Warning, WarningKind};
-use crate::ladder::step::{Rung, Touches};
-use part::Alternated;
+use crate::ladder::bench::measuring::SampleMethod;
+use crate::ladder::bench::{
+    BenchError, OverloadGoodput, PlaceFacts, ReportedTestbed, SampleRequest, StepSample, Testbed, server,
+};
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::report::{LadderWarning, WarningKind};
+use crate::ladder::step::{LadderStep, StepRequirement};
+use part::AlternatedChanges;
 
-pub use sending::{Sending, Start};
+pub use sending::{RemoteSenders, Start};
 
 /// Longest wait for stragglers after a slot.
 pub(crate) const DRAIN: Duration = Duration::from_millis(200);
@@ -41,7 +43,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// The server that is measured.
 #[derive(Debug, Clone)]
-pub struct Service {
+pub struct MeasuredServer {
     /// The interface that requests come in by.
     pub interface: String,
     /// Address and port of the server.
@@ -54,14 +56,14 @@ pub struct Service {
     pub allowed: Vec<Net>,
 }
 
-impl Service {
+impl MeasuredServer {
     /// Starts the server that a configuration asks for.
     ///
     /// # Errors
     /// [`BenchError::Server`], as where the port is taken.
-    pub(crate) fn start(&self, configuration: &Configuration) -> Result<Running, BenchError> {
+    pub(crate) fn start(&self, configuration: &ServerConfiguration) -> Result<Running, BenchError> {
         let own_port = Arc::new(AtomicU16::new(self.address.port()));
-        let guarded = Guarded::new(Echo, self.allowed.clone(), own_port);
+        let guarded = GuardedService::new(Echo, self.allowed.clone(), own_port);
         server::builder(configuration, self.address, &self.cpus, self.payload as usize)
             .start(move |_| guarded.clone())
             .map_err(|error| BenchError::Server(error.to_string()))
@@ -70,18 +72,18 @@ impl Service {
 
 /// What a climb changes here, step by step.
 #[derive(Debug, Clone)]
-pub struct Changes(Alternated);
+pub struct StepChanges(AlternatedChanges);
 
-impl Changes {
+impl StepChanges {
     /// Those of a plan that steps are about; of the whole machine only where that is allowed.
     #[must_use]
-    pub fn of(plan: &Plan, host_wide: bool) -> Self {
-        Self(Alternated::of(plan, host_wide))
+    pub fn of(plan: &TunePlan, host_wide: bool) -> Self {
+        Self(AlternatedChanges::of(plan, host_wide))
     }
 
     /// The steps that change settings, and what they change.
     #[must_use]
-    pub fn by_step(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+    pub fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
         self.0.by_step()
     }
 
@@ -92,7 +94,7 @@ impl Changes {
     }
 
     /// The plan without the changes that a configuration does not have.
-    pub(crate) fn kept(&self, plan: &Plan, kept: &Configuration) -> Plan {
+    pub(crate) fn kept(&self, plan: &TunePlan, kept: &ServerConfiguration) -> TunePlan {
         let planned: Vec<&Setting> = self.0.planned(kept).collect();
         let mut plan = plan.clone();
         plan.changes.retain(|change| planned.contains(&&change.setting));
@@ -104,31 +106,31 @@ impl Changes {
 }
 
 /// A setting that is to be other than it is.
-struct Wanted<'a> {
+struct WantedSetting<'a> {
     setting: &'a Setting,
-    found: &'a Value,
-    to: &'a Value,
+    found: &'a SettingValue,
+    to: &'a SettingValue,
 }
 
 /// What the bench is made of.
 pub(crate) struct HostBenchOptions {
-    pub(crate) service: Service,
+    pub(crate) service: MeasuredServer,
     /// Receive queues of the interface.
     pub(crate) queues: u32,
-    pub(crate) changes: Changes,
-    pub(crate) measuring: Measuring,
+    pub(crate) changes: StepChanges,
+    pub(crate) measuring: SampleMethod,
 }
 
 /// A host that is ready to be climbed on.
 pub(crate) struct HostBench<'w> {
     server: Option<Running>,
-    sending: Sending,
+    sending: RemoteSenders,
     host: &'w Host,
     options: HostBenchOptions,
     busy_poll: Option<String>,
-    transaction: Transaction<'w>,
+    transaction: TuneTransaction<'w>,
     /// What was written last; what is missing is as it was found.
-    set: BTreeMap<Setting, Value>,
+    set: BTreeMap<Setting, SettingValue>,
     cpus: Vec<u32>,
 }
 
@@ -137,8 +139,8 @@ impl<'w> HostBench<'w> {
     pub(crate) fn new(
         options: HostBenchOptions,
         host: &'w Host,
-        transaction: Transaction<'w>,
-        sending: Sending,
+        transaction: TuneTransaction<'w>,
+        sending: RemoteSenders,
     ) -> Self {
         let busy_poll = server::busy_poll_refusal();
         let cpus = options.service.cpus.clone();
@@ -150,7 +152,7 @@ impl<'w> HostBench<'w> {
     /// # Errors
     /// Where either cannot be had.
     pub(crate) fn begin(&mut self) -> Result<(), BenchError> {
-        self.switch(&Configuration::baseline())?;
+        self.switch(&ServerConfiguration::baseline())?;
         self.sending.raise()?;
         if self.sending.is_answered() { Ok(()) } else { Err(BenchError::Unanswered(self.why_unanswered())) }
     }
@@ -187,29 +189,34 @@ impl<'w> HostBench<'w> {
     }
 
     /// Writes what differs from what was written last: first back what goes back, the latest first.
-    fn apply(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
-        let found = Configuration::baseline();
+    fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), BenchError> {
+        let found = ServerConfiguration::baseline();
         let changes = self.options.changes.clone();
-        let wanted: Vec<Wanted<'_>> = changes
+        let wanted: Vec<WantedSetting<'_>> = changes
             .0
             .settings(configuration)
             .zip(changes.0.settings(&found))
-            .map(|((setting, to), (_, found))| Wanted { setting, found, to })
+            .map(|((setting, to), (_, found))| WantedSetting { setting, found, to })
             .filter(|wanted| self.set.get(wanted.setting).unwrap_or(wanted.found) != wanted.to)
             .collect();
         let back = wanted.iter().filter(|wanted| wanted.to == wanted.found).rev();
         let forth = wanted.iter().filter(|wanted| wanted.to != wanted.found);
-        for Wanted { setting, found, to } in back.chain(forth) {
+        for WantedSetting { setting, found, to } in back.chain(forth) {
             self.change(setting, found, to)?;
             self.set.insert((*setting).clone(), (*to).clone());
         }
         if wanted.is_empty() { Ok(()) } else { self.await_link() }
     }
 
-    fn change(&mut self, setting: &Setting, found: &Value, value: &Value) -> Result<(), BenchError> {
+    fn change(
+        &mut self,
+        setting: &Setting,
+        found: &SettingValue,
+        value: &SettingValue,
+    ) -> Result<(), BenchError> {
         match self.transaction.change_from(self.host, setting, found, value)? {
-            Changed::Made { .. } | Changed::Already => Ok(()),
-            Changed::Refused { why } => Err(BenchError::Refused { setting: setting.to_string(), why }),
+            ChangeResult::Made { .. } | ChangeResult::Already => Ok(()),
+            ChangeResult::Refused { why } => Err(BenchError::Refused { setting: setting.to_string(), why }),
         }
     }
 
@@ -240,15 +247,15 @@ impl<'w> HostBench<'w> {
     }
 }
 
-impl Bench for HostBench<'_> {
-    fn refusal(&self, step: &Rung) -> Option<String> {
+impl Testbed for HostBench<'_> {
+    fn refusal(&self, step: &LadderStep) -> Option<String> {
         match step.touches {
-            Touches::BusyPoll => self.busy_poll.clone(),
+            StepRequirement::BusyPoll => self.busy_poll.clone(),
             _ => self.options.changes.0.refusal(step),
         }
     }
 
-    fn describe(&self, configuration: &Configuration) -> Vec<(String, String)> {
+    fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
         let settings = self.options.changes.0.settings(configuration);
         let of_host = settings.map(|(setting, value)| {
             let value = if value.as_str().is_empty() { "absent" } else { value.as_str() };
@@ -257,7 +264,7 @@ impl Bench for HostBench<'_> {
         configuration.server_options().into_iter().chain(of_host).collect()
     }
 
-    fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+    fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), BenchError> {
         self.options.measuring.go_on()?;
         server::stop(&mut self.server)?;
         self.apply(configuration)?;
@@ -265,7 +272,7 @@ impl Bench for HostBench<'_> {
         Ok(())
     }
 
-    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, BenchError> {
         let fallbacks = server::fallbacks(self.server.as_ref());
         let measuring = &self.options.measuring;
         let generator = self.sending.generator()?;
@@ -279,7 +286,7 @@ impl Bench for HostBench<'_> {
         measuring.sample(generator, request, fallbacks).map_err(Self::lost)
     }
 
-    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError> {
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, BenchError> {
         let generator = self.sending.generator()?;
         self.options.measuring.overload(generator, capacity, factors).map_err(Self::lost)
     }
@@ -288,21 +295,25 @@ impl Bench for HostBench<'_> {
         CpuTime::observe(self.host)
     }
 
-    fn warnings(&self, _: &Rung, _: &Configuration) -> Vec<Warning> {
+    fn warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {
         Vec::new()
     }
 }
 
-impl Place for HostBench<'_> {
+impl ReportedTestbed for HostBench<'_> {
     fn facts(&self) -> PlaceFacts {
         let generator = self.sending.described();
         let fallbacks = generator.iter().flat_map(|generator| generator.fallbacks.iter());
-        let mut warnings: Vec<Warning> = fallbacks
-            .map(|fallback| Warning { kind: WarningKind::Fallback, detail: format!("generator: {fallback}") })
+        let mut warnings: Vec<LadderWarning> = fallbacks
+            .map(|fallback| LadderWarning {
+                kind: WarningKind::Fallback,
+                detail: format!("generator: {fallback}"),
+            })
             .collect();
         warnings.extend(self.sending.warning().cloned());
         let left = self.options.changes.left().iter();
-        warnings.extend(left.map(|left| Warning { kind: WarningKind::LeftAsFound, detail: left.clone() }));
+        warnings
+            .extend(left.map(|left| LadderWarning { kind: WarningKind::LeftAsFound, detail: left.clone() }));
         PlaceFacts {
             bench: "host",
             cpus: self.cpus.clone(),

@@ -6,24 +6,26 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use linerate_host::netlink::addresses;
-use linerate_host::{CpuSet, Diagnosis, Host, HostError, PacketPath, Scope, View};
-use linerate_load::wire::{Family, LinkSpeed, WireError};
+use linerate_host::{CpuSet, Diagnosis, Host, HostError, HostView, PacketPath, Scope};
+use linerate_load::wire::{IpVersion, LinkSpeed, WireError};
 use linerate_networks::Net;
-use linerate_tune::arbiter::{self, Owners};
-use linerate_tune::journal::record::{UndoOutcome, UndoReason, Until};
-use linerate_tune::journal::{JournalError, Store, Writer};
+use linerate_tune::arbiter::{self, SettingOwners};
+use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
+use linerate_tune::journal::{JournalError, JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{Begin, Changed, Transaction, TuneError, Undone, undo};
-use linerate_tune::{Plan, Profile, guard, plan};
+use linerate_tune::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::{TunePlan, TuneProfile, guard, plan};
 
-use crate::ladder::ascent::{self, Ascent, Link, Started, Terms};
+use crate::ladder::ascent::{self, LadderConfig, LadderOutcome, RateLink, RunStart};
 use crate::ladder::bench::{BenchError, server};
-use crate::ladder::climb::Event;
-use crate::ladder::configuration::Configuration;
-use crate::ladder::cpus::{self, CpusError};
-use crate::ladder::host_bench::{self, Changes, HostBench, HostBenchOptions, Sending, Service, supplement};
-use crate::ladder::report::{Report, SettingsFacts, Warning, WarningKind};
-use crate::ladder::step::Rung;
+use crate::ladder::climb::LadderEvent;
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::cpus::{self, LadderCpusError};
+use crate::ladder::host_bench::{
+    self, HostBench, HostBenchOptions, MeasuredServer, RemoteSenders, StepChanges, supplement,
+};
+use crate::ladder::report::{LadderReport, LadderWarning, SettingsFacts, WarningKind};
+use crate::ladder::step::LadderStep;
 
 /// Port of the server, if none is named.
 const PORT: u16 = 7777;
@@ -32,13 +34,13 @@ const PORT: u16 = 7777;
 #[derive(Debug, Clone)]
 pub struct HostClimb {
     /// How to climb.
-    pub terms: Terms,
+    pub terms: LadderConfig,
     /// The interface that the load comes in by.
     pub interface: String,
     /// Where to serve; the first address of the interface and port 7777 if nothing is named.
     pub listen: Option<SocketAddr>,
     /// What is tuned for.
-    pub profile: Profile,
+    pub profile: TuneProfile,
     /// CPUs of the server; those of the plan if none are named.
     pub cpus: Option<CpuSet>,
     /// Whether settings of the whole machine may be changed.
@@ -96,7 +98,7 @@ pub enum HostClimbError {
     },
     /// The CPUs cannot be had.
     #[error(transparent)]
-    Cpus(#[from] CpusError),
+    Cpus(#[from] LadderCpusError),
     /// The payload does not fit a datagram.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -126,21 +128,21 @@ pub enum HostClimbError {
 
 /// A climb that can begin: nothing was changed for it.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedRun {
     wanted: HostClimb,
     host: Host,
-    plan: Plan,
-    changes: Changes,
-    service: Service,
+    plan: TunePlan,
+    changes: StepChanges,
+    service: MeasuredServer,
     queues: u32,
-    link: Link,
+    link: RateLink,
 }
 
 /// Where changes are written down, and who undoes them if this process cannot.
 #[derive(Clone, Copy)]
-pub struct Records<'a> {
+pub struct ChangeRecords<'a> {
     /// The journal's place.
-    pub store: &'a Store,
+    pub store: &'a StateStore,
     /// The command line, for the journal.
     pub argv: &'a [String],
     /// What this program is called with to guard a tune of this number ([`guard::run`]).
@@ -149,36 +151,36 @@ pub struct Records<'a> {
 
 /// What a climb came to.
 #[derive(Debug)]
-pub struct Finished {
+pub struct HostRunResult {
     /// Its report.
-    pub report: Report,
+    pub report: LadderReport,
     /// What became of each setting that was changed.
-    pub undone: Undone,
+    pub undone: UndoReport,
 }
 
 /// Reads the host with the server at the foot of the ladder running, and plans.
 ///
 /// # Errors
 /// Where interface, address, port or CPUs cannot be had.
-pub fn prepare(wanted: HostClimb) -> Result<Prepared, HostClimbError> {
+pub fn prepare(wanted: HostClimb) -> Result<PreparedRun, HostClimbError> {
     let host = Host::live();
     let address = address(&host, &wanted)?;
     let usable = cpus::usable(wanted.cpus.as_ref())?;
-    let mut service = Service {
+    let mut service = MeasuredServer {
         interface: wanted.interface.clone(),
         address,
         cpus: usable.clone(),
         payload: wanted.terms.payload,
         allowed: wanted.allowed.clone(),
     };
-    let mut serving = Some(service.start(&Configuration::baseline())?);
+    let mut serving = Some(service.start(&ServerConfiguration::baseline())?);
     let scope = Scope { interfaces: vec![wanted.interface.clone()], port: Some(address.port()), pid: None };
     let path = PacketPath::observe(&host, &scope);
     server::stop(&mut serving)?;
-    let view = View { now: &path, before: None };
+    let view = HostView { now: &path, before: None };
     // The server at the foot of the ladder shares a socket; the steps above give it more before
     // they spread packets.
-    let profile = Profile { anyway: true, ..wanted.profile.clone() };
+    let profile = TuneProfile { anyway: true, ..wanted.profile.clone() };
     let mut plan = plan::make(&host, &view, &Diagnosis::of(&view), &profile);
     service.cpus = plan.cpus.iter().copied().filter(|cpu| usable.contains(cpu)).collect();
     if service.cpus.is_empty() {
@@ -191,14 +193,14 @@ pub fn prepare(wanted: HostClimb) -> Result<Prepared, HostClimbError> {
         supplement::transmit(&mut plan, &host, &wanted.interface, queues, &service.cpus);
     }
     supplement::offload(&mut plan, &host, &wanted.interface, &wanted.profile);
-    arbiter::settle(&mut plan, &Owners::observe(&host), &host);
+    arbiter::settle(&mut plan, &SettingOwners::observe(&host), &host);
     let speed = facts.and_then(|link| link.speed_bits_per_second.value().copied().flatten());
     let speed = wanted.link.or_else(|| speed.and_then(LinkSpeed::from_bits_per_second));
     let speed = speed.ok_or_else(|| HostClimbError::NoSpeed { interface: wanted.interface.clone() })?;
-    let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
-    Ok(Prepared {
-        link: Link::new(&wanted.terms, family, speed)?,
-        changes: Changes::of(&plan, wanted.host_wide),
+    let family = if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 };
+    Ok(PreparedRun {
+        link: RateLink::new(&wanted.terms, family, speed)?,
+        changes: StepChanges::of(&plan, wanted.host_wide),
         queues: facts.and_then(|link| link.receive_queues.value().copied()).unwrap_or(1),
         host,
         plan,
@@ -229,7 +231,7 @@ fn address(host: &Host, wanted: &HostClimb) -> Result<SocketAddr, HostClimbError
     }
 }
 
-impl Prepared {
+impl PreparedRun {
     /// Where the server will be.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -244,7 +246,7 @@ impl Prepared {
 
     /// The steps that were asked for and change settings, and what they change.
     #[must_use]
-    pub fn by_step(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
+    pub fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
         let asked = |id: &str| self.wanted.terms.steps.iter().any(|step| step.id == id);
         self.changes.by_step().into_iter().filter(|(step, _)| asked(step.id)).collect()
     }
@@ -270,21 +272,21 @@ impl Prepared {
 /// [`HostClimbError`], before anything is measured or where nothing was. Settings are back then, too, but for
 /// [`HostClimbError::NotUndone`].
 pub fn run(
-    prepared: &Prepared,
-    sending: Sending,
-    records: Records<'_>,
+    prepared: &PreparedRun,
+    sending: RemoteSenders,
+    records: ChangeRecords<'_>,
     cancel: Arc<AtomicBool>,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<Finished, HostClimbError> {
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<HostRunResult, HostClimbError> {
     let mut writer = records.store.lock()?;
-    let begin = Begin {
+    let begin = TuneStart {
         goal: "ladder".to_owned(),
         argv: records.argv.to_vec(),
         devices: prepared.plan.devices.clone(),
-        until: Some(Until::Maker {}),
+        until: Some(UndoDeadline::Maker {}),
         plan: None,
     };
-    let transaction = Transaction::begin(&mut writer, &prepared.host, begin)?;
+    let transaction = TuneTransaction::begin(&mut writer, &prepared.host, begin)?;
     let tune = transaction.id();
     // Until all is put back. It needs the lock, and gets it when this process is gone.
     let guard = guard::start((records.guard)(tune));
@@ -300,7 +302,7 @@ pub fn run(
         undone: error,
         tune,
     })?;
-    let Ascent { mut report, kept } = climbed?;
+    let LadderOutcome { mut report, kept } = climbed?;
     report.argv = records.argv.to_vec();
     report.warnings.extend(not_restored(&undone));
     let restored = !undone.has_failures() && !undone.has_left();
@@ -310,17 +312,17 @@ pub fn run(
         settings.kept_tune = keep(prepared, &kept, &mut writer, &records, &mut report.warnings)?;
     }
     report.settings = Some(settings);
-    Ok(Finished { report, undone })
+    Ok(HostRunResult { report, undone })
 }
 
 /// The climb itself. Whatever comes of it, the tune has ended when it is over.
 fn climb(
-    prepared: &Prepared,
-    transaction: Transaction<'_>,
-    sending: Sending,
+    prepared: &PreparedRun,
+    transaction: TuneTransaction<'_>,
+    sending: RemoteSenders,
     cancel: Arc<AtomicBool>,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<Ascent, HostClimbError> {
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<LadderOutcome, HostClimbError> {
     let terms = &prepared.wanted.terms;
     let options = HostBenchOptions {
         service: prepared.service.clone(),
@@ -329,7 +331,7 @@ fn climb(
         measuring: terms.measuring(host_bench::DRAIN, host_bench::START, cancel),
     };
     let mut bench = HostBench::new(options, &prepared.host, transaction, sending);
-    let started = Started::now();
+    let started = RunStart::now();
     let climbed = bench
         .agree(prepared.agreements())
         .and_then(|()| bench.begin())
@@ -340,7 +342,7 @@ fn climb(
     Ok(climbed)
 }
 
-fn not_restored(undone: &Undone) -> impl Iterator<Item = Warning> {
+fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
     undone.settings.iter().filter_map(|item| {
         let why = match &item.outcome {
             UndoOutcome::Restored | UndoOutcome::Already => return None,
@@ -350,36 +352,36 @@ fn not_restored(undone: &Undone) -> impl Iterator<Item = Warning> {
             UndoOutcome::Covered { by } => format!("tune {by} holds it"),
         };
         let detail = format!("{} was '{}' before: {why}", item.name, item.first);
-        Some(Warning { kind: WarningKind::NotRestored, detail })
+        Some(LadderWarning { kind: WarningKind::NotRestored, detail })
     })
 }
 
 /// Makes what proved better again, as a tune of its own.
 fn keep(
-    prepared: &Prepared,
-    kept: &Configuration,
-    writer: &mut Writer,
-    records: &Records<'_>,
-    warnings: &mut Vec<Warning>,
+    prepared: &PreparedRun,
+    kept: &ServerConfiguration,
+    writer: &mut JournalWriter,
+    records: &ChangeRecords<'_>,
+    warnings: &mut Vec<LadderWarning>,
 ) -> Result<Option<u64>, HostClimbError> {
     let plan = prepared.changes.kept(&prepared.plan, kept);
     if plan.changes.is_empty() {
         return Ok(None);
     }
-    let begin = Begin {
+    let begin = TuneStart {
         goal: format!("{}: what a ladder showed to be better", plan.goal),
         argv: records.argv.to_vec(),
         devices: plan.devices.clone(),
         until: None,
         plan: Some(&plan),
     };
-    let mut transaction = Transaction::begin(writer, &prepared.host, begin)?;
+    let mut transaction = TuneTransaction::begin(writer, &prepared.host, begin)?;
     let tune = transaction.id();
     let mut broke_off = None;
     for change in plan.agreements.iter().chain(&plan.changes) {
         let changed = transaction.change_from(&prepared.host, &change.setting, &change.from, &change.to)?;
-        if let Changed::Refused { why } = changed {
-            warnings.push(Warning {
+        if let ChangeResult::Refused { why } = changed {
+            warnings.push(LadderWarning {
                 kind: WarningKind::Unknown,
                 detail: format!("{} was not kept: {why}", change.setting),
             });

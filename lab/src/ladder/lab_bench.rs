@@ -13,18 +13,20 @@ use std::time::Duration;
 use crate::Lab;
 use linerate_engine::{Echo, Running};
 use linerate_host::stage::machine::CpuTime;
-use linerate_host::{Host, Known, Setting, SettingError, Value};
+use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
-use linerate_load::generator::Backend;
+use linerate_load::generator::GeneratorBackend;
 
-use crate::ladder::bench::measuring::Measuring;
-use crate::ladder::bench::{Bench, BenchError, Goodput, Place, PlaceFacts, Sample, SampleRequest, server};
-use crate::ladder::configuration::Configuration;
-use crate::ladder::report::{Warning, WarningKind};
-use crate::ladder::step::{Rung, Touches};
-use stock::{Receiver, Settable};
+use crate::ladder::bench::measuring::SampleMethod;
+use crate::ladder::bench::{
+    BenchError, OverloadGoodput, PlaceFacts, ReportedTestbed, SampleRequest, StepSample, Testbed, server,
+};
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::report::{LadderWarning, WarningKind};
+use crate::ladder::step::{LadderStep, StepRequirement};
+use stock::{ReceiverInterface, SettableParts};
 
-pub use placement::Placement;
+pub use placement::CpuPlacement;
 pub(crate) use placement::senders;
 
 /// Longest wait for stragglers after a slot.
@@ -44,11 +46,11 @@ pub struct LabBenchOptions {
     /// UDP payload of a request, bytes.
     pub payload: u32,
     /// The generator's way into the kernel.
-    pub backend: Backend,
+    pub backend: GeneratorBackend,
     /// Whether to refuse what would be fragmented.
     pub no_fragment: bool,
     /// How rates are offered and judged.
-    pub measuring: Measuring,
+    pub measuring: SampleMethod,
     /// Whether host-wide settings may be changed.
     pub host_wide: bool,
 }
@@ -60,20 +62,20 @@ pub struct LabBench {
     generator: Box<dyn Generator>,
     host: Host,
     options: LabBenchOptions,
-    placement: Placement,
-    receiver: Receiver,
+    placement: CpuPlacement,
+    receiver: ReceiverInterface,
     address: SocketAddr,
-    settable: Settable,
-    refusals: Refusals,
+    settable: SettableParts,
+    refusals: StepRefusals,
     /// Niceness of the server's workers, where they share CPUs with the generator.
     server_nice: Option<i32>,
-    applied: BTreeMap<Setting, Value>,
+    applied: BTreeMap<Setting, SettingValue>,
     lab: Lab,
 }
 
 /// Why what a step acts on cannot be acted on here.
 #[derive(Debug, Clone, Default)]
-struct Refusals {
+struct StepRefusals {
     queue_cpus: Option<String>,
     offload: Option<String>,
     netfilter: Option<String>,
@@ -83,9 +85,9 @@ struct Refusals {
 
 impl LabBench {
     /// Writes what differs from what was written last.
-    fn apply(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+    fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), BenchError> {
         let wanted = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
-        let changed: Vec<(Setting, Value)> =
+        let changed: Vec<(Setting, SettingValue)> =
             wanted.into_iter().filter(|(setting, value)| self.applied.get(setting) != Some(value)).collect();
         if changed.is_empty() {
             return Ok(());
@@ -108,7 +110,7 @@ impl LabBench {
         Ok(written?)
     }
 
-    fn serve(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+    fn serve(&mut self, configuration: &ServerConfiguration) -> Result<(), BenchError> {
         let mut builder = server::builder(
             configuration,
             self.address,
@@ -129,19 +131,19 @@ impl LabBench {
     }
 }
 
-impl Bench for LabBench {
-    fn refusal(&self, step: &Rung) -> Option<String> {
+impl Testbed for LabBench {
+    fn refusal(&self, step: &LadderStep) -> Option<String> {
         match step.touches {
-            Touches::Server | Touches::Sysctl => None,
-            Touches::QueueCpus => self.refusals.queue_cpus.clone(),
-            Touches::Offload => self.refusals.offload.clone(),
-            Touches::Netfilter => self.refusals.netfilter.clone(),
-            Touches::Audit => self.refusals.audit.clone(),
-            Touches::BusyPoll => self.refusals.busy_poll.clone(),
+            StepRequirement::Server | StepRequirement::Sysctl => None,
+            StepRequirement::QueueCpus => self.refusals.queue_cpus.clone(),
+            StepRequirement::Offload => self.refusals.offload.clone(),
+            StepRequirement::Netfilter => self.refusals.netfilter.clone(),
+            StepRequirement::Audit => self.refusals.audit.clone(),
+            StepRequirement::BusyPoll => self.refusals.busy_poll.clone(),
         }
     }
 
-    fn describe(&self, configuration: &Configuration) -> Vec<(String, String)> {
+    fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
         let settings = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
         let on_receiver = settings.into_iter().map(|(setting, value)| {
             let value = match (&setting, value.as_str()) {
@@ -154,19 +156,19 @@ impl Bench for LabBench {
         configuration.server_options().into_iter().chain(on_receiver).collect()
     }
 
-    fn switch(&mut self, configuration: &Configuration) -> Result<(), BenchError> {
+    fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), BenchError> {
         self.options.measuring.go_on()?;
         server::stop(&mut self.server)?;
         self.apply(configuration)?;
         self.serve(configuration)
     }
 
-    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<Sample, BenchError> {
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, BenchError> {
         let fallbacks = server::fallbacks(self.server.as_ref());
         self.options.measuring.sample(&mut *self.generator, request, fallbacks)
     }
 
-    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<Goodput>, BenchError> {
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, BenchError> {
         self.options.measuring.overload(&mut *self.generator, capacity, factors)
     }
 
@@ -174,10 +176,10 @@ impl Bench for LabBench {
         CpuTime::observe(&self.host)
     }
 
-    fn warnings(&self, step: &Rung, configuration: &Configuration) -> Vec<Warning> {
+    fn warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning> {
         let mut warnings = Vec::new();
-        if step.touches == Touches::BusyPoll && !configuration.gro {
-            warnings.push(Warning {
+        if step.touches == StepRequirement::BusyPoll && !configuration.gro {
+            warnings.push(LadderWarning {
                 kind: WarningKind::NoEffectExpected,
                 detail: "with GRO off a veth interface has no NAPI instance that could be polled".to_owned(),
             });
@@ -186,12 +188,12 @@ impl Bench for LabBench {
     }
 }
 
-impl Place for LabBench {
+impl ReportedTestbed for LabBench {
     fn facts(&self) -> PlaceFacts {
         let generator = self.generator.describe();
         let mut warnings = Vec::new();
         if self.placement.shared {
-            warnings.push(Warning {
+            warnings.push(LadderWarning {
                 kind: WarningKind::SharedCpus,
                 detail:
                     "generator and server ran on the same CPUs: rates are what the machine does for both, \
@@ -199,7 +201,7 @@ impl Place for LabBench {
                         .to_owned(),
             });
         }
-        warnings.extend(generator.fallbacks.iter().map(|fallback| Warning {
+        warnings.extend(generator.fallbacks.iter().map(|fallback| LadderWarning {
             kind: WarningKind::Fallback,
             detail: format!("generator: {fallback}"),
         }));

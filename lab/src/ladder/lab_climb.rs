@@ -4,25 +4,25 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use linerate_host::CpuSet;
-use linerate_load::generator::Backend;
-use linerate_load::wire::{self, Family, LinkSpeed};
+use linerate_load::generator::GeneratorBackend;
+use linerate_load::wire::{self, IpVersion, LinkSpeed};
 
-use crate::ladder::ascent::{self, Link, Started, Terms};
+use crate::ladder::ascent::{self, LadderConfig, RateLink, RunStart};
 use crate::ladder::bench::BenchError;
-use crate::ladder::climb::Event;
-use crate::ladder::cpus::{self, CpusError};
+use crate::ladder::climb::LadderEvent;
+use crate::ladder::cpus::{self, LadderCpusError};
 use crate::ladder::lab_bench::{self, LabBench, LabBenchOptions};
-use crate::ladder::report::Report;
+use crate::ladder::report::LadderReport;
 
 /// What to climb and how.
 #[derive(Debug, Clone)]
 pub struct LabClimb {
     /// How to climb.
-    pub terms: Terms,
+    pub terms: LadderConfig,
     /// Whether settings of the whole machine may be changed.
     pub host_wide: bool,
     /// The generator's way into the kernel.
-    pub backend: Backend,
+    pub backend: GeneratorBackend,
     /// Whether to refuse what would be fragmented.
     pub no_fragment: bool,
     /// Speed of the link that rates are a share of.
@@ -38,7 +38,7 @@ pub struct LabClimb {
 pub enum LabClimbError {
     /// The CPUs cannot be had.
     #[error(transparent)]
-    Cpus(#[from] CpusError),
+    Cpus(#[from] LadderCpusError),
     /// The payload does not fit a datagram.
     #[error(transparent)]
     Wire(#[from] wire::WireError),
@@ -58,11 +58,11 @@ pub fn run(
     wanted: &LabClimb,
     privilege: &str,
     cancel: Arc<AtomicBool>,
-    observer: &mut dyn FnMut(&Event<'_>),
-) -> Result<Report, LabClimbError> {
-    let started = Started::now();
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<LadderReport, LabClimbError> {
+    let started = RunStart::now();
     let cpus = cpus::usable(wanted.cpus.as_ref())?;
-    let link = Link::new(&wanted.terms, Family::V4, wanted.link)?;
+    let link = RateLink::new(&wanted.terms, IpVersion::V4, wanted.link)?;
     let mut bench = LabBench::start(LabBenchOptions {
         cpus,
         queues: wanted.queues,

@@ -1,6 +1,6 @@
 //! Load from other hosts, over the system's OpenSSH.
 //!
-//! [`Generators`] is a [`Generator`] made of one `linerate load --on-demand` a host. Each runs at the other end of one ssh
+//! [`RemoteGenerators`] is a [`Generator`] made of one `linerate load --on-demand` a host. Each runs at the other end of one ssh
 //! process and lives over many slots, as a generator here does: ports and programs stay the same from slot to slot, and no
 //! interface is reset in between. It ends when its connection does, however that happens: at the end of its standard
 //! input, or when it hears nothing for 15 s. Nothing is installed or left running there.
@@ -30,18 +30,18 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use linerate_load::{Description, Error, Generator, Interval, Slot, SlotOutcome};
+use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 
-use line::{Answer, SCHEMA};
-use link::{Event, FarGenerator, Link, News};
-use pinger::Pinger;
+use line::{RemoteAnswer, SCHEMA};
+use link::{FarGenerator, HostEvent, HostLink, LinkNews};
+use pinger::KeepalivePinger;
 
 pub use clock::ClockOffset;
-pub use command::Load;
+pub use command::RemoteLoad;
 pub use error::RemoteError;
 pub use far::serve;
 pub use host::{SshHost, SshHostError};
-pub use raise::{RaiseError, RaiseOptions, Raised, Senders, Step, raise, steps};
+pub use raise::{RaiseError, RaiseOptions, SaturationResult, SenderCounts, SenderStep, raise, steps};
 
 /// The longest wait for a generator to be ready: ssh gives up a connection after 10 s, and an interface may take some.
 const TO_GET_READY: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ const READINGS: usize = 5;
 
 /// Which hosts, and what runs there.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct RemoteOptions {
     /// The hosts; each sends an equal share of a rate.
     pub hosts: Vec<SshHost>,
     /// ssh, with words of its own such as `-i KEY`.
@@ -62,18 +62,18 @@ pub struct Options {
     /// linerate, as the other hosts' shells find it.
     pub program: String,
     /// What each generator is to be.
-    pub load: Load,
+    pub load: RemoteLoad,
     /// Raised to end the slot under way: its account is complete.
     pub cancel: Arc<AtomicBool>,
 }
 
-impl Default for Options {
+impl Default for RemoteOptions {
     fn default() -> Self {
-        Options {
+        RemoteOptions {
             hosts: Vec::new(),
             ssh: vec!["ssh".to_owned()],
             program: "linerate".to_owned(),
-            load: Load::default(),
+            load: RemoteLoad::default(),
             cancel: Arc::default(),
         }
     }
@@ -81,7 +81,7 @@ impl Default for Options {
 
 /// A host whose generator failed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loss {
+pub struct LostHost {
     /// The host.
     pub host: SshHost,
     /// How far into a slot it was, if in one.
@@ -92,23 +92,23 @@ pub struct Loss {
 
 /// Generators on other hosts that send together.
 #[derive(Debug)]
-pub struct Generators {
-    options: Options,
-    links: Vec<Link>,
-    events: Receiver<Event>,
-    pinger: Pinger,
-    lost: Vec<Loss>,
+pub struct RemoteGenerators {
+    options: RemoteOptions,
+    links: Vec<HostLink>,
+    events: Receiver<HostEvent>,
+    pinger: KeepalivePinger,
+    lost: Vec<LostHost>,
     warnings: Vec<String>,
     slots: u64,
 }
 
-impl Generators {
+impl RemoteGenerators {
     /// Connects to all hosts and makes a generator on each. Nothing is sent.
     ///
     /// # Errors
     /// A host that cannot be reached, has no linerate or another one, or whose generator refuses: one line that names
     /// every such host. Those that did start are ended.
-    pub fn start(options: Options) -> Result<Self, RemoteError> {
+    pub fn start(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.hosts.is_empty() {
             return Err(RemoteError::NoHosts);
         }
@@ -118,18 +118,18 @@ impl Generators {
             }
         }
         let (news, events) = mpsc::channel();
-        let mut generators = Generators {
+        let mut generators = RemoteGenerators {
             options,
             links: Vec::new(),
             events,
-            pinger: Pinger::default(),
+            pinger: KeepalivePinger::default(),
             lost: Vec::new(),
             warnings: Vec::new(),
             slots: 0,
         };
-        let Options { hosts, ssh, program, load, .. } = &generators.options;
+        let RemoteOptions { hosts, ssh, program, load, .. } = &generators.options;
         for (place, host) in hosts.iter().enumerate() {
-            generators.links.push(Link::start(ssh, host, program, load, place, &news)?);
+            generators.links.push(HostLink::start(ssh, host, program, load, place, &news)?);
         }
         generators.get_ready()?;
         Ok(generators)
@@ -141,7 +141,7 @@ impl Generators {
     }
 
     /// The generator of each host that sends.
-    pub fn each(&self) -> impl Iterator<Item = (&SshHost, &Description)> {
+    pub fn each(&self) -> impl Iterator<Item = (&SshHost, &GeneratorDescription)> {
         self.links.iter().filter_map(|link| Some((&link.host, &link.ready.as_ref()?.generator)))
     }
 
@@ -158,7 +158,7 @@ impl Generators {
 
     /// Hosts whose generators failed. While there are any, every slot is an error; all have to be started anew.
     #[must_use]
-    pub fn lost(&self) -> &[Loss] {
+    pub fn lost(&self) -> &[LostHost] {
         &self.lost
     }
 
@@ -190,13 +190,13 @@ impl Generators {
                 continue;
             }
             match news {
-                News::Answer(Answer::Ready { schema, version, generator, cpus }) => {
+                LinkNews::Answer(RemoteAnswer::Ready { schema, version, generator, cpus }) => {
                     waiting.remove(&place);
                     let far = FarGenerator { version, generator: *generator, cpus };
                     errors.extend(self.is_ready(place, &schema, far).map(|error| (place, error)));
                 }
-                News::Answer(_) | News::Odd(_) => {}
-                News::Gone => {
+                LinkNews::Answer(_) | LinkNews::Odd(_) => {}
+                LinkNews::Gone => {
                     waiting.remove(&place);
                     let (ssh, program) = (&self.options.ssh, &self.options.program);
                     let why = self.links.get_mut(place).map(|link| link.why_not_ready(ssh, program));
@@ -211,7 +211,7 @@ impl Generators {
             _ => return Err(RemoteError::Several(errors)),
         }
         self.compare_clocks();
-        self.pinger = Pinger::of(&self.links);
+        self.pinger = KeepalivePinger::of(&self.links);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Generators {
     /// Asks the time a few times over; a host that does not answer is found out at its first slot.
     fn compare_clocks(&mut self) {
         let deadline = Instant::now() + TO_COMPARE;
-        let ask = |link: &Link, number: usize| {
+        let ask = |link: &HostLink, number: usize| {
             // A broken line is told of by the end of the answers.
             let _ = link.line().ping(u64::MAX - number as u64);
         };
@@ -246,14 +246,14 @@ impl Generators {
         while !self.links.iter().all(|link| link.clock_readings() >= READINGS) {
             let Some((place, news)) = self.next_event(deadline) else { break };
             match news {
-                News::Answer(Answer::Pong { .. }) => {
+                LinkNews::Answer(RemoteAnswer::Pong { .. }) => {
                     self.links.get(place).inspect(|link| ask(link, link.clock_readings()));
                 }
-                News::Gone => {
+                LinkNews::Gone => {
                     self.lose(place, None);
                     break;
                 }
-                News::Answer(_) | News::Odd(_) => {}
+                LinkNews::Answer(_) | LinkNews::Odd(_) => {}
             }
         }
         let doubts: Vec<String> = self.clocks().filter_map(|(host, clock)| doubt(host, clock)).collect();
@@ -265,16 +265,16 @@ impl Generators {
         let Some(link) = self.links.get_mut(place) else { return String::new() };
         let (host, why) = (link.host.clone(), link.last_words());
         if !self.lost.iter().any(|loss| loss.host == host) {
-            self.lost.push(Loss { host, into_slot, why: why.clone() });
+            self.lost.push(LostHost { host, into_slot, why: why.clone() });
         }
         why
     }
 
     /// The next thing a link tells; none after `deadline`.
-    fn next_event(&mut self, deadline: Instant) -> Option<(usize, News)> {
+    fn next_event(&mut self, deadline: Instant) -> Option<(usize, LinkNews)> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(left) {
-            Ok(Event { place, news }) => Some((place, news)),
+            Ok(HostEvent { place, news }) => Some((place, news)),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 // All have told that they are gone; who waits for more waits for the time to pass.
@@ -301,22 +301,22 @@ fn doubt(host: &SshHost, clock: Option<ClockOffset>) -> Option<String> {
     })
 }
 
-impl Drop for Generators {
+impl Drop for RemoteGenerators {
     fn drop(&mut self) {
         // All at once; each is waited for after that.
-        self.links.iter().for_each(Link::close);
+        self.links.iter().for_each(HostLink::close);
     }
 }
 
-fn silent(link: &Link) -> RemoteError {
+fn silent(link: &HostLink) -> RemoteError {
     RemoteError::Silent { host: link.host.clone(), seconds: TO_GET_READY.as_secs() }
 }
 
-impl Generator for Generators {
-    /// All of them together; see [`Generators::each`].
-    fn describe(&self) -> Description {
-        let each: Vec<&Description> = self.each().map(|(_, description)| description).collect();
-        Description::of_all(&each).unwrap_or_else(|| Description {
+impl Generator for RemoteGenerators {
+    /// All of them together; see [`RemoteGenerators::each`].
+    fn describe(&self) -> GeneratorDescription {
+        let each: Vec<&GeneratorDescription> = self.each().map(|(_, description)| description).collect();
+        GeneratorDescription::of_all(&each).unwrap_or_else(|| GeneratorDescription {
             backend: "none".to_owned(),
             workload: "none".to_owned(),
             threads: 0,
@@ -335,8 +335,12 @@ impl Generator for Generators {
     /// Offers load from all hosts at once; a rate is shared equally, a window is each host's flows'.
     ///
     /// # Errors
-    /// As [`Generator::run`], and [`Error::Incomplete`] if a host fails in the slot or failed before.
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+    /// As [`Generator::run`], and [`GeneratorError::Incomplete`] if a host fails in the slot or failed before.
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         self.carry_out(slot, observer)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-pub use linerate_load::stats::Verdict;
+pub use linerate_load::stats::ComparisonVerdict;
 use serde::{Deserialize, Serialize};
 
 /// The schema's name and version, first key of the document.
@@ -13,7 +13,7 @@ pub const SCHEMA: &str = "linerate.ladder/1";
 
 /// A whole climb.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Report {
+pub struct LadderReport {
     /// Always [`SCHEMA`].
     pub schema: String,
     /// Version of the program that measured.
@@ -29,7 +29,7 @@ pub struct Report {
     /// What sent the load.
     pub generator: GeneratorFacts,
     /// What was measured and how.
-    pub method: Method,
+    pub method: LadderMethod,
     /// What became of the host's settings; none in a lab, which is gone.
     #[serde(default)]
     pub settings: Option<SettingsFacts>,
@@ -38,7 +38,7 @@ pub struct Report {
     /// Published ladders, for their shape only: never measured here.
     pub published: Vec<PublishedLadder>,
     /// What casts doubt on the whole climb.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<LadderWarning>,
 }
 
 /// The machine a climb ran on.
@@ -93,7 +93,7 @@ pub struct SettingsFacts {
 
 /// What was measured and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Method {
+pub struct LadderMethod {
     /// `lab`, or `host` for a real interface.
     pub bench: String,
     /// CPUs of the server.
@@ -136,7 +136,7 @@ pub struct RungReport {
     /// Settings changed for this step: name, value before, value after.
     pub changes: Vec<ChangeMade>,
     /// Capacity: answered transactions a second at the highest rate that holds.
-    pub transactions_per_second: Option<Estimate>,
+    pub transactions_per_second: Option<RateEstimate>,
     /// Loss at that rate, over all samples.
     pub loss_ratio: Option<f64>,
     /// Latency from the intended send time, at that rate, over all samples.
@@ -156,7 +156,7 @@ pub struct RungReport {
     /// The same step in the published ladder, as a ratio to its own step before.
     pub published_ratio: Option<f64>,
     /// What casts doubt on this step.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<LadderWarning>,
 }
 
 /// One setting changed.
@@ -172,7 +172,7 @@ pub struct ChangeMade {
 
 /// A median with the interval of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct RateEstimate {
     /// Median of the samples.
     pub median: f64,
     /// Low end of the 95 % interval.
@@ -202,7 +202,7 @@ pub struct VersusPrevious {
     /// Ratio of the rates, this over that.
     pub ratio: RatioInterval,
     /// What the interval allows to say.
-    pub verdict: Verdict,
+    pub verdict: ComparisonVerdict,
 }
 
 /// A ratio with its interval; the ends are unknown with fewer than three samples.
@@ -218,7 +218,7 @@ pub struct RatioInterval {
 
 /// Something that casts doubt on a figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warning {
+pub struct LadderWarning {
     /// Which kind of doubt.
     pub kind: WarningKind,
     /// The evidence, one sentence.

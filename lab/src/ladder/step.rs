@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::ladder::configuration::{Calls, Configuration, Sharing};
+use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
 
 /// One step of the ladder.
 #[derive(Debug, Clone, Copy)]
-pub struct Rung {
+pub struct LadderStep {
     /// Identifier, as in the published ladder where the step is the same.
     pub id: &'static str,
     /// Name for people.
@@ -14,14 +14,14 @@ pub struct Rung {
     /// What it changes, one sentence.
     pub what: &'static str,
     /// What has to be possible for it.
-    pub touches: Touches,
+    pub touches: StepRequirement,
     /// Makes the configuration with the step from the one without.
-    pub change: fn(&mut Configuration),
+    pub change: fn(&mut ServerConfiguration),
 }
 
 /// What a step acts on, and so what may be impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touches {
+pub enum StepRequirement {
     /// Options of the server alone.
     Server,
     /// RPS or XPS masks of the receiver's interface.
@@ -47,103 +47,103 @@ const BATCH: u16 = 64;
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// All steps, in the order they are climbed.
-pub const RUNGS: &[Rung] = &[
-    Rung {
+pub const RUNGS: &[LadderStep] = &[
+    LadderStep {
         id: BASELINE,
         title: "One socket, stock host",
         what: "A worker a CPU, all on one socket, recvfrom and sendto; receive processing on half of the CPUs, as IRQs left on one NUMA node do.",
-        touches: Touches::Server,
+        touches: StepRequirement::Server,
         change: |_| {},
     },
-    Rung {
+    LadderStep {
         id: "irq-affinity-rps",
         title: "Receive processing on every CPU",
         what: "Packets are processed on all CPUs, not on half of them: IRQ affinity does it on a NIC, RPS in the lab.",
-        touches: Touches::QueueCpus,
+        touches: StepRequirement::QueueCpus,
         change: |configuration| configuration.receive_spread = true,
     },
-    Rung {
+    LadderStep {
         id: "reuseport",
         title: "A socket a worker",
         what: "SO_REUSEPORT splits the socket lock and queue; the flow hash chooses the socket.",
-        touches: Touches::Server,
-        change: |configuration| configuration.sharing = Sharing::Reuseport,
+        touches: StepRequirement::Server,
+        change: |configuration| configuration.sharing = PortSharing::Reuseport,
     },
-    Rung {
+    LadderStep {
         id: "steer-by-cpu",
         title: "Socket chosen by CPU",
         what: "SO_ATTACH_REUSEPORT_CBPF: the socket of the CPU that processes the packet, so CPUs never meet on one.",
-        touches: Touches::Server,
-        change: |configuration| configuration.sharing = Sharing::SteeredByCpu,
+        touches: StepRequirement::Server,
+        change: |configuration| configuration.sharing = PortSharing::SteeredByCpu,
     },
-    Rung {
+    LadderStep {
         id: "pin-threads",
         title: "Workers pinned",
         what: "Each worker runs on the CPU whose packets its socket gets.",
-        touches: Touches::Server,
+        touches: StepRequirement::Server,
         change: |configuration| configuration.pinned = true,
     },
-    Rung {
+    LadderStep {
         id: "xps",
         title: "A transmit queue a CPU",
         what: "XPS: each CPU sends by a queue of its own instead of one chosen by flow hash.",
-        touches: Touches::QueueCpus,
+        touches: StepRequirement::QueueCpus,
         change: |configuration| configuration.transmit_by_cpu = true,
     },
-    Rung {
+    LadderStep {
         id: "gro-off",
         title: "GRO off",
         what: "Datagrams of many clients cannot be merged; trying costs. Not where TCP matters, not on a hypervisor.",
-        touches: Touches::Offload,
+        touches: StepRequirement::Offload,
         change: |configuration| configuration.gro = false,
     },
-    Rung {
+    LadderStep {
         id: "netfilter-off",
         title: "No netfilter ruleset",
         what: "The nftables ruleset with connection tracking is removed.",
-        touches: Touches::Netfilter,
+        touches: StepRequirement::Netfilter,
         change: |configuration| configuration.netfilter = false,
     },
-    Rung {
+    LadderStep {
         id: "source-validation-off",
         title: "No source validation",
         what: "rp_filter=0 and accept_local=1 save a route lookup for each datagram.",
-        touches: Touches::Sysctl,
+        touches: StepRequirement::Sysctl,
         change: |configuration| configuration.source_validation = false,
     },
-    Rung {
+    LadderStep {
         id: "audit-off",
         title: "Audit off",
         what: "System calls are no longer audited, on the whole machine.",
-        touches: Touches::Audit,
+        touches: StepRequirement::Audit,
         change: |configuration| configuration.audit = false,
     },
-    Rung {
+    LadderStep {
         id: "ip-id-skip",
         title: "IP ID skipped",
         what: "IP_MTU_DISCOVER=IP_PMTUDISC_DO: the kernel need not number replies. Only if no reply exceeds the MTU.",
-        touches: Touches::Server,
+        touches: StepRequirement::Server,
         change: |configuration| configuration.skip_ip_id = true,
     },
-    Rung {
+    LadderStep {
         id: "batch-syscalls",
         title: "Batched system calls",
         what: "recvmmsg and sendmmsg, up to 64 datagrams a call.",
-        touches: Touches::Server,
-        change: |configuration| configuration.calls = Calls::Batched(BATCH),
+        touches: StepRequirement::Server,
+        change: |configuration| configuration.calls = ServerCalls::Batched(BATCH),
     },
-    Rung {
+    LadderStep {
         id: "early-demux-off",
         title: "Early demux off",
         what: "udp_early_demux=0: no socket lookup before routing, which finds nothing for an unconnected server.",
-        touches: Touches::Sysctl,
+        touches: StepRequirement::Sysctl,
         change: |configuration| configuration.early_demux = false,
     },
-    Rung {
+    LadderStep {
         id: "busy-poll",
         title: "Busy polling",
         what: "SO_BUSY_POLL: a worker without work polls its NAPI instance for 50 us before it sleeps.",
-        touches: Touches::BusyPoll,
+        touches: StepRequirement::BusyPoll,
         change: |configuration| configuration.busy_poll = Some(BUSY_POLL),
     },
 ];
@@ -164,7 +164,7 @@ fn known() -> String {
 ///
 /// # Errors
 /// Names the first that is not a step.
-pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static Rung>, UnknownRung> {
+pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static LadderStep>, UnknownRung> {
     let mut wanted = vec![BASELINE];
     for name in names {
         let step =
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_step_but_the_first_changes_something() {
-        let mut below = Configuration::baseline();
+        let mut below = ServerConfiguration::baseline();
         for step in &RUNGS[1..] {
             let mut above = below.clone();
             (step.change)(&mut above);

@@ -3,12 +3,12 @@
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
 use linerate_load::Latency;
-use linerate_load::stats::{self, Comparison};
+use linerate_load::stats::{self, RateComparison};
 
-use crate::ladder::bench::Sample;
-use crate::ladder::climb::Options;
+use crate::ladder::bench::StepSample;
+use crate::ladder::climb::StepOptions;
 use crate::ladder::report::{
-    Estimate, LatencyNs, RatioInterval, RungReport, VersusPrevious, Warning, WarningKind,
+    LadderWarning, LatencyNs, RateEstimate, RatioInterval, RungReport, VersusPrevious, WarningKind,
 };
 
 /// Share of CPU time stolen above which a step carries a warning.
@@ -17,12 +17,12 @@ const STEAL_WORTH_TELLING: f64 = 0.01;
 const NOISY_WIDTH: f64 = 0.25;
 
 /// Writes the figures of `samples` into a step's report.
-pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Options) {
+pub(crate) fn fill(report: &mut RungReport, samples: &[StepSample], options: &StepOptions) {
     let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
     let Ok(interval) = stats::interval(&rates) else {
         return;
     };
-    let estimate = Estimate {
+    let estimate = RateEstimate {
         median: interval.median,
         low: interval.low.unwrap_or(interval.median),
         high: interval.high.unwrap_or(interval.median),
@@ -30,7 +30,7 @@ pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Option
     };
     report.transactions_per_second = Some(estimate);
     if estimate.median > 0.0 && (estimate.high - estimate.low) / estimate.median > NOISY_WIDTH {
-        report.warnings.push(Warning {
+        report.warnings.push(LadderWarning {
             kind: WarningKind::Noisy,
             detail: format!(
                 "the interval is {:.0} % of the median wide",
@@ -56,7 +56,7 @@ pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Option
     report.line_rate_ratio = Some(wire / options.link_bits_per_second as f64);
     let bound: Vec<&str> = samples.iter().filter_map(|sample| sample.generator_bound.as_deref()).collect();
     if let Some(why) = bound.first() {
-        report.warnings.push(Warning {
+        report.warnings.push(LadderWarning {
             kind: WarningKind::GeneratorBound,
             detail: format!(
                 "in {} of {} samples the generator was the limit: {why}",
@@ -67,7 +67,7 @@ pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Option
     }
     let unconfirmed = samples.iter().filter(|sample| sample.unconfirmed).count();
     if unconfirmed > 0 {
-        report.warnings.push(Warning {
+        report.warnings.push(LadderWarning {
             kind: WarningKind::Unconfirmed,
             detail: format!(
                 "in {unconfirmed} of {} samples the time was over before a rate was confirmed",
@@ -79,12 +79,14 @@ pub(crate) fn fill(report: &mut RungReport, samples: &[Sample], options: &Option
     fallbacks.sort();
     fallbacks.dedup();
     report.warnings.extend(
-        fallbacks.into_iter().map(|detail| Warning { kind: WarningKind::Fallback, detail: detail.clone() }),
+        fallbacks
+            .into_iter()
+            .map(|detail| LadderWarning { kind: WarningKind::Fallback, detail: detail.clone() }),
     );
 }
 
 /// The comparison as the report has it.
-pub(crate) fn versus(id: &str, comparison: &Comparison) -> VersusPrevious {
+pub(crate) fn versus(id: &str, comparison: &RateComparison) -> VersusPrevious {
     VersusPrevious {
         id: id.to_owned(),
         ratio: RatioInterval {
@@ -97,18 +99,18 @@ pub(crate) fn versus(id: &str, comparison: &Comparison) -> VersusPrevious {
 }
 
 /// A warning when the hypervisor took time away between the two readings.
-pub(crate) fn steal(before: Known<CpuTime>, after: Known<CpuTime>) -> Option<Warning> {
+pub(crate) fn steal(before: Known<CpuTime>, after: Known<CpuTime>) -> Option<LadderWarning> {
     let (before, after) = (before.into_value()?, after.into_value()?);
     let total = after.total.saturating_sub(before.total);
     let steal = after.steal.saturating_sub(before.steal);
     let ratio = (total > 0).then(|| steal as f64 / total as f64)?;
-    (ratio > STEAL_WORTH_TELLING).then(|| Warning {
+    (ratio > STEAL_WORTH_TELLING).then(|| LadderWarning {
         kind: WarningKind::CpuSteal,
         detail: format!("the hypervisor took {:.1} % of the CPU time", ratio * 100.0),
     })
 }
 
-fn latency(samples: &[Sample]) -> Option<LatencyNs> {
+fn latency(samples: &[StepSample]) -> Option<LatencyNs> {
     let mut all = Latency::new();
     for sample in samples {
         all.merge(&sample.latency);
@@ -130,7 +132,7 @@ fn median_known<'a>(
         }
     }
     if let (Some(why), true) = (unknown, known.is_empty()) {
-        report.warnings.push(Warning { kind: WarningKind::Unknown, detail: format!("{what}: {why}") });
+        report.warnings.push(LadderWarning { kind: WarningKind::Unknown, detail: format!("{what}: {why}") });
     }
     stats::median(&known)
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{LabState, Registry, Temporary};
+use super::{LabRegistry, LabState, TemporaryFile};
 use crate::error::Result;
 use crate::namespace::NamespaceId;
 use crate::process::{self, FoundProcess};
@@ -17,7 +17,7 @@ const END_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Which labs to clear away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope<'a> {
+pub enum CleanScope<'a> {
     /// Those whose process is gone.
     Dead,
     /// Those, and the one of this name even if it is alive.
@@ -78,7 +78,7 @@ impl CleanReport {
     }
 }
 
-impl Registry {
+impl LabRegistry {
     /// Clears away what labs left that were killed: processes in their namespaces (the namespaces
     /// and links go with them), host-wide settings, files.
     ///
@@ -87,11 +87,11 @@ impl Registry {
     /// nothing to restore, and it is not called.
     ///
     /// # Errors
-    /// [`Error::File`](crate::Error::File) if the registry cannot be read or written. What could
+    /// [`Error::File`](crate::LabError::File) if the registry cannot be read or written. What could
     /// not be cleared away is in the report instead, and stays in the registry.
     pub fn clean(
         &self,
-        scope: Scope<'_>,
+        scope: CleanScope<'_>,
         restore: &mut dyn FnMut(&str, &Value) -> Result<(), String>,
     ) -> Result<CleanReport> {
         let mut report = CleanReport::default();
@@ -185,7 +185,7 @@ impl Registry {
 
     fn remove_temporaries(&self) -> Result<()> {
         for path in self.files()? {
-            if Temporary::writer(&path).is_some_and(|writer| !writer.is_alive()) {
+            if TemporaryFile::writer(&path).is_some_and(|writer| !writer.is_alive()) {
                 // Another clean may have been first.
                 let _ = fs::remove_file(&path);
             }
@@ -194,7 +194,7 @@ impl Registry {
     }
 }
 
-impl Scope<'_> {
+impl CleanScope<'_> {
     fn ends(self, lab: &LabState) -> bool {
         let foreign = lab.process.pid != rustix::process::getpid().as_raw_nonzero().get();
         foreign

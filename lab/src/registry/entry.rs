@@ -4,26 +4,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::{HostState, HostWide, Kind, LabState, Registry};
-use crate::error::{Error, Result, warn};
-use crate::topology::Link;
+use super::{HolderKind, HostState, HostWide, LabRegistry, LabState};
+use crate::error::{LabError, Result, warn};
+use crate::topology::LabLink;
 
 /// Keeps the file up to date, and removes it in the end.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    registry: Registry,
+pub(crate) struct RegistryEntry {
+    registry: LabRegistry,
     state: Mutex<LabState>,
 }
 
-impl Entry {
+impl RegistryEntry {
     /// Enters a lab that is about to be made.
-    pub(crate) fn new(registry: Registry, name: Option<&str>, kind: Kind) -> Result<Self> {
+    pub(crate) fn new(registry: LabRegistry, name: Option<&str>, kind: HolderKind) -> Result<Self> {
         let state = LabState::new(name, kind)?;
         let lock = registry.lock()?;
         let labs = registry.labs()?.labs;
         let same = |lab: &&LabState| lab.name == state.name && lab.is_alive();
         if let Some(taken) = labs.iter().find(same) {
-            return Err(Error::NameTaken { name: taken.name.clone(), pid: taken.process.pid });
+            return Err(LabError::NameTaken { name: taken.name.clone(), pid: taken.process.pid });
         }
         registry.write(&state)?;
         drop(lock);
@@ -36,7 +36,7 @@ impl Entry {
     }
 
     /// Notes what the lab consists of.
-    pub(crate) fn settle(&self, hosts: Vec<HostState>, links: Vec<Link>) -> Result<()> {
+    pub(crate) fn settle(&self, hosts: Vec<HostState>, links: Vec<LabLink>) -> Result<()> {
         self.change(|state| {
             state.hosts = hosts;
             state.links = links;
@@ -49,7 +49,7 @@ impl Entry {
         let own = self.state().id.clone();
         for lab in self.registry.labs()?.labs {
             if lab.id != own && lab.host_wide.iter().any(|noted| noted.key == key) {
-                return Err(Error::HostWideTaken {
+                return Err(LabError::HostWideTaken {
                     key: key.to_owned(),
                     alive: lab.is_alive(),
                     name: lab.name,
@@ -79,7 +79,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RegistryEntry {
     fn drop(&mut self) {
         let id = self.state().id.clone();
         let done = if self.state().host_wide.is_empty() {

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::{Error, Result};
+use crate::error::{LabError, Result};
 use crate::namespace::NamespaceId;
 use crate::process::ProcessId;
-use crate::topology::Link;
+use crate::topology::LabLink;
 
 /// Version of the file format. Readers refuse a later one and accept keys they do not know.
 const VERSION: u32 = 1;
@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// What holds a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum HolderKind {
     /// A process that uses the lab itself and ends it when it is done.
     Running,
     /// A process that does nothing but hold it for others, until it is told to end.
@@ -36,7 +36,7 @@ pub struct LabState {
     /// The name.
     pub name: String,
     /// What holds it.
-    pub kind: Kind,
+    pub kind: HolderKind,
     /// The process that holds it.
     pub process: ProcessId,
     /// The boot in which that process ran (/proc/sys/kernel/random/boot_id).
@@ -48,7 +48,7 @@ pub struct LabState {
     pub hosts: Vec<HostState>,
     /// Its links, with all names and addresses.
     #[serde(default)]
-    pub links: Vec<Link>,
+    pub links: Vec<LabLink>,
     /// Settings of the whole machine that were changed for it, in the order they were.
     #[serde(default)]
     pub host_wide: Vec<HostWide>,
@@ -79,12 +79,12 @@ pub struct HostWide {
 
 impl LabState {
     /// A lab of this process that is about to be made.
-    pub(crate) fn new(name: Option<&str>, kind: Kind) -> Result<Self> {
+    pub(crate) fn new(name: Option<&str>, kind: HolderKind) -> Result<Self> {
         let id = new_id()?;
         let name = match name {
             Some(name) if is_name(name) => name.to_owned(),
             Some(name) => {
-                return Err(Error::BadName { name: name.to_owned() });
+                return Err(LabError::BadName { name: name.to_owned() });
             }
             None => format!("lab-{}", id.get(..6).unwrap_or(&id)),
         };
@@ -92,7 +92,7 @@ impl LabState {
             version: VERSION,
             name,
             kind,
-            process: ProcessId::own().map_err(|e| Error::file("read", "/proc/self/stat", e))?,
+            process: ProcessId::own().map_err(|e| LabError::file("read", "/proc/self/stat", e))?,
             boot: this_boot(),
             since: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
             hosts: Vec::new(),
@@ -104,8 +104,8 @@ impl LabState {
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let bad = |why: String| Error::BadState { path: path.to_owned(), why };
-        let text = fs::read(path).map_err(|e| Error::file("read", path, e))?;
+        let bad = |why: String| LabError::BadState { path: path.to_owned(), why };
+        let text = fs::read(path).map_err(|e| LabError::file("read", path, e))?;
         let state: Self = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
         if state.version > VERSION {
             return Err(bad(format!("its version is {}, this program knows up to {VERSION}", state.version)));
@@ -150,7 +150,7 @@ fn new_id() -> Result<String> {
     let mut bytes = [0; 8];
     fs::File::open(path)
         .and_then(|mut file| file.read_exact(&mut bytes))
-        .map_err(|e| Error::file("read", path, e))?;
+        .map_err(|e| LabError::file("read", path, e))?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_state_reads_back_and_unknown_keys_are_accepted() {
-        let state = LabState::new(Some("x"), Kind::Held).unwrap();
+        let state = LabState::new(Some("x"), HolderKind::Held).unwrap();
         assert!(state.is_alive());
         let mut json = serde_json::to_value(&state).unwrap();
         json["news"] = 1.into();
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_later_version_is_refused_in_words() {
-        let mut state = LabState::new(None, Kind::Running).unwrap();
+        let mut state = LabState::new(None, HolderKind::Running).unwrap();
         state.version = VERSION + 1;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(format!("{}.json", state.id));

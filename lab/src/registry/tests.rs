@@ -1,15 +1,15 @@
 use super::*;
 use serde_json::json;
 
-fn registry() -> (tempfile::TempDir, Registry) {
+fn registry() -> (tempfile::TempDir, LabRegistry) {
     let directory = tempfile::tempdir().unwrap();
-    let registry = Registry::at(directory.path().join("labs")).unwrap();
+    let registry = LabRegistry::at(directory.path().join("labs")).unwrap();
     (directory, registry)
 }
 
 /// A lab of a process that is no more.
-fn dead(registry: &Registry, name: &str, host_wide: &[(&str, i32)]) -> LabState {
-    let mut state = LabState::new(Some(name), Kind::Running).unwrap();
+fn dead(registry: &LabRegistry, name: &str, host_wide: &[(&str, i32)]) -> LabState {
+    let mut state = LabState::new(Some(name), HolderKind::Running).unwrap();
     state.process.start_ticks += 1;
     state.host_wide = host_wide
         .iter()
@@ -26,7 +26,7 @@ fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
 #[test]
 fn an_entry_comes_and_goes() {
     let (_directory, registry) = registry();
-    let entry = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
+    let entry = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
     let labs = registry.labs().unwrap();
     assert_eq!(labs.labs.len(), 1);
     assert!(labs.labs[0].is_alive());
@@ -38,18 +38,18 @@ fn an_entry_comes_and_goes() {
 #[test]
 fn a_name_is_given_once() {
     let (_directory, registry) = registry();
-    let _first = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
-    let error = Entry::new(registry.clone(), Some("one"), Kind::Held).unwrap_err();
-    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
-    let error = Entry::new(registry, Some("../one"), Kind::Held).unwrap_err();
-    assert!(matches!(error, Error::BadName { .. }), "{error}");
+    let _first = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
+    let error = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Held).unwrap_err();
+    assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
+    let error = RegistryEntry::new(registry, Some("../one"), HolderKind::Held).unwrap_err();
+    assert!(matches!(error, LabError::BadName { .. }), "{error}");
 }
 
 #[test]
 fn the_name_of_a_dead_lab_is_free() {
     let (_directory, registry) = registry();
     dead(&registry, "one", &[]);
-    Entry::new(registry, Some("one"), Kind::Running).unwrap();
+    RegistryEntry::new(registry, Some("one"), HolderKind::Running).unwrap();
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn finding_none_names_those_there_are() {
     let (_directory, registry) = registry();
     let error = registry.find("x").unwrap_err().to_string();
     assert_eq!(error, "no lab named x is up; none is");
-    let _one = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
-    let _two = Entry::new(registry.clone(), Some("two"), Kind::Running).unwrap();
+    let _one = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
+    let _two = RegistryEntry::new(registry.clone(), Some("two"), HolderKind::Running).unwrap();
     let error = registry.find("x").unwrap_err().to_string();
     assert!(error.starts_with("no lab named x is up; up are "), "{error}");
 }
@@ -67,10 +67,10 @@ fn finding_none_names_those_there_are() {
 fn what_the_dead_changed_is_restored_last_first() {
     let (_directory, registry) = registry();
     dead(&registry, "one", &[("a", 1), ("b", 2)]);
-    let living = Entry::new(registry.clone(), Some("two"), Kind::Running).unwrap();
+    let living = RegistryEntry::new(registry.clone(), Some("two"), HolderKind::Running).unwrap();
     let mut restored = Vec::new();
     let report = registry
-        .clean(Scope::Dead, &mut |key, original| {
+        .clean(CleanScope::Dead, &mut |key, original| {
             restored.push((key.to_owned(), original.clone()));
             Ok(())
         })
@@ -88,7 +88,7 @@ fn what_cannot_be_restored_is_tried_again() {
     let (_directory, registry) = registry();
     dead(&registry, "one", &[("a", 1), ("b", 2), ("c", 3)]);
     let report = registry
-        .clean(Scope::Dead, &mut |key, _| match key {
+        .clean(CleanScope::Dead, &mut |key, _| match key {
             "b" => Ok(()),
             _ => Err("no permission".to_owned()),
         })
@@ -96,7 +96,7 @@ fn what_cannot_be_restored_is_tried_again() {
     assert!(!report.is_complete());
     let mut asked = Vec::new();
     let report = registry
-        .clean(Scope::Dead, &mut |key, original| {
+        .clean(CleanScope::Dead, &mut |key, original| {
             asked.push((key.to_owned(), original.clone()));
             Ok(())
         })
@@ -112,7 +112,7 @@ fn a_reboot_restores_by_itself() {
     let mut state = dead(&registry, "one", &[("a", 1)]);
     state.boot = "another".to_owned();
     registry.write(&state).unwrap();
-    let report = registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    let report = registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
     assert!(report.is_complete());
     assert!(registry.labs().unwrap().labs.is_empty());
 }
@@ -120,7 +120,7 @@ fn a_reboot_restores_by_itself() {
 #[test]
 fn a_lab_dropped_with_settings_changed_leaves_a_note() {
     let (_directory, registry) = registry();
-    let entry = Entry::new(registry.clone(), None, Kind::Running).unwrap();
+    let entry = RegistryEntry::new(registry.clone(), None, HolderKind::Running).unwrap();
     entry.record("a", json!(1)).unwrap();
     entry.record("a", json!(9)).unwrap();
     entry.record("b", json!(2)).unwrap();
@@ -128,7 +128,7 @@ fn a_lab_dropped_with_settings_changed_leaves_a_note() {
     drop(entry);
     let mut asked = Vec::new();
     registry
-        .clean(Scope::Dead, &mut |key, original| {
+        .clean(CleanScope::Dead, &mut |key, original| {
             asked.push((key.to_owned(), original.clone()));
             Ok(())
         })
@@ -140,8 +140,8 @@ fn a_lab_dropped_with_settings_changed_leaves_a_note() {
 #[test]
 fn one_setting_is_changed_for_one_lab_at_a_time() {
     let (_directory, registry) = registry();
-    let one = Entry::new(registry.clone(), Some("one"), Kind::Running).unwrap();
-    let two = Entry::new(registry, Some("two"), Kind::Running).unwrap();
+    let one = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
+    let two = RegistryEntry::new(registry, Some("two"), HolderKind::Running).unwrap();
     one.record("a", json!(1)).unwrap();
     let error = two.record("a", json!(0)).unwrap_err().to_string();
     assert!(error.contains("for the lab one"), "{error}");
@@ -155,7 +155,7 @@ fn a_file_that_makes_no_sense_is_reported_and_left() {
     let (_directory, registry) = registry();
     let path = registry.path().join("0123456789abcdef.json");
     fs::write(&path, "{\"version\":1,").unwrap();
-    let report = registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    let report = registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
     assert!(!report.is_complete());
     assert!(report.unreadable[0].contains("0123456789abcdef.json"));
     assert!(path.exists());
@@ -166,11 +166,11 @@ fn only_what_dead_writers_left_unfinished_is_removed() {
     let (_directory, registry) = registry();
     let own = ProcessId::own().unwrap();
     let gone = ProcessId { start_ticks: own.start_ticks + 1, ..own };
-    let (mine, theirs) = (Temporary::name(own), Temporary::name(gone));
+    let (mine, theirs) = (TemporaryFile::name(own), TemporaryFile::name(gone));
     for name in [&mine, &theirs] {
         fs::write(registry.path().join(name), "").unwrap();
     }
-    registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
     assert!(registry.path().join(mine).exists());
     assert!(!registry.path().join(theirs).exists());
 }
@@ -182,10 +182,10 @@ fn a_directory_others_can_write_to_is_refused() {
     let path = directory.path().join("labs");
     fs::create_dir(&path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(Registry::at(&path), Err(Error::NotOurs { .. })));
+    assert!(matches!(LabRegistry::at(&path), Err(LabError::NotOurs { .. })));
     let link = directory.path().join("link");
     std::os::unix::fs::symlink("/", &link).unwrap();
-    assert!(matches!(Registry::at(&link), Err(Error::NotOurs { .. })));
+    assert!(matches!(LabRegistry::at(&link), Err(LabError::NotOurs { .. })));
 }
 
 #[test]

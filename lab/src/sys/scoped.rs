@@ -19,12 +19,12 @@ pub(crate) enum NotRun {
 ///
 /// The order of the fields matters: if a task is dropped without having run, `work`, which may
 /// borrow from the waiting caller, is dropped before `done`, whose drop lets the caller go on.
-struct Task<T, F> {
+struct ScopedTask<T, F> {
     work: F,
     done: SyncSender<std::thread::Result<T>>,
 }
 
-impl<T, F: FnOnce() -> T> Task<T, F> {
+impl<T, F: FnOnce() -> T> ScopedTask<T, F> {
     fn run(self) {
         let Self { work, done } = self;
         let result = catch_unwind(AssertUnwindSafe(work));
@@ -36,7 +36,7 @@ impl<T, F: FnOnce() -> T> Task<T, F> {
 /// Puts `work` into the queue of a thread and waits for its result.
 pub(crate) fn run_on<T: Send, F: FnOnce() -> T + Send>(queue: &Sender<Job>, work: F) -> Result<T, NotRun> {
     let (done, finished) = sync_channel(1);
-    let task = Task { work, done };
+    let task = ScopedTask { work, done };
     let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || task.run());
     // SAFETY: only the lifetime is changed. The job borrows from this frame and its callers at
     // most, and this function does not return before the job is over: either `send` hands it back

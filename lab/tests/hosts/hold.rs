@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use linerate_lab::hold::{self, Options};
-use linerate_lab::registry::{Kind, Scope};
-use linerate_lab::{Error, NamespaceId, Registry, Shape};
+use linerate_lab::hold::{self, HoldOptions};
+use linerate_lab::registry::{CleanScope, HolderKind};
+use linerate_lab::{LabError, LabRegistry, LabShape, NamespaceId};
 
 use crate::Skipped;
 use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
@@ -20,14 +20,14 @@ pub(crate) fn holder(registry: &str, options: &str) -> ExitCode {
 
 /// The process that becomes a program in a host.
 pub(crate) fn exec(registry: &str, lab: &str, host: &str, program: &str, arguments: &[&str]) -> ExitCode {
-    let registry = Registry::at(registry).unwrap();
+    let registry = LabRegistry::at(registry).unwrap();
     let Err(error) = hold::exec(&registry, lab, host, program, arguments);
     println!("{error}");
     ExitCode::FAILURE
 }
 
-fn options(name: &str) -> Options {
-    Options { name: name.to_owned(), shape: Shape { senders: 2, ..Shape::default() } }
+fn options(name: &str) -> HoldOptions {
+    HoldOptions { name: name.to_owned(), shape: LabShape { senders: 2, ..LabShape::default() } }
 }
 
 fn up(scene: &Scene, name: &str) -> linerate_lab::Result<linerate_lab::LabState> {
@@ -46,7 +46,7 @@ fn output(scene: &Scene, lab: &str, host: &str, script: &str) -> (String, bool) 
 pub(crate) fn up_list_exec_down() -> Skipped {
     let scene = Scene::new();
     let lab = up(&scene, "test").unwrap();
-    assert_eq!((lab.name.as_str(), lab.kind), ("test", Kind::Held));
+    assert_eq!((lab.name.as_str(), lab.kind), ("test", HolderKind::Held));
     let listed = hold::list(&scene.registry).unwrap();
     assert_eq!(listed, std::slice::from_ref(&lab));
     let hosts: Vec<&str> = lab.hosts.iter().map(|host| host.name.as_str()).collect();
@@ -89,7 +89,7 @@ pub(crate) fn a_name_is_up_once() -> Skipped {
     let scene = Scene::new();
     let lab = up(&scene, "same").unwrap();
     let error = up(&scene, "same").unwrap_err();
-    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
     // Others may be up beside it.
     up(&scene, "other").unwrap();
     assert_eq!(hold::list(&scene.registry).unwrap().len(), 2);
@@ -110,17 +110,17 @@ pub(crate) fn what_fails_is_told() -> Skipped {
     let mut wrong = options("wrong");
     wrong.shape.senders = 1000;
     let error = hold::up(&scene.registry, &wrong, role(&["holder"])).unwrap_err();
-    assert!(matches!(error, Error::OutOfRange { .. }), "{error}");
+    assert!(matches!(error, LabError::OutOfRange { .. }), "{error}");
     // A program that is no holder.
     let error =
         hold::up(&scene.registry, &options("test"), Command::new("/bin/false")).unwrap_err().to_string();
     assert!(error.contains("ended before it was ready"), "{error}");
     let error = hold::up(&scene.registry, &options("test"), Command::new("/nowhere")).unwrap_err();
-    assert!(matches!(error, Error::System { .. }), "{error}");
+    assert!(matches!(error, LabError::System { .. }), "{error}");
     // A lab that a command uses itself is not to be taken from it.
     let _own = scene.builder().name("own").start().unwrap();
     let error = hold::down(&scene.registry, "own", &mut nothing_to_restore).unwrap_err();
-    assert!(matches!(error, Error::NotHeld { .. }), "{error}");
+    assert!(matches!(error, LabError::NotHeld { .. }), "{error}");
     assert_eq!(scene.files().len(), 1);
     Ok(())
 }
@@ -134,13 +134,13 @@ pub(crate) fn a_killed_holder_is_cleaned_up() -> Skipped {
     let holder = rustix::process::Pid::from_raw(lab.process.pid).unwrap();
     rustix::process::kill_process(holder, rustix::process::Signal::KILL).unwrap();
     eventually("the holder is gone", || !lab.process.is_alive());
-    assert!(matches!(scene.registry.find("test"), Err(Error::NoSuchLab { .. })));
+    assert!(matches!(scene.registry.find("test"), Err(LabError::NoSuchLab { .. })));
 
     // The name is free again, and what ran in the old lab is gone when the new one is up.
     up(&scene, "test").unwrap();
     assert!(!sleeper.wait().unwrap().success());
     eventually("no process in the old namespaces", || processes_in(&namespaces).is_empty());
-    let report = scene.registry.clean(Scope::All, &mut nothing_to_restore).unwrap();
+    let report = scene.registry.clean(CleanScope::All, &mut nothing_to_restore).unwrap();
     assert!(report.is_complete(), "{report:?}");
     assert_eq!(scene.files(), [""; 0]);
     Ok(())

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use linerate_lab::registry::Scope;
+use linerate_lab::registry::CleanScope;
 use linerate_lab::userns::enter_if_needed;
-use linerate_lab::{Lab, LabState, NamespaceId, Registry};
+use linerate_lab::{Lab, LabRegistry, LabState, NamespaceId};
 use serde_json::json;
 
 use crate::Skipped;
@@ -25,7 +25,7 @@ enum Life {
 pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     enter_if_needed();
     say("begin");
-    let registry = Registry::at(registry).unwrap();
+    let registry = LabRegistry::at(registry).unwrap();
     let builder = Lab::builder().registry(&registry).name(name).senders(2);
     let lab = builder.start().unwrap();
     lab.record_host_wide("audit", json!(1)).unwrap();
@@ -56,7 +56,7 @@ pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
 /// A process whose lab cannot clear away after itself: its file is a directory when it ends.
 pub(crate) fn hindered(registry: &str) -> ExitCode {
     enter_if_needed();
-    let registry = Registry::at(registry).unwrap();
+    let registry = LabRegistry::at(registry).unwrap();
     let lab = Lab::builder().registry(&registry).start().unwrap();
     for entry in std::fs::read_dir(registry.path()).unwrap() {
         let file = entry.unwrap().path();
@@ -136,7 +136,7 @@ pub(crate) fn nothing_is_left() -> Skipped {
     kill(victim);
 
     eventually("the child is gone with its parent", || processes_in(&namespaces).len() <= 1);
-    let report = scene.registry.clean(Scope::Dead, &mut restore_any).unwrap();
+    let report = scene.registry.clean(CleanScope::Dead, &mut restore_any).unwrap();
     assert!(report.is_complete(), "{report:?}");
     let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
     assert_eq!((cleaned.name.as_str(), cleaned.was_alive), ("victim", false));
@@ -166,7 +166,7 @@ pub(crate) fn at_any_moment() -> Skipped {
         // Whatever is known of it now is all that can be looked for afterwards.
         let namespaces = scene.registry.find(&name).map(|lab| namespaces(&lab)).unwrap_or_default();
         kill(victim);
-        let report = scene.registry.clean(Scope::Dead, &mut restore_any).unwrap();
+        let report = scene.registry.clean(CleanScope::Dead, &mut restore_any).unwrap();
         assert!(report.is_complete(), "round {round}: {report:?}");
         assert_eq!(scene.files(), [""; 0], "round {round}");
         eventually("no process in the namespaces", || processes_in(&namespaces).is_empty());
@@ -188,7 +188,7 @@ pub(crate) fn settings_are_restored() -> Skipped {
     let mut restored = Vec::new();
     let report = scene
         .registry
-        .clean(Scope::Dead, &mut |key, original| {
+        .clean(CleanScope::Dead, &mut |key, original| {
             restored.push((key.to_owned(), original.clone()));
             Ok(())
         })
@@ -205,13 +205,13 @@ pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
     await_word(&mut output, "ready");
     let own = scene.builder().name("own").start().unwrap();
     let namespaces = namespaces(&scene.registry.find("living").unwrap());
-    let report = scene.registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    let report = scene.registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
     assert_eq!(report.labs.len(), 0, "{report:?}");
     assert_eq!(report.alive.len(), 2, "{report:?}");
     assert_eq!(processes_in(&namespaces).len(), 3);
 
     // Asked to, it ends the other one, but never the one of the process that asks.
-    let report = scene.registry.clean(Scope::All, &mut restore_any).unwrap();
+    let report = scene.registry.clean(CleanScope::All, &mut restore_any).unwrap();
     assert_eq!(report.alive, ["own"], "{report:?}");
     let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
     assert!(cleaned.was_alive && cleaned.gone, "{cleaned:?}");
@@ -235,7 +235,7 @@ pub(crate) fn a_namespace_of_the_same_number_is_spared() -> Skipped {
     dead.process.start_ticks += 1;
     let path = scene.registry.path().join(format!("{}.json", dead.id));
     std::fs::write(path, serde_json::to_string(&dead).unwrap()).unwrap();
-    let report = scene.registry.clean(Scope::Dead, &mut nothing_to_restore).unwrap();
+    let report = scene.registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
     assert_eq!(report.labs.len(), 1);
     assert!(report.labs[0].killed.is_empty(), "{report:?}");
     assert_eq!(scene.files().len(), 1);

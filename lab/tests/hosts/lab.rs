@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use linerate_lab::{Ability, Error, Lab, LabHost, probe};
+use linerate_lab::{Lab, LabAbility, LabError, LabHost, probe};
 
 use crate::Skipped;
 use crate::scene::{Scene, eventually, interfaces, processes_in};
@@ -112,7 +112,7 @@ pub(crate) fn the_probe_agrees_with_the_lab() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let found = probe();
-    let works = |ability: &Ability| *ability == Ability::Works;
+    let works = |ability: &LabAbility| *ability == LabAbility::Works;
     assert!(works(&found.namespaces) && works(&found.veth), "{found:?}");
     assert_eq!(works(&found.sysfs), lab.receiver().sys_path().is_ok(), "{found:?}");
     assert_eq!(works(&found.ipv6), lab.no_ipv6().is_none(), "{found:?}");
@@ -134,7 +134,7 @@ pub(crate) fn labs_side_by_side() -> Skipped {
         round_trip(lab, 0, link.sender.ipv4[0].into(), link.receiver.ipv4[0].into());
     }
     let taken = scene.builder().name("first").start().unwrap_err();
-    assert!(matches!(taken, Error::NameTaken { .. }), "{taken}");
+    assert!(matches!(taken, LabError::NameTaken { .. }), "{taken}");
     drop(first);
     round_trip(&second, 0, link.sender.ipv4[0].into(), link.receiver.ipv4[0].into());
     Ok(())
@@ -181,7 +181,7 @@ pub(crate) fn bad_shapes_leave_nothing() -> Skipped {
         assert_eq!(builder.start().unwrap_err().to_string(), message);
     }
     let error = scene.builder().name("../etc").start().unwrap_err();
-    assert!(matches!(error, Error::BadName { .. }), "{error}");
+    assert!(matches!(error, LabError::BadName { .. }), "{error}");
     assert_eq!(scene.files(), [""; 0]);
     // The limits themselves are possible.
     for mtu in [1280, 65521] {

@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use linerate_lab::userns::{Privilege, enter_if_needed, probe};
+use linerate_lab::userns::{LabPrivilege, enter_if_needed, probe};
 
 /// A test that cannot be done here says why.
 type Skipped = Result<(), String>;
@@ -99,9 +99,13 @@ fn main() -> ExitCode {
 }
 
 /// One after the other: labs count what there is on the machine.
-fn run(arguments: Arguments, tests: impl Iterator<Item = &'static Test>, privilege: &Privilege) -> ExitCode {
+fn run(
+    arguments: Arguments,
+    tests: impl Iterator<Item = &'static Test>,
+    privilege: &LabPrivilege,
+) -> ExitCode {
     let forbidden = match privilege {
-        Privilege::Forbidden { .. } => Some(privilege.to_string()),
+        LabPrivilege::Forbidden { .. } => Some(privilege.to_string()),
         _ => None,
     };
     let trials = tests.map(|(name, test)| trial(name, *test, forbidden.clone())).collect();

@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use linerate_lab::userns::{Privilege, enter_if_needed};
-use linerate_lab::{Lab, Registry};
+use linerate_lab::userns::{LabPrivilege, enter_if_needed};
+use linerate_lab::{Lab, LabRegistry};
 use tempfile::TempDir;
 
 use crate::Skipped;
@@ -44,10 +44,10 @@ pub(crate) fn one_registry_inside_and_outside() -> Skipped {
 
 /// Prints the registry before and after entering a user namespace.
 pub(crate) fn where_it_is() -> ExitCode {
-    println!("{}", Registry::open().unwrap().path().display());
+    println!("{}", LabRegistry::open().unwrap().path().display());
     match enter_if_needed() {
-        Privilege::UserNamespace { .. } => {
-            println!("{}", Registry::open().unwrap().path().display());
+        LabPrivilege::UserNamespace { .. } => {
+            println!("{}", LabRegistry::open().unwrap().path().display());
             ExitCode::SUCCESS
         }
         other => {
@@ -81,7 +81,7 @@ pub(crate) fn forbidden() -> ExitCode {
     let privilege = enter_if_needed();
     println!("{privilege}");
     let directory = tempfile::tempdir().unwrap();
-    let registry = Registry::at(directory.path().join("labs")).unwrap();
+    let registry = LabRegistry::at(directory.path().join("labs")).unwrap();
     let error = Lab::builder().registry(&registry).start().unwrap_err();
     println!("the same of a lab: {}", error.to_string() == privilege.to_string());
     ExitCode::SUCCESS

@@ -6,23 +6,23 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linerate_lab::{Builder, Lab, NamespaceId, Registry, Scope};
+use linerate_lab::{CleanScope, Lab, LabBuilder, LabRegistry, NamespaceId};
 use tempfile::TempDir;
 
 /// A registry of the test's own.
 pub(crate) struct Scene {
     _directory: TempDir,
-    pub(crate) registry: Registry,
+    pub(crate) registry: LabRegistry,
 }
 
 impl Scene {
     pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let registry = Registry::at(directory.path().join("labs")).unwrap();
+        let registry = LabRegistry::at(directory.path().join("labs")).unwrap();
         Self { _directory: directory, registry }
     }
 
-    pub(crate) fn builder(&self) -> Builder {
+    pub(crate) fn builder(&self) -> LabBuilder {
         Lab::builder().registry(&self.registry)
     }
 
@@ -35,7 +35,7 @@ impl Scene {
 impl Drop for Scene {
     /// A test that fails leaves nothing behind either.
     fn drop(&mut self) {
-        let _ = self.registry.clean(Scope::All, &mut |_, _| Ok(()));
+        let _ = self.registry.clean(CleanScope::All, &mut |_, _| Ok(()));
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-use crate::generator::{Generator, MAX_RATE, Slot};
+use crate::error::GeneratorError;
+use crate::generator::{Generator, LoadSlot, MAX_RATE};
 use crate::outcome::{LeftAs, SlotOutcome};
 use linerate_host::Known;
 
@@ -14,7 +14,7 @@ const LEAST_OFFERED: f64 = 0.95;
 
 /// Goodput at a multiple of capacity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Overload {
+pub struct OverloadResult {
     /// How many times capacity was asked for.
     pub factor: f64,
     /// The rate really offered.
@@ -36,7 +36,7 @@ pub fn overload(
     capacity: f64,
     factors: &[f64],
     slot: Duration,
-) -> Result<Vec<Overload>, Error> {
+) -> Result<Vec<OverloadResult>, GeneratorError> {
     factors.iter().map(|factor| overload_by(generator, capacity, *factor, slot)).collect()
 }
 
@@ -45,9 +45,9 @@ fn overload_by(
     capacity: f64,
     factor: f64,
     slot: Duration,
-) -> Result<Overload, Error> {
+) -> Result<OverloadResult, GeneratorError> {
     let per_second = capacity * factor;
-    let unknown = |offered_per_second, left_as, why: String| Overload {
+    let unknown = |offered_per_second, left_as, why: String| OverloadResult {
         factor,
         offered_per_second,
         left_as,
@@ -60,11 +60,11 @@ fn overload_by(
     if !(per_second > 0.0 && per_second <= MAX_RATE) {
         return nothing(format!("{factor} x capacity is beyond any generator"));
     }
-    let slot = Slot::rate(per_second, slot);
+    let slot = LoadSlot::rate(per_second, slot);
     let falls_short = |outcome: &SlotOutcome| outcome.offered_per_second < per_second * LEAST_OFFERED;
     let mut outcome = generator.run(&slot)?;
     if falls_short(&outcome) && outcome.self_watch.left_as == LeftAs::Clones {
-        outcome = generator.run(&Slot { live_frames: true, ..slot })?;
+        outcome = generator.run(&LoadSlot { live_frames: true, ..slot })?;
     }
     let (offered, left_as) = (outcome.offered_per_second, outcome.self_watch.left_as);
     if falls_short(&outcome) {
@@ -75,7 +75,7 @@ fn overload_by(
             format!("the generator offered {offered:.0} requests/s, {share:.0} % of {factor} x capacity"),
         ));
     }
-    Ok(Overload {
+    Ok(OverloadResult {
         factor,
         offered_per_second: offered,
         left_as,

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchOptions;
 use crate::latency::{Latency, quantiles_only};
-use crate::outcome::{BoundReason, Interval, LeftAs, SlotOutcome};
+use crate::outcome::{BoundReason, LeftAs, SlotInterval, SlotOutcome};
 use crate::stats;
 
 /// The account of one slot of a search.
 #[derive(Debug, Clone, Serialize)]
-pub struct Probe {
+pub struct ProbeResult {
     /// The rate asked for.
     pub asked_per_second: f64,
     /// The rate really offered.
@@ -32,7 +32,7 @@ pub struct Probe {
     #[serde(serialize_with = "quantiles_only")]
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
-    pub verdict: Verdict,
+    pub verdict: ProbeVerdict,
     /// How requests left.
     pub left_as: LeftAs,
     /// Why the generator was the limit, if it was.
@@ -42,7 +42,7 @@ pub struct Probe {
 /// Whether a rate held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ProbeVerdict {
     /// It did.
     Holds,
     /// Nothing was answered.
@@ -57,15 +57,15 @@ pub enum Verdict {
     GeneratorBound,
 }
 
-impl Probe {
+impl ProbeResult {
     pub(super) fn new(
         asked_per_second: f64,
         outcome: SlotOutcome,
         lead_in: Duration,
         options: &SearchOptions<'_>,
     ) -> Self {
-        let judged = Judged::new(&outcome, lead_in);
-        Probe {
+        let judged = JudgedPart::new(&outcome, lead_in);
+        ProbeResult {
             asked_per_second,
             offered_per_second: outcome.offered_per_second,
             answered_per_second: judged.answered_per_second,
@@ -89,9 +89,11 @@ impl Probe {
     /// Whether it may be the machine's doing, and not the rate's, that this did not hold.
     pub(super) fn excusable(&self, max_loss: f64) -> bool {
         match self.verdict {
-            Verdict::Loss => !self.punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss),
+            ProbeVerdict::Loss => {
+                !self.punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss)
+            }
             // At its limit it is late and short, too, but then in every try.
-            Verdict::GeneratorBound => !self.bound_because.is_empty(),
+            ProbeVerdict::GeneratorBound => !self.bound_because.is_empty(),
             _ => false,
         }
     }
@@ -110,17 +112,17 @@ fn falls_short(reasons: &[BoundReason]) -> bool {
 }
 
 /// The part of a slot that is judged for loss.
-struct Judged {
+struct JudgedPart {
     sent: u64,
     lost: u64,
     answered_per_second: f64,
     steady_loss_ratio: Option<f64>,
 }
 
-impl Judged {
+impl JudgedPart {
     /// What comes after the lead-in; all where there is none, or where the generator does not tell intervals.
     fn new(outcome: &SlotOutcome, lead_in: Duration) -> Self {
-        let all = Judged {
+        let all = JudgedPart {
             sent: outcome.sent,
             lost: outcome.lost,
             answered_per_second: outcome.answered_per_second,
@@ -132,7 +134,7 @@ impl Judged {
         let seconds: f64 = intervals().map(|interval| interval.seconds).sum();
         let sent: u64 = intervals().map(|interval| interval.sent).sum();
         match intervals().map(|interval| interval.answered).sum::<Option<u64>>() {
-            Some(answered) if !lead_in.is_zero() && sent > 0 => Judged {
+            Some(answered) if !lead_in.is_zero() && sent > 0 => JudgedPart {
                 sent,
                 lost: sent.saturating_sub(answered),
                 answered_per_second: intervals().map(|interval| interval.received).sum::<u64>() as f64
@@ -149,18 +151,18 @@ impl Judged {
 }
 
 /// The share of an interval's own requests that was lost.
-fn loss_of(interval: &Interval) -> Option<f64> {
+fn loss_of(interval: &SlotInterval) -> Option<f64> {
     let answered = interval.answered.filter(|_| interval.sent > 0)?;
     Some(interval.sent.saturating_sub(answered) as f64 / interval.sent as f64)
 }
 
-fn judge(outcome: &SlotOutcome, judged: &Judged, options: &SearchOptions<'_>) -> Verdict {
+fn judge(outcome: &SlotOutcome, judged: &JudgedPart, options: &SearchOptions<'_>) -> ProbeVerdict {
     // What the generator's own sockets dropped was answered.
     let drops = outcome.self_watch.receive_drops;
     let lost_by_service = judged.lost.saturating_sub(drops) as f64 / judged.sent.max(1) as f64;
     if judged.sent > 0 && lost_by_service > options.max_loss {
         // Too much even for what was really offered, so whether that was all of it does not matter.
-        return if outcome.answered == 0 { Verdict::NothingAnswered } else { Verdict::Loss };
+        return if outcome.answered == 0 { ProbeVerdict::NothingAnswered } else { ProbeVerdict::Loss };
     }
     // Requests that leave late but all in all at the rate asked for are a harder load, not a lighter one: a service
     // that answers them holds. On a busy machine they come at any rate.
@@ -171,13 +173,15 @@ fn judge(outcome: &SlotOutcome, judged: &Judged, options: &SearchOptions<'_>) ->
     });
     let grows = outcome.queue_grows_by(options.growth);
     match () {
-        () if short || judged.sent == 0 || judged.loss_ratio() > options.max_loss => Verdict::GeneratorBound,
+        () if short || judged.sent == 0 || judged.loss_ratio() > options.max_loss => {
+            ProbeVerdict::GeneratorBound
+        }
         // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
-        () if grows && is_late(reasons) => Verdict::GeneratorBound,
+        () if grows && is_late(reasons) => ProbeVerdict::GeneratorBound,
         // One request in a hundred is what a 99th percentile shows.
-        () if slow && !reasons.is_empty() => Verdict::GeneratorBound,
-        () if grows => Verdict::QueueGrows,
-        () if slow => Verdict::TooSlow,
-        () => Verdict::Holds,
+        () if slow && !reasons.is_empty() => ProbeVerdict::GeneratorBound,
+        () if grows => ProbeVerdict::QueueGrows,
+        () if slow => ProbeVerdict::TooSlow,
+        () => ProbeVerdict::Holds,
     }
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::search::search_in_one_way;
-use super::{CapacitySample, Ended, SearchOptions, search};
-use crate::error::Error;
+use super::{CapacitySample, SearchEnd, SearchOptions, search};
+use crate::error::GeneratorError;
 use crate::generator::Generator;
 use crate::latency::{Latency, quantiles_only};
 use crate::outcome::{BoundReason, LeftAs};
-use crate::stats::{self, Interval};
+use crate::stats::{self, ConfidenceInterval};
 
 /// The search for the neighbourhood stops when a rate holds and one this much higher does not.
 const COARSE: f64 = 1.15;
@@ -20,9 +20,9 @@ const NEIGHBOURHOOD: f64 = 1.05;
 
 /// Capacity by several searches.
 #[derive(Debug, Clone, Serialize)]
-pub struct Capacity {
+pub struct RepeatedCapacity {
     /// Transactions a second: the median of the searches, with its 95 % interval from three on.
-    pub transactions_per_second: Interval,
+    pub transactions_per_second: ConfidenceInterval,
     /// The distance of the highest result from the lowest, as a share of the median.
     pub spread_ratio: f64,
     /// Share of requests lost at it: the median of the searches.
@@ -54,7 +54,7 @@ pub fn search_repeatedly(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
     times: u32,
-) -> Result<Capacity, Error> {
+) -> Result<RepeatedCapacity, GeneratorError> {
     let began = Instant::now();
     let neighbourhood = search(generator, &coarse(options))?;
     let middle = neighbourhood.transactions_per_second;
@@ -62,7 +62,7 @@ pub fn search_repeatedly(
     let mut searches = Vec::new();
     for done in 0..times {
         let left = options.budget.saturating_sub(began.elapsed());
-        let stops = options.cancelled() || neighbourhood.ended == Ended::Cancelled;
+        let stops = options.cancelled() || neighbourhood.ended == SearchEnd::Cancelled;
         if middle <= 0.0 || stops || (done > 0 && left.is_zero()) {
             break;
         }
@@ -73,7 +73,7 @@ pub fn search_repeatedly(
         };
         let found = search_in_one_way(generator, &fine, live_frames)?;
         // One that found nothing for want of time says nothing; the neighbourhood is known.
-        let cut_short = matches!(found.ended, Ended::Cancelled | Ended::OutOfTime);
+        let cut_short = matches!(found.ended, SearchEnd::Cancelled | SearchEnd::OutOfTime);
         if !cut_short || found.transactions_per_second > 0.0 {
             searches.push(found);
         }
@@ -94,7 +94,7 @@ fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
     }
 }
 
-fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Capacity {
+fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> RepeatedCapacity {
     // Where there was no time for more, the coarse search is all that is known.
     let counting: Vec<&CapacitySample> =
         if searches.is_empty() { vec![&neighbourhood] } else { searches.iter().collect() };
@@ -106,8 +106,8 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Ca
     let bound = counting.iter().find(|found| found.generator_bound);
     let mut latency_ns = Latency::new();
     counting.iter().for_each(|found| latency_ns.merge(&found.latency_ns));
-    let alone = Interval { median, low: None, high: None, samples: rates.len() };
-    Capacity {
+    let alone = ConfidenceInterval { median, low: None, high: None, samples: rates.len() };
+    RepeatedCapacity {
         // The rates are finite and there is at least one, so that there is no error to tell.
         transactions_per_second: stats::interval(&rates).unwrap_or(alone),
         spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
@@ -116,7 +116,7 @@ fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Ca
         left_as: neighbourhood.left_as,
         generator_bound: bound.is_some(),
         bound_because: bound.map_or_else(Vec::new, |found| found.bound_because.clone()),
-        confirmed: searches.iter().filter(|found| found.ended == Ended::Confirmed).count(),
+        confirmed: searches.iter().filter(|found| found.ended == SearchEnd::Confirmed).count(),
         neighbourhood,
         searches,
     }

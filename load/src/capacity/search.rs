@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CapacitySample, Ended, Event, Probe, SearchOptions, Verdict};
-use crate::error::Error;
-use crate::generator::{Generator, LEAST_INTERVAL, MAX_RATE, Slot};
+use super::{CapacitySample, ProbeResult, ProbeVerdict, SearchEnd, SearchEvent, SearchOptions};
+use crate::error::GeneratorError;
+use crate::generator::{Generator, LEAST_INTERVAL, LoadSlot, MAX_RATE};
 use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs};
 use crate::stats;
@@ -59,7 +59,10 @@ const INTERVALS_A_LEAD_IN: u32 = 5;
 /// # Errors
 /// Options out of range, or a generator that cannot run a slot. A service that never answers is no error: its
 /// capacity is 0. Being cancelled is none either.
-pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Result<CapacitySample, Error> {
+pub fn search(
+    generator: &mut dyn Generator,
+    options: &SearchOptions<'_>,
+) -> Result<CapacitySample, GeneratorError> {
     let began = Instant::now();
     let found = search_in_one_way(generator, options, false)?;
     // Late requests come at any rate on a busy machine.
@@ -77,15 +80,15 @@ pub fn search(generator: &mut dyn Generator, options: &SearchOptions<'_>) -> Res
 }
 
 /// Whether paced requests leave as live frames if they are asked to: a short slot tells.
-fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, Error> {
-    let trial = Slot {
+fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorError> {
+    let trial = LoadSlot {
         live_frames: true,
         drain: Duration::from_millis(1),
-        ..Slot::rate(FEWEST_REQUESTS / TRIAL.as_secs_f64(), TRIAL)
+        ..LoadSlot::rate(FEWEST_REQUESTS / TRIAL.as_secs_f64(), TRIAL)
     };
     match generator.run(&trial) {
         Ok(outcome) => Ok(outcome.self_watch.left_as == LeftAs::LiveFrames),
-        Err(Error::Cancelled) => Ok(false),
+        Err(GeneratorError::Cancelled) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -95,9 +98,9 @@ pub(super) fn search_in_one_way(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
     live_frames: bool,
-) -> Result<CapacitySample, Error> {
+) -> Result<CapacitySample, GeneratorError> {
     options.check()?;
-    let mut search = Search {
+    let mut search = CapacitySearch {
         generator,
         options,
         live_frames,
@@ -119,17 +122,17 @@ pub(super) fn search_in_one_way(
     Ok(search.result(ended))
 }
 
-struct Search<'a, 'o> {
+struct CapacitySearch<'a, 'o> {
     generator: &'a mut dyn Generator,
     options: &'a SearchOptions<'o>,
     /// Whether requests leave as live frames, where they can.
     live_frames: bool,
     began: Instant,
-    slots: Vec<Probe>,
+    slots: Vec<ProbeResult>,
     /// The highest rate that held, and the slots in which it did, as indices.
     holds: Option<(f64, Vec<usize>)>,
     /// The lowest rate that did not.
-    fails: Option<Failure>,
+    fails: Option<RateFailure>,
     /// The best goodput of the slots in which that rate was offered: what the service can do, unless overload hurts it.
     goodput: f64,
     widening: f64,
@@ -142,9 +145,9 @@ struct Search<'a, 'o> {
 }
 
 /// A rate that did not hold.
-struct Failure {
+struct RateFailure {
     rate: f64,
-    verdict: Verdict,
+    verdict: ProbeVerdict,
     /// Whether some try was on schedule, so that it was the service's doing; else why none was.
     on_schedule: bool,
     bound_because: Vec<BoundReason>,
@@ -152,36 +155,36 @@ struct Failure {
 }
 
 /// What came of a rate.
-enum Attempt {
+enum RateAttempt {
     /// It held, in the slot with this index.
     Held(usize),
     /// It did not.
-    Failed(Failure),
+    Failed(RateFailure),
     /// The search ends before that is known.
-    Ended(Ended),
+    Ended(SearchEnd),
 }
 
-impl Search<'_, '_> {
+impl CapacitySearch<'_, '_> {
     /// Brings a holding and a failing rate together; tells if the search ends before that.
-    fn narrow(&mut self, lowest: f64) -> Result<Option<Ended>, Error> {
+    fn narrow(&mut self, lowest: f64) -> Result<Option<SearchEnd>, GeneratorError> {
         while let Some(rate) = self.next_rate(lowest) {
             match self.attempt(rate)? {
-                Attempt::Ended(ended) => return Ok(Some(ended)),
-                Attempt::Held(slot) => {
+                RateAttempt::Ended(ended) => return Ok(Some(ended)),
+                RateAttempt::Held(slot) => {
                     self.holds = Some((rate, vec![slot]));
                     self.holds_in_a_row += 1;
                     // It failed before, and holds now: what failed was not the service.
                     self.doubted |= self.fails.as_ref().is_some_and(|fails| fails.rate <= rate);
                     self.fails = self.fails.take().filter(|fails| fails.rate > rate);
                 }
-                Attempt::Failed(failure) => {
+                RateAttempt::Failed(failure) => {
                     self.fails = Some(failure);
                     self.goodput = self.best_goodput(rate);
                     self.holds_in_a_row = 0;
                 }
             }
         }
-        Ok(self.holds.is_none().then_some(Ended::NothingHolds))
+        Ok(self.holds.is_none().then_some(SearchEnd::NothingHolds))
     }
 
     /// The rate to try next; none when nothing is left to find out.
@@ -207,7 +210,9 @@ impl Search<'_, '_> {
             }
             (Some(low), None, _) => Some((low * STRIDE).min(MAX_RATE)),
             (None, Some((high, _)), _) if high <= lowest => None,
-            (None, Some((high, Verdict::NothingAnswered)), _) => Some((high / SILENT_STRIDE).max(lowest)),
+            (None, Some((high, ProbeVerdict::NothingAnswered)), _) => {
+                Some((high / SILENT_STRIDE).max(lowest))
+            }
             (None, Some((high, _)), Some((low, _))) if high > low => {
                 Some(if high / low > resolution { (low * high).sqrt() } else { low }.max(lowest))
             }
@@ -234,7 +239,7 @@ impl Search<'_, '_> {
     }
 
     /// Lets the rate found hold again, stepping down while it does not.
-    fn confirm(&mut self, lowest: f64) -> Result<Ended, Error> {
+    fn confirm(&mut self, lowest: f64) -> Result<SearchEnd, GeneratorError> {
         while let Some((rate, mut slots)) = self.holds.take() {
             let mut failed = None;
             for _ in 0..self.options.confirm {
@@ -242,12 +247,12 @@ impl Search<'_, '_> {
                 let attempt = self.attempt(rate);
                 self.confirming = false;
                 match attempt? {
-                    Attempt::Held(slot) => slots.push(slot),
-                    Attempt::Failed(failure) => {
+                    RateAttempt::Held(slot) => slots.push(slot),
+                    RateAttempt::Failed(failure) => {
                         failed = Some(failure);
                         break;
                     }
-                    Attempt::Ended(ended) => {
+                    RateAttempt::Ended(ended) => {
                         self.holds = Some((rate, slots));
                         return Ok(ended);
                     }
@@ -255,15 +260,15 @@ impl Search<'_, '_> {
             }
             let Some(failure) = failed else {
                 self.holds = Some((rate, slots));
-                return Ok(Ended::Confirmed);
+                return Ok(SearchEnd::Confirmed);
             };
             self.fails = Some(failure);
             let mut lower = rate / self.options.resolution;
             while lower >= lowest && self.holds.is_none() {
                 match self.attempt(lower)? {
-                    Attempt::Held(slot) => self.holds = Some((lower, vec![slot])),
-                    Attempt::Failed(failure) => self.fails = Some(failure),
-                    Attempt::Ended(ended) => {
+                    RateAttempt::Held(slot) => self.holds = Some((lower, vec![slot])),
+                    RateAttempt::Failed(failure) => self.fails = Some(failure),
+                    RateAttempt::Ended(ended) => {
                         self.holds = self.best_below(lower);
                         return Ok(ended);
                     }
@@ -271,20 +276,22 @@ impl Search<'_, '_> {
                 lower /= self.options.resolution;
             }
         }
-        Ok(Ended::NothingHolds)
+        Ok(SearchEnd::NothingHolds)
     }
 
     /// Offers a rate, and again if it did not hold.
-    fn attempt(&mut self, rate: f64) -> Result<Attempt, Error> {
+    fn attempt(&mut self, rate: f64) -> Result<RateAttempt, GeneratorError> {
         let (mut failures, mut punctual_failures, mut excused) = (0, 0, 0);
         let mut on_schedule = false;
         loop {
             if let Some(ended) = self.stop() {
-                return Ok(Attempt::Ended(ended));
+                return Ok(RateAttempt::Ended(ended));
             }
-            let Some(verdict) = self.offer(rate)? else { return Ok(Attempt::Ended(Ended::Cancelled)) };
-            if verdict == Verdict::Holds {
-                return Ok(Attempt::Held(self.slots.len() - 1));
+            let Some(verdict) = self.offer(rate)? else {
+                return Ok(RateAttempt::Ended(SearchEnd::Cancelled));
+            };
+            if verdict == ProbeVerdict::Holds {
+                return Ok(RateAttempt::Held(self.slots.len() - 1));
             }
             let Some(last) = self.slots.last() else { continue };
             if excused < self.options.excused && last.excusable(self.options.max_loss) {
@@ -293,10 +300,10 @@ impl Search<'_, '_> {
             }
             failures += 1;
             punctual_failures += u32::from(last.punctual());
-            on_schedule |= last.bound_because.is_empty() && verdict != Verdict::GeneratorBound;
+            on_schedule |= last.bound_because.is_empty() && verdict != ProbeVerdict::GeneratorBound;
             if failures >= FAILURES_WHEN_LATE || punctual_failures >= FAILURES {
                 let bound_because = if on_schedule { Vec::new() } else { last.bound_because.clone() };
-                return Ok(Attempt::Failed(Failure {
+                return Ok(RateAttempt::Failed(RateFailure {
                     rate,
                     verdict,
                     on_schedule,
@@ -308,25 +315,25 @@ impl Search<'_, '_> {
     }
 
     /// Offers a rate for a slot; none if the slot was cut short, so that it says nothing.
-    fn offer(&mut self, per_second: f64) -> Result<Option<Verdict>, Error> {
+    fn offer(&mut self, per_second: f64) -> Result<Option<ProbeVerdict>, GeneratorError> {
         let options = self.options;
         let stretch = if self.confirming { options.confirm_stretch } else { 1 };
         let (lead_in, judged) = (options.lead_in * stretch, options.slot * stretch);
-        options.tell(Event::Offering { per_second, slot: lead_in + judged });
-        let slot = Slot {
+        options.tell(SearchEvent::Offering { per_second, slot: lead_in + judged });
+        let slot = LoadSlot {
             drain: options.drain,
             live_frames: self.live_frames,
             interval: (!lead_in.is_zero()).then(|| (lead_in / INTERVALS_A_LEAD_IN).max(LEAST_INTERVAL)),
-            ..Slot::rate(per_second, lead_in + judged)
+            ..LoadSlot::rate(per_second, lead_in + judged)
         };
         let outcome = match self.generator.run(&slot) {
             Ok(outcome) if outcome.duration < slot.duration => return Ok(None),
             Ok(outcome) => outcome,
-            Err(Error::Cancelled) => return Ok(None),
+            Err(GeneratorError::Cancelled) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let probe = Probe::new(per_second, outcome, lead_in, options);
-        options.tell(Event::Offered(&probe));
+        let probe = ProbeResult::new(per_second, outcome, lead_in, options);
+        options.tell(SearchEvent::Offered(&probe));
         let verdict = probe.verdict;
         self.slots.push(probe);
         Ok(Some(verdict))
@@ -340,25 +347,25 @@ impl Search<'_, '_> {
 
     /// The highest rate below `rate` that held in some slot.
     fn best_below(&self, rate: f64) -> Option<(f64, Vec<usize>)> {
-        let held = self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == Verdict::Holds);
+        let held = self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == ProbeVerdict::Holds);
         let below = held.filter(|(_, probe)| probe.asked_per_second < rate);
         let best = below.max_by(|(_, a), (_, b)| a.asked_per_second.total_cmp(&b.asked_per_second));
         best.map(|(index, probe)| (probe.asked_per_second, vec![index]))
     }
 
-    fn stop(&self) -> Option<Ended> {
+    fn stop(&self) -> Option<SearchEnd> {
         if self.options.cancelled() {
-            Some(Ended::Cancelled)
+            Some(SearchEnd::Cancelled)
         } else {
             // A result of nothing is worth waiting a little longer for something.
             let patience = if self.holds.is_some() { 1 } else { PATIENCE };
-            (self.began.elapsed() >= self.options.budget * patience).then_some(Ended::OutOfTime)
+            (self.began.elapsed() >= self.options.budget * patience).then_some(SearchEnd::OutOfTime)
         }
     }
 
-    fn result(self, ended: Ended) -> CapacitySample {
+    fn result(self, ended: SearchEnd) -> CapacitySample {
         let (offered, held) = self.holds.unwrap_or_default();
-        let held: Vec<&Probe> = held.iter().filter_map(|index| self.slots.get(*index)).collect();
+        let held: Vec<&ProbeResult> = held.iter().filter_map(|index| self.slots.get(*index)).collect();
         // What failed by the generator's doing, or was sent in another way, is no upper bound.
         let (mut generator_bound, mut bound_because) = (false, Vec::new());
         if let Some(failed) = self.fails {

@@ -3,15 +3,16 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::error::Error;
-use crate::generator::{Description, Generator, Mode, Slot};
+use crate::error::GeneratorError;
+use crate::generator::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 use crate::latency::Latency;
 use crate::outcome::{
-    BoundReason, Bursts, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors, SlotOutcome,
+    BoundReason, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
+    SlotOutcome,
 };
 
 /// A service that answers `capacity` a second behind a buffer, and a generator with a limit.
-pub(super) struct Simulation {
+pub(super) struct SimulatedService {
     /// Transactions a second.
     pub(super) capacity: f64,
     /// Requests the buffer holds.
@@ -38,9 +39,9 @@ pub(super) struct Simulation {
     pub(super) random: fastrand::Rng,
 }
 
-impl Simulation {
+impl SimulatedService {
     pub(super) fn of(capacity: f64) -> Self {
-        Simulation {
+        SimulatedService {
             capacity,
             buffer: 1_000.0,
             allowance: 0.0,
@@ -58,9 +59,9 @@ impl Simulation {
     }
 }
 
-impl Simulation {
+impl SimulatedService {
     /// Loss begins when buffer and allowance are used up; a hiccup comes in the middle.
-    fn intervals(&self, slot: &Slot, offered: f64, service: f64, hiccup: f64) -> Vec<Interval> {
+    fn intervals(&self, slot: &LoadSlot, offered: f64, service: f64, hiccup: f64) -> Vec<SlotInterval> {
         let Some(length) = slot.interval.map(|length| length.as_secs_f64()) else { return Vec::new() };
         let excess = (offered - service).max(0.0);
         let loss_begins = if excess > 0.0 { (self.buffer + self.allowance) / excess } else { f64::INFINITY };
@@ -71,8 +72,8 @@ impl Simulation {
             let lost = if number == count / 2 { lost + hiccup } else { lost };
             let sent = (offered * length) as u64;
             let answered = sent - (lost.round() as u64).min(sent);
-            let latency_ns = Quantiles::default();
-            Interval {
+            let latency_ns = LatencyQuantiles::default();
+            SlotInterval {
                 number,
                 begins_seconds,
                 seconds: length,
@@ -86,9 +87,9 @@ impl Simulation {
     }
 }
 
-impl Generator for Simulation {
-    fn describe(&self) -> Description {
-        Description {
+impl Generator for SimulatedService {
+    fn describe(&self) -> GeneratorDescription {
+        GeneratorDescription {
             backend: "simulation".to_owned(),
             workload: "echo".to_owned(),
             threads: 1,
@@ -104,8 +105,12 @@ impl Generator for Simulation {
         }
     }
 
-    fn watch(&mut self, slot: &Slot, _: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
-        let Mode::Rate { per_second: asked } = slot.mode else { unreachable!("searches pace") };
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        _: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
+        let PacingMode::Rate { per_second: asked } = slot.mode else { unreachable!("searches pace") };
         self.slots.push(asked);
         let seconds = slot.duration.as_secs_f64();
         let frames_reach = self.frames_reach.filter(|_| slot.live_frames);
@@ -158,7 +163,7 @@ impl Generator for Simulation {
             latency_ns,
             codes: Vec::new(),
             unverified: 0,
-            bursts: Bursts::default(),
+            bursts: SendBursts::default(),
             intervals: self.intervals(slot, offered, service, hiccup),
             queue: QueueMedians {
                 first_half_ns: (answered > 0).then(|| wait(0.25)),

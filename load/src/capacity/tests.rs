@@ -2,15 +2,17 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::simulation::{SLOT, Simulation};
-use super::{CapacitySample, Ended, Event, SearchOptions, Verdict, overload, search, search_repeatedly};
+use super::simulation::{SLOT, SimulatedService};
+use super::{
+    CapacitySample, ProbeVerdict, SearchEnd, SearchEvent, SearchOptions, overload, search, search_repeatedly,
+};
 use crate::outcome::{BoundReason, LeftAs};
 
 fn options() -> SearchOptions<'static> {
     SearchOptions { slot: SLOT, ..SearchOptions::default() }
 }
 
-fn found(simulation: &mut Simulation, options: &SearchOptions<'_>) -> CapacitySample {
+fn found(simulation: &mut SimulatedService, options: &SearchOptions<'_>) -> CapacitySample {
     search(simulation, options).unwrap()
 }
 
@@ -27,10 +29,10 @@ fn assert_near(sample: &CapacitySample, capacity: f64, resolution: f64) {
 #[test]
 fn capacity_is_found_within_the_resolution() {
     for capacity in [130.0, 1_500.0, 23_456.0, 270_000.0, 7_010_000.0] {
-        let mut simulation = Simulation { buffer: 0.0, ..Simulation::of(capacity) };
+        let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) };
         let sample = found(&mut simulation, &options());
         assert_near(&sample, capacity, 1.04);
-        assert_eq!(sample.ended, Ended::Confirmed);
+        assert_eq!(sample.ended, SearchEnd::Confirmed);
         assert!(!sample.generator_bound && sample.loss_ratio <= 0.001);
     }
 }
@@ -38,21 +40,21 @@ fn capacity_is_found_within_the_resolution() {
 #[test]
 fn a_deep_buffer_does_not_hide_overload() {
     // The buffer takes all that a slot offers beyond capacity, so that nothing is ever lost.
-    let mut simulation = Simulation { buffer: 1e9, ..Simulation::of(50_000.0) };
+    let mut simulation = SimulatedService { buffer: 1e9, ..SimulatedService::of(50_000.0) };
     let sample = found(&mut simulation, &options());
     // Growth shows from 2 % of a slot on, that is a rate about 3 % over capacity.
     assert!(sample.offered_per_second < 50_000.0 * 1.04, "{}", sample.offered_per_second);
     assert!(sample.transactions_per_second > 50_000.0 / 1.04);
-    assert!(sample.slots.iter().any(|slot| slot.verdict == Verdict::QueueGrows));
+    assert!(sample.slots.iter().any(|slot| slot.verdict == ProbeVerdict::QueueGrows));
 }
 
 #[test]
 fn a_bracket_saves_slots_and_may_be_wrong() {
     let capacity = 81_000.0;
-    let plain = found(&mut Simulation { buffer: 0.0, ..Simulation::of(capacity) }, &options());
+    let plain = found(&mut SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) }, &options());
     for bracket in [(70_000.0, 90_000.0), (10_000.0, 20_000.0), (300_000.0, 900_000.0), (81_500.0, 82_000.0)]
     {
-        let mut simulation = Simulation { buffer: 0.0, ..Simulation::of(capacity) };
+        let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) };
         let sample = found(&mut simulation, &SearchOptions { bracket: Some(bracket), ..options() });
         assert_near(&sample, capacity, 1.04);
         if bracket == (70_000.0, 90_000.0) {
@@ -65,11 +67,11 @@ fn a_bracket_saves_slots_and_may_be_wrong() {
 fn hiccups_do_not_lower_the_result() {
     let mut low = 0;
     for seed in 0..20 {
-        let mut simulation = Simulation {
+        let mut simulation = SimulatedService {
             buffer: 0.0,
             hiccup: 0.05,
             random: fastrand::Rng::with_seed(seed),
-            ..Simulation::of(100_000.0)
+            ..SimulatedService::of(100_000.0)
         };
         let sample = found(&mut simulation, &options());
         assert!(sample.transactions_per_second > 0.0);
@@ -83,7 +85,7 @@ fn a_rate_that_failed_by_mistake_is_tried_anew() {
     // The 6th and 7th slot offer 32,000 for the first and second time.
     for bracket in [None, Some((20_000.0, 40_000.0))] {
         let spoilt = if bracket.is_none() { 5..7 } else { 0..2 };
-        let mut simulation = Simulation { buffer: 0.0, spoilt, ..Simulation::of(100_000.0) };
+        let mut simulation = SimulatedService { buffer: 0.0, spoilt, ..SimulatedService::of(100_000.0) };
         let sample = found(&mut simulation, &SearchOptions { bracket, ..options() });
         assert_near(&sample, 100_000.0, 1.04);
     }
@@ -91,7 +93,7 @@ fn a_rate_that_failed_by_mistake_is_tried_anew() {
 
 #[test]
 fn requests_that_leave_late_do_not_fail_a_rate_but_are_told() {
-    let mut simulation = Simulation { buffer: 0.0, late: 0.2, ..Simulation::of(100_000.0) };
+    let mut simulation = SimulatedService { buffer: 0.0, late: 0.2, ..SimulatedService::of(100_000.0) };
     let sample = found(&mut simulation, &options());
     assert_near(&sample, 100_000.0, 1.04);
     assert!(sample.generator_bound);
@@ -103,7 +105,8 @@ fn a_larger_capacity_gives_a_larger_result() {
     let mut last = 0.0;
     for step in 0..12 {
         let capacity = 20_000.0 * 1.1f64.powi(step);
-        let sample = found(&mut Simulation { buffer: 0.0, ..Simulation::of(capacity) }, &options());
+        let sample =
+            found(&mut SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) }, &options());
         assert!(sample.transactions_per_second > last);
         last = sample.transactions_per_second;
     }
@@ -111,7 +114,7 @@ fn a_larger_capacity_gives_a_larger_result() {
 
 #[test]
 fn a_generator_that_reaches_its_limit_first_says_so() {
-    let mut simulation = Simulation { reach: 60_000.0, ..Simulation::of(1e6) };
+    let mut simulation = SimulatedService { reach: 60_000.0, ..SimulatedService::of(1e6) };
     let sample = found(&mut simulation, &options());
     assert!(sample.generator_bound);
     assert_near(&sample, 60_000.0 / 0.99, 1.05);
@@ -120,14 +123,14 @@ fn a_generator_that_reaches_its_limit_first_says_so() {
 #[test]
 fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
     // The service holds 472,000 of the cheaper requests, and loses some from 250,000 of the dearer ones on.
-    let mut simulation = Simulation { buffer: 0.0, switches_at: 250e3, ..Simulation::of(472e3) };
+    let mut simulation = SimulatedService { buffer: 0.0, switches_at: 250e3, ..SimulatedService::of(472e3) };
     let sample = found(&mut simulation, &options());
     assert!(sample.transactions_per_second < 250e3 && sample.generator_bound, "{sample:?}");
     let reason = BoundReason::SentAnotherWay { held: LeftAs::Clones, failed: LeftAs::LiveFrames };
     assert_eq!(sample.bound_because, [reason]);
     let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
     assert!(repeated.generator_bound && repeated.bound_because == [reason]);
-    let mut one_way = Simulation { buffer: 0.0, switches_at: 0.0, ..Simulation::of(472e3) };
+    let mut one_way = SimulatedService { buffer: 0.0, switches_at: 0.0, ..SimulatedService::of(472e3) };
     let sample = found(&mut one_way, &options());
     assert!(!sample.generator_bound && sample.bound_because.is_empty(), "{sample:?}");
 }
@@ -139,7 +142,8 @@ fn a_service_faster_than_clones_is_searched_in_another_way_as_a_whole() {
         (Some(700e3), 700e3, LeftAs::LiveFrames),
         (None, 500e3, LeftAs::Clones),
     ] {
-        let mut simulation = Simulation { buffer: 0.0, reach: 500e3, frames_reach, ..Simulation::of(900e3) };
+        let mut simulation =
+            SimulatedService { buffer: 0.0, reach: 500e3, frames_reach, ..SimulatedService::of(900e3) };
         let sample = found(&mut simulation, &options());
         assert_near(&sample, expected * 1.01, 1.05);
         assert_eq!((sample.left_as, sample.generator_bound), (left_as, expected < 900e3));
@@ -153,7 +157,8 @@ fn a_service_faster_than_clones_is_searched_in_another_way_as_a_whole() {
 #[test]
 fn a_rate_that_failed_only_off_schedule_is_no_upper_bound() {
     for (late_from, bound) in [(0.0, true), (101e3, true), (200e3, false)] {
-        let mut simulation = Simulation { buffer: 0.0, late: 0.05, late_from, ..Simulation::of(100e3) };
+        let mut simulation =
+            SimulatedService { buffer: 0.0, late: 0.05, late_from, ..SimulatedService::of(100e3) };
         let sample = found(&mut simulation, &SearchOptions { start_per_second: 99e3, ..options() });
         assert_near(&sample, 100e3, 1.04);
         assert_eq!(sample.generator_bound, bound, "late from {late_from}: {sample:?}");
@@ -164,7 +169,7 @@ fn a_rate_that_failed_only_off_schedule_is_no_upper_bound() {
 
 #[test]
 fn a_livelock_is_searched_below_and_shown_above() {
-    let mut simulation = Simulation { buffer: 0.0, collapse: 3.0, ..Simulation::of(270_000.0) };
+    let mut simulation = SimulatedService { buffer: 0.0, collapse: 3.0, ..SimulatedService::of(270_000.0) };
     let sample = found(&mut simulation, &options());
     assert_near(&sample, 270_000.0, 1.04);
     let over = overload(&mut simulation, sample.transactions_per_second, &[2.0, 5.0], SLOT).unwrap();
@@ -174,7 +179,7 @@ fn a_livelock_is_searched_below_and_shown_above() {
 
 #[test]
 fn overload_that_cannot_be_offered_is_unknown() {
-    let mut simulation = Simulation { reach: 150_000.0, ..Simulation::of(100_000.0) };
+    let mut simulation = SimulatedService { reach: 150_000.0, ..SimulatedService::of(100_000.0) };
     let over = overload(&mut simulation, 100_000.0, &[1.2, 2.0], SLOT).unwrap();
     assert!(over[0].goodput_ratio.value().is_some());
     assert!(over[1].goodput_ratio.why().unwrap().contains("75 %"), "{over:?}");
@@ -185,9 +190,9 @@ fn overload_that_cannot_be_offered_is_unknown() {
 #[test]
 fn a_service_that_never_answers_has_no_capacity() {
     for bracket in [None, Some((10_000.0, 20_000.0))] {
-        let mut simulation = Simulation { buffer: 0.0, ..Simulation::of(0.0) };
+        let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(0.0) };
         let sample = found(&mut simulation, &SearchOptions { bracket, ..options() });
-        assert_eq!(sample.ended, Ended::NothingHolds);
+        assert_eq!(sample.ended, SearchEnd::NothingHolds);
         assert_eq!((sample.transactions_per_second, sample.loss_ratio), (0.0, 1.0));
         assert!(simulation.slots.len() < 20);
     }
@@ -197,21 +202,22 @@ fn a_service_that_never_answers_has_no_capacity() {
 fn a_cancelled_search_keeps_what_it_knows() {
     let cancel = AtomicBool::new(false);
     let offered = RefCell::new(Vec::new());
-    let observer = |event: Event<'_>| match event {
-        Event::Offering { per_second, .. } => offered.borrow_mut().push(per_second),
-        Event::Offered(probe) => cancel.store(probe.asked_per_second >= 8_000.0, Ordering::Relaxed),
+    let observer = |event: SearchEvent<'_>| match event {
+        SearchEvent::Offering { per_second, .. } => offered.borrow_mut().push(per_second),
+        SearchEvent::Offered(probe) => cancel.store(probe.asked_per_second >= 8_000.0, Ordering::Relaxed),
     };
     let options = SearchOptions { cancel: Some(&cancel), observer: Some(&observer), ..options() };
-    let sample = found(&mut Simulation::of(1e6), &options);
-    assert_eq!(sample.ended, Ended::Cancelled);
+    let sample = found(&mut SimulatedService::of(1e6), &options);
+    assert_eq!(sample.ended, SearchEnd::Cancelled);
     assert_eq!(sample.offered_per_second, 8_000.0);
     assert_eq!(*offered.borrow(), [1_000.0, 2_000.0, 4_000.0, 8_000.0]);
 }
 
 #[test]
 fn a_search_without_time_ends_with_nothing() {
-    let sample = found(&mut Simulation::of(1e6), &SearchOptions { budget: Duration::ZERO, ..options() });
-    assert_eq!((sample.ended, sample.slots.len()), (Ended::OutOfTime, 0));
+    let sample =
+        found(&mut SimulatedService::of(1e6), &SearchOptions { budget: Duration::ZERO, ..options() });
+    assert_eq!((sample.ended, sample.slots.len()), (SearchEnd::OutOfTime, 0));
 }
 
 #[test]
@@ -228,7 +234,7 @@ fn options_out_of_range_are_refused() {
         SearchOptions { bracket: Some((0.0, 1.0)), ..options() },
     ];
     for options in wrong {
-        assert!(search(&mut Simulation::of(1.0), &options).is_err());
+        assert!(search(&mut SimulatedService::of(1.0), &options).is_err());
     }
 }
 
@@ -248,7 +254,7 @@ fn fine() -> SearchOptions<'static> {
 #[test]
 fn a_burst_allowance_does_not_hide_overload() {
     for allowance in [50.0, 500.0, 2_500.0] {
-        let mut simulation = Simulation { buffer: 0.0, allowance, ..Simulation::of(50_000.0) };
+        let mut simulation = SimulatedService { buffer: 0.0, allowance, ..SimulatedService::of(50_000.0) };
         let found = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
         let rate = found.transactions_per_second;
         assert!((rate.median / 50_000.0 - 1.0).abs() < 0.02, "{rate:?} with {allowance}");
@@ -256,13 +262,14 @@ fn a_burst_allowance_does_not_hide_overload() {
         assert!((rate.low.unwrap()..=rate.high.unwrap()).contains(&rate.median));
     }
     // A short slot without lead-in is what it hides from.
-    let mut simulation = Simulation { buffer: 0.0, allowance: 2_500.0, ..Simulation::of(50_000.0) };
+    let mut simulation =
+        SimulatedService { buffer: 0.0, allowance: 2_500.0, ..SimulatedService::of(50_000.0) };
     assert!(found(&mut simulation, &options()).transactions_per_second > 55_000.0);
 }
 
 #[test]
 fn a_fine_search_sees_a_queue_grow_slowly() {
-    let mut simulation = Simulation { buffer: 1e9, ..Simulation::of(50_000.0) };
+    let mut simulation = SimulatedService { buffer: 1e9, ..SimulatedService::of(50_000.0) };
     let found = search_repeatedly(&mut simulation, &fine(), 1).unwrap();
     let rate = found.transactions_per_second.median;
     assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate}");
@@ -271,12 +278,12 @@ fn a_fine_search_sees_a_queue_grow_slowly() {
 #[test]
 fn hiccups_do_not_spread_repeated_searches() {
     for seed in 0..10 {
-        let mut simulation = Simulation {
+        let mut simulation = SimulatedService {
             buffer: 0.0,
             allowance: 100.0,
             hiccup: 0.5,
             random: fastrand::Rng::with_seed(seed),
-            ..Simulation::of(50_000.0)
+            ..SimulatedService::of(50_000.0)
         };
         let found = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
         let rate = found.transactions_per_second.median;
@@ -287,24 +294,24 @@ fn hiccups_do_not_spread_repeated_searches() {
 #[test]
 fn a_bound_on_latency_is_kept() {
     // Service takes 20 us; waiting doubles that at some rate below capacity.
-    let mut simulation = Simulation::of(50_000.0);
+    let mut simulation = SimulatedService::of(50_000.0);
     let options = SearchOptions { max_p99: Some(Duration::from_micros(60)), ..fine() };
     let sample = found(&mut simulation, &options);
     assert!(sample.latency_ns.quantile(0.99).unwrap() <= 60_000, "{sample:?}");
     assert!(sample.transactions_per_second < 45_000.0 && sample.transactions_per_second > 30_000.0);
-    assert!(sample.slots.iter().any(|slot| slot.verdict == Verdict::TooSlow));
+    assert!(sample.slots.iter().any(|slot| slot.verdict == ProbeVerdict::TooSlow));
 }
 
 #[test]
 fn repeated_searches_do_not_guess() {
-    let mut bound = Simulation { reach: 60_000.0, ..Simulation::of(1e6) };
+    let mut bound = SimulatedService { reach: 60_000.0, ..SimulatedService::of(1e6) };
     let found = search_repeatedly(&mut bound, &fine(), 2).unwrap();
     assert!(found.generator_bound && found.transactions_per_second.median > 59_000.0);
-    let silent = search_repeatedly(&mut Simulation::of(0.0), &fine(), 3).unwrap();
+    let silent = search_repeatedly(&mut SimulatedService::of(0.0), &fine(), 3).unwrap();
     assert_eq!((silent.transactions_per_second.median, silent.loss_ratio), (0.0, 1.0));
-    assert!(silent.searches.is_empty() && silent.neighbourhood.ended == Ended::NothingHolds);
+    assert!(silent.searches.is_empty() && silent.neighbourhood.ended == SearchEnd::NothingHolds);
     let cancel = AtomicBool::new(true);
     let options = SearchOptions { cancel: Some(&cancel), ..fine() };
-    let cancelled = search_repeatedly(&mut Simulation::of(1e6), &options, 3).unwrap();
-    assert_eq!((cancelled.neighbourhood.ended, cancelled.confirmed), (Ended::Cancelled, 0));
+    let cancelled = search_repeatedly(&mut SimulatedService::of(1e6), &options, 3).unwrap();
+    assert_eq!((cancelled.neighbourhood.ended, cancelled.confirmed), (SearchEnd::Cancelled, 0));
 }

@@ -11,17 +11,17 @@ use rustix::process::{Resource, getrlimit};
 
 use super::socket::SocketGenerator;
 use super::xdp::XdpGenerator;
-use super::{Description, Generator, MAX_BURST};
-use crate::error::Error;
-use crate::workload::Workload;
+use super::{Generator, GeneratorDescription, MAX_BURST};
+use crate::error::GeneratorError;
+use crate::workload::LoadWorkload;
 
 /// Open files a process has besides the generator's: a guess on the safe side.
 const OTHER_FILES: u64 = 32;
 
 /// The way into the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Backend {
-    /// Live XDP frames where they work, else sockets; [`Description::fallbacks`] says why not the first.
+pub enum GeneratorBackend {
+    /// Live XDP frames where they work, else sockets; [`GeneratorDescription::fallbacks`] says why not the first.
     #[default]
     Auto,
     /// Live XDP frames, or an error that says what is missing.
@@ -36,7 +36,7 @@ pub enum Backend {
 /// other would measure that. So the rate never decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LiveFrames {
-    /// Those of floods, and of a slot that asks for them ([`crate::Slot::live_frames`]).
+    /// Those of floods, and of a slot that asks for them ([`crate::LoadSlot::live_frames`]).
     #[default]
     Floods,
     /// All but those of windows. Threads that pace them never give their CPU away.
@@ -47,14 +47,14 @@ pub enum LiveFrames {
 
 /// Settings of a generator.
 #[derive(Debug, Clone)]
-pub struct Builder {
+pub struct GeneratorBuilder {
     pub(super) targets: Vec<SocketAddr>,
     pub(super) sources: Vec<IpAddr>,
     pub(super) allowed: Vec<Net>,
     pub(super) threads: usize,
     pub(super) flows: usize,
-    pub(super) workload: Workload,
-    pub(super) backend: Backend,
+    pub(super) workload: LoadWorkload,
+    pub(super) backend: GeneratorBackend,
     pub(super) live_frames: LiveFrames,
     pub(super) source_ports: Option<RangeInclusive<u16>>,
     pub(super) burst: usize,
@@ -65,16 +65,16 @@ pub struct Builder {
     pub(super) cancel: Arc<AtomicBool>,
 }
 
-impl Default for Builder {
+impl Default for GeneratorBuilder {
     fn default() -> Self {
-        Builder {
+        GeneratorBuilder {
             targets: Vec::new(),
             sources: Vec::new(),
             allowed: Vec::new(),
             threads: 1,
             flows: 16,
-            workload: Workload::Echo { payload_bytes: 100 },
-            backend: Backend::Auto,
+            workload: LoadWorkload::Echo { payload_bytes: 100 },
+            backend: GeneratorBackend::Auto,
             live_frames: LiveFrames::default(),
             source_ports: None,
             burst: MAX_BURST,
@@ -87,7 +87,7 @@ impl Default for Builder {
     }
 }
 
-impl Builder {
+impl GeneratorBuilder {
     /// Where requests go. Flows take the targets in turn; the families may be mixed. An IPv4 address written as an
     /// IPv6 one is taken as IPv4.
     #[must_use]
@@ -131,17 +131,17 @@ impl Builder {
 
     /// What is exchanged; an echo of 100 bytes if not set.
     #[must_use]
-    pub fn workload(mut self, workload: Workload) -> Self {
+    pub fn workload(mut self, workload: LoadWorkload) -> Self {
         self.workload = match workload {
-            Workload::Echo { payload_bytes } => Workload::echo(payload_bytes),
-            exchange @ Workload::Exchange(_) => exchange,
+            LoadWorkload::Echo { payload_bytes } => LoadWorkload::echo(payload_bytes),
+            exchange @ LoadWorkload::Exchange(_) => exchange,
         };
         self
     }
 
-    /// The way into the kernel; [`Backend::Auto`] if not set.
+    /// The way into the kernel; [`GeneratorBackend::Auto`] if not set.
     #[must_use]
-    pub fn backend(mut self, backend: Backend) -> Self {
+    pub fn backend(mut self, backend: GeneratorBackend) -> Self {
         self.backend = backend;
         self
     }
@@ -162,7 +162,7 @@ impl Builder {
     }
 
     /// Whether to forbid fragments (IP_MTU_DISCOVER = IP_PMTUDISC_DO). A payload over the path MTU is then refused
-    /// by [`Builder::start`].
+    /// by [`GeneratorBuilder::start`].
     #[must_use]
     pub fn no_fragment(mut self, forbid: bool) -> Self {
         self.no_fragment = forbid;
@@ -212,15 +212,15 @@ impl Builder {
     /// # Errors
     /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few open files, or a
     /// system call that failed: one line each.
-    pub fn start(self) -> Result<Box<dyn Generator>, Error> {
+    pub fn start(self) -> Result<Box<dyn Generator>, GeneratorError> {
         match self.backend {
-            Backend::Xdp => Ok(Box::new(self.start_xdp()?)),
-            Backend::Socket => Ok(Box::new(self.start_socket()?)),
-            Backend::Auto => {
+            GeneratorBackend::Xdp => Ok(Box::new(self.start_xdp()?)),
+            GeneratorBackend::Socket => Ok(Box::new(self.start_socket()?)),
+            GeneratorBackend::Auto => {
                 self.check()?;
                 match XdpGenerator::start(&self) {
                     Ok(generator) => Ok(Box::new(generator)),
-                    Err(why @ Error::Xdp { .. }) => {
+                    Err(why @ GeneratorError::Xdp { .. }) => {
                         let mut generator = SocketGenerator::start(&self)?;
                         generator.fell_back(why.to_string());
                         Ok(Box::new(generator))
@@ -234,8 +234,8 @@ impl Builder {
     /// The same, of live XDP frames in any case.
     ///
     /// # Errors
-    /// As [`Builder::start`], and [`Error::Xdp`] with what is missing.
-    pub fn start_xdp(self) -> Result<XdpGenerator, Error> {
+    /// As [`GeneratorBuilder::start`], and [`GeneratorError::Xdp`] with what is missing.
+    pub fn start_xdp(self) -> Result<XdpGenerator, GeneratorError> {
         self.check()?;
         XdpGenerator::start(&self)
     }
@@ -243,63 +243,63 @@ impl Builder {
     /// The same, of sockets in any case.
     ///
     /// # Errors
-    /// As [`Builder::start`].
-    pub fn start_socket(self) -> Result<SocketGenerator, Error> {
+    /// As [`GeneratorBuilder::start`].
+    pub fn start_socket(self) -> Result<SocketGenerator, GeneratorError> {
         self.check()?;
         SocketGenerator::start(&self)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), GeneratorError> {
         if self.targets.is_empty() {
-            return Err(Error::NoTargets);
+            return Err(GeneratorError::NoTargets);
         }
         for target in &self.targets {
             if target.port() == 0 {
-                return Err(Error::PortZero(*target));
+                return Err(GeneratorError::PortZero(*target));
             }
             let address = target.ip();
             if !linerate_networks::near(address) && !self.allowed.iter().any(|net| net.contains(address)) {
-                return Err(Error::DestinationRefused(address));
+                return Err(GeneratorError::DestinationRefused(address));
             }
             if !self.sources.is_empty() && !self.sources.iter().any(|ip| ip.is_ipv4() == address.is_ipv4()) {
-                return Err(Error::NoSourceFor(*target));
+                return Err(GeneratorError::NoSourceFor(*target));
             }
         }
         let (threads, flows, targets) = (self.threads, self.flows, self.targets.len());
         if threads == 0 {
-            return Err(Error::NoThreads);
+            return Err(GeneratorError::NoThreads);
         }
         if flows == 0 {
-            return Err(Error::NoFlows);
+            return Err(GeneratorError::NoFlows);
         }
         if flows < threads {
-            return Err(Error::FewerFlowsThanThreads { threads, flows });
+            return Err(GeneratorError::FewerFlowsThanThreads { threads, flows });
         }
         if flows < targets {
-            return Err(Error::FewerFlowsThanTargets { targets, flows });
+            return Err(GeneratorError::FewerFlowsThanTargets { targets, flows });
         }
         self.workload.check()?;
         if !(1..=MAX_BURST).contains(&self.burst) {
-            return Err(Error::Burst(self.burst));
+            return Err(GeneratorError::Burst(self.burst));
         }
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
-            return Err(Error::NoCpus);
+            return Err(GeneratorError::NoCpus);
         }
         Ok(())
     }
 
     /// Whether this process may open a socket a flow.
-    pub(super) fn check_files(&self) -> Result<(), Error> {
+    pub(super) fn check_files(&self) -> Result<(), GeneratorError> {
         let flows = self.flows;
         let wanted = flows as u64 + self.threads as u64 + OTHER_FILES;
         match getrlimit(Resource::Nofile).current {
-            Some(limit) if wanted > limit => Err(Error::TooManyFlows { flows, wanted, limit }),
+            Some(limit) if wanted > limit => Err(GeneratorError::TooManyFlows { flows, wanted, limit }),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn describe(&self, receive_buffer_bytes: u64, fallbacks: Vec<String>) -> Description {
-        Description {
+    pub(super) fn describe(&self, receive_buffer_bytes: u64, fallbacks: Vec<String>) -> GeneratorDescription {
+        GeneratorDescription {
             backend: "socket".to_owned(),
             workload: self.workload.name().to_owned(),
             threads: self.threads,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::error::Error;
+use crate::error::GeneratorError;
 
 /// A reading that took longer than this was interrupted and is repeated.
 const CALM_NS: u64 = 2_000;
@@ -45,7 +45,7 @@ pub(super) fn sleep_until(at_ns: u64) {
 
 /// When a slot begins, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: when it is asked to, or else as soon as `lead_ns`
 /// allows.
-pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u64, u64), Error> {
+pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u64, u64), GeneratorError> {
     let offset_ns = realtime_offset_ns();
     let soonest_ns = now_ns() + lead_ns;
     let Some(at_realtime_ns) = at_realtime_ns else {
@@ -54,7 +54,7 @@ pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u
     let at_ns = at_realtime_ns.saturating_add_signed(offset_ns.saturating_neg());
     if at_ns < soonest_ns {
         let ago_ns = (soonest_ns - lead_ns).saturating_sub(at_ns);
-        return Err(Error::StartIsOver {
+        return Err(GeneratorError::StartIsOver {
             lead: Duration::from_nanos(lead_ns),
             ago: Duration::from_nanos(ago_ns),
         });

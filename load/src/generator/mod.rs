@@ -1,6 +1,6 @@
 //! Offering requests and accounting for every one.
 //!
-//! [`Generator`] is what searches and comparisons drive. A [`Builder`] makes one: of live XDP frames where the way to the
+//! [`Generator`] is what searches and comparisons drive. A [`GeneratorBuilder`] makes one: of live XDP frames where the way to the
 //! service allows it, else of ordinary UDP sockets ([`SocketGenerator`]). A generator lives over many slots, so that
 //! threads, sockets and programs are made once.
 
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
-use crate::outcome::{Interval, SlotOutcome};
+use crate::error::GeneratorError;
+use crate::outcome::{SlotInterval, SlotOutcome};
 
-pub use builder::{Backend, Builder, LiveFrames};
+pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
 pub use socket::SocketGenerator;
 pub use xdp::XdpGenerator;
 
@@ -40,40 +40,48 @@ pub const MAX_RATE: f64 = 1e9;
 /// Something that offers load slot by slot.
 pub trait Generator: Send {
     /// What it is made of, for the report.
-    fn describe(&self) -> Description;
+    fn describe(&self) -> GeneratorDescription;
 
     /// Offers load as `slot` says, waits for stragglers and accounts for every request.
     ///
     /// # Errors
     /// A slot out of range, or a failure that leaves no sound account. Requests that could not be sent are no
     /// error: they are counted in the outcome.
-    fn run(&mut self, slot: &Slot) -> Result<SlotOutcome, Error> {
+    fn run(&mut self, slot: &LoadSlot) -> Result<SlotOutcome, GeneratorError> {
         self.watch(slot, &mut |_| {})
     }
 
     /// The same, and tells `observer` of each interval of the slot soon after it is over, if
-    /// [`Slot::interval`] asks for them. How many of its requests were answered is not known by then.
+    /// [`LoadSlot::interval`] asks for them. How many of its requests were answered is not known by then.
     ///
     /// # Errors
     /// As [`Generator::run`].
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error>;
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError>;
 }
 
 impl<G: Generator + ?Sized> Generator for Box<G> {
-    fn describe(&self) -> Description {
+    fn describe(&self) -> GeneratorDescription {
         (**self).describe()
     }
 
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         (**self).watch(slot, observer)
     }
 }
 
 /// A stretch of load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Slot {
+pub struct LoadSlot {
     /// How requests are timed.
-    pub mode: Mode,
+    pub mode: PacingMode,
     /// How long requests are sent.
     pub duration: Duration,
     /// The longest wait for stragglers afterwards. It ends early when all are answered, or after a silence of 50 ms, a
@@ -90,7 +98,7 @@ pub struct Slot {
 
 /// How requests are timed.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Mode {
+pub enum PacingMode {
     /// Open loop: a fixed schedule over all flows, whatever the answers do.
     Rate {
         /// Requests a second over all flows.
@@ -106,27 +114,27 @@ pub enum Mode {
     Flood,
 }
 
-impl Slot {
+impl LoadSlot {
     /// Open loop at `per_second` for `duration`, with a drain of 1 s.
     pub fn rate(per_second: f64, duration: Duration) -> Self {
-        Slot::new(Mode::Rate { per_second }, duration)
+        LoadSlot::new(PacingMode::Rate { per_second }, duration)
     }
 
     /// Closed loop with `outstanding` requests a flow for `duration`, with a drain of 1 s.
     pub fn window(outstanding: u32, duration: Duration) -> Self {
-        Slot::new(Mode::Window { outstanding }, duration)
+        LoadSlot::new(PacingMode::Window { outstanding }, duration)
     }
 
     /// The same as live frames, where they can be had, if clones are too slow for `highest` requests per second, of this and all
     /// slots that are compared with it, from so many threads.
     #[must_use]
     pub fn fast_enough(self, highest: f64, threads: usize) -> Self {
-        Slot { live_frames: highest > CLONES_PER_SECOND * threads as f64, ..self }
+        LoadSlot { live_frames: highest > CLONES_PER_SECOND * threads as f64, ..self }
     }
 
     /// `mode` for `duration`, at once, with a drain of 1 s and without intervals.
-    pub fn new(mode: Mode, duration: Duration) -> Self {
-        Slot {
+    pub fn new(mode: PacingMode, duration: Duration) -> Self {
+        LoadSlot {
             mode,
             duration,
             drain: Duration::from_secs(1),
@@ -140,21 +148,21 @@ impl Slot {
     ///
     /// # Errors
     /// A rate that is not positive and finite, a window of zero or over [`MAX_WINDOW`], no duration.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), GeneratorError> {
         match self.mode {
-            Mode::Rate { per_second } if !(per_second > 0.0 && per_second <= MAX_RATE) => {
-                return Err(Error::Rate(per_second));
+            PacingMode::Rate { per_second } if !(per_second > 0.0 && per_second <= MAX_RATE) => {
+                return Err(GeneratorError::Rate(per_second));
             }
-            Mode::Window { outstanding } if !(1..=MAX_WINDOW).contains(&outstanding) => {
-                return Err(Error::Window(outstanding));
+            PacingMode::Window { outstanding } if !(1..=MAX_WINDOW).contains(&outstanding) => {
+                return Err(GeneratorError::Window(outstanding));
             }
             _ => {}
         }
         if self.duration < Duration::from_millis(1) {
-            return Err(Error::Duration);
+            return Err(GeneratorError::Duration);
         }
         match self.interval {
-            Some(interval) if interval < LEAST_INTERVAL => Err(Error::Interval),
+            Some(interval) if interval < LEAST_INTERVAL => Err(GeneratorError::Interval),
             _ => Ok(()),
         }
     }
@@ -162,7 +170,7 @@ impl Slot {
 
 /// What a generator is made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Description {
+pub struct GeneratorDescription {
     /// Its way into the kernel: `xdp` (live frames) or `socket`.
     pub backend: String,
     /// What is exchanged: `echo`, `dns`, `ntp`, `radius` or `raw`.
@@ -189,10 +197,10 @@ pub struct Description {
     pub fallbacks: Vec<String>,
 }
 
-impl Description {
+impl GeneratorDescription {
     /// Of several generators on different hosts as one: threads and flows are summed, and CPUs left out, which are not the
     /// same host's. None of none.
-    pub fn of_all(each: &[&Description]) -> Option<Description> {
+    pub fn of_all(each: &[&GeneratorDescription]) -> Option<GeneratorDescription> {
         let (first, rest) = each.split_first()?;
         let mut all = (*first).clone();
         if !rest.is_empty() {

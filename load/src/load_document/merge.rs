@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{LoadDocument, Part};
-use crate::generator::Description;
-use crate::outcome::{Bursts, CodeCount, Interval, LeftAs, QueueMedians, SelfWatch, SlotOutcome};
+use super::{LoadDocument, MergedRun};
+use crate::generator::GeneratorDescription;
+use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SlotInterval, SlotOutcome};
 
 /// With less overlap, rates do not add up.
 const LEAST_OVERLAP: f64 = 0.9;
@@ -65,8 +65,9 @@ pub fn merge(parts: &[(String, LoadDocument)]) -> Result<LoadDocument, MergeErro
     let outcome = merged_outcome(parts, concurrent, &mut warnings);
     let merged = parts.iter().flat_map(|(name, document)| origins(name, document)).collect();
     let first = &parts[0].1;
-    let generators: Vec<&Description> = parts.iter().map(|(_, document)| &document.generator).collect();
-    let generator = Description::of_all(&generators);
+    let generators: Vec<&GeneratorDescription> =
+        parts.iter().map(|(_, document)| &document.generator).collect();
+    let generator = GeneratorDescription::of_all(&generators);
     Ok(LoadDocument {
         schema: first.schema.clone(),
         version: first.version.clone(),
@@ -108,10 +109,10 @@ fn check(parts: &[(String, LoadDocument)]) -> Result<(), MergeError> {
         }
         let origins_here = origins(name, document);
         for (other, earlier) in &parts[..index] {
-            let same = |part: &Part| {
+            let same = |part: &MergedRun| {
                 origins(other, earlier)
                     .iter()
-                    .any(|its| Part { name: part.name.clone(), ..its.clone() } == *part)
+                    .any(|its| MergedRun { name: part.name.clone(), ..its.clone() } == *part)
             };
             if origins_here.iter().any(same) {
                 return Err(MergeError::Twice { name: name.clone(), other: other.clone() });
@@ -126,12 +127,12 @@ fn workload(document: &LoadDocument) -> String {
 }
 
 /// The runs a document is of: itself, or what it was merged from.
-fn origins(name: &str, document: &LoadDocument) -> Vec<Part> {
+fn origins(name: &str, document: &LoadDocument) -> Vec<MergedRun> {
     if !document.merged.is_empty() {
         return document.merged.clone();
     }
     let outcome = &document.outcome;
-    vec![Part {
+    vec![MergedRun {
         name: name.to_owned(),
         argv: document.argv.clone(),
         started_realtime_ns: outcome.started_realtime_ns,
@@ -194,8 +195,8 @@ fn merged_outcome(
     // Whether a queue grew shows in each run by itself; medians of several do not add up.
     all.queue = QueueMedians::default();
     // The largest of the medians, too: it is the median of some run, which none smaller than all of them would be.
-    let largest = |pick: fn(&Bursts) -> u64| outcomes.iter().map(|outcome| pick(&outcome.bursts)).max();
-    all.bursts = Bursts {
+    let largest = |pick: fn(&SendBursts) -> u64| outcomes.iter().map(|outcome| pick(&outcome.bursts)).max();
+    all.bursts = SendBursts {
         median_requests: largest(|bursts| bursts.median_requests).unwrap_or(0),
         max_requests: largest(|bursts| bursts.max_requests).unwrap_or(0),
     };
@@ -247,13 +248,13 @@ fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
 }
 
 /// Intervals joined with those nearest in time; `began` is the first run's start, ns.
-fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<String>) -> Vec<Interval> {
+fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<String>) -> Vec<SlotInterval> {
     let Some(length) =
         outcomes.iter().find_map(|outcome| outcome.intervals.first()).map(|first| first.seconds)
     else {
         return Vec::new();
     };
-    let mut joined: BTreeMap<u64, Interval> = BTreeMap::new();
+    let mut joined: BTreeMap<u64, SlotInterval> = BTreeMap::new();
     let mut most_shift = 0.0_f64;
     for outcome in outcomes {
         // The first is whole unless it is the only one.
@@ -273,13 +274,13 @@ fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<S
         let shift_ms = most_shift * length * 1e3;
         warnings.push(format!("intervals were joined with the nearest, up to {shift_ms:.0} ms apart"));
     }
-    joined.into_values().zip(0..).map(|(interval, number)| Interval { number, ..interval }).collect()
+    joined.into_values().zip(0..).map(|(interval, number)| SlotInterval { number, ..interval }).collect()
 }
 
-fn add_interval(joined: &mut BTreeMap<u64, Interval>, place: u64, length: f64, one: &Interval) {
+fn add_interval(joined: &mut BTreeMap<u64, SlotInterval>, place: u64, length: f64, one: &SlotInterval) {
     match joined.get_mut(&place) {
         None => {
-            joined.insert(place, Interval { begins_seconds: place as f64 * length, ..one.clone() });
+            joined.insert(place, SlotInterval { begins_seconds: place as f64 * length, ..one.clone() });
         }
         Some(all) => all.join(one),
     }

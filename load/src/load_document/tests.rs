@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::latency::Latency;
-use crate::outcome::{Bursts, CodeCount, Interval, LeftAs, Quantiles, QueueMedians, SelfWatch, SendErrors};
+use crate::outcome::{
+    CodeCount, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
+};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -13,21 +15,27 @@ fn document(began: f64, latencies: &[u64], lost: u64) -> LoadDocument {
     let mut latency_ns = Latency::new();
     latencies.iter().for_each(|ns| latency_ns.record(*ns));
     let answered = latencies.len() as u64;
-    let interval = |number: u32| Interval {
+    let interval = |number: u32| SlotInterval {
         number,
         begins_seconds: f64::from(number),
         seconds: 1.0,
         sent: answered + lost,
         received: answered,
         answered: Some(answered),
-        latency_ns: Quantiles { p50: Some(5), p90: Some(6), p99: Some(7), p999: Some(8), max: Some(9) },
+        latency_ns: LatencyQuantiles {
+            p50: Some(5),
+            p90: Some(6),
+            p99: Some(7),
+            p999: Some(8),
+            max: Some(9),
+        },
     };
     LoadDocument {
         schema: SCHEMA.to_owned(),
         version: "0".to_owned(),
         argv: vec!["linerate".to_owned(), began.to_string()],
         host: Some("gen1".to_owned()),
-        generator: Description {
+        generator: GeneratorDescription {
             backend: "socket".to_owned(),
             workload: "echo".to_owned(),
             threads: 1,
@@ -59,7 +67,7 @@ fn document(began: f64, latencies: &[u64], lost: u64) -> LoadDocument {
             latency_ns,
             codes: vec![CodeCount { code: 2, name: Some("two".to_owned()), count: answered, truncated: 1 }],
             unverified: 6,
-            bursts: Bursts { median_requests: 3, max_requests: 7 },
+            bursts: SendBursts { median_requests: 3, max_requests: 7 },
             intervals: (0..2).map(interval).collect(),
             queue: QueueMedians { first_half_ns: Some(1), last_quarter_ns: Some(2) },
             self_watch: SelfWatch { late_sends: 1, thread_cpu_ratio: vec![0.5], ..SelfWatch::default() },

@@ -61,7 +61,7 @@ fn equal_configurations_are_seldom_told_apart_under_drift() {
             let rate = 1e5 * 0.98f64.powi(run as i32) * (0.01 * normal(&mut random)).exp();
             if is_b { b.push(rate) } else { a.push(rate) }
         }
-        told_apart += usize::from(compare(&a, &b).unwrap().verdict != Verdict::NoDifferenceShown);
+        told_apart += usize::from(compare(&a, &b).unwrap().verdict != ComparisonVerdict::NoDifferenceShown);
     }
     assert!(told_apart <= 14, "{told_apart} of 200");
 }
@@ -71,10 +71,10 @@ fn a_clear_difference_is_shown_from_four_pairs() {
     let a = [100.0, 102.0, 99.0, 101.0];
     let b = [150.0, 149.0, 152.0, 151.0];
     let better = compare(&a, &b).unwrap();
-    assert_eq!(better.verdict, Verdict::Better);
+    assert_eq!(better.verdict, ComparisonVerdict::Better);
     assert!((better.ratio.median - 1.49).abs() < 0.03, "{better:?}");
     assert_eq!(better.ratio.samples, 4);
-    assert_eq!(compare(&b, &a).unwrap().verdict, Verdict::Worse);
+    assert_eq!(compare(&b, &a).unwrap().verdict, ComparisonVerdict::Worse);
     assert_eq!(better, compare(&a, &b).unwrap(), "the same samples give the same interval");
 }
 
@@ -83,7 +83,7 @@ fn one_spoilt_run_in_eight_does_not_hide_a_difference() {
     let a = [100.0, 101.0, 99.0, 100.0, 100.5, 99.5, 101.0, 100.0];
     let mut b = [121.0, 120.0, 119.5, 120.5, 120.0, 121.0, 120.5, 119.0];
     b[3] = 20.0;
-    assert_eq!(compare(&a, &b).unwrap().verdict, Verdict::Better);
+    assert_eq!(compare(&a, &b).unwrap().verdict, ComparisonVerdict::Better);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn equal_samples_have_an_interval_of_no_width() {
 #[test]
 fn too_few_samples_have_no_bounds_and_no_verdict() {
     let two = compare(&[1.0, 1.0], &[1.0, 1.0]).unwrap();
-    assert_eq!(two.verdict, Verdict::NoDifferenceShown);
+    assert_eq!(two.verdict, ComparisonVerdict::NoDifferenceShown);
     assert_eq!((two.ratio.median, two.ratio.low, two.ratio.high), (1.0, None, None));
     let json = serde_json::to_value(two).unwrap();
     assert_eq!(json["verdict"], "no-difference-shown");

@@ -60,13 +60,13 @@ impl SendBatch {
 /// Room for one control message with a time in it, aligned for its header.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct TimestampControl([u8; 64]);
 
 /// Datagrams received, with the kernel's receive time.
 pub(crate) struct ReceiveBatch {
     buffers: Box<[u8]>,
     buffer_bytes: usize,
-    controls: Box<[Control]>,
+    controls: Box<[TimestampControl]>,
     vectors: Box<[libc::iovec]>,
     messages: Box<[libc::mmsghdr]>,
     received: usize,
@@ -88,7 +88,7 @@ impl ReceiveBatch {
         ReceiveBatch {
             buffers: vec![0; count * buffer_bytes].into_boxed_slice(),
             buffer_bytes,
-            controls: vec![Control([0; 64]); count].into_boxed_slice(),
+            controls: vec![TimestampControl([0; 64]); count].into_boxed_slice(),
             vectors: empty_vectors(count),
             messages: empty_messages(count),
             received: 0,
@@ -144,7 +144,7 @@ impl ReceiveBatch {
 /// The SCM_TIMESTAMPNS of a message that recvmmsg filled in.
 fn receive_stamp(header: &libc::msghdr) -> Option<i64> {
     // SAFETY: only called on headers of a `ReceiveBatch` after recvmmsg, so that control pointer and length
-    // describe the part of a live, aligned `Control` that the kernel wrote; the CMSG macros stay within that
+    // describe the part of a live, aligned `TimestampControl` that the kernel wrote; the CMSG macros stay within that
     // length, and the data is read unaligned after its length was checked.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);

@@ -9,7 +9,7 @@ pub const FIBRE_METRES_PER_SECOND: f64 = 2e8;
 
 /// What a datagram meets on its way.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Path {
+pub struct DelayPath {
     /// Length of the cable, m.
     pub distance_metres: f64,
     /// Speed of the signal in it, m/s.
@@ -20,10 +20,10 @@ pub struct Path {
     pub queued: u64,
 }
 
-impl Default for Path {
+impl Default for DelayPath {
     /// No distance, in fibre; no processing, no queue.
     fn default() -> Self {
-        Path {
+        DelayPath {
             distance_metres: 0.0,
             metres_per_second: FIBRE_METRES_PER_SECOND,
             processing_ns: 0.0,
@@ -34,7 +34,7 @@ impl Default for Path {
 
 /// The four components of one-way delay, and their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Delays {
+pub struct DelayParts {
     /// Bits over bandwidth.
     pub transmission_ns: f64,
     /// Distance over speed.
@@ -47,8 +47,8 @@ pub struct Delays {
     pub total_ns: f64,
 }
 
-impl Delays {
-    pub(super) fn new(wire_bits: u64, link: LinkSpeed, path: &Path) -> Self {
+impl DelayParts {
+    pub(super) fn new(wire_bits: u64, link: LinkSpeed, path: &DelayPath) -> Self {
         let transmission_ns = wire_bits as f64 / link.bits_per_second() as f64 * 1e9;
         let propagation_ns = if path.distance_metres == 0.0 {
             0.0
@@ -56,7 +56,7 @@ impl Delays {
             path.distance_metres / path.metres_per_second * 1e9
         };
         let queueing_ns = transmission_ns * path.queued as f64;
-        Delays {
+        DelayParts {
             transmission_ns,
             propagation_ns,
             processing_ns: path.processing_ns,

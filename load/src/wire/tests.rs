@@ -6,8 +6,8 @@ fn link(text: &str) -> LinkSpeed {
     text.parse().unwrap()
 }
 
-fn v4(payload: u32) -> Wire {
-    Wire::new(payload, Family::V4, 0, link("10G")).unwrap()
+fn v4(payload: u32) -> WireFormat {
+    WireFormat::new(payload, IpVersion::V4, 0, link("10G")).unwrap()
 }
 
 #[test]
@@ -21,7 +21,10 @@ fn shortest_frames() {
         assert_eq!((v4(payload).frame_bytes(), v4(payload).wire_bits()), (vec![64], 672));
     }
     assert_eq!(v4(19).frame_bytes(), [65]);
-    assert!((Wire::new(18, Family::V4, 0, link("100G")).unwrap().figures().budget_ns - 6.72).abs() < 1e-9);
+    assert!(
+        (WireFormat::new(18, IpVersion::V4, 0, link("100G")).unwrap().figures().budget_ns - 6.72).abs()
+            < 1e-9
+    );
 }
 
 #[test]
@@ -36,7 +39,7 @@ fn a_hundred_bytes_at_ten_gigabit() {
 
 #[test]
 fn ipv6_and_tags_add_their_bytes() {
-    let wire = Wire::new(100, Family::V6, 2, link("10G")).unwrap();
+    let wire = WireFormat::new(100, IpVersion::V6, 2, link("10G")).unwrap();
     assert_eq!(wire.frame_bytes(), [100 + 8 + 40 + 14 + 8 + 4]);
 }
 
@@ -45,7 +48,7 @@ fn fragments_carry_multiples_of_eight_and_all_of_it() {
     assert_eq!(v4(1_472).frame_bytes(), [1_518]);
     // 1481 bytes of UDP: 1480 in the first fragment, one in the last, padded to the shortest frame.
     assert_eq!(v4(1_473).frame_bytes(), [1_518, 64]);
-    let v6 = Wire::new(1_453, Family::V6, 0, link("10G")).unwrap();
+    let v6 = WireFormat::new(1_453, IpVersion::V6, 0, link("10G")).unwrap();
     // 1461 bytes of UDP: 1448 behind 48 bytes of headers, then 13.
     assert_eq!(v6.frame_bytes(), [1_448 + 48 + 18, 13 + 48 + 18]);
     assert_eq!(v6.with_mtu(9_000).unwrap().figures().frames, 1);
@@ -56,7 +59,8 @@ fn fragments_carry_multiples_of_eight_and_all_of_it() {
 
 #[test]
 fn delays_add_up() {
-    let path = Path { distance_metres: 100_000.0, processing_ns: 1_000.0, queued: 10, ..Path::default() };
+    let path =
+        DelayPath { distance_metres: 100_000.0, processing_ns: 1_000.0, queued: 10, ..DelayPath::default() };
     let delays = v4(100).delays(&path);
     assert!((delays.transmission_ns - 132.8).abs() < 1e-9);
     assert!((delays.propagation_ns - 500_000.0).abs() < 1e-6);
@@ -66,11 +70,11 @@ fn delays_add_up() {
 
 #[test]
 fn out_of_range_is_refused() {
-    assert!(Wire::new(65_508, Family::V4, 0, link("1G")).is_err());
-    assert!(Wire::new(65_527, Family::V6, 0, link("1G")).is_ok());
-    assert!(Wire::new(1, Family::V4, 9, link("1G")).is_err());
+    assert!(WireFormat::new(65_508, IpVersion::V4, 0, link("1G")).is_err());
+    assert!(WireFormat::new(65_527, IpVersion::V6, 0, link("1G")).is_ok());
+    assert!(WireFormat::new(1, IpVersion::V4, 9, link("1G")).is_err());
     assert!(v4(1).with_mtu(67).is_err());
-    assert!(Wire::new(1, Family::V6, 0, link("1G")).unwrap().with_mtu(1_279).is_err());
+    assert!(WireFormat::new(1, IpVersion::V6, 0, link("1G")).unwrap().with_mtu(1_279).is_err());
 }
 
 #[test]
@@ -111,8 +115,8 @@ proptest! {
 
     #[test]
     fn fragments_carry_all_the_payload(payload in 0..=65_507u32, mtu in 1_280..=9_000u32, v6 in any::<bool>()) {
-        let (family, header) = if v6 { (Family::V6, 48) } else { (Family::V4, 20) };
-        let wire = Wire::new(payload, family, 0, link("10G")).unwrap().with_mtu(mtu).unwrap();
+        let (family, header) = if v6 { (IpVersion::V6, 48) } else { (IpVersion::V4, 20) };
+        let wire = WireFormat::new(payload, family, 0, link("10G")).unwrap().with_mtu(mtu).unwrap();
         let frames = wire.frame_bytes();
         prop_assert!(frames.iter().all(|frame| *frame <= u64::from(mtu) + 18));
         if frames.len() > 1 && frames.iter().all(|frame| *frame > 64) {

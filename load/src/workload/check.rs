@@ -1,12 +1,13 @@
 //! Whether the parts of an exchange fit together.
 
-use super::{Exchange, Order, Tag};
-use crate::error::Error;
+use super::{EchoedTag, PreparedExchange, RequestOrder};
+use crate::error::GeneratorError;
 
-impl Exchange {
+impl PreparedExchange {
     /// Whether it can be carried at all.
-    pub(super) fn check(&self) -> Result<(), Error> {
-        self.problem().map_or(Ok(()), |problem| Err(Error::Workload { workload: self.protocol, problem }))
+    pub(super) fn check(&self) -> Result<(), GeneratorError> {
+        self.problem()
+            .map_or(Ok(()), |problem| Err(GeneratorError::Workload { workload: self.protocol, problem }))
     }
 
     fn problem(&self) -> Option<String> {
@@ -26,13 +27,13 @@ impl Exchange {
                 self.shortest_reply_bytes
             ));
         }
-        if self.verify.is_some() && self.order != Order::ByTag {
+        if self.verify.is_some() && self.order != RequestOrder::ByTag {
             return Some("replies can be verified only if their tag tells the request".to_owned());
         }
         match (self.tag, self.order) {
             (Some(tag), order) => self.tag_problem(tag, order),
-            (None, Order::ByTag) => Some("requests in the order of their tag need a tag".to_owned()),
-            (None, Order::InTurn) => None,
+            (None, RequestOrder::ByTag) => Some("requests in the order of their tag need a tag".to_owned()),
+            (None, RequestOrder::InTurn) => None,
         }
     }
 
@@ -44,7 +45,7 @@ impl Exchange {
         marks.chain(code).chain(tag).max().unwrap_or(0)
     }
 
-    fn tag_problem(&self, tag: Tag, order: Order) -> Option<String> {
+    fn tag_problem(&self, tag: EchoedTag, order: RequestOrder) -> Option<String> {
         if !matches!(tag.bytes, 1 | 2 | 4 | 8) {
             return Some(format!("a tag of {} bytes: it has 1, 2, 4 or 8", tag.bytes));
         }
@@ -53,7 +54,7 @@ impl Exchange {
             let length = self.requests[number].len();
             return Some(format!("request {number} has {length} bytes, too few for a tag of {tag}"));
         }
-        if order == Order::InTurn {
+        if order == RequestOrder::InTurn {
             return None;
         }
         let count = self.requests.len() as u64;
@@ -63,7 +64,7 @@ impl Exchange {
                 "{count} requests in the order of their tag: it takes a power of two over {mask}"
             ));
         }
-        let sent = Tag { reply_offset: tag.request_offset, ..tag };
+        let sent = EchoedTag { reply_offset: tag.request_offset, ..tag };
         let wrong =
             (0..count).zip(&self.requests).find(|(number, bytes)| sent.read(bytes) != Some(number & mask));
         wrong.map(|(number, _)| format!("request {number} does not have its number as its tag"))
@@ -73,13 +74,13 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Mark;
+    use crate::workload::ReplyMark;
 
-    fn exchange(requests: Vec<Vec<u8>>, tag: Option<Tag>) -> Exchange {
-        Exchange {
+    fn exchange(requests: Vec<Vec<u8>>, tag: Option<EchoedTag>) -> PreparedExchange {
+        PreparedExchange {
             protocol: "raw",
             requests,
-            order: Order::InTurn,
+            order: RequestOrder::InTurn,
             tag,
             marks: Vec::new(),
             shortest_reply_bytes: 2,
@@ -89,28 +90,28 @@ mod tests {
         }
     }
 
-    const TAG: Tag = Tag { bytes: 1, request_offset: 0, reply_offset: 0 };
+    const TAG: EchoedTag = EchoedTag { bytes: 1, request_offset: 0, reply_offset: 0 };
 
     #[test]
     fn parts_that_do_not_fit_are_named() {
         assert_eq!(exchange(vec![vec![1]], None).problem(), None);
         assert_eq!(exchange(vec![vec![1]], Some(TAG)).problem(), None);
-        let wrong = |exchange: Exchange, what: &str| {
+        let wrong = |exchange: PreparedExchange, what: &str| {
             let problem = exchange.problem().expect(what);
             assert!(problem.contains(what), "{problem}");
         };
         wrong(exchange(vec![], None), "no request");
         wrong(exchange(vec![vec![1], vec![]], None), "request 1 is empty");
-        wrong(exchange(vec![vec![1]], Some(Tag { bytes: 2, ..TAG })), "request 0 has 1 bytes");
+        wrong(exchange(vec![vec![1]], Some(EchoedTag { bytes: 2, ..TAG })), "request 0 has 1 bytes");
         wrong(
-            exchange(vec![vec![1; 9]], Some(Tag { bytes: 3, reply_offset: 0, ..TAG })),
+            exchange(vec![vec![1; 9]], Some(EchoedTag { bytes: 3, reply_offset: 0, ..TAG })),
             "replies of 2 bytes",
         );
-        let mark = Mark { offset: 2, mask: 1, value: 1 };
-        wrong(Exchange { marks: vec![mark], ..exchange(vec![vec![1]], None) }, "3 have to be read");
-        wrong(Exchange { order: Order::ByTag, ..exchange(vec![vec![1]], None) }, "need a tag");
+        let mark = ReplyMark { offset: 2, mask: 1, value: 1 };
+        wrong(PreparedExchange { marks: vec![mark], ..exchange(vec![vec![1]], None) }, "3 have to be read");
+        wrong(PreparedExchange { order: RequestOrder::ByTag, ..exchange(vec![vec![1]], None) }, "need a tag");
         wrong(
-            Exchange { order: Order::ByTag, ..exchange(vec![vec![0]], Some(TAG)) },
+            PreparedExchange { order: RequestOrder::ByTag, ..exchange(vec![vec![0]], Some(TAG)) },
             "power of two over 255",
         );
     }
@@ -118,7 +119,8 @@ mod tests {
     #[test]
     fn requests_in_the_order_of_their_tag_are_numbered() {
         let mut requests: Vec<Vec<u8>> = (0..512u32).map(|number| vec![number as u8]).collect();
-        let by_tag = |requests| Exchange { order: Order::ByTag, ..exchange(requests, Some(TAG)) };
+        let by_tag =
+            |requests| PreparedExchange { order: RequestOrder::ByTag, ..exchange(requests, Some(TAG)) };
         assert_eq!(by_tag(requests.clone()).problem(), None);
         requests[300][0] ^= 1;
         assert!(by_tag(requests).problem().unwrap().contains("request 300"));

@@ -1,6 +1,6 @@
 //! What requests are made of, and how replies are known.
 //!
-//! [`Workload::Echo`] is our own layout. Everything else is an [`Exchange`]: requests made beforehand, and a
+//! [`LoadWorkload::Echo`] is our own layout. Everything else is an [`PreparedExchange`]: requests made beforehand, and a
 //! description of replies that sockets and a BPF program both can follow. The modules make exchanges; they are pure, and
 //! what they cannot take they name by file, line and item ([`SourceError`]).
 //!
@@ -22,7 +22,7 @@ mod tag;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::GeneratorError;
 use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill};
 use crate::outcome::CodeCount;
 
@@ -31,48 +31,48 @@ pub use tag::TagError;
 
 /// What is exchanged with the service.
 #[derive(Debug, Clone)]
-pub enum Workload {
+pub enum LoadWorkload {
     /// Requests with our own [header](crate::header), which an echo service returns: replies are fully matched and
-    /// checked. A payload too short for it is one of [`Workload::echo`].
+    /// checked. A payload too short for it is one of [`LoadWorkload::echo`].
     Echo {
         /// Bytes of UDP payload, header included.
         payload_bytes: usize,
     },
     /// Requests of some protocol, whose replies carry a tag of their request.
-    Exchange(Arc<Exchange>),
+    Exchange(Arc<PreparedExchange>),
 }
 
 /// Prepared requests of a protocol, and how a reply is known, in terms that a BPF program can follow, too. Offsets are
 /// into the UDP payload.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct PreparedExchange {
     /// The protocol: `dns`, `ntp`, `radius`, `raw`.
     pub protocol: &'static str,
     /// Payloads; at least one.
     pub requests: Vec<Vec<u8>>,
     /// Which request goes next.
-    pub order: Order,
+    pub order: RequestOrder,
     /// Where the tag is that tells replies apart. Without one a reply is taken for the answer to the oldest request of
     /// its flow that is outstanding: sent in this slot, unanswered, and in window mode not given up. Then a reply
     /// that is lost makes the next ones look as late as it would have been, and neither reordering nor duplicates can be
     /// seen as such: a reply too many counts as a duplicate once nothing is outstanding. XDP needs a tag.
-    pub tag: Option<Tag>,
+    pub tag: Option<EchoedTag>,
     /// What a reply has besides; one without is corrupt.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<ReplyMark>,
     /// The fewest bytes of a reply; a shorter one is corrupt. Tag, marks and code lie within.
     pub shortest_reply_bytes: usize,
     /// The part of a reply that is counted by value.
-    pub code: Option<Code>,
-    /// What takes the whole reply to judge; it runs in user space, and needs [`Order::ByTag`], which tells the request.
+    pub code: Option<ReplyCode>,
+    /// What takes the whole reply to judge; it runs in user space, and needs [`RequestOrder::ByTag`], which tells the request.
     /// One that holds only for an earlier request with the same tag is late.
-    pub verify: Option<Arc<dyn Verify>>,
+    pub verify: Option<Arc<dyn ReplyVerifier>>,
     /// What its user should know of how it was made, one line each: what of a file was left out, and why.
     pub notes: Vec<String>,
 }
 
 /// Which of the prepared requests goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum RequestOrder {
     /// One after the other over all flows; the generator writes the tag into each.
     InTurn,
     /// The tag is in the request already and must not be changed: request number `n` has the tag `n` modulo the tag's
@@ -83,7 +83,7 @@ pub enum Order {
 
 /// A field that the generator sets in a request and the service returns in its reply, big endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
+pub struct EchoedTag {
     /// Bytes of the field: 1, 2, 4 or 8.
     pub bytes: usize,
     /// Where it is in a request.
@@ -94,7 +94,7 @@ pub struct Tag {
 
 /// A byte of a reply that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct ReplyMark {
     /// Where it is.
     pub offset: usize,
     /// The bits that matter.
@@ -105,13 +105,13 @@ pub struct Mark {
 
 /// A byte of a reply whose values are counted.
 #[derive(Debug, Clone, Copy)]
-pub struct Code {
+pub struct ReplyCode {
     /// Where it is.
     pub offset: usize,
     /// The bits that are counted, from the lowest up.
     pub mask: u8,
     /// The bits of another byte that say the reply was cut short (TC of DNS); for masks below 0x80.
-    pub truncated: Option<Mark>,
+    pub truncated: Option<ReplyMark>,
     /// The protocol's name of a value.
     pub name: fn(u8) -> Option<&'static str>,
 }
@@ -119,7 +119,7 @@ pub struct Code {
 /// What a counted value has besides where the reply was cut short.
 pub(crate) const TRUNCATED: u8 = 0x80;
 
-impl Code {
+impl ReplyCode {
     /// Replies by code, from how often each value was counted.
     pub(crate) fn counts(&self, of: impl Fn(u8) -> u64) -> Vec<CodeCount> {
         let counted = (0..=self.mask).map(|code| {
@@ -132,16 +132,17 @@ impl Code {
 }
 
 /// Judges a reply that matches a request.
-pub trait Verify: fmt::Debug + Send + Sync {
+pub trait ReplyVerifier: fmt::Debug + Send + Sync {
     /// Whether `reply` is what `request` asked for; a reply that is not is corrupt.
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool;
 }
 
-impl Exchange {
+impl PreparedExchange {
     /// Whether a reply has the length and the marks of one.
     #[inline]
     pub(crate) fn looks_right(&self, reply: &[u8]) -> bool {
-        let has = |mark: &Mark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
+        let has =
+            |mark: &ReplyMark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
         reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has)
     }
 
@@ -149,61 +150,62 @@ impl Exchange {
     #[inline]
     pub(crate) fn code_of(&self, reply: &[u8]) -> Option<u8> {
         let code = self.code?;
-        let is_set = |mark: &Mark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
+        let is_set =
+            |mark: &ReplyMark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
         let truncated = if code.truncated.as_ref().is_some_and(is_set) { TRUNCATED } else { 0 };
         Some(reply.get(code.offset)? & code.mask | truncated)
     }
 }
 
-impl Workload {
+impl LoadWorkload {
     /// An echo of any size: with our header where that fits, else a tag and a fill that replies repeat.
     pub fn echo(payload_bytes: usize) -> Self {
         if payload_bytes >= HEADER_BYTES {
-            return Workload::Echo { payload_bytes };
+            return LoadWorkload::Echo { payload_bytes };
         }
-        Workload::Exchange(Arc::new(short_echo(payload_bytes)))
+        LoadWorkload::Exchange(Arc::new(short_echo(payload_bytes)))
     }
 
     /// `echo`, `dns`, `ntp`, `radius` or `raw`.
     pub fn name(&self) -> &'static str {
         match self {
-            Workload::Echo { .. } => "echo",
-            Workload::Exchange(exchange) => exchange.protocol,
+            LoadWorkload::Echo { .. } => "echo",
+            LoadWorkload::Exchange(exchange) => exchange.protocol,
         }
     }
 
     /// Bytes of the longest request.
     pub fn longest_bytes(&self) -> usize {
         match self {
-            Workload::Echo { payload_bytes } => *payload_bytes,
-            Workload::Exchange(exchange) => exchange.requests.iter().map(Vec::len).max().unwrap_or(0),
+            LoadWorkload::Echo { payload_bytes } => *payload_bytes,
+            LoadWorkload::Exchange(exchange) => exchange.requests.iter().map(Vec::len).max().unwrap_or(0),
         }
     }
 
     /// Whether it can be carried at all.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), GeneratorError> {
         if self.longest_bytes() > MAX_PAYLOAD_BYTES {
-            return Err(Error::PayloadTooLarge(self.longest_bytes()));
+            return Err(GeneratorError::PayloadTooLarge(self.longest_bytes()));
         }
         match self {
-            Workload::Echo { .. } => Ok(()),
-            Workload::Exchange(exchange) => exchange.check(),
+            LoadWorkload::Echo { .. } => Ok(()),
+            LoadWorkload::Exchange(exchange) => exchange.check(),
         }
     }
 }
 
 /// An echo too short for our header. One of 18 bytes makes the shortest frame of Ethernet, 64 bytes.
-fn short_echo(payload_bytes: usize) -> Exchange {
+fn short_echo(payload_bytes: usize) -> PreparedExchange {
     let tag_bytes = [8, 4, 2, 1].into_iter().find(|bytes| *bytes <= payload_bytes);
     let request: Vec<u8> = (0..payload_bytes).map(fill).collect();
     let marks = (0..).zip(&request).skip(tag_bytes.unwrap_or(0));
     let untold = "requests without a byte: replies are taken in the order of the requests, by sockets";
-    Exchange {
+    PreparedExchange {
         protocol: "echo",
-        marks: marks.map(|(offset, value)| Mark { offset, mask: 0xff, value: *value }).collect(),
+        marks: marks.map(|(offset, value)| ReplyMark { offset, mask: 0xff, value: *value }).collect(),
         requests: vec![request],
-        order: Order::InTurn,
-        tag: tag_bytes.map(|bytes| Tag { bytes, request_offset: 0, reply_offset: 0 }),
+        order: RequestOrder::InTurn,
+        tag: tag_bytes.map(|bytes| EchoedTag { bytes, request_offset: 0, reply_offset: 0 }),
         shortest_reply_bytes: payload_bytes,
         code: None,
         verify: None,
@@ -212,16 +214,16 @@ fn short_echo(payload_bytes: usize) -> Exchange {
 }
 
 /// One line for a report: `dns: 3 requests of 29 to 41 bytes, told apart by 2 bytes at offset 0`.
-impl fmt::Display for Workload {
+impl fmt::Display for LoadWorkload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Workload::Echo { payload_bytes } => write!(f, "echo: requests of {payload_bytes} bytes"),
-            Workload::Exchange(exchange) => exchange.fmt(f),
+            LoadWorkload::Echo { payload_bytes } => write!(f, "echo: requests of {payload_bytes} bytes"),
+            LoadWorkload::Exchange(exchange) => exchange.fmt(f),
         }
     }
 }
 
-impl fmt::Display for Exchange {
+impl fmt::Display for PreparedExchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lengths = || self.requests.iter().map(Vec::len);
         let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));

@@ -1,6 +1,6 @@
 //! NTP client requests (RFC 5905), versions 3 and 4.
 
-use super::{Code, Exchange, Mark, Order, SourceError, Tag};
+use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder, SourceError};
 
 /// Bytes of a header without extensions.
 const HEADER_BYTES: usize = 48;
@@ -15,20 +15,20 @@ const SERVER: u8 = 4;
 ///
 /// # Errors
 /// Another version.
-pub fn client(version: u8) -> Result<Exchange, SourceError> {
+pub fn client(version: u8) -> Result<PreparedExchange, SourceError> {
     if !matches!(version, 3 | 4) {
         return Err(SourceError::option("NTP version", format!("{version} is neither 3 nor 4")));
     }
     let mut request = vec![0; HEADER_BYTES];
     request[0] = version << 3 | CLIENT;
-    Ok(Exchange {
+    Ok(PreparedExchange {
         protocol: "ntp",
         requests: vec![request],
-        order: Order::InTurn,
-        tag: Some(Tag { bytes: 8, request_offset: 40, reply_offset: 24 }),
-        marks: vec![Mark { offset: 0, mask: 0b111, value: SERVER }],
+        order: RequestOrder::InTurn,
+        tag: Some(EchoedTag { bytes: 8, request_offset: 40, reply_offset: 24 }),
+        marks: vec![ReplyMark { offset: 0, mask: 0b111, value: SERVER }],
         shortest_reply_bytes: HEADER_BYTES,
-        code: Some(Code { offset: 1, mask: 0xff, truncated: None, name: stratum_name }),
+        code: Some(ReplyCode { offset: 1, mask: 0xff, truncated: None, name: stratum_name }),
         verify: None,
         notes: Vec::new(),
     })
@@ -47,7 +47,7 @@ fn stratum_name(stratum: u8) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Workload;
+    use crate::workload::LoadWorkload;
     use std::sync::Arc;
 
     #[test]
@@ -55,7 +55,7 @@ mod tests {
         let exchange = client(4).unwrap();
         assert_eq!((exchange.requests[0].len(), exchange.requests[0][0]), (48, 0x23));
         assert_eq!(client(3).unwrap().requests[0][0], 0x1b);
-        let workload = Workload::Exchange(Arc::new(exchange));
+        let workload = LoadWorkload::Exchange(Arc::new(exchange));
         workload.check().unwrap();
         assert_eq!(
             workload.to_string(),

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::Tag;
+use super::EchoedTag;
 use crate::header::MAX_PAYLOAD_BYTES;
 
-/// Why a text is not a [`Tag`].
+/// Why a text is not a [`EchoedTag`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "\"{text}\" is no tag: {problem}; write REQUEST_OFFSET[:REPLY_OFFSET]:BYTES, such as 0:2 for two bytes at the beginning of requests and replies"
@@ -16,7 +16,7 @@ pub struct TagError {
     problem: &'static str,
 }
 
-impl Tag {
+impl EchoedTag {
     /// How many tags there are, less one: the bits of a sequence that it carries.
     pub fn mask(&self) -> u64 {
         if self.bytes >= 8 { u64::MAX } else { (1 << (8 * self.bytes)) - 1 }
@@ -40,9 +40,9 @@ impl Tag {
     }
 }
 
-impl fmt::Display for Tag {
+impl fmt::Display for EchoedTag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tag { bytes, request_offset, reply_offset } = self;
+        let EchoedTag { bytes, request_offset, reply_offset } = self;
         write!(f, "{bytes} byte{} at offset {request_offset}", if *bytes == 1 { "" } else { "s" })?;
         if request_offset != reply_offset {
             write!(f, " (in replies {reply_offset})")?;
@@ -52,7 +52,7 @@ impl fmt::Display for Tag {
 }
 
 /// `REQUEST_OFFSET[:REPLY_OFFSET]:BYTES`, offsets into the UDP payload, 1, 2, 4 or 8 bytes.
-impl FromStr for Tag {
+impl FromStr for EchoedTag {
     type Err = TagError;
 
     fn from_str(text: &str) -> Result<Self, TagError> {
@@ -67,8 +67,11 @@ impl FromStr for Tag {
             [request, reply, bytes] => (request, reply, bytes),
             _ => return Err(wrong("it takes two or three numbers")),
         };
-        let tag =
-            Tag { bytes: number(bytes)?, request_offset: number(request)?, reply_offset: number(reply)? };
+        let tag = EchoedTag {
+            bytes: number(bytes)?,
+            request_offset: number(request)?,
+            reply_offset: number(reply)?,
+        };
         if matches!(tag.bytes, 1 | 2 | 4 | 8) { Ok(tag) } else { Err(wrong("it has 1, 2, 4 or 8 bytes")) }
     }
 }
@@ -80,18 +83,18 @@ mod tests {
 
     #[test]
     fn tags_are_read_as_written() {
-        let tag = |bytes, request_offset, reply_offset| Ok(Tag { bytes, request_offset, reply_offset });
-        assert_eq!("0:2".parse::<Tag>(), tag(2, 0, 0));
-        assert_eq!("40:24:8".parse::<Tag>(), tag(8, 40, 24));
-        assert_eq!(" 1 : 3 : 1 ".parse::<Tag>(), tag(1, 1, 3));
+        let tag = |bytes, request_offset, reply_offset| Ok(EchoedTag { bytes, request_offset, reply_offset });
+        assert_eq!("0:2".parse::<EchoedTag>(), tag(2, 0, 0));
+        assert_eq!("40:24:8".parse::<EchoedTag>(), tag(8, 40, 24));
+        assert_eq!(" 1 : 3 : 1 ".parse::<EchoedTag>(), tag(1, 1, 3));
         for wrong in
             ["", "2", "0:3", "0:0", "a:2", "0:-1:2", "1:2:3:4", "65508:1", "0:99999999999999999999:1"]
         {
-            let error = wrong.parse::<Tag>().unwrap_err().to_string();
+            let error = wrong.parse::<EchoedTag>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("\"{wrong}\" is no tag: ")), "{error}");
         }
         assert_eq!(
-            Tag { bytes: 8, request_offset: 40, reply_offset: 24 }.to_string(),
+            EchoedTag { bytes: 8, request_offset: 40, reply_offset: 24 }.to_string(),
             "8 bytes at offset 40 (in replies 24)"
         );
     }
@@ -99,7 +102,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_comes_back(value: u64, bytes in prop::sample::select(vec![1usize, 2, 4, 8]), at in 0..20usize) {
-            let tag = Tag { bytes, request_offset: at, reply_offset: at };
+            let tag = EchoedTag { bytes, request_offset: at, reply_offset: at };
             let mut request = [0xa5; 32];
             tag.write(value, &mut request);
             prop_assert_eq!(tag.read(&request), Some(value & tag.mask()));

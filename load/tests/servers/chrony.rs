@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_load::workload::ntp;
-use linerate_load::{Mode, Slot};
+use linerate_load::{LoadSlot, PacingMode};
 use linerate_testkit::reflector::installed::{self, find};
 
 use crate::scene::{Scene, assert_sound, code};
@@ -39,9 +39,9 @@ fn chrony_counts_the_same() {
 
     for version in [3, 4] {
         scene.load(ntp::client(version).unwrap(), address, 5, |generator| {
-            for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }] {
+            for mode in [PacingMode::Rate { per_second: 4_000.0 }, PacingMode::Window { outstanding: 4 }] {
                 let before = counters(&scene);
-                let outcome = generator.run(&Slot::new(mode, Duration::from_millis(400))).unwrap();
+                let outcome = generator.run(&LoadSlot::new(mode, Duration::from_millis(400))).unwrap();
                 let after = counters(&scene);
                 assert_sound(&outcome);
                 assert!(outcome.late == 0 && outcome.lost < outcome.sent / 10, "{outcome:?}");

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_load::workload::{Exchange, radius};
-use linerate_load::{Mode, Slot};
+use linerate_load::workload::{PreparedExchange, radius};
+use linerate_load::{LoadSlot, PacingMode};
 
 use crate::scene::{Scene, assert_sound, code};
 
@@ -77,7 +77,7 @@ server lab {{
     )
 }
 
-fn requests(secret: &[u8], password: &[u8], options: &radius::Options) -> Exchange {
+fn requests(secret: &[u8], password: &[u8], options: &radius::RadiusOptions) -> PreparedExchange {
     radius::access_requests(secret, "bob", password, options).unwrap()
 }
 
@@ -87,8 +87,8 @@ fn freeradius_accepts_and_rejects() {
     scene.write("radiusd.conf", &configuration(&scene));
     let directory = scene.directory.path().display().to_string();
     let address = SocketAddr::new(scene.address(), PORT);
-    let options = radius::Options::default();
-    let chap = radius::Options { authentication: radius::Authentication::Chap, ..options.clone() };
+    let options = radius::RadiusOptions::default();
+    let chap = radius::RadiusOptions { authentication: radius::PasswordMethod::Chap, ..options.clone() };
     let first = requests(SECRET, b"hello", &options).requests.remove(0);
     scene.serve("freeradius", &["-f", "-l", "stdout", "-d", &directory], address, &first);
 
@@ -98,8 +98,8 @@ fn freeradius_accepts_and_rejects() {
         (b"hello", &chap, "Access-Accept"),
     ] {
         scene.load(requests(SECRET, password, options), address, 8, |generator| {
-            for mode in [Mode::Rate { per_second: 500.0 }, Mode::Window { outstanding: 4 }] {
-                let outcome = generator.run(&Slot::new(mode, Duration::from_millis(500))).unwrap();
+            for mode in [PacingMode::Rate { per_second: 500.0 }, PacingMode::Window { outstanding: 4 }] {
+                let outcome = generator.run(&LoadSlot::new(mode, Duration::from_millis(500))).unwrap();
                 assert_sound(&outcome);
                 assert!(outcome.answered > 0);
                 assert_eq!(code(&outcome, kind), outcome.answered, "{outcome:?}");
@@ -115,12 +115,12 @@ fn freeradius_ignores_another_secret() {
     scene.write("radiusd.conf", &configuration(&scene));
     let directory = scene.directory.path().display().to_string();
     let address = SocketAddr::new(scene.address(), PORT);
-    let options = radius::Options::default();
+    let options = radius::RadiusOptions::default();
     let first = requests(SECRET, b"hello", &options).requests.remove(0);
     scene.serve("freeradius", &["-f", "-l", "stdout", "-d", &directory], address, &first);
     // Its Message-Authenticator does not hold.
     scene.load(requests(b"other", b"hello", &options), address, 2, |generator| {
-        let outcome = generator.run(&Slot::rate(100.0, Duration::from_millis(200))).unwrap();
+        let outcome = generator.run(&LoadSlot::rate(100.0, Duration::from_millis(200))).unwrap();
         assert!(outcome.sent > 0);
         assert_eq!((outcome.answered, outcome.lost), (0, outcome.sent), "{outcome:?}");
     });

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use linerate_load::workload::dns;
-use linerate_load::{Mode, Slot, SlotOutcome};
-use linerate_testkit::reflector::installed::{Nsd, find};
+use linerate_load::{LoadSlot, PacingMode, SlotOutcome};
+use linerate_testkit::reflector::installed::{InstalledNsd, find};
 
 use crate::scene::{Scene, assert_sound, code};
 
@@ -39,16 +39,25 @@ fn counters(scene: &Scene) -> HashMap<String, u64> {
 fn nsd_counts_the_same() {
     let Some(mut scene) = Scene::set("nsd_counts_the_same", "nsd") else { return };
     let address = SocketAddr::new(scene.address(), PORT);
-    let nsd = Nsd { directory: scene.directory.path(), addresses: &[address], servers: 1, reuseport: false };
+    let nsd = InstalledNsd {
+        directory: scene.directory.path(),
+        addresses: &[address],
+        servers: 1,
+        reuseport: false,
+    };
     let config = nsd.write().unwrap();
-    let queries = || dns::from_text(QUERIES, "queries", &dns::Options::default()).unwrap();
+    let queries = || dns::from_text(QUERIES, "queries", &dns::DnsQueryOptions::default()).unwrap();
     let first = queries().requests.remove(0);
     scene.serve("nsd", &["-d", "-c", config.to_str().unwrap()], address, &first);
 
     scene.load(queries(), address, 4, |generator| {
-        for mode in [Mode::Rate { per_second: 4_000.0 }, Mode::Window { outstanding: 4 }, Mode::Flood] {
+        for mode in [
+            PacingMode::Rate { per_second: 4_000.0 },
+            PacingMode::Window { outstanding: 4 },
+            PacingMode::Flood,
+        ] {
             let before = counters(&scene);
-            let outcome = generator.run(&Slot::new(mode, Duration::from_millis(500))).unwrap();
+            let outcome = generator.run(&LoadSlot::new(mode, Duration::from_millis(500))).unwrap();
             let after = counters(&scene);
             assert_sound(&outcome);
             assert_same(&outcome, |name| after[name] - before[name], mode);
@@ -57,10 +66,10 @@ fn nsd_counts_the_same() {
 }
 
 /// Holds an outcome against how much NSD's counters rose.
-fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: Mode) {
+fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: PacingMode) {
     let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(outcome, name));
     let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
-    if mode == Mode::Flood {
+    if mode == PacingMode::Flood {
         // What a flood loses is lost before NSD or behind it.
         assert!(outcome.answered <= answers && answers <= outcome.sent, "{answers}: {outcome:?}");
         return;

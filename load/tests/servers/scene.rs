@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabChild};
-use linerate_load::generator::{Backend, Builder};
-use linerate_load::workload::Exchange;
-use linerate_load::{Generator, SlotOutcome, Workload};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::workload::PreparedExchange;
+use linerate_load::{Generator, LoadWorkload, SlotOutcome};
 use linerate_testkit::reflector::installed::find;
 
 /// How long a server may take to answer its first request.
@@ -86,17 +86,18 @@ impl Scene {
     /// Has `check` use a generator on the sender, of sockets and of live frames.
     pub(crate) fn load(
         &self,
-        exchange: Exchange,
+        exchange: PreparedExchange,
         address: SocketAddr,
         flows: usize,
         mut check: impl FnMut(&mut dyn Generator),
     ) {
-        let workload = Workload::Exchange(Arc::new(exchange));
-        for backend in [Backend::Socket, Backend::Xdp] {
-            let builder = Builder::default().targets(vec![address]).flows(flows).workload(workload.clone());
+        let workload = LoadWorkload::Exchange(Arc::new(exchange));
+        for backend in [GeneratorBackend::Socket, GeneratorBackend::Xdp] {
+            let builder =
+                GeneratorBuilder::default().targets(vec![address]).flows(flows).workload(workload.clone());
             match self.lab.senders()[0].run(|| builder.backend(backend).start()).unwrap() {
                 Ok(mut generator) => check(&mut *generator),
-                Err(why) if backend == Backend::Xdp => skip(self.test, why),
+                Err(why) if backend == GeneratorBackend::Xdp => skip(self.test, why),
                 Err(why) => panic!("{why}"),
             }
         }

@@ -3,21 +3,28 @@
 use std::sync::Arc;
 
 use linerate_load::generator::LiveFrames;
-use linerate_load::workload::{Code, Exchange, Mark, Order, Tag, Verify};
-use linerate_load::{Generator as _, Mode, Workload};
+use linerate_load::workload::{
+    EchoedTag, PreparedExchange, ReplyCode, ReplyMark, ReplyVerifier, RequestOrder,
+};
+use linerate_load::{Generator as _, LoadWorkload, PacingMode};
 
 use crate::scene::{Scene, assert_balanced, rate, slot};
 
 /// Replies echo the tag, say 0x80 at offset `tag.bytes`, and the number of the request in what follows.
-fn exchange(tag: Tag, requests: Vec<Vec<u8>>, order: Order, verify: Option<Arc<dyn Verify>>) -> Workload {
-    Workload::Exchange(Arc::new(Exchange {
+fn exchange(
+    tag: EchoedTag,
+    requests: Vec<Vec<u8>>,
+    order: RequestOrder,
+    verify: Option<Arc<dyn ReplyVerifier>>,
+) -> LoadWorkload {
+    LoadWorkload::Exchange(Arc::new(PreparedExchange {
         protocol: "raw",
         requests,
         order,
         tag: Some(tag),
-        marks: vec![Mark { offset: tag.bytes, mask: 0x80, value: 0x80 }],
+        marks: vec![ReplyMark { offset: tag.bytes, mask: 0x80, value: 0x80 }],
         shortest_reply_bytes: tag.bytes + 1,
-        code: Some(Code {
+        code: Some(ReplyCode {
             offset: tag.bytes,
             mask: 0x0f,
             truncated: None,
@@ -30,7 +37,7 @@ fn exchange(tag: Tag, requests: Vec<Vec<u8>>, order: Order, verify: Option<Arc<d
 
 /// Answers with the tag first and a byte that has a mark and the code: 3 for each third request, without the mark for
 /// each 50th.
-fn answer(tag: Tag, request: &[u8], number: u64) -> Vec<u8> {
+fn answer(tag: EchoedTag, request: &[u8], number: u64) -> Vec<u8> {
     let mut reply = request[tag.request_offset..][..tag.bytes].to_vec();
     reply.push(if number.is_multiple_of(3) { 0x83 } else { 0x80 });
     if number.is_multiple_of(50) {
@@ -61,7 +68,7 @@ fn an_echo_in_the_shortest_frames_is_matched() {
         });
         let (mut sent, mut answered, mut corrupt) = (0, 0, 0);
         for live_frames in [LiveFrames::Never, LiveFrames::Always] {
-            let builder = scene.builder(service.address, 3).workload(Workload::Echo { payload_bytes });
+            let builder = scene.builder(service.address, 3).workload(LoadWorkload::Echo { payload_bytes });
             let Some(mut generator) = scene.generator_of(builder.live_frames(live_frames)) else { return };
             let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
             assert_balanced(&outcome);
@@ -82,7 +89,7 @@ fn tags_of_every_size_are_matched() {
     for (v4, bytes, request_offset) in
         [(true, 2, 0), (false, 2, 1), (true, 4, 3), (false, 8, 4), (true, 1, 1), (true, 8, 7), (false, 1, 0)]
     {
-        let tag = Tag { bytes, request_offset, reply_offset: 0 };
+        let tag = EchoedTag { bytes, request_offset, reply_offset: 0 };
         let requests = (0..5u8).map(|number| vec![number; 20 + 7 * usize::from(number)]).collect();
         let service = scene.serve(v4, move |socket, request, source, account| {
             let reply = answer(tag, request, account.received);
@@ -90,7 +97,7 @@ fn tags_of_every_size_are_matched() {
             account.corrupted += u64::from(account.received.is_multiple_of(50));
             socket.send_to(&reply, source).unwrap();
         });
-        let workload = exchange(tag, requests, Order::InTurn, None);
+        let workload = exchange(tag, requests, RequestOrder::InTurn, None);
         let Some(mut generator) = scene.generator_of(scene.builder(service.address, 3).workload(workload))
         else {
             return;
@@ -111,7 +118,7 @@ fn tags_of_every_size_are_matched() {
             assert_eq!(codes.iter().map(|code| code.2).sum::<u64>(), outcome.answered);
             assert!(codes.contains(&(3, Some("THREE"), codes[1].2)), "{codes:?}");
         }
-        let outcome = generator.run(&slot(Mode::Window { outstanding: 8 }, 100)).unwrap();
+        let outcome = generator.run(&slot(PacingMode::Window { outstanding: 8 }, 100)).unwrap();
         assert_balanced(&outcome);
         assert!(outcome.answered > 0 && outcome.foreign == 0, "{tag} {outcome:?}");
         drop(generator);
@@ -122,7 +129,7 @@ fn tags_of_every_size_are_matched() {
 #[derive(Debug)]
 struct SameBytes;
 
-impl Verify for SameBytes {
+impl ReplyVerifier for SameBytes {
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool {
         reply[2..] == *request
     }
@@ -131,7 +138,7 @@ impl Verify for SameBytes {
 #[test]
 fn replies_are_verified_against_their_requests() {
     let Some(scene) = Scene::new("replies_are_verified_against_their_requests") else { return };
-    let tag = Tag { bytes: 1, request_offset: 0, reply_offset: 0 };
+    let tag = EchoedTag { bytes: 1, request_offset: 0, reply_offset: 0 };
     let requests = (0..1_024u32).map(|n| vec![n as u8, (n >> 8) as u8, 9, 9]).collect();
     let service = scene.serve(true, move |socket, request, source, account| {
         let mut reply = vec![request[0], 0x83];
@@ -142,7 +149,7 @@ fn replies_are_verified_against_their_requests() {
         }
         socket.send_to(&reply, source).unwrap();
     });
-    let workload = exchange(tag, requests, Order::ByTag, Some(Arc::new(SameBytes)));
+    let workload = exchange(tag, requests, RequestOrder::ByTag, Some(Arc::new(SameBytes)));
     let Some(mut generator) = scene.generator_of(scene.builder(service.address, 5).workload(workload)) else {
         return;
     };

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_load::header::{Codec, Header};
-use linerate_load::{Generator as _, Mode, Slot};
+use linerate_load::header::{RequestCodec, RequestHeader};
+use linerate_load::{Generator as _, LoadSlot, PacingMode};
 use scene::{PAYLOAD, Scene, assert_balanced, rate, slot};
 
 #[test]
@@ -22,7 +22,7 @@ fn an_echo_is_fully_answered() {
         let service = scene.echo(v4);
         let Some(mut generator) = scene.generator(&service, 5) else { return };
         let mut sent = 0;
-        for mode in [rate(20_000.0), Mode::Window { outstanding: 3 }, rate(200.0)] {
+        for mode in [rate(20_000.0), PacingMode::Window { outstanding: 3 }, rate(200.0)] {
             let outcome = generator.run(&slot(mode, 300)).unwrap();
             assert_balanced(&outcome);
             // On a busy machine the receiver may have no time to empty its queue.
@@ -50,7 +50,7 @@ fn two_threads_share_the_flows() {
     let Some(mut generator) = scene.generator_of(scene.builder(service.address, 7).threads(2)) else {
         return;
     };
-    for mode in [rate(10_000.0), Mode::Window { outstanding: 2 }] {
+    for mode in [rate(10_000.0), PacingMode::Window { outstanding: 2 }] {
         let outcome = generator.run(&slot(mode, 300)).unwrap();
         assert_balanced(&outcome);
         assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
@@ -62,7 +62,7 @@ fn two_threads_share_the_flows() {
 #[test]
 fn faults_are_reported_exactly() {
     let Some(scene) = Scene::new("faults_are_reported_exactly") else { return };
-    for mode in [rate(8_000.0), Mode::Window { outstanding: 4 }] {
+    for mode in [rate(8_000.0), PacingMode::Window { outstanding: 4 }] {
         let service = scene.faulty();
         let Some(mut generator) = scene.generator(&service, 7) else { return };
         let outcome = generator.run(&slot(mode, 800)).unwrap();
@@ -83,22 +83,22 @@ fn faults_are_reported_exactly() {
 #[test]
 fn strangers_and_stragglers_are_told_apart() {
     let Some(scene) = Scene::new("strangers_and_stragglers_are_told_apart") else { return };
-    let codec = Codec::new(PAYLOAD).unwrap();
-    let longer = Codec::new(PAYLOAD + 300).unwrap();
+    let codec = RequestCodec::new(PAYLOAD).unwrap();
+    let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
     let service = scene.serve(true, move |socket, request, source, account| {
         let header = codec.read(request).unwrap();
-        let forge = |codec: &Codec, header: Header| {
+        let forge = |codec: &RequestCodec, header: RequestHeader| {
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             socket.send_to(&bytes, source).unwrap();
         };
         socket.send_to(request, source).unwrap();
         match account.received {
-            1 => forge(&codec, Header { run: header.run ^ 1, ..header }),
-            2 => forge(&longer, Header { run: header.run ^ 1, ..header }),
-            3 => forge(&codec, Header { flow: header.flow + 1, ..header }),
-            4 => forge(&codec, Header { sequence: header.sequence + 1_000_000, ..header }),
-            5 => forge(&codec, Header { epoch: header.epoch - 1, ..header }),
+            1 => forge(&codec, RequestHeader { run: header.run ^ 1, ..header }),
+            2 => forge(&longer, RequestHeader { run: header.run ^ 1, ..header }),
+            3 => forge(&codec, RequestHeader { flow: header.flow + 1, ..header }),
+            4 => forge(&codec, RequestHeader { sequence: header.sequence + 1_000_000, ..header }),
+            5 => forge(&codec, RequestHeader { epoch: header.epoch - 1, ..header }),
             6 => forge(&longer, header),
             7 => drop(socket.send_to(&request[..10], source).unwrap()),
             8 => drop(socket.send_to(b"", source).unwrap()),
@@ -117,7 +117,7 @@ fn a_flood_is_accounted_for() {
     let Some(scene) = Scene::new("a_flood_is_accounted_for") else { return };
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 16) else { return };
-    let outcome = generator.run(&slot(Mode::Flood, 300)).unwrap();
+    let outcome = generator.run(&slot(PacingMode::Flood, 300)).unwrap();
     drop(generator);
     let account = service.stop();
     assert_balanced(&outcome);
@@ -143,7 +143,7 @@ fn a_window_does_not_stall_on_loss() {
     });
     let builder = scene.builder(service.address, 2).timeout(Duration::from_millis(20));
     let Some(mut generator) = scene.generator_of(builder) else { return };
-    let outcome = generator.run(&slot(Mode::Window { outstanding: 4 }, 400)).unwrap();
+    let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4 }, 400)).unwrap();
     assert_balanced(&outcome);
     assert!(outcome.lost > 16 && outcome.self_watch.timed_out > 8, "{outcome:?}");
     // Never more under way than the windows of both flows, but for those that were given up: a timeout each.
@@ -175,8 +175,8 @@ fn intervals_add_up() {
     let Some(scene) = Scene::new("intervals_add_up") else { return };
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };
-    for mode in [rate(5_000.0), Mode::Window { outstanding: 2 }] {
-        let slot = Slot { interval: Some(Duration::from_millis(100)), ..slot(mode, 450) };
+    for mode in [rate(5_000.0), PacingMode::Window { outstanding: 2 }] {
+        let slot = LoadSlot { interval: Some(Duration::from_millis(100)), ..slot(mode, 450) };
         let mut seen = Vec::new();
         let outcome = generator.watch(&slot, &mut |interval| seen.push(interval.number)).unwrap();
         assert_balanced(&outcome);
@@ -198,7 +198,7 @@ fn intervals_add_up() {
 fn a_cancelled_slot_ends_soon_with_a_whole_account() {
     let Some(scene) = Scene::new("a_cancelled_slot_ends_soon_with_a_whole_account") else { return };
     let service = scene.echo(true);
-    for mode in [rate(1_000.0), rate(1.0), Mode::Window { outstanding: 1 }, Mode::Flood] {
+    for mode in [rate(1_000.0), rate(1.0), PacingMode::Window { outstanding: 1 }, PacingMode::Flood] {
         let cancel = Arc::new(AtomicBool::new(false));
         let builder = scene.builder(service.address, 4).cancel(Arc::clone(&cancel));
         let Some(mut generator) = scene.generator_of(builder) else { return };

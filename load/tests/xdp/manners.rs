@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_host::netlink::xdp_state;
-use linerate_load::generator::Builder;
-use linerate_load::{Error, Generator as _};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::{Generator as _, GeneratorError};
 
 use crate::scene::{Scene, assert_balanced, rate, skip, slot};
 
@@ -20,9 +20,9 @@ impl Scene {
         self.lab.senders()[0].run(look).unwrap().map(|attached| attached.id.unwrap_or(0))
     }
 
-    fn why_not(&self, builder: Builder) -> String {
+    fn why_not(&self, builder: GeneratorBuilder) -> String {
         match self.start(builder) {
-            Err(Error::Xdp { why }) => why,
+            Err(GeneratorError::Xdp { why }) => why,
             Err(error) => panic!("another error: {error}"),
             Ok(_) => panic!("it works"),
         }

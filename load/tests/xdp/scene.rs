@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_lab::{Lab, Link};
-use linerate_load::generator::Builder;
-use linerate_load::{Error, Mode, Slot, SlotOutcome, Workload, XdpGenerator};
+use linerate_lab::{Lab, LabLink};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::{GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, XdpGenerator};
 
 use crate::service::{Account, Service};
 
@@ -31,7 +31,7 @@ impl Scene {
         }
     }
 
-    pub(crate) fn link(&self) -> &Link {
+    pub(crate) fn link(&self) -> &LabLink {
         &self.lab.links()[0]
     }
 
@@ -80,15 +80,15 @@ impl Scene {
     }
 
     /// A builder for echo requests to `target`.
-    pub(crate) fn builder(&self, target: SocketAddr, flows: usize) -> Builder {
-        Builder::default()
+    pub(crate) fn builder(&self, target: SocketAddr, flows: usize) -> GeneratorBuilder {
+        GeneratorBuilder::default()
             .targets(vec![target])
             .flows(flows)
-            .workload(Workload::Echo { payload_bytes: PAYLOAD })
+            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
     }
 
     /// Starts a generator on the sender.
-    pub(crate) fn start(&self, builder: Builder) -> Result<XdpGenerator, Error> {
+    pub(crate) fn start(&self, builder: GeneratorBuilder) -> Result<XdpGenerator, GeneratorError> {
         self.lab.senders()[0].run(move || builder.start_xdp()).unwrap()
     }
 
@@ -97,10 +97,10 @@ impl Scene {
         self.generator_of(self.builder(service.address, flows))
     }
 
-    pub(crate) fn generator_of(&self, builder: Builder) -> Option<XdpGenerator> {
+    pub(crate) fn generator_of(&self, builder: GeneratorBuilder) -> Option<XdpGenerator> {
         match self.start(builder) {
             Ok(generator) => Some(generator),
-            Err(Error::Xdp { why }) if !rustix::process::geteuid().is_root() => {
+            Err(GeneratorError::Xdp { why }) if !rustix::process::geteuid().is_root() => {
                 skip(self.test, &why);
                 None
             }
@@ -109,12 +109,12 @@ impl Scene {
     }
 }
 
-pub(crate) fn slot(mode: Mode, milliseconds: u64) -> Slot {
-    Slot { drain: Duration::from_secs(3), ..Slot::new(mode, Duration::from_millis(milliseconds)) }
+pub(crate) fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
+    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
-pub(crate) fn rate(per_second: f64) -> Mode {
-    Mode::Rate { per_second }
+pub(crate) fn rate(per_second: f64) -> PacingMode {
+    PacingMode::Rate { per_second }
 }
 
 pub(crate) fn assert_balanced(outcome: &SlotOutcome) {

@@ -1,9 +1,9 @@
 //! Live frames and clones: which of them leave when, and that both are accounted for.
 
 use linerate_host::setting::Offload;
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use linerate_load::generator::LiveFrames;
-use linerate_load::{Generator as _, LeftAs, Mode, SlotOutcome};
+use linerate_load::{Generator as _, LeftAs, PacingMode, SlotOutcome};
 use linerate_testkit::reflector::XdpService;
 
 use crate::scene::{self, Scene, assert_balanced, rate, slot};
@@ -42,8 +42,8 @@ fn a_rate_never_decides_how_requests_leave() {
         let modes = [
             (rate(HIGH), paced),
             (rate(5_000.0), paced),
-            (Mode::Window { outstanding: 4 }, LeftAs::Clones),
-            (Mode::Flood, by(which != LiveFrames::Never)),
+            (PacingMode::Window { outstanding: 4 }, LeftAs::Clones),
+            (PacingMode::Flood, by(which != LiveFrames::Never)),
         ];
         for (mode, left_as) in modes {
             let outcome = generator.run(&slot(mode, 200)).unwrap();
@@ -62,14 +62,14 @@ fn what_takes_no_frames_is_loaded_with_clones() {
     let interface = scene.link().receiver.interface.clone();
     let gro = Setting::Offload { interface, offload: Offload::GenericReceive };
     let host = Host::live();
-    if let Err(error) = scene.lab.receiver().run(|| gro.write(&host, &Value::new("off"))).unwrap() {
+    if let Err(error) = scene.lab.receiver().run(|| gro.write(&host, &SettingValue::new("off"))).unwrap() {
         return scene::skip(test, &error.to_string());
     }
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };
     let fallbacks = generator.describe().fallbacks;
     assert!(fallbacks[0].contains("clones") && fallbacks[0].contains("switch GRO on"), "{fallbacks:?}");
-    for mode in [rate(2_000.0), Mode::Flood] {
+    for mode in [rate(2_000.0), PacingMode::Flood] {
         let outcome = generator.run(&slot(mode, 100)).unwrap();
         assert_balanced(&outcome);
         assert_eq!(outcome.self_watch.left_as, LeftAs::Clones);

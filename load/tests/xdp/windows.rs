@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_load::{Generator as _, Mode};
+use linerate_load::{Generator as _, PacingMode};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::scene::{Scene, assert_balanced, skip, slot};
@@ -32,7 +32,7 @@ fn places_come_back_on_whichever_cpu_the_answers_arrive() {
     let builder = scene.builder(service.address, 64).timeout(Duration::from_secs(10));
     let Some(mut generator) = scene.generator_of(builder.cpus(Some(vec![sends as u32]))) else { return };
     let mut answered = |outstanding| {
-        let outcome = generator.run(&slot(Mode::Window { outstanding }, 400)).unwrap();
+        let outcome = generator.run(&slot(PacingMode::Window { outstanding }, 400)).unwrap();
         assert_balanced(&outcome);
         assert!(outcome.answered > 2 * 64 * u64::from(outstanding), "{outcome:?}");
         outcome.answered

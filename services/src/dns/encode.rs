@@ -2,7 +2,7 @@
 
 use super::query::HEADER;
 use super::rtype;
-use super::store::{Name, Place, Zones};
+use super::store::{BucketIndex, WireName, Zones};
 
 /// The highest place a pointer can name (RFC 1035, section 4.1.4).
 const FARTHEST: usize = 0x3fff;
@@ -11,26 +11,26 @@ const SLOTS: usize = 4096;
 
 /// Whose name a record has in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum RecordOwner {
     /// The name that was asked for, which may not be in the zone.
     Question,
-    Name(Place),
+    Name(BucketIndex),
 }
 
 /// Where ends of names are in the message so far.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct NameOffsets {
     /// Message, hash and place of each; those of other messages are free.
     slots: Box<[(u32, u32, u16)]>,
     message: u32,
     used: Vec<usize>,
-    name: Name,
+    name: WireName,
 }
 
-impl Places {
+impl NameOffsets {
     pub(crate) fn new() -> Self {
         let used = Vec::with_capacity(SLOTS / 2);
-        Self { slots: vec![(0, 0, 0); SLOTS].into(), message: 0, used, name: Name::default() }
+        Self { slots: vec![(0, 0, 0); SLOTS].into(), message: 0, used, name: WireName::default() }
     }
 
     fn clear(&mut self) {
@@ -68,9 +68,9 @@ impl Places {
 }
 
 /// A message being written behind its question.
-pub(crate) struct Encoder<'a> {
+pub(crate) struct MessageEncoder<'a> {
     zones: &'a Zones,
-    places: &'a mut Places,
+    places: &'a mut NameOffsets,
     message: &'a mut [u8],
     at: usize,
     limit: usize,
@@ -78,15 +78,15 @@ pub(crate) struct Encoder<'a> {
     over: bool,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> MessageEncoder<'a> {
     /// Goes on behind the question, whose name is `question`, up to `limit`.
     pub(crate) fn new(
         zones: &'a Zones,
-        places: &'a mut Places,
+        places: &'a mut NameOffsets,
         message: &'a mut [u8],
         at: usize,
         limit: usize,
-        question: &Name,
+        question: &WireName,
     ) -> Self {
         places.clear();
         for labels in 1..=question.labels {
@@ -108,7 +108,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Writes one set's records: how many, and whether all fitted.
-    pub(crate) fn set(&mut self, owner: Owner, set: Place, ttl: Option<u32>) -> (u16, bool) {
+    pub(crate) fn set(&mut self, owner: RecordOwner, set: BucketIndex, ttl: Option<u32>) -> (u16, bool) {
         let (zones, mut added) = (self.zones, 0);
         let set = zones.set(set);
         for (_, data) in set.records() {
@@ -123,10 +123,10 @@ impl<'a> Encoder<'a> {
         (added, true)
     }
 
-    fn record(&mut self, owner: Owner, rtype: u16, ttl: u32, data: &[u8]) {
+    fn record(&mut self, owner: RecordOwner, rtype: u16, ttl: u32, data: &[u8]) {
         match owner {
-            Owner::Question => self.write(&(0xc000 | HEADER as u16).to_be_bytes()),
-            Owner::Name(name) => self.name(self.zones.name(name)),
+            RecordOwner::Question => self.write(&(0xc000 | HEADER as u16).to_be_bytes()),
+            RecordOwner::Name(name) => self.name(self.zones.name(name)),
         }
         self.write(&rtype.to_be_bytes());
         self.write(&super::query::CLASS_IN.to_be_bytes());
@@ -167,7 +167,7 @@ impl<'a> Encoder<'a> {
     /// Where the end of the name in hand with so many labels is in the message.
     fn find(&self, labels: usize) -> Option<u16> {
         let (hash, end) = (self.places.name.hash(labels), self.places.name.end(labels));
-        let of_message = Places::probe(hash).map(|slot| self.places.slots[slot]);
+        let of_message = NameOffsets::probe(hash).map(|slot| self.places.slots[slot]);
         let mut of_message = of_message.take_while(|(message, ..)| *message == self.places.message);
         let same =
             |(_, other, place): &(u32, u32, u16)| *other == hash && *place != 0 && self.is_at(*place, end);

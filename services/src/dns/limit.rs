@@ -12,7 +12,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::respond::{Kind, Written};
+use super::respond::{AnswerKind, WrittenAnswer};
 
 /// Buckets; two that meet in one take turns, each beginning anew.
 const BUCKETS: usize = 1 << 16;
@@ -21,7 +21,7 @@ const PURSES: usize = 1 << 14;
 
 /// Limits of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateLimit {
+pub struct DnsRateLimit {
     /// Answers a second of a kind, about a name, to a network; 0: any number.
     pub per_second: u32,
     /// Of those above it, each so many-th is cut (TC) and not dropped; 0: none.
@@ -34,7 +34,7 @@ pub struct RateLimit {
     pub prefix_v6: u8,
 }
 
-impl RateLimit {
+impl DnsRateLimit {
     /// With a slip of 2, any surplus, and networks of 24 and 56 bits.
     #[must_use]
     pub fn per_second(per_second: u32) -> Self {
@@ -42,7 +42,7 @@ impl RateLimit {
     }
 }
 
-impl Default for RateLimit {
+impl Default for DnsRateLimit {
     /// 200 like answers a second, as NSD has it, and 125,000 bytes of surplus: a forger gains a megabit a second at most.
     fn default() -> Self {
         Self { surplus_bytes: 125_000, ..Self::per_second(200) }
@@ -51,7 +51,7 @@ impl Default for RateLimit {
 
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum LimitVerdict {
     Send,
     /// Above the rate limit, but told to come by TCP.
     Slip,
@@ -61,7 +61,7 @@ pub(crate) enum Verdict {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Bucket {
+struct LimitBucket {
     /// Of the network, kind and name; another's bucket is taken over.
     mark: u32,
     second: u32,
@@ -72,7 +72,7 @@ struct Bucket {
 
 /// What a network may still be sent beyond what came from it, bytes.
 #[derive(Debug, Clone, Copy)]
-struct Purse {
+struct TokenBucket {
     bytes: u32,
     /// When it was last filled, in milliseconds since the start.
     filled_ms: u64,
@@ -81,23 +81,23 @@ struct Purse {
 /// Counts answers. Each worker has one; sources are spread over workers by flow, so that a network may get the limit from
 /// each of them.
 #[derive(Debug)]
-pub(crate) struct Limiter {
-    limit: RateLimit,
-    buckets: Box<[Bucket]>,
-    purses: Box<[Purse]>,
+pub(crate) struct DnsLimiter {
+    limit: DnsRateLimit,
+    buckets: Box<[LimitBucket]>,
+    purses: Box<[TokenBucket]>,
     began: Instant,
     /// Not known outside, so that nobody can aim at another's bucket.
     secret: u64,
 }
 
-impl Limiter {
-    pub(crate) fn new(limit: RateLimit) -> Self {
+impl DnsLimiter {
+    pub(crate) fn new(limit: DnsRateLimit) -> Self {
         use std::hash::{BuildHasher as _, RandomState};
         let secret = RandomState::new().hash_one(0);
-        let full = Purse { bytes: limit.surplus_bytes, filled_ms: 0 };
+        let full = TokenBucket { bytes: limit.surplus_bytes, filled_ms: 0 };
         Self {
             limit,
-            buckets: vec![Bucket::default(); BUCKETS].into(),
+            buckets: vec![LimitBucket::default(); BUCKETS].into(),
             purses: vec![full; PURSES].into(),
             began: Instant::now(),
             secret,
@@ -105,18 +105,25 @@ impl Limiter {
     }
 
     /// What becomes of an answer to a query of so many bytes from `source` now.
-    pub(crate) fn verdict(&mut self, source: IpAddr, query_bytes: usize, written: &Written) -> Verdict {
+    pub(crate) fn verdict(
+        &mut self,
+        source: IpAddr,
+        query_bytes: usize,
+        written: &WrittenAnswer,
+    ) -> LimitVerdict {
         if source.to_canonical().is_loopback() {
-            return Verdict::Send;
+            return LimitVerdict::Send;
         }
         let since_began = self.began.elapsed();
         let verdict = match self.limit.per_second {
-            0 => Verdict::Send,
+            0 => LimitVerdict::Send,
             _ => self.at(source, written.kind, written.subject, since_began),
         };
         let surplus = written.length.saturating_sub(query_bytes);
         match verdict {
-            Verdict::Send if surplus > 0 && !self.affords(source, surplus, since_began) => Verdict::Cut,
+            LimitVerdict::Send if surplus > 0 && !self.affords(source, surplus, since_began) => {
+                LimitVerdict::Cut
+            }
             verdict => verdict,
         }
     }
@@ -144,24 +151,24 @@ impl Limiter {
         }
     }
 
-    fn at(&mut self, source: IpAddr, kind: Kind, subject: u32, since_began: Duration) -> Verdict {
+    fn at(&mut self, source: IpAddr, kind: AnswerKind, subject: u32, since_began: Duration) -> LimitVerdict {
         let hash = self.hash(source, &[u64::from(subject) << 8 | kind as u64]);
         let (mark, second) = ((hash >> 32) as u32, since_began.as_secs() as u32);
         let bucket = &mut self.buckets[hash as usize & (BUCKETS - 1)];
         if bucket.mark != mark {
-            *bucket = Bucket { mark, second, count: 0, before: 0 };
+            *bucket = LimitBucket { mark, second, count: 0, before: 0 };
         }
         if bucket.second != second {
             let before = if second.wrapping_sub(bucket.second) == 1 { bucket.count } else { 0 };
-            *bucket = Bucket { mark, second, count: 0, before };
+            *bucket = LimitBucket { mark, second, count: 0, before };
         }
         bucket.count = bucket.count.saturating_add(1);
         // Who was far above the limit in the last second begins this one above it.
         let over = bucket.count.max(bucket.before / 2);
         match (over > self.limit.per_second, self.limit.slip) {
-            (false, _) => Verdict::Send,
-            (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => Verdict::Slip,
-            (true, _) => Verdict::Drop,
+            (false, _) => LimitVerdict::Send,
+            (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => LimitVerdict::Slip,
+            (true, _) => LimitVerdict::Drop,
         }
     }
 
@@ -192,39 +199,39 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn limiter(per_second: u32, slip: u32) -> Limiter {
-        Limiter::new(RateLimit { slip, ..RateLimit::per_second(per_second) })
+    fn limiter(per_second: u32, slip: u32) -> DnsLimiter {
+        DnsLimiter::new(DnsRateLimit { slip, ..DnsRateLimit::per_second(per_second) })
     }
 
-    fn verdicts(limiter: &mut Limiter, source: &str, count: usize, at: Duration) -> Vec<Verdict> {
+    fn verdicts(limiter: &mut DnsLimiter, source: &str, count: usize, at: Duration) -> Vec<LimitVerdict> {
         let source = source.parse().expect("an address");
-        (0..count).map(|_| limiter.at(source, Kind::Positive, 7, at)).collect()
+        (0..count).map(|_| limiter.at(source, AnswerKind::Positive, 7, at)).collect()
     }
 
     #[test]
     fn above_the_limit_half_are_cut_and_half_dropped() {
         let mut limiter = limiter(10, 2);
         let all = verdicts(&mut limiter, "192.0.2.1", 30, Duration::ZERO);
-        assert!(all[..10].iter().all(|verdict| *verdict == Verdict::Send));
+        assert!(all[..10].iter().all(|verdict| *verdict == LimitVerdict::Send));
         let count = |wanted| all[10..].iter().filter(|verdict| **verdict == wanted).count();
-        assert_eq!((count(Verdict::Slip), count(Verdict::Drop)), (10, 10));
+        assert_eq!((count(LimitVerdict::Slip), count(LimitVerdict::Drop)), (10, 10));
     }
 
     #[test]
     fn a_network_shares_a_limit_and_others_have_their_own() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 10, Duration::ZERO);
-        assert_eq!(verdicts(&mut limiter, "192.0.2.200", 1, Duration::ZERO), [Verdict::Drop]);
-        assert_eq!(verdicts(&mut limiter, "192.0.3.1", 1, Duration::ZERO), [Verdict::Send]);
+        assert_eq!(verdicts(&mut limiter, "192.0.2.200", 1, Duration::ZERO), [LimitVerdict::Drop]);
+        assert_eq!(verdicts(&mut limiter, "192.0.3.1", 1, Duration::ZERO), [LimitVerdict::Send]);
         verdicts(&mut limiter, "2001:db8::1", 10, Duration::ZERO);
-        assert_eq!(verdicts(&mut limiter, "2001:db8:0:1::1", 1, Duration::ZERO), [Verdict::Drop]);
-        assert_eq!(verdicts(&mut limiter, "2001:db8:1::1", 1, Duration::ZERO), [Verdict::Send]);
+        assert_eq!(verdicts(&mut limiter, "2001:db8:0:1::1", 1, Duration::ZERO), [LimitVerdict::Drop]);
+        assert_eq!(verdicts(&mut limiter, "2001:db8:1::1", 1, Duration::ZERO), [LimitVerdict::Send]);
     }
 
     #[test]
     fn a_network_is_sent_so_much_more_than_came_from_it() {
         let mut limiter =
-            Limiter::new(RateLimit { per_second: 0, surplus_bytes: 1000, ..RateLimit::default() });
+            DnsLimiter::new(DnsRateLimit { per_second: 0, surplus_bytes: 1000, ..DnsRateLimit::default() });
         let mut sent = |source: &str, at: Duration| {
             let source = source.parse().expect("an address");
             (0..100).filter(|_| limiter.affords(source, 90, at)).count()
@@ -233,23 +240,25 @@ mod tests {
         assert_eq!(sent("192.0.2.200", Duration::ZERO), 0, "the same network");
         assert_eq!(sent("192.0.2.200", SECOND / 2), 5, "half of it, and what was left");
         assert_eq!(sent("192.0.2.200", 100 * SECOND), 11, "no more than a second's worth is saved up");
-        let written = |length| Written { length, kind: Kind::Positive, subject: 7, truncated: false };
-        let verdict = |limiter: &mut Limiter, source: &str, length| {
+        let written =
+            |length| WrittenAnswer { length, kind: AnswerKind::Positive, subject: 7, truncated: false };
+        let verdict = |limiter: &mut DnsLimiter, source: &str, length| {
             limiter.verdict(source.parse().expect("an address"), 40, &written(length))
         };
-        assert_eq!(verdict(&mut limiter, "198.51.100.1", 2000), Verdict::Cut);
-        assert_eq!(verdict(&mut limiter, "198.51.100.1", 40), Verdict::Send, "no more than was asked");
-        assert_eq!(verdict(&mut limiter, "127.0.0.1", 2000), Verdict::Send);
-        assert_eq!(verdict(&mut limiter, "::ffff:127.0.0.1", 2000), Verdict::Send);
+        assert_eq!(verdict(&mut limiter, "198.51.100.1", 2000), LimitVerdict::Cut);
+        assert_eq!(verdict(&mut limiter, "198.51.100.1", 40), LimitVerdict::Send, "no more than was asked");
+        assert_eq!(verdict(&mut limiter, "127.0.0.1", 2000), LimitVerdict::Send);
+        assert_eq!(verdict(&mut limiter, "::ffff:127.0.0.1", 2000), LimitVerdict::Send);
     }
 
     #[test]
     fn kinds_and_names_are_counted_apart() {
         let mut limiter = limiter(1, 0);
         let source = "192.0.2.1".parse().expect("an address");
-        for (kind, subject) in [(Kind::Positive, 1), (Kind::NoName, 1), (Kind::Positive, 2)] {
-            assert_eq!(limiter.at(source, kind, subject, SECOND), Verdict::Send);
-            assert_eq!(limiter.at(source, kind, subject, SECOND), Verdict::Drop);
+        for (kind, subject) in [(AnswerKind::Positive, 1), (AnswerKind::NoName, 1), (AnswerKind::Positive, 2)]
+        {
+            assert_eq!(limiter.at(source, kind, subject, SECOND), LimitVerdict::Send);
+            assert_eq!(limiter.at(source, kind, subject, SECOND), LimitVerdict::Drop);
         }
     }
 
@@ -257,7 +266,7 @@ mod tests {
     fn who_stops_is_answered_again() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 1000, Duration::ZERO);
-        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, SECOND), [Verdict::Drop], "still far above");
-        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, 2 * SECOND), [Verdict::Send]);
+        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, SECOND), [LimitVerdict::Drop], "still far above");
+        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, 2 * SECOND), [LimitVerdict::Send]);
     }
 }

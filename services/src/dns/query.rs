@@ -35,7 +35,7 @@ pub(crate) const CLASS_ANY: u16 = 255;
 
 /// What EDNS said (RFC 6891).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Edns {
+pub(crate) struct EdnsInfo {
     /// The longest answer over UDP that can be taken.
     pub(crate) size: u16,
     /// DO: signatures are wanted.
@@ -44,28 +44,28 @@ pub(crate) struct Edns {
 
 /// A question with its surroundings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Question {
+pub(crate) struct DnsQuestion {
     /// Length of the name, which begins behind the header.
     pub(crate) name_length: usize,
     pub(crate) qtype: u16,
     pub(crate) qclass: u16,
-    pub(crate) edns: Option<Edns>,
+    pub(crate) edns: Option<EdnsInfo>,
 }
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Query {
+pub(crate) enum ParsedQuery {
     /// No answer: an answer itself, or no header.
     Silence,
     /// An answer of a header alone, with these flags and code.
     Header(u16),
     /// No question, only EDNS: an answer of a header and EDNS (RFC 7873, section 5.4).
-    Bare(u16, Edns),
+    Bare(u16, EdnsInfo),
     /// An EDNS version other than 0, in a question whose name has this length.
     BadVersion(usize),
     /// The zone was said to have changed, which we are not told by notifications.
     Notify(usize),
-    Ask(Question),
+    Ask(DnsQuestion),
 }
 
 fn u16_at(message: &[u8], at: usize) -> Option<u16> {
@@ -76,34 +76,34 @@ fn u16_at(message: &[u8], at: usize) -> Option<u16> {
 ///
 /// What is answered to the malformed is as NSD has it: flags of the query come back where the opcode is unknown, RD alone
 /// where the message cannot be read, and nothing where there was more than one question.
-pub(crate) fn parse(message: &[u8]) -> Query {
+pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
     if message.len() < HEADER {
-        return Query::Silence;
+        return ParsedQuery::Silence;
     }
     let word = |at| u16_at(message, at).unwrap_or_default();
     let flags = word(2);
     let counts = [4, 6, 8, 10].map(word);
     if flags & flag::QR != 0 {
-        return Query::Silence;
+        return ParsedQuery::Silence;
     }
     let opcode = (flags & flag::OPCODE) >> 11;
     if opcode != OPCODE_QUERY && opcode != OPCODE_NOTIFY {
-        return Query::Header(flag::QR | flags & !(flag::AD | flag::RCODE) | rcode::NOTIMP);
+        return ParsedQuery::Header(flag::QR | flags & !(flag::AD | flag::RCODE) | rcode::NOTIMP);
     }
-    let malformed = Query::Header(flag::QR | flags & (flag::RD | flag::OPCODE) | rcode::FORMERR);
+    let malformed = ParsedQuery::Header(flag::QR | flags & (flag::RD | flag::OPCODE) | rcode::FORMERR);
     if flags & flag::RCODE != 0 {
         return malformed;
     }
     let Some((name_length, qtype, qclass)) = question(message) else { return malformed };
     if opcode == OPCODE_NOTIFY {
-        return Query::Notify(name_length);
+        return ParsedQuery::Notify(name_length);
     }
     let end = HEADER + name_length + 4;
     if counts[0] != 1 {
-        if let ([0, 0, 0, 1], Some(Options::Known(edns))) = (counts, options(message, HEADER)) {
-            return Query::Bare(flag::QR | flags & flag::RD, edns);
+        if let ([0, 0, 0, 1], Some(OptRecord::Known(edns))) = (counts, options(message, HEADER)) {
+            return ParsedQuery::Bare(flag::QR | flags & flag::RD, edns);
         }
-        return Query::Header(flag::QR | rcode::FORMERR);
+        return ParsedQuery::Header(flag::QR | rcode::FORMERR);
     }
     if counts[1] != 0 || (qtype != rtype::IXFR && counts[2] != 0) || counts[2] > 64 {
         return malformed;
@@ -112,11 +112,11 @@ pub(crate) fn parse(message: &[u8]) -> Query {
     let Some(end) = (0..counts[2]).try_fold(end, |at, _| skip_record(message, at)) else { return malformed };
     // Bytes behind the last record are nobody's.
     match (counts[3], options(message, end)) {
-        (0, _) => Query::Ask(Question { name_length, qtype, qclass, edns: None }),
-        (1, Some(Options::Known(edns))) => {
-            Query::Ask(Question { name_length, qtype, qclass, edns: Some(edns) })
+        (0, _) => ParsedQuery::Ask(DnsQuestion { name_length, qtype, qclass, edns: None }),
+        (1, Some(OptRecord::Known(edns))) => {
+            ParsedQuery::Ask(DnsQuestion { name_length, qtype, qclass, edns: Some(edns) })
         }
-        (1, Some(Options::OtherVersion)) => Query::BadVersion(name_length),
+        (1, Some(OptRecord::OtherVersion)) => ParsedQuery::BadVersion(name_length),
         _ => malformed,
     }
 }
@@ -138,19 +138,19 @@ fn question(message: &[u8]) -> Option<(usize, u16, u16)> {
 }
 
 /// An OPT record.
-enum Options {
-    Known(Edns),
+enum OptRecord {
+    Known(EdnsInfo),
     OtherVersion,
 }
 
 /// The OPT record at `at`, if there is one that can be read.
-fn options(message: &[u8], at: usize) -> Option<Options> {
+fn options(message: &[u8], at: usize) -> Option<OptRecord> {
     let fixed: &[u8; 11] = message.get(at..at + 11)?.try_into().ok()?;
     if fixed[..3] != [0, 0, rtype::OPT as u8] {
         return None;
     }
     if fixed[6] != 0 {
-        return Some(Options::OtherVersion);
+        return Some(OptRecord::OtherVersion);
     }
     let length = usize::from(u16::from_be_bytes([fixed[9], fixed[10]]));
     let mut rest = message.get(at + 11..at + 11 + length)?;
@@ -159,7 +159,7 @@ fn options(message: &[u8], at: usize) -> Option<Options> {
         rest = rest.get(4 + option..)?;
     }
     let size = u16::from_be_bytes([fixed[3], fixed[4]]);
-    Some(Options::Known(Edns { size, dnssec_ok: fixed[7] & 0x80 != 0 }))
+    Some(OptRecord::Known(EdnsInfo { size, dnssec_ok: fixed[7] & 0x80 != 0 }))
 }
 
 /// The end of the record at `at`.
@@ -191,37 +191,37 @@ mod tests {
 
     #[test]
     fn a_question_is_read() {
-        let question = Question { name_length: 3, qtype: rtype::A, qclass: CLASS_IN, edns: None };
-        assert_eq!(parse(PLAIN), Query::Ask(question));
+        let question = DnsQuestion { name_length: 3, qtype: rtype::A, qclass: CLASS_IN, edns: None };
+        assert_eq!(parse(PLAIN), ParsedQuery::Ask(question));
         let mut with = changed(11, 1);
         with.extend_from_slice(&[0, 0, 41, 0x10, 0, 0, 0, 0x80, 0, 0, 0]);
-        let edns = Some(Edns { size: 4096, dnssec_ok: true });
-        assert_eq!(parse(&with), Query::Ask(Question { edns, ..question }));
+        let edns = Some(EdnsInfo { size: 4096, dnssec_ok: true });
+        assert_eq!(parse(&with), ParsedQuery::Ask(DnsQuestion { edns, ..question }));
         with[PLAIN.len() + 6] = 1;
-        assert_eq!(parse(&with), Query::BadVersion(3));
+        assert_eq!(parse(&with), ParsedQuery::BadVersion(3));
     }
 
     #[test]
     fn an_answer_and_less_than_a_header_get_silence() {
-        assert_eq!(parse(&changed(2, 0x81)), Query::Silence);
-        assert_eq!(parse(&PLAIN[..11]), Query::Silence);
+        assert_eq!(parse(&changed(2, 0x81)), ParsedQuery::Silence);
+        assert_eq!(parse(&PLAIN[..11]), ParsedQuery::Silence);
     }
 
     #[test]
     fn the_malformed_is_told_so_with_a_header() {
-        let malformed = Query::Header(flag::QR | flag::RD | rcode::FORMERR);
+        let malformed = ParsedQuery::Header(flag::QR | flag::RD | rcode::FORMERR);
         for message in [changed(12, 0xc0), changed(12, 60), changed(7, 1), changed(9, 1), changed(11, 1)] {
             assert_eq!(parse(&message), malformed, "{message:?}");
         }
         assert_eq!(parse(&PLAIN[..PLAIN.len() - 1]), malformed);
-        assert_eq!(parse(&changed(5, 2)), Query::Header(flag::QR | rcode::FORMERR));
-        assert_eq!(parse(&changed(2, 0x11)), Query::Header(flag::QR | 0x1100 | rcode::NOTIMP));
+        assert_eq!(parse(&changed(5, 2)), ParsedQuery::Header(flag::QR | rcode::FORMERR));
+        assert_eq!(parse(&changed(2, 0x11)), ParsedQuery::Header(flag::QR | 0x1100 | rcode::NOTIMP));
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read(message in proptest::collection::vec(any::<u8>(), 0..100)) {
-            if let Query::Ask(question) = parse(&message) {
+            if let ParsedQuery::Ask(question) = parse(&message) {
                 prop_assert!(HEADER + question.name_length + 4 <= message.len());
             }
         }

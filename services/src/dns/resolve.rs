@@ -2,15 +2,15 @@
 //!
 //! The order of the steps is that of RFC 1034, section 4.3.2, and where that leaves a choice the choice is NSD's.
 
-use super::encode::Owner;
+use super::encode::RecordOwner;
 use super::query::{self, rcode};
 use super::rtype;
-use super::store::{Found, Name, Place, Set, Zones, name_places};
+use super::store::{BucketIndex, ClosestName, RecordSet, WireName, Zones, name_places};
 use super::zonefile::is_below;
 
 /// Sections in the order in which they are written, and given up when there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Section {
+pub(crate) enum DnsSection {
     Answer,
     Authority,
     /// Addresses of servers whose names are in the zone that is referred to: without them nobody gets there (RFC 9471).
@@ -22,37 +22,37 @@ pub(crate) enum Section {
     AddressesV6,
 }
 
-impl Section {
-    pub(crate) const ALL: [Section; 6] = [
-        Section::Answer,
-        Section::Authority,
-        Section::Glue,
-        Section::Servers,
-        Section::AddressesV4,
-        Section::AddressesV6,
+impl DnsSection {
+    pub(crate) const ALL: [DnsSection; 6] = [
+        DnsSection::Answer,
+        DnsSection::Authority,
+        DnsSection::Glue,
+        DnsSection::Servers,
+        DnsSection::AddressesV4,
+        DnsSection::AddressesV6,
     ];
 
     /// Whether an answer without it is truncated (TC).
     pub(crate) fn is_required(self) -> bool {
-        self <= Section::Glue
+        self <= DnsSection::Glue
     }
 
     /// Which count of the header it is in.
     pub(crate) fn count(self) -> usize {
         match self {
-            Section::Answer => 0,
-            Section::Authority | Section::Servers => 1,
-            Section::Glue | Section::AddressesV4 | Section::AddressesV6 => 2,
+            DnsSection::Answer => 0,
+            DnsSection::Authority | DnsSection::Servers => 1,
+            DnsSection::Glue | DnsSection::AddressesV4 | DnsSection::AddressesV6 => 2,
         }
     }
 }
 
 /// A set of records in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) section: Section,
-    pub(crate) owner: Owner,
-    pub(crate) set: Place,
+pub(crate) struct AnswerSet {
+    pub(crate) section: DnsSection,
+    pub(crate) owner: RecordOwner,
+    pub(crate) set: BucketIndex,
     /// Where it is not that of the set.
     pub(crate) ttl: Option<u32>,
 }
@@ -69,8 +69,8 @@ const MOST_PARTS: usize = 4096;
 
 /// An answer before it is written. Kept and used again, so that answering does not allocate.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
-    pub(crate) parts: Vec<Part>,
+pub(crate) struct DnsAnswer {
+    pub(crate) parts: Vec<AnswerSet>,
     pub(crate) rcode: u16,
     pub(crate) authoritative: bool,
     /// Whether it refers to servers of another zone.
@@ -82,43 +82,43 @@ pub(crate) struct Answer {
     pub(crate) wildcard: bool,
 }
 
-impl Answer {
+impl DnsAnswer {
     fn clear(&mut self) {
         self.parts.clear();
-        *self = Answer { parts: std::mem::take(&mut self.parts), ..Answer::default() };
+        *self = DnsAnswer { parts: std::mem::take(&mut self.parts), ..DnsAnswer::default() };
     }
 }
 
 /// Room for a name that is lent while it is in use.
-pub(crate) type Room = Option<Box<Name>>;
+pub(crate) type Room = Option<Box<WireName>>;
 
-pub(crate) struct Resolver<'a> {
+pub(crate) struct ZoneResolver<'a> {
     pub(crate) zones: &'a Zones,
-    pub(crate) answer: &'a mut Answer,
+    pub(crate) answer: &'a mut DnsAnswer,
     pub(crate) qtype: u16,
     pub(crate) qclass: u16,
     /// The name that is asked for.
-    pub(crate) question: &'a Name,
+    pub(crate) question: &'a WireName,
     /// Room for the names that it leads to.
     pub(crate) alias: &'a mut Room,
     pub(crate) host: &'a mut Room,
 }
 
-impl<'a> Resolver<'a> {
+impl<'a> ZoneResolver<'a> {
     pub(crate) fn resolve(&mut self) {
         self.answer.clear();
         let question = self.question;
-        let mut next = self.step(Owner::Question, question, false);
+        let mut next = self.step(RecordOwner::Question, question, false);
         while let Some(target) = next {
             let mut name = self.alias.take().unwrap_or_default();
             name.set(self.zones.name(target));
-            next = self.step(Owner::Name(target), &name, true);
+            next = self.step(RecordOwner::Name(target), &name, true);
             *self.alias = Some(name);
         }
     }
 
     /// Answers for one name; returns the next one, if this is an alias.
-    fn step(&mut self, owner: Owner, name: &Name, followed: bool) -> Option<Place> {
+    fn step(&mut self, owner: RecordOwner, name: &WireName, followed: bool) -> Option<BucketIndex> {
         // DS at a cut is the parent's (RFC 4035, section 3.1.4.1).
         let is_apex = self.qtype == rtype::DS && self.zones.is_apex(name);
         let above = if is_apex { self.zones.zone_of(name, true) } else { None };
@@ -144,7 +144,7 @@ impl<'a> Resolver<'a> {
                 self.answer.authoritative = followed;
                 self.answer.referral = true;
                 let cut = self.zones.node_name(cut);
-                self.add(Section::Authority, Owner::Name(cut), set, zone);
+                self.add(DnsSection::Authority, RecordOwner::Name(cut), set, zone);
                 None
             }
             _ => {
@@ -155,7 +155,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The highest cut at or above what was found of a name, and its servers.
-    fn cut_above(&self, name: &Name, found: &Found) -> Option<(Place, Set<'a>)> {
+    fn cut_above(&self, name: &WireName, found: &ClosestName) -> Option<(BucketIndex, RecordSet<'a>)> {
         let apex = super::store::label_count(&self.zones.zones[usize::from(found.zone)].apex);
         (apex + 1..=found.labels).find_map(|labels| {
             let node = if labels == found.labels {
@@ -168,7 +168,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Answers from the zone's own data; returns the target of an alias.
-    fn own(&mut self, owner: Owner, name: &Name, found: &Found) -> Option<Place> {
+    fn own(&mut self, owner: RecordOwner, name: &WireName, found: &ClosestName) -> Option<BucketIndex> {
         let zone = found.zone;
         let node = if found.exact {
             found.node
@@ -188,18 +188,18 @@ impl<'a> Resolver<'a> {
         let of_type =
             if self.qtype == rtype::ANY { self.any(node) } else { self.zones.find_set(node, self.qtype) };
         if let Some(set) = of_type {
-            self.add(Section::Answer, owner, set, zone);
+            self.add(DnsSection::Answer, owner, set, zone);
             let large = matches!(self.qtype, rtype::DNSKEY | rtype::DS | rtype::ANY);
             let apex = self.zones.zones[usize::from(zone)].node;
             let servers = self.zones.find_set(apex, rtype::NS);
             if let Some(servers) = servers.filter(|_| self.qclass != query::CLASS_ANY && !large) {
-                self.add(Section::Servers, Owner::Name(self.zones.node_name(apex)), servers, zone);
+                self.add(DnsSection::Servers, RecordOwner::Name(self.zones.node_name(apex)), servers, zone);
             }
             return None;
         }
         if let Some(set) = self.zones.find_set(node, rtype::CNAME) {
             // One that is there already closes a circle.
-            let new = self.add(Section::Answer, owner, set, zone);
+            let new = self.add(DnsSection::Answer, owner, set, zone);
             let (place, data) = set.records().next()?;
             return name_places(rtype::CNAME, place, data)[0].filter(|_| new);
         }
@@ -208,7 +208,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// One set stands for all (RFC 8482, section 4.1): a small and common one if there is any.
-    fn any(&self, node: Place) -> Option<Set<'a>> {
+    fn any(&self, node: BucketIndex) -> Option<RecordSet<'a>> {
         let (mut usual, mut large) = (None, None);
         for set in self.zones.sets_of(node) {
             match set.rtype {
@@ -224,19 +224,19 @@ impl<'a> Resolver<'a> {
     fn negative(&mut self, zone: u16) {
         if self.qclass != query::CLASS_ANY {
             let (set, ttl) = self.zones.negative(zone);
-            let owner = Owner::Name(self.zones.node_name(self.zones.zones[usize::from(zone)].node));
-            self.part(Part { section: Section::Authority, owner, set, ttl: Some(ttl) });
+            let owner = RecordOwner::Name(self.zones.node_name(self.zones.zones[usize::from(zone)].node));
+            self.part(AnswerSet { section: DnsSection::Authority, owner, set, ttl: Some(ttl) });
         }
     }
 
     /// Whether the part was not there yet. One that was keeps the earlier of its sections.
-    fn part(&mut self, new: Part) -> bool {
+    fn part(&mut self, new: AnswerSet) -> bool {
         let (zones, question) = (self.zones, self.question);
-        let name = |owner: Owner| match owner {
-            Owner::Question => question.end(question.labels),
-            Owner::Name(place) => zones.name(place),
+        let name = |owner: RecordOwner| match owner {
+            RecordOwner::Question => question.end(question.labels),
+            RecordOwner::Name(place) => zones.name(place),
         };
-        let same = |part: &&mut Part| {
+        let same = |part: &&mut AnswerSet| {
             part.set == new.set
                 && (part.owner == new.owner || name(part.owner).eq_ignore_ascii_case(name(new.owner)))
         };
@@ -253,8 +253,8 @@ impl<'a> Resolver<'a> {
     }
 
     /// Adds a set, and addresses of the hosts it names.
-    fn add(&mut self, section: Section, owner: Owner, set: Set<'a>, zone: u16) -> bool {
-        let new = self.part(Part { section, owner, set: set.place, ttl: None });
+    fn add(&mut self, section: DnsSection, owner: RecordOwner, set: RecordSet<'a>, zone: u16) -> bool {
+        let new = self.part(AnswerSet { section, owner, set: set.place, ttl: None });
         if !rtype::names_host(set.rtype) {
             return new;
         }
@@ -265,7 +265,7 @@ impl<'a> Resolver<'a> {
             if self.zones.is_in(zone, bytes) {
                 host.set(bytes);
                 let cut = match owner {
-                    Owner::Name(cut) if self.answer.referral && section == Section::Authority => {
+                    RecordOwner::Name(cut) if self.answer.referral && section == DnsSection::Authority => {
                         Some(self.zones.name(cut))
                     }
                     _ => None,
@@ -285,7 +285,7 @@ impl<'a> Resolver<'a> {
 
     /// Adds the addresses of a host; `below_cuts`: also where they are glue, which is for referrals; `required`: the
     /// answer is of no use without.
-    fn addresses(&mut self, host: &Name, at: Place, zone: u16, below_cuts: bool, required: bool) {
+    fn addresses(&mut self, host: &WireName, at: BucketIndex, zone: u16, below_cuts: bool, required: bool) {
         let found = self.zones.find(host, zone);
         if !below_cuts && self.cut_above(host, &found).is_some() {
             return;
@@ -297,10 +297,11 @@ impl<'a> Resolver<'a> {
         } else {
             return;
         };
-        for (section, rtype) in [(Section::AddressesV4, rtype::A), (Section::AddressesV6, rtype::AAAA)] {
+        for (section, rtype) in [(DnsSection::AddressesV4, rtype::A), (DnsSection::AddressesV6, rtype::AAAA)]
+        {
             if let Some(set) = self.zones.find_set(source, rtype) {
-                let section = if required { Section::Glue } else { section };
-                self.part(Part { section, owner: Owner::Name(at), set: set.place, ttl: None });
+                let section = if required { DnsSection::Glue } else { section };
+                self.part(AnswerSet { section, owner: RecordOwner::Name(at), set: set.place, ttl: None });
             }
         }
     }

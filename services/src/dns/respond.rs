@@ -1,10 +1,10 @@
 //! From the bytes of a query to those of its answer.
 
-use super::encode::{Encoder, Places};
-use super::query::{self, Edns, HEADER, Query, Question, flag, rcode};
-use super::resolve::{Answer, Resolver, Room, Section, extended};
+use super::encode::{MessageEncoder, NameOffsets};
+use super::query::{self, DnsQuestion, EdnsInfo, HEADER, ParsedQuery, flag, rcode};
+use super::resolve::{DnsAnswer, DnsSection, Room, ZoneResolver, extended};
 use super::rtype;
-use super::store::{Name, Zones};
+use super::store::{WireName, Zones};
 
 /// The longest answer over UDP where the query has no EDNS (RFC 1035, section 4.2.1).
 const PLAIN_UDP: usize = 512;
@@ -13,7 +13,7 @@ const OPT_LENGTH: usize = 11;
 
 /// How the query came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
+pub enum QueryTransport {
     /// In a datagram; the server sends at most so many bytes, whatever the client offers.
     Udp {
         /// Bytes of a message.
@@ -26,7 +26,7 @@ pub enum Transport {
 /// What kind of answer was given, for limits by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum AnswerKind {
     /// Records that were asked for.
     Positive,
     /// There are none of the type.
@@ -43,38 +43,38 @@ pub(crate) enum Kind {
 
 /// An answer that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WrittenAnswer {
     pub(crate) length: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: AnswerKind,
     /// What the answer is about: the same for all names that get the same answer.
     pub(crate) subject: u32,
     /// Whether something was left out for want of room (TC).
     pub(crate) truncated: bool,
 }
 
-impl Written {
+impl WrittenAnswer {
     fn error(length: usize) -> Self {
-        Self { length, kind: Kind::Error, subject: 0, truncated: false }
+        Self { length, kind: AnswerKind::Error, subject: 0, truncated: false }
     }
 }
 
 /// Answers queries from zones. Holds what it needs for one answer, and uses it again: no answer allocates.
 #[derive(Debug)]
-pub(crate) struct Responder {
-    places: Places,
-    answer: Answer,
+pub(crate) struct DnsResponder {
+    places: NameOffsets,
+    answer: DnsAnswer,
     /// The name that was asked for.
-    name: Name,
+    name: WireName,
     alias: Room,
     host: Room,
 }
 
-impl Responder {
+impl DnsResponder {
     pub(crate) fn new() -> Self {
         Self {
-            places: Places::new(),
-            answer: Answer { parts: Vec::with_capacity(64), ..Answer::default() },
-            name: Name::default(),
+            places: NameOffsets::new(),
+            answer: DnsAnswer { parts: Vec::with_capacity(64), ..DnsAnswer::default() },
+            name: WireName::default(),
             alias: Some(Box::default()),
             host: Some(Box::default()),
         }
@@ -86,9 +86,9 @@ impl Responder {
         zones: &Zones,
         query: &[u8],
         reply: &mut [u8],
-        transport: Transport,
-    ) -> Option<Written> {
-        let header = |flags, edns: Option<Edns>, reply: &mut [u8]| {
+        transport: QueryTransport,
+    ) -> Option<WrittenAnswer> {
+        let header = |flags, edns: Option<EdnsInfo>, reply: &mut [u8]| {
             let length = HEADER + options_length(edns, None);
             let to = reply.get_mut(..length)?;
             to[..HEADER].fill(0);
@@ -96,27 +96,27 @@ impl Responder {
             put(to, 2, flags);
             put(to, 10, u16::from(edns.is_some()));
             put_options(to, HEADER, transport, edns, None, None);
-            Some(Written::error(length))
+            Some(WrittenAnswer::error(length))
         };
         match query::parse(query) {
-            Query::Silence => None,
-            Query::Header(flags) => header(flags, None, reply),
-            Query::Bare(flags, edns) => header(flags, Some(edns), reply),
-            Query::Notify(name_length) => {
+            ParsedQuery::Silence => None,
+            ParsedQuery::Header(flags) => header(flags, None, reply),
+            ParsedQuery::Bare(flags, edns) => header(flags, Some(edns), reply),
+            ParsedQuery::Notify(name_length) => {
                 self.name.set(&query[HEADER..HEADER + name_length]);
                 let code = if zones.is_apex(&self.name) { rcode::REFUSED } else { rcode::NXDOMAIN };
                 header(with_code(word(query, 2), code), None, reply)
             }
-            Query::BadVersion(name_length) => {
+            ParsedQuery::BadVersion(name_length) => {
                 let end = HEADER + name_length + 4;
                 let to = reply.get_mut(..end + OPT_LENGTH)?;
                 to[..end].copy_from_slice(&query[..end]);
                 put(to, 2, with_code(word(query, 2), 0));
                 [1, 0, 0, 1].into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(to, at, count));
-                put_options(to, end, transport, Some(Edns::default()), Some(1), None);
-                Some(Written::error(end + OPT_LENGTH))
+                put_options(to, end, transport, Some(EdnsInfo::default()), Some(1), None);
+                Some(WrittenAnswer::error(end + OPT_LENGTH))
             }
-            Query::Ask(question) => self.ask(zones, query, &question, reply, transport),
+            ParsedQuery::Ask(question) => self.ask(zones, query, &question, reply, transport),
         }
     }
 
@@ -124,10 +124,10 @@ impl Responder {
         &mut self,
         zones: &Zones,
         query: &[u8],
-        question: &Question,
+        question: &DnsQuestion,
         reply: &mut [u8],
-        transport: Transport,
-    ) -> Option<Written> {
+        transport: QueryTransport,
+    ) -> Option<WrittenAnswer> {
         let rd = word(query, 2) & flag::RD | flag::QR;
         let mut refuse = |code, why: Option<u16>, keep_question| {
             let end = if keep_question { HEADER + question.name_length + 4 } else { HEADER };
@@ -138,7 +138,7 @@ impl Responder {
             let counts = [u16::from(keep_question), 0, 0, u16::from(question.edns.is_some())];
             counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(to, at, count));
             put_options(to, end, transport, question.edns, None, why);
-            Some(Written::error(length))
+            Some(WrittenAnswer::error(length))
         };
         self.name.set(&query[HEADER..HEADER + question.name_length]);
         match question.qclass {
@@ -154,7 +154,7 @@ impl Responder {
             _ => return refuse(rcode::REFUSED, Some(extended::NOT_SUPPORTED), false),
         }
         let transfer = matches!(question.qtype, rtype::AXFR | rtype::IXFR);
-        if question.qtype == rtype::AXFR && transport != Transport::Tcp {
+        if question.qtype == rtype::AXFR && transport != QueryTransport::Tcp {
             return refuse(rcode::NOTIMP, None, true);
         }
         if transfer {
@@ -165,7 +165,7 @@ impl Responder {
             };
             return refuse(code, why, true);
         }
-        let mut resolver = Resolver {
+        let mut resolver = ZoneResolver {
             zones,
             answer: &mut self.answer,
             qtype: question.qtype,
@@ -183,10 +183,10 @@ impl Responder {
         &mut self,
         zones: &Zones,
         query: &[u8],
-        question: &Question,
+        question: &DnsQuestion,
         reply: &mut [u8],
-        transport: Transport,
-    ) -> Option<Written> {
+        transport: QueryTransport,
+    ) -> Option<WrittenAnswer> {
         let end = HEADER + question.name_length + 4;
         let tail = options_length(question.edns, self.answer.extended);
         let most = most(transport, question.edns).min(reply.len());
@@ -198,7 +198,7 @@ impl Responder {
         }
         reply[..end].copy_from_slice(&query[..end]);
         let limit = most.saturating_sub(tail);
-        let mut encoder = Encoder::new(zones, &mut self.places, reply, end, limit, &self.name);
+        let mut encoder = MessageEncoder::new(zones, &mut self.places, reply, end, limit, &self.name);
         let (counts, truncated) = sections(&mut encoder, &self.answer, transport);
         if truncated {
             flags |= flag::TC;
@@ -209,18 +209,18 @@ impl Responder {
         counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(reply, at, count));
         put_options(reply, end, transport, question.edns, None, self.answer.extended);
         let (kind, subject) = (self.kind(question), self.answer.subject);
-        Some(Written { length: end + tail, kind, subject, truncated })
+        Some(WrittenAnswer { length: end + tail, kind, subject, truncated })
     }
 
-    fn kind(&self, question: &Question) -> Kind {
+    fn kind(&self, question: &DnsQuestion) -> AnswerKind {
         match self.answer.parts.first() {
-            _ if self.answer.rcode == rcode::NXDOMAIN => Kind::NoName,
-            _ if self.answer.rcode != 0 => Kind::Error,
-            _ if self.answer.referral => Kind::Referral,
-            _ if question.qtype == rtype::ANY => Kind::Any,
-            Some(part) if part.section == Section::Answer && self.answer.wildcard => Kind::Wildcard,
-            Some(part) if part.section == Section::Answer => Kind::Positive,
-            _ => Kind::NoData,
+            _ if self.answer.rcode == rcode::NXDOMAIN => AnswerKind::NoName,
+            _ if self.answer.rcode != 0 => AnswerKind::Error,
+            _ if self.answer.referral => AnswerKind::Referral,
+            _ if question.qtype == rtype::ANY => AnswerKind::Any,
+            Some(part) if part.section == DnsSection::Answer && self.answer.wildcard => AnswerKind::Wildcard,
+            Some(part) if part.section == DnsSection::Answer => AnswerKind::Positive,
+            _ => AnswerKind::NoData,
         }
     }
 }
@@ -244,9 +244,13 @@ const IDENTITY_NAMES: [&[u8]; 4] =
     [b"\x02id\x06server\0", b"\x08hostname\x04bind\0", b"\x07version\x06server\0", b"\x07version\x04bind\0"];
 
 /// Writes all sections; returns how many records those of the header have, and whether the answer is truncated.
-fn sections(encoder: &mut Encoder<'_>, answer: &Answer, transport: Transport) -> ([u16; 3], bool) {
+fn sections(
+    encoder: &mut MessageEncoder<'_>,
+    answer: &DnsAnswer,
+    transport: QueryTransport,
+) -> ([u16; 3], bool) {
     let mut counts = [0; 3];
-    for section in Section::ALL {
+    for section in DnsSection::ALL {
         let mut left_out = false;
         for part in answer.parts.iter().filter(|part| part.section == section) {
             let mark = encoder.position();
@@ -260,7 +264,7 @@ fn sections(encoder: &mut Encoder<'_>, answer: &Answer, transport: Transport) ->
                 encoder.cut(mark);
                 return (counts, true);
             }
-            if transport == Transport::Tcp {
+            if transport == QueryTransport::Tcp {
                 counts[section.count()] += added;
             } else {
                 encoder.cut(mark);
@@ -275,15 +279,15 @@ fn sections(encoder: &mut Encoder<'_>, answer: &Answer, transport: Transport) ->
 }
 
 /// Bytes of the longest answer that may be sent.
-fn most(transport: Transport, edns: Option<Edns>) -> usize {
+fn most(transport: QueryTransport, edns: Option<EdnsInfo>) -> usize {
     match (transport, edns) {
-        (Transport::Tcp, _) => usize::from(u16::MAX),
-        (Transport::Udp { .. }, None) => PLAIN_UDP,
-        (Transport::Udp { most }, Some(edns)) => usize::from(edns.size.min(most)).max(PLAIN_UDP),
+        (QueryTransport::Tcp, _) => usize::from(u16::MAX),
+        (QueryTransport::Udp { .. }, None) => PLAIN_UDP,
+        (QueryTransport::Udp { most }, Some(edns)) => usize::from(edns.size.min(most)).max(PLAIN_UDP),
     }
 }
 
-fn options_length(edns: Option<Edns>, extended: Option<u16>) -> usize {
+fn options_length(edns: Option<EdnsInfo>, extended: Option<u16>) -> usize {
     match (edns, extended) {
         (None, _) => 0,
         (Some(_), None) => OPT_LENGTH,
@@ -295,15 +299,15 @@ fn options_length(edns: Option<Edns>, extended: Option<u16>) -> usize {
 fn put_options(
     message: &mut [u8],
     at: usize,
-    transport: Transport,
-    edns: Option<Edns>,
+    transport: QueryTransport,
+    edns: Option<EdnsInfo>,
     upper_code: Option<u8>,
     extended: Option<u16>,
 ) {
     let Some(edns) = edns else { return };
     let size = match transport {
-        Transport::Udp { most } => most,
-        Transport::Tcp => super::UDP_SIZE,
+        QueryTransport::Udp { most } => most,
+        QueryTransport::Tcp => super::UDP_SIZE,
     };
     message[at..at + 3].copy_from_slice(&[0, 0, rtype::OPT as u8]);
     put(message, at + 3, size);

@@ -14,12 +14,12 @@ pub(crate) const NO_ZONE: u16 = u16::MAX;
 
 /// A place in a bucket: of a node, a set or a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct BucketIndex {
     bucket: u32,
     at: u32,
 }
 
-impl Place {
+impl BucketIndex {
     fn behind(self, bytes: usize) -> Self {
         Self { at: self.at + bytes as u32, ..self }
     }
@@ -27,17 +27,17 @@ impl Place {
 
 /// The records of a name and a type in a zone.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Set<'a> {
-    pub(crate) place: Place,
+pub(crate) struct RecordSet<'a> {
+    pub(crate) place: BucketIndex,
     pub(crate) rtype: u16,
     pub(crate) ttl: u32,
     /// Each with two bytes of length before it.
     bytes: &'a [u8],
 }
 
-impl<'a> Set<'a> {
+impl<'a> RecordSet<'a> {
     /// Data of each record, and its place.
-    pub(crate) fn records(&self) -> impl Iterator<Item = (Place, &'a [u8])> + use<'a> {
+    pub(crate) fn records(&self) -> impl Iterator<Item = (BucketIndex, &'a [u8])> + use<'a> {
         let (start, all) = (self.place.behind(SET_HEADER), self.bytes);
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -50,18 +50,18 @@ impl<'a> Set<'a> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Zone {
+pub(crate) struct StoredZone {
     pub(crate) apex: Box<[u8]>,
     /// Of the apex.
-    pub(crate) node: Place,
-    soa: Place,
+    pub(crate) node: BucketIndex,
+    soa: BucketIndex,
     /// The TTL of the SOA in negative answers: the lesser of its TTL and its minimum (RFC 2308, section 3).
     negative_ttl: u32,
 }
 
 /// A part of the memory for names, which does not change.
 #[derive(Debug)]
-struct Bucket {
+struct NameBucket {
     bytes: Box<[u8]>,
     records: u32,
     /// Something of it was told to the operator, and will be again when it is read again.
@@ -79,12 +79,12 @@ const FLAG_WILDCARD: u8 = 1;
 /// All zones that are served.
 #[derive(Debug)]
 pub struct Zones {
-    buckets: Vec<Arc<Bucket>>,
+    buckets: Vec<Arc<NameBucket>>,
     /// Of what the files have for each bucket.
     sums: Vec<u64>,
     /// Bits of a hash that are not the bucket's number.
     shift: u32,
-    pub(crate) zones: Vec<Zone>,
+    pub(crate) zones: Vec<StoredZone>,
     /// Zones by the hash of their names; at most half full.
     table: Vec<(u32, u16)>,
     /// Labels of the longest name, and of the longest name of a zone.
@@ -97,7 +97,7 @@ pub struct Zones {
 
 /// A name in wire form and lower case, with where its labels begin and the hash of each end of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Name {
+pub(crate) struct WireName {
     bytes: [u8; LONGEST],
     length: usize,
     pub(crate) labels: usize,
@@ -109,13 +109,13 @@ pub(crate) struct Name {
 const LONGEST: usize = super::query::LONGEST_NAME;
 const LABELS: usize = LONGEST / 2 + 2;
 
-impl Default for Name {
+impl Default for WireName {
     fn default() -> Self {
         Self { bytes: [0; LONGEST], length: 1, labels: 0, starts: [0; LABELS], hashes: [HASH_START; LABELS] }
     }
 }
 
-impl Name {
+impl WireName {
     /// Takes over a name in wire form that is complete.
     pub(crate) fn set(&mut self, name: &[u8]) {
         let length = name.len().min(LONGEST);
@@ -159,9 +159,9 @@ impl Name {
 
 /// The longest end of a name that is in a zone.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found {
+pub(crate) struct ClosestName {
     pub(crate) zone: u16,
-    pub(crate) node: Place,
+    pub(crate) node: BucketIndex,
     /// Its labels.
     pub(crate) labels: usize,
     /// Whether it is the whole name.
@@ -183,25 +183,25 @@ impl Zones {
         self.records
     }
 
-    fn bytes(&self, place: Place) -> &[u8] {
+    fn bytes(&self, place: BucketIndex) -> &[u8] {
         &self.buckets[place.bucket as usize].bytes[place.at as usize..]
     }
 
     /// A name in wire form.
-    pub(crate) fn name(&self, place: Place) -> &[u8] {
+    pub(crate) fn name(&self, place: BucketIndex) -> &[u8] {
         let bytes = self.bytes(place);
         &bytes[..name_length(bytes)]
     }
 
-    pub(crate) fn node_name(&self, node: Place) -> Place {
+    pub(crate) fn node_name(&self, node: BucketIndex) -> BucketIndex {
         node.behind(NODE_HEADER)
     }
 
-    pub(crate) fn set(&self, place: Place) -> Set<'_> {
+    pub(crate) fn set(&self, place: BucketIndex) -> RecordSet<'_> {
         set_at(self.bytes(place), place)
     }
 
-    pub(crate) fn sets_of(&self, node: Place) -> impl Iterator<Item = Set<'_>> {
+    pub(crate) fn sets_of(&self, node: BucketIndex) -> impl Iterator<Item = RecordSet<'_>> {
         let all = self.bytes(node);
         let mut at = NODE_HEADER + name_length(&all[NODE_HEADER..]);
         let count = u16_at(all, at).unwrap_or(0);
@@ -213,18 +213,18 @@ impl Zones {
         })
     }
 
-    pub(crate) fn find_set(&self, node: Place, rtype: u16) -> Option<Set<'_>> {
+    pub(crate) fn find_set(&self, node: BucketIndex, rtype: u16) -> Option<RecordSet<'_>> {
         self.sets_of(node).find(|set| set.rtype == rtype)
     }
 
     /// The SOA of a zone as negative answers have it, and its TTL there.
-    pub(crate) fn negative(&self, zone: u16) -> (Place, u32) {
+    pub(crate) fn negative(&self, zone: u16) -> (BucketIndex, u32) {
         let zone = &self.zones[usize::from(zone)];
         (zone.soa, zone.negative_ttl)
     }
 
     /// The zone with the longest name at the end of `name`; `below`: not one whose name it is.
-    pub(crate) fn zone_of(&self, name: &Name, below: bool) -> Option<u16> {
+    pub(crate) fn zone_of(&self, name: &WireName, below: bool) -> Option<u16> {
         let most = name.labels.checked_sub(usize::from(below))?.min(usize::from(self.apex_labels));
         (0..=most).rev().find_map(|labels| self.zone_named(name.end(labels), name.hash(labels)))
     }
@@ -245,32 +245,38 @@ impl Zones {
     }
 
     /// The zone whose name it is.
-    pub(crate) fn is_apex(&self, name: &Name) -> bool {
+    pub(crate) fn is_apex(&self, name: &WireName) -> bool {
         self.zone_named(name.end(name.labels), name.hash(name.labels)).is_some()
     }
 
     /// The longest end of `name` that is in a zone, to which it belongs.
-    pub(crate) fn find(&self, name: &Name, zone: u16) -> Found {
+    pub(crate) fn find(&self, name: &WireName, zone: u16) -> ClosestName {
         let of = &self.zones[usize::from(zone)];
         let deepest = name.labels.min(usize::from(self.most_labels));
         let apex = label_count(&of.apex);
         for labels in (apex + 1..=deepest).rev() {
             if let Some(node) = self.node(zone, name, labels) {
                 let subject = mixed(name.hash(labels), zone);
-                return Found { zone, node, labels, exact: labels == name.labels, subject };
+                return ClosestName { zone, node, labels, exact: labels == name.labels, subject };
             }
         }
         let subject = mixed(name.hash(apex), zone);
-        Found { zone, node: of.node, labels: apex, exact: apex == name.labels, subject }
+        ClosestName { zone, node: of.node, labels: apex, exact: apex == name.labels, subject }
     }
 
     /// The node of the end of a name with so many labels.
-    pub(crate) fn node(&self, zone: u16, name: &Name, labels: usize) -> Option<Place> {
+    pub(crate) fn node(&self, zone: u16, name: &WireName, labels: usize) -> Option<BucketIndex> {
         self.lookup(zone, name.hash(labels), |bytes| bytes.starts_with(name.end(labels)))
     }
 
     /// The node of `*` below the end of a name with so many labels, whose node is `parent`.
-    pub(crate) fn wildcard(&self, zone: u16, name: &Name, labels: usize, parent: Place) -> Option<Place> {
+    pub(crate) fn wildcard(
+        &self,
+        zone: u16,
+        name: &WireName,
+        labels: usize,
+        parent: BucketIndex,
+    ) -> Option<BucketIndex> {
         if self.bytes(parent)[2] & FLAG_WILDCARD == 0 {
             return None;
         }
@@ -283,7 +289,7 @@ impl Zones {
 
     /// A node by its hash; `is` sees bytes that begin with its name.
     #[inline]
-    fn lookup(&self, zone: u16, hash: u32, is: impl Fn(&[u8]) -> bool) -> Option<Place> {
+    fn lookup(&self, zone: u16, hash: u32, is: impl Fn(&[u8]) -> bool) -> Option<BucketIndex> {
         let hash = mixed(hash, zone);
         let bucket = bucket_of(hash, self.shift);
         let bytes = &*self.buckets[bucket as usize].bytes;
@@ -295,7 +301,7 @@ impl Zones {
             let same = u32::from_ne_bytes([slot[0], slot[1], slot[2], slot[3]]) == hash
                 && u16_at(node, 0) == Some(zone)
                 && is(&node[NODE_HEADER..]);
-            same.then_some(Place { bucket, at })
+            same.then_some(BucketIndex { bucket, at })
         })
     }
 
@@ -304,9 +310,9 @@ impl Zones {
     }
 }
 
-fn set_at(bytes: &[u8], place: Place) -> Set<'_> {
+fn set_at(bytes: &[u8], place: BucketIndex) -> RecordSet<'_> {
     let length = u32_at(bytes, 6) as usize;
-    Set {
+    RecordSet {
         place,
         rtype: u16_at(bytes, 0).unwrap_or(0),
         ttl: u32_at(bytes, 2),
@@ -364,6 +370,6 @@ fn bucket_of(hash: u32, shift: u32) -> u32 {
 }
 
 /// Where the names are in data at `place`.
-pub(crate) fn name_places(rtype: u16, place: Place, data: &[u8]) -> [Option<Place>; 2] {
+pub(crate) fn name_places(rtype: u16, place: BucketIndex, data: &[u8]) -> [Option<BucketIndex>; 2] {
     rtype::names(rtype, data).map(|at: Option<Range<usize>>| at.map(|at| place.behind(at.start)))
 }

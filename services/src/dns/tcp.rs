@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_engine::steer::{self, Program, Table};
+use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Answerer, Served};
-use connection::{Answering, Connection, Turn};
+use super::{DnsAnswerer, ServedZones};
+use connection::{ConnectionWait, TcpAnswering, TcpConnection};
 
 /// How long a thread waits before it looks for connections that have been idle too long.
 const TICK: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ pub struct TcpCounts {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct TcpShared {
     stop: AtomicBool,
     open: AtomicU64,
     accepted: AtomicU64,
@@ -98,7 +98,7 @@ pub struct TcpServer {
     address: SocketAddr,
     threads: Vec<JoinHandle<()>>,
     wakers: Vec<Arc<rustix::fd::OwnedFd>>,
-    shared: Arc<Shared>,
+    shared: Arc<TcpShared>,
     steered: Option<String>,
 }
 
@@ -110,7 +110,11 @@ impl TcpServer {
     ///
     /// # Errors
     /// Where the port cannot be had.
-    pub fn start(settings: &TcpSettings, served: &Arc<Served>, admits: &Admits) -> Result<Self, TcpError> {
+    pub fn start(
+        settings: &TcpSettings,
+        served: &Arc<ServedZones>,
+        admits: &Admits,
+    ) -> Result<Self, TcpError> {
         let threads = settings.threads.max(1);
         let mut address = settings.bind;
         let mut listeners = Vec::new();
@@ -133,14 +137,14 @@ impl TcpServer {
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(|error| failed("eventfd")(error.into()))?;
             let wake = Arc::new(wake);
-            let mut thread = Thread {
+            let mut thread = TcpThread {
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
                     .map_err(|error| failed("epoll_create1")(error.into()))?,
                 listener,
                 wake: Arc::clone(&wake),
                 connections: Vec::new(),
                 free: Vec::new(),
-                answerer: Answerer::new(Arc::clone(served)),
+                answerer: DnsAnswerer::new(Arc::clone(served)),
                 reply: vec![0; usize::from(u16::MAX)],
                 admits: Arc::clone(admits),
                 shared: Arc::clone(&server.shared),
@@ -213,26 +217,26 @@ fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, i
 fn steer_by_cpu(listeners: &[Socket]) -> Result<(), String> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let pairs = (0..cpus as u32).map(|cpu| (cpu, cpu as usize % listeners.len()));
-    let table = Table::from_pairs(pairs).map_err(|error| error.to_string())?;
-    steer::attach(listeners, &table, Program::Cbpf).map_err(|error| error.to_string())
+    let table = CpuTable::from_pairs(pairs).map_err(|error| error.to_string())?;
+    steer::attach(listeners, &table, SteeringProgram::Cbpf).map_err(|error| error.to_string())
 }
 
-struct Thread {
+struct TcpThread {
     epoll: rustix::fd::OwnedFd,
     listener: Socket,
     wake: Arc<rustix::fd::OwnedFd>,
     /// By the number that epoll knows them under.
-    connections: Vec<Option<Connection>>,
+    connections: Vec<Option<TcpConnection>>,
     free: Vec<usize>,
-    answerer: Answerer,
+    answerer: DnsAnswerer,
     reply: Vec<u8>,
     admits: Admits,
-    shared: Arc<Shared>,
+    shared: Arc<TcpShared>,
     most: u64,
     idle: Duration,
 }
 
-impl Thread {
+impl TcpThread {
     fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?)
     }
@@ -288,7 +292,7 @@ impl Thread {
             if number == self.connections.len() {
                 self.connections.push(None);
             }
-            self.connections[number] = Some(Connection::new(socket, Instant::now()));
+            self.connections[number] = Some(TcpConnection::new(socket, Instant::now()));
             self.shared.open.fetch_add(1, Ordering::Relaxed);
             self.shared.accepted.fetch_add(1, Ordering::Relaxed);
         }
@@ -296,16 +300,16 @@ impl Thread {
 
     fn serve(&mut self, number: usize) {
         let Some(Some(connection)) = self.connections.get_mut(number) else { return };
-        let mut with = Answering {
+        let mut with = TcpAnswering {
             answerer: &mut self.answerer,
             reply: &mut self.reply,
             answered: &self.shared.answered,
         };
         let turn = connection.turn(&mut with, Instant::now());
         let events = match turn {
-            Turn::Read => epoll::EventFlags::IN,
-            Turn::Write => epoll::EventFlags::OUT,
-            Turn::End => return self.close(number),
+            ConnectionWait::Read => epoll::EventFlags::IN,
+            ConnectionWait::Write => epoll::EventFlags::OUT,
+            ConnectionWait::End => return self.close(number),
         };
         if events != connection.events {
             connection.events = events;
@@ -326,7 +330,7 @@ impl Thread {
 
     fn sweep(&mut self, now: Instant) {
         for number in 0..self.connections.len() {
-            let idle = |connection: &Connection| now.duration_since(connection.last) > self.idle;
+            let idle = |connection: &TcpConnection| now.duration_since(connection.last) > self.idle;
             if self.connections[number].as_ref().is_some_and(idle) {
                 self.close(number);
             }

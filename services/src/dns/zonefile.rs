@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use lexer::{Entry, LexError, Lexer, Word};
-use rdata::Words;
+use lexer::{LexError, ZoneEntry, ZoneLexer, ZoneWord};
+use rdata::RdataWords;
 pub(crate) use value::shown;
 
 use super::rtype;
@@ -81,7 +81,7 @@ pub enum ZoneError {
 /// A record of a zone. Names are in wire form; the owner is in lower case, and so are those names in the data that are
 /// compressed or looked up.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Record<'a> {
+pub(crate) struct ZoneRecord<'a> {
     pub(crate) owner: &'a [u8],
     pub(crate) rtype: u16,
     pub(crate) ttl: u32,
@@ -93,7 +93,7 @@ pub(crate) struct Record<'a> {
 
 /// Where a zone's text is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Text<'a> {
+pub(crate) enum ZoneText<'a> {
     File(&'a Path),
     Here(&'a str),
 }
@@ -108,7 +108,7 @@ pub(crate) struct ZoneFiles {
 
 impl ZoneFiles {
     /// What is wrong with one of the records.
-    pub(crate) fn complaint(&self, record: &Record<'_>, why: &str) -> ZoneError {
+    pub(crate) fn complaint(&self, record: &ZoneRecord<'_>, why: &str) -> ZoneError {
         ZoneError::Record {
             file: self.files[usize::from(record.file)].clone(),
             line: record.line as usize,
@@ -134,15 +134,15 @@ pub(crate) fn apex(name: &str) -> Result<Vec<u8>, ZoneError> {
 /// Reads a zone and hands each of its records to `take`.
 pub(crate) fn read(
     name: &str,
-    text: Text<'_>,
-    take: &mut dyn FnMut(&Record<'_>),
+    text: ZoneText<'_>,
+    take: &mut dyn FnMut(&ZoneRecord<'_>),
 ) -> Result<ZoneFiles, ZoneError> {
     let apex = apex(name)?;
     let mut reading =
-        Reading { apex: &apex, files: Vec::new(), depth: 0, ttl: None, last_ttl: None, soa: false, take };
+        ZoneReader { apex: &apex, files: Vec::new(), depth: 0, ttl: None, last_ttl: None, soa: false, take };
     match text {
-        Text::File(file) => reading.file(file, &apex)?,
-        Text::Here(text) => reading.text(text.as_bytes(), Path::new("text"), &apex)?,
+        ZoneText::File(file) => reading.file(file, &apex)?,
+        ZoneText::Here(text) => reading.text(text.as_bytes(), Path::new("text"), &apex)?,
     }
     if !reading.soa {
         let why = "it has no SOA record at its name; add one like \
@@ -153,7 +153,7 @@ pub(crate) fn read(
     Ok(ZoneFiles { apex, files })
 }
 
-struct Reading<'a> {
+struct ZoneReader<'a> {
     apex: &'a [u8],
     files: Vec<PathBuf>,
     /// How many files are being read, each included by the one before.
@@ -163,11 +163,11 @@ struct Reading<'a> {
     /// Of the last record that had one (RFC 1035, section 5.1).
     last_ttl: Option<u32>,
     soa: bool,
-    take: &'a mut dyn FnMut(&Record<'_>),
+    take: &'a mut dyn FnMut(&ZoneRecord<'_>),
 }
 
 /// What entries of one file follow from those before.
-struct Place {
+struct ZonePosition {
     file: u16,
     origin: Vec<u8>,
     /// The owner of the last record.
@@ -176,16 +176,16 @@ struct Place {
 }
 
 /// What is wrong with an entry, and which part of it, if not the whole.
-struct Wrong {
+struct EntryError {
     item: Option<String>,
     why: String,
 }
 
-fn wrong(why: impl Into<String>) -> Wrong {
-    Wrong { item: None, why: why.into() }
+fn wrong(why: impl Into<String>) -> EntryError {
+    EntryError { item: None, why: why.into() }
 }
 
-impl Reading<'_> {
+impl ZoneReader<'_> {
     fn file(&mut self, file: &Path, origin: &[u8]) -> Result<(), ZoneError> {
         let fail = |source| ZoneError::Read { file: file.to_owned(), source };
         let opened = File::open(file).map_err(fail)?;
@@ -196,9 +196,10 @@ impl Reading<'_> {
         let number = self.files.len() as u16;
         self.files.push(file.to_owned());
         self.depth += 1;
-        let mut place = Place { file: number, origin: origin.to_vec(), owner: Vec::new(), data: Vec::new() };
-        let mut lexer = Lexer::new(text);
-        let mut entry = Entry::default();
+        let mut place =
+            ZonePosition { file: number, origin: origin.to_vec(), owner: Vec::new(), data: Vec::new() };
+        let mut lexer = ZoneLexer::new(text);
+        let mut entry = ZoneEntry::default();
         loop {
             match lexer.next(&mut entry) {
                 Ok(true) => {}
@@ -208,7 +209,7 @@ impl Reading<'_> {
                     return Err(complaint(file, line, &text, why.to_owned()));
                 }
             }
-            let told = |wrong: Wrong, entry: &Entry| {
+            let told = |wrong: EntryError, entry: &ZoneEntry| {
                 let item = wrong.item.unwrap_or_else(|| entry.shown());
                 complaint(file, entry.line(), &item, wrong.why)
             };
@@ -232,7 +233,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn include(&self, entry: &Entry, place: &Place, file: &Path) -> Result<(PathBuf, Vec<u8>), Wrong> {
+    fn include(
+        &self,
+        entry: &ZoneEntry,
+        place: &ZonePosition,
+        file: &Path,
+    ) -> Result<(PathBuf, Vec<u8>), EntryError> {
         let mut words = entry.words().skip(1);
         let like = "it should look like \"$INCLUDE file\" or \"$INCLUDE file origin.example.com.\"";
         let path = words.next().ok_or_else(|| wrong(format!("the file's name is missing; {like}")))?;
@@ -259,8 +265,8 @@ impl Reading<'_> {
         Ok((file.parent().unwrap_or(Path::new("")).join(name), origin))
     }
 
-    fn directive(&mut self, entry: &Entry, place: &mut Place) -> Result<(), Wrong> {
-        let words: Vec<Word<'_>> = entry.words().collect();
+    fn directive(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
+        let words: Vec<ZoneWord<'_>> = entry.words().collect();
         let is = |name: &[u8]| words[0].raw.eq_ignore_ascii_case(name);
         match &words[1..] {
             [word] if is(b"$ORIGIN") => {
@@ -284,16 +290,16 @@ impl Reading<'_> {
     }
 
     /// Makes records of a pattern, as BIND does.
-    fn generate(&mut self, entry: &Entry, place: &mut Place) -> Result<(), Wrong> {
+    fn generate(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
         let like = "it should look like \"$GENERATE 1-254 host-$ A 192.0.2.$\" or \"$GENERATE 0-255/2 $ PTR h${0,3,d}\"";
-        let words: Vec<Word<'_>> = entry.words().collect();
+        let words: Vec<ZoneWord<'_>> = entry.words().collect();
         let range = words.get(1).and_then(|word| range(word.raw)).filter(|_| words.len() >= 5);
         let (first, last, step) =
             range.ok_or_else(|| wrong(format!("the range is missing or wrong; {like}")))?;
         if (last - first) / step >= MOST_GENERATED {
             return Err(wrong("it makes more than 16,777,216 records; write several of fewer"));
         }
-        let mut made = Entry::default();
+        let mut made = ZoneEntry::default();
         let mut text = Vec::new();
         for number in (first..=last).step_by(step as usize) {
             made.clear();
@@ -310,7 +316,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn record(&mut self, entry: &Entry, place: &mut Place) -> Result<(), Wrong> {
+    fn record(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
         let mut words = entry.words();
         if !entry.blank {
             let word = words.next().ok_or_else(|| wrong("nothing"))?;
@@ -327,7 +333,7 @@ impl Reading<'_> {
         }
         let (given, rtype) = self.head(&mut words)?;
         let owner = &place.owner;
-        let named = |why: String| Wrong { item: Some(item(owner, rtype)), why };
+        let named = |why: String| EntryError { item: Some(item(owner, rtype)), why };
         let ttl = given.or(self.ttl).or(self.last_ttl).ok_or_else(|| {
             wrong("it has no TTL; give it one, as in \"www 3600 IN A 192.0.2.1\", or write \"$TTL 1h\" above")
         })?;
@@ -352,7 +358,7 @@ impl Reading<'_> {
         place.data.clear();
         let known = rdata::by_number(rtype);
         let bytes = words.clone().next().is_some_and(|word| word.raw == b"\\#" && !word.quoted);
-        let mut data = Words { words, origin: &place.origin, out: &mut place.data };
+        let mut data = RdataWords { words, origin: &place.origin, out: &mut place.data };
         let made = if bytes {
             data.words.next();
             data.unknown()
@@ -381,12 +387,15 @@ impl Reading<'_> {
         }
         self.soa |= rtype == rtype::SOA;
         let line = entry.line();
-        (self.take)(&Record { owner, rtype, ttl, data: &place.data, file: place.file, line });
+        (self.take)(&ZoneRecord { owner, rtype, ttl, data: &place.data, file: place.file, line });
         Ok(())
     }
 
     /// TTL, class and type, the first two in any order.
-    fn head<'a>(&self, words: &mut impl Iterator<Item = Word<'a>>) -> Result<(Option<u32>, u16), Wrong> {
+    fn head<'a>(
+        &self,
+        words: &mut impl Iterator<Item = ZoneWord<'a>>,
+    ) -> Result<(Option<u32>, u16), EntryError> {
         let (mut given, mut class) = (None, false);
         loop {
             let word = words.next().ok_or_else(|| {

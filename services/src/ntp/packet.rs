@@ -1,6 +1,6 @@
 //! NTP packets (RFC 5905, section 7.3): requests that are to be answered, and the answers.
 
-use super::timestamp::Timestamp;
+use super::timestamp::NtpTimestamp;
 
 /// Bytes of a packet without extension fields and MAC, and of every answer.
 pub const HEADER_BYTES: usize = 48;
@@ -16,7 +16,7 @@ const EXTENSION_BYTES: usize = 16;
 
 /// Why a datagram gets no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ignored {
+pub enum IgnoreReason {
     /// Shorter than a header.
     Short,
     /// A version that is neither 1, 2, 3 nor 4.
@@ -33,54 +33,54 @@ pub enum Ignored {
 
 /// A client's request, as far as its answer depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Query {
+pub struct NtpQuery {
     /// 1 to 4; the answer's is the same.
     pub version: u8,
     /// Log2 of the client's interval in seconds, which the answer repeats.
     pub poll: u8,
     /// Any 8 bytes by which the client knows the answer for that of this request.
-    pub transmit: Timestamp,
+    pub transmit: NtpTimestamp,
 }
 
-impl Query {
+impl NtpQuery {
     /// Reads a datagram.
     ///
     /// # Errors
     /// Why it is not to be answered.
-    pub fn parse(datagram: &[u8]) -> Result<Self, Ignored> {
-        let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(Ignored::Short)?;
+    pub fn parse(datagram: &[u8]) -> Result<Self, IgnoreReason> {
+        let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(IgnoreReason::Short)?;
         let (version, mode) = (header[0] >> 3 & 0b111, header[0] & 0b111);
         match (version, mode) {
             (1..=4, CLIENT) => {}
-            (1..=4, _) => return Err(Ignored::Mode(mode)),
-            _ => return Err(Ignored::Version(version)),
+            (1..=4, _) => return Err(IgnoreReason::Mode(mode)),
+            _ => return Err(IgnoreReason::Version(version)),
         }
         check_rest(version, rest)?;
         let mut transmit = [0; 8];
         transmit.copy_from_slice(&header[40..48]);
-        Ok(Self { version, poll: header[2], transmit: Timestamp::from_bytes(transmit) })
+        Ok(Self { version, poll: header[2], transmit: NtpTimestamp::from_bytes(transmit) })
     }
 }
 
 /// Extension fields are allowed in version 4, and none is known here, which means to leave them alone (RFC 7822). Older
 /// versions have a MAC there or nothing. In version 4 a MAC is told by its length: the last field, where no MAC follows, has 28
 /// bytes or more.
-fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), Ignored> {
+fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), IgnoreReason> {
     if rest.is_empty() {
         return Ok(());
     }
     if version < 4 {
-        return Err(Ignored::Authenticated);
+        return Err(IgnoreReason::Authenticated);
     }
     while !rest.is_empty() {
         if MACS.contains(&rest.len()) {
-            return Err(Ignored::Authenticated);
+            return Err(IgnoreReason::Authenticated);
         }
         let length = rest.get(2..4).map_or(0, |bytes| usize::from(u16::from_be_bytes([bytes[0], bytes[1]])));
         if length < EXTENSION_BYTES || length % 4 != 0 {
-            return Err(Ignored::Garbled);
+            return Err(IgnoreReason::Garbled);
         }
-        rest = rest.get(length..).ok_or(Ignored::Garbled)?;
+        rest = rest.get(length..).ok_or(IgnoreReason::Garbled)?;
     }
     Ok(())
 }
@@ -88,7 +88,7 @@ fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), Ignored> {
 /// Whether a second is to be added or left out at the end of the month (RFC 5905, figure 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
-pub enum Leap {
+pub enum LeapIndicator {
     /// Neither.
     #[default]
     None = 0,
@@ -102,9 +102,9 @@ pub enum Leap {
 
 /// What a server says of itself in every answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct ServerStanding {
     /// Announced leap second.
-    pub leap: Leap,
+    pub leap: LeapIndicator,
     /// 0 is a kiss of death, 1 has a reference clock, 2 to 15 have a server above, 16 is not synchronised.
     pub stratum: u8,
     /// Log2 of the clock's precision in seconds.
@@ -116,12 +116,12 @@ pub struct Standing {
     /// What the clock follows: four letters, an address, or a kiss code.
     pub reference_id: [u8; 4],
     /// When the clock was last set or corrected.
-    pub reference: Timestamp,
+    pub reference: NtpTimestamp,
 }
 
 /// Writes the answer to `query` without its transmit timestamp, which [`stamp`] puts in last.
 #[must_use]
-pub fn answer(query: Query, standing: &Standing, received: Timestamp) -> [u8; HEADER_BYTES] {
+pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp) -> [u8; HEADER_BYTES] {
     let mut packet = [0; HEADER_BYTES];
     packet[0] = (standing.leap as u8) << 6 | query.version << 3 | SERVER;
     packet[1] = standing.stratum;
@@ -137,7 +137,7 @@ pub fn answer(query: Query, standing: &Standing, received: Timestamp) -> [u8; HE
 }
 
 /// Puts the transmit timestamp into an answer.
-pub fn stamp(packet: &mut [u8; HEADER_BYTES], now: Timestamp) {
+pub fn stamp(packet: &mut [u8; HEADER_BYTES], now: NtpTimestamp) {
     packet[40..48].copy_from_slice(&now.to_bytes());
 }
 
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn clients_of_all_versions_are_heard() {
         for version in 1..=4 {
-            let query = Query::parse(&request(first(version, CLIENT))).unwrap();
+            let query = NtpQuery::parse(&request(first(version, CLIENT))).unwrap();
             assert_eq!((query.version, query.poll), (version, 6));
             assert_eq!(query.transmit.to_bytes(), *b"anything");
         }
@@ -171,51 +171,54 @@ mod tests {
     fn nothing_else_is() {
         for version in 1..=4 {
             for mode in (0..8).filter(|mode| *mode != CLIENT) {
-                assert_eq!(Query::parse(&request(first(version, mode))), Err(Ignored::Mode(mode)));
+                assert_eq!(NtpQuery::parse(&request(first(version, mode))), Err(IgnoreReason::Mode(mode)));
             }
         }
         for version in [0, 5, 6, 7] {
-            assert_eq!(Query::parse(&request(first(version, CLIENT))), Err(Ignored::Version(version)));
+            assert_eq!(
+                NtpQuery::parse(&request(first(version, CLIENT))),
+                Err(IgnoreReason::Version(version))
+            );
         }
-        assert_eq!(Query::parse(&request(0x23)[..47]), Err(Ignored::Short));
+        assert_eq!(NtpQuery::parse(&request(0x23)[..47]), Err(IgnoreReason::Short));
     }
 
     #[test]
     fn an_answer_is_never_answered() {
         for version in 1..=4 {
-            let query = Query::parse(&request(first(version, CLIENT))).unwrap();
-            let answer = answer(query, &standing(), Timestamp::UNKNOWN);
-            assert_eq!(Query::parse(&answer), Err(Ignored::Mode(SERVER)));
+            let query = NtpQuery::parse(&request(first(version, CLIENT))).unwrap();
+            let answer = answer(query, &standing(), NtpTimestamp::UNKNOWN);
+            assert_eq!(NtpQuery::parse(&answer), Err(IgnoreReason::Mode(SERVER)));
         }
     }
 
     #[test]
     fn extension_fields_are_left_alone_and_macs_are_not() {
-        let with = |version: u8, rest: &[u8]| Query::parse(&[&request(first(version, 3)), rest].concat());
+        let with = |version: u8, rest: &[u8]| NtpQuery::parse(&[&request(first(version, 3)), rest].concat());
         let mut field = vec![0xf3, 0x23, 0, 28];
         field.resize(28, 0);
         assert!(with(4, &field).is_ok());
         assert!(with(4, &[field.clone(), field.clone()].concat()).is_ok());
         for mac in MACS {
-            assert_eq!(with(4, &vec![0; mac]), Err(Ignored::Authenticated));
-            assert_eq!(with(3, &vec![0; mac]), Err(Ignored::Authenticated));
-            assert_eq!(with(4, &[field.clone(), vec![0; mac]].concat()), Err(Ignored::Authenticated));
+            assert_eq!(with(4, &vec![0; mac]), Err(IgnoreReason::Authenticated));
+            assert_eq!(with(3, &vec![0; mac]), Err(IgnoreReason::Authenticated));
+            assert_eq!(with(4, &[field.clone(), vec![0; mac]].concat()), Err(IgnoreReason::Authenticated));
         }
         // A crypto-NAK, a field without a length, one that goes on past the end, and one of odd length.
         for garbled in [&[0; 4][..], &[0; 28], &[1, 1, 0, 64, 0, 0, 0, 0], &[1, 1, 0, 17], &[9]] {
-            assert_eq!(with(4, garbled), Err(Ignored::Garbled));
+            assert_eq!(with(4, garbled), Err(IgnoreReason::Garbled));
         }
     }
 
-    fn standing() -> Standing {
-        Standing {
-            leap: Leap::Insert,
+    fn standing() -> ServerStanding {
+        ServerStanding {
+            leap: LeapIndicator::Insert,
             stratum: 3,
             precision: -20,
             root_delay: [0, 0, 0, 1],
             root_dispersion: [0, 0, 0, 2],
             reference_id: *b"LOCL",
-            reference: Timestamp::from_bytes([1; 8]),
+            reference: NtpTimestamp::from_bytes([1; 8]),
         }
     }
 
@@ -225,9 +228,9 @@ mod tests {
             if client && !datagram.is_empty() {
                 datagram[0] = 0x23;
             }
-            if let Ok(query) = Query::parse(&datagram) {
-                let mut packet = answer(query, &standing(), Timestamp::from_bytes([2; 8]));
-                stamp(&mut packet, Timestamp::from_bytes([3; 8]));
+            if let Ok(query) = NtpQuery::parse(&datagram) {
+                let mut packet = answer(query, &standing(), NtpTimestamp::from_bytes([2; 8]));
+                stamp(&mut packet, NtpTimestamp::from_bytes([3; 8]));
                 prop_assert!(packet.len() <= datagram.len());
                 prop_assert_eq!(&packet[24..32], &datagram[40..48]);
                 prop_assert_eq!(packet[2], datagram[2]);

@@ -11,7 +11,7 @@ const PLACES: usize = 1 << 12;
 
 /// Most answers to one client: an IPv4 address, or the /64 of an IPv6 one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RateLimit {
+pub struct NtpRateLimit {
     /// Answers a second, in the long run. By each worker: one client's requests commonly reach one only.
     pub per_second: f64,
     /// How many may be asked for at once, before.
@@ -20,7 +20,7 @@ pub struct RateLimit {
 
 /// What a request over the rate gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RateVerdict {
     /// It is within the rate.
     Answer,
     /// Over it; time to tell the client.
@@ -34,14 +34,14 @@ pub(crate) enum Verdict {
 const TELL_EVERY: u32 = 4;
 
 #[derive(Debug)]
-pub(crate) struct Limiter {
-    limit: RateLimit,
+pub(crate) struct NtpLimiter {
+    limit: NtpRateLimit,
     hash: RandomState,
-    places: Box<[Option<Client>]>,
+    places: Box<[Option<NtpClient>]>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Client {
+struct NtpClient {
     key: u64,
     /// Answers it may have now, as of `at`.
     credit: f64,
@@ -49,28 +49,28 @@ struct Client {
     over: u32,
 }
 
-impl Limiter {
-    pub(crate) fn new(limit: RateLimit) -> Self {
+impl NtpLimiter {
+    pub(crate) fn new(limit: NtpRateLimit) -> Self {
         Self { limit, hash: RandomState::new(), places: vec![None; PLACES].into_boxed_slice() }
     }
 
-    pub(crate) fn judge(&mut self, source: IpAddr, now: Instant) -> Verdict {
+    pub(crate) fn judge(&mut self, source: IpAddr, now: Instant) -> RateVerdict {
         let key = key(source);
         let place = &mut self.places[self.hash.hash_one(key) as usize % PLACES];
         let burst = self.limit.burst.max(1.0);
         let client = match place {
             Some(client) if client.key == key => client,
-            _ => place.insert(Client { key, credit: burst, at: now, over: 0 }),
+            _ => place.insert(NtpClient { key, credit: burst, at: now, over: 0 }),
         };
         let passed: Duration = now.saturating_duration_since(client.at);
         client.at = now;
         client.credit = (client.credit + passed.as_secs_f64() * self.limit.per_second).min(burst);
         if client.credit >= 1.0 {
             client.credit -= 1.0;
-            return Verdict::Answer;
+            return RateVerdict::Answer;
         }
         client.over = client.over.wrapping_add(1);
-        if client.over % TELL_EVERY == 1 { Verdict::Tell } else { Verdict::Ignore }
+        if client.over % TELL_EVERY == 1 { RateVerdict::Tell } else { RateVerdict::Ignore }
     }
 }
 
@@ -88,16 +88,16 @@ mod tests {
 
     #[test]
     fn a_client_over_its_rate_is_told_and_others_are_not() {
-        let mut limiter = Limiter::new(RateLimit { per_second: 2.0, burst: 8.0 });
+        let mut limiter = NtpLimiter::new(NtpRateLimit { per_second: 2.0, burst: 8.0 });
         let start = Instant::now();
         let [busy, calm] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        let verdicts: Vec<Verdict> = (0..16).map(|_| limiter.judge(busy, start)).collect();
-        assert!(verdicts[..8].iter().all(|verdict| *verdict == Verdict::Answer));
-        assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == Verdict::Tell).count(), 2);
-        assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == Verdict::Ignore).count(), 6);
-        assert_eq!(limiter.judge(calm, start), Verdict::Answer);
+        let verdicts: Vec<RateVerdict> = (0..16).map(|_| limiter.judge(busy, start)).collect();
+        assert!(verdicts[..8].iter().all(|verdict| *verdict == RateVerdict::Answer));
+        assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == RateVerdict::Tell).count(), 2);
+        assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == RateVerdict::Ignore).count(), 6);
+        assert_eq!(limiter.judge(calm, start), RateVerdict::Answer);
         let later = start + Duration::from_secs(1);
-        let answered = (0..8).filter(|_| limiter.judge(busy, later) == Verdict::Answer).count();
+        let answered = (0..8).filter(|_| limiter.judge(busy, later) == RateVerdict::Answer).count();
         // If the two share a place, the calm one made the busy one new.
         assert!(answered == 2 || answered == 8, "{answered}");
     }

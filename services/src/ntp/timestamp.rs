@@ -8,9 +8,9 @@ const UNIX_EPOCH_SECONDS: u64 = 2_208_988_800;
 /// A point of time: 32 bits of seconds, 32 bits of fractions, about 233 ps each. Seconds count from 1900 and start again
 /// at 0 in 2036; which era is meant is for the reader to know. 0 means that no time is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Timestamp(u64);
+pub struct NtpTimestamp(u64);
 
-impl Timestamp {
+impl NtpTimestamp {
     /// No time is known.
     pub const UNKNOWN: Self = Self(0);
 
@@ -40,7 +40,7 @@ impl Timestamp {
     }
 }
 
-impl From<SystemTime> for Timestamp {
+impl From<SystemTime> for NtpTimestamp {
     /// Times before 1970 are taken for 1970.
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -65,13 +65,13 @@ mod tests {
     #[test]
     fn known_times_are_as_the_rfc_has_them() {
         // RFC 5905, figure 4: 1 January 1970 is 2,208,988,800 in era 0; era 1 begins on 8 February 2036 at 06:28:16.
-        assert_eq!(Timestamp::from(UNIX_EPOCH).0 >> 32, 2_208_988_800);
+        assert_eq!(NtpTimestamp::from(UNIX_EPOCH).0 >> 32, 2_208_988_800);
         let era_1 = UNIX_EPOCH + Duration::from_secs(2_085_978_496);
-        assert_eq!(Timestamp::from(era_1).0, 0);
+        assert_eq!(NtpTimestamp::from(era_1).0, 0);
         let half = UNIX_EPOCH + Duration::from_millis(500);
-        assert_eq!(Timestamp::from(half).0 as u32, 1 << 31);
-        let before = Timestamp::from(era_1 - Duration::from_secs(2));
-        assert_eq!(Timestamp::from(era_1 + Duration::from_secs(1)).seconds_since(before), 3.0);
+        assert_eq!(NtpTimestamp::from(half).0 as u32, 1 << 31);
+        let before = NtpTimestamp::from(era_1 - Duration::from_secs(2));
+        assert_eq!(NtpTimestamp::from(era_1 + Duration::from_secs(1)).seconds_since(before), 3.0);
     }
 
     #[test]
@@ -85,14 +85,14 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_round_trip(bytes: [u8; 8]) {
-            prop_assert_eq!(Timestamp::from_bytes(bytes).to_bytes(), bytes);
+            prop_assert_eq!(NtpTimestamp::from_bytes(bytes).to_bytes(), bytes);
         }
 
         #[test]
         fn differences_are_those_of_the_clock(at in 0_u64..4_000_000_000, by in 0_u64..1_000_000_000_000) {
             let start = UNIX_EPOCH + Duration::from_secs(at);
             let end = start + Duration::from_nanos(by);
-            let seconds = Timestamp::from(end).seconds_since(Timestamp::from(start));
+            let seconds = NtpTimestamp::from(end).seconds_since(NtpTimestamp::from(start));
             prop_assert!((seconds - by as f64 / 1e9).abs() < 1e-6, "{} {}", seconds, by);
         }
     }

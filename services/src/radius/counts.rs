@@ -7,7 +7,7 @@ use serde::Serialize;
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The user may come in.
     Accepted,
     /// He may not.
@@ -35,19 +35,19 @@ pub enum Outcome {
 }
 
 /// How many.
-const OUTCOMES: usize = Outcome::Unrecorded as usize + 1;
+const OUTCOMES: usize = RequestOutcome::Unrecorded as usize + 1;
 
 /// What became of requests so far. One worker writes, anybody reads.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Tally([AtomicU64; OUTCOMES]);
+pub(crate) struct RequestTotals([AtomicU64; OUTCOMES]);
 
-impl Tally {
-    pub(crate) fn count(&self, outcome: Outcome) {
+impl RequestTotals {
+    pub(crate) fn count(&self, outcome: RequestOutcome) {
         self.0[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    fn of(&self, outcome: Outcome) -> u64 {
+    fn of(&self, outcome: RequestOutcome) -> u64 {
         self.0[outcome as usize].load(Relaxed)
     }
 }
@@ -55,7 +55,7 @@ impl Tally {
 /// Requests by what became of them, of all workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[allow(missing_docs)] // Each is described at its [`Outcome`].
-pub struct Counts {
+pub struct RadiusCounts {
     pub accepted: u64,
     pub rejected: u64,
     pub accounted: u64,
@@ -70,21 +70,21 @@ pub struct Counts {
     pub unrecorded: u64,
 }
 
-impl Counts {
-    pub(crate) fn add(&mut self, tally: &Tally) {
+impl RadiusCounts {
+    pub(crate) fn add(&mut self, tally: &RequestTotals) {
         for (field, outcome) in [
-            (&mut self.accepted, Outcome::Accepted),
-            (&mut self.rejected, Outcome::Rejected),
-            (&mut self.accounted, Outcome::Accounted),
-            (&mut self.status, Outcome::Status),
-            (&mut self.repeated, Outcome::Repeated),
-            (&mut self.malformed, Outcome::Malformed),
-            (&mut self.wrong_type, Outcome::Type),
-            (&mut self.unknown_client, Outcome::UnknownClient),
-            (&mut self.unsigned, Outcome::Unsigned),
-            (&mut self.wrong_secret, Outcome::WrongSecret),
-            (&mut self.incomplete, Outcome::Incomplete),
-            (&mut self.unrecorded, Outcome::Unrecorded),
+            (&mut self.accepted, RequestOutcome::Accepted),
+            (&mut self.rejected, RequestOutcome::Rejected),
+            (&mut self.accounted, RequestOutcome::Accounted),
+            (&mut self.status, RequestOutcome::Status),
+            (&mut self.repeated, RequestOutcome::Repeated),
+            (&mut self.malformed, RequestOutcome::Malformed),
+            (&mut self.wrong_type, RequestOutcome::Type),
+            (&mut self.unknown_client, RequestOutcome::UnknownClient),
+            (&mut self.unsigned, RequestOutcome::Unsigned),
+            (&mut self.wrong_secret, RequestOutcome::WrongSecret),
+            (&mut self.incomplete, RequestOutcome::Incomplete),
+            (&mut self.unrecorded, RequestOutcome::Unrecorded),
         ] {
             *field += tally.of(outcome);
         }

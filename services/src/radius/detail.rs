@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// When records are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sync {
+pub enum SyncMode {
     /// Before each is answered (`fdatasync`). Nothing that was answered is lost, and a worker does nothing else while it waits
     /// for the disk.
     Each,
@@ -35,27 +35,27 @@ pub enum Sync {
 pub type Tell = Box<dyn Fn(&str) + Send + std::marker::Sync>;
 
 /// A file that only grows. Workers share it.
-pub struct Detail {
+pub struct DetailFile {
     path: PathBuf,
-    sync: Sync,
-    open: Mutex<Open>,
+    sync: SyncMode,
+    open: Mutex<OpenDetail>,
     /// Whether something was written that is not synced yet.
     dirty: AtomicBool,
     /// Whether the last record could not be written.
     failing: AtomicBool,
     tell: Tell,
-    ends: Arc<Ends>,
+    ends: Arc<DetailEnd>,
 }
 
-/// The end of a [`Detail`], for the thread that syncs.
+/// The end of a [`DetailFile`], for the thread that syncs.
 #[derive(Debug, Default)]
-struct Ends {
+struct DetailEnd {
     ended: Mutex<bool>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenDetail {
     file: Arc<File>,
     /// Not one of the devices, which have no end to cut and nothing to sync.
     regular: bool,
@@ -63,28 +63,31 @@ struct Open {
     torn: bool,
 }
 
-impl fmt::Debug for Detail {
+impl fmt::Debug for DetailFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Detail").field("path", &self.path).field("sync", &self.sync).finish_non_exhaustive()
+        f.debug_struct("DetailFile")
+            .field("path", &self.path)
+            .field("sync", &self.sync)
+            .finish_non_exhaustive()
     }
 }
 
-impl Detail {
+impl DetailFile {
     /// Opens `path`, or makes it, readable by its owner alone.
     ///
     /// # Errors
     /// What the kernel says, of the file or of a thread that cannot be started.
-    pub fn open(path: &Path, sync: Sync, tell: Tell) -> io::Result<Arc<Self>> {
+    pub fn open(path: &Path, sync: SyncMode, tell: Tell) -> io::Result<Arc<Self>> {
         let detail = Arc::new(Self {
             path: path.to_owned(),
             sync,
-            open: Mutex::new(Open::new(path)?),
+            open: Mutex::new(OpenDetail::new(path)?),
             dirty: AtomicBool::new(false),
             failing: AtomicBool::new(false),
             tell,
             ends: Arc::default(),
         });
-        if sync == Sync::EachSecond {
+        if sync == SyncMode::EachSecond {
             let (weak, ends) = (Arc::downgrade(&detail), Arc::clone(&detail.ends));
             thread::Builder::new().name("radius-sync".to_owned()).spawn(move || keep_synced(&weak, &ends))?;
         }
@@ -97,16 +100,16 @@ impl Detail {
     /// # Errors
     /// What the kernel says. The file from before is used on.
     pub fn reopen(&self) -> io::Result<()> {
-        let fresh = Open::new(&self.path)?;
+        let fresh = OpenDetail::new(&self.path)?;
         let old = std::mem::replace(&mut *self.lock(), fresh);
         match self.sync {
-            Sync::Never => Ok(()),
+            SyncMode::Never => Ok(()),
             _ if old.regular => old.file.sync_data(),
             _ => Ok(()),
         }
     }
 
-    /// Adds a line, which ends with a newline and has none before. It is in the file when this returns, and on disk as [`Sync`]
+    /// Adds a line, which ends with a newline and has none before. It is in the file when this returns, and on disk as [`SyncMode`]
     /// says.
     ///
     /// # Errors
@@ -134,8 +137,8 @@ impl Detail {
             (Arc::clone(&open.file), open.regular)
         };
         match self.sync {
-            Sync::Each if regular => file.sync_data(),
-            Sync::EachSecond if regular => {
+            SyncMode::Each if regular => file.sync_data(),
+            SyncMode::EachSecond if regular => {
                 self.dirty.store(true, Ordering::Release);
                 Ok(())
             }
@@ -157,12 +160,12 @@ impl Detail {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenDetail> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Detail {
+impl Drop for DetailFile {
     fn drop(&mut self) {
         self.sync();
         *self.ends.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -171,7 +174,7 @@ impl Drop for Detail {
 }
 
 /// Syncs once a period for as long as the file is used.
-fn keep_synced(detail: &Weak<Detail>, ends: &Ends) {
+fn keep_synced(detail: &Weak<DetailFile>, ends: &DetailEnd) {
     let mut ended = ends.ended.lock().unwrap_or_else(PoisonError::into_inner);
     while !*ended {
         ended = ends.changed.wait_timeout(ended, PERIOD).unwrap_or_else(PoisonError::into_inner).0;
@@ -185,7 +188,7 @@ fn keep_synced(detail: &Weak<Detail>, ends: &Ends) {
     }
 }
 
-impl Open {
+impl OpenDetail {
     fn new(path: &Path) -> io::Result<Self> {
         // What users did is nobody's business who may not read the file.
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
@@ -199,7 +202,7 @@ impl Open {
             file.write_all(b"\n")?;
             self.torn = false;
         }
-        let Err(Partial { written, error }) = whole(&mut file, line) else { return Ok(()) };
+        let Err(PartialLine { written, error }) = whole(&mut file, line) else { return Ok(()) };
         if written > 0 {
             // The position is behind what an appending write has written.
             let cut = file.stream_position().and_then(|end| file.set_len(end - written as u64));
@@ -210,20 +213,20 @@ impl Open {
 }
 
 /// A line of which only a part was written.
-struct Partial {
+struct PartialLine {
     written: usize,
     error: io::Error,
 }
 
 /// Writes all of `line`, or tells how much.
-fn whole(file: &mut impl Write, line: &[u8]) -> Result<(), Partial> {
+fn whole(file: &mut impl Write, line: &[u8]) -> Result<(), PartialLine> {
     let mut written = 0;
     while written < line.len() {
         match file.write(&line[written..]) {
-            Ok(0) => return Err(Partial { written, error: io::ErrorKind::WriteZero.into() }),
+            Ok(0) => return Err(PartialLine { written, error: io::ErrorKind::WriteZero.into() }),
             Ok(more) => written += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Partial { written, error }),
+            Err(error) => return Err(PartialLine { written, error }),
         }
     }
     Ok(())
@@ -242,8 +245,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (path, moved) = (directory.path().join("acct"), directory.path().join("acct.1"));
         std::fs::write(&path, "before\n").unwrap();
-        for sync in [Sync::Each, Sync::EachSecond, Sync::Never] {
-            let detail = Detail::open(&path, sync, silent()).unwrap();
+        for sync in [SyncMode::Each, SyncMode::EachSecond, SyncMode::Never] {
+            let detail = DetailFile::open(&path, sync, silent()).unwrap();
             detail.append(b"one\n").unwrap();
             std::fs::rename(&path, &moved).unwrap();
             detail.append(b"two\n").unwrap();
@@ -262,7 +265,7 @@ mod tests {
         let told: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&told);
         let tell: Tell = Box::new(move |line| heard.lock().unwrap().push(line.to_owned()));
-        let detail = Detail::open(&path, Sync::EachSecond, tell).unwrap();
+        let detail = DetailFile::open(&path, SyncMode::EachSecond, tell).unwrap();
         for _ in 0..3 {
             let error = detail.append(b"one\n").unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
@@ -281,7 +284,7 @@ mod tests {
     fn a_path_that_cannot_be_opened_leaves_the_old_file_in_use() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("acct");
-        let detail = Detail::open(&path, Sync::Never, silent()).unwrap();
+        let detail = DetailFile::open(&path, SyncMode::Never, silent()).unwrap();
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
         assert!(detail.reopen().is_err());
@@ -316,7 +319,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("acct");
         std::fs::write(&path, "a pie").unwrap();
-        let mut open = Open { torn: true, ..Open::new(&path).unwrap() };
+        let mut open = OpenDetail { torn: true, ..OpenDetail::new(&path).unwrap() };
         open.put(b"whole\n").unwrap();
         open.put(b"too\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a pie\nwhole\ntoo\n");

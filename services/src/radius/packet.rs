@@ -49,9 +49,9 @@ pub mod attribute {
 
 /// Why a datagram is no packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
+pub struct PacketError;
 
-impl fmt::Display for Malformed {
+impl fmt::Display for PacketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("not a RADIUS packet: its lengths do not fit each other")
     }
@@ -59,23 +59,23 @@ impl fmt::Display for Malformed {
 
 /// A packet whose attributes all fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet<'a> {
+pub struct RadiusPacket<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Packet<'a> {
+impl<'a> RadiusPacket<'a> {
     /// Reads a datagram. What follows the packet's own length is padding, and left out.
     ///
     /// # Errors
     /// A length that is less than a header's, over 4096 or beyond the datagram, or an attribute that has less than two bytes
     /// or ends beyond the packet.
-    pub fn parse(datagram: &'a [u8]) -> Result<Self, Malformed> {
-        let header = datagram.first_chunk::<HEADER_BYTES>().ok_or(Malformed)?;
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, PacketError> {
+        let header = datagram.first_chunk::<HEADER_BYTES>().ok_or(PacketError)?;
         let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
         if !(HEADER_BYTES..=MOST_BYTES).contains(&length) {
-            return Err(Malformed);
+            return Err(PacketError);
         }
-        let bytes = datagram.get(..length).ok_or(Malformed)?;
+        let bytes = datagram.get(..length).ok_or(PacketError)?;
         let mut rest = &bytes[HEADER_BYTES..];
         while let Some((_, after)) = first_attribute(rest)? {
             rest = after;
@@ -110,7 +110,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Its attributes in order.
-    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+    pub fn attributes(&self) -> impl Iterator<Item = RadiusAttribute<'a>> + use<'a> {
         let bytes = self.bytes;
         let mut at = HEADER_BYTES;
         std::iter::from_fn(move || {
@@ -131,7 +131,7 @@ impl<'a> Packet<'a> {
 
 /// An attribute of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attribute<'a> {
+pub struct RadiusAttribute<'a> {
     /// Its number.
     pub kind: u8,
     /// Up to 253 bytes.
@@ -141,30 +141,30 @@ pub struct Attribute<'a> {
 }
 
 /// The first attribute and what follows it; none where nothing is left.
-fn first_attribute(bytes: &[u8]) -> Result<Option<(Attribute<'_>, &[u8])>, Malformed> {
+fn first_attribute(bytes: &[u8]) -> Result<Option<(RadiusAttribute<'_>, &[u8])>, PacketError> {
     let [kind, length, ..] = *bytes else {
-        return if bytes.is_empty() { Ok(None) } else { Err(Malformed) };
+        return if bytes.is_empty() { Ok(None) } else { Err(PacketError) };
     };
     let length = usize::from(length);
     if length < 2 || length > bytes.len() {
-        return Err(Malformed);
+        return Err(PacketError);
     }
     let (attribute, after) = bytes.split_at(length);
-    Ok(Some((Attribute { kind, value: &attribute[2..], offset: 0 }, after)))
+    Ok(Some((RadiusAttribute { kind, value: &attribute[2..], offset: 0 }, after)))
 }
 
 /// Writes a packet into a buffer.
 #[derive(Debug)]
-pub struct Writer<'a> {
+pub struct PacketWriter<'a> {
     buffer: &'a mut [u8],
     length: usize,
 }
 
 /// A packet has no room for more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full;
+pub struct PacketFull;
 
-impl<'a> Writer<'a> {
+impl<'a> PacketWriter<'a> {
     /// A packet without attributes.
     ///
     /// # Errors
@@ -174,8 +174,8 @@ impl<'a> Writer<'a> {
         code: u8,
         identifier: u8,
         authenticator: [u8; AUTHENTICATOR_BYTES],
-    ) -> Result<Self, Full> {
-        let header = buffer.first_chunk_mut::<HEADER_BYTES>().ok_or(Full)?;
+    ) -> Result<Self, PacketFull> {
+        let header = buffer.first_chunk_mut::<HEADER_BYTES>().ok_or(PacketFull)?;
         header[0] = code;
         header[1] = identifier;
         header[4..].copy_from_slice(&authenticator);
@@ -186,13 +186,13 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// Over 253 bytes, or over the buffer's or a packet's length.
-    pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Result<usize, Full> {
+    pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Result<usize, PacketFull> {
         let at = self.length;
         let end = at + 2 + value.len();
         if value.len() > VALUE_BYTES || end > MOST_BYTES {
-            return Err(Full);
+            return Err(PacketFull);
         }
-        let space = self.buffer.get_mut(at..end).ok_or(Full)?;
+        let space = self.buffer.get_mut(at..end).ok_or(PacketFull)?;
         space[0] = kind;
         space[1] = (value.len() + 2) as u8;
         space[2..].copy_from_slice(value);
@@ -226,9 +226,9 @@ mod tests {
     fn padding_is_left_out() {
         let mut bytes = packet(&[1, 3, b'a']);
         bytes.extend([0xff; 5]);
-        let packet = Packet::parse(&bytes).unwrap();
+        let packet = RadiusPacket::parse(&bytes).unwrap();
         assert_eq!((packet.code(), packet.identifier(), packet.bytes().len()), (1, 9, 23));
-        let expected = Attribute { kind: 1, value: b"a", offset: 22 };
+        let expected = RadiusAttribute { kind: 1, value: b"a", offset: 22 };
         assert_eq!(packet.attributes().collect::<Vec<_>>(), [expected]);
         assert_eq!((packet.find(1), packet.find(2)), (Some(&b"a"[..]), None));
     }
@@ -236,27 +236,27 @@ mod tests {
     #[test]
     fn lengths_that_do_not_fit_are_malformed() {
         for attributes in [&[1][..], &[1, 0], &[1, 1], &[1, 4, 0], &[1, 3, 0, 2]] {
-            assert_eq!(Packet::parse(&packet(attributes)), Err(Malformed), "{attributes:?}");
+            assert_eq!(RadiusPacket::parse(&packet(attributes)), Err(PacketError), "{attributes:?}");
         }
         let good = packet(&[]);
-        assert!(Packet::parse(&good).is_ok());
+        assert!(RadiusPacket::parse(&good).is_ok());
         for length in [0_u16, 19, 21, 4097] {
             let mut bad = good.clone();
             bad[2..4].copy_from_slice(&length.to_be_bytes());
-            assert_eq!(Packet::parse(&bad), Err(Malformed), "{length}");
+            assert_eq!(RadiusPacket::parse(&bad), Err(PacketError), "{length}");
         }
-        assert_eq!(Packet::parse(&good[..19]), Err(Malformed));
+        assert_eq!(RadiusPacket::parse(&good[..19]), Err(PacketError));
     }
 
     #[test]
     fn a_packet_that_is_full_takes_no_more() {
         let mut buffer = [0; 30];
-        let mut writer = Writer::new(&mut buffer, 2, 1, [0; 16]).unwrap();
-        assert_eq!(writer.attribute(1, &[0; 9]), Err(Full));
-        assert_eq!(writer.attribute(1, &[0; 254]), Err(Full));
+        let mut writer = PacketWriter::new(&mut buffer, 2, 1, [0; 16]).unwrap();
+        assert_eq!(writer.attribute(1, &[0; 9]), Err(PacketFull));
+        assert_eq!(writer.attribute(1, &[0; 254]), Err(PacketFull));
         assert_eq!(writer.attribute(1, &[0; 8]), Ok(22));
         assert_eq!(writer.finish().len(), 30);
-        assert!(Writer::new(&mut [0; 19], 2, 1, [0; 16]).is_err());
+        assert!(PacketWriter::new(&mut [0; 19], 2, 1, [0; 16]).is_err());
     }
 
     proptest! {
@@ -266,7 +266,7 @@ mod tests {
             if let Some(field) = bytes.get_mut(2..4).filter(|_| fit) {
                 field.copy_from_slice(&length);
             }
-            if let Ok(packet) = Packet::parse(&bytes) {
+            if let Ok(packet) = RadiusPacket::parse(&bytes) {
                 let told: usize = packet.attributes().map(|attribute| attribute.value.len() + 2).sum();
                 prop_assert_eq!(told + HEADER_BYTES, packet.bytes().len());
             }
@@ -280,12 +280,12 @@ mod tests {
             attributes in proptest::collection::vec((any::<u8>(), proptest::collection::vec(any::<u8>(), 0..=253)), 0..12),
         ) {
             let mut buffer = [0xee; MOST_BYTES];
-            let mut writer = Writer::new(&mut buffer, code, identifier, authenticator).unwrap();
+            let mut writer = PacketWriter::new(&mut buffer, code, identifier, authenticator).unwrap();
             for (kind, value) in &attributes {
                 writer.attribute(*kind, value).unwrap();
             }
             let written = writer.finish().to_vec();
-            let packet = Packet::parse(&written).unwrap();
+            let packet = RadiusPacket::parse(&written).unwrap();
             prop_assert_eq!((packet.code(), packet.identifier()), (code, identifier));
             prop_assert_eq!(packet.authenticator(), authenticator);
             let read: Vec<_> = packet.attributes().map(|found| (found.kind, found.value.to_vec())).collect();

@@ -23,26 +23,26 @@ type Key = (SocketAddr, u8);
 
 /// Answers of the last five seconds, for all workers: a request that comes again may reach another one.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RecentAnswers {
     hash: RandomState,
-    parts: Vec<Mutex<Part>>,
+    parts: Vec<Mutex<RecentPart>>,
 }
 
 #[derive(Debug, Default)]
-struct Part {
-    answers: HashMap<Key, Answer>,
+struct RecentPart {
+    answers: HashMap<Key, RecentAnswer>,
     /// In order of time. Those whose answer was replaced since are passed over.
     order: VecDeque<(Key, Instant)>,
 }
 
 #[derive(Debug)]
-struct Answer {
+struct RecentAnswer {
     authenticator: [u8; AUTHENTICATOR_BYTES],
     at: Instant,
     reply: Box<[u8]>,
 }
 
-impl Recent {
+impl RecentAnswers {
     pub(crate) fn new() -> Self {
         Self { hash: RandomState::new(), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
     }
@@ -75,16 +75,16 @@ impl Recent {
     ) {
         let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
         part.forget(now);
-        part.answers.insert(key, Answer { authenticator, at: now, reply: reply.into() });
+        part.answers.insert(key, RecentAnswer { authenticator, at: now, reply: reply.into() });
         part.order.push_back((key, now));
     }
 
-    fn part(&self, key: Key) -> &Mutex<Part> {
+    fn part(&self, key: Key) -> &Mutex<RecentPart> {
         &self.parts[self.hash.hash_one(key) as usize % PARTS]
     }
 }
 
-impl Part {
+impl RecentPart {
     /// Makes room: what is too old goes, and one more if it is full.
     fn forget(&mut self, now: Instant) {
         while let Some((key, at)) = self.order.front().copied() {
@@ -108,7 +108,7 @@ mod tests {
         (SocketAddr::from(([192, 0, 2, 1], port)), 7)
     }
 
-    fn found(recent: &Recent, key: Key, authenticator: u8, now: Instant) -> Option<Vec<u8>> {
+    fn found(recent: &RecentAnswers, key: Key, authenticator: u8, now: Instant) -> Option<Vec<u8>> {
         let mut reply = [0; 8];
         let length = recent.find(key, &[authenticator; 16], now, &mut reply)?;
         Some(reply[..length].to_vec())
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_same_request_finds_its_answer_for_five_seconds() {
-        let (recent, start) = (Recent::new(), Instant::now());
+        let (recent, start) = (RecentAnswers::new(), Instant::now());
         recent.keep(key(1), [1; 16], start, b"one");
         assert_eq!(found(&recent, key(1), 1, start + KEPT), Some(b"one".to_vec()));
         assert_eq!(found(&recent, key(1), 2, start), None, "another request of the same identifier");
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn memory_has_an_end() {
-        let (recent, start) = (Recent::new(), Instant::now());
+        let (recent, start) = (RecentAnswers::new(), Instant::now());
         for number in 0..4 * PARTS * MOST {
             let key = (SocketAddr::from(([10, 0, (number >> 16) as u8, 1], number as u16)), 0);
             recent.keep(key, [0; 16], start, b"x");

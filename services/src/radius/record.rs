@@ -6,35 +6,35 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::dictionary::{self, Value};
-use super::packet::{Packet, attribute};
+use super::dictionary::{self, AttributeValue};
+use super::packet::{RadiusPacket, attribute};
 
 /// What is between two hops, and no record of what a user did.
 const HOP: [u8; 3] = [attribute::PROXY_STATE, attribute::MESSAGE_AUTHENTICATOR, attribute::USER_PASSWORD];
 
 /// Schema `linerate.accounting/1`.
 #[derive(Debug, Serialize)]
-struct Record {
+struct AccountingRecord {
     schema: &'static str,
     /// By the real-time clock.
     received_realtime_ns: u64,
     /// The NAS, or the proxy before it.
     source: SocketAddr,
     /// By name, or as `Attr-N`.
-    attributes: BTreeMap<String, Told>,
+    attributes: BTreeMap<String, RecordedValue>,
 }
 
 /// An attribute's values.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Told {
-    One(Value),
+enum RecordedValue {
+    One(AttributeValue),
     /// It came several times; in the request's order.
-    Several(Vec<Value>),
+    Several(Vec<AttributeValue>),
 }
 
-impl Told {
-    fn and(self, value: Value) -> Self {
+impl RecordedValue {
+    fn and(self, value: AttributeValue) -> Self {
         let mut values = match self {
             Self::One(first) => vec![first],
             Self::Several(values) => values,
@@ -45,19 +45,20 @@ impl Told {
 }
 
 /// The line, with its newline.
-pub(crate) fn line(packet: Packet<'_>, source: SocketAddr, received: SystemTime) -> Vec<u8> {
+pub(crate) fn line(packet: RadiusPacket<'_>, source: SocketAddr, received: SystemTime) -> Vec<u8> {
     let since = received.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut attributes: BTreeMap<String, Told> = BTreeMap::new();
+    let mut attributes: BTreeMap<String, RecordedValue> = BTreeMap::new();
     for found in packet.attributes().filter(|found| !HOP.contains(&found.kind)) {
         let (name, value) = dictionary::decode(found.kind, found.value);
         let told = match attributes.remove(&name) {
             Some(before) => before.and(value),
-            None => Told::One(value),
+            None => RecordedValue::One(value),
         };
         attributes.insert(name, told);
     }
     let received_realtime_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-    let record = Record { schema: "linerate.accounting/1", received_realtime_ns, source, attributes };
+    let record =
+        AccountingRecord { schema: "linerate.accounting/1", received_realtime_ns, source, attributes };
     // Text, numbers and names: nothing of it can fail, and nothing of it has a newline of its own.
     let mut line = serde_json::to_vec(&record).unwrap_or_default();
     line.push(b'\n');
@@ -85,7 +86,7 @@ mod tests {
     fn told(bytes: &[u8]) -> serde_json::Value {
         let source = SocketAddr::from(([192, 0, 2, 1], 2000));
         let received = UNIX_EPOCH + Duration::new(7, 9);
-        let line = line(Packet::parse(bytes).expect("a packet"), source, received);
+        let line = line(RadiusPacket::parse(bytes).expect("a packet"), source, received);
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
         serde_json::from_slice(&line).expect("JSON")
     }

@@ -4,7 +4,7 @@ use hmac::{Hmac, Mac};
 use md5::{Digest, Md5};
 use subtle::ConstantTimeEq;
 
-use super::packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, Packet, attribute};
+use super::packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, RadiusPacket, attribute};
 
 type Authenticator = [u8; AUTHENTICATOR_BYTES];
 
@@ -50,7 +50,7 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 
 /// Whether the Message-Authenticator is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signature {
+pub enum SignatureCheck {
     /// There is one, and whoever made it knows the secret.
     Right,
     /// There is none.
@@ -62,13 +62,13 @@ pub enum Signature {
 /// Checks a request's Message-Authenticator (RFC 3579, section 3.2). `authenticator` is what was in the header when it was
 /// made: the request's own, or zeros in packets whose authenticator is a digest.
 #[must_use]
-pub fn signature(packet: Packet<'_>, secret: &[u8], authenticator: Authenticator) -> Signature {
+pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authenticator) -> SignatureCheck {
     let mut found = packet.attributes().filter(|found| found.kind == attribute::MESSAGE_AUTHENTICATOR);
     let Some(first) = found.next() else {
-        return Signature::Missing;
+        return SignatureCheck::Missing;
     };
     if found.next().is_some() || first.value.len() != AUTHENTICATOR_BYTES {
-        return Signature::Wrong;
+        return SignatureCheck::Wrong;
     }
     let bytes = packet.bytes();
     let mac = keyed(secret)
@@ -77,12 +77,12 @@ pub fn signature(packet: Packet<'_>, secret: &[u8], authenticator: Authenticator
         .chain_update(&bytes[HEADER_BYTES..first.offset])
         .chain_update([0; AUTHENTICATOR_BYTES])
         .chain_update(&bytes[first.offset + AUTHENTICATOR_BYTES..]);
-    if mac.verify_slice(first.value).is_ok() { Signature::Right } else { Signature::Wrong }
+    if mac.verify_slice(first.value).is_ok() { SignatureCheck::Right } else { SignatureCheck::Wrong }
 }
 
 /// Whether the authenticator of a request is the digest that RFC 2866, section 3 has there.
 #[must_use]
-pub fn digest_is_right(packet: Packet<'_>, secret: &[u8]) -> bool {
+pub fn digest_is_right(packet: RadiusPacket<'_>, secret: &[u8]) -> bool {
     let expected = digest(packet.bytes(), [0; AUTHENTICATOR_BYTES], secret);
     same(&expected, &packet.authenticator())
 }
@@ -114,7 +114,7 @@ fn keyed(secret: &[u8]) -> Hmac<Md5> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::radius::packet::Writer;
+    use crate::radius::packet::PacketWriter;
 
     fn bytes<const N: usize>(hex: &str) -> [u8; N] {
         let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_rfcs_password_is_revealed() {
         let request = bytes::<56>(REQUEST);
-        let packet = Packet::parse(&request).unwrap();
+        let packet = RadiusPacket::parse(&request).unwrap();
         let hidden = packet.find(attribute::USER_PASSWORD).unwrap();
         let revealed = revealed(hidden, b"xyzzy5461", packet.authenticator()).unwrap();
         assert_eq!(revealed, b"arctangent");
@@ -145,7 +145,7 @@ mod tests {
         let (request, accept) = (bytes::<56>(REQUEST), bytes::<38>(ACCEPT));
         let mut reply = accept;
         reply[4..20].fill(0);
-        sign(&mut reply, None, b"xyzzy5461", Packet::parse(&request).unwrap().authenticator());
+        sign(&mut reply, None, b"xyzzy5461", RadiusPacket::parse(&request).unwrap().authenticator());
         assert_eq!(reply, accept);
     }
 
@@ -170,28 +170,29 @@ mod tests {
     #[test]
     fn a_signature_is_right_once_and_only_so() {
         let mut buffer = [0; 100];
-        let mut writer = Writer::new(&mut buffer, 1, 5, [3; 16]).unwrap();
+        let mut writer = PacketWriter::new(&mut buffer, 1, 5, [3; 16]).unwrap();
         writer.attribute(attribute::USER_NAME, b"nemo").unwrap();
         let at = writer.attribute(attribute::MESSAGE_AUTHENTICATOR, &[0; 16]).unwrap();
         writer.attribute(attribute::PROXY_STATE, b"x").unwrap();
         let mut bytes = writer.finish().to_vec();
         let mac = keyed(b"secret").chain_update(&bytes).finalize().into_bytes();
         bytes[at..at + 16].copy_from_slice(&mac);
-        let judged = |bytes: &[u8], secret: &[u8]| signature(Packet::parse(bytes).unwrap(), secret, [3; 16]);
-        assert_eq!(judged(&bytes, b"secret"), Signature::Right);
-        assert_eq!(judged(&bytes, b"secrets"), Signature::Wrong);
+        let judged =
+            |bytes: &[u8], secret: &[u8]| signature(RadiusPacket::parse(bytes).unwrap(), secret, [3; 16]);
+        assert_eq!(judged(&bytes, b"secret"), SignatureCheck::Right);
+        assert_eq!(judged(&bytes, b"secrets"), SignatureCheck::Wrong);
         for byte in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[byte] ^= 1;
             // The header's authenticator is given apart, and changed lengths are another test's.
-            if let Some(packet) = Packet::parse(&changed).ok().filter(|_| !(4..20).contains(&byte)) {
-                assert_ne!(signature(packet, b"secret", [3; 16]), Signature::Right, "byte {byte}");
+            if let Some(packet) = RadiusPacket::parse(&changed).ok().filter(|_| !(4..20).contains(&byte)) {
+                assert_ne!(signature(packet, b"secret", [3; 16]), SignatureCheck::Right, "byte {byte}");
             }
         }
         let twice = [&bytes[..], &bytes[at - 2..at + 16]].concat();
         let mut twice = twice;
         let length = (twice.len() as u16).to_be_bytes();
         twice[2..4].copy_from_slice(&length);
-        assert_eq!(judged(&twice, b"secret"), Signature::Wrong);
+        assert_eq!(judged(&twice, b"secret"), SignatureCheck::Wrong);
     }
 }

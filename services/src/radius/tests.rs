@@ -25,9 +25,9 @@ Session-Timeout = 60
 const NAS: &str = "192.0.2.1:4000";
 const OLD_NAS: &str = "198.51.100.1:4000";
 
-fn server(port: Port) -> (Radius, Worker) {
-    let users = Users::parse(FILE, Path::new("users")).unwrap();
-    let radius = Radius::new(port, Arc::new(users));
+fn server(port: PortRole) -> (RadiusServer, RadiusService) {
+    let users = UserDatabase::parse(FILE, Path::new("users")).unwrap();
+    let radius = RadiusServer::new(port, Arc::new(users));
     let worker = radius.worker();
     (radius, worker)
 }
@@ -49,7 +49,7 @@ fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
 /// What a NAS sends: the attributes, signed if told so; its authenticator is `[id; 16]`.
 fn request(code: u8, id: u8, attributes: &[(u8, Vec<u8>)], secret: Option<&[u8]>) -> Vec<u8> {
     let mut buffer = [0; MOST_BYTES];
-    let mut writer = Writer::new(&mut buffer, code, id, [id; 16]).unwrap();
+    let mut writer = PacketWriter::new(&mut buffer, code, id, [id; 16]).unwrap();
     for (kind, value) in attributes {
         writer.attribute(*kind, value).unwrap();
     }
@@ -75,7 +75,7 @@ fn accounting(id: u8, attributes: &[(u8, Vec<u8>)], secret: &[u8]) -> Vec<u8> {
     packet
 }
 
-fn ask(worker: &mut Worker, datagram: &[u8], source: &str) -> (Outcome, Option<Vec<u8>>) {
+fn ask(worker: &mut RadiusService, datagram: &[u8], source: &str) -> (RequestOutcome, Option<Vec<u8>>) {
     let mut reply = [0xee; MOST_BYTES];
     let (outcome, length) = worker.answer_at(datagram, source.parse().unwrap(), Instant::now(), &mut reply);
     (outcome, length.map(|length| reply[..length].to_vec()))
@@ -83,7 +83,7 @@ fn ask(worker: &mut Worker, datagram: &[u8], source: &str) -> (Outcome, Option<V
 
 /// Checks a reply as a NAS does, and returns its code and attributes.
 fn verified(reply: &[u8], request: &[u8], signed: bool) -> (u8, Vec<(u8, Vec<u8>)>) {
-    let (packet, request) = (Packet::parse(reply).unwrap(), Packet::parse(request).unwrap());
+    let (packet, request) = (RadiusPacket::parse(reply).unwrap(), RadiusPacket::parse(request).unwrap());
     assert_eq!(packet.identifier(), request.identifier());
     let digest = Md5::new()
         .chain_update(&reply[..4])
@@ -94,7 +94,7 @@ fn verified(reply: &[u8], request: &[u8], signed: bool) -> (u8, Vec<(u8, Vec<u8>
     assert_eq!(packet.authenticator(), *digest);
     if signed {
         assert_eq!(reply[20], attribute::MESSAGE_AUTHENTICATOR, "the first");
-        assert_eq!(signature(packet, b"s3cret", request.authenticator()), Signature::Right);
+        assert_eq!(signature(packet, b"s3cret", request.authenticator()), SignatureCheck::Right);
     }
     let attributes = packet.attributes().map(|found| (found.kind, found.value.to_vec()));
     (packet.code(), attributes.skip(usize::from(signed)).collect())
@@ -102,22 +102,22 @@ fn verified(reply: &[u8], request: &[u8], signed: bool) -> (u8, Vec<(u8, Vec<u8>
 
 #[test]
 fn who_knows_the_password_comes_in() {
-    let (radius, mut worker) = server(Port::Authentication);
+    let (radius, mut worker) = server(PortRole::Authentication);
     let mut attributes = pap(1, "correct horse battery staple");
     attributes.push((attribute::PROXY_STATE, b"p1".to_vec()));
     attributes.push((attribute::PROXY_STATE, b"p2".to_vec()));
     let request = request(code::ACCESS_REQUEST, 1, &attributes, Some(b"s3cret"));
     let (outcome, reply) = ask(&mut worker, &request, NAS);
-    assert_eq!(outcome, Outcome::Accepted);
+    assert_eq!(outcome, RequestOutcome::Accepted);
     let (code, attributes) = verified(&reply.unwrap(), &request, true);
     let expected = [(27, vec![0, 0, 0, 60]), (33, b"p1".to_vec()), (33, b"p2".to_vec())];
     assert_eq!((code, attributes), (code::ACCESS_ACCEPT, expected.to_vec()));
-    assert_eq!(radius.counts(), Counts { accepted: 1, ..Counts::default() });
+    assert_eq!(radius.counts(), RadiusCounts { accepted: 1, ..RadiusCounts::default() });
 }
 
 #[test]
 fn by_chap_too() {
-    let (_, mut worker) = server(Port::Authentication);
+    let (_, mut worker) = server(PortRole::Authentication);
     let chap = |id: u8, password: &str, challenge: &[u8]| {
         let digest = Md5::new().chain_update([9]).chain_update(password).chain_update(challenge).finalize();
         let mut attributes = vec![(1, b"alice".to_vec()), (3, [&[9][..], &digest].concat())];
@@ -127,14 +127,14 @@ fn by_chap_too() {
         request(code::ACCESS_REQUEST, id, &attributes, Some(b"s3cret"))
     };
     let right = "correct horse battery staple";
-    assert_eq!(ask(&mut worker, &chap(2, right, &[2; 16]), NAS).0, Outcome::Accepted);
-    assert_eq!(ask(&mut worker, &chap(3, right, b"any length will do"), NAS).0, Outcome::Accepted);
-    assert_eq!(ask(&mut worker, &chap(4, "wrong", &[4; 16]), NAS).0, Outcome::Rejected);
+    assert_eq!(ask(&mut worker, &chap(2, right, &[2; 16]), NAS).0, RequestOutcome::Accepted);
+    assert_eq!(ask(&mut worker, &chap(3, right, b"any length will do"), NAS).0, RequestOutcome::Accepted);
+    assert_eq!(ask(&mut worker, &chap(4, "wrong", &[4; 16]), NAS).0, RequestOutcome::Rejected);
 }
 
 #[test]
 fn who_does_not_is_rejected() {
-    let (_, mut worker) = server(Port::Authentication);
+    let (_, mut worker) = server(PortRole::Authentication);
     let both = [pap(6, "correct horse battery staple"), vec![(3, vec![0; 17])]].concat();
     let stranger = vec![(1, b"mallory".to_vec()), (2, vec![0; 16])];
     let eap = vec![(1, b"alice".to_vec()), (attribute::EAP_MESSAGE, vec![2, 0, 0, 4])];
@@ -143,97 +143,100 @@ fn who_does_not_is_rejected() {
     for (id, attributes) in (5..).zip(cases) {
         let request = request(code::ACCESS_REQUEST, id, &attributes, Some(b"s3cret"));
         let (outcome, reply) = ask(&mut worker, &request, NAS);
-        assert_eq!(outcome, Outcome::Rejected, "{id}");
+        assert_eq!(outcome, RequestOutcome::Rejected, "{id}");
         assert_eq!(verified(&reply.unwrap(), &request, true), (code::ACCESS_REJECT, Vec::new()), "{id}");
     }
 }
 
 #[test]
 fn who_does_not_know_the_secret_hears_nothing() {
-    let (radius, mut worker) = server(Port::Authentication);
+    let (radius, mut worker) = server(PortRole::Authentication);
     let right = pap(1, "correct horse battery staple");
     let signed = |secret: &'static [u8]| request(code::ACCESS_REQUEST, 1, &right, Some(secret));
     let unsigned = request(code::ACCESS_REQUEST, 1, &right, None);
-    assert_eq!(ask(&mut worker, &signed(b"s3cret"), "203.0.113.1:4000"), (Outcome::UnknownClient, None));
-    assert_eq!(ask(&mut worker, &signed(b"another"), NAS), (Outcome::WrongSecret, None));
-    assert_eq!(ask(&mut worker, &unsigned, NAS), (Outcome::Unsigned, None));
+    assert_eq!(
+        ask(&mut worker, &signed(b"s3cret"), "203.0.113.1:4000"),
+        (RequestOutcome::UnknownClient, None)
+    );
+    assert_eq!(ask(&mut worker, &signed(b"another"), NAS), (RequestOutcome::WrongSecret, None));
+    assert_eq!(ask(&mut worker, &unsigned, NAS), (RequestOutcome::Unsigned, None));
     // A NAS that was let off signing, unless it has EAP.
-    assert_eq!(ask(&mut worker, &unsigned, OLD_NAS).0, Outcome::Accepted);
+    assert_eq!(ask(&mut worker, &unsigned, OLD_NAS).0, RequestOutcome::Accepted);
     let eap = request(code::ACCESS_REQUEST, 2, &[(attribute::EAP_MESSAGE, vec![1])], None);
-    assert_eq!(ask(&mut worker, &eap, OLD_NAS), (Outcome::Unsigned, None));
+    assert_eq!(ask(&mut worker, &eap, OLD_NAS), (RequestOutcome::Unsigned, None));
     let counts = radius.counts();
     assert_eq!((counts.unknown_client, counts.wrong_secret, counts.unsigned, counts.accepted), (1, 1, 2, 1));
 }
 
 #[test]
 fn what_a_user_did_is_counted_once() {
-    let (radius, mut worker) = server(Port::Accounting);
+    let (radius, mut worker) = server(PortRole::Accounting);
     let mut other = radius.worker();
     let start = [(attribute::ACCT_STATUS_TYPE, vec![0, 0, 0, 1]), (attribute::PROXY_STATE, vec![7])];
     let request = accounting(1, &start, b"s3cret");
     let (outcome, first) = ask(&mut worker, &request, NAS);
     let first = first.unwrap();
-    assert_eq!(outcome, Outcome::Accounted);
+    assert_eq!(outcome, RequestOutcome::Accounted);
     assert_eq!(verified(&first, &request, false), (code::ACCOUNTING_RESPONSE, vec![(33, vec![7])]));
     // Whichever worker it comes to the second time.
-    assert_eq!(ask(&mut other, &request, NAS), (Outcome::Repeated, Some(first)));
-    assert_eq!(ask(&mut worker, &accounting(2, &start, b"other"), NAS), (Outcome::WrongSecret, None));
-    assert_eq!(ask(&mut worker, &accounting(3, &[], b"s3cret"), NAS), (Outcome::Incomplete, None));
+    assert_eq!(ask(&mut other, &request, NAS), (RequestOutcome::Repeated, Some(first)));
+    assert_eq!(ask(&mut worker, &accounting(2, &start, b"other"), NAS), (RequestOutcome::WrongSecret, None));
+    assert_eq!(ask(&mut worker, &accounting(3, &[], b"s3cret"), NAS), (RequestOutcome::Incomplete, None));
     assert_eq!((radius.counts().accounted, radius.counts().repeated), (1, 1));
 }
 
 #[test]
 fn the_same_request_gets_the_same_answer_until_it_is_old() {
-    let (_, mut worker) = server(Port::Authentication);
+    let (_, mut worker) = server(PortRole::Authentication);
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     let (now, mut reply) = (Instant::now(), [0; MOST_BYTES]);
     let mut outcome = |port: u16, after: Duration| {
         worker.answer_at(&request, SocketAddr::from(([192, 0, 2, 1], port)), now + after, &mut reply).0
     };
-    assert_eq!(outcome(1, Duration::ZERO), Outcome::Rejected);
-    assert_eq!(outcome(1, KEPT), Outcome::Repeated);
-    assert_eq!(outcome(2, KEPT), Outcome::Rejected);
-    assert_eq!(outcome(1, KEPT * 2), Outcome::Rejected);
+    assert_eq!(outcome(1, Duration::ZERO), RequestOutcome::Rejected);
+    assert_eq!(outcome(1, KEPT), RequestOutcome::Repeated);
+    assert_eq!(outcome(2, KEPT), RequestOutcome::Rejected);
+    assert_eq!(outcome(1, KEPT * 2), RequestOutcome::Rejected);
 }
 
 #[test]
 fn who_asks_whether_it_is_there_is_told() {
     for (port, expected) in
-        [(Port::Authentication, code::ACCESS_ACCEPT), (Port::Accounting, code::ACCOUNTING_RESPONSE)]
+        [(PortRole::Authentication, code::ACCESS_ACCEPT), (PortRole::Accounting, code::ACCOUNTING_RESPONSE)]
     {
         let (_, mut worker) = server(port);
         let signed = request(code::STATUS_SERVER, 1, &[], Some(b"s3cret"));
         for _ in 0..2 {
             let (outcome, reply) = ask(&mut worker, &signed, NAS);
-            assert_eq!(outcome, Outcome::Status);
+            assert_eq!(outcome, RequestOutcome::Status);
             assert_eq!(verified(&reply.unwrap(), &signed, true), (expected, Vec::new()));
         }
         let unsigned = request(code::STATUS_SERVER, 2, &[], None);
-        assert_eq!(ask(&mut worker, &unsigned, OLD_NAS), (Outcome::Unsigned, None));
+        assert_eq!(ask(&mut worker, &unsigned, OLD_NAS), (RequestOutcome::Unsigned, None));
     }
 }
 
 #[test]
 fn an_answer_is_never_answered() {
-    for port in [Port::Authentication, Port::Accounting] {
+    for port in [PortRole::Authentication, PortRole::Accounting] {
         let (_, mut worker) = server(port);
         for code in [0, code::ACCESS_ACCEPT, code::ACCESS_REJECT, code::ACCOUNTING_RESPONSE, 11, 255] {
             let answer = request(code, 1, &[], Some(b"s3cret"));
-            assert_eq!(ask(&mut worker, &answer, NAS), (Outcome::Type, None), "{code}");
+            assert_eq!(ask(&mut worker, &answer, NAS), (RequestOutcome::Type, None), "{code}");
         }
     }
-    let (_, mut worker) = server(Port::Authentication);
-    assert_eq!(ask(&mut worker, &accounting(1, &[], b"s3cret"), NAS), (Outcome::Type, None));
+    let (_, mut worker) = server(PortRole::Authentication);
+    assert_eq!(ask(&mut worker, &accounting(1, &[], b"s3cret"), NAS), (RequestOutcome::Type, None));
 }
 
 #[test]
 fn an_answer_that_does_not_fit_is_none() {
-    let (_, mut worker) = server(Port::Authentication);
+    let (_, mut worker) = server(PortRole::Authentication);
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     for space in 0..38 {
         let mut reply = vec![0; space];
         let answer = worker.answer_at(&request, NAS.parse().unwrap(), Instant::now(), &mut reply);
-        assert_eq!(answer, (Outcome::Incomplete, None), "{space}");
+        assert_eq!(answer, (RequestOutcome::Incomplete, None), "{space}");
     }
 }
 
@@ -250,7 +253,7 @@ proptest! {
         code in prop_oneof![Just(1_u8), Just(4), Just(12), any::<u8>()],
         accounting: bool,
     ) {
-        let (_, mut worker) = server(if accounting { Port::Accounting } else { Port::Authentication });
+        let (_, mut worker) = server(if accounting { PortRole::Accounting } else { PortRole::Authentication });
         let length = (datagram.len() as u16).to_be_bytes();
         datagram[0] = code;
         datagram[2..4].copy_from_slice(&length);

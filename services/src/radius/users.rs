@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use linerate_networks::{Net, NetError};
 use serde::Deserialize;
 
-use super::dictionary::{self, Written};
+use super::dictionary::{self, DictionaryValue};
 use super::packet::{MOST_BYTES, VALUE_BYTES};
 use super::secret::PASSWORD_BYTES;
 
@@ -37,14 +37,14 @@ const RESERVED_BYTES: usize = 1024;
 ///
 /// Attributes are named as in RFC 2865; `Attr-N = "0x..."` is any other of number N.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Users {
-    clients: Vec<Client>,
-    users: HashMap<Vec<u8>, User>,
+pub struct UserDatabase {
+    clients: Vec<RadiusClient>,
+    users: HashMap<Vec<u8>, RadiusUser>,
 }
 
 /// A network of NASes.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Client {
+pub struct RadiusClient {
     /// Where they are.
     pub network: Net,
     /// What they share with the server.
@@ -55,7 +55,7 @@ pub struct Client {
 
 /// Somebody who may come in.
 #[derive(Clone, PartialEq, Eq)]
-pub struct User {
+pub struct RadiusUser {
     /// As he types it.
     pub password: Vec<u8>,
     /// Numbers and values, in order.
@@ -63,10 +63,10 @@ pub struct User {
 }
 
 /// Without secrets and passwords.
-impl fmt::Debug for Users {
+impl fmt::Debug for UserDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let networks: Vec<String> = self.clients.iter().map(|client| client.network.to_string()).collect();
-        f.debug_struct("Users").field("clients", &networks).field("users", &self.users.len()).finish()
+        f.debug_struct("UserDatabase").field("clients", &networks).field("users", &self.users.len()).finish()
     }
 }
 
@@ -106,7 +106,7 @@ pub enum UsersError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct UsersFile {
     #[serde(default)]
     client: Vec<ClientItem>,
     #[serde(default)]
@@ -119,12 +119,12 @@ struct ClientItem {
     network: String,
     secret: String,
     #[serde(default)]
-    message_authenticator: Demand,
+    message_authenticator: AccessCheck,
 }
 
 #[derive(Deserialize, Default, PartialEq)]
 #[serde(rename_all = "kebab-case")]
-enum Demand {
+enum AccessCheck {
     #[default]
     Required,
     Optional,
@@ -139,7 +139,7 @@ struct UserItem {
     reply: toml::Table,
 }
 
-impl Users {
+impl UserDatabase {
     /// Reads a file.
     ///
     /// # Errors
@@ -155,7 +155,7 @@ impl Users {
     /// # Errors
     /// What is wrong with it, with the file's name and the line or item.
     pub fn parse(text: &str, path: &Path) -> Result<Self, UsersError> {
-        let file: File = toml::from_str(text).map_err(|error| UsersError::Syntax {
+        let file: UsersFile = toml::from_str(text).map_err(|error| UsersError::Syntax {
             path: path.to_owned(),
             line: line_of(text, error.span().map_or(0, |span| span.start)),
             message: error.message().replace('\n', " "),
@@ -188,20 +188,20 @@ impl Users {
 
     /// The NAS at an address; none if it is not known.
     #[must_use]
-    pub fn client(&self, address: IpAddr) -> Option<&Client> {
+    pub fn client(&self, address: IpAddr) -> Option<&RadiusClient> {
         let address = address.to_canonical();
         self.clients.iter().find(|client| client.network.contains(address))
     }
 
     /// All NASes, those of smaller networks first.
     #[must_use]
-    pub fn clients(&self) -> &[Client] {
+    pub fn clients(&self) -> &[RadiusClient] {
         &self.clients
     }
 
     /// Who has this name.
     #[must_use]
-    pub fn user(&self, name: &[u8]) -> Option<&User> {
+    pub fn user(&self, name: &[u8]) -> Option<&RadiusUser> {
         self.users.get(name)
     }
 
@@ -216,18 +216,18 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-fn client(found: &ClientItem) -> Result<Client, String> {
+fn client(found: &ClientItem) -> Result<RadiusClient, String> {
     if found.secret.is_empty() {
         return Err("secret: empty, which protects nothing".to_owned());
     }
-    Ok(Client {
+    Ok(RadiusClient {
         network: found.network.parse().map_err(|why: NetError| format!("network: {why}"))?,
         secret: found.secret.clone().into_bytes(),
-        signature_required: found.message_authenticator == Demand::Required,
+        signature_required: found.message_authenticator == AccessCheck::Required,
     })
 }
 
-fn user(found: &UserItem) -> Result<User, String> {
+fn user(found: &UserItem) -> Result<RadiusUser, String> {
     let within = |item: &str, text: &str, least: usize, most: usize| match text.len() {
         length if length < least => Err(format!("{item}: empty")),
         length if length > most => Err(format!("{item}: {length} bytes, it has at most {most}")),
@@ -239,8 +239,8 @@ fn user(found: &UserItem) -> Result<User, String> {
     for (name, value) in &found.reply {
         let mut add = |value: &toml::Value| -> Result<(), String> {
             let written = match value {
-                toml::Value::String(text) => Written::Text(text),
-                toml::Value::Integer(number) => Written::Integer(*number),
+                toml::Value::String(text) => DictionaryValue::Text(text),
+                toml::Value::Integer(number) => DictionaryValue::Integer(*number),
                 other => return Err(format!("reply.{name}: a {} is no value", other.type_str())),
             };
             reply.push(dictionary::encode(name, &written).map_err(|why| format!("reply.{name}: {why}"))?);
@@ -258,7 +258,7 @@ fn user(found: &UserItem) -> Result<User, String> {
             MOST_BYTES - RESERVED_BYTES
         ));
     }
-    Ok(User { password: found.password.clone().into_bytes(), reply })
+    Ok(RadiusUser { password: found.password.clone().into_bytes(), reply })
 }
 
 #[cfg(test)]
@@ -289,8 +289,8 @@ name = "bob"
 password = "b"
 "#;
 
-    fn parse(text: &str) -> Result<Users, UsersError> {
-        Users::parse(text, Path::new("users.toml"))
+    fn parse(text: &str) -> Result<UserDatabase, UsersError> {
+        UserDatabase::parse(text, Path::new("users.toml"))
     }
 
     #[test]
@@ -339,7 +339,7 @@ password = "b"
         let long = format!("reply.Class = [{}]", format!("\"{}\",", "x".repeat(250)).repeat(20));
         assert!(with(&format!("{double}{long}")).contains("reply: 5040 bytes of attributes"));
         assert!(
-            Users::read(Path::new("/nonexistent/u.toml"))
+            UserDatabase::read(Path::new("/nonexistent/u.toml"))
                 .unwrap_err()
                 .to_string()
                 .starts_with("/nonexistent/u.toml: ")

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
-use linerate_services::dns::{Answerer, Served, Transport, UDP_SIZE, Zones};
+use linerate_services::dns::{DnsAnswerer, QueryTransport, ServedZones, UDP_SIZE, Zones};
 use sys::{ALLOCATIONS, LIVE, PEAK};
 
 /// One test at a time counts.
@@ -40,7 +40,8 @@ fn query(name: &str, qtype: u8) -> Vec<u8> {
 #[test]
 fn ten_times_the_answers_allocate_no_more() {
     let _alone = COUNTING.lock();
-    let mut answerer = Answerer::new(Served::new(Zones::parse("example.test", ZONE).expect("a zone")));
+    let mut answerer =
+        DnsAnswerer::new(ServedZones::new(Zones::parse("example.test", ZONE).expect("a zone")));
     let mut queries: Vec<Vec<u8>> = [
         "example.test",
         "www.example.test",
@@ -58,7 +59,7 @@ fn ten_times_the_answers_allocate_no_more() {
     let mut allocations = |rounds: usize| {
         let before = ALLOCATIONS.load(Relaxed);
         for query in queries.iter().cycle().take(rounds * queries.len()) {
-            assert!(answerer.answer(query, &mut reply, Transport::Udp { most: UDP_SIZE }).is_some());
+            assert!(answerer.answer(query, &mut reply, QueryTransport::Udp { most: UDP_SIZE }).is_some());
         }
         ALLOCATIONS.load(Relaxed) - before
     };
@@ -112,9 +113,9 @@ fn an_exchange_frees_the_old_zones_even_if_an_answerer_is_idle() {
     let _alone = COUNTING.lock();
     let zones = || Zones::parse("example.test", &hosts(RECORDS, 0)).expect("zones");
     let before = LIVE.load(Relaxed);
-    let served = Served::new(zones());
+    let served = ServedZones::new(zones());
     let takes = LIVE.load(Relaxed) - before;
-    let idle = Answerer::new(std::sync::Arc::clone(&served));
+    let idle = DnsAnswerer::new(std::sync::Arc::clone(&served));
     for _ in 0..3 {
         served.exchange(zones());
     }

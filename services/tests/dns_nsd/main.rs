@@ -12,7 +12,7 @@ mod zones;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use linerate_services::dns::{Answerer, Served, Transport, UDP_SIZE, Zones};
+use linerate_services::dns::{DnsAnswerer, QueryTransport, ServedZones, UDP_SIZE, Zones};
 use linerate_testkit::reflector::installed::find;
 use meaning::Meaning;
 
@@ -29,7 +29,7 @@ fn answers_mean_what_nsds_mean() {
     let directory = tempfile::tempdir().expect("a directory");
     let files = zones::write(directory.path());
     let zones = Zones::load(&files).expect("zones");
-    let mut ours = Answerer::new(Served::new(zones));
+    let mut ours = DnsAnswerer::new(ServedZones::new(zones));
     let nsd = rival::Rival::nsd(&program, directory.path(), &files);
 
     let count = if environment("LINERATE_TEST_LONG") == Some(1) { 100_000 } else { 20_000 };
@@ -39,7 +39,7 @@ fn answers_mean_what_nsds_mean() {
     let our_answers: Vec<Option<Vec<u8>>> = queries
         .iter()
         .map(|query| {
-            let length = ours.answer(query, &mut reply, Transport::Udp { most: UDP_SIZE })?;
+            let length = ours.answer(query, &mut reply, QueryTransport::Udp { most: UDP_SIZE })?;
             Some(reply[..length].to_vec())
         })
         .collect();
@@ -75,9 +75,9 @@ fn answers_mean_what_nsds_mean() {
 }
 
 /// What we answer where there is room.
-fn full(ours: &mut Answerer, query: &[u8]) -> Meaning {
+fn full(ours: &mut DnsAnswerer, query: &[u8]) -> Meaning {
     let mut reply = vec![0; 65_535];
-    let length = ours.answer(query, &mut reply, Transport::Tcp).expect("an answer over TCP");
+    let length = ours.answer(query, &mut reply, QueryTransport::Tcp).expect("an answer over TCP");
     meaning::read(&reply[..length]).expect("an answer that can be read")
 }
 
@@ -87,7 +87,7 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
     const COUNT: usize = 5_000;
     let directory = tempfile::tempdir().expect("a directory");
     let files = zones::write(directory.path());
-    let mut ours = Answerer::new(Served::new(Zones::load(&files).expect("zones")));
+    let mut ours = DnsAnswerer::new(ServedZones::new(Zones::load(&files).expect("zones")));
     let seed = environment("LINERATE_TEST_SEED").unwrap_or(9471);
     let mut made = queries::Queries::new(seed, zones::deep_names());
     let queries: Vec<Vec<u8>> = (0..COUNT).map(|_| made.plain()).collect();
@@ -107,7 +107,7 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
         let mut reply = vec![0; 65_535];
         for (query, their) in queries.iter().zip(&answers) {
             let length =
-                ours.answer(query, &mut reply, Transport::Udp { most: UDP_SIZE }).expect("an answer");
+                ours.answer(query, &mut reply, QueryTransport::Udp { most: UDP_SIZE }).expect("an answer");
             let our = meaning::read(&reply[..length]).expect("an answer that can be read");
             let Some(Ok(their)) = their.as_deref().map(meaning::read) else {
                 different.push(format!("{query:02x?}: {name} gave {their:?}"));
@@ -128,11 +128,11 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
 }
 
 /// Over TCP answers are whole, whatever the size. Those that NSD limits the rate of (malformed, unknown opcodes) are left out.
-fn assert_same_over_tcp(nsd: &rival::Rival, ours: &mut Answerer, queries: &[Vec<u8>]) {
+fn assert_same_over_tcp(nsd: &rival::Rival, ours: &mut DnsAnswerer, queries: &[Vec<u8>]) {
     let mut reply = vec![0; 65_535];
     let mut asked = Vec::new();
     for query in queries {
-        let Some(length) = ours.answer(query, &mut reply, Transport::Tcp) else { continue };
+        let Some(length) = ours.answer(query, &mut reply, QueryTransport::Tcp) else { continue };
         let answer = meaning::read(&reply[..length]).expect("an answer that can be read");
         if !matches!(answer.header[3] & 15, 1 | 4) {
             asked.push((query.as_slice(), answer));

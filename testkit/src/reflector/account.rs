@@ -10,7 +10,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// `received == answered + corrupted + dropped + over_capacity + unsent` once it has stopped; while it runs, requests
 /// that wait for their reply are in `received` alone.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Account {
+pub struct ReflectorAccount {
     /// Requests taken from the socket.
     pub received: u64,
     /// Requests answered with what they brought.
@@ -30,24 +30,24 @@ pub struct Account {
     /// Datagrams for which the socket had no room; they are not in `received`.
     pub overflowed: u64,
     /// When it was frozen.
-    pub frozen: Vec<Frozen>,
+    pub frozen: Vec<FrozenSpan>,
     held: Histogram<u64>,
 }
 
 /// A stretch in which nothing was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frozen {
+pub struct FrozenSpan {
     /// Its beginning, ns of `CLOCK_REALTIME`.
     pub began_realtime_ns: u64,
     /// Its end, ns of `CLOCK_REALTIME`.
     pub ended_realtime_ns: u64,
 }
 
-impl Account {
+impl ReflectorAccount {
     pub(crate) fn new() -> Self {
         let held = Histogram::new_with_bounds(1, LONGEST_NS, 3)
             .expect("constant bounds: high is more than twice low, and the digits are within 0..=5");
-        Account {
+        ReflectorAccount {
             received: 0,
             answered: 0,
             corrupted: 0,

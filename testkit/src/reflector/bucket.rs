@@ -2,16 +2,16 @@
 
 /// A token bucket: full at first, filled at a rate, emptied by one token a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Bucket {
+pub(crate) struct ReflectorBucket {
     per_ns: f64,
     depth: f64,
     tokens: f64,
     last_ns: Option<u64>,
 }
 
-impl Bucket {
+impl ReflectorBucket {
     pub(crate) fn new(per_second: f64, depth: f64) -> Self {
-        Bucket { per_ns: per_second / 1e9, depth, tokens: depth, last_ns: None }
+        ReflectorBucket { per_ns: per_second / 1e9, depth, tokens: depth, last_ns: None }
     }
 
     /// Whether a request that arrived at `at_ns` has a token. It goes by arrival, so that a service which is held up
@@ -40,7 +40,7 @@ mod tests {
             gaps in prop::collection::vec(0..50_000u64, 1..2_000), depth in 1..200u32,
         ) {
             let (rate, depth) = (50_000.0, f64::from(depth));
-            let mut bucket = Bucket::new(rate, depth);
+            let mut bucket = ReflectorBucket::new(rate, depth);
             let (mut at, mut taken) = (0, 0);
             for gap in &gaps {
                 at += gap;
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_paced_load_gets_the_rate() {
-        let mut bucket = Bucket::new(50_000.0, 100.0);
+        let mut bucket = ReflectorBucket::new(50_000.0, 100.0);
         let taken = (0..100_000u64).filter(|n| bucket.take(n * 10_000)).count();
         // 100 k/s for a second: 50 k of them, and the depth.
         assert!((50_099..=50_101).contains(&taken), "{taken}");

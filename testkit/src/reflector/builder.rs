@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::reflector::bucket::Bucket;
-use crate::reflector::error::Error;
-use crate::reflector::faults::{Every, Faults};
-use crate::reflector::freeze::Freeze;
-use crate::reflector::running::{self, Running};
+use crate::reflector::bucket::ReflectorBucket;
+use crate::reflector::error::ReflectorError;
+use crate::reflector::faults::{FaultCounter, FaultRates};
+use crate::reflector::freeze::FreezeSchedule;
+use crate::reflector::running::{self, RunningReflector};
 
 /// A UDP service of known behaviour.
 #[derive(Debug)]
@@ -15,12 +15,12 @@ pub struct Reflector;
 
 impl Reflector {
     /// An echo on loopback at a free port, unless said otherwise.
-    pub fn builder() -> Builder {
-        Builder {
+    pub fn builder() -> ReflectorBuilder {
+        ReflectorBuilder {
             address: (Ipv4Addr::LOCALHOST, 0).into(),
             cpu: None,
-            faults: Faults::default(),
-            swap: Every::default(),
+            faults: FaultRates::default(),
+            swap: FaultCounter::default(),
             delay: Duration::ZERO,
             busy: false,
             bucket: None,
@@ -33,18 +33,18 @@ impl Reflector {
 /// damaged, then doubled, and each of these counts the requests that the ones before left alone. Only intact replies
 /// are swapped.
 #[derive(Debug, Clone)]
-pub struct Builder {
+pub struct ReflectorBuilder {
     pub(crate) address: SocketAddr,
     pub(crate) cpu: Option<usize>,
-    pub(crate) faults: Faults,
-    pub(crate) swap: Every,
+    pub(crate) faults: FaultRates,
+    pub(crate) swap: FaultCounter,
     pub(crate) delay: Duration,
     pub(crate) busy: bool,
     pub(crate) bucket: Option<(f64, u32)>,
     pub(crate) freeze: Option<(Duration, Duration)>,
 }
 
-impl Builder {
+impl ReflectorBuilder {
     /// Where it serves, in the network namespace of the thread that starts it; port 0 for a free one.
     #[must_use]
     pub fn address(mut self, address: impl Into<SocketAddr>) -> Self {
@@ -62,21 +62,21 @@ impl Builder {
     /// Answers every `nth` request not at all.
     #[must_use]
     pub fn drop_every(mut self, nth: u64) -> Self {
-        self.faults.drop = Every::nth(nth);
+        self.faults.drop = FaultCounter::nth(nth);
         self
     }
 
     /// Answers every `nth` request with one changed byte; which one differs from request to request.
     #[must_use]
     pub fn corrupt_every(mut self, nth: u64) -> Self {
-        self.faults.corrupt = Every::nth(nth);
+        self.faults.corrupt = FaultCounter::nth(nth);
         self
     }
 
     /// Answers every `nth` request twice.
     #[must_use]
     pub fn duplicate_every(mut self, nth: u64) -> Self {
-        self.faults.duplicate = Every::nth(nth);
+        self.faults.duplicate = FaultCounter::nth(nth);
         self
     }
 
@@ -84,12 +84,12 @@ impl Builder {
     /// second at most.
     #[must_use]
     pub fn swap_every(mut self, nth: u64) -> Self {
-        self.swap = Every::nth(nth);
+        self.swap = FaultCounter::nth(nth);
         self
     }
 
     /// Answers this long after the request arrived in the kernel, busy near the end of the wait; at once if not set.
-    /// How long it really took is in [`Account::held_ns`](crate::reflector::Account::held_ns).
+    /// How long it really took is in [`Account::held_ns`](crate::reflector::ReflectorAccount::held_ns).
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -124,21 +124,23 @@ impl Builder {
     ///
     /// # Errors
     /// A setting out of range, an address that cannot be had, or a system call that failed: one line each.
-    pub fn start(self) -> Result<Running, Error> {
+    pub fn start(self) -> Result<RunningReflector, ReflectorError> {
         self.check()?;
         running::start(&self)
     }
 
-    pub(crate) fn make_bucket(&self) -> Option<Bucket> {
-        self.bucket.map(|(per_second, depth)| Bucket::new(per_second, f64::from(depth)))
+    pub(crate) fn make_bucket(&self) -> Option<ReflectorBucket> {
+        self.bucket.map(|(per_second, depth)| ReflectorBucket::new(per_second, f64::from(depth)))
     }
 
-    pub(crate) fn make_freeze(&self) -> Option<Freeze> {
-        self.freeze
-            .map(|(every, lasting)| Freeze { every_ns: whole_ns(every), lasting_ns: whole_ns(lasting) })
+    pub(crate) fn make_freeze(&self) -> Option<FreezeSchedule> {
+        self.freeze.map(|(every, lasting)| FreezeSchedule {
+            every_ns: whole_ns(every),
+            lasting_ns: whole_ns(lasting),
+        })
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), ReflectorError> {
         let everys = [
             ("drop_every", &self.faults.drop),
             ("corrupt_every", &self.faults.corrupt),
@@ -165,8 +167,8 @@ impl Builder {
     }
 }
 
-fn out_of_range(setting: &'static str, value: &impl ToString, allowed: &'static str) -> Error {
-    Error::OutOfRange { setting, value: value.to_string(), allowed }
+fn out_of_range(setting: &'static str, value: &impl ToString, allowed: &'static str) -> ReflectorError {
+    ReflectorError::OutOfRange { setting, value: value.to_string(), allowed }
 }
 
 /// A duration in whole nanoseconds.

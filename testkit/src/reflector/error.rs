@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 /// Why a reflector does not run.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ReflectorError {
     /// The address cannot be had.
     #[error("cannot serve {address}: {source}; choose an address of this host and a free port")]
     Bind {
@@ -42,9 +42,9 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl ReflectorError {
     pub(crate) fn system(what: &'static str, source: impl Into<io::Error>) -> Self {
-        Error::System { what, source: source.into() }
+        ReflectorError::System { what, source: source.into() }
     }
 
     pub(crate) fn xdp(what: &str, why: impl Into<Box<dyn std::error::Error>>) -> Self {
@@ -56,6 +56,6 @@ impl Error {
             cause = error.source();
         }
         // The verifier's log has many lines.
-        Error::Xdp { what: what.to_owned(), why: line.trim_end().replace('\n', "; ") }
+        ReflectorError::Xdp { what: what.to_owned(), why: line.trim_end().replace('\n', "; ") }
     }
 }

@@ -2,42 +2,42 @@
 
 /// Every how many requests a fault happens. Each fault counts the requests that those before it left alone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Faults {
-    pub(crate) drop: Every,
-    pub(crate) corrupt: Every,
-    pub(crate) duplicate: Every,
+pub(crate) struct FaultRates {
+    pub(crate) drop: FaultCounter,
+    pub(crate) corrupt: FaultCounter,
+    pub(crate) duplicate: FaultCounter,
 }
 
 /// Counts to a number, again and again.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Every {
+pub(crate) struct FaultCounter {
     nth: Option<u64>,
     count: u64,
 }
 
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RequestFate {
     Drop,
     Corrupt,
     Answer { twice: bool },
 }
 
-impl Faults {
-    pub(crate) fn next(&mut self) -> Fate {
+impl FaultRates {
+    pub(crate) fn next(&mut self) -> RequestFate {
         if self.drop.is_due() {
-            Fate::Drop
+            RequestFate::Drop
         } else if self.corrupt.is_due() {
-            Fate::Corrupt
+            RequestFate::Corrupt
         } else {
-            Fate::Answer { twice: self.duplicate.is_due() }
+            RequestFate::Answer { twice: self.duplicate.is_due() }
         }
     }
 }
 
-impl Every {
+impl FaultCounter {
     pub(crate) fn nth(nth: u64) -> Self {
-        Every { nth: Some(nth), count: 0 }
+        FaultCounter { nth: Some(nth), count: 0 }
     }
 
     pub(crate) fn is_set(&self) -> bool {
@@ -76,14 +76,18 @@ mod tests {
 
     #[test]
     fn each_fault_counts_what_is_left() {
-        let mut faults = Faults { drop: Every::nth(10), corrupt: Every::nth(9), duplicate: Every::nth(4) };
-        let fates: Vec<Fate> = (0..1_000).map(|_| faults.next()).collect();
+        let mut faults = FaultRates {
+            drop: FaultCounter::nth(10),
+            corrupt: FaultCounter::nth(9),
+            duplicate: FaultCounter::nth(4),
+        };
+        let fates: Vec<RequestFate> = (0..1_000).map(|_| faults.next()).collect();
         let count = |wanted| fates.iter().filter(|fate| **fate == wanted).count();
-        assert_eq!(count(Fate::Drop), 100);
-        assert_eq!(count(Fate::Corrupt), 100);
-        assert_eq!(count(Fate::Answer { twice: true }), 200);
-        assert_eq!(count(Fate::Answer { twice: false }), 600);
-        assert_eq!(fates[9], Fate::Drop);
+        assert_eq!(count(RequestFate::Drop), 100);
+        assert_eq!(count(RequestFate::Corrupt), 100);
+        assert_eq!(count(RequestFate::Answer { twice: true }), 200);
+        assert_eq!(count(RequestFate::Answer { twice: false }), 600);
+        assert_eq!(fates[9], RequestFate::Drop);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 /// Answers nothing for the end of every period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Freeze {
+pub(crate) struct FreezeSchedule {
     pub(crate) every_ns: u64,
     pub(crate) lasting_ns: u64,
 }
 
-impl Freeze {
+impl FreezeSchedule {
     /// When the freeze ends that `now_ns` lies in; the first period began at `epoch_ns`.
     pub(crate) fn thaw_ns(&self, epoch_ns: u64, now_ns: u64) -> Option<u64> {
         let into = now_ns.checked_sub(epoch_ns)? % self.every_ns;
@@ -28,7 +28,7 @@ mod tests {
 
     #[test]
     fn the_end_of_each_period_is_frozen() {
-        let freeze = Freeze { every_ns: 1_000, lasting_ns: 100 };
+        let freeze = FreezeSchedule { every_ns: 1_000, lasting_ns: 100 };
         assert_eq!(freeze.thaw_ns(50, 949), None);
         assert_eq!(freeze.thaw_ns(50, 950), Some(1_050));
         assert_eq!(freeze.thaw_ns(50, 1_049), Some(1_050));

@@ -29,7 +29,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 
 /// NSD, with the zone `example.test`. Started as `nsd -d -c FILE`.
 #[derive(Debug, Clone, Copy)]
-pub struct Nsd<'a> {
+pub struct InstalledNsd<'a> {
     /// Where its files go.
     pub directory: &'a Path,
     /// Where it listens.
@@ -40,7 +40,7 @@ pub struct Nsd<'a> {
     pub reuseport: bool,
 }
 
-impl Nsd<'_> {
+impl InstalledNsd<'_> {
     /// Writes its files, and returns the path of the one it is started with. `control` in the directory is what nsd-control
     /// talks to.
     ///

@@ -5,9 +5,9 @@ use std::os::fd::BorrowedFd;
 
 use socket2::SockAddr;
 
-use crate::reflector::account::Account;
+use crate::reflector::account::ReflectorAccount;
 use crate::reflector::clock;
-use crate::reflector::sys::SendBatch;
+use crate::reflector::sys::ReflectorSendBatch;
 
 /// Replies sent by one system call.
 const BATCH: usize = 64;
@@ -17,10 +17,10 @@ const SPARE: usize = 4_096;
 
 /// A reply that waits to leave.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct PendingReply {
     pub(crate) to: SockAddr,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PendingKind,
     /// When its request arrived, ns.
     pub(crate) arrived_ns: u64,
     /// When it leaves, ns.
@@ -29,25 +29,25 @@ pub(crate) struct Reply {
 
 /// What a reply is in the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum PendingKind {
     Intact,
     Corrupt,
     Second,
 }
 
 /// Replies in the order in which they leave, each when it is due.
-pub(crate) struct Outbox {
-    replies: VecDeque<Reply>,
+pub(crate) struct ReplyQueue {
+    replies: VecDeque<PendingReply>,
     spare: Vec<Vec<u8>>,
-    batch: SendBatch,
+    batch: ReflectorSendBatch,
 }
 
-impl Outbox {
+impl ReplyQueue {
     pub(crate) fn new() -> Self {
-        Outbox { replies: VecDeque::new(), spare: Vec::new(), batch: SendBatch::new(BATCH) }
+        ReplyQueue { replies: VecDeque::new(), spare: Vec::new(), batch: ReflectorSendBatch::new(BATCH) }
     }
 
-    pub(crate) fn push(&mut self, reply: Reply) {
+    pub(crate) fn push(&mut self, reply: PendingReply) {
         self.replies.push_back(reply);
     }
 
@@ -64,7 +64,7 @@ impl Outbox {
     }
 
     /// Sends what is due.
-    pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>, account: &mut Account) {
+    pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>, account: &mut ReflectorAccount) {
         loop {
             let now_ns = clock::now_ns();
             let due = self.replies.iter().take_while(|reply| reply.due_ns <= now_ns);
@@ -85,13 +85,13 @@ impl Outbox {
     }
 }
 
-impl Account {
-    fn count(&mut self, reply: &Reply, sent: bool, now_ns: u64) {
+impl ReflectorAccount {
+    fn count(&mut self, reply: &PendingReply, sent: bool, now_ns: u64) {
         match reply.kind {
-            Kind::Second => self.duplicated += u64::from(sent),
+            PendingKind::Second => self.duplicated += u64::from(sent),
             _ if !sent => self.unsent += 1,
-            Kind::Corrupt => self.corrupted += 1,
-            Kind::Intact => {
+            PendingKind::Corrupt => self.corrupted += 1,
+            PendingKind::Intact => {
                 self.answered += 1;
                 self.hold(now_ns.saturating_sub(reply.arrived_ns));
             }

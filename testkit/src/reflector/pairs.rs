@@ -4,35 +4,35 @@ use std::collections::HashMap;
 
 use socket2::SockAddr;
 
-use crate::reflector::faults::Every;
-use crate::reflector::outbox::Reply;
+use crate::reflector::faults::FaultCounter;
+use crate::reflector::outbox::PendingReply;
 
 /// How long a reply waits for the one it changes places with, ns.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// Swaps every n-th pair of each source: the first waits for the second and leaves behind it.
 #[derive(Debug)]
-pub(crate) struct Pairs {
-    every: Every,
-    sources: HashMap<SockAddr, Source>,
+pub(crate) struct PairSwapper {
+    every: FaultCounter,
+    sources: HashMap<SockAddr, SwapSource>,
 }
 
 #[derive(Debug)]
-struct Source {
-    every: Every,
+struct SwapSource {
+    every: FaultCounter,
     /// Whether the next is the second of a pair.
     second: bool,
-    held: Option<Reply>,
+    held: Option<PendingReply>,
 }
 
-impl Pairs {
-    pub(crate) fn new(every: Every) -> Self {
-        Pairs { every, sources: HashMap::new() }
+impl PairSwapper {
+    pub(crate) fn new(every: FaultCounter) -> Self {
+        PairSwapper { every, sources: HashMap::new() }
     }
 
     /// Takes a reply; what is to leave goes to `leave` in its order. Returns whether a pair was swapped.
-    pub(crate) fn pass(&mut self, mut reply: Reply, mut leave: impl FnMut(Reply)) -> bool {
-        let source = self.sources.entry(reply.to.clone()).or_insert_with(|| Source {
+    pub(crate) fn pass(&mut self, mut reply: PendingReply, mut leave: impl FnMut(PendingReply)) -> bool {
+        let source = self.sources.entry(reply.to.clone()).or_insert_with(|| SwapSource {
             every: self.every.clone(),
             second: false,
             held: None,
@@ -58,7 +58,7 @@ impl Pairs {
     }
 
     /// Lets go what has waited too long at `now_ns`: it leaves alone.
-    pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(Reply)) {
+    pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(PendingReply)) {
         for source in self.sources.values_mut() {
             if source.held.as_ref().is_some_and(|held| held.due_ns <= now_ns) {
                 // The pair is over: the next is a first again.

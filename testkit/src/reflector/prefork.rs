@@ -12,9 +12,9 @@ use crate::reflector::sys;
 /// A server of forked workers, each of which returns every datagram of one socket of a reuseport group, and behind it its
 /// process id in four bytes, the highest first.
 ///
-/// It is a program of its own: [`Prefork::run`] takes over the process that calls it.
+/// It is a program of its own: [`PreforkServer::run`] takes over the process that calls it.
 #[derive(Debug, Clone)]
-pub struct Prefork {
+pub struct PreforkServer {
     /// Where it serves; a port has to be given.
     pub address: SocketAddr,
     /// How many workers, and sockets.
@@ -26,7 +26,7 @@ pub struct Prefork {
     pub own_sockets: bool,
 }
 
-impl Prefork {
+impl PreforkServer {
     /// Serves until it is killed; its workers die with it. Each line of `tell` is about a worker: `worker NUMBER PID` once it
     /// has its socket, `gone NUMBER PID` when it died.
     ///

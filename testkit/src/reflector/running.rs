@@ -11,10 +11,10 @@ use std::thread::{self, JoinHandle};
 use rustix::net::sockopt;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
-use crate::reflector::account::Account;
-use crate::reflector::builder::Builder;
-use crate::reflector::error::Error;
-use crate::reflector::service::{self, Service};
+use crate::reflector::account::ReflectorAccount;
+use crate::reflector::builder::ReflectorBuilder;
+use crate::reflector::error::ReflectorError;
+use crate::reflector::service::{self, ReflectorService};
 use crate::reflector::sys;
 
 /// Receive buffer asked for, bytes: a freeze at a high rate must not become a loss.
@@ -22,31 +22,31 @@ const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
 /// A reflector at work. It ends when this is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningReflector {
     address: SocketAddr,
-    account: Arc<Mutex<Account>>,
+    account: Arc<Mutex<ReflectorAccount>>,
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningReflector {
     /// Where it serves.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What it did so far: a reply that a client has is in it.
-    pub fn account(&self) -> Account {
+    pub fn account(&self) -> ReflectorAccount {
         service::lock(&self.account).clone()
     }
 
     /// What it did since it started, or since this was called before.
-    pub fn take_account(&self) -> Account {
-        std::mem::replace(&mut service::lock(&self.account), Account::new())
+    pub fn take_account(&self) -> ReflectorAccount {
+        std::mem::replace(&mut service::lock(&self.account), ReflectorAccount::new())
     }
 
     /// Serves what was sent to it until now, ends it, and returns what it did.
-    pub fn stop(mut self) -> Account {
+    pub fn stop(mut self) -> ReflectorAccount {
         self.end();
         service::lock(&self.account).clone()
     }
@@ -60,16 +60,17 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningReflector {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-pub(crate) fn start(builder: &Builder) -> Result<Running, Error> {
+pub(crate) fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError> {
     let socket = open(builder.address)?;
-    let address = socket.local_addr().map_err(|e| Error::system("cannot read the reflector's address", e))?;
-    let account = Arc::new(Mutex::new(Account::new()));
+    let address =
+        socket.local_addr().map_err(|e| ReflectorError::system("cannot read the reflector's address", e))?;
+    let account = Arc::new(Mutex::new(ReflectorAccount::new()));
     let stop = Arc::new(AtomicBool::new(false));
     let (ready, is_ready) = sync_channel(1);
     let parts = (builder.clone(), Arc::clone(&account), Arc::clone(&stop));
@@ -82,38 +83,42 @@ pub(crate) fn start(builder: &Builder) -> Result<Running, Error> {
             // If nobody waits any more, there is nobody to tell.
             let _ = ready.send(prepared);
             if goes_on {
-                Service::new(&builder, socket, account, stop).run();
+                ReflectorService::new(&builder, socket, account, stop).run();
             }
         })
-        .map_err(|e| Error::system("cannot start the reflector's thread", e))?;
-    let running = Running { address, account, stop, handle: Some(handle) };
+        .map_err(|e| ReflectorError::system("cannot start the reflector's thread", e))?;
+    let running = RunningReflector { address, account, stop, handle: Some(handle) };
     // The other end goes only with its thread, after it has sent something.
     is_ready.recv().unwrap_or(Ok(()))?;
     Ok(running)
 }
 
-fn open(address: SocketAddr) -> Result<UdpSocket, Error> {
-    let socket = UdpSocket::bind(address).map_err(|source| Error::Bind { address, source })?;
+fn open(address: SocketAddr) -> Result<UdpSocket, ReflectorError> {
+    let socket = UdpSocket::bind(address).map_err(|source| ReflectorError::Bind { address, source })?;
     // Over net.core.rmem_max takes CAP_NET_ADMIN; without, as much as everybody is granted.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)
-            .map_err(|e| Error::system("cannot set the reflector's receive buffer", e))?;
+            .map_err(|e| ReflectorError::system("cannot set the reflector's receive buffer", e))?;
     }
     sys::request_receive_stamps(socket.as_fd())
-        .map_err(|e| Error::system("cannot ask for receive stamps", e))?;
+        .map_err(|e| ReflectorError::system("cannot ask for receive stamps", e))?;
     Ok(socket)
 }
 
 /// Makes the calling thread a punctual one on its CPU.
-fn prepare(cpu: Option<usize>) -> Result<(), Error> {
+fn prepare(cpu: Option<usize>) -> Result<(), ReflectorError> {
     // In a sandbox without it, waits are 50 us coarser.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let Some(cpu) = cpu else { return Ok(()) };
     if cpu >= CpuSet::MAX_CPU {
         let allowed = "a CPU of this machine";
-        return Err(Error::OutOfRange { setting: "the reflector's CPU", value: cpu.to_string(), allowed });
+        return Err(ReflectorError::OutOfRange {
+            setting: "the reflector's CPU",
+            value: cpu.to_string(),
+            allowed,
+        });
     }
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|e| Error::system("cannot pin the reflector's thread", e))
+    sched_setaffinity(None, &set).map_err(|e| ReflectorError::system("cannot pin the reflector's thread", e))
 }

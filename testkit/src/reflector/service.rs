@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::reflector::account::{Account, Frozen};
-use crate::reflector::bucket::Bucket;
-use crate::reflector::builder::{Builder, whole_ns};
+use crate::reflector::account::{FrozenSpan, ReflectorAccount};
+use crate::reflector::bucket::ReflectorBucket;
+use crate::reflector::builder::{ReflectorBuilder, whole_ns};
 use crate::reflector::clock;
-use crate::reflector::faults::{Fate, Faults, damage};
-use crate::reflector::freeze::Freeze;
-use crate::reflector::outbox::{Kind, Outbox, Reply};
-use crate::reflector::pairs::Pairs;
-use crate::reflector::sys::{self, ReceiveBatch};
+use crate::reflector::faults::{FaultRates, RequestFate, damage};
+use crate::reflector::freeze::FreezeSchedule;
+use crate::reflector::outbox::{PendingKind, PendingReply, ReplyQueue};
+use crate::reflector::pairs::PairSwapper;
+use crate::reflector::sys::{self, ReflectorReceiveBatch};
 
 /// Requests taken by one system call.
 const BATCH: usize = 64;
@@ -29,16 +29,16 @@ const BUSY_NS: u64 = 150_000;
 const PATIENCE_NS: u64 = 10_000_000;
 
 /// A reflector's state, on its thread.
-pub(crate) struct Service {
+pub(crate) struct ReflectorService {
     socket: UdpSocket,
-    batch: ReceiveBatch,
-    outbox: Outbox,
-    account: Arc<Mutex<Account>>,
+    batch: ReflectorReceiveBatch,
+    outbox: ReplyQueue,
+    account: Arc<Mutex<ReflectorAccount>>,
     stop: Arc<AtomicBool>,
-    bucket: Option<Bucket>,
-    freeze: Option<Freeze>,
-    faults: Faults,
-    pairs: Option<Pairs>,
+    bucket: Option<ReflectorBucket>,
+    freeze: Option<FreezeSchedule>,
+    faults: FaultRates,
+    pairs: Option<PairSwapper>,
     delay_ns: u64,
     busy: bool,
     /// When the first request arrived.
@@ -47,23 +47,23 @@ pub(crate) struct Service {
     overflowed: u32,
 }
 
-impl Service {
+impl ReflectorService {
     pub(crate) fn new(
-        builder: &Builder,
+        builder: &ReflectorBuilder,
         socket: UdpSocket,
-        account: Arc<Mutex<Account>>,
+        account: Arc<Mutex<ReflectorAccount>>,
         stop: Arc<AtomicBool>,
     ) -> Self {
-        Service {
+        ReflectorService {
             socket,
-            batch: ReceiveBatch::new(BATCH),
-            outbox: Outbox::new(),
+            batch: ReflectorReceiveBatch::new(BATCH),
+            outbox: ReplyQueue::new(),
             account,
             stop,
             bucket: builder.make_bucket(),
             freeze: builder.make_freeze(),
             faults: builder.faults.clone(),
-            pairs: builder.swap.is_set().then(|| Pairs::new(builder.swap.clone())),
+            pairs: builder.swap.is_set().then(|| PairSwapper::new(builder.swap.clone())),
             delay_ns: whole_ns(builder.delay),
             busy: builder.busy,
             first_ns: None,
@@ -108,27 +108,27 @@ impl Service {
                 continue;
             }
             let fate = self.faults.next();
-            if fate == Fate::Drop {
+            if fate == RequestFate::Drop {
                 account.dropped += 1;
                 continue;
             }
-            let mut reply = Reply {
+            let mut reply = PendingReply {
                 to: request.from,
                 bytes: self.outbox.buffer(request.bytes),
-                kind: Kind::Intact,
+                kind: PendingKind::Intact,
                 arrived_ns,
                 due_ns: arrived_ns + self.delay_ns,
             };
-            if fate == Fate::Corrupt {
+            if fate == RequestFate::Corrupt {
                 damage(&mut reply.bytes, self.number);
-                reply.kind = Kind::Corrupt;
+                reply.kind = PendingKind::Corrupt;
                 self.outbox.push(reply);
                 continue;
             }
-            let second = (fate == Fate::Answer { twice: true }).then(|| Reply {
+            let second = (fate == RequestFate::Answer { twice: true }).then(|| PendingReply {
                 to: reply.to.clone(),
                 bytes: self.outbox.buffer(request.bytes),
-                kind: Kind::Second,
+                kind: PendingKind::Second,
                 ..reply
             });
             match &mut self.pairs {
@@ -160,11 +160,11 @@ impl Service {
             thread::sleep(Duration::from_nanos((thaw_ns - now_ns).min(PATIENCE_NS)));
             now_ns = clock::now_ns();
         }
-        lock(&self.account).frozen.push(Frozen { began_realtime_ns, ended_realtime_ns: now_ns });
+        lock(&self.account).frozen.push(FrozenSpan { began_realtime_ns, ended_realtime_ns: now_ns });
     }
 
     fn next_ns(&self) -> Option<u64> {
-        let held = self.pairs.as_ref().and_then(Pairs::next_ns);
+        let held = self.pairs.as_ref().and_then(PairSwapper::next_ns);
         self.outbox.next_ns().into_iter().chain(held).min()
     }
 
@@ -205,6 +205,6 @@ fn await_readable(socket: BorrowedFd<'_>, ns: u64) {
     let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&timeout));
 }
 
-pub(crate) fn lock(account: &Mutex<Account>) -> std::sync::MutexGuard<'_, Account> {
+pub(crate) fn lock(account: &Mutex<ReflectorAccount>) -> std::sync::MutexGuard<'_, ReflectorAccount> {
     account.lock().unwrap_or_else(PoisonError::into_inner)
 }

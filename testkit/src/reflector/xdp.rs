@@ -5,7 +5,7 @@ use aya::programs::links::FdLink;
 use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
-use crate::reflector::error::Error;
+use crate::reflector::error::ReflectorError;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/reflect.bpf.o"));
 
@@ -63,11 +63,12 @@ impl XdpService {
     ///
     /// # Errors
     /// The counters cannot be read.
-    pub fn account(&self) -> Result<XdpAccount, Error> {
+    pub fn account(&self) -> Result<XdpAccount, ReflectorError> {
         let what = "cannot read the account of an XDP service";
-        let map = self.ebpf.map("accounts").ok_or_else(|| Error::xdp(what, "its object has none"))?;
-        let accounts = PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| Error::xdp(what, e))?;
-        let each_cpu = accounts.get(&0, 0).map_err(|e| Error::xdp(what, e))?;
+        let map =
+            self.ebpf.map("accounts").ok_or_else(|| ReflectorError::xdp(what, "its object has none"))?;
+        let accounts = PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| ReflectorError::xdp(what, e))?;
+        let each_cpu = accounts.get(&0, 0).map_err(|e| ReflectorError::xdp(what, e))?;
         let mut total = XdpAccount::default();
         for [received, answered, dropped, corrupted] in each_cpu.iter().copied() {
             total.received += received;
@@ -118,7 +119,7 @@ impl XdpBuilder {
     /// # Errors
     /// No such interface, no native XDP there, another program there (which stays), or no privilege for it (CAP_BPF and
     /// CAP_NET_ADMIN).
-    pub fn attach(self, interface: &str) -> Result<XdpService, Error> {
+    pub fn attach(self, interface: &str) -> Result<XdpService, ReflectorError> {
         let what = "cannot load an XDP service";
         let mut ebpf = EbpfLoader::new()
             .override_global("served_port", &self.port, true)
@@ -126,16 +127,16 @@ impl XdpBuilder {
             .override_global("drop_every", &self.drop_every, true)
             .override_global("corrupt_every", &self.corrupt_every, true)
             .load(OBJECT)
-            .map_err(|e| Error::xdp(what, e))?;
+            .map_err(|e| ReflectorError::xdp(what, e))?;
         let program = ebpf.program_mut(self.program);
-        let program = program.ok_or_else(|| Error::xdp(what, "its object has no such program"))?;
-        let program: &mut Xdp = program.try_into().map_err(|e| Error::xdp(what, e))?;
-        program.load().map_err(|e| Error::xdp(what, e))?;
+        let program = program.ok_or_else(|| ReflectorError::xdp(what, "its object has no such program"))?;
+        let program: &mut Xdp = program.try_into().map_err(|e| ReflectorError::xdp(what, e))?;
+        program.load().map_err(|e| ReflectorError::xdp(what, e))?;
         let what = format!("cannot attach an XDP service to {interface}");
-        let id = program.attach(interface, XdpMode::Driver).map_err(|e| Error::xdp(&what, e))?;
-        let link = program.take_link(id).map_err(|e| Error::xdp(&what, e))?;
+        let id = program.attach(interface, XdpMode::Driver).map_err(|e| ReflectorError::xdp(&what, e))?;
+        let link = program.take_link(id).map_err(|e| ReflectorError::xdp(&what, e))?;
         // A link that is no file would outlive the process.
-        let link = FdLink::try_from(link).map_err(|e| Error::xdp(&what, e))?;
+        let link = FdLink::try_from(link).map_err(|e| ReflectorError::xdp(&what, e))?;
         Ok(XdpService { ebpf, _link: link })
     }
 }

@@ -6,7 +6,7 @@ use aya::maps::{PerCpuArray, StackTraceMap};
 
 use super::WHAT;
 use crate::TraceError;
-use crate::programs::{At, Programs, absent, failed};
+use crate::programs::{ProgramAttachment, TracePrograms, absent, failed};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/contention.bpf.o"));
@@ -14,21 +14,21 @@ static OBJECT: &[u8] =
 const SINCE: &str = "came with Linux 5.19";
 
 /// The beginning first: an end without one is nothing.
-const PROGRAMS: [At; 2] = [
-    At { program: "begins", tracepoint: "contention_begin", since: SINCE, optional: false },
-    At { program: "ends", tracepoint: "contention_end", since: SINCE, optional: false },
+const PROGRAMS: [ProgramAttachment; 2] = [
+    ProgramAttachment { program: "begins", tracepoint: "contention_begin", since: SINCE, optional: false },
+    ProgramAttachment { program: "ends", tracepoint: "contention_end", since: SINCE, optional: false },
 ];
 
 /// Programs that are attached. They go with this, or with the process.
 #[derive(Debug)]
-pub(super) struct Program {
-    programs: Programs,
+pub(super) struct ContentionProgram {
+    programs: TracePrograms,
 }
 
 /// What they have counted.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
-    pub(super) places: Vec<Place>,
+pub(super) struct ContentionCounts {
+    pub(super) places: Vec<WaitPlace>,
     /// Addresses of the stacks in `places`, innermost first.
     pub(super) stacks: BTreeMap<u32, Vec<u64>>,
     pub(super) missed: u64,
@@ -36,7 +36,7 @@ pub(super) struct Counted {
 
 /// `struct place` and `struct waited` of bpf/contention.bpf.c.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct WaitPlace {
     /// None where the kernel had none.
     pub(super) stack: Option<u32>,
     pub(super) flags: u32,
@@ -46,21 +46,21 @@ pub(super) struct Place {
     pub(super) longest_ns: u64,
 }
 
-impl Program {
+impl ContentionProgram {
     pub(super) fn start() -> Result<Self, TraceError> {
-        Ok(Self { programs: Programs::start(WHAT, OBJECT, |_| {}, &PROGRAMS)? })
+        Ok(Self { programs: TracePrograms::start(WHAT, OBJECT, |_| {}, &PROGRAMS)? })
     }
 
-    pub(super) fn read(&self) -> Result<Counted, TraceError> {
+    pub(super) fn read(&self) -> Result<ContentionCounts, TraceError> {
         let places = self.programs.entries::<[u32; 4], [u64; 3]>(WHAT, "places")?;
-        let places: Vec<Place> = places.into_iter().map(Place::of).collect();
+        let places: Vec<WaitPlace> = places.into_iter().map(WaitPlace::of).collect();
         let mut stacks = BTreeMap::new();
         for stack in places.iter().filter_map(|place| place.stack) {
             if let std::collections::btree_map::Entry::Vacant(entry) = stacks.entry(stack) {
                 entry.insert(self.stack(stack)?);
             }
         }
-        Ok(Counted { places, stacks, missed: self.missed()? })
+        Ok(ContentionCounts { places, stacks, missed: self.missed()? })
     }
 
     fn stack(&self, id: u32) -> Result<Vec<u64>, TraceError> {
@@ -79,7 +79,7 @@ impl Program {
     }
 }
 
-impl Place {
+impl WaitPlace {
     fn of(([stack, flags, cpu, _], [waits, waited_ns, longest_ns]): ([u32; 4], [u64; 3])) -> Self {
         // Negative where there was none.
         let stack = Some(stack).filter(|stack| !stack.cast_signed().is_negative());

@@ -5,28 +5,33 @@ use std::collections::BTreeMap;
 use linerate_host::Known;
 
 use super::callers::{callers, plain};
-use super::program::{Counted, Place};
-use super::{Contention, Lock, Waited};
+use super::program::{ContentionCounts, WaitPlace};
+use super::{LockContention, LockKind, WaitSite};
 use crate::flame::spots::TABLE;
-use crate::symbols::Symbols;
+use crate::symbols::KernelSymbols;
 
 /// In its name, where a hypervisor has paravirtual spinlocks, and no wait is without the tracepoints.
 const PARAVIRTUAL: &str = "__pv_queued_spin_lock_slowpath";
 
 /// Puts the parts of all CPUs together.
-pub(super) fn made(counted: &Counted, symbols: &Symbols, cpus: Vec<u32>, seconds: f64) -> Contention {
+pub(super) fn made(
+    counted: &ContentionCounts,
+    symbols: &KernelSymbols,
+    cpus: Vec<u32>,
+    seconds: f64,
+) -> LockContention {
     let stacks: BTreeMap<u32, Vec<String>> =
         counted.stacks.iter().map(|(id, addresses)| (*id, names(addresses, symbols))).collect();
-    let mut locks: BTreeMap<(Lock, Vec<String>), Waited> = BTreeMap::new();
+    let mut locks: BTreeMap<(LockKind, Vec<String>), WaitSite> = BTreeMap::new();
     for place in counted.places.iter().filter(|place| cpus.contains(&place.cpu)) {
         let stack = place.stack.and_then(|id| stacks.get(&id)).map_or(&[][..], Vec::as_slice);
         let key = (kind(place.flags, stack), callers(stack));
         locks.entry(key).or_insert_with_key(|(lock, callers)| none(*lock, callers)).add(place);
     }
-    let mut locks: Vec<Waited> = locks.into_values().collect();
+    let mut locks: Vec<WaitSite> = locks.into_values().collect();
     locks.sort_by_key(|lock| std::cmp::Reverse(lock.waited_ns));
-    let sum = |of: &dyn Fn(&Waited) -> u64| locks.iter().map(of).sum();
-    Contention {
+    let sum = |of: &dyn Fn(&WaitSite) -> u64| locks.iter().map(of).sum();
+    LockContention {
         seconds,
         total_ns: sum(&|lock| lock.waited_ns),
         spinning_ns: sum(&|lock| if lock.lock.spins() { lock.waited_ns } else { 0 }),
@@ -38,7 +43,7 @@ pub(super) fn made(counted: &Counted, symbols: &Symbols, cpus: Vec<u32>, seconds
     }
 }
 
-fn names(addresses: &[u64], symbols: &Symbols) -> Vec<String> {
+fn names(addresses: &[u64], symbols: &KernelSymbols) -> Vec<String> {
     let name = |(depth, address): (usize, &u64)| {
         // All but the innermost are where it goes on after a call, which may be past the function's end.
         let at = if depth == 0 { *address } else { address.saturating_sub(1) };
@@ -51,23 +56,23 @@ fn names(addresses: &[u64], symbols: &Symbols) -> Vec<String> {
 }
 
 /// The spinlock within an rwlock is waited for by who waits for the rwlock.
-fn kind(flags: u32, stack: &[String]) -> Lock {
+fn kind(flags: u32, stack: &[String]) -> LockKind {
     let within = |name: &str| stack.iter().any(|function| function == name);
-    match Lock::of(flags) {
-        Lock::Spinlock if within("queued_read_lock_slowpath") => Lock::RwlockRead,
-        Lock::Spinlock if within("queued_write_lock_slowpath") => Lock::RwlockWrite,
+    match LockKind::of(flags) {
+        LockKind::Spinlock if within("queued_read_lock_slowpath") => LockKind::RwlockRead,
+        LockKind::Spinlock if within("queued_write_lock_slowpath") => LockKind::RwlockWrite,
         lock => lock,
     }
 }
 
-fn none(lock: Lock, callers: &[String]) -> Waited {
+fn none(lock: LockKind, callers: &[String]) -> WaitSite {
     let spot = lock.spins().then(|| TABLE.of_lock(callers)).flatten().map(str::to_owned);
     let callers = callers.to_vec();
-    Waited { callers, lock, waits: 0, waited_ns: 0, longest_ns: 0, by_cpu_ns: BTreeMap::new(), spot }
+    WaitSite { callers, lock, waits: 0, waited_ns: 0, longest_ns: 0, by_cpu_ns: BTreeMap::new(), spot }
 }
 
-impl Waited {
-    fn add(&mut self, place: &Place) {
+impl WaitSite {
+    fn add(&mut self, place: &WaitPlace) {
         self.waits += place.waits;
         self.waited_ns += place.waited_ns;
         self.longest_ns = self.longest_ns.max(place.longest_ns);
@@ -76,10 +81,10 @@ impl Waited {
 }
 
 fn notes(
-    counted: &Counted,
-    symbols: &Symbols,
+    counted: &ContentionCounts,
+    symbols: &KernelSymbols,
     stacks: &BTreeMap<u32, Vec<String>>,
-    locks: &[Waited],
+    locks: &[WaitSite],
 ) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |text: String| notes.push(text);
@@ -99,7 +104,7 @@ fn notes(
         ));
     }
     let paravirtual = stacks.values().flatten().any(|function| function == PARAVIRTUAL);
-    if !locks.iter().any(|lock| lock.lock == Lock::Spinlock) {
+    if !locks.iter().any(|lock| lock.lock == LockKind::Spinlock) {
         note(
             "no wait for a spinlock was seen: in a virtual machine without paravirtual spinlocks the kernel spins where it has \
              no tracepoint (virt_spin_lock), and only the profile shows it"

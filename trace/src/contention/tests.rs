@@ -9,7 +9,7 @@ use std::thread;
 use rustix::thread::{CpuSet as Cpus, sched_setaffinity};
 
 use super::callers::callers;
-use super::program::{Counted, Place};
+use super::program::{ContentionCounts, WaitPlace};
 use super::*;
 
 fn skip(test: &str, why: &str) {
@@ -17,11 +17,15 @@ fn skip(test: &str, why: &str) {
 }
 
 /// What is waited for while each of two CPUs repeats something, and how often they did; none, and why, where this cannot be looked at here.
-fn seen(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(Contention, u64)> {
+fn seen(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention, u64)> {
     seen_on(test, None, work)
 }
 
-fn seen_on(test: &str, cpus: Option<Vec<u32>>, work: &[&(dyn Fn() + Sync); 2]) -> Option<(Contention, u64)> {
+fn seen_on(
+    test: &str,
+    cpus: Option<Vec<u32>>,
+    work: &[&(dyn Fn() + Sync); 2],
+) -> Option<(LockContention, u64)> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
         skip(test, "it takes two CPUs");
         return None;
@@ -36,12 +40,12 @@ fn seen_on(test: &str, cpus: Option<Vec<u32>>, work: &[&(dyn Fn() + Sync); 2]) -
             done.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let asked = Asked { duration: Duration::from_millis(700), cpus };
+    let asked = ContentionOptions { duration: Duration::from_millis(700), cpus };
     let seen = thread::scope(|scope| {
         for (cpu, work) in work.iter().enumerate() {
             scope.spawn(move || repeat(cpu, *work));
         }
-        let seen = Contention::observe(&Host::live(), &asked, &|| false);
+        let seen = LockContention::observe(&Host::live(), &asked, &|| false);
         over.store(true, Ordering::Relaxed);
         seen
     });
@@ -71,15 +75,15 @@ fn read(socket: &UdpSocket) {
 
 /// Waits of who reads a socket for the lock of its queue. Others on the machine, and tests beside this one, wait for other locks, and
 /// may do so for longer.
-fn of_readers(seen: &Contention) -> Option<&Waited> {
-    let of_readers = |lock: &&Waited| {
-        lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == Lock::Spinlock
+fn of_readers(seen: &LockContention) -> Option<&WaitSite> {
+    let of_readers = |lock: &&WaitSite| {
+        lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == LockKind::Spinlock
     };
     seen.locks.iter().find(of_readers)
 }
 
 /// Time of these waits for a million readings, ns.
-fn waited((seen, done): &(Contention, u64)) -> u64 {
+fn waited((seen, done): &(LockContention, u64)) -> u64 {
     of_readers(seen).map_or(0, |lock| lock.waited_ns) * 1_000_000 / done.max(&1)
 }
 
@@ -118,9 +122,9 @@ fn a_mutex_is_seen_on_the_cpus_asked_for() {
     let write = || drop((&into).write(&[0; 4096]));
     let Some((seen, _)) = seen_on(test, Some(vec![1]), &[&write, &write]) else { return };
     assert_eq!(seen.cpus, [1]);
-    let at_pipe = |lock: &&Waited| lock.callers.first().is_some_and(|name| name.ends_with("pipe_write"));
+    let at_pipe = |lock: &&WaitSite| lock.callers.first().is_some_and(|name| name.ends_with("pipe_write"));
     let pipe = seen.locks.iter().find(at_pipe).expect("the pipe was waited for");
-    assert!(matches!(pipe.lock, Lock::Mutex | Lock::MutexSpin), "{pipe:?}");
+    assert!(matches!(pipe.lock, LockKind::Mutex | LockKind::MutexSpin), "{pipe:?}");
     assert_eq!(pipe.by_cpu_ns.keys().collect::<Vec<_>>(), [&1], "{pipe:?}");
     assert_eq!(pipe.spot, None);
 }
@@ -142,7 +146,7 @@ fn callers_are_without_the_locks_functions_and_end_where_the_work_began() {
 
 #[test]
 fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
-    let place = |stack, flags, cpu, waits, waited_ns, longest_ns| Place {
+    let place = |stack, flags, cpu, waits, waited_ns, longest_ns| WaitPlace {
         stack,
         flags,
         cpu,
@@ -161,11 +165,11 @@ fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
     let kallsyms = "ffffffff81000000 T _raw_spin_lock\nffffffff81000015 T __udp_enqueue_schedule_skb\n\
                     ffffffff81000100 T other\n";
     let host = Host::scripted([("/proc/kallsyms", kallsyms)]);
-    let symbols = Symbols::kernel(&host).expect("symbols");
-    let made = table::made(&Counted { places, stacks, missed: 3 }, &symbols, vec![0, 1], 2.0);
-    let first = Waited {
+    let symbols = KernelSymbols::kernel(&host).expect("symbols");
+    let made = table::made(&ContentionCounts { places, stacks, missed: 3 }, &symbols, vec![0, 1], 2.0);
+    let first = WaitSite {
         callers: words("__udp_enqueue_schedule_skb"),
-        lock: Lock::Spinlock,
+        lock: LockKind::Spinlock,
         waits: 3,
         waited_ns: 250,
         longest_ns: 150,
@@ -173,10 +177,10 @@ fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
         spot: Some("socket-lock".into()),
     };
     assert_eq!(made.locks[0], first);
-    assert_eq!((made.locks[1].lock, made.locks[1].callers.len()), (Lock::Mutex, 0));
+    assert_eq!((made.locks[1].lock, made.locks[1].callers.len()), (LockKind::Mutex, 0));
     assert_eq!((made.total_ns, made.spinning_ns, made.waits, made.missed), (320, 250, 4, 3));
     assert_eq!(made.notes.len(), 3, "{:?}", made.notes);
-    let again: Contention =
+    let again: LockContention =
         serde_json::from_str(&serde_json::to_string(&made).expect("JSON")).expect("the same");
     assert_eq!(again, made);
 }
@@ -184,19 +188,19 @@ fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
 #[test]
 fn kinds_are_known_by_their_flags() {
     let kinds = [
-        (1, Lock::Spinlock),
-        (3, Lock::RwlockRead),
-        (5, Lock::RwlockWrite),
-        (33, Lock::MutexSpin),
-        (32, Lock::Mutex),
-        (2, Lock::RwsemRead),
-        (4, Lock::RwsemWrite),
-        (18, Lock::PercpuRwsemRead),
-        (20, Lock::PercpuRwsemWrite),
-        (10, Lock::Rt),
-        (0, Lock::Other),
+        (1, LockKind::Spinlock),
+        (3, LockKind::RwlockRead),
+        (5, LockKind::RwlockWrite),
+        (33, LockKind::MutexSpin),
+        (32, LockKind::Mutex),
+        (2, LockKind::RwsemRead),
+        (4, LockKind::RwsemWrite),
+        (18, LockKind::PercpuRwsemRead),
+        (20, LockKind::PercpuRwsemWrite),
+        (10, LockKind::Rt),
+        (0, LockKind::Other),
     ];
     for (flags, lock) in kinds {
-        assert_eq!(Lock::of(flags), lock, "{flags}");
+        assert_eq!(LockKind::of(flags), lock, "{flags}");
     }
 }

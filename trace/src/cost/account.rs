@@ -7,26 +7,28 @@ use linerate_host::Known;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::softirq::SoftnetCpu;
 
-use super::counted::{Counted, Interrupts, Polled, PolledOn, Span, ThreadOn, Turns};
-use super::untraced::{Untraced, UntracedIrq};
-use super::{COUNTING_POINT, Cost, CpuCost, Device, OwnTime, Victim};
+use super::counted::{
+    CountedCost, CountedSpan, DevicePolls, InterruptCounts, PolledOn, ThreadOn, ThreadTurns,
+};
+use super::untraced::{UntracedIrq, UntracedTime};
+use super::{COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime};
 
 /// What the kernel itself counts for each CPU.
 #[derive(Debug, Clone)]
-pub(super) struct Kernel {
+pub(super) struct KernelCpuTimes {
     pub(super) times: Known<Vec<CpuTimes>>,
     pub(super) softnet: Known<Vec<SoftnetCpu>>,
 }
 
 /// What an account takes beside the numbers.
 #[derive(Debug)]
-pub(super) struct Account<'a> {
+pub(super) struct AccountInput<'a> {
     /// How often programs ran on each CPU, whether it was counted or not.
     pub(super) runs: &'a BTreeMap<u32, i64>,
     /// What this process itself took of all CPUs, ns.
     pub(super) process_ns: u64,
-    pub(super) kernel_begin: &'a Kernel,
-    pub(super) kernel_end: &'a Kernel,
+    pub(super) kernel_begin: &'a KernelCpuTimes,
+    pub(super) kernel_end: &'a KernelCpuTimes,
     pub(super) ns_a_run: &'a Known<f64>,
     pub(super) sees_calls_between_cpus: bool,
     pub(super) untraced: &'a Known<UntracedIrq>,
@@ -34,7 +36,7 @@ pub(super) struct Account<'a> {
 
 /// What a thread is to packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum ThreadRole {
     /// It runs softirqs that were put off.
     Ksoftirqd,
     /// It processes packets outside of softirqs.
@@ -43,8 +45,8 @@ enum Role {
     Other,
 }
 
-impl Account<'_> {
-    pub(super) fn cost(&self, counted: &Counted) -> Cost {
+impl AccountInput<'_> {
+    pub(super) fn cost(&self, counted: &CountedCost) -> CostReport {
         let cpus: Vec<CpuCost> =
             counted.cpus.iter().map(|(cpu, span)| self.cpu(*cpu, span, &counted.tables.threads)).collect();
         let seconds = cpus.iter().map(|cpu| cpu.elapsed_ns).max().unwrap_or(0) as f64 / 1e9;
@@ -55,7 +57,7 @@ impl Account<'_> {
                 "{missed} turns of threads are in no victim's account: there were more threads than the table holds"
             ));
         }
-        Cost {
+        CostReport {
             seconds,
             counting_point: Known::Value(COUNTING_POINT.to_owned()),
             untraced_irq: self.untraced.clone(),
@@ -67,19 +69,19 @@ impl Account<'_> {
         }
     }
 
-    fn cpu(&self, cpu: u32, span: &Span, threads: &BTreeMap<ThreadOn, Turns>) -> CpuCost {
+    fn cpu(&self, cpu: u32, span: &CountedSpan, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> CpuCost {
         let told = &span.told;
         let (mut in_ksoftirqd, mut in_threads) = (0, 0);
-        let (mut for_packets, mut for_others) = (Interrupts::default(), Interrupts::default());
+        let (mut for_packets, mut for_others) = (InterruptCounts::default(), InterruptCounts::default());
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
-            if turns.role() != Role::Packets {
+            if turns.role() != ThreadRole::Packets {
                 for_packets = for_packets.plus(turns.taken.packet_irqs);
                 for_others = for_others.plus(turns.taken.other_irqs);
             }
             match turns.role() {
-                Role::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
-                Role::Packets => in_threads += turns.own(),
-                Role::Other => {}
+                ThreadRole::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
+                ThreadRole::Packets => in_threads += turns.own(),
+                ThreadRole::Other => {}
             }
         }
         let untraced = [self.untraced(&for_packets), self.untraced(&for_others)];
@@ -112,27 +114,30 @@ impl Account<'_> {
         }
     }
 
-    fn untraced(&self, interrupts: &Interrupts) -> Untraced {
-        self.untraced.value().map_or_else(Untraced::default, |each| each.of(interrupts))
+    fn untraced(&self, interrupts: &InterruptCounts) -> UntracedTime {
+        self.untraced.value().map_or_else(UntracedTime::default, |each| each.of(interrupts))
     }
 
     fn time_squeezes(&self, cpu: u32) -> Known<u64> {
-        let of = |kernel: &Kernel| of_cpu(&kernel.softnet, |line| line.cpu == cpu, |line| line.time_squeeze);
+        let of = |kernel: &KernelCpuTimes| {
+            of_cpu(&kernel.softnet, |line| line.cpu == cpu, |line| line.time_squeeze)
+        };
         // The kernel's counter is 32 bits wide.
         since(of(self.kernel_begin), of(self.kernel_end))
             .map(|difference| u64::from(u32::try_from(difference & 0xffff_ffff).unwrap_or(0)))
     }
 
     fn steal(&self, cpu: u32) -> Known<u64> {
-        let of = |kernel: &Kernel| of_cpu(&kernel.times, |times| times.cpu == cpu, |times| times.steal);
+        let of =
+            |kernel: &KernelCpuTimes| of_cpu(&kernel.times, |times| times.cpu == cpu, |times| times.steal);
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
         since(of(self.kernel_begin), of(self.kernel_end)).map(|ticks| ticks.saturating_mul(tick_ns))
     }
 
-    fn victims(&self, threads: &BTreeMap<ThreadOn, Turns>) -> Vec<Victim> {
-        let mut merged: BTreeMap<u32, Turns> = BTreeMap::new();
-        for (key, turns) in threads.iter().filter(|(_, turns)| turns.role() == Role::Other) {
-            let all = merged.entry(key.tid).or_insert_with(|| Turns {
+    fn victims(&self, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> Vec<CostVictim> {
+        let mut merged: BTreeMap<u32, ThreadTurns> = BTreeMap::new();
+        for (key, turns) in threads.iter().filter(|(_, turns)| turns.role() == ThreadRole::Other) {
+            let all = merged.entry(key.tid).or_insert_with(|| ThreadTurns {
                 on_cpu: 0,
                 taken: Default::default(),
                 displaced: 0,
@@ -142,16 +147,16 @@ impl Account<'_> {
             all.taken += turns.taken;
             all.displaced += turns.displaced;
         }
-        let mut victims: Vec<Victim> =
+        let mut victims: Vec<CostVictim> =
             merged.into_iter().map(|(tid, turns)| self.victim(tid, turns)).collect();
         victims.sort_by_key(|victim| Reverse((victim.lost_ns(), victim.on_cpu_ns)));
         victims
     }
 
-    fn victim(&self, tid: u32, turns: Turns) -> Victim {
+    fn victim(&self, tid: u32, turns: ThreadTurns) -> CostVictim {
         let untraced = [turns.taken.packet_irqs, turns.taken.other_irqs].map(|irqs| self.untraced(&irqs).ns);
         let [packets_ns, others_ns] = untraced.map(|ns| ns as i64);
-        Victim {
+        CostVictim {
             pid: turns.pid,
             tid,
             comm: turns.comm,
@@ -189,16 +194,16 @@ impl Account<'_> {
     }
 }
 
-impl Turns {
-    fn role(&self) -> Role {
+impl ThreadTurns {
+    fn role(&self) -> ThreadRole {
         if !self.is_kernel_thread {
-            return Role::Other;
+            return ThreadRole::Other;
         }
         // Names given in kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c, Linux 6.18.
         match self.comm.split_once('/') {
-            Some(("ksoftirqd", _)) => Role::Ksoftirqd,
-            Some(("napi" | "backlog_napi" | "cpumap", _)) => Role::Packets,
-            _ => Role::Other,
+            Some(("ksoftirqd", _)) => ThreadRole::Ksoftirqd,
+            Some(("napi" | "backlog_napi" | "cpumap", _)) => ThreadRole::Packets,
+            _ => ThreadRole::Other,
         }
     }
 
@@ -208,11 +213,11 @@ impl Turns {
     }
 }
 
-fn devices(polled: &BTreeMap<PolledOn, Polled>) -> Vec<Device> {
-    let mut merged: BTreeMap<(String, u32, u32), Device> = BTreeMap::new();
+fn devices(polled: &BTreeMap<PolledOn, DevicePolls>) -> Vec<DeviceCost> {
+    let mut merged: BTreeMap<(String, u32, u32), DeviceCost> = BTreeMap::new();
     for (key, polled) in polled {
         let name = if key.is_device { polled.name.clone() } else { "backlog".to_owned() };
-        let device = merged.entry((name.clone(), key.ifindex, key.network)).or_insert_with(|| Device {
+        let device = merged.entry((name.clone(), key.ifindex, key.network)).or_insert_with(|| DeviceCost {
             name,
             ifindex: key.ifindex,
             network_namespace: key.network,
@@ -230,12 +235,12 @@ fn devices(polled: &BTreeMap<PolledOn, Polled>) -> Vec<Device> {
         device.budget_exhausted += count(polled.exhausted);
         device.taken_ns += count(polled.ns);
     }
-    let mut devices: Vec<Device> = merged.into_values().collect();
+    let mut devices: Vec<DeviceCost> = merged.into_values().collect();
     devices.sort_by_key(|device| Reverse(device.taken_ns));
     devices
 }
 
-fn doubt(span: &Span) -> Known<f64> {
+fn doubt(span: &CountedSpan) -> Known<f64> {
     match span.doubt() {
         Some(doubt) => Known::Value(doubt),
         None if span.shares.len() == 1 => Known::unknown("1 window is too few to tell"),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use linerate_host::stage::thread::Task;
+use linerate_host::stage::thread::TaskStat;
 use linerate_host::{Host, Known, process};
 
 /// The first process namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8), in which ids are as BPF
@@ -16,8 +16,8 @@ const FIRST_PROCESSES: &str = "pid:[4026531836]";
 
 /// Times of threads as they were when last read.
 #[derive(Debug)]
-pub(super) struct Accounted {
-    before: BTreeMap<u32, Reading>,
+pub(super) struct AccountedTimes {
+    before: BTreeMap<u32, TimesReading>,
     /// How many windows there were.
     windows: u32,
     begin: Instant,
@@ -26,7 +26,7 @@ pub(super) struct Accounted {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct TimesReading {
     started: Option<u64>,
     ticks: u64,
     at: Instant,
@@ -34,7 +34,7 @@ struct Reading {
     window: u32,
 }
 
-impl Accounted {
+impl AccountedTimes {
     /// Reads those of all threads there are, just before a window begins.
     pub(super) fn begin(host: &Host) -> Self {
         let mut accounted = Self {
@@ -94,10 +94,10 @@ impl Accounted {
     }
 }
 
-fn read(host: &Host, pid: u32, tid: u32, window: u32) -> Result<Reading, String> {
-    let task = Task::of_thread(host, pid, tid).map_err(|error| error.to_string())?;
+fn read(host: &Host, pid: u32, tid: u32, window: u32) -> Result<TimesReading, String> {
+    let task = TaskStat::of_thread(host, pid, tid).map_err(|error| error.to_string())?;
     let (Some(user), Some(system)) = (task.user_ticks, task.system_ticks) else {
         return Err(format!("/proc/{pid}/task/{tid}/stat: no fields 14 and 15"));
     };
-    Ok(Reading { started: task.started, ticks: user + system, at: Instant::now(), window })
+    Ok(TimesReading { started: task.started, ticks: user + system, at: Instant::now(), window })
 }

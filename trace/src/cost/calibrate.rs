@@ -14,13 +14,13 @@ use std::time::Duration;
 use linerate_host::{Host, Known};
 use serde::{Deserialize, Serialize};
 
-use super::{Cost, Look, WHAT};
+use super::{CostReport, CostSession, WHAT};
 use crate::TraceError;
-use spin::{Spin, Spun};
+use spin::{SpinResult, SpinThread};
 
 /// Both methods' answers of the same thread over the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Calibration {
+pub struct CostCalibration {
     /// The CPU it was pinned to.
     pub cpu: u32,
     /// The thread.
@@ -41,7 +41,7 @@ pub struct Calibration {
     pub steal_ns: Known<u64>,
 }
 
-impl Calibration {
+impl CostCalibration {
     /// By how much inference finds more lost than tracing, as a share of the time that passed.
     #[must_use]
     pub fn difference(&self) -> f64 {
@@ -59,7 +59,7 @@ impl Calibration {
 
     /// The same account of a thread by both methods. The thread began a little later and ended a little earlier than the look,
     /// and did the same in between: shares of one are set against shares of the other.
-    fn of(cpu: u32, spun: &Spun, cost: &Cost) -> Option<Self> {
+    fn of(cpu: u32, spun: &SpinResult, cost: &CostReport) -> Option<Self> {
         let of_cpu = cost.cpus.iter().find(|cost| cost.cpu == cpu)?;
         let thread = cost.victims.iter().find(|victim| victim.tid == spun.tid)?;
         let elapsed_ns = nanoseconds(spun.elapsed);
@@ -82,28 +82,28 @@ impl Calibration {
 /// Runs a thread on each of these CPUs, and looks at all CPUs meanwhile.
 ///
 /// # Errors
-/// As [`Cost::observe`]; and where a thread cannot be pinned to its CPU.
+/// As [`CostReport::observe`]; and where a thread cannot be pinned to its CPU.
 pub fn calibrate(
     host: &Host,
     cpus: &[u32],
     duration: Duration,
     stop: &dyn Fn() -> bool,
-) -> Result<(Cost, Vec<Calibration>), TraceError> {
+) -> Result<(CostReport, Vec<CostCalibration>), TraceError> {
     let spins = cpus
         .iter()
-        .map(|cpu| Spin::start(*cpu).map_err(|source| TraceError::Kernel { what: WHAT, source }))
+        .map(|cpu| SpinThread::start(*cpu).map_err(|source| TraceError::Kernel { what: WHAT, source }))
         .collect::<Result<Vec<_>, _>>()?;
     // What is checked is tracing itself, and not how well a part of the time stands for all.
-    let mut look = Look::start(host, None)?.exact();
-    spins.iter().for_each(Spin::begin);
+    let mut look = CostSession::start(host, None)?.exact();
+    spins.iter().for_each(SpinThread::begin);
     look.wait(duration, stop)?;
-    spins.iter().for_each(Spin::end);
+    spins.iter().for_each(SpinThread::end);
     // Threads go on meanwhile, so that what the look sees last is not something else.
     let mut cost = look.finish(host)?;
-    let spun: Vec<Option<Spun>> = spins.into_iter().map(Spin::join).collect();
+    let spun: Vec<Option<SpinResult>> = spins.into_iter().map(SpinThread::join).collect();
     let mut calibrations = Vec::new();
     for (cpu, spun) in cpus.iter().zip(spun) {
-        match spun.and_then(|spun| Calibration::of(*cpu, &spun, &cost)) {
+        match spun.and_then(|spun| CostCalibration::of(*cpu, &spun, &cost)) {
             Some(calibration) => calibrations.push(calibration),
             None => cost.notes.push(format!("CPU {cpu} was not calibrated: the thread hardly ran there")),
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{name, set_name};
 
-use super::tracer::Tracer;
+use super::tracer::CostTracer;
 use crate::TraceError;
 
 /// How often the name is given in a batch: some 50 us.
@@ -23,14 +23,14 @@ const ROUNDS: u32 = 3;
 
 /// What a call takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Call {
+pub(super) struct CallCost {
     /// The way to a program and back, ns.
     pub(super) way_ns: f64,
 }
 
-impl Call {
+impl CallCost {
     /// Times it, while the kernel does not time programs.
-    pub(super) fn time(tracer: &mut Tracer) -> Result<Self, TraceError> {
+    pub(super) fn time(tracer: &mut CostTracer) -> Result<Self, TraceError> {
         let mut ways = Vec::new();
         for _ in 0..ROUNDS {
             let without = fastest();
@@ -42,7 +42,7 @@ impl Call {
     }
 
     /// What the kernel's clock adds to the time of a run, ns, while the kernel times programs; none where it does not tell.
-    pub(super) fn clock_ns(tracer: &mut Tracer) -> Result<Option<f64>, TraceError> {
+    pub(super) fn clock_ns(tracer: &mut CostTracer) -> Result<Option<f64>, TraceError> {
         tracer.with_nothing(fastest)?;
         let ran = tracer.runs_of_nothing()?;
         Ok((ran.runs > 0).then(|| ran.time.as_nanos() as f64 / ran.runs as f64))

@@ -20,7 +20,7 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 /// A single one may be below zero for a moment where an interrupt came into a program that was reading; the next makes
 /// up for it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Totals {
+pub(super) struct CpuTotals {
     pub(super) net_rx: i64,
     pub(super) net_tx: i64,
     pub(super) other_softirq: i64,
@@ -28,13 +28,13 @@ pub(super) struct Totals {
     pub(super) other_irq: i64,
     pub(super) own_call: i64,
     /// How many came while no softirq ran.
-    pub(super) packet_irqs: Interrupts,
-    pub(super) other_irqs: Interrupts,
+    pub(super) packet_irqs: InterruptCounts,
+    pub(super) other_irqs: InterruptCounts,
 }
 
 /// How many interrupts came, by who sends them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Interrupts {
+pub(super) struct InterruptCounts {
     pub(super) by_timer: i64,
     pub(super) by_cpu: i64,
     pub(super) by_device: i64,
@@ -42,9 +42,9 @@ pub(super) struct Interrupts {
 
 /// `struct told`: all of a CPU until it was asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct CpuReading {
     pub(super) at: i64,
-    pub(super) totals: Totals,
+    pub(super) totals: CpuTotals,
     pub(super) idle: i64,
     pub(super) from_idle: i64,
     pub(super) tasks: i64,
@@ -69,9 +69,9 @@ pub(super) struct ThreadOn {
 
 /// `struct turns`: all turns of a thread on a CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Turns {
+pub(super) struct ThreadTurns {
     pub(super) on_cpu: i64,
-    pub(super) taken: Totals,
+    pub(super) taken: CpuTotals,
     /// What threads that process packets had while it waited for them.
     pub(super) displaced: i64,
     pub(super) cgroup: u64,
@@ -91,7 +91,7 @@ pub(super) struct PolledOn {
 
 /// `struct polled`: all polls of a device on a CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Polled {
+pub(super) struct DevicePolls {
     pub(super) ns: i64,
     pub(super) polls: i64,
     pub(super) threaded: i64,
@@ -103,37 +103,37 @@ pub(super) struct Polled {
 
 /// What is counted for each thread and device, and read less often.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Tables {
-    pub(super) threads: BTreeMap<ThreadOn, Turns>,
-    pub(super) devices: BTreeMap<PolledOn, Polled>,
+pub(super) struct ThreadTables {
+    pub(super) threads: BTreeMap<ThreadOn, ThreadTurns>,
+    pub(super) devices: BTreeMap<PolledOn, DevicePolls>,
 }
 
 /// All that was counted in a time.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Counted {
-    pub(super) cpus: BTreeMap<u32, Span>,
-    pub(super) tables: Tables,
+pub(super) struct CountedCost {
+    pub(super) cpus: BTreeMap<u32, CountedSpan>,
+    pub(super) tables: ThreadTables,
 }
 
 /// What of a CPU's time was counted, and stands for all of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Span {
+pub(super) struct CountedSpan {
     /// Time that passed, ns.
     pub(super) elapsed_ns: u64,
     /// Of it, that in which it was counted, ns.
     pub(super) traced_ns: u64,
     /// Brought up to the time that passed.
-    pub(super) told: Told,
+    pub(super) told: CpuReading,
     /// Shares of packets in each window, where it was not counted all the time.
     pub(super) shares: Vec<f64>,
 }
 
-impl Totals {
+impl CpuTotals {
     fn of(words: [u64; TOTALS_WORDS]) -> Self {
         let [net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, a, b, c, d, e, f] =
             words.map(u64::cast_signed);
-        let packet_irqs = Interrupts { by_timer: a, by_cpu: b, by_device: c };
-        let other_irqs = Interrupts { by_timer: d, by_cpu: e, by_device: f };
+        let packet_irqs = InterruptCounts { by_timer: a, by_cpu: b, by_device: c };
+        let other_irqs = InterruptCounts { by_timer: d, by_cpu: e, by_device: f };
         Self { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, packet_irqs, other_irqs }
     }
 
@@ -161,7 +161,7 @@ impl Totals {
     }
 }
 
-impl Sub for Totals {
+impl Sub for CpuTotals {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
@@ -178,7 +178,7 @@ impl Sub for Totals {
     }
 }
 
-impl AddAssign for Totals {
+impl AddAssign for CpuTotals {
     fn add_assign(&mut self, more: Self) {
         self.net_rx += more.net_rx;
         self.net_tx += more.net_tx;
@@ -191,7 +191,7 @@ impl AddAssign for Totals {
     }
 }
 
-impl Interrupts {
+impl InterruptCounts {
     pub(super) fn sum(self) -> i64 {
         self.by_timer + self.by_cpu + self.by_device
     }
@@ -213,7 +213,7 @@ impl Interrupts {
     }
 }
 
-impl Told {
+impl CpuReading {
     pub(super) fn of(words: [u64; TOLD_WORDS]) -> Self {
         let [at, words @ ..] = words;
         let (totals, rest) = split(&words);
@@ -285,7 +285,7 @@ impl Told {
     }
 }
 
-impl AddAssign for Told {
+impl AddAssign for CpuReading {
     /// The time when it was told is that of the later.
     fn add_assign(&mut self, more: Self) {
         self.at = more.at;
@@ -311,7 +311,7 @@ impl ThreadOn {
     }
 }
 
-impl Turns {
+impl ThreadTurns {
     pub(super) fn of(words: [u64; TURNS_WORDS]) -> Self {
         let [on_cpu, words @ ..] = words;
         let (taken, [displaced, cgroup, first, second, process]) = split(&words);
@@ -367,7 +367,7 @@ impl PolledOn {
     }
 }
 
-impl Polled {
+impl DevicePolls {
     pub(super) fn of(words: [u64; POLLED_WORDS]) -> Self {
         let [counts @ .., first, second] = words;
         let [ns, polls, threaded, busy, packets, exhausted] = counts.map(u64::cast_signed);
@@ -418,11 +418,11 @@ fn scaled(sum: i64, by: f64) -> i64 {
     if by == 1.0 { sum } else { (sum as f64 * by).round() as i64 }
 }
 
-impl Tables {
+impl ThreadTables {
     /// What came since an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Self {
-        let turns = |(key, turns): (&ThreadOn, &Turns)| (*key, turns.since(before.threads.get(key)));
-        let polled = |(key, polled): (&PolledOn, &Polled)| (*key, polled.since(before.devices.get(key)));
+        let turns = |(key, turns): (&ThreadOn, &ThreadTurns)| (*key, turns.since(before.threads.get(key)));
+        let polled = |(key, polled): (&PolledOn, &DevicePolls)| (*key, polled.since(before.devices.get(key)));
         Self {
             threads: self.threads.iter().map(turns).filter(|(_, turns)| turns.on_cpu > 0).collect(),
             devices: self.devices.iter().map(polled).filter(|(_, polled)| polled.polls > 0).collect(),
@@ -445,9 +445,9 @@ impl Tables {
 }
 
 /// `struct totals`, which comes first, and the words behind it.
-fn split<const REST: usize>(words: &[u64]) -> (Totals, [u64; REST]) {
+fn split<const REST: usize>(words: &[u64]) -> (CpuTotals, [u64; REST]) {
     let (totals, rest) = words.split_at(TOTALS_WORDS);
-    (Totals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
+    (CpuTotals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
 }
 
 /// The two halves of a word as they lie in memory.
@@ -498,7 +498,7 @@ mod tests {
             words[..7].copy_from_slice(&[9, 1, 2, 3, 4, 5, 6]);
             words[1 + TOTALS_WORDS..TURNS_WORDS - 1].copy_from_slice(&rest);
             words[TURNS_WORDS - 1] = last;
-            Turns::of(words)
+            ThreadTurns::of(words)
         };
         assert!(turns(0x0420_8040).is_kernel_thread);
         let process = turns(0x0040_0040);
@@ -512,9 +512,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_words_are_read_and_what_came_since_the_same_is_nothing(words: [u64; TOLD_WORDS]) {
-            let told = Told::of(words.map(|word| word >> 1));
-            prop_assert_eq!(told.since(&told), Told::default());
-            let all = Totals { net_rx: told.totals.net_rx, ..Totals::default() };
+            let told = CpuReading::of(words.map(|word| word >> 1));
+            prop_assert_eq!(told.since(&told), CpuReading::default());
+            let all = CpuTotals { net_rx: told.totals.net_rx, ..CpuTotals::default() };
             prop_assert_eq!(all.net_rx.cast_unsigned(), words[1] >> 1);
         }
     }

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use linerate_host::stage::irq::Irq;
+use linerate_host::stage::irq::IrqState;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::softirq::SoftnetCpu;
 use linerate_host::{CpuSet, Host, HostError, Known};
 
-use super::account::{Account, Kernel};
-use super::accounted::Accounted;
-use super::call::Call;
+use super::account::{AccountInput, KernelCpuTimes};
+use super::accounted::AccountedTimes;
+use super::call::CallCost;
 use super::cgroup;
-use super::counted::{Counted, Tables};
-use super::pace::{LEAD_IN, PERIOD, Pace};
-use super::tracer::{Point, Tracer};
+use super::counted::{CountedCost, ThreadTables};
+use super::pace::{LEAD_IN, PERIOD, TracePace};
+use super::tracer::{CostTracer, TracePoint};
 use super::untraced::UntracedIrq;
-use super::windows::{self, Stretch};
-use super::{Asked, Cost, WHAT};
+use super::windows::{self, TraceWindow};
+use super::{CostOptions, CostReport, WHAT};
 use crate::TraceError;
-use crate::programs::Counting;
+use crate::programs::RunCounting;
 use crate::window;
 
 /// For how long a look has its own programs timed, which costs something: this part of the time, and no longer than that.
@@ -46,56 +46,56 @@ const NEXT_PLACE: f64 = 0.618_033_988_749_895;
 
 /// Programs that count. They go with this, or with the process.
 #[derive(Debug)]
-pub struct Look {
-    tracer: Tracer,
-    timed: Option<Counting>,
+pub struct CostSession {
+    tracer: CostTracer,
+    timed: Option<RunCounting>,
     /// The way to a program and back, and what the kernel's clock adds, ns.
-    call: Result<(Call, f64), String>,
+    call: Result<(CallCost, f64), String>,
     ns_a_run: Known<f64>,
-    pace: Pace,
+    pace: TracePace,
     is_exact: bool,
     /// Windows in a row that left room.
     calm: u32,
     /// Where in its period the last window was, 0 to 1.
     place: f64,
     /// When the window began that is open.
-    window: Option<Point>,
+    window: Option<TracePoint>,
     /// The last that was told.
-    last: Point,
-    stretch: Stretch,
+    last: TracePoint,
+    stretch: TraceWindow,
     /// Stretches since the last reading, or since the beginning.
-    counted: Counted,
+    counted: CountedCost,
     /// As of the last reading, or of the beginning.
     events: BTreeMap<u32, i64>,
     process_ns: u64,
     begin: Instant,
-    kernel: Kernel,
-    accounted: Accounted,
+    kernel: KernelCpuTimes,
+    accounted: AccountedTimes,
     cgroups: BTreeMap<(u32, u64), Known<String>>,
     notes: Vec<String>,
     /// What interrupts take that is not traced, once that mattered.
     untraced: Known<UntracedIrq>,
 }
 
-impl Cost {
+impl CostReport {
     /// Looks for the time asked for, or until `stop` says so.
     ///
     /// # Errors
     /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`] where the kernel lacks
     /// one of the tracepoints, [`TraceError::Kernel`] where softirqs are run by threads that can be interrupted by others
     /// (`PREEMPT_RT`).
-    pub fn observe(host: &Host, asked: &Asked, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
-        let mut look = Look::start(host, asked.cpus.as_ref())?;
+    pub fn observe(host: &Host, asked: &CostOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+        let mut look = CostSession::start(host, asked.cpus.as_ref())?;
         look.wait(asked.duration, stop)?;
         look.finish(host)
     }
 }
 
-impl Look {
+impl CostSession {
     /// Begins to count, on these CPUs, or on all that are online.
     ///
     /// # Errors
-    /// As [`Cost::observe`], and where the files of the host cannot be read that say which CPUs there are.
+    /// As [`CostReport::observe`], and where the files of the host cannot be read that say which CPUs there are.
     pub fn start(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
         if host.read("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
             let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
@@ -110,23 +110,23 @@ impl Look {
         }
         let mut notes = Vec::new();
         let nic_irqs = nic_irqs(host);
-        let mut tracer = Tracer::load(&watched, &nic_irqs)?;
-        let way = Call::time(&mut tracer)?;
-        let (timed, call) = match Counting::start(WHAT) {
+        let mut tracer = CostTracer::load(&watched, &nic_irqs)?;
+        let way = CallCost::time(&mut tracer)?;
+        let (timed, call) = match RunCounting::start(WHAT) {
             Ok(counting) => {
-                let clock = Call::clock_ns(&mut tracer)?;
+                let clock = CallCost::clock_ns(&mut tracer)?;
                 (Some(counting), clock.map(|clock| (way, clock)).ok_or_else(|| "no program ran".to_owned()))
             }
             Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
         };
         tracer.attach()?;
         // In which softirqs end that began before, too.
-        let accounted = Accounted::begin(host);
+        let accounted = AccountedTimes::begin(host);
         notes.extend(accounted.why().map(|why| format!("what top says is not known: {why}")));
-        let kernel = Kernel::observe(host);
+        let kernel = KernelCpuTimes::observe(host);
         std::thread::sleep(LEAD_IN);
         let point = tracer.begin()?;
-        let stretch = Stretch::begin(tracer.tables()?);
+        let stretch = TraceWindow::begin(tracer.tables()?);
         Ok(Self {
             tracer,
             timed,
@@ -134,7 +134,7 @@ impl Look {
                 call.as_ref().err().map_or("it was not timed for long enough", String::as_str),
             ),
             call,
-            pace: Pace::Always,
+            pace: TracePace::Always,
             is_exact: false,
             calm: 0,
             place: 0.0,
@@ -142,7 +142,7 @@ impl Look {
             events: events(&point),
             last: point,
             stretch,
-            counted: Counted::default(),
+            counted: CountedCost::default(),
             process_ns: window::thread_ns(),
             begin: Instant::now(),
             kernel,
@@ -174,13 +174,13 @@ impl Look {
         }
         while !left().is_zero() && !stop() {
             match self.pace {
-                Pace::Always if self.is_exact => drop(window::wait(left(), stop)),
-                Pace::Always => {
+                TracePace::Always if self.is_exact => drop(window::wait(left(), stop)),
+                TracePace::Always => {
                     if window::wait(left().min(PATIENCE), stop) >= PATIENCE {
                         self.adapt()?;
                     }
                 }
-                Pace::Windows { .. } => self.period(left(), stop)?,
+                TracePace::Windows { .. } => self.period(left(), stop)?,
             }
         }
         Ok(())
@@ -222,14 +222,14 @@ impl Look {
         let point = self.tracer.tell()?;
         let ns_a_run = self.ns_a_run.value().copied();
         // While they are attached always, a window goes on from reading to reading, and it is the last part that counts.
-        let from = if self.pace == Pace::Always { &self.last } else { begin };
+        let from = if self.pace == TracePace::Always { &self.last } else { begin };
         let mut pace = self.pace.for_rates(&windows::rates(from, &point, ns_a_run));
         self.last = point;
         self.calm = if pace.part() > self.pace.part() { self.calm + 1 } else { 0 };
         if (1..CALM).contains(&self.calm) {
             pace = self.pace;
         }
-        if pace == Pace::Always && self.pace == Pace::Always {
+        if pace == TracePace::Always && self.pace == TracePace::Always {
             return Ok(());
         }
         self.close()?;
@@ -237,11 +237,11 @@ impl Look {
             self.end_stretch()?;
         }
         self.pace = pace;
-        if pace == Pace::Always {
+        if pace == TracePace::Always {
             self.tracer.attach()?;
             std::thread::sleep(LEAD_IN);
             self.window = Some(self.tracer.begin()?);
-            self.stretch = Stretch::begin(self.tracer.tables()?);
+            self.stretch = TraceWindow::begin(self.tracer.tables()?);
         }
         Ok(())
     }
@@ -252,36 +252,36 @@ impl Look {
             self.last = self.tracer.end()?;
             self.stretch.add(&begin, &self.last);
         }
-        self.tracer.detach(matches!(self.pace, Pace::Windows { with_irqs: true, .. }))
+        self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))
     }
 
     /// What was counted at one pace goes to the rest.
     fn end_stretch(&mut self) -> Result<(), TraceError> {
         let tables = self.tracer.tables()?;
-        let next = Stretch::begin(Tables::default());
+        let next = TraceWindow::begin(ThreadTables::default());
         let ended = std::mem::replace(&mut self.stretch, next);
-        self.stretch = ended.end(tables, self.pace == Pace::Always, &mut self.counted);
+        self.stretch = ended.end(tables, self.pace == TracePace::Always, &mut self.counted);
         Ok(())
     }
 
     /// What was counted since the last reading, or since the beginning.
     ///
     /// # Errors
-    /// As [`Cost::observe`].
-    pub fn read(&mut self, host: &Host) -> Result<Cost, TraceError> {
+    /// As [`CostReport::observe`].
+    pub fn read(&mut self, host: &Host) -> Result<CostReport, TraceError> {
         self.read_on(host, false)
     }
 
     /// The same, and nothing is counted any more.
     ///
     /// # Errors
-    /// As [`Cost::observe`].
-    pub fn finish(mut self, host: &Host) -> Result<Cost, TraceError> {
+    /// As [`CostReport::observe`].
+    pub fn finish(mut self, host: &Host) -> Result<CostReport, TraceError> {
         self.read_on(host, true)
     }
 
-    fn read_on(&mut self, host: &Host, is_last: bool) -> Result<Cost, TraceError> {
-        if self.pace != Pace::Always && self.stretch.is_empty() {
+    fn read_on(&mut self, host: &Host, is_last: bool) -> Result<CostReport, TraceError> {
+        if self.pace != TracePace::Always && self.stretch.is_empty() {
             self.look_once()?;
         }
         if let Some(begin) = self.window.take() {
@@ -292,12 +292,12 @@ impl Look {
         self.end_stretch()?;
         let end = Instant::now();
         self.end_timing();
-        let kernel = Kernel::observe(host);
+        let kernel = KernelCpuTimes::observe(host);
         let process_ns = window::thread_ns();
         let untraced = self.measure_untraced(is_last)?;
         let events = events(&self.last);
         let runs = |(cpu, now): (&u32, &i64)| (*cpu, now - self.events.get(cpu).unwrap_or(&0));
-        let account = Account {
+        let account = AccountInput {
             runs: &events.iter().map(runs).collect(),
             process_ns: process_ns.saturating_sub(self.process_ns),
             kernel_begin: &self.kernel,
@@ -351,7 +351,7 @@ impl Look {
                     self.last = self.tracer.tell()?;
                     *window = self.last.clone();
                 }
-                self.stretch = Stretch::begin(self.tracer.tables()?);
+                self.stretch = TraceWindow::begin(self.tracer.tables()?);
             }
         }
         let Some(Known::Unknown { why }) = self.untraced.value().map(|untraced| &untraced.by_cpu) else {
@@ -382,7 +382,7 @@ impl Look {
 }
 
 /// How often programs ran until then.
-fn events(point: &Point) -> BTreeMap<u32, i64> {
+fn events(point: &TracePoint) -> BTreeMap<u32, i64> {
     point.told.iter().map(|(cpu, told)| (*cpu, told.events)).collect()
 }
 
@@ -398,12 +398,12 @@ fn online(host: &Host) -> Result<CpuSet, TraceError> {
 fn nic_irqs(host: &Host) -> Vec<u32> {
     let names = host.list("/sys/class/net").unwrap_or_default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let irq = Irq::observe(host, &names);
+    let irq = IrqState::observe(host, &names);
     let vectors = irq.interfaces.iter().filter_map(|item| item.vectors.value()).flatten();
     vectors.map(|vector| vector.irq).collect()
 }
 
-impl Kernel {
+impl KernelCpuTimes {
     fn observe(host: &Host) -> Self {
         Self { times: CpuTimes::observe(host), softnet: SoftnetCpu::observe(host) }
     }

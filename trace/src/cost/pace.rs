@@ -29,7 +29,7 @@ const USUAL_NS: f64 = 150.0;
 
 /// For which part of the time programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum TracePace {
     /// All of it.
     Always,
     /// One part in so many, those of interrupts too or else always.
@@ -38,7 +38,7 @@ pub(super) enum Pace {
 
 /// How often programs run on a CPU while they are attached.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Rates {
+pub(super) struct ProgramRates {
     /// All but those of interrupts, a second.
     pub(super) often: f64,
     /// Those of interrupts, a second.
@@ -47,9 +47,9 @@ pub(super) struct Rates {
     pub(super) ns_a_run: Option<f64>,
 }
 
-impl Pace {
+impl TracePace {
     /// The one that keeps the budget at these rates.
-    pub(super) fn for_rates(self, rates: &Rates) -> Self {
+    pub(super) fn for_rates(self, rates: &ProgramRates) -> Self {
         let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_NS) / 1e9;
         let (often, irqs) = (share(rates.often), share(rates.irqs));
         let wanted = Self::for_shares(often, irqs, 1.0);
@@ -93,36 +93,36 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rates(often: f64, irqs: f64) -> Rates {
-        Rates { often, irqs, ns_a_run: Some(100.0) }
+    fn rates(often: f64, irqs: f64) -> ProgramRates {
+        ProgramRates { often, irqs, ns_a_run: Some(100.0) }
     }
 
     #[test]
     fn few_runs_are_all_counted() {
-        assert_eq!(Pace::Always.for_rates(&rates(50e3, 40e3)), Pace::Always);
+        assert_eq!(TracePace::Always.for_rates(&rates(50e3, 40e3)), TracePace::Always);
     }
 
     #[test]
     fn the_more_runs_the_shorter_the_windows() {
-        let pace = |often| Pace::Always.for_rates(&rates(often, 1e3));
-        assert_eq!(pace(150e3), Pace::Windows { one_in: 2, with_irqs: false });
-        assert_eq!(pace(800e3), Pace::Windows { one_in: 16, with_irqs: false });
-        assert_eq!(pace(9e6), Pace::Windows { one_in: 32, with_irqs: false });
+        let pace = |often| TracePace::Always.for_rates(&rates(often, 1e3));
+        assert_eq!(pace(150e3), TracePace::Windows { one_in: 2, with_irqs: false });
+        assert_eq!(pace(800e3), TracePace::Windows { one_in: 16, with_irqs: false });
+        assert_eq!(pace(9e6), TracePace::Windows { one_in: 32, with_irqs: false });
     }
 
     #[test]
     fn programs_of_interrupts_stay_where_they_run_seldom() {
-        let pace = Pace::Always.for_rates(&rates(1e3, 300e3));
-        assert!(matches!(pace, Pace::Windows { with_irqs: true, .. }), "{pace:?}");
+        let pace = TracePace::Always.for_rates(&rates(1e3, 300e3));
+        assert!(matches!(pace, TracePace::Windows { with_irqs: true, .. }), "{pace:?}");
     }
 
     #[test]
     fn a_rate_at_the_limit_does_not_switch_back_and_forth() {
         let below = rates(90e3, 0.0);
-        let windows = Pace::Windows { one_in: 2, with_irqs: false };
-        assert_eq!(Pace::Always.for_rates(&below), Pace::Always);
+        let windows = TracePace::Windows { one_in: 2, with_irqs: false };
+        assert_eq!(TracePace::Always.for_rates(&below), TracePace::Always);
         assert_eq!(windows.for_rates(&below), windows);
-        assert_eq!(windows.for_rates(&rates(60e3, 0.0)), Pace::Always);
+        assert_eq!(windows.for_rates(&rates(60e3, 0.0)), TracePace::Always);
     }
 
     proptest! {
@@ -133,16 +133,16 @@ mod tests {
             before in 0..6_usize,
         ) {
             let one_in = PARTS.get(before).copied();
-            let before = one_in.map_or(Pace::Always, |one_in| Pace::Windows { one_in, with_irqs: true });
+            let before = one_in.map_or(TracePace::Always, |one_in| TracePace::Windows { one_in, with_irqs: true });
             let pace = before.for_rates(&rates(often, irqs));
             let lead_in = LEAD_IN.as_secs_f64() / PERIOD.as_secs_f64();
             let (switched, stays) = match pace {
-                Pace::Windows { with_irqs: false, .. } => (often, irqs),
+                TracePace::Windows { with_irqs: false, .. } => (often, irqs),
                 _ => (often + irqs, 0.0),
             };
-            let lead_in = if pace == Pace::Always { 0.0 } else { lead_in };
+            let lead_in = if pace == TracePace::Always { 0.0 } else { lead_in };
             let taken = (switched * (pace.part() + lead_in) + stays) * 100.0 / 1e9;
-            let shortest = Pace::Windows { one_in: 32, with_irqs: true }.part();
+            let shortest = TracePace::Windows { one_in: 32, with_irqs: true }.part();
             prop_assert!(taken <= BUDGET * 1.0001 || pace.part() <= shortest, "{:?} {}", pace, taken);
         }
     }

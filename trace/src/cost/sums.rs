@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cost, CpuCost, Device, Group, Victim};
+use super::{CostReport, CostVictim, CpuCost, DeviceCost, VictimGroup};
 
-impl Cost {
+impl CostReport {
     /// Victims by process: id of the process and name of its first thread seen, those that lost most first.
     #[must_use]
-    pub fn by_process(&self) -> Vec<(u32, String, Group)> {
-        let mut processes: BTreeMap<u32, (&Victim, Group)> = BTreeMap::new();
+    pub fn by_process(&self) -> Vec<(u32, String, VictimGroup)> {
+        let mut processes: BTreeMap<u32, (&CostVictim, VictimGroup)> = BTreeMap::new();
         for victim in &self.victims {
-            let (leader, group) = processes.entry(victim.pid).or_insert((victim, Group::default()));
+            let (leader, group) = processes.entry(victim.pid).or_insert((victim, VictimGroup::default()));
             group.add(victim);
             if victim.tid == victim.pid {
                 *leader = victim;
@@ -25,8 +25,8 @@ impl Cost {
     /// Victims by cgroup, such as a container's: its path, or its number where that is not known; those that lost most
     /// first.
     #[must_use]
-    pub fn by_cgroup(&self) -> Vec<(String, Group)> {
-        let mut cgroups: BTreeMap<String, Group> = BTreeMap::new();
+    pub fn by_cgroup(&self) -> Vec<(String, VictimGroup)> {
+        let mut cgroups: BTreeMap<String, VictimGroup> = BTreeMap::new();
         for victim in &self.victims {
             let name = victim.cgroup.value().cloned();
             let name = name.unwrap_or_else(|| format!("cgroup {}", victim.cgroup_id));
@@ -122,7 +122,7 @@ impl CpuCost {
     }
 }
 
-impl Victim {
+impl CostVictim {
     /// What it had for its own work.
     #[must_use]
     pub fn had_ns(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Victim {
     }
 }
 
-impl Device {
+impl DeviceCost {
     /// Packets a poll; none without polls.
     #[must_use]
     pub fn packets_a_poll(&self) -> Option<f64> {
@@ -156,8 +156,8 @@ impl Device {
     }
 }
 
-impl Group {
-    fn add(&mut self, victim: &Victim) {
+impl VictimGroup {
+    fn add(&mut self, victim: &CostVictim) {
         self.threads += 1;
         self.on_cpu_ns += victim.on_cpu_ns;
         self.taken_ns += victim.taken_ns;

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use super::WHAT;
 use super::counted::{
-    POLLED_WORDS, Polled, PolledOn, TOLD_WORDS, TURNS_WORDS, Tables, ThreadOn, Told, Turns,
+    CpuReading, DevicePolls, POLLED_WORDS, PolledOn, TOLD_WORDS, TURNS_WORDS, ThreadOn, ThreadTables,
+    ThreadTurns,
 };
 use crate::TraceError;
-use crate::programs::{At, Programs, Runs};
+use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
@@ -19,7 +20,7 @@ const LOOK: &str = "look";
 const IRQS: usize = 8192;
 
 /// Ends before beginnings, so that no beginning is seen whose end is not.
-const OF_IRQS: [At; 12] = [
+const OF_IRQS: [ProgramAttachment; 12] = [
     always("device_irq_ends", "irq_handler_exit"),
     where_there_is("local_timer_ends", "local_timer_exit"),
     where_there_is("call_function_single_ends", "call_function_single_exit"),
@@ -35,7 +36,7 @@ const OF_IRQS: [At; 12] = [
 ];
 
 /// As before. These may run for every packet.
-const OFTEN: [At; 10] = [
+const OFTEN: [ProgramAttachment; 10] = [
     always("softirq_ends", "softirq_exit"),
     always("softirq_begins", "softirq_entry"),
     always("poll_ends", "napi_poll"),
@@ -49,20 +50,25 @@ const OFTEN: [At; 10] = [
 ];
 
 /// The program that does nothing.
-const NOTHING: [At; 1] = [always("nothing", "task_rename")];
+const NOTHING: [ProgramAttachment; 1] = [always("nothing", "task_rename")];
 
-const fn always(program: &'static str, tracepoint: &'static str) -> At {
-    At { program, tracepoint, since: "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF", optional: false }
+const fn always(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+    ProgramAttachment {
+        program,
+        tracepoint,
+        since: "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF",
+        optional: false,
+    }
 }
 
 /// One that belongs to some architectures.
-const fn where_there_is(program: &'static str, tracepoint: &'static str) -> At {
-    At { optional: true, ..always(program, tracepoint) }
+const fn where_there_is(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+    ProgramAttachment { optional: true, ..always(program, tracepoint) }
 }
 
 /// What is wanted of the program `look`, as it has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum TracerOptions {
     Watch = 0,
     Begin = 1,
     Tell = 2,
@@ -93,24 +99,24 @@ pub(super) type Times = BTreeMap<u32, AskedAt>;
 
 /// What all CPUs told at a time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Point {
-    pub(super) told: BTreeMap<u32, Told>,
+pub(super) struct TracePoint {
+    pub(super) told: BTreeMap<u32, CpuReading>,
     pub(super) times: Times,
 }
 
 /// Programs that are loaded, and attached while it is counted. They go with this, or with the process.
 #[derive(Debug)]
-pub(super) struct Tracer {
-    programs: Programs,
+pub(super) struct CostTracer {
+    programs: TracePrograms,
     /// Those that are watched.
     cpus: Vec<u32>,
 }
 
-impl Tracer {
+impl CostTracer {
     /// Loads the programs, for these CPUs. Those that are not online are left out.
     pub(super) fn load(cpus: &[u32], nic_irqs: &[u32]) -> Result<Self, TraceError> {
         let bits = bits(nic_irqs);
-        let mut programs = Programs::load(
+        let mut programs = TracePrograms::load(
             WHAT,
             OBJECT,
             |loader| {
@@ -120,14 +126,14 @@ impl Tracer {
         )?;
         programs.load_to_run(WHAT, LOOK)?;
         let mut tracer = Self { programs, cpus: cpus.to_vec() };
-        let watched = tracer.ask_all(Wanted::Watch)?;
+        let watched = tracer.ask_all(TracerOptions::Watch)?;
         tracer.cpus.retain(|cpu| watched.contains_key(cpu));
         Ok(tracer)
     }
 
     /// Attaches the programs. Some time later it can be counted: interrupts and softirqs that run then were seen to begin.
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
-        self.ask_all(Wanted::Watch)?;
+        self.ask_all(TracerOptions::Watch)?;
         self.programs.attach(WHAT, &OF_IRQS)?;
         self.programs.attach(WHAT, &OFTEN)
     }
@@ -139,41 +145,44 @@ impl Tracer {
     }
 
     /// Begins to count.
-    pub(super) fn begin(&self) -> Result<Point, TraceError> {
-        self.asked(Wanted::Begin)
+    pub(super) fn begin(&self) -> Result<TracePoint, TraceError> {
+        self.asked(TracerOptions::Begin)
     }
 
     /// What was counted until now.
-    pub(super) fn tell(&self) -> Result<Point, TraceError> {
-        self.asked(Wanted::Tell)
+    pub(super) fn tell(&self) -> Result<TracePoint, TraceError> {
+        self.asked(TracerOptions::Tell)
     }
 
     /// The same, and nothing is counted any more until it begins again.
-    pub(super) fn end(&self) -> Result<Point, TraceError> {
-        self.asked(Wanted::End)
+    pub(super) fn end(&self) -> Result<TracePoint, TraceError> {
+        self.asked(TracerOptions::End)
     }
 
-    fn asked(&self, wanted: Wanted) -> Result<Point, TraceError> {
+    fn asked(&self, wanted: TracerOptions) -> Result<TracePoint, TraceError> {
         let times = self.ask_all(wanted)?;
         let told = self.programs.of_each_cpu::<[u64; TOLD_WORDS]>(WHAT, "tellings")?;
         let numbered = (0..).zip(told).filter(|(cpu, _)| times.contains_key(cpu));
-        Ok(Point { told: numbered.map(|(cpu, words)| (cpu, Told::of(words))).collect(), times })
+        Ok(TracePoint { told: numbered.map(|(cpu, words)| (cpu, CpuReading::of(words))).collect(), times })
     }
 
     /// Interrupts a CPU, unless this runs there.
     pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
-        self.ask(cpu, Wanted::Interrupt).map(drop)
+        self.ask(cpu, TracerOptions::Interrupt).map(drop)
     }
 
     /// What was counted of threads and devices when it was last told, and before.
-    pub(super) fn tables(&self) -> Result<Tables, TraceError> {
+    pub(super) fn tables(&self) -> Result<ThreadTables, TraceError> {
         let threads = self.programs.entries::<u64, [u64; TURNS_WORDS]>(WHAT, "threads")?;
         let devices = self.programs.entries::<[u64; 2], [u64; POLLED_WORDS]>(WHAT, "devices")?;
-        Ok(Tables {
-            threads: threads.into_iter().map(|(key, turns)| (ThreadOn::of(key), Turns::of(turns))).collect(),
+        Ok(ThreadTables {
+            threads: threads
+                .into_iter()
+                .map(|(key, turns)| (ThreadOn::of(key), ThreadTurns::of(turns)))
+                .collect(),
             devices: devices
                 .into_iter()
-                .map(|(key, polled)| (PolledOn::of(key), Polled::of(polled)))
+                .map(|(key, polled)| (PolledOn::of(key), DevicePolls::of(polled)))
                 .collect(),
         })
     }
@@ -185,12 +194,12 @@ impl Tracer {
     }
 
     /// How often programs ran and for how long, while the kernel counted it.
-    pub(super) fn runs(&self) -> Result<Runs, TraceError> {
+    pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
         self.programs.runs(WHAT, &[&OF_IRQS[..], &OFTEN].concat())
     }
 
     /// The same of the program that does nothing.
-    pub(super) fn runs_of_nothing(&self) -> Result<Runs, TraceError> {
+    pub(super) fn runs_of_nothing(&self) -> Result<ProgramRuns, TraceError> {
         self.programs.runs(WHAT, &NOTHING)
     }
 
@@ -203,7 +212,7 @@ impl Tracer {
     }
 
     /// On all CPUs that are watched and online.
-    fn ask_all(&self, wanted: Wanted) -> Result<Times, TraceError> {
+    fn ask_all(&self, wanted: TracerOptions) -> Result<Times, TraceError> {
         let mut times = Times::new();
         for cpu in &self.cpus {
             if let Some(time) = self.ask(*cpu, wanted)? {
@@ -214,7 +223,7 @@ impl Tracer {
     }
 
     /// Runs the program on a CPU; none where it is not online.
-    fn ask(&self, cpu: u32, wanted: Wanted) -> Result<Option<AskedAt>, TraceError> {
+    fn ask(&self, cpu: u32, wanted: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
         let before = Instant::now();
         let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;
         Ok(ran.filter(|told| *told != 0).map(|_| AskedAt { before, after: Instant::now() }))

@@ -19,10 +19,10 @@ use rustix::time::{
 use serde::{Deserialize, Serialize};
 
 use super::calibrate::spin::pin;
-use super::counted::{Interrupts, ThreadOn, Totals};
-use super::tracer::Tracer;
+use super::counted::{CpuTotals, InterruptCounts, ThreadOn};
+use super::tracer::CostTracer;
 use super::windows::student;
-use crate::gaps::Gaps;
+use crate::gaps::ClockGaps;
 use crate::{TraceError, sys};
 
 const BURSTS: usize = 10;
@@ -37,7 +37,7 @@ const SPACING: Duration = Duration::from_micros(80);
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Time per interrupt beside what its tracepoints see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct UntracedEstimate {
     /// The mean.
     pub ns: f64,
     /// The interval of 95 per cent, from how bursts of interrupts differ.
@@ -54,23 +54,23 @@ pub struct UntracedIrq {
     /// The CPU where it was measured.
     pub cpu: u32,
     /// The CPU's own timer.
-    pub by_timer: Known<Estimate>,
+    pub by_timer: Known<UntracedEstimate>,
     /// Another CPU, as with RPS. Interrupts of devices, which cannot be made here, are taken to be as these: both come from
     /// outside of the CPU.
-    pub by_cpu: Known<Estimate>,
+    pub by_cpu: Known<UntracedEstimate>,
 }
 
 /// Time in nanoseconds, and by how much it may be off.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Untraced {
+pub(super) struct UntracedTime {
     pub(super) ns: f64,
     pub(super) doubt_ns: f64,
 }
 
 impl UntracedIrq {
     /// Of so many interrupts. Those of which nothing is known are left out.
-    pub(super) fn of(&self, interrupts: &Interrupts) -> Untraced {
-        let mut sum = Untraced::default();
+    pub(super) fn of(&self, interrupts: &InterruptCounts) -> UntracedTime {
+        let mut sum = UntracedTime::default();
         let external = interrupts.by_cpu + interrupts.by_device;
         for (count, each) in [(interrupts.by_timer, &self.by_timer), (external, &self.by_cpu)] {
             let Some(each) = each.value() else { continue };
@@ -82,25 +82,25 @@ impl UntracedIrq {
     }
 
     /// Measures it on a CPU, while it is counted there.
-    pub(super) fn measure(tracer: &Tracer, cpu: u32) -> Result<Self, TraceError> {
+    pub(super) fn measure(tracer: &CostTracer, cpu: u32) -> Result<Self, TraceError> {
         let by_timer = of_timer(cpu);
         let by_cpu = of_cpu(tracer, cpu)?;
         tracer.tell()?;
         let threads = tracer.tables()?.threads;
         let traced = |tid: u32| threads.get(&ThreadOn { tid, cpu }).map(|turns| turns.taken);
-        let estimate = |bursts: io::Result<(u32, Vec<Gaps>)>| match bursts {
-            Ok((tid, bursts)) => Estimate::of(&bursts, traced(tid)),
+        let estimate = |bursts: io::Result<(u32, Vec<ClockGaps>)>| match bursts {
+            Ok((tid, bursts)) => UntracedEstimate::of(&bursts, traced(tid)),
             Err(error) => Known::unknown(error.to_string()),
         };
         Ok(Self { cpu, by_timer: estimate(by_timer), by_cpu: estimate(by_cpu) })
     }
 }
 
-impl Estimate {
-    fn of(bursts: &[Gaps], traced: Option<Totals>) -> Known<Self> {
+impl UntracedEstimate {
+    fn of(bursts: &[ClockGaps], traced: Option<CpuTotals>) -> Known<Self> {
         let Some(traced) = traced else { return Known::unknown("no interrupt was traced meanwhile") };
         let count = traced.packet_irqs.sum() + traced.other_irqs.sum();
-        let means: Vec<f64> = bursts.iter().filter_map(Gaps::mean_ns).collect();
+        let means: Vec<f64> = bursts.iter().filter_map(ClockGaps::mean_ns).collect();
         if means.len() < FEWEST_BURSTS || count == 0 {
             return Known::unknown(format!(
                 "interrupts were seen in {} of {BURSTS} bursts only: others had the CPU",
@@ -129,7 +129,7 @@ const SPINS: u8 = 2;
 const END: u8 = 3;
 
 /// Bursts in which the CPU's own timer comes.
-fn of_timer(cpu: u32) -> io::Result<(u32, Vec<Gaps>)> {
+fn of_timer(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
     on(cpu, move || {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -137,7 +137,7 @@ fn of_timer(cpu: u32) -> io::Result<(u32, Vec<Gaps>)> {
         let once = Itimerspec { it_interval: nothing, it_value: soon };
         let mut bursts = Vec::new();
         for _ in 0..BURSTS {
-            let mut burst = Gaps::default();
+            let mut burst = ClockGaps::default();
             let begin = Instant::now();
             while begin.elapsed() < BURST {
                 timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
@@ -153,7 +153,7 @@ fn of_timer(cpu: u32) -> io::Result<(u32, Vec<Gaps>)> {
 }
 
 /// Bursts in which another CPU sends interrupts.
-fn of_cpu(tracer: &Tracer, cpu: u32) -> Result<io::Result<(u32, Vec<Gaps>)>, TraceError> {
+fn of_cpu(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGaps>)>, TraceError> {
     let stage = Arc::new(AtomicU8::new(WAIT));
     let its = Arc::clone(&stage);
     let thread = on(cpu, move || {
@@ -162,7 +162,7 @@ fn of_cpu(tracer: &Tracer, cpu: u32) -> Result<io::Result<(u32, Vec<Gaps>)>, Tra
             match its.load(Ordering::Relaxed) {
                 END => return Ok(bursts),
                 SPIN => {
-                    let mut burst = Gaps::default();
+                    let mut burst = ClockGaps::default();
                     its.store(SPINS, Ordering::Relaxed);
                     burst.watch(|passed| passed < PATIENCE && its.load(Ordering::Relaxed) == SPINS);
                     bursts.push(burst);
@@ -184,7 +184,7 @@ fn of_cpu(tracer: &Tracer, cpu: u32) -> Result<io::Result<(u32, Vec<Gaps>)>, Tra
     Ok(ended.unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended"))))
 }
 
-fn send(tracer: &Tracer, cpu: u32, stage: &AtomicU8) -> Result<(), TraceError> {
+fn send(tracer: &CostTracer, cpu: u32, stage: &AtomicU8) -> Result<(), TraceError> {
     for _ in 0..BURSTS {
         stage.store(SPIN, Ordering::Relaxed);
         let asked = Instant::now();

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Known;
 
-use super::Cost;
-use super::counted::{Counted, Span, Tables, Told};
-use super::pace::Rates;
-use super::tracer::Point;
+use super::CostReport;
+use super::counted::{CountedCost, CountedSpan, CpuReading, ThreadTables};
+use super::pace::ProgramRates;
+use super::tracer::TracePoint;
 
 /// Windows from which a doubt can be told.
 const FEWEST: usize = 4;
@@ -24,16 +24,16 @@ pub(super) fn student(samples: usize) -> f64 {
 
 /// A stretch of time in which programs were attached at one pace, in one window or several.
 #[derive(Debug)]
-pub(super) struct Stretch {
+pub(super) struct TraceWindow {
     begin: Instant,
     /// As they were when it began.
-    before: Tables,
-    spans: BTreeMap<u32, Span>,
+    before: ThreadTables,
+    spans: BTreeMap<u32, CountedSpan>,
     windows: usize,
 }
 
-impl Stretch {
-    pub(super) fn begin(tables: Tables) -> Self {
+impl TraceWindow {
+    pub(super) fn begin(tables: ThreadTables) -> Self {
         Self { begin: Instant::now(), before: tables, spans: BTreeMap::new(), windows: 0 }
     }
 
@@ -42,7 +42,7 @@ impl Stretch {
     }
 
     /// Adds a window. A CPU that went offline or came online in it is left out.
-    pub(super) fn add(&mut self, begin: &Point, end: &Point) {
+    pub(super) fn add(&mut self, begin: &TracePoint, end: &TracePoint) {
         self.windows += 1;
         for (cpu, told) in window(begin, end) {
             let span = self.spans.entry(cpu).or_default();
@@ -56,9 +56,10 @@ impl Stretch {
 
     /// Ends it, and adds it to what was counted before: as it was where it was all traced, else scaled to the time that passed.
     /// What the tables are now is where the next begins.
-    pub(super) fn end(self, tables: Tables, all_traced: bool, counted: &mut Counted) -> Self {
+    pub(super) fn end(self, tables: ThreadTables, all_traced: bool, counted: &mut CountedCost) -> Self {
         let elapsed = nanoseconds(self.begin.elapsed());
-        let elapsed_of = |span: &Span| if all_traced { span.traced_ns } else { elapsed.max(span.traced_ns) };
+        let elapsed_of =
+            |span: &CountedSpan| if all_traced { span.traced_ns } else { elapsed.max(span.traced_ns) };
         let scale = |cpu: u32| {
             let span = self.spans.get(&cpu).filter(|span| span.traced_ns > 0);
             span.map_or(1.0, |span| elapsed_of(span) as f64 / span.traced_ns as f64)
@@ -79,24 +80,24 @@ impl Stretch {
 }
 
 /// What each CPU counted between two times.
-fn window(begin: &Point, end: &Point) -> impl Iterator<Item = (u32, Told)> {
+fn window(begin: &TracePoint, end: &TracePoint) -> impl Iterator<Item = (u32, CpuReading)> {
     end.told.iter().filter_map(|(cpu, told)| Some((*cpu, told.since(begin.told.get(cpu)?))))
 }
 
 /// How often programs ran on the CPU where they took most.
-pub(super) fn rates(begin: &Point, end: &Point, ns_a_run: Option<f64>) -> Rates {
-    let of = |told: Told| {
+pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>) -> ProgramRates {
+    let of = |told: CpuReading| {
         let seconds = told.at.max(1) as f64 / 1e9;
         let irqs = told.irq_events as f64 / seconds;
-        Rates { often: told.events as f64 / seconds - irqs, irqs, ns_a_run }
+        ProgramRates { often: told.events as f64 / seconds - irqs, irqs, ns_a_run }
     };
     let all = window(begin, end).map(|(_, told)| of(told));
     let most = all.max_by(|one, other| (one.often + one.irqs).total_cmp(&(other.often + other.irqs)));
-    most.unwrap_or(Rates { often: 0.0, irqs: 0.0, ns_a_run })
+    most.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
 }
 
 /// What a reader should know where not all of the time was counted.
-pub(super) fn note(cost: &Cost) -> Option<String> {
+pub(super) fn note(cost: &CostReport) -> Option<String> {
     let all = cost.all_cpus();
     if all.traced_ns >= all.elapsed_ns {
         return None;
@@ -118,7 +119,7 @@ pub(super) fn note(cost: &Cost) -> Option<String> {
     ))
 }
 
-impl Span {
+impl CountedSpan {
     /// How far the share of packets may be off for not all of the time having been counted, 19 times out of 20, 0 to 1; none
     /// where too few windows tell.
     pub(super) fn doubt(&self) -> Option<f64> {
@@ -147,15 +148,20 @@ fn nanoseconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn span(shares: &[f64]) -> Span {
-        Span { elapsed_ns: 1_000_000, traced_ns: 10_000, shares: shares.to_vec(), ..Span::default() }
+    fn span(shares: &[f64]) -> CountedSpan {
+        CountedSpan {
+            elapsed_ns: 1_000_000,
+            traced_ns: 10_000,
+            shares: shares.to_vec(),
+            ..CountedSpan::default()
+        }
     }
 
     #[test]
     fn windows_that_agree_leave_no_doubt_and_few_tell_nothing() {
         assert_eq!(span(&[0.5; 9]).doubt(), Some(0.0));
         assert_eq!(span(&[0.5; 3]).doubt(), None);
-        let whole = Span { traced_ns: 1_000_000, ..span(&[]) };
+        let whole = CountedSpan { traced_ns: 1_000_000, ..span(&[]) };
         assert_eq!(whole.doubt(), Some(0.0));
     }
 

@@ -4,13 +4,13 @@ mod list;
 mod reasons;
 mod symbols;
 
-use super::ledger::Step;
+use super::ledger::PathStep;
 
 use list::CAUSES;
 
 /// One way to lose a packet.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Cause {
+pub(super) struct LossCause {
     /// Its stable id.
     pub(super) name: &'static str,
     /// What happened, one line.
@@ -23,9 +23,9 @@ pub(super) struct Cause {
 
 /// A cause and the stage where it was met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Met {
-    pub(super) step: Step,
-    pub(super) cause: &'static Cause,
+pub(super) struct StagedCause {
+    pub(super) step: PathStep,
+    pub(super) cause: &'static LossCause,
 }
 
 /// The cause of packets that a device did not take.
@@ -37,7 +37,7 @@ pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 /// What a `kfree_skb` was. Where the reason says little, or the kernel gives none (before Linux 5.17), the function tells in
 /// which the packet fell. None where neither is known.
 /// `route_error` is that of the packet's route, a number of errno of either sign.
-pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<Met> {
+pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<StagedCause> {
     let function = function.map(base);
     if let Some(met) = reasons::by_function(reason, function, route_error) {
         return Some(met);
@@ -55,13 +55,13 @@ pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: 
 }
 
 /// The cause with this name.
-pub(super) fn named(name: &str) -> Option<&'static Cause> {
+pub(super) fn named(name: &str) -> Option<&'static LossCause> {
     CAUSES.iter().find(|cause| cause.name == name)
 }
 
 /// What is in no table.
-pub(super) fn unknown() -> &'static Cause {
-    const UNKNOWN: Cause = Cause {
+pub(super) fn unknown() -> &'static LossCause {
+    const UNKNOWN: LossCause = LossCause {
         name: "unknown",
         what: "the kernel dropped it and gave no reason",
         remedy: "The function where it fell is named: its source says why",

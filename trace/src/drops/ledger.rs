@@ -15,73 +15,73 @@ mod way;
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
-use super::seen::Overhead;
+use super::seen::TraceOverhead;
 
 pub use account::GeneratorSaid;
-pub use entry::{Entry, Exactness, Loss, Step};
-pub use evidence::{Evidence, Grown, Kind, Sampled, Waiting};
+pub use entry::{LossExactness, PathStep, StageEntry, StageLoss};
+pub use evidence::{CounterUse, GrownCounter, PacketEvidence, QueuedPackets, SampledTime};
 
 /// What became of packets over a time, of one network namespace.
 ///
 /// An entry's `packets_in` less its losses, what was cut off and what waits is its `packets_out`; where the packets that
 /// were really seen to leave it are fewer or more, the difference is `unaccounted`. A packet is in one loss at most.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct PacketAccounting {
     /// Whose packets: a line for a person.
     pub subject: String,
     /// For how long they were counted, s.
     pub seconds: f64,
     /// The way in: requests to the ports, or all that is received where no port was named.
-    pub requests: Way,
+    pub requests: AccountingPath,
     /// The way out: replies from the ports, or all that is sent.
-    pub replies: Way,
+    pub replies: AccountingPath,
     /// Packets that came by a device and left by another: from where they left the way in to where they left this host.
     /// Without stages where none were.
     #[serde(default)]
-    pub forwarded: Way,
+    pub forwarded: AccountingPath,
     /// What counting took from the CPUs.
     #[serde(default)]
-    pub overhead: Known<Overhead>,
+    pub overhead: Known<TraceOverhead>,
     /// If only parts of the time were counted; `seconds` and all packets are of these parts.
     #[serde(default)]
-    pub sampled: Option<Sampled>,
+    pub sampled: Option<SampledTime>,
     /// Losses that were not on either way: of packets that could not be read, or that were only passing through.
-    pub elsewhere: Vec<Loss>,
+    pub elsewhere: Vec<StageLoss>,
     /// What a reader should know, one line each: counters that disagree, tracepoints the kernel lacks.
     pub notes: Vec<String>,
 }
 
 /// One direction, as a packet travels it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Way {
+pub struct AccountingPath {
     /// The stages in a packet's order.
-    pub stages: Vec<Entry>,
+    pub stages: Vec<StageEntry>,
 }
 
-impl Ledger {
-    /// Packets that were lost by name, on both ways; see [`Entry::lost`].
+impl PacketAccounting {
+    /// Packets that were lost by name, on both ways; see [`StageEntry::lost`].
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.ways().map(Way::lost).fold(0, u64::saturating_add)
+        self.ways().map(AccountingPath::lost).fold(0, u64::saturating_add)
     }
 
     /// Whether nothing is unaccounted for on either way, in any stage where both sides are known.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.ways().all(Way::is_balanced)
+        self.ways().all(AccountingPath::is_balanced)
     }
 
     /// All ways: of requests, replies and what is forwarded.
-    pub fn ways(&self) -> impl Iterator<Item = &Way> {
+    pub fn ways(&self) -> impl Iterator<Item = &AccountingPath> {
         [&self.requests, &self.replies, &self.forwarded].into_iter()
     }
 }
 
-impl Way {
-    /// Packets lost by name; see [`Entry::lost`].
+impl AccountingPath {
+    /// Packets lost by name; see [`StageEntry::lost`].
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.stages.iter().map(Entry::lost).fold(0, u64::saturating_add)
+        self.stages.iter().map(StageEntry::lost).fold(0, u64::saturating_add)
     }
 
     /// What is unaccounted for in each stage where that is known, without sign, added up.
@@ -101,7 +101,7 @@ impl Way {
     #[must_use]
     pub fn packets_in(&self) -> Option<u64> {
         let known = self.stages.iter().position(|entry| entry.packets_in.value().is_some())?;
-        let lost = self.stages[..known].iter().map(Entry::lost).fold(0, u64::saturating_add);
+        let lost = self.stages[..known].iter().map(StageEntry::lost).fold(0, u64::saturating_add);
         self.stages[known].packets_in.value().map(|packets| packets.saturating_add(lost))
     }
 
@@ -119,12 +119,12 @@ impl Way {
 
     /// The line of a stage.
     #[must_use]
-    pub fn entry(&self, step: Step) -> Option<&Entry> {
+    pub fn entry(&self, step: PathStep) -> Option<&StageEntry> {
         self.stages.iter().find(|entry| entry.stage == step)
     }
 
     /// All losses with the stage where they were.
-    pub fn losses(&self) -> impl Iterator<Item = (Step, &Loss)> {
+    pub fn losses(&self) -> impl Iterator<Item = (PathStep, &StageLoss)> {
         self.stages.iter().flat_map(|entry| entry.losses.iter().map(move |loss| (entry.stage, loss)))
     }
 }

@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
-use crate::symbols::Symbols;
+use crate::symbols::KernelSymbols;
 
-pub use count::{Lost, Origin, Passed, Point};
-pub use overhead::Overhead;
-use overhead::Timing;
-use program::Attached;
+pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};
+use overhead::ProgramTiming;
+pub use overhead::TraceOverhead;
+use program::AttachedDrops;
 
 /// The kernel's type information.
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -28,8 +28,14 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const DEVICES: &str = "/sys/class/net";
 
 /// Points where a datagram is one of a socket, and has no peer.
-const AT_SOCKETS: [Point; 6] =
-    [Point::Delivered, Point::Read, Point::Truncated, Point::LengthUnknown, Point::Sent, Point::SendFailed];
+const AT_SOCKETS: [PathPoint; 6] = [
+    PathPoint::Delivered,
+    PathPoint::Read,
+    PathPoint::Truncated,
+    PathPoint::LengthUnknown,
+    PathPoint::Sent,
+    PathPoint::SendFailed,
+];
 
 /// For how long is waited that what was on its way has arrived. A softirq ends before, and what it has begun to handle.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -42,9 +48,9 @@ const TOGETHER: u64 = 64;
 
 /// Whose packets are looked at: UDP over IPv4 and IPv6, of these ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Subject {
+pub struct PortSubject {
     /// In which network namespaces.
-    pub network: Network,
+    pub network: NamespaceScope,
     /// A server's ports: requests have one as destination, replies as source. None: all UDP, received counts as request and
     /// sent as reply.
     pub ports: Vec<u16>,
@@ -55,7 +61,7 @@ pub struct Subject {
 /// Network namespaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Network {
+pub enum NamespaceScope {
     /// That of the thread that starts to look.
     #[default]
     Here,
@@ -68,31 +74,31 @@ pub enum Network {
 /// Which way a packet travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Direction {
+pub enum PacketDirection {
     /// To the server's port; with no ports asked for: received.
     Request,
     /// From the server's port; with no ports asked for: sent.
     Reply,
 }
 
-/// What was counted, since [`Look::start`] or between two readings.
+/// What was counted, since [`DropsTracer::start`] or between two readings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct PacketCounts {
     /// For how long, s.
     pub seconds: f64,
     /// Packets by the points that they passed.
-    pub passed: Vec<Passed>,
+    pub passed: Vec<PassedCount>,
     /// Packets that the kernel threw away.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<LostCount>,
     /// What passed around the reading, or around both of which this is the difference: as much can have been on its way.
     #[serde(default)]
-    pub edges: Vec<Edge>,
+    pub edges: Vec<EdgeCounts>,
     /// Copies that a bridge made; each is in the numbers.
     #[serde(default)]
     pub copies_packets: u64,
     /// Points that are not seen here, so that a count of none says nothing: the kernel lacks the tracepoint, or whose a
     /// datagram is cannot be told there.
-    pub unseen: Vec<Point>,
+    pub unseen: Vec<PathPoint>,
     /// Fragments received other than the first, which have no ports: of whom is not known. They are in no other number.
     pub fragments_packets: u64,
     /// IP packets received whose ports could not be read: extension headers of IPv6, headers not in the linear part. They
@@ -114,16 +120,16 @@ pub struct Seen {
 
 /// What passed while numbers were read, and right after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Edge {
+pub struct EdgeCounts {
     /// Meanwhile.
-    pub meanwhile: Vec<Passed>,
+    pub meanwhile: Vec<PassedCount>,
     /// After it, until all that had been on its way was handled.
-    pub after: Vec<Passed>,
+    pub after: Vec<PassedCount>,
     /// Packets that all CPUs can be at work on at one time.
     pub at_work_packets: u64,
 }
 
-impl Edge {
+impl EdgeCounts {
     fn joined(one: Option<&Self>, other: Option<&Self>) -> Self {
         let (one, other) = (one.cloned().unwrap_or_default(), other.cloned().unwrap_or_default());
         Self {
@@ -136,8 +142,8 @@ impl Edge {
     /// Packets that can have been between two points: none where none passed. `is_handled` of those between which a packet
     /// is handled at once, and never waits.
     #[must_use]
-    pub fn between(&self, points: &[Point], is_handled: bool) -> u64 {
-        let sum = |passed: &[Passed]| {
+    pub fn between(&self, points: &[PathPoint], is_handled: bool) -> u64 {
+        let sum = |passed: &[PassedCount]| {
             let these = passed.iter().filter(|row| points.contains(&row.point));
             these.map(|row| row.packets).fold(0, u64::saturating_add)
         };
@@ -146,8 +152,8 @@ impl Edge {
     }
 }
 
-impl Seen {
-    /// What came since an earlier reading of the same [`Look`].
+impl PacketCounts {
+    /// What came since an earlier reading of the same [`DropsTracer`].
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -178,8 +184,8 @@ impl Seen {
             passed: count::passed_joined(&self.passed, &later.passed),
             lost: count::lost_joined(&self.lost, &later.lost),
             edges: [
-                Edge::joined(self.edges.first(), later.edges.first()),
-                Edge::joined(self.edges.last(), later.edges.last()),
+                EdgeCounts::joined(self.edges.first(), later.edges.first()),
+                EdgeCounts::joined(self.edges.last(), later.edges.last()),
             ]
             .to_vec(),
             copies_packets: self.copies_packets.saturating_add(later.copies_packets),
@@ -194,14 +200,14 @@ impl Seen {
 
     /// Packets that passed a point in a direction, on all devices.
     #[must_use]
-    pub fn packets(&self, point: Point, direction: Direction) -> u64 {
+    pub fn packets(&self, point: PathPoint, direction: PacketDirection) -> u64 {
         let here = self.passed.iter().filter(|passed| passed.point == point && passed.direction == direction);
         here.map(|passed| passed.packets).sum()
     }
 
     /// Packets lost in a direction for a reason of this name.
     #[must_use]
-    pub fn lost_for(&self, reason: &str, direction: Direction) -> u64 {
+    pub fn lost_for(&self, reason: &str, direction: PacketDirection) -> u64 {
         let these = self
             .lost
             .iter()
@@ -212,28 +218,28 @@ impl Seen {
 
 /// Programs that look. They go with this, or with the process.
 #[derive(Debug)]
-pub struct Look {
-    attached: Attached,
-    timing: Timing,
+pub struct DropsTracer {
+    attached: AttachedDrops,
+    timing: ProgramTiming,
     begin: Instant,
-    symbols: Symbols,
+    symbols: KernelSymbols,
     reasons: Option<BTreeMap<u32, String>>,
-    unseen: Vec<Point>,
+    unseen: Vec<PathPoint>,
 }
 
-impl Look {
+impl DropsTracer {
     /// Begins to look. `host` is asked for the kernel's symbols.
     ///
     /// # Errors
     /// [`TraceError`] when the kernel's symbols cannot be read or the programs cannot be loaded.
-    pub fn start(host: &Host, subject: &Subject) -> Result<Self, TraceError> {
-        let symbols = Symbols::kernel(host)?;
+    pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
+        let symbols = KernelSymbols::kernel(host)?;
         let types = fs::read(TYPES).map_err(|source| TraceError::Kernel { what: program::WHAT, source })?;
         let reasons = reason::names(&types);
-        let mut attached = Attached::load(subject, reasons.is_some(), &own_addresses(host))?;
-        let timing = Timing::start(&mut attached)?;
+        let mut attached = AttachedDrops::load(subject, reasons.is_some(), &own_addresses(host))?;
+        let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
-        let mut unseen: Vec<Point> =
+        let mut unseen: Vec<PathPoint> =
             attached.lacking().iter().flat_map(|at| points(at.program)).copied().collect();
         if subject.peer.is_some() {
             unseen.extend(AT_SOCKETS);
@@ -243,11 +249,11 @@ impl Look {
         Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, unseen })
     }
 
-    /// What was seen since it began; `host` is asked for the names of devices. Differences: [`Seen::since`].
+    /// What was seen since it began; `host` is asked for the names of devices. Differences: [`PacketCounts::since`].
     ///
     /// # Errors
     /// [`TraceError::Kernel`] when the tables cannot be read.
-    pub fn read(&self, host: &Host) -> Result<Seen, TraceError> {
+    pub fn read(&self, host: &Host) -> Result<PacketCounts, TraceError> {
         let first = self.attached.counters()?;
         let seconds = self.begin.elapsed().as_secs_f64();
         let lost = self.attached.lost()?;
@@ -259,8 +265,9 @@ impl Look {
             .iter()
             .map(|at| format!("tracepoint {}, which {}", at.tracepoint, at.since));
         let passed = counters.passed();
-        let edge = Edge { meanwhile: count::passed_since(&passed, &first.passed()), ..Edge::default() };
-        Ok(Seen {
+        let edge =
+            EdgeCounts { meanwhile: count::passed_since(&passed, &first.passed()), ..EdgeCounts::default() };
+        Ok(PacketCounts {
             seconds,
             passed,
             lost: count::lost(&lost, self.reasons.as_ref(), &self.symbols),
@@ -283,13 +290,13 @@ impl Look {
     ///
     /// # Errors
     /// [`TraceError::Kernel`] when the tables cannot be read.
-    pub(super) fn settle(&self, seen: &mut Seen, unanswered: u64) -> Result<(), TraceError> {
+    pub(super) fn settle(&self, seen: &mut PacketCounts, unanswered: u64) -> Result<(), TraceError> {
         let begin = Instant::now();
         let mut answered = 0;
         loop {
             std::thread::sleep(SETTLED);
             let after = count::passed_since(&self.attached.counters()?.passed(), &seen.passed);
-            let sent = after.iter().filter(|row| row.point == Point::Sent).map(|row| row.packets).sum();
+            let sent = after.iter().filter(|row| row.point == PathPoint::Sent).map(|row| row.packets).sum();
             let goes_on = sent > answered && sent < unanswered && begin.elapsed() < ANSWERED;
             answered = sent;
             if goes_on {
@@ -305,7 +312,7 @@ impl Look {
     }
 
     /// What looking takes.
-    pub(super) fn overhead(&mut self) -> Known<Overhead> {
+    pub(super) fn overhead(&mut self) -> Known<TraceOverhead> {
         self.timing.overhead(&self.attached)
     }
 
@@ -342,12 +349,12 @@ impl Look {
 }
 
 /// The points that a program counts.
-fn points(program: &str) -> &'static [Point] {
+fn points(program: &str) -> &'static [PathPoint] {
     match program {
-        "sends" => &[Point::Sent, Point::SendFailed],
-        "reads" => &[Point::Read, Point::Truncated, Point::LengthUnknown],
+        "sends" => &[PathPoint::Sent, PathPoint::SendFailed],
+        "reads" => &[PathPoint::Read, PathPoint::Truncated, PathPoint::LengthUnknown],
         // Lengths are learned there too.
-        "delivered" => &[Point::Delivered, Point::Truncated, Point::LengthUnknown],
+        "delivered" => &[PathPoint::Delivered, PathPoint::Truncated, PathPoint::LengthUnknown],
         _ => &[],
     }
 }

@@ -7,36 +7,36 @@ use std::time::Duration;
 
 use linerate_host::Host;
 
-use super::ledger::Evidence;
-use super::seen::{Direction, Look, Point, Seen, Subject};
+use super::ledger::PacketEvidence;
+use super::seen::{DropsTracer, PacketCounts, PacketDirection, PathPoint, PortSubject};
 use crate::TraceError;
 use crate::window;
-use reading::{Drops, Reading};
+use reading::{DropsReading, SocketDrops};
 
 pub use sampling::SampledWatch;
 
 /// All that is read at one time.
 #[derive(Debug, Clone)]
-struct Moment {
-    reading: Reading,
+struct DropsMoment {
+    reading: DropsReading,
     /// What sockets have dropped, read before `seen`.
-    before: Drops,
-    seen: Seen,
+    before: SocketDrops,
+    seen: PacketCounts,
     /// The same, read after `seen`.
-    after: Drops,
+    after: SocketDrops,
 }
 
-impl Moment {
+impl DropsMoment {
     /// The moment when counting begins, which `reading` was read before.
     fn first(
         host: &Host,
-        look: &Look,
-        reading: Reading,
-        subject: &Subject,
+        look: &DropsTracer,
+        reading: DropsReading,
+        subject: &PortSubject,
         interfaces: &[String],
     ) -> Result<Self, TraceError> {
         let mut seen = look.read(host)?;
-        let after = Drops::of(host, subject, interfaces);
+        let after = SocketDrops::of(host, subject, interfaces);
         look.settle(&mut seen, 0)?;
         Ok(Self { before: reading.drops(), reading, seen, after })
     }
@@ -44,25 +44,25 @@ impl Moment {
 
 /// A look at packets that goes on until this is dropped.
 #[derive(Debug)]
-pub struct Watch {
-    look: Look,
-    subject: Subject,
+pub struct DropsWatch {
+    look: DropsTracer,
+    subject: PortSubject,
     interfaces: Vec<String>,
-    first: Moment,
-    last: Moment,
+    first: DropsMoment,
+    last: DropsMoment,
 }
 
-impl Watch {
+impl DropsWatch {
     /// Begins to count, for the calling thread's network namespace; `host` has to be of the same. `interfaces` are those whose
     /// counters are read, by name; none: as [`linerate_host::Scope`] chooses.
     ///
     /// # Errors
     /// [`TraceError`] when the programs cannot be loaded. Counters that cannot be read are told with the evidence.
-    pub fn start(host: &Host, subject: &Subject, interfaces: &[String]) -> Result<Self, TraceError> {
+    pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
         // Before anything is seen, so that whatever counts it has it as well.
-        let reading = Reading::of(host, subject, interfaces);
-        let look = Look::start(host, subject)?;
-        let first = Moment::first(host, &look, reading, subject, interfaces)?;
+        let reading = DropsReading::of(host, subject, interfaces);
+        let look = DropsTracer::start(host, subject)?;
+        let first = DropsMoment::first(host, &look, reading, subject, interfaces)?;
         let last = first.clone();
         Ok(Self { look, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
     }
@@ -74,20 +74,20 @@ impl Watch {
 
     /// Begins anew, with programs that are loaded.
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
-        let reading = Reading::of(host, &self.subject, &self.interfaces);
+        let reading = DropsReading::of(host, &self.subject, &self.interfaces);
         self.look.resume()?;
-        self.first = Moment::first(host, &self.look, reading, &self.subject, &self.interfaces)?;
+        self.first = DropsMoment::first(host, &self.look, reading, &self.subject, &self.interfaces)?;
         self.last = self.first.clone();
         Ok(())
     }
 
     /// What sockets have dropped until now.
-    fn socket_drops(&self, host: &Host) -> Drops {
-        Drops::of(host, &self.subject, &self.interfaces)
+    fn socket_drops(&self, host: &Host) -> SocketDrops {
+        SocketDrops::of(host, &self.subject, &self.interfaces)
     }
 
     /// All since it began, and all since the last lap.
-    fn total_and_lap(&mut self, host: &Host) -> Result<(Evidence, Evidence), TraceError> {
+    fn total_and_lap(&mut self, host: &Host) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
         let now = self.now(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok((self.evidence(&self.first.clone()), self.evidence(&earlier)))
@@ -97,7 +97,7 @@ impl Watch {
     ///
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read.
-    pub fn total(&mut self, host: &Host) -> Result<Evidence, TraceError> {
+    pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         self.last = self.now(host, &self.first.seen)?;
         Ok(self.evidence(&self.first.clone()))
     }
@@ -106,25 +106,28 @@ impl Watch {
     ///
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read.
-    pub fn lap(&mut self, host: &Host) -> Result<Evidence, TraceError> {
+    pub fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         let now = self.now(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok(self.evidence(&earlier))
     }
 
-    fn now(&self, host: &Host, earlier: &Seen) -> Result<Moment, TraceError> {
-        let before = Drops::of(host, &self.subject, &self.interfaces);
+    fn now(&self, host: &Host, earlier: &PacketCounts) -> Result<DropsMoment, TraceError> {
+        let before = SocketDrops::of(host, &self.subject, &self.interfaces);
         let mut seen = self.look.read(host)?;
-        let waiting = Drops::of(host, &self.subject, &self.interfaces).waiting();
+        let waiting = SocketDrops::of(host, &self.subject, &self.interfaces).waiting();
         let now = seen.since(earlier);
-        let unanswered = now.packets(Point::Read, Direction::Request);
-        self.look.settle(&mut seen, unanswered.saturating_sub(now.packets(Point::Sent, Direction::Reply)))?;
-        let mut reading = Reading::of(host, &self.subject, &self.interfaces);
+        let unanswered = now.packets(PathPoint::Read, PacketDirection::Request);
+        self.look.settle(
+            &mut seen,
+            unanswered.saturating_sub(now.packets(PathPoint::Sent, PacketDirection::Reply)),
+        )?;
+        let mut reading = DropsReading::of(host, &self.subject, &self.interfaces);
         reading.waits_at_least(waiting);
-        Ok(Moment { before, seen, after: reading.drops(), reading })
+        Ok(DropsMoment { before, seen, after: reading.drops(), reading })
     }
 
-    fn evidence(&mut self, earlier: &Moment) -> Evidence {
+    fn evidence(&mut self, earlier: &DropsMoment) -> PacketEvidence {
         let now = &self.last;
         let seen = now.seen.since(&earlier.seen);
         let mut evidence = now.reading.since(&earlier.reading, self.subject.clone(), seen);
@@ -134,18 +137,18 @@ impl Watch {
     }
 }
 
-/// Looks for a time, or until `stop` says so; see [`Watch::start`]. [`Ledger::make`](super::Ledger::make) makes a ledger of it.
+/// Looks for a time, or until `stop` says so; see [`DropsWatch::start`]. [`Ledger::make`](super::PacketAccounting::make) makes a ledger of it.
 ///
 /// # Errors
 /// [`TraceError`] when the programs cannot be loaded or read.
 pub fn observe(
     host: &Host,
-    subject: &Subject,
+    subject: &PortSubject,
     interfaces: &[String],
     duration: Duration,
     stop: &dyn Fn() -> bool,
-) -> Result<Evidence, TraceError> {
-    let mut watch = Watch::start(host, subject, interfaces)?;
+) -> Result<PacketEvidence, TraceError> {
+    let mut watch = DropsWatch::start(host, subject, interfaces)?;
     window::wait(duration, stop);
     watch.total(host)
 }

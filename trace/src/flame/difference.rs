@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use inferno::flamegraph::color::{BackgroundColor, Color};
 use serde::{Deserialize, Serialize};
 
-use super::draw::{self, Picture};
-use super::fold::{self, View};
-use super::profile::{Event, Frame, Profile};
+use super::draw::{self, DrawOptions};
+use super::fold::{self, ProfileView};
+use super::profile::{SampleEvent, StackFrame, StackProfile};
 use crate::TraceError;
 
 /// Parts of a CPU in the lines that are drawn: whole numbers, fine enough for one sample in a long run.
@@ -15,45 +15,45 @@ const PARTS: f64 = 1e6;
 
 /// What changed between two profiles. Everything is by CPU time, so that they may be of different length and frequency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Difference {
+pub struct ProfileDifference {
     /// CPUs' worth of time in the view before: 1.0 is one CPU all the time.
     pub before_cpus: f64,
     /// The same after.
     pub after_cpus: f64,
     /// Functions by how much they changed, most first.
-    pub functions: Vec<Change>,
+    pub functions: Vec<FunctionChange>,
     /// What makes the two hard to compare, such as different events.
     pub notes: Vec<String>,
 }
 
 /// How a function's own time changed: without those it calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct FunctionChange {
     /// Which.
-    pub function: Frame,
+    pub function: StackFrame,
     /// CPUs' worth of time in it before: 0.25 is a quarter of a CPU.
     pub before_cpus: f64,
     /// The same after.
     pub after_cpus: f64,
 }
 
-impl Change {
+impl FunctionChange {
     /// Grown (above zero) or shrunk, in CPUs' worth of time.
     pub fn cpus(&self) -> f64 {
         self.after_cpus - self.before_cpus
     }
 }
 
-impl Difference {
+impl ProfileDifference {
     /// Compares what two profiles have in a view.
-    pub fn between(before: &Profile, after: &Profile, view: View) -> Self {
+    pub fn between(before: &StackProfile, after: &StackProfile, view: ProfileView) -> Self {
         let (earlier, later) = (own(before, view), own(after, view));
-        let names: BTreeMap<&Frame, ()> =
+        let names: BTreeMap<&StackFrame, ()> =
             earlier.keys().chain(later.keys()).map(|frame| (*frame, ())).collect();
-        let time = |of: &BTreeMap<&Frame, f64>, frame| of.get(frame).copied().unwrap_or(0.0);
-        let mut functions: Vec<Change> = names
+        let time = |of: &BTreeMap<&StackFrame, f64>, frame| of.get(frame).copied().unwrap_or(0.0);
+        let mut functions: Vec<FunctionChange> = names
             .into_keys()
-            .map(|frame| Change {
+            .map(|frame| FunctionChange {
                 function: frame.clone(),
                 before_cpus: time(&earlier, frame),
                 after_cpus: time(&later, frame),
@@ -71,12 +71,12 @@ impl Difference {
 }
 
 /// CPUs' worth of time that so many samples stand for.
-fn cpus(profile: &Profile, samples: u64) -> f64 {
+fn cpus(profile: &StackProfile, samples: u64) -> f64 {
     samples as f64 / (profile.seconds * f64::from(profile.frequency_hz))
 }
 
 /// Time in each function without those it calls.
-fn own(profile: &Profile, view: View) -> BTreeMap<&Frame, f64> {
+fn own(profile: &StackProfile, view: ProfileView) -> BTreeMap<&StackFrame, f64> {
     let mut own = BTreeMap::new();
     for stack in view.stacks(profile) {
         if let Some(frame) = profile.frames_of(stack).next_back() {
@@ -86,11 +86,11 @@ fn own(profile: &Profile, view: View) -> BTreeMap<&Frame, f64> {
     own
 }
 
-fn notes(before: &Profile, after: &Profile) -> Vec<String> {
+fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
     let mut notes = Vec::new();
-    let event = |profile: &Profile| match profile.event {
-        Event::CpuCycles => "cycles",
-        Event::CpuClock { .. } => "the CPU clock",
+    let event = |profile: &StackProfile| match profile.event {
+        SampleEvent::CpuCycles => "cycles",
+        SampleEvent::CpuClock { .. } => "the CPU clock",
     };
     if event(before) != event(after) {
         notes.push(format!(
@@ -111,11 +111,15 @@ fn notes(before: &Profile, after: &Profile) -> Vec<String> {
 }
 
 /// The flame graph of `after`, a function red where it takes more time itself than `before`, blue where less. What is gone altogether has no width;
-/// [`Difference::functions`] has it. None if the view has no samples.
+/// [`ProfileDifference::functions`] has it. None if the view has no samples.
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub fn svg(before: &Profile, after: &Profile, picture: &Picture) -> Result<Option<String>, TraceError> {
+pub fn svg(
+    before: &StackProfile,
+    after: &StackProfile,
+    picture: &DrawOptions,
+) -> Result<Option<String>, TraceError> {
     let mut lines: BTreeMap<String, (u64, u64)> = BTreeMap::new();
     let parts = |profile, samples| (cpus(profile, samples) * PARTS).round() as u64;
     for (stack, samples) in fold::lines(before, picture.view, draw::USER) {
@@ -156,10 +160,10 @@ mod tests {
         let mut long = profile(&BEFORE.replace("40 ", "80 ").replace("20 ", "40 "));
         long.seconds *= 2.0;
         for other in [&one, &long] {
-            let difference = Difference::between(&one, other, View::default());
+            let difference = ProfileDifference::between(&one, other, ProfileView::default());
             assert!(difference.functions.iter().all(|change| change.cpus() == 0.0), "{difference:?}");
             assert!((difference.before_cpus - 0.6).abs() < 1e-9 && difference.notes.is_empty());
-            let drawn = svg(&one, other, &Picture::default()).unwrap().unwrap();
+            let drawn = svg(&one, other, &DrawOptions::default()).unwrap().unwrap();
             assert!(drawn.contains("0.00%)") && !drawn.contains("; +") && !drawn.contains("; -"), "{drawn}");
         }
     }
@@ -167,25 +171,25 @@ mod tests {
     #[test]
     fn what_changed_most_comes_first() {
         let after = profile("38 x task main;aes\n50 x softirq main;handle_softirqs;nf_hook_slow\n");
-        let difference = Difference::between(&profile(BEFORE), &after, View::default());
+        let difference = ProfileDifference::between(&profile(BEFORE), &after, ProfileView::default());
         let names: Vec<(&str, i64)> = difference
             .functions
             .iter()
             .map(|change| (change.function.name.as_str(), (change.cpus() * 100.0).round() as i64))
             .collect();
         assert_eq!(names, [("nf_hook_slow", 50), ("net_rx_action", -20), ("aes", -2)]);
-        let irq = View { irq_only: true, ..View::default() };
-        assert!((Difference::between(&profile(BEFORE), &after, irq).after_cpus - 0.5).abs() < 1e-9);
-        let drawn = svg(&profile(BEFORE), &after, &Picture::default()).unwrap().unwrap();
+        let irq = ProfileView { irq_only: true, ..ProfileView::default() };
+        assert!((ProfileDifference::between(&profile(BEFORE), &after, irq).after_cpus - 0.5).abs() < 1e-9);
+        let drawn = svg(&profile(BEFORE), &after, &DrawOptions::default()).unwrap().unwrap();
         crate::flame::draw::tests::well_formed(&drawn).unwrap();
     }
 
     #[test]
     fn what_is_not_comparable_is_told() {
         let mut clock = profile(BEFORE);
-        clock.event = Event::CpuClock { why: "no PMU".to_owned() };
+        clock.event = SampleEvent::CpuClock { why: "no PMU".to_owned() };
         clock.cpus[0].lost = 3;
-        let notes = Difference::between(&profile(BEFORE), &clock, View::default()).notes;
+        let notes = ProfileDifference::between(&profile(BEFORE), &clock, ProfileView::default()).notes;
         assert!(
             notes[0].contains("the CPU clock") && notes[1].contains("3 samples were lost after"),
             "{notes:?}"

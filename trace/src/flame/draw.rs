@@ -7,9 +7,9 @@ use std::io;
 use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
-pub use self::palette::{Part, legend};
-use super::fold::{self, View};
-use super::profile::Profile;
+pub use self::palette::{PalettePart, legend};
+use super::fold::{self, ProfileView};
+use super::profile::StackProfile;
 use crate::TraceError;
 
 /// Functions narrower than this part of the picture, in percent, are left out: nobody could see them, and files stay small.
@@ -26,13 +26,13 @@ const LEGEND: usize = 28;
 
 /// What is drawn, beside the profile.
 #[derive(Debug, Clone, Default)]
-pub struct Picture {
+pub struct DrawOptions {
     /// Above it.
     pub title: String,
     /// Below the title: what, where, for how long.
     pub subtitle: Option<String>,
     /// Which part.
-    pub view: View,
+    pub view: ProfileView,
     /// Whether it is a file of its own, with the script that zooms and searches (which asks nobody for anything). Otherwise it
     /// is an element for a page: without script, and without what only the beginning of a file may have.
     pub interactive: bool,
@@ -43,7 +43,7 @@ pub struct Picture {
 ///
 /// # Errors
 /// If it cannot be drawn.
-pub fn svg(profile: &Profile, picture: &Picture) -> Result<Option<String>, TraceError> {
+pub fn svg(profile: &StackProfile, picture: &DrawOptions) -> Result<Option<String>, TraceError> {
     let lines: Vec<String> = fold::lines(profile, picture.view, USER)
         .into_iter()
         .map(|(stack, samples)| format!("{stack} {samples}"))
@@ -59,7 +59,7 @@ pub fn svg(profile: &Profile, picture: &Picture) -> Result<Option<String>, Trace
 }
 
 /// What all pictures have in common.
-pub(super) fn options(picture: &Picture) -> Options<'static> {
+pub(super) fn options(picture: &DrawOptions) -> Options<'static> {
     let mut options = Options::default();
     options.title.clone_from(&picture.title);
     options.subtitle.clone_from(&picture.subtitle);
@@ -81,7 +81,7 @@ pub(super) fn draw(options: &mut Options<'_>, lines: &[String]) -> Result<String
 }
 
 /// The colour of each name that may be in the graph. Roots are threads, contexts or CPUs, and get that of what is no function.
-fn colours(profile: &Profile, view: View) -> PaletteMap {
+fn colours(profile: &StackProfile, view: ProfileView) -> PaletteMap {
     let mut colours = PaletteMap::default();
     let grey = Color { r: 200, g: 200, b: 204 };
     for (stack, _) in fold::lines(profile, view, USER) {
@@ -100,7 +100,7 @@ fn colours(profile: &Profile, view: View) -> PaletteMap {
 /// The picture with the meaning of its colours at the bottom; for a page, without what only a file has.
 pub(super) fn finish<'n>(
     svg: &str,
-    picture: &Picture,
+    picture: &DrawOptions,
     entries: impl Iterator<Item = (&'n str, (u8, u8, u8))>,
 ) -> String {
     let svg = with_legend(svg, entries);

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::profile::{Context, Frame, FrameKind, Profile, Stack};
+use super::profile::{CpuContext, FrameKind, SampledStack, StackFrame, StackProfile};
 
 /// Stands for functions that are not shown.
 pub(super) const LEFT_OUT: &str = "...";
 
 /// Which part of a profile is wanted, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct View {
-    /// Only what ran in interrupt context, each stack from where that begins, below the name of its [`Context`].
+pub struct ProfileView {
+    /// Only what ran in interrupt context, each stack from where that begins, below the name of its [`CpuContext`].
     pub irq_only: bool,
     /// Idle samples too.
     pub idle: bool,
@@ -20,34 +20,34 @@ pub struct View {
     pub per_cpu: bool,
 }
 
-impl View {
+impl ProfileView {
     /// Whether a stack of this context on this CPU is in it.
-    pub fn has(&self, context: Context, cpu: u32) -> bool {
+    pub fn has(&self, context: CpuContext, cpu: u32) -> bool {
         self.cpu.is_none_or(|only| only == cpu)
-            && (self.idle || context != Context::Idle)
+            && (self.idle || context != CpuContext::Idle)
             && (!self.irq_only || context.is_interrupt())
     }
 
     /// The stacks that are in it.
-    pub fn stacks<'p>(&self, profile: &'p Profile) -> impl Iterator<Item = &'p Stack> {
+    pub fn stacks<'p>(&self, profile: &'p StackProfile) -> impl Iterator<Item = &'p SampledStack> {
         profile.stacks.iter().filter(move |stack| self.has(stack.context, stack.cpu))
     }
 }
 
 /// How a function is called where there is nothing beside its name: that of its module, in brackets, if it has none.
-pub fn label(frame: &Frame) -> String {
-    if frame.name != Frame::UNKNOWN {
+pub fn label(frame: &StackFrame) -> String {
+    if frame.name != StackFrame::UNKNOWN {
         return clean(&frame.name);
     }
     match (&frame.module, frame.kind) {
         (Some(module), _) => clean(&format!("[{module}]")),
         (None, FrameKind::Kernel) => "[kernel]".to_owned(),
-        (None, FrameKind::User) => Frame::UNKNOWN.to_owned(),
+        (None, FrameKind::User) => StackFrame::UNKNOWN.to_owned(),
     }
 }
 
 /// The stacks of a view, folded: sorted lines, none twice.
-pub fn folded(profile: &Profile, view: View) -> String {
+pub fn folded(profile: &StackProfile, view: ProfileView) -> String {
     let mut text = String::new();
     for (stack, samples) in lines(profile, view, usize::MAX) {
         text.push_str(&format!("{stack} {samples}\n"));
@@ -57,7 +57,7 @@ pub fn folded(profile: &Profile, view: View) -> String {
 
 /// Those lines, and how often each stack was there; of functions in user space at most so many a stack, half of them the
 /// outermost, half the innermost.
-pub(super) fn lines(profile: &Profile, view: View, user: usize) -> BTreeMap<String, u64> {
+pub(super) fn lines(profile: &StackProfile, view: ProfileView, user: usize) -> BTreeMap<String, u64> {
     let labels: Vec<String> = profile.frames.iter().map(label).collect();
     // Of one width, so that they are in order.
     let digits = profile.cpus.iter().map(|cpu| cpu.cpu).max().unwrap_or(0).to_string().len();
@@ -140,15 +140,15 @@ mod tests {
              3 openssl softirq main;asm_common_interrupt;handle_softirqs;net_rx_action\n\
              5 swapper idle do_idle\n",
         );
-        let irq = View { irq_only: true, ..View::default() };
+        let irq = ProfileView { irq_only: true, ..ProfileView::default() };
         assert_eq!(folded(&profile, irq), "softirq after an interrupt;handle_softirqs;net_rx_action 3\n");
         assert_eq!(
-            folded(&profile, View::default()),
+            folded(&profile, ProfileView::default()),
             "openssl;main;aes 2\nopenssl;main;asm_common_interrupt;handle_softirqs;net_rx_action 3\n"
         );
-        let all = View { idle: true, per_cpu: true, ..View::default() };
+        let all = ProfileView { idle: true, per_cpu: true, ..ProfileView::default() };
         assert!(folded(&profile, all).contains("CPU 0;swapper;do_idle 5\n"));
-        assert_eq!(folded(&profile, View { cpu: Some(1), ..View::default() }), "");
+        assert_eq!(folded(&profile, ProfileView { cpu: Some(1), ..ProfileView::default() }), "");
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
         for frame in &mut profile.frames[..6] {
             frame.kind = FrameKind::User;
         }
-        let line = |user| lines(&profile, View::default(), user).into_keys().next().unwrap();
+        let line = |user| lines(&profile, ProfileView::default(), user).into_keys().next().unwrap();
         assert_eq!(line(4), "x;a;b;...;e;f;k");
         assert_eq!(line(6), "x;a;b;c;d;e;f;k");
     }
@@ -175,15 +175,15 @@ mod tests {
             let mut profile = profile("1 x task y\n");
             profile.frames = names
                 .iter()
-                .map(|name| Frame { name: name.clone(), module: None, kind: FrameKind::User })
+                .map(|name| StackFrame { name: name.clone(), module: None, kind: FrameKind::User })
                 .collect();
-            profile.stacks[0] = Stack {
+            profile.stacks[0] = SampledStack {
                 frames: (0..names.len() as u32).collect(),
                 comm: comm.clone(),
                 samples,
                 ..profile.stacks[0].clone()
             };
-            let read = parse(&format!("# a remark\n{}", folded(&profile, View::default()))).unwrap();
+            let read = parse(&format!("# a remark\n{}", folded(&profile, ProfileView::default()))).unwrap();
             let mut expected = vec![clean(&comm)];
             expected.extend(profile.frames.iter().map(label));
             // A line that begins with # is a remark.

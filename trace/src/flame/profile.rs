@@ -18,7 +18,7 @@ pub const FREQUENCY_HZ: u32 = 999;
 
 /// What is to be sampled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct ProfileOptions {
     /// For how long.
     pub duration: Duration,
     /// Samples a second on each CPU.
@@ -27,7 +27,7 @@ pub struct Asked {
     pub cpus: Option<Vec<u32>>,
 }
 
-impl Asked {
+impl ProfileOptions {
     /// All CPUs at [`FREQUENCY_HZ`] for this long.
     pub fn all(duration: Duration) -> Self {
         Self { duration, frequency_hz: FREQUENCY_HZ, cpus: None }
@@ -36,20 +36,20 @@ impl Asked {
 
 /// Stacks that were sampled, and how often each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "saved::Saved")]
-pub struct Profile {
+#[serde(try_from = "saved::SavedProfile")]
+pub struct StackProfile {
     /// For how long it was sampled.
     pub seconds: f64,
     /// What made the samples.
-    pub event: Event,
+    pub event: SampleEvent,
     /// Samples a second and CPU that were asked for.
     pub frequency_hz: u32,
     /// A row a CPU, by number.
     pub cpus: Vec<CpuProfile>,
-    /// Functions, each once; [`Stack::frames`] has their indices. [`Profile::frames_of`] puts them together.
-    pub frames: Vec<Frame>,
+    /// Functions, each once; [`SampledStack::frames`] has their indices. [`StackProfile::frames_of`] puts them together.
+    pub frames: Vec<StackFrame>,
     /// Stacks, idle ones too, by falling number of samples.
-    pub stacks: Vec<Stack>,
+    pub stacks: Vec<SampledStack>,
     /// What sampling itself took; unknown in files of version 0.1.
     #[serde(default)]
     pub own: Known<SamplingCost>,
@@ -72,7 +72,7 @@ pub struct SamplingCost {
 /// What makes samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Event {
+pub enum SampleEvent {
     /// The CPU's cycle counter, whose interrupt is not masked on x86: sections with interrupts off are seen. A sample is as many
     /// cycles as the CPU had in that time when sampling began.
     CpuCycles,
@@ -98,8 +98,8 @@ pub struct CpuProfile {
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Frame {
-    /// Its name without offset; [`Frame::UNKNOWN`] where it has none.
+pub struct StackFrame {
+    /// Its name without offset; [`StackFrame::UNKNOWN`] where it has none.
     pub name: String,
     /// The kernel module (`bpf` for BPF programs), or the file name of the program or library; none for the kernel itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub struct Frame {
     pub kind: FrameKind,
 }
 
-impl Frame {
+impl StackFrame {
     /// The name of what has none.
     pub const UNKNOWN: &str = "[unknown]";
 }
@@ -126,7 +126,7 @@ pub enum FrameKind {
 /// What a CPU was doing when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Context {
+pub enum CpuContext {
     /// A thread's own work, in user space or in a system call.
     Task,
     /// Softirq on the way out of an interrupt: takes its time from whoever was there.
@@ -141,42 +141,42 @@ pub enum Context {
     Idle,
 }
 
-impl Context {
+impl CpuContext {
     /// All, in the order in which they are shown.
-    pub const ALL: [Context; 6] = [
-        Context::Irq,
-        Context::Softirq,
-        Context::SoftirqOwn,
-        Context::Ksoftirqd,
-        Context::Task,
-        Context::Idle,
+    pub const ALL: [CpuContext; 6] = [
+        CpuContext::Irq,
+        CpuContext::Softirq,
+        CpuContext::SoftirqOwn,
+        CpuContext::Ksoftirqd,
+        CpuContext::Task,
+        CpuContext::Idle,
     ];
 
     /// Whether interrupts and softirqs ran here, in whichever process.
     pub fn is_interrupt(self) -> bool {
-        matches!(self, Context::Softirq | Context::SoftirqOwn | Context::Ksoftirqd | Context::Irq)
+        matches!(self, CpuContext::Softirq | CpuContext::SoftirqOwn | CpuContext::Ksoftirqd | CpuContext::Irq)
     }
 
     /// In words, such as `softirq in ksoftirqd`.
     pub fn describe(self) -> &'static str {
         match self {
-            Context::Task => "task",
-            Context::Softirq => "softirq after an interrupt",
-            Context::SoftirqOwn => "softirq in a system call",
-            Context::Ksoftirqd => "softirq in ksoftirqd",
-            Context::Irq => "hardware interrupt",
-            Context::Idle => "idle",
+            CpuContext::Task => "task",
+            CpuContext::Softirq => "softirq after an interrupt",
+            CpuContext::SoftirqOwn => "softirq in a system call",
+            CpuContext::Ksoftirqd => "softirq in ksoftirqd",
+            CpuContext::Irq => "hardware interrupt",
+            CpuContext::Idle => "idle",
         }
     }
 }
 
 /// A stack on a CPU in a process, and how often it was there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stack {
-    /// Indices into [`Profile::frames`], the root first: user space, then the kernel.
+pub struct SampledStack {
+    /// Indices into [`StackProfile::frames`], the root first: user space, then the kernel.
     pub frames: Vec<u32>,
     /// What the CPU was doing.
-    pub context: Context,
+    pub context: CpuContext,
     /// Which of `frames` is where that context begins (`handle_softirqs`, the interrupt's entry); 0 for tasks.
     #[serde(default)]
     pub entry: u32,
@@ -190,21 +190,21 @@ pub struct Stack {
     pub samples: u64,
 }
 
-impl Profile {
+impl StackProfile {
     /// Samples what CPUs do, until the time is over or `stop` says so.
     ///
     /// # Errors
     /// If perf events are not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less) or not in this kernel, or none
     /// of the CPUs asked for is online.
-    pub fn observe(host: &Host, asked: &Asked, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+    pub fn observe(host: &Host, asked: &ProfileOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
         super::sample::observe(host, asked, stop)
     }
 
     /// The functions of a stack, the root first.
     pub fn frames_of<'p>(
         &'p self,
-        stack: &'p Stack,
-    ) -> impl DoubleEndedIterator<Item = &'p Frame> + ExactSizeIterator {
+        stack: &'p SampledStack,
+    ) -> impl DoubleEndedIterator<Item = &'p StackFrame> + ExactSizeIterator {
         stack.frames.iter().map(|index| &self.frames[*index as usize])
     }
 
@@ -214,7 +214,7 @@ impl Profile {
     }
 
     /// Samples in a context, on one CPU or on all.
-    pub fn samples_in(&self, context: Context, cpu: Option<u32>) -> u64 {
+    pub fn samples_in(&self, context: CpuContext, cpu: Option<u32>) -> u64 {
         self.stacks
             .iter()
             .filter(|stack| stack.context == context && cpu.is_none_or(|cpu| cpu == stack.cpu))

@@ -18,10 +18,12 @@ use perf_event::data::Record;
 
 pub(crate) use self::mappings::any_mappings;
 
-use self::event::{Opened, kernel_failed};
-use self::names::Names;
-use self::tally::{Sample, Tally};
-use super::profile::{Asked, Context, CpuProfile, Event, Profile, SamplingCost, Stack};
+use self::event::{OpenedSamplers, kernel_failed};
+use self::names::FunctionNames;
+use self::tally::{KernelSample, SampleTally};
+use super::profile::{
+    CpuContext, CpuProfile, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
+};
 use crate::{TraceError, window};
 
 /// How often rings are emptied. At 999 Hz a CPU's ring has room for ten times that of the deepest stacks.
@@ -42,25 +44,30 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// What is done, for errors.
 const WHAT: &str = "sampling CPUs";
 
-/// [`Profile::observe`].
-pub(super) fn observe(host: &Host, asked: &Asked, stop: &dyn Fn() -> bool) -> Result<Profile, TraceError> {
+/// [`StackProfile::observe`].
+pub(super) fn observe(
+    host: &Host,
+    asked: &ProfileOptions,
+    stop: &dyn Fn() -> bool,
+) -> Result<StackProfile, TraceError> {
     observe_with(host, asked, stop, &event::RINGS)
 }
 
 fn observe_with(
     host: &Host,
-    asked: &Asked,
+    asked: &ProfileOptions,
     stop: &dyn Fn() -> bool,
     rings: &[usize],
-) -> Result<Profile, TraceError> {
-    let Opened { event, mut samplers } = event::open(&cpus(host, asked)?, asked.frequency_hz, rings)?;
+) -> Result<StackProfile, TraceError> {
+    let OpenedSamplers { event, mut samplers } = event::open(&cpus(host, asked)?, asked.frequency_hz, rings)?;
     let ns_a_sample = match event::time_a_sample(&event) {
         Ok(Some(ns)) => Known::Value(ns),
         Ok(None) => Known::unknown("the kernel made no samples of the thread that was to time them"),
         Err(error) => Known::unknown(format!("samples of a thread could not be timed: {error}")),
     };
     let lost = vec![0; samplers.len()];
-    let mut run = Run { tally: Tally::default(), names: Names::new(host)?, lost, throttled: 0 };
+    let mut run =
+        SampleRun { tally: SampleTally::default(), names: FunctionNames::new(host)?, lost, throttled: 0 };
     for (_, sampler) in &mut samplers {
         sampler.enable().map_err(|error| kernel_failed(&error))?;
     }
@@ -87,7 +94,7 @@ fn observe_with(
 }
 
 /// The CPUs to sample: those online, of those asked for.
-fn cpus(host: &Host, asked: &Asked) -> Result<Vec<u32>, TraceError> {
+fn cpus(host: &Host, asked: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
     let text = host.read(ONLINE)?;
     let online = CpuSet::from_list(text.trim()).map_err(|error| refused(format!("{ONLINE}: {error}")))?;
     let Some(wanted) = &asked.cpus else { return Ok(online.iter().collect()) };
@@ -105,16 +112,16 @@ fn refused(why: String) -> TraceError {
 }
 
 /// What comes together while it runs.
-struct Run {
-    tally: Tally,
-    names: Names,
+struct SampleRun {
+    tally: SampleTally,
+    names: FunctionNames,
     /// Samples without room, an item a sampler.
     lost: Vec<u64>,
     /// How often the kernel stopped a CPU's samples since they were too many.
     throttled: u64,
 }
 
-impl Run {
+impl SampleRun {
     /// Empties rings, and looks up names, until the time is over.
     fn look(
         &mut self,
@@ -140,7 +147,7 @@ impl Run {
         for (index, (cpu, sampler)) in samplers.iter_mut().enumerate() {
             while let Some(record) = sampler.next_record() {
                 match record.parse_record() {
-                    Ok(Record::Sample(sample)) => self.tally.add(Sample {
+                    Ok(Record::Sample(sample)) => self.tally.add(KernelSample {
                         cpu: *cpu,
                         pid: sample.pid().unwrap_or(0),
                         thread: sample.tid().unwrap_or(0),
@@ -158,10 +165,10 @@ impl Run {
     fn into_profile(
         self,
         seconds: f64,
-        event: Event,
+        event: SampleEvent,
         frequency_hz: u32,
         samplers: &mut [(u32, Sampler)],
-    ) -> Profile {
+    ) -> StackProfile {
         let mut stacks = self.tally.into_stacks();
         let cpus: Vec<CpuProfile> = samplers
             .iter_mut()
@@ -170,7 +177,7 @@ impl Run {
                 let (mut samples, mut idle) = (0, 0);
                 for stack in stacks.iter().filter(|stack| stack.cpu == *cpu) {
                     samples += stack.samples;
-                    idle += if stack.context == Context::Idle { stack.samples } else { 0 };
+                    idle += if stack.context == CpuContext::Idle { stack.samples } else { 0 };
                 }
                 // Records of losses come with the next sample there is room for; the counter knows the last ones too.
                 let counted = sampler.read_full().ok().and_then(|count| count.lost());
@@ -178,8 +185,8 @@ impl Run {
             })
             .collect();
         let cpus = match event {
-            Event::CpuCycles => halted(cpus, &mut stacks, seconds * f64::from(frequency_hz)),
-            Event::CpuClock { .. } => cpus,
+            SampleEvent::CpuCycles => halted(cpus, &mut stacks, seconds * f64::from(frequency_hz)),
+            SampleEvent::CpuClock { .. } => cpus,
         };
         let mut notes = limits(&event);
         notes.extend(self.names.notes());
@@ -190,23 +197,23 @@ impl Run {
             ));
         }
         notes.extend(own_cost(&stacks));
-        if event != Event::CpuCycles {
+        if event != SampleEvent::CpuCycles {
             notes.extend(shortfall(&cpus, seconds, frequency_hz));
         }
         let frames = self.names.into_frames();
-        Profile { seconds, event, frequency_hz, cpus, frames, stacks, own: Known::default(), notes }
+        StackProfile { seconds, event, frequency_hz, cpus, frames, stacks, own: Known::default(), notes }
     }
 }
 
 /// What this event cannot see.
-fn limits(event: &Event) -> Vec<String> {
+fn limits(event: &SampleEvent) -> Vec<String> {
     match event {
-        Event::CpuCycles => vec![
+        SampleEvent::CpuCycles => vec![
             "sampled by cycles: a CPU that is halted has none, so that what is missing to the time counts as idle; at a higher \
              or lower clock than that of the beginning, a sample is shorter or longer"
                 .to_owned(),
         ],
-        Event::CpuClock { why } => vec![format!(
+        SampleEvent::CpuClock { why } => vec![format!(
             "sampled by a timer, since {why}: what runs with interrupts off is charged to where they are switched on again, \
              and interrupt handlers are not seen"
         )],
@@ -214,15 +221,15 @@ fn limits(event: &Event) -> Vec<String> {
 }
 
 /// CPUs with the samples as idle ones that are missing to those `asked` for, since they had no cycles to make them.
-fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<Stack>, asked: f64) -> Vec<CpuProfile> {
+fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<SampledStack>, asked: f64) -> Vec<CpuProfile> {
     for cpu in &mut cpus {
         let missing = (asked.round() as u64).saturating_sub(cpu.samples + cpu.lost);
         if missing > 0 {
             cpu.samples += missing;
             cpu.idle += missing;
-            stacks.push(Stack {
+            stacks.push(SampledStack {
                 frames: Vec::new(),
-                context: Context::Idle,
+                context: CpuContext::Idle,
                 entry: 0,
                 cpu: cpu.cpu,
                 pid: 0,
@@ -236,9 +243,9 @@ fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<Stack>, asked: f64) -> Vec
 }
 
 /// What of it was this process, which drains rings and looks up names.
-fn own_cost(stacks: &[Stack]) -> Option<String> {
+fn own_cost(stacks: &[SampledStack]) -> Option<String> {
     let samples = |own: bool| -> u64 {
-        let busy = stacks.iter().filter(|stack| stack.context != Context::Idle);
+        let busy = stacks.iter().filter(|stack| stack.context != CpuContext::Idle);
         busy.filter(|stack| !own || stack.pid == std::process::id()).map(|stack| stack.samples).sum()
     };
     let share = samples(true) as f64 / samples(false) as f64;

@@ -1,19 +1,25 @@
 //! Made-up profiles, for tests.
 
-use super::profile::{Context, CpuProfile, Event, Frame, FrameKind, Profile, Stack};
+use super::profile::{
+    CpuContext, CpuProfile, FrameKind, SampleEvent, SampledStack, StackFrame, StackProfile,
+};
 
 /// A profile of one second at 100 Hz on CPU 0, from lines of samples, thread, context and functions:
 /// `3 openssl softirq main;handle_softirqs;net_rx_action`.
-pub(super) fn profile(text: &str) -> Profile {
-    let mut frames: Vec<Frame> = Vec::new();
-    let stacks: Vec<Stack> = text.lines().map(|line| stack(line, &mut frames)).collect();
+pub(super) fn profile(text: &str) -> StackProfile {
+    let mut frames: Vec<StackFrame> = Vec::new();
+    let stacks: Vec<SampledStack> = text.lines().map(|line| stack(line, &mut frames)).collect();
     let sum = |idle: bool| {
-        stacks.iter().filter(|stack| !idle || stack.context == Context::Idle).map(|stack| stack.samples).sum()
+        stacks
+            .iter()
+            .filter(|stack| !idle || stack.context == CpuContext::Idle)
+            .map(|stack| stack.samples)
+            .sum()
     };
     let cpu = CpuProfile { cpu: 0, samples: sum(false), idle: sum(true), lost: 0 };
-    Profile {
+    StackProfile {
         seconds: 1.0,
-        event: Event::CpuCycles,
+        event: SampleEvent::CpuCycles,
         frequency_hz: 100,
         cpus: vec![cpu],
         frames,
@@ -23,19 +29,19 @@ pub(super) fn profile(text: &str) -> Profile {
     }
 }
 
-fn stack(line: &str, frames: &mut Vec<Frame>) -> Stack {
+fn stack(line: &str, frames: &mut Vec<StackFrame>) -> SampledStack {
     let words: Vec<&str> = line.splitn(4, ' ').collect();
     let [samples, comm, context, names] = words[..] else { panic!("{line}") };
-    let context: Context = serde_json::from_value(context.into()).unwrap();
+    let context: CpuContext = serde_json::from_value(context.into()).unwrap();
     let names: Vec<&str> = names.split(';').collect();
     let entry = names.iter().position(|name| name.starts_with("handle_softirqs")).unwrap_or(0) as u32;
     let mut index = |name: &str| {
         frames.iter().position(|frame| frame.name == name).unwrap_or_else(|| {
-            frames.push(Frame { name: name.to_owned(), module: None, kind: FrameKind::Kernel });
+            frames.push(StackFrame { name: name.to_owned(), module: None, kind: FrameKind::Kernel });
             frames.len() - 1
         }) as u32
     };
     let frames = names.iter().map(|name| index(name)).collect();
     let samples = samples.parse().unwrap();
-    Stack { frames, context, entry, cpu: 0, pid: 7, comm: comm.to_owned(), samples }
+    SampledStack { frames, context, entry, cpu: 0, pid: 7, comm: comm.to_owned(), samples }
 }

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use linerate_host::StageName;
 use serde::{Deserialize, Serialize};
 
-use super::{Context, FrameKind, Profile, Stack};
+use super::{CpuContext, FrameKind, SampledStack, StackProfile};
 pub(crate) use table::TABLE;
-use table::{Judged, Table};
+use table::{JudgedFunction, SpotTable};
 
 /// A known place where packet processing spends time, as far as a profile has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spot {
+pub struct HotSpot {
     /// Its name, such as `socket-lock`.
     pub id: String,
     /// The stage it belongs to.
@@ -40,12 +40,12 @@ pub struct Spot {
     /// Its samples, each counted for the innermost spot only.
     pub samples: u64,
     /// The functions that were seen at work there, most samples first.
-    pub functions: Vec<Function>,
+    pub functions: Vec<SpotFunction>,
 }
 
 /// A function and its samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Function {
+pub struct SpotFunction {
     /// Its name.
     pub name: String,
     /// Samples.
@@ -54,7 +54,7 @@ pub struct Function {
 
 /// What was found of a spot.
 #[derive(Debug, Default)]
-struct Found<'p> {
+struct FoundSpot<'p> {
     samples: u64,
     in_path: u64,
     functions: BTreeMap<&'p str, u64>,
@@ -62,27 +62,27 @@ struct Found<'p> {
 
 /// The spots in a profile, the largest share of busy samples first. A spot without a sample is not among them.
 #[must_use]
-pub fn find(profile: &Profile) -> Vec<Spot> {
+pub fn find(profile: &StackProfile) -> Vec<HotSpot> {
     find_in(&TABLE, profile)
 }
 
 /// What is known of a spot by its id, without a sample; none where the table has no such.
 #[must_use]
-pub fn known(id: &str) -> Option<Spot> {
+pub fn known(id: &str) -> Option<HotSpot> {
     TABLE.by_id(id)
 }
 
 /// Samples in the packet path: stacks in which a packet is received, sent or waited for, whatever else they do.
 #[must_use]
-pub fn samples_in_path(profile: &Profile) -> u64 {
+pub fn samples_in_path(profile: &StackProfile) -> u64 {
     let judged = judged(&TABLE, profile);
-    let in_path = |stack: &&Stack| table::is_packet_path(&innermost_first(&judged, stack));
+    let in_path = |stack: &&SampledStack| table::is_packet_path(&innermost_first(&judged, stack));
     busy(profile).filter(in_path).map(|stack| stack.samples).sum()
 }
 
-fn find_in(table: &Table, profile: &Profile) -> Vec<Spot> {
+fn find_in(table: &SpotTable, profile: &StackProfile) -> Vec<HotSpot> {
     let judged = judged(table, profile);
-    let mut found: BTreeMap<usize, Found<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<usize, FoundSpot<'_>> = BTreeMap::new();
     let (mut all, mut path) = (0, 0);
     for stack in busy(profile) {
         let frames = innermost_first(&judged, stack);
@@ -95,23 +95,26 @@ fn find_in(table: &Table, profile: &Profile) -> Vec<Spot> {
         found.in_path += if in_path { stack.samples } else { 0 };
         *found.functions.entry(frames[at].name).or_default() += stack.samples;
     }
-    let mut spots: Vec<Spot> =
+    let mut spots: Vec<HotSpot> =
         found.into_iter().map(|(spot, found)| table.spot(spot, &found, all, path)).collect();
     spots.sort_by_key(|spot| std::cmp::Reverse(spot.samples));
     spots
 }
 
-fn busy(profile: &Profile) -> impl Iterator<Item = &Stack> {
-    profile.stacks.iter().filter(|stack| stack.context != Context::Idle)
+fn busy(profile: &StackProfile) -> impl Iterator<Item = &SampledStack> {
+    profile.stacks.iter().filter(|stack| stack.context != CpuContext::Idle)
 }
 
 /// Each function once: stacks are many, and made of the same ones.
-fn judged<'p>(table: &Table, profile: &'p Profile) -> Vec<Judged<'p>> {
+fn judged<'p>(table: &SpotTable, profile: &'p StackProfile) -> Vec<JudgedFunction<'p>> {
     profile.frames.iter().map(|frame| table.judge(&frame.name, frame.kind)).collect()
 }
 
 /// A stack as far as it is of its own context: what an interrupt came upon has nothing to do with it.
-fn innermost_first<'j, 'p>(judged: &'j [Judged<'p>], stack: &Stack) -> Vec<&'j Judged<'p>> {
+fn innermost_first<'j, 'p>(
+    judged: &'j [JudgedFunction<'p>],
+    stack: &SampledStack,
+) -> Vec<&'j JudgedFunction<'p>> {
     let own = stack.frames.get(stack.entry as usize..).unwrap_or(&stack.frames);
     own.iter().rev().filter_map(|index| judged.get(*index as usize)).collect()
 }

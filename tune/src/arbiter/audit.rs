@@ -2,10 +2,10 @@
 
 use linerate_host::{Setting, ini};
 
-use super::knob::Wanted;
-use super::scene::Scene;
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::WantedKnob;
+use super::scene::ArbiterHost;
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const RULES: [&str; 1] = ["/etc/audit/rules.d"];
 
@@ -17,22 +17,22 @@ const JOURNAL: [&str; 4] = [
 ];
 
 #[derive(Debug)]
-struct Auditing {
-    claim: Claim,
+struct AuditOwner {
+    claim: SettingClaim,
     to: u32,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     rules(scene)
         .into_iter()
         .chain(auditd(scene))
         .chain(journal(scene))
-        .map(|it| Box::new(it) as Box<dyn Owner>)
+        .map(|it| Box::new(it) as Box<dyn SettingOwner>)
         .collect()
 }
 
 /// augenrules loads these files, the last line of them counts.
-fn rules(scene: &Scene<'_>) -> Option<Auditing> {
+fn rules(scene: &ArbiterHost<'_>) -> Option<AuditOwner> {
     let mut paths = scene.layered(&RULES, ".rules");
     paths.push("/etc/audit/audit.rules".to_owned());
     let (at, to) = paths.iter().rev().find_map(|path| {
@@ -40,13 +40,13 @@ fn rules(scene: &Scene<'_>) -> Option<Auditing> {
         Some((format!("{path}:{line}"), to))
     })?;
     let lock = if to == 2 { ", and locks that until the next boot" } else { "" };
-    Some(Auditing {
-        claim: Claim {
+    Some(AuditOwner {
+        claim: SettingClaim {
             owner: "audit rules".to_owned(),
             what: format!("set auditing to {to} when they are loaded{lock}"),
             read_from: at.clone(),
-            acts: Acts::OnRestart,
-            agreement: Agreement::ByHand { commands: vec![format!("# {at}: make it '-e 0'")] },
+            acts: EnforcementMode::OnRestart,
+            agreement: ClaimAgreement::ByHand { commands: vec![format!("# {at}: make it '-e 0'")] },
         },
         to,
     })
@@ -61,7 +61,7 @@ pub(super) fn enabled(text: &str) -> Option<(usize, u32)> {
     (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, value(line)?))).last()
 }
 
-fn auditd(scene: &Scene<'_>) -> Option<Auditing> {
+fn auditd(scene: &ArbiterHost<'_>) -> Option<AuditOwner> {
     // kauditd is the kernel's.
     let process = scene.process("auditd")?;
     let command_line = scene.read(&format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
@@ -71,13 +71,13 @@ fn auditd(scene: &Scene<'_>) -> Option<Auditing> {
     if matches!(told, Some("disable" | "nochange")) {
         return None;
     }
-    Some(Auditing {
-        claim: Claim {
+    Some(AuditOwner {
+        claim: SettingClaim {
             owner: "auditd".to_owned(),
             what: "switches auditing on when it starts".to_owned(),
             read_from: format!("/proc/{}/cmdline", process.pid),
-            acts: Acts::OnRestart,
-            agreement: Agreement::ByHand {
+            acts: EnforcementMode::OnRestart,
+            agreement: ClaimAgreement::ByHand {
                 commands: vec![
                     "systemctl edit auditd  # [Service] ExecStart= and ExecStart=/sbin/auditd -s nochange"
                         .to_owned(),
@@ -88,20 +88,20 @@ fn auditd(scene: &Scene<'_>) -> Option<Auditing> {
     })
 }
 
-fn journal(scene: &Scene<'_>) -> Option<Auditing> {
+fn journal(scene: &ArbiterHost<'_>) -> Option<AuditOwner> {
     let mut paths = vec!["/etc/systemd/journald.conf".to_owned()];
     paths.extend(scene.layered(&JOURNAL, ".conf"));
     let (at, on) = paths.iter().rev().find_map(|path| {
         let (line, on) = journal_audits(&scene.read(path)?)?;
         Some((format!("{path}:{line}"), on))
     })?;
-    on.then(|| Auditing {
-        claim: Claim {
+    on.then(|| AuditOwner {
+        claim: SettingClaim {
             owner: "systemd-journald".to_owned(),
             what: "switches auditing on when it starts".to_owned(),
             read_from: at,
-            acts: Acts::OnRestart,
-            agreement: Agreement::ByHand {
+            acts: EnforcementMode::OnRestart,
+            agreement: ClaimAgreement::ByHand {
                 commands: vec![
                     "mkdir -p /etc/systemd/journald.conf.d && printf '[Journal]\\nAudit=keep\\n' > \
                      /etc/systemd/journald.conf.d/90-linerate.conf  # an older systemd knows 'no' only"
@@ -120,8 +120,8 @@ pub(super) fn journal_audits(text: &str) -> Option<(usize, bool)> {
     Some((entry.line, ini::switch(entry.value)? == "on"))
 }
 
-impl Owner for Auditing {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+impl SettingOwner for AuditOwner {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
         let other = *wanted.setting == Setting::Audit && wanted.to.as_str() != self.to.to_string();
         if other { vec![self.claim.clone()] } else { Vec::new() }
     }
@@ -129,9 +129,9 @@ impl Owner for Auditing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
-    use linerate_host::{Host, Value};
+    use linerate_host::{Host, SettingValue};
     use proptest::prelude::*;
 
     #[test]
@@ -143,8 +143,8 @@ mod tests {
             ("/etc/audit/rules.d/99-finalize.rules", "#-e 1\n-e 2\n"),
             ("/etc/systemd/journald.conf", "[Journal]\n#Storage=auto\nAudit=yes\n"),
         ]);
-        let owners = Owners::observe(&host);
-        let found = owners.claims(&Setting::Audit, &Value::new("0"));
+        let owners = SettingOwners::observe(&host);
+        let found = owners.claims(&Setting::Audit, &SettingValue::new("0"));
         let shown: Vec<_> =
             found.iter().map(|claim| (claim.owner.as_str(), claim.read_from.as_str())).collect();
         assert_eq!(
@@ -155,7 +155,7 @@ mod tests {
                 ("systemd-journald", "/etc/systemd/journald.conf:3"),
             ]
         );
-        assert_eq!(owners.claims(&Setting::sysctl("kernel.x"), &Value::new("0")), []);
+        assert_eq!(owners.claims(&Setting::sysctl("kernel.x"), &SettingValue::new("0")), []);
     }
 
     proptest! {

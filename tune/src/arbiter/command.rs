@@ -1,6 +1,6 @@
 //! What a line of shell sets, as far as it can be told: ethtool, sysctl, and files of queues, interrupts and CPUs.
 
-use super::knob::{Kind, Knob, Set, feature, sysctl_path};
+use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, feature, sysctl_path};
 
 /// Files of an interface, or of each of its queues.
 const FILES: [&str; 8] = [
@@ -15,7 +15,7 @@ const FILES: [&str; 8] = [
 ];
 
 /// All that it sets.
-pub(super) fn sets(line: &str) -> Vec<Set> {
+pub(super) fn sets(line: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = line
         .split(|letter: char| letter.is_whitespace() || "\"';|&()".contains(letter))
         .filter(|word| !word.is_empty())
@@ -33,46 +33,51 @@ pub(super) fn sets(line: &str) -> Vec<Set> {
 }
 
 /// `-G eth0 rx 4096 tx 512`
-fn ethtool(words: &[&str]) -> Vec<Set> {
+fn ethtool(words: &[&str]) -> Vec<OwnedSetting> {
     let (Some(option), Some(interface)) = (words.first(), words.get(1)) else { return Vec::new() };
     let kind = match *option {
-        "-G" | "--set-ring" => Kind::Ring,
-        "-L" | "--set-channels" => Kind::Channel,
-        "-K" | "--offload" | "--features" => Kind::Feature,
-        "-C" | "--coalesce" => Kind::Coalesce,
-        "-N" | "-U" | "--config-nfc" | "--config-ntuple" | "-X" | "--set-rxfh-indir" | "--rxfh" => Kind::Flow,
+        "-G" | "--set-ring" => EthtoolKind::Ring,
+        "-L" | "--set-channels" => EthtoolKind::Channel,
+        "-K" | "--offload" | "--features" => EthtoolKind::Feature,
+        "-C" | "--coalesce" => EthtoolKind::Coalesce,
+        "-N" | "-U" | "--config-nfc" | "--config-ntuple" | "-X" | "--set-rxfh-indir" | "--rxfh" => {
+            EthtoolKind::Flow
+        }
         _ => return Vec::new(),
     };
     // A variable may be any.
     let interface = (!interface.contains(['$', '%'])).then(|| (*interface).to_owned());
-    let set = |name: &str, to: Option<&str>| Set {
-        knob: Knob::Link(kind, if kind == Kind::Feature { feature(name) } else { name }.to_owned()),
+    let set = |name: &str, to: Option<&str>| OwnedSetting {
+        knob: OwnedKnob::Link(
+            kind,
+            if kind == EthtoolKind::Feature { feature(name) } else { name }.to_owned(),
+        ),
         interface: interface.clone(),
         to: to.filter(|to| !to.contains('$')).map(str::to_owned),
     };
     let values = words.get(2..).unwrap_or_default();
-    if kind == Kind::Flow {
+    if kind == EthtoolKind::Flow {
         return vec![set("", Some(&values.join(" ")))];
     }
     values.chunks_exact(2).map(|pair| set(pair.first().unwrap_or(&""), pair.get(1).copied())).collect()
 }
 
-fn sysctl(word: &str) -> Option<Set> {
+fn sysctl(word: &str) -> Option<OwnedSetting> {
     let (name, to) = word.split_once('=')?;
     let to = (!to.contains('$')).then(|| to.to_owned());
-    Some(Set { knob: Knob::Sysctl(sysctl_path(name)), interface: None, to })
+    Some(OwnedSetting { knob: OwnedKnob::Sysctl(sysctl_path(name)), interface: None, to })
 }
 
 /// A path, and what is written to it by the words before: `echo 3 > PATH`.
-fn file(path: &str, before: &[&str]) -> Option<Set> {
+fn file(path: &str, before: &[&str]) -> Option<OwnedSetting> {
     // As udev assigns an attribute: ATTR{queues/rx-0/rps_cpus}="f".
     let path = path.split(['}', '=']).next().unwrap_or(path);
     let path = path.rsplit(['>', '{']).next().unwrap_or(path);
     let name = path.rsplit('/').next().filter(|_| path.contains('/'))?;
     let knob = match name {
-        "smp_affinity" | "smp_affinity_list" => Knob::Interrupt,
-        "scaling_governor" => Knob::Governor,
-        name if FILES.contains(&name) => Knob::File(name.to_owned()),
+        "smp_affinity" | "smp_affinity_list" => OwnedKnob::Interrupt,
+        "scaling_governor" => OwnedKnob::Governor,
+        name if FILES.contains(&name) => OwnedKnob::File(name.to_owned()),
         _ => return None,
     };
     let interface = path.split_once("/sys/class/net/").and_then(|(_, rest)| rest.split('/').next());
@@ -83,7 +88,7 @@ fn file(path: &str, before: &[&str]) -> Option<Set> {
         [to, ">"] if !to.contains('$') => Some((*to).to_owned()),
         _ => None,
     };
-    Some(Set { knob, interface, to })
+    Some(OwnedSetting { knob, interface, to })
 }
 
 #[cfg(test)]
@@ -92,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shown(line: &str) -> Vec<String> {
-        let one = |set: Set| {
+        let one = |set: OwnedSetting| {
             let (interface, to) = (set.interface.unwrap_or_default(), set.to.unwrap_or_default());
             format!("{:?} {interface} {to}", set.knob)
         };

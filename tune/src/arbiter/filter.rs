@@ -2,10 +2,10 @@
 
 use linerate_host::ini;
 
-use super::knob::{Knob, Wanted};
-use super::scene::Scene;
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{OwnedKnob, WantedKnob};
+use super::scene::ArbiterHost;
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const FIREWALLD: &str = "/etc/firewalld/firewalld.conf";
 
@@ -19,27 +19,27 @@ const ENABLED: [&str; 2] = [
 ];
 
 #[derive(Debug)]
-struct Rules {
-    claim: Claim,
+struct FilterOwner {
+    claim: SettingClaim,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     [nftables(scene), firewalld(scene), keeper(scene)]
         .into_iter()
         .flatten()
-        .map(|claim| Box::new(Rules { claim }) as Box<dyn Owner>)
+        .map(|claim| Box::new(FilterOwner { claim }) as Box<dyn SettingOwner>)
         .collect()
 }
 
-fn nftables(scene: &Scene<'_>) -> Option<Claim> {
+fn nftables(scene: &ArbiterHost<'_>) -> Option<SettingClaim> {
     ENABLED.iter().find(|path| scene.host.read_link(path).is_ok())?;
     let (path, line) = RULESETS.iter().find_map(|path| Some((path, flushes(&scene.read(path)?)?)))?;
-    Some(Claim {
+    Some(SettingClaim {
         owner: "nftables.service".to_owned(),
         what: "flushes the whole ruleset when it is started or reloaded, tables of others with it".to_owned(),
         read_from: format!("{path}:{line}"),
-        acts: Acts::OnRestart,
-        agreement: Agreement::ByHand {
+        acts: EnforcementMode::OnRestart,
+        agreement: ClaimAgreement::ByHand {
             commands: vec![format!("# {path}: add the table to it, so that it is loaded with the others")],
         },
     })
@@ -51,19 +51,19 @@ pub(super) fn flushes(text: &str) -> Option<usize> {
     (1..).zip(text.lines()).find(|(_, line)| is_flush(line.trim_end_matches(';'))).map(|(number, _)| number)
 }
 
-fn firewalld(scene: &Scene<'_>) -> Option<Claim> {
+fn firewalld(scene: &ArbiterHost<'_>) -> Option<SettingClaim> {
     let process = scene.process("firewalld")?;
     let backend = scene.read(FIREWALLD).as_deref().and_then(backend);
     // Its own table, and only that, is made anew with nftables, which is what it takes where nothing is said.
     if backend.is_none_or(|backend| backend != "iptables") {
         return None;
     }
-    Some(Claim {
+    Some(SettingClaim {
         owner: "firewalld".to_owned(),
         what: "flushes the tables of iptables when it is started or reloaded".to_owned(),
         read_from: format!("{FIREWALLD} (process {})", process.pid),
-        acts: Acts::OnRestart,
-        agreement: Agreement::ByHand {
+        acts: EnforcementMode::OnRestart,
+        agreement: ClaimAgreement::ByHand {
             commands: vec![
                 "firewall-cmd --permanent --direct --add-rule ...  # the rule in its own configuration"
                     .to_owned(),
@@ -79,30 +79,30 @@ pub(super) fn backend(text: &str) -> Option<String> {
 }
 
 /// A program that sees to it that its rules are there.
-fn keeper(scene: &Scene<'_>) -> Option<Claim> {
+fn keeper(scene: &ArbiterHost<'_>) -> Option<SettingClaim> {
     let process = scene.process("kube-proxy")?;
-    Some(Claim {
+    Some(SettingClaim {
         owner: "kube-proxy".to_owned(),
         what: "makes its own rules again every 30 s where they are gone; it leaves those of others"
             .to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
-        acts: Acts::Always,
-        agreement: Agreement::NotNeeded,
+        acts: EnforcementMode::Always,
+        agreement: ClaimAgreement::NotNeeded,
     })
 }
 
-impl Owner for Rules {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
-        if wanted.turns(|knob| *knob == Knob::Filter) { vec![self.claim.clone()] } else { Vec::new() }
+impl SettingOwner for FilterOwner {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
+        if wanted.turns(|knob| *knob == OwnedKnob::Filter) { vec![self.claim.clone()] } else { Vec::new() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
-    use linerate_host::recording::Entry;
-    use linerate_host::{Host, Recording, Setting, Value};
+    use linerate_host::recording::RecordedEntry;
+    use linerate_host::{Host, HostRecording, Setting, SettingValue};
     use proptest::prelude::*;
 
     #[test]
@@ -116,15 +116,15 @@ mod tests {
 
     #[test]
     fn a_service_that_flushes_has_a_say_in_every_rule() {
-        let mut recording = Recording::new();
-        recording.insert("/etc/nftables.conf", Entry::File("flush ruleset\n".into()));
-        recording.insert(ENABLED[0], Entry::Link("/lib/systemd/system/nftables.service".into()));
-        let owners = Owners::observe(&Host::rehearsal(recording));
+        let mut recording = HostRecording::new();
+        recording.insert("/etc/nftables.conf", RecordedEntry::File("flush ruleset\n".into()));
+        recording.insert(ENABLED[0], RecordedEntry::Link("/lib/systemd/system/nftables.service".into()));
+        let owners = SettingOwners::observe(&Host::rehearsal(recording));
         let table: Setting =
             serde_json::from_str(r#"{"nft_table": {"table": "linerate"}}"#).expect("a setting");
-        let found = owners.claims(&table, &Value::new("table inet linerate {}"));
+        let found = owners.claims(&table, &SettingValue::new("table inet linerate {}"));
         let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.acts)).collect();
-        assert_eq!(shown, [("nftables.service", Acts::OnRestart)]);
+        assert_eq!(shown, [("nftables.service", EnforcementMode::OnRestart)]);
     }
 
     proptest! {

@@ -2,10 +2,10 @@
 
 use linerate_host::ini;
 
-use super::knob::{Knob, Wanted};
-use super::scene::Scene;
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{OwnedKnob, WantedKnob};
+use super::scene::ArbiterHost;
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 /// Names of the process, of which the kernel keeps 15 bytes.
 const COMM: [&str; 2] = ["google_guest_ag", "google_guest_co"];
@@ -15,17 +15,17 @@ const CONFIGURATION: [&str; 2] =
     ["/etc/default/instance_configs.cfg", "/etc/default/instance_configs.cfg.distro"];
 
 #[derive(Debug)]
-struct Agent {
+struct GoogleAgent {
     read_from: String,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     let Some(process) = COMM.iter().find_map(|name| scene.process(name)) else { return Vec::new() };
     let told = CONFIGURATION.iter().find_map(|path| told(&scene.read(path)?));
     if told == Some(false) {
         return Vec::new();
     }
-    vec![Box::new(Agent { read_from: format!("/proc/{}/comm", process.pid) })]
+    vec![Box::new(GoogleAgent { read_from: format!("/proc/{}/comm", process.pid) })]
 }
 
 /// Whether it is told to spread queues.
@@ -36,18 +36,20 @@ pub(super) fn told(text: &str) -> Option<bool> {
     entries.and_then(|entry| ini::switch(entry.value)).map(|switch| switch == "on")
 }
 
-impl Owner for Agent {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
-        let is_its = |knob: &Knob| matches!(knob, Knob::Interrupt) || *knob == Knob::File("xps_cpus".into());
+impl SettingOwner for GoogleAgent {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
+        let is_its = |knob: &OwnedKnob| {
+            matches!(knob, OwnedKnob::Interrupt) || *knob == OwnedKnob::File("xps_cpus".into())
+        };
         if !wanted.turns(is_its) {
             return Vec::new();
         }
-        vec![Claim {
+        vec![SettingClaim {
             owner: "google-guest-agent".to_owned(),
             what: "sets the affinity of interrupts, and XPS, of virtual NICs when it starts".to_owned(),
             read_from: self.read_from.clone(),
-            acts: Acts::OnRestart,
-            agreement: Agreement::ByHand {
+            acts: EnforcementMode::OnRestart,
+            agreement: ClaimAgreement::ByHand {
                 commands: vec![format!(
                     "printf '[InstanceSetup]\\nset_multiqueue = false\\n' >> {}  # it leaves queues alone from its next \
                      start on",

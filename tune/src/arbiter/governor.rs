@@ -2,32 +2,32 @@
 
 use linerate_host::ini;
 
-use super::knob::{Knob, Set, Wanted};
-use super::scene::Scene;
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{OwnedKnob, OwnedSetting, WantedKnob};
+use super::scene::ArbiterHost;
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 /// Names of processes, of which the kernel keeps 15 bytes; what each does, when, and what to type.
-const DAEMONS: [(&str, &str, &str, Acts, &str); 3] = [
+const DAEMONS: [(&str, &str, &str, EnforcementMode, &str); 3] = [
     (
         "power-profiles-",
         "power-profiles-daemon",
         "sets the governor when the power profile changes, and when it starts",
-        Acts::OnRestart,
+        EnforcementMode::OnRestart,
         "powerprofilesctl set performance",
     ),
     (
         "tuned-ppd",
         "tuned-ppd",
         "changes TuneD's profile when a power profile is asked for",
-        Acts::OnRestart,
+        EnforcementMode::OnRestart,
         "powerprofilesctl set performance",
     ),
     (
         "auto-cpufreq",
         "auto-cpufreq",
         "sets the governor by load, again and again",
-        Acts::Always,
+        EnforcementMode::Always,
         "auto-cpufreq --force=performance",
     ),
 ];
@@ -41,36 +41,36 @@ const SERVICES: [(&str, &str, &str); 4] = [
 ];
 
 #[derive(Debug)]
-struct Governor {
-    claim: Claim,
+struct GovernorOwner {
+    claim: SettingClaim,
     /// What it sets it to, where that is known.
     to: Option<String>,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     let daemons = DAEMONS.iter().filter_map(|(comm, owner, what, acts, command)| {
         let process = scene.process(comm)?;
-        let claim = Claim {
+        let claim = SettingClaim {
             owner: (*owner).to_owned(),
             what: (*what).to_owned(),
             read_from: format!("/proc/{}/comm", process.pid),
             acts: *acts,
-            agreement: Agreement::ByHand { commands: vec![(*command).to_owned()] },
+            agreement: ClaimAgreement::ByHand { commands: vec![(*command).to_owned()] },
         };
-        Some(Governor { claim, to: None })
+        Some(GovernorOwner { claim, to: None })
     });
     let services = SERVICES.iter().filter_map(|(path, key, owner)| {
         let (line, to) = chosen(&scene.read(path)?, key)?;
-        let claim = Claim {
+        let claim = SettingClaim {
             owner: (*owner).to_owned(),
             what: format!("sets the governor to {to} when its service starts"),
             read_from: format!("{path}:{line}"),
-            acts: Acts::AtBoot,
-            agreement: Agreement::NotNeeded,
+            acts: EnforcementMode::AtBoot,
+            agreement: ClaimAgreement::NotNeeded,
         };
-        Some(Governor { claim, to: Some(to) })
+        Some(GovernorOwner { claim, to: Some(to) })
     });
-    daemons.chain(services).map(|governor| Box::new(governor) as Box<dyn Owner>).collect()
+    daemons.chain(services).map(|governor| Box::new(governor) as Box<dyn SettingOwner>).collect()
 }
 
 /// The governor in a file of shell variables, and its line: `governor='ondemand'`, `OPTS="frequency-set -g performance"`.
@@ -81,18 +81,18 @@ pub(super) fn chosen(text: &str, key: &str) -> Option<(usize, String)> {
     Some((entry.line, word.to_owned()))
 }
 
-impl Owner for Governor {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
-        let set = Set { knob: Knob::Governor, interface: None, to: self.to.clone() };
+impl SettingOwner for GovernorOwner {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
+        let set = OwnedSetting { knob: OwnedKnob::Governor, interface: None, to: self.to.clone() };
         wanted.contradicted_by(&set).map(|_| self.claim.clone()).into_iter().collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
-    use linerate_host::{Host, Setting, Value};
+    use linerate_host::{Host, Setting, SettingValue};
     use proptest::prelude::*;
 
     #[test]
@@ -105,9 +105,13 @@ mod tests {
             ),
             ("/etc/default/cpufrequtils", "ENABLE=\"true\"\nGOVERNOR=\"performance\"\n"),
         ]);
-        let found = Owners::observe(&host).claims(&Setting::Governor { cpu: 0 }, &Value::new("performance"));
+        let found = SettingOwners::observe(&host)
+            .claims(&Setting::Governor { cpu: 0 }, &SettingValue::new("performance"));
         let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.acts)).collect();
-        assert_eq!(shown, [("power-profiles-daemon", Acts::OnRestart), ("cpupower", Acts::AtBoot)]);
+        assert_eq!(
+            shown,
+            [("power-profiles-daemon", EnforcementMode::OnRestart), ("cpupower", EnforcementMode::AtBoot)]
+        );
     }
 
     proptest! {

@@ -6,21 +6,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::stage::irq::{self, Irq, Owner as Setter};
+use linerate_host::stage::irq::{self, IrqOwner, IrqState};
 use linerate_host::{Host, IrqbalanceSetup, Known, Setting, setting};
 
-use super::knob::Wanted;
-use super::scene::Scene;
-use super::{Found, Owner, Terms};
-use crate::claim::{Acts, Agreement, Claim};
-use crate::plan::{Interrupts, Plan, PlannedChange};
+use super::knob::WantedKnob;
+use super::scene::ArbiterHost;
+use super::{Found, OwnerTerms, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::plan::{ChangeImpact, PlannedChange, TunePlan};
 
 const NAME: &str = "irqbalance";
 
 /// One that runs.
 #[derive(Debug)]
-struct Irqbalance {
-    setter: Setter,
+struct IrqbalanceOwner {
+    setter: IrqOwner,
     pid: u32,
     /// What it tells of itself over its socket, and the knob of its bans; else why not.
     told: Result<(Setting, IrqbalanceSetup), String>,
@@ -28,20 +28,22 @@ struct Irqbalance {
     names: BTreeMap<u32, String>,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
-    let owners = match Irq::observe(scene.host, &[]).owners {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
+    let owners = match IrqState::observe(scene.host, &[]).owners {
         Known::Value(owners) => owners,
         // That no process could be read is told by the scene.
         Known::Unknown { .. } => return Vec::new(),
     };
     let running = owners.into_iter().filter(|owner| owner.name == NAME);
     running
-        .filter_map(|setter| Some(Box::new(Irqbalance::ask(scene.host, setter)?) as Box<dyn Owner>))
+        .filter_map(|setter| {
+            Some(Box::new(IrqbalanceOwner::ask(scene.host, setter)?) as Box<dyn SettingOwner>)
+        })
         .collect()
 }
 
-impl Irqbalance {
-    fn ask(host: &Host, setter: Setter) -> Option<Self> {
+impl IrqbalanceOwner {
+    fn ask(host: &Host, setter: IrqOwner) -> Option<Self> {
         let pid = setter.pid?;
         let knob = Setting::irqbalance_bans(host, pid);
         let told = knob.and_then(|knob| Ok((knob, host.irqbalance_setup(pid)?)));
@@ -66,7 +68,7 @@ impl Irqbalance {
     }
 
     /// The interrupts that the plan puts somewhere, and those of its target that are there already.
-    fn placed(&self, plan: &Plan) -> BTreeSet<u32> {
+    fn placed(&self, plan: &TunePlan) -> BTreeSet<u32> {
         let changed = plan.changes.iter().map(|change| &change.setting);
         let all = changed.chain(plan.target.iter().map(|target| &target.setting));
         all.filter_map(|setting| self.number(setting)).collect()
@@ -102,14 +104,14 @@ impl Irqbalance {
                  forgets when it is restarted."
                     .to_owned(),
             ),
-            interrupts: Interrupts::Nothing,
+            interrupts: ChangeImpact::Nothing,
             claims: Vec::new(),
         }))
     }
 }
 
-impl Owner for Irqbalance {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+impl SettingOwner for IrqbalanceOwner {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
         let Some(irq) = self.number(wanted.setting) else { return Vec::new() };
         if self.banned().contains(&irq) {
             return Vec::new();
@@ -117,33 +119,33 @@ impl Owner for Irqbalance {
         let (what, agreement) = match &self.told {
             Ok((_, setup)) => (
                 format!("looks every {} s whether to move interrupts", setup.interval_seconds),
-                Agreement::InPlan,
+                ClaimAgreement::InPlan,
             ),
             Err(why) => (
                 format!(
                     "moves interrupts by load, and cannot be told to leave this one alone while it runs: {why}"
                 ),
-                Agreement::ByHand { commands: self.by_hand(&[irq].into()) },
+                ClaimAgreement::ByHand { commands: self.by_hand(&[irq].into()) },
             ),
         };
-        vec![Claim {
+        vec![SettingClaim {
             owner: NAME.to_owned(),
             what: format!("{what} (process {}: {})", self.pid, self.setter.how),
             read_from: self.setter.read_from.clone(),
-            acts: Acts::Always,
+            acts: EnforcementMode::Always,
             agreement,
         }]
     }
 
-    fn agreement(&self, plan: &Plan, _: &Host) -> Option<Terms> {
+    fn agreement(&self, plan: &TunePlan, _: &Host) -> Option<OwnerTerms> {
         let irqs = self.placed(plan);
         let new: BTreeSet<u32> = irqs.difference(&self.banned()).copied().collect();
         if new.is_empty() {
             return None;
         }
         match self.change(&new) {
-            Ok(change) => change.map(|change| Terms::Change(Box::new(change))),
-            Err(why) => Some(Terms::ByHand { owner: NAME, why, commands: self.by_hand(&new) }),
+            Ok(change) => change.map(|change| OwnerTerms::Change(Box::new(change))),
+            Err(why) => Some(OwnerTerms::ByHand { owner: NAME, why, commands: self.by_hand(&new) }),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! What can be set, in words that settings and all who set them share.
 
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 
 use super::command;
 use super::scene::matches;
 
 /// Something that can be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Knob {
+pub(super) enum OwnedKnob {
     /// Its path below `/proc/sys`; a pattern in some files.
     Sysctl(String),
     /// What ethtool sets, by its word for it: `rx` of rings, `gro` of features.
-    Link(Kind, String),
+    Link(EthtoolKind, String),
     /// A file of each queue or interface, by its name, such as `rps_cpus`.
     File(String),
     /// Where an interrupt goes.
@@ -26,7 +26,7 @@ pub(super) enum Knob {
 
 /// What ethtool sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EthtoolKind {
     Ring,
     Channel,
     Feature,
@@ -37,8 +37,8 @@ pub(super) enum Kind {
 
 /// A knob, whose it is, and what it is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Set {
-    pub(super) knob: Knob,
+pub(super) struct OwnedSetting {
+    pub(super) knob: OwnedKnob,
     /// A pattern of interfaces; none for all, or for what belongs to none.
     pub(super) interface: Option<String>,
     /// None where it cannot be told.
@@ -47,33 +47,34 @@ pub(super) struct Set {
 
 /// A line of somebody's configuration that sets something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ConfigurationLine {
     /// File and line.
     pub(super) at: String,
     /// As it is written there.
     pub(super) text: String,
-    pub(super) set: Set,
+    pub(super) set: OwnedSetting,
 }
 
 /// What a change sets.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedKnob<'a> {
     pub(super) setting: &'a Setting,
-    pub(super) to: &'a Value,
-    pub(super) sets: Vec<Set>,
+    pub(super) to: &'a SettingValue,
+    pub(super) sets: Vec<OwnedSetting>,
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn new(setting: &'a Setting, to: &'a Value) -> Self {
-        let single = |knob: Knob| vec![Set { knob, interface: None, to: Some(to.as_str().to_owned()) }];
+impl<'a> WantedKnob<'a> {
+    pub(super) fn new(setting: &'a Setting, to: &'a SettingValue) -> Self {
+        let single =
+            |knob: OwnedKnob| vec![OwnedSetting { knob, interface: None, to: Some(to.as_str().to_owned()) }];
         let sets = match setting {
-            Setting::Sysctl(name) => single(Knob::Sysctl(sysctl_path(name))),
-            Setting::IrqAffinity { .. } => single(Knob::Interrupt),
-            Setting::Governor { .. } => single(Knob::Governor),
-            Setting::Audit => single(Knob::Audit),
+            Setting::Sysctl(name) => single(OwnedKnob::Sysctl(sysctl_path(name))),
+            Setting::IrqAffinity { .. } => single(OwnedKnob::Interrupt),
+            Setting::Governor { .. } => single(OwnedKnob::Governor),
+            Setting::Audit => single(OwnedKnob::Audit),
             Setting::NftTable { .. }
             | Setting::NftRuleset
             | Setting::IptablesRule { .. }
-            | Setting::IptablesTable { .. } => single(Knob::Filter),
+            | Setting::IptablesTable { .. } => single(OwnedKnob::Filter),
             // Of a running process nobody's configuration speaks.
             Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Vec::new(),
             // What a person would type says it in the words that scripts use.
@@ -83,12 +84,12 @@ impl<'a> Wanted<'a> {
     }
 
     /// Whether it sets any knob that this predicate holds for.
-    pub(super) fn turns(&self, is_it: impl Fn(&Knob) -> bool) -> bool {
+    pub(super) fn turns(&self, is_it: impl Fn(&OwnedKnob) -> bool) -> bool {
         self.sets.iter().any(|set| is_it(&set.knob))
     }
 
     /// What it sets that such a line sets to something else.
-    pub(super) fn contradicted_by(&self, other: &Set) -> Option<&Set> {
+    pub(super) fn contradicted_by(&self, other: &OwnedSetting) -> Option<&OwnedSetting> {
         self.sets.iter().find(|set| {
             let same_place = match (&other.interface, &set.interface) {
                 (Some(pattern), Some(interface)) => matches(pattern, interface),
@@ -101,11 +102,11 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Knob {
-    fn is_covered_by(&self, other: &Knob) -> bool {
+impl OwnedKnob {
+    fn is_covered_by(&self, other: &OwnedKnob) -> bool {
         match (self, other) {
-            (Knob::Sysctl(path), Knob::Sysctl(pattern)) => matches(pattern, path),
-            (Knob::Link(Kind::Flow, _), Knob::Link(Kind::Flow, _)) => true,
+            (OwnedKnob::Sysctl(path), OwnedKnob::Sysctl(pattern)) => matches(pattern, path),
+            (OwnedKnob::Link(EthtoolKind::Flow, _), OwnedKnob::Link(EthtoolKind::Flow, _)) => true,
             _ => self == other,
         }
     }
@@ -161,16 +162,16 @@ mod tests {
     use super::*;
     use linerate_host::setting::Offload;
 
-    fn set(knob: Knob, interface: Option<&str>, to: &str) -> Set {
-        Set { knob, interface: interface.map(str::to_owned), to: Some(to.to_owned()) }
+    fn set(knob: OwnedKnob, interface: Option<&str>, to: &str) -> OwnedSetting {
+        OwnedSetting { knob, interface: interface.map(str::to_owned), to: Some(to.to_owned()) }
     }
 
     #[test]
     fn a_change_is_contradicted_by_another_value_only() {
         let setting = Setting::Rings { interface: "eth0".into() };
-        let to = Value::new("rx 4096 tx 512");
-        let wanted = Wanted::new(&setting, &to);
-        let ring = |name: &str| Knob::Link(Kind::Ring, name.into());
+        let to = SettingValue::new("rx 4096 tx 512");
+        let wanted = WantedKnob::new(&setting, &to);
+        let ring = |name: &str| OwnedKnob::Link(EthtoolKind::Ring, name.into());
         assert!(wanted.contradicted_by(&set(ring("rx"), Some("eth*"), "1024")).is_some());
         assert!(wanted.contradicted_by(&set(ring("rx"), None, "4096")).is_none());
         assert!(wanted.contradicted_by(&set(ring("rx"), Some("eth1"), "1024")).is_none());
@@ -180,9 +181,9 @@ mod tests {
     #[test]
     fn features_are_known_by_all_their_names() {
         let setting = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
-        let to = Value::new("off");
-        let wanted = Wanted::new(&setting, &to);
-        let gro = |name: &str| Knob::Link(Kind::Feature, feature(name).into());
+        let to = SettingValue::new("off");
+        let wanted = WantedKnob::new(&setting, &to);
+        let gro = |name: &str| OwnedKnob::Link(EthtoolKind::Feature, feature(name).into());
         assert!(wanted.contradicted_by(&set(gro("rx-gro"), None, "on")).is_some());
         assert!(wanted.contradicted_by(&set(gro("gro"), None, "off")).is_none());
     }
@@ -190,9 +191,9 @@ mod tests {
     #[test]
     fn sysctls_match_by_path_and_pattern() {
         let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
-        let to = Value::new("0");
-        let wanted = Wanted::new(&setting, &to);
-        let sysctl = |name: &str| Knob::Sysctl(sysctl_path(name));
+        let to = SettingValue::new("0");
+        let wanted = WantedKnob::new(&setting, &to);
+        let sysctl = |name: &str| OwnedKnob::Sysctl(sysctl_path(name));
         assert!(wanted.contradicted_by(&set(sysctl("net/ipv4/conf/eth0.5/rp_filter"), None, "2")).is_some());
         assert!(wanted.contradicted_by(&set(sysctl("net.ipv4.conf.*.rp_filter"), None, "2")).is_some());
         assert!(wanted.contradicted_by(&set(sysctl("net.ipv4.conf.eth0.5.rp_filter"), None, "2")).is_none());

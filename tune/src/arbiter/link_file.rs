@@ -2,10 +2,10 @@
 
 use linerate_host::ini;
 
-use super::knob::{Kind, Knob, Line, Set, Wanted};
-use super::scene::{Interface, Scene, matches};
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob};
+use super::scene::{ArbiterHost, ConfiguredInterface, matches};
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 /// In the order of precedence: a file hides one of the same name further down.
 const DIRECTORIES: [&str; 5] = [
@@ -17,34 +17,34 @@ const DIRECTORIES: [&str; 5] = [
 ];
 
 /// Keys of `[Link]` that ethtool has words for. Coalescing times are spans such as `50us`.
-const KEYS: [(&str, Kind, &str); 27] = [
-    ("RxBufferSize", Kind::Ring, "rx"),
-    ("RxMiniBufferSize", Kind::Ring, "rx-mini"),
-    ("RxJumboBufferSize", Kind::Ring, "rx-jumbo"),
-    ("TxBufferSize", Kind::Ring, "tx"),
-    ("RxChannels", Kind::Channel, "rx"),
-    ("TxChannels", Kind::Channel, "tx"),
-    ("OtherChannels", Kind::Channel, "other"),
-    ("CombinedChannels", Kind::Channel, "combined"),
-    ("GenericReceiveOffload", Kind::Feature, "gro"),
-    ("GenericReceiveOffloadHardware", Kind::Feature, "rx-gro-hw"),
-    ("LargeReceiveOffload", Kind::Feature, "lro"),
-    ("GenericSegmentationOffload", Kind::Feature, "gso"),
-    ("TCPSegmentationOffload", Kind::Feature, "tso"),
-    ("ReceiveChecksumOffload", Kind::Feature, "rx"),
-    ("TransmitChecksumOffload", Kind::Feature, "tx"),
-    ("NTupleFilter", Kind::Feature, "ntuple"),
-    ("RxCoalesceSec", Kind::Coalesce, "rx-usecs"),
-    ("RxCoalesceIrqSec", Kind::Coalesce, "rx-usecs-irq"),
-    ("RxMaxCoalescedFrames", Kind::Coalesce, "rx-frames"),
-    ("RxMaxCoalescedIrqFrames", Kind::Coalesce, "rx-frames-irq"),
-    ("TxCoalesceSec", Kind::Coalesce, "tx-usecs"),
-    ("TxCoalesceIrqSec", Kind::Coalesce, "tx-usecs-irq"),
-    ("TxMaxCoalescedFrames", Kind::Coalesce, "tx-frames"),
-    ("TxMaxCoalescedIrqFrames", Kind::Coalesce, "tx-frames-irq"),
-    ("StatisticsBlockCoalesceSec", Kind::Coalesce, "stats-block-usecs"),
-    ("UseAdaptiveRxCoalesce", Kind::Coalesce, "adaptive-rx"),
-    ("UseAdaptiveTxCoalesce", Kind::Coalesce, "adaptive-tx"),
+const KEYS: [(&str, EthtoolKind, &str); 27] = [
+    ("RxBufferSize", EthtoolKind::Ring, "rx"),
+    ("RxMiniBufferSize", EthtoolKind::Ring, "rx-mini"),
+    ("RxJumboBufferSize", EthtoolKind::Ring, "rx-jumbo"),
+    ("TxBufferSize", EthtoolKind::Ring, "tx"),
+    ("RxChannels", EthtoolKind::Channel, "rx"),
+    ("TxChannels", EthtoolKind::Channel, "tx"),
+    ("OtherChannels", EthtoolKind::Channel, "other"),
+    ("CombinedChannels", EthtoolKind::Channel, "combined"),
+    ("GenericReceiveOffload", EthtoolKind::Feature, "gro"),
+    ("GenericReceiveOffloadHardware", EthtoolKind::Feature, "rx-gro-hw"),
+    ("LargeReceiveOffload", EthtoolKind::Feature, "lro"),
+    ("GenericSegmentationOffload", EthtoolKind::Feature, "gso"),
+    ("TCPSegmentationOffload", EthtoolKind::Feature, "tso"),
+    ("ReceiveChecksumOffload", EthtoolKind::Feature, "rx"),
+    ("TransmitChecksumOffload", EthtoolKind::Feature, "tx"),
+    ("NTupleFilter", EthtoolKind::Feature, "ntuple"),
+    ("RxCoalesceSec", EthtoolKind::Coalesce, "rx-usecs"),
+    ("RxCoalesceIrqSec", EthtoolKind::Coalesce, "rx-usecs-irq"),
+    ("RxMaxCoalescedFrames", EthtoolKind::Coalesce, "rx-frames"),
+    ("RxMaxCoalescedIrqFrames", EthtoolKind::Coalesce, "rx-frames-irq"),
+    ("TxCoalesceSec", EthtoolKind::Coalesce, "tx-usecs"),
+    ("TxCoalesceIrqSec", EthtoolKind::Coalesce, "tx-usecs-irq"),
+    ("TxMaxCoalescedFrames", EthtoolKind::Coalesce, "tx-frames"),
+    ("TxMaxCoalescedIrqFrames", EthtoolKind::Coalesce, "tx-frames-irq"),
+    ("StatisticsBlockCoalesceSec", EthtoolKind::Coalesce, "stats-block-usecs"),
+    ("UseAdaptiveRxCoalesce", EthtoolKind::Coalesce, "adaptive-rx"),
+    ("UseAdaptiveTxCoalesce", EthtoolKind::Coalesce, "adaptive-tx"),
 ];
 
 /// A file with what is dropped in to it.
@@ -53,16 +53,16 @@ struct LinkFile {
     path: String,
     /// Keys and values of `[Match]`.
     conditions: Vec<(String, String)>,
-    lines: Vec<Line>,
+    lines: Vec<ConfigurationLine>,
 }
 
 /// What is set of each interface.
 #[derive(Debug)]
 struct LinkFiles {
-    lines: Vec<Line>,
+    lines: Vec<ConfigurationLine>,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     let files: Vec<LinkFile> = scene
         .layered(&DIRECTORIES, ".link")
         .into_iter()
@@ -84,7 +84,7 @@ pub(super) fn observe(scene: &Scene<'_>) -> Found {
 }
 
 impl LinkFile {
-    fn read(scene: &Scene<'_>, path: String) -> Option<Self> {
+    fn read(scene: &ArbiterHost<'_>, path: String) -> Option<Self> {
         let mut file = LinkFile::default();
         file.take(&scene.read(&path)?, &path);
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -112,7 +112,7 @@ impl LinkFile {
         }
     }
 
-    fn is_of(&self, interface: &Interface) -> bool {
+    fn is_of(&self, interface: &ConfiguredInterface) -> bool {
         if let Some(applied) = &interface.link_file {
             // By way of /lib or of /usr/lib.
             return applied.trim_start_matches("/usr") == self.path.trim_start_matches("/usr");
@@ -142,18 +142,20 @@ impl LinkFile {
 }
 
 /// The lines of a .link file that set what settings know.
-pub(super) fn lines(text: &str, path: &str) -> Vec<Line> {
-    let line = |entry: ini::Entry<'_>| {
+pub(super) fn lines(text: &str, path: &str) -> Vec<ConfigurationLine> {
+    let line = |entry: ini::IniEntry<'_>| {
         if entry.section != "Link" || entry.value.is_empty() {
             return None;
         }
         let (knob, to) = match entry.key {
-            "ReceivePacketSteeringCPUMask" => (Knob::File("rps_cpus".to_owned()), None),
-            "SR-IOVVirtualFunctions" => (Knob::File("sriov_numvfs".to_owned()), Some(entry.value.to_owned())),
-            key if key.starts_with("IRQAffinity") => (Knob::Interrupt, None),
+            "ReceivePacketSteeringCPUMask" => (OwnedKnob::File("rps_cpus".to_owned()), None),
+            "SR-IOVVirtualFunctions" => {
+                (OwnedKnob::File("sriov_numvfs".to_owned()), Some(entry.value.to_owned()))
+            }
+            key if key.starts_with("IRQAffinity") => (OwnedKnob::Interrupt, None),
             key => {
                 let (_, kind, name) = KEYS.iter().find(|(known, _, _)| *known == key)?;
-                let is_switch = *kind == Kind::Feature || name.starts_with("adaptive");
+                let is_switch = *kind == EthtoolKind::Feature || name.starts_with("adaptive");
                 let to = if is_switch {
                     ini::switch(entry.value).map(str::to_owned)
                 } else if key.ends_with("Sec") {
@@ -161,11 +163,15 @@ pub(super) fn lines(text: &str, path: &str) -> Vec<Line> {
                 } else {
                     Some(entry.value.to_owned())
                 };
-                (Knob::Link(*kind, (*name).to_owned()), to)
+                (OwnedKnob::Link(*kind, (*name).to_owned()), to)
             }
         };
         let text = format!("{}={}", entry.key, entry.value);
-        Some(Line { at: format!("{path}:{}", entry.line), text, set: Set { knob, interface: None, to } })
+        Some(ConfigurationLine {
+            at: format!("{path}:{}", entry.line),
+            text,
+            set: OwnedSetting { knob, interface: None, to },
+        })
     };
     ini::entries(text).filter_map(line).collect()
 }
@@ -183,16 +189,16 @@ fn microseconds(span: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-impl Owner for LinkFiles {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
-        let claim = |line: &Line| {
+impl SettingOwner for LinkFiles {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
+        let claim = |line: &ConfigurationLine| {
             let set = wanted.contradicted_by(&line.set)?;
-            Some(Claim {
+            Some(SettingClaim {
                 owner: "systemd .link".to_owned(),
                 what: format!("sets '{}' when the interface appears", line.text),
                 read_from: line.at.clone(),
-                acts: Acts::OnLink,
-                agreement: Agreement::ByHand { commands: vec![agree(line, set)] },
+                acts: EnforcementMode::OnLink,
+                agreement: ClaimAgreement::ByHand { commands: vec![agree(line, set)] },
             })
         };
         self.lines.iter().filter_map(claim).collect()
@@ -200,7 +206,7 @@ impl Owner for LinkFiles {
 }
 
 /// A file dropped in to the one that decides: one with another name would take the place of all of it.
-fn agree(line: &Line, set: &Set) -> String {
+fn agree(line: &ConfigurationLine, set: &OwnedSetting) -> String {
     let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
     let key = line.text.split('=').next().unwrap_or_default();
     let Some(to) = &set.to else { return format!("# {}: remove '{}'", line.at, line.text) };
@@ -212,10 +218,10 @@ fn agree(line: &Line, set: &Set) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
     use linerate_host::setting::Offload;
-    use linerate_host::{Host, Setting, Value};
+    use linerate_host::{Host, Setting, SettingValue};
     use proptest::prelude::*;
 
     const NIC: [(&str, &str); 2] =
@@ -225,9 +231,9 @@ mod tests {
         "[Match]\nOriginalName=*\n\n[Link]\nNamePolicy=keep kernel\n",
     );
 
-    fn claims(files: &[(&'static str, &'static str)], setting: &Setting, to: &str) -> Vec<Claim> {
+    fn claims(files: &[(&'static str, &'static str)], setting: &Setting, to: &str) -> Vec<SettingClaim> {
         let host = Host::scripted(NIC.iter().chain([&DEFAULT]).chain(files).copied());
-        Owners::observe(&host).claims(setting, &Value::new(to))
+        SettingOwners::observe(&host).claims(setting, &SettingValue::new(to))
     }
 
     fn rings() -> Setting {
@@ -247,7 +253,7 @@ mod tests {
         assert_eq!(found[0].read_from, "/etc/systemd/network/10-nic.link:4");
         assert_eq!(
             found[0].agreement,
-            Agreement::ByHand {
+            ClaimAgreement::ByHand {
                 commands: vec![
                     "mkdir -p /etc/systemd/network/10-nic.link.d && printf '[Link]\\nRxBufferSize=4096\\n' > \
                      /etc/systemd/network/10-nic.link.d/90-linerate-RxBufferSize.conf"
@@ -274,7 +280,7 @@ mod tests {
         );
         let gro = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
         assert_eq!(claims(&[udev, first, part], &rings(), "rx 4096"), []);
-        assert_eq!(claims(&[udev, first, part], &gro, "off")[0].acts, Acts::OnLink);
+        assert_eq!(claims(&[udev, first, part], &gro, "off")[0].acts, EnforcementMode::OnLink);
         assert_eq!(claims(&[udev, first, part], &gro, "on"), []);
     }
 

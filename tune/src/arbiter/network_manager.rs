@@ -2,10 +2,10 @@
 
 use linerate_host::ini;
 
-use super::knob::{Kind, Knob, Line, Set, Wanted, feature};
-use super::scene::{Interface, Scene, matches};
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob, feature};
+use super::scene::{ArbiterHost, ConfiguredInterface, matches};
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const DIRECTORIES: [&str; 3] = [
     "/etc/NetworkManager/system-connections",
@@ -14,36 +14,36 @@ const DIRECTORIES: [&str; 3] = [
 ];
 
 /// Options of `[ethtool]` begin so.
-const KINDS: [(&str, Kind); 4] = [
-    ("feature-", Kind::Feature),
-    ("ring-", Kind::Ring),
-    ("coalesce-", Kind::Coalesce),
-    ("channels-", Kind::Channel),
+const KINDS: [(&str, EthtoolKind); 4] = [
+    ("feature-", EthtoolKind::Feature),
+    ("ring-", EthtoolKind::Ring),
+    ("coalesce-", EthtoolKind::Coalesce),
+    ("channels-", EthtoolKind::Channel),
 ];
 
 /// A connection's profile, as it is kept in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Profile {
+pub(super) struct ConnectionProfile {
     uuid: String,
     /// What is matched: `interface-name`, `mac-address`, ... with the value.
     conditions: Vec<(String, String)>,
-    lines: Vec<Line>,
+    lines: Vec<ConfigurationLine>,
 }
 
 /// What it sets of interfaces, and the profile that each line is of.
 #[derive(Debug)]
 struct NetworkManager {
-    lines: Vec<(String, Line)>,
+    lines: Vec<(String, ConfigurationLine)>,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     // The kernel keeps 15 bytes of a name, and it has 14.
     if scene.process("NetworkManager").is_none() {
         return Vec::new();
     }
     let paths = scene.layered(&DIRECTORIES, ".nmconnection");
     let read = |path: String| scene.read(&path).map(|text| profile(&text, &path));
-    let profiles: Vec<Profile> = paths.into_iter().filter_map(read).collect();
+    let profiles: Vec<ConnectionProfile> = paths.into_iter().filter_map(read).collect();
     if profiles.iter().all(|profile| profile.lines.is_empty()) {
         return Vec::new();
     }
@@ -70,8 +70,8 @@ pub(super) fn active(state: &str) -> Option<&str> {
 }
 
 /// Reads a profile's file.
-pub(super) fn profile(text: &str, path: &str) -> Profile {
-    let mut profile = Profile::default();
+pub(super) fn profile(text: &str, path: &str) -> ConnectionProfile {
+    let mut profile = ConnectionProfile::default();
     for entry in ini::entries(text) {
         match (entry.section, entry.key) {
             ("connection", "uuid") => entry.value.clone_into(&mut profile.uuid),
@@ -86,18 +86,25 @@ pub(super) fn profile(text: &str, path: &str) -> Profile {
     profile
 }
 
-fn line(key: &str, entry: &ini::Entry<'_>, path: &str) -> Option<Line> {
+fn line(key: &str, entry: &ini::IniEntry<'_>, path: &str) -> Option<ConfigurationLine> {
     let (kind, name) = KINDS.iter().find_map(|(start, kind)| Some((*kind, key.strip_prefix(start)?)))?;
-    let is_switch = kind == Kind::Feature || name.starts_with("adaptive");
+    let is_switch = kind == EthtoolKind::Feature || name.starts_with("adaptive");
     let to = if is_switch { ini::switch(entry.value) } else { Some(entry.value) };
-    let set =
-        Set { knob: Knob::Link(kind, feature(name).to_owned()), interface: None, to: to.map(str::to_owned) };
-    Some(Line { at: format!("{path}:{}", entry.line), text: format!("{key}={}", entry.value), set })
+    let set = OwnedSetting {
+        knob: OwnedKnob::Link(kind, feature(name).to_owned()),
+        interface: None,
+        to: to.map(str::to_owned),
+    };
+    Some(ConfigurationLine {
+        at: format!("{path}:{}", entry.line),
+        text: format!("{key}={}", entry.value),
+        set,
+    })
 }
 
-impl Profile {
+impl ConnectionProfile {
     /// Whether it is that of an interface: the one that is active where that is known, else any that could be.
-    fn is_of(&self, interface: &Interface, active: Option<&str>) -> bool {
+    fn is_of(&self, interface: &ConfiguredInterface, active: Option<&str>) -> bool {
         if let Some(active) = active {
             return self.uuid == active;
         }
@@ -114,9 +121,9 @@ impl Profile {
     }
 }
 
-impl Owner for NetworkManager {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
-        let claim = |(uuid, line): &(String, Line)| {
+impl SettingOwner for NetworkManager {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
+        let claim = |(uuid, line): &(String, ConfigurationLine)| {
             let set = wanted.contradicted_by(&line.set)?;
             let option = line.text.split('=').next().unwrap_or_default();
             let to = match set.to.as_deref() {
@@ -125,12 +132,12 @@ impl Owner for NetworkManager {
                 Some(to) => to,
                 None => "''",
             };
-            Some(Claim {
+            Some(SettingClaim {
                 owner: "NetworkManager".to_owned(),
                 what: format!("sets '{}' when the connection is taken up", line.text),
                 read_from: line.at.clone(),
-                acts: Acts::OnLink,
-                agreement: Agreement::ByHand {
+                acts: EnforcementMode::OnLink,
+                agreement: ClaimAgreement::ByHand {
                     commands: vec![format!(
                         "nmcli connection modify {uuid} ethtool.{option} {to}  # it does so when it is taken up again"
                     )],
@@ -143,10 +150,10 @@ impl Owner for NetworkManager {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
     use linerate_host::setting::Offload;
-    use linerate_host::{Host, Setting, Value};
+    use linerate_host::{Host, Setting, SettingValue};
     use proptest::prelude::*;
 
     /// As nmcli 1.42 writes it.
@@ -166,19 +173,22 @@ mod tests {
         Host::scripted(BASE.iter().chain(files).copied())
     }
 
-    fn claims(files: &[(&'static str, &'static str)], interface: &str) -> Vec<Claim> {
+    fn claims(files: &[(&'static str, &'static str)], interface: &str) -> Vec<SettingClaim> {
         let gro = Setting::Offload { interface: interface.into(), offload: Offload::GenericReceive };
-        Owners::observe(&host(files)).claims(&gro, &Value::new("off"))
+        SettingOwners::observe(&host(files)).claims(&gro, &SettingValue::new("off"))
     }
 
     #[test]
     fn a_profile_sets_its_interface() {
         let found = claims(&[], "eth0");
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].acts, found[0].read_from.clone()), (Acts::OnLink, format!("{PATH}:10")));
+        assert_eq!(
+            (found[0].acts, found[0].read_from.clone()),
+            (EnforcementMode::OnLink, format!("{PATH}:10"))
+        );
         assert_eq!(
             found[0].agreement,
-            Agreement::ByHand {
+            ClaimAgreement::ByHand {
                 commands: vec![
                     "nmcli connection modify 0f6d-1 ethtool.feature-gro false  # it does so when it is taken up again"
                         .into()
@@ -187,7 +197,10 @@ mod tests {
         );
         assert_eq!(claims(&[], "eth1"), []);
         let channels = Setting::Channels { interface: "eth0".into() };
-        assert_eq!(Owners::observe(&host(&[])).claims(&channels, &Value::new("combined 8")).len(), 1);
+        assert_eq!(
+            SettingOwners::observe(&host(&[])).claims(&channels, &SettingValue::new("combined 8")).len(),
+            1
+        );
     }
 
     #[test]

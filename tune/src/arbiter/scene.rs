@@ -3,20 +3,20 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 
-use linerate_host::process::{Process, processes};
+use linerate_host::process::{HostProcess, processes};
 use linerate_host::{Host, HostError};
 
 /// A host, and what could not be read of it.
-pub(super) struct Scene<'a> {
+pub(super) struct ArbiterHost<'a> {
     pub(super) host: &'a Host,
-    pub(super) processes: Vec<Process>,
-    interfaces: OnceCell<Vec<Interface>>,
+    pub(super) processes: Vec<HostProcess>,
+    interfaces: OnceCell<Vec<ConfiguredInterface>>,
     unknown: RefCell<BTreeSet<String>>,
 }
 
 /// What files of configuration know an interface by.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Interface {
+pub(super) struct ConfiguredInterface {
     pub(super) name: String,
     pub(super) index: u32,
     /// Its hardware address, in lower case.
@@ -28,7 +28,7 @@ pub(super) struct Interface {
     pub(super) link_file: Option<String>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> ArbiterHost<'a> {
     pub(super) fn of(host: &'a Host) -> Self {
         let mut unknown = BTreeSet::new();
         let processes = match processes(host) {
@@ -50,7 +50,7 @@ impl<'a> Scene<'a> {
     }
 
     /// A process of this name.
-    pub(super) fn process(&self, name: &str) -> Option<&Process> {
+    pub(super) fn process(&self, name: &str) -> Option<&HostProcess> {
         self.processes.iter().find(|process| process.comm == name)
     }
 
@@ -91,13 +91,13 @@ impl<'a> Scene<'a> {
     }
 
     /// The interfaces that files of configuration may mean.
-    pub(super) fn interfaces(&self) -> &[Interface] {
+    pub(super) fn interfaces(&self) -> &[ConfiguredInterface] {
         self.interfaces.get_or_init(|| {
             self.list("/sys/class/net").into_iter().filter_map(|name| self.interface(name)).collect()
         })
     }
 
-    fn interface(&self, name: String) -> Option<Interface> {
+    fn interface(&self, name: String) -> Option<ConfiguredInterface> {
         let file = |file: &str| self.host.read(&format!("/sys/class/net/{name}/{file}")).ok();
         let index = file("ifindex")?.trim().parse().ok()?;
         let address = file("address").unwrap_or_default().trim().to_ascii_lowercase();
@@ -106,7 +106,7 @@ impl<'a> Scene<'a> {
         let udev = self.host.read(&format!("/run/udev/data/n{index}")).unwrap_or_default();
         let path = property(&udev, "ID_PATH").map(str::to_owned);
         let link_file = property(&udev, "ID_NET_LINK_FILE").map(str::to_owned);
-        Some(Interface { name, index, address, driver, path, link_file })
+        Some(ConfiguredInterface { name, index, address, driver, path, link_file })
     }
 }
 
@@ -157,17 +157,17 @@ mod tests {
             ("/usr/lib/x.d/10-a.conf", ""),
             ("/usr/lib/x.d/README", ""),
         ]);
-        let scene = Scene::of(&host);
+        let scene = ArbiterHost::of(&host);
         let found = scene.layered(&["/etc/x.d", "/run/x.d", "/usr/lib/x.d"], ".conf");
         assert_eq!(found, ["/usr/lib/x.d/10-a.conf", "/etc/x.d/20-b.conf"]);
     }
 
     #[test]
     fn what_a_capture_does_not_hold_is_told() {
-        let unknown = Scene::of(&Host::scripted::<String, String>([])).unknown();
+        let unknown = ArbiterHost::of(&Host::scripted::<String, String>([])).unknown();
         assert_eq!(unknown.len(), 2, "{unknown:?}");
         let whole = Host::scripted([("/proc/1/comm", "init\n"), ("/etc/hostname", "a\n")]);
-        assert_eq!(Scene::of(&whole).unknown(), [""; 0]);
+        assert_eq!(ArbiterHost::of(&whole).unknown(), [""; 0]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Files with commands that run when an interface appears or is taken up, or at boot: udev's rules, ifupdown, and scripts.
 
 use super::command;
-use super::knob::{Kind, Knob, Line, Set, Wanted, feature};
-use super::scene::Scene;
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob, feature};
+use super::scene::ArbiterHost;
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const RULES: [&str; 5] = [
     "/etc/udev/rules.d",
@@ -28,42 +28,52 @@ const SCRIPTS: [(&str, &[&str]); 3] = [
 const OF_ETHTOOL: &str = "ethtool";
 
 /// Options of `/etc/network/interfaces` (interfaces(5), ethtool's if-up.d script of Debian 12).
-const OPTIONS: [(&str, Kind); 3] = [
-    ("offload-", Kind::Feature),
-    ("hardware-dma-ring-", Kind::Ring),
-    ("hardware-irq-coalesce-", Kind::Coalesce),
+const OPTIONS: [(&str, EthtoolKind); 3] = [
+    ("offload-", EthtoolKind::Feature),
+    ("hardware-dma-ring-", EthtoolKind::Ring),
+    ("hardware-irq-coalesce-", EthtoolKind::Coalesce),
 ];
 
 #[derive(Debug)]
-struct Lines {
+struct ScriptLines {
     owner: &'static str,
-    acts: Acts,
+    acts: EnforcementMode,
     when: &'static str,
-    lines: Vec<Line>,
+    lines: Vec<ConfigurationLine>,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     let mut owners = Vec::new();
-    let mut add = |owner, acts, when, lines: Vec<Line>| {
+    let mut add = |owner, acts, when, lines: Vec<ConfigurationLine>| {
         if !lines.is_empty() {
-            owners.push(Box::new(Lines { owner, acts, when, lines }) as Box<dyn Owner>);
+            owners.push(Box::new(ScriptLines { owner, acts, when, lines }) as Box<dyn SettingOwner>);
         }
     };
     let of = |path: &String| scene.read(path).map(|text| script(&text, path)).unwrap_or_default();
     let rules = scene.layered(&RULES, ".rules").iter().flat_map(of).collect();
-    add("udev rule", Acts::OnLink, "when the device appears", rules);
+    add("udev rule", EnforcementMode::OnLink, "when the device appears", rules);
     for (owner, directories) in SCRIPTS {
         let paths = directories.iter().flat_map(|directory| scene.layered(&[*directory], ""));
         let paths: Vec<String> = paths.filter(|path| !path.ends_with(&format!("/{OF_ETHTOOL}"))).collect();
-        add(owner, Acts::OnLink, "when the interface is taken up", paths.iter().flat_map(of).collect());
+        add(
+            owner,
+            EnforcementMode::OnLink,
+            "when the interface is taken up",
+            paths.iter().flat_map(of).collect(),
+        );
     }
     let mut paths = vec!["/etc/network/interfaces".to_owned()];
     paths.extend(scene.layered(&["/etc/network/interfaces.d"], ""));
     let of = |path: &String| scene.read(path).map(|text| interfaces(&text, path)).unwrap_or_default();
-    add("ifupdown", Acts::OnLink, "when the interface is taken up", paths.iter().flat_map(of).collect());
+    add(
+        "ifupdown",
+        EnforcementMode::OnLink,
+        "when the interface is taken up",
+        paths.iter().flat_map(of).collect(),
+    );
     for path in ["/etc/rc.local", "/etc/rc.d/rc.local"] {
         let lines = scene.read(path).map(|text| script(&text, path)).unwrap_or_default();
-        add("rc.local", Acts::AtBoot, "at boot", lines);
+        add("rc.local", EnforcementMode::AtBoot, "at boot", lines);
     }
     owners
 }
@@ -88,13 +98,13 @@ fn joined(text: &str) -> Vec<(usize, String)> {
 }
 
 /// What the lines of a script, or of a file of udev's rules, set.
-pub(super) fn script(text: &str, path: &str) -> Vec<Line> {
+pub(super) fn script(text: &str, path: &str) -> Vec<ConfigurationLine> {
     let of = |(number, line): (usize, String)| {
         let of_rule = of_rule(&line).map(str::to_owned);
         let sets = command::sets(&line);
         sets.into_iter().map(move |mut set| {
             set.interface = set.interface.or_else(|| of_rule.clone());
-            Line { at: format!("{path}:{number}"), text: line.clone(), set }
+            ConfigurationLine { at: format!("{path}:{number}"), text: line.clone(), set }
         })
     };
     joined(text).into_iter().flat_map(of).collect()
@@ -112,7 +122,7 @@ fn of_rule(line: &str) -> Option<&str> {
 }
 
 /// What `/etc/network/interfaces` sets: options of ethtool's script, and commands.
-pub(super) fn interfaces(text: &str, path: &str) -> Vec<Line> {
+pub(super) fn interfaces(text: &str, path: &str) -> Vec<ConfigurationLine> {
     let mut interface: Option<String> = None;
     let mut found = Vec::new();
     for (number, line) in joined(text) {
@@ -129,22 +139,22 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<Line> {
                 .iter()
                 .filter_map(|(start, kind)| {
                     let name = key.strip_prefix(start)?;
-                    let name = if *kind == Kind::Feature { feature(name) } else { name };
-                    let knob = Knob::Link(*kind, name.to_owned());
-                    Some(Set { knob, interface: None, to: Some(value.trim().to_owned()) })
+                    let name = if *kind == EthtoolKind::Feature { feature(name) } else { name };
+                    let knob = OwnedKnob::Link(*kind, name.to_owned());
+                    Some(OwnedSetting { knob, interface: None, to: Some(value.trim().to_owned()) })
                 })
                 .collect(),
         };
         for mut set in sets {
             set.interface = set.interface.or_else(|| interface.clone());
-            found.push(Line { at: format!("{path}:{number}"), text: line.clone(), set });
+            found.push(ConfigurationLine { at: format!("{path}:{number}"), text: line.clone(), set });
         }
     }
     found
 }
 
-impl Owner for Lines {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+impl SettingOwner for ScriptLines {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
         let mut told: Vec<&str> = Vec::new();
         let mut found = Vec::new();
         for line in &self.lines {
@@ -152,14 +162,14 @@ impl Owner for Lines {
                 continue;
             }
             told.push(&line.at);
-            found.push(Claim {
+            found.push(SettingClaim {
                 owner: self.owner.to_owned(),
                 what: format!("runs '{}' {}", line.text, self.when),
                 read_from: line.at.clone(),
                 acts: self.acts,
                 agreement: match self.acts {
-                    Acts::AtBoot => Agreement::NotNeeded,
-                    _ => Agreement::ByHand {
+                    EnforcementMode::AtBoot => ClaimAgreement::NotNeeded,
+                    _ => ClaimAgreement::ByHand {
                         commands: vec![format!(
                             "# {}: take the line out, or have it set '{}' to '{}'",
                             line.at, wanted.setting, wanted.to
@@ -174,10 +184,10 @@ impl Owner for Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
     use linerate_host::setting::{Offload, QueueDirection};
-    use linerate_host::{Host, Setting, Value};
+    use linerate_host::{Host, Setting, SettingValue};
     use proptest::prelude::*;
 
     const RULE: &str = "# steer\nACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"eth0\", \\\n  \
@@ -186,14 +196,14 @@ mod tests {
     const INTERFACES: &str = "auto eth0\niface eth0 inet static\n  address 192.0.2.1/24\n  offload-gro on\n  \
         hardware-dma-ring-rx 512\n  post-up /sbin/ethtool -L $IFACE combined 2\n\niface eth1 inet dhcp\n  offload-gro off\n";
 
-    fn claims(setting: &Setting, to: &str) -> Vec<Claim> {
+    fn claims(setting: &Setting, to: &str) -> Vec<SettingClaim> {
         let host = Host::scripted([
             ("/etc/udev/rules.d/90-rps.rules", RULE),
             ("/etc/network/interfaces", INTERFACES),
             ("/etc/network/if-up.d/ethtool", "$ETHTOOL --set-ring \"$IFACE\" rx 1\nethtool -G eth0 rx 1\n"),
             ("/etc/rc.local", "#!/bin/sh\nethtool -K eth2 gro on\n"),
         ]);
-        Owners::observe(&host).claims(setting, &Value::new(to))
+        SettingOwners::observe(&host).claims(setting, &SettingValue::new(to))
     }
 
     fn gro(interface: &str) -> Setting {
@@ -212,7 +222,7 @@ mod tests {
         assert_eq!(claims(&rps("eth1"), "3"), []);
         let rings = Setting::Rings { interface: "eth1".into() };
         let found = claims(&rings, "rx 4096");
-        assert_eq!((found.len(), found[0].acts), (1, Acts::OnLink));
+        assert_eq!((found.len(), found[0].acts), (1, EnforcementMode::OnLink));
         assert_eq!(claims(&rings, "rx 1024"), []);
     }
 
@@ -230,7 +240,7 @@ mod tests {
     #[test]
     fn what_runs_at_boot_needs_no_agreement() {
         let found = claims(&gro("eth2"), "off");
-        assert_eq!((found.len(), &found[0].agreement), (1, &Agreement::NotNeeded));
+        assert_eq!((found.len(), &found[0].agreement), (1, &ClaimAgreement::NotNeeded));
     }
 
     proptest! {

@@ -1,9 +1,9 @@
 //! Files that sysctls are set from at boot, and when an interface appears (sysctl.d(5)).
 
-use super::knob::{Knob, Line, Set, Wanted, sysctl_path};
-use super::scene::{Scene, matches};
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{ConfigurationLine, OwnedKnob, OwnedSetting, WantedKnob, sysctl_path};
+use super::scene::{ArbiterHost, matches};
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
@@ -16,28 +16,28 @@ const OURS: &str = "/etc/sysctl.d/90-linerate.conf";
 
 /// All lines, in the order in which they are applied.
 #[derive(Debug)]
-struct Files {
-    lines: Vec<Assignment>,
+struct SysctlFiles {
+    lines: Vec<SysctlLine>,
 }
 
 /// A line of such a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Assignment {
-    line: Line,
+pub(super) struct SysctlLine {
+    line: ConfigurationLine,
     /// Its name holds a pattern.
     pattern: bool,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     let mut paths = scene.layered(&DIRECTORIES, ".conf");
     paths.push(LAST.to_owned());
     let of = |path: String| scene.read(&path).map(|text| assignments(&text, &path)).unwrap_or_default();
     let lines: Vec<_> = paths.into_iter().filter(|path| path != OURS).flat_map(of).collect();
-    if lines.is_empty() { Vec::new() } else { vec![Box::new(Files { lines })] }
+    if lines.is_empty() { Vec::new() } else { vec![Box::new(SysctlFiles { lines })] }
 }
 
 /// The lines of a file that set something, and those that exclude a name from patterns.
-pub(super) fn assignments(text: &str, path: &str) -> Vec<Assignment> {
+pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
     let line = |(number, line): (usize, &str)| {
         let line = line.trim();
         if line.starts_with(['#', ';']) || line.is_empty() {
@@ -49,18 +49,18 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<Assignment> {
             None => (line.strip_prefix('-').map(|_| line)?, None),
         };
         let name = sysctl_path(name.trim_start_matches('-').trim());
-        let set = Set { knob: Knob::Sysctl(name.clone()), interface: None, to };
-        let line = Line { at: format!("{path}:{number}"), text: line.to_owned(), set };
-        Some(Assignment { line, pattern: name.contains(['*', '?', '[']) })
+        let set = OwnedSetting { knob: OwnedKnob::Sysctl(name.clone()), interface: None, to };
+        let line = ConfigurationLine { at: format!("{path}:{number}"), text: line.to_owned(), set };
+        Some(SysctlLine { line, pattern: name.contains(['*', '?', '[']) })
     };
     (1..).zip(text.lines()).filter_map(line).collect()
 }
 
-impl Files {
+impl SysctlFiles {
     /// The line that decides: the last with the very name, else the last pattern that it matches.
-    fn deciding(&self, path: &str) -> Option<&Line> {
-        let named = |line: &&Assignment| match &line.line.set.knob {
-            Knob::Sysctl(name) => {
+    fn deciding(&self, path: &str) -> Option<&ConfigurationLine> {
+        let named = |line: &&SysctlLine| match &line.line.set.knob {
+            OwnedKnob::Sysctl(name) => {
                 if line.pattern {
                     matches(name, path)
                 } else {
@@ -75,10 +75,10 @@ impl Files {
     }
 }
 
-impl Owner for Files {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+impl SettingOwner for SysctlFiles {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
         let path = wanted.sets.iter().find_map(|set| match &set.knob {
-            Knob::Sysctl(path) => Some(path),
+            OwnedKnob::Sysctl(path) => Some(path),
             _ => None,
         });
         let Some((path, line)) = path.and_then(|path| Some((path, self.deciding(path)?))) else {
@@ -88,25 +88,25 @@ impl Owner for Files {
             return Vec::new();
         }
         let (acts, when) = if of_interface(path) {
-            (Acts::OnLink, "at boot and when the interface appears")
+            (EnforcementMode::OnLink, "at boot and when the interface appears")
         } else {
-            (Acts::AtBoot, "at boot")
+            (EnforcementMode::AtBoot, "at boot")
         };
         let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
         let later = name_of(file) > name_of(OURS);
         let agreement = match (later, acts) {
-            (true, _) => Agreement::ByHand {
+            (true, _) => ClaimAgreement::ByHand {
                 commands: vec![format!("# {}: make it '{} = {}'", line.at, wanted.setting, wanted.to)],
             },
-            (false, Acts::OnLink) => Agreement::ByHand {
+            (false, EnforcementMode::OnLink) => ClaimAgreement::ByHand {
                 commands: vec![
                     "linerate tune persist  # writes a later file, which decides from then on".to_owned(),
                 ],
             },
-            (false, _) => Agreement::NotNeeded,
+            (false, _) => ClaimAgreement::NotNeeded,
         };
         let wins = if later { ", also over a tune that persists, since its name is later" } else { "" };
-        vec![Claim {
+        vec![SettingClaim {
             owner: "sysctl.d".to_owned(),
             what: format!("sets '{}' {when}{wins}", line.text),
             read_from: line.at.clone(),
@@ -130,18 +130,18 @@ fn of_interface(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
-    use linerate_host::{Host, Setting, Value};
+    use linerate_host::{Host, Setting, SettingValue};
     use proptest::prelude::*;
 
     /// As Red Hat's systemd ships it, without comments.
     const DEFAULTS: &str = "kernel.sysrq = 16\nnet.ipv4.conf.default.rp_filter = 2\nnet.ipv4.conf.*.rp_filter = 2\n\
         -net.ipv4.conf.all.rp_filter\n\n-net.core.default_qdisc = fq_codel\n";
 
-    fn claims(files: &[(&str, &str)], name: &str, to: &str) -> Vec<Claim> {
+    fn claims(files: &[(&str, &str)], name: &str, to: &str) -> Vec<SettingClaim> {
         let host = Host::scripted(files.iter().copied());
-        Owners::observe(&host).claims(&Setting::sysctl(name), &Value::new(to))
+        SettingOwners::observe(&host).claims(&Setting::sysctl(name), &SettingValue::new(to))
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
             claims(&[("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)], "net.ipv4.conf.eth0.rp_filter", "0");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].read_from, "/usr/lib/sysctl.d/50-default.conf:3");
-        assert_eq!(found[0].acts, Acts::OnLink);
+        assert_eq!(found[0].acts, EnforcementMode::OnLink);
         assert_eq!(
             found[0].what,
             "sets 'net.ipv4.conf.*.rp_filter = 2' at boot and when the interface appears"
@@ -162,7 +162,7 @@ mod tests {
         let files = [("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)];
         assert_eq!(claims(&files, "net.ipv4.conf.all.rp_filter", "0"), []);
         assert_eq!(claims(&files, "net.core.default_qdisc", "fq_codel"), []);
-        assert_eq!(claims(&files, "net.core.default_qdisc", "fq")[0].acts, Acts::AtBoot);
+        assert_eq!(claims(&files, "net.core.default_qdisc", "fq")[0].acts, EnforcementMode::AtBoot);
     }
 
     #[test]
@@ -175,13 +175,13 @@ mod tests {
         ];
         let found = claims(&files, "net.core.rmem_max", "5");
         assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/sysctl.d/20-b.conf:1"));
-        assert_eq!(found[0].agreement, Agreement::NotNeeded);
+        assert_eq!(found[0].agreement, ClaimAgreement::NotNeeded);
         assert_eq!(claims(&files, "net.core.wmem_max", "5"), []);
         let last = [("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"), (LAST, "net/core/rmem_max=7\n")];
         let found = claims(&last, "net.core.rmem_max", "5");
         assert_eq!(
             found[0].agreement,
-            Agreement::ByHand {
+            ClaimAgreement::ByHand {
                 commands: vec!["# /etc/sysctl.conf:1: make it 'net.core.rmem_max = 5'".into()]
             }
         );

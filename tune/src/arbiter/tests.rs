@@ -1,11 +1,13 @@
 //! Plans that others have a say in.
 
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use proptest::prelude::*;
 
-use super::{Owners, fight, settle};
-use crate::claim::{Acts, Agreement};
-use crate::plan::{Interrupts, Layout, Plan, PlannedChange, QueueLayout, SCHEMA, Target};
+use super::{SettingOwners, fight, settle};
+use crate::claim::{ClaimAgreement, EnforcementMode};
+use crate::plan::{
+    ChangeImpact, InterfaceLayout, PlannedChange, QueueLayout, SCHEMA, TargetSetting, TunePlan,
+};
 
 const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 const SETUP: &str = r#"{"interval_seconds": 10, "banned": [9]}"#;
@@ -36,20 +38,20 @@ fn affinity(irq: u32) -> PlannedChange {
 fn change(setting: Setting, from: &str, to: &str) -> PlannedChange {
     PlannedChange {
         setting,
-        from: Value::new(from),
-        to: Value::new(to),
+        from: SettingValue::new(from),
+        to: SettingValue::new(to),
         why: "A reason.".into(),
         findings: vec!["irq.one-node".into()],
         effect: None,
         source: None,
         risk: None,
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     }
 }
 
-fn plan(changes: Vec<PlannedChange>) -> Plan {
-    Plan {
+fn plan(changes: Vec<PlannedChange>) -> TunePlan {
+    TunePlan {
         schema: SCHEMA.into(),
         version: "0".into(),
         read_unix_seconds: None,
@@ -65,8 +67,8 @@ fn plan(changes: Vec<PlannedChange>) -> Plan {
     }
 }
 
-fn settled(host: &Host, mut plan: Plan) -> Plan {
-    settle(&mut plan, &Owners::observe(host), host);
+fn settled(host: &Host, mut plan: TunePlan) -> TunePlan {
+    settle(&mut plan, &SettingOwners::observe(host), host);
     plan
 }
 
@@ -78,7 +80,7 @@ fn irqbalance_is_agreed_with_in_the_plan() {
     let claim = &plan.changes[0].claims[0];
     assert_eq!(
         (claim.owner.as_str(), claim.acts, &claim.agreement),
-        ("irqbalance", Acts::Always, &Agreement::InPlan)
+        ("irqbalance", EnforcementMode::Always, &ClaimAgreement::InPlan)
     );
     assert!(claim.what.starts_with("looks every 10 s"), "{}", claim.what);
     // It was told to leave 8 alone by an argument.
@@ -112,13 +114,13 @@ fn an_interrupt_that_has_another_number_now_is_known_by_its_name() {
 fn interrupts_that_are_where_they_should_be_are_to_stay_there() {
     let mut wanted = plan(vec![affinity(30)]);
     let there = Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() };
-    wanted.target.push(Target { setting: there, value: Value::new("2") });
+    wanted.target.push(TargetSetting { setting: there, value: SettingValue::new("2") });
     assert_eq!(settled(&host(Some(SETUP)), wanted).agreements[0].to.as_str(), "9,30-31");
     // Where nothing is placed, irqbalance is nobody's business.
     let mut shown = plan(Vec::new());
     let (receive, transmit) = (String::new(), String::new());
     let queues = vec![QueueLayout { queue: 0, interrupt: Some(0), receive, transmit }];
-    shown.layouts.push(Layout { interface: "eth0".into(), queues });
+    shown.layouts.push(InterfaceLayout { interface: "eth0".into(), queues });
     assert_eq!(settled(&host(Some(SETUP)), shown).agreements, []);
 }
 
@@ -159,7 +161,7 @@ fn who_acts_only_later_takes_no_change_away() {
     let plan = settled(&host, plan(vec![affinity(30), sysctl]));
     let owners: Vec<_> =
         plan.changes.iter().flat_map(|change| &change.claims).map(|claim| claim.acts).collect();
-    assert_eq!(owners, [Acts::OnRestart, Acts::AtBoot]);
+    assert_eq!(owners, [EnforcementMode::OnRestart, EnforcementMode::AtBoot]);
     assert_eq!((plan.left, plan.agreements), (Vec::new(), Vec::new()));
 }
 
@@ -169,7 +171,7 @@ fn an_agent_that_is_told_to_leave_queues_alone_does() {
     let told = ("/etc/default/instance_configs.cfg", "[InstanceSetup]\nset_multiqueue = false\n");
     let claims = |files: &[(&str, &str)]| {
         let host = Host::scripted(files.iter().copied());
-        Owners::observe(&host).claims(&affinity(30).setting, &Value::new("1")).len()
+        SettingOwners::observe(&host).claims(&affinity(30).setting, &SettingValue::new("1")).len()
     };
     assert_eq!((claims(&[agent]), claims(&[agent, told])), (1, 0));
 }

@@ -8,10 +8,12 @@ use std::collections::BTreeSet;
 use linerate_host::{CpuSet, Setting, ini};
 
 use super::command;
-use super::knob::{Kind, Knob, Line, Set, Wanted, feature, sysctl_path};
-use super::scene::Scene;
-use super::{Found, Owner};
-use crate::claim::{Acts, Agreement, Claim};
+use super::knob::{
+    ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob, feature, sysctl_path,
+};
+use super::scene::ArbiterHost;
+use super::{Found, SettingOwner};
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
 
@@ -26,23 +28,23 @@ const OURS: &str = "linerate";
 const MOST_PROFILES: usize = 64;
 
 #[derive(Debug)]
-struct Tuned {
+struct TunedOwner {
     active: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<ConfigurationLine>,
     /// CPUs that it keeps interrupts off, as they are written, and where.
     isolated: Option<(String, String)>,
 }
 
 /// An option of a unit of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct TunedOption {
     pub(super) unit: String,
     pub(super) key: String,
     pub(super) value: String,
     pub(super) at: String,
 }
 
-pub(super) fn observe(scene: &Scene<'_>) -> Found {
+pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
     if scene.process("tuned").is_none() {
         return Vec::new();
     }
@@ -54,12 +56,17 @@ pub(super) fn observe(scene: &Scene<'_>) -> Found {
     let isolated =
         choices.iter().rev().find(|choice| choice.key == "isolated_cores" && choice.unit == "scheduler");
     let isolated = isolated.map(|choice| (choice.value.clone(), choice.at.clone()));
-    let lines: Vec<Line> = lines(&choices);
-    vec![Box::new(Tuned { active, lines, isolated })]
+    let lines: Vec<ConfigurationLine> = lines(&choices);
+    vec![Box::new(TunedOwner { active, lines, isolated })]
 }
 
 /// Adds the options of these profiles to what is there.
-fn load(scene: &Scene<'_>, names: &[String], done: &mut BTreeSet<String>, choices: &mut Vec<Choice>) {
+fn load(
+    scene: &ArbiterHost<'_>,
+    names: &[String],
+    done: &mut BTreeSet<String>,
+    choices: &mut Vec<TunedOption>,
+) {
     for name in names {
         // A name is one of a directory, and never a way out of it.
         let name = name.trim_start_matches('-');
@@ -77,7 +84,7 @@ fn load(scene: &Scene<'_>, names: &[String], done: &mut BTreeSet<String>, choice
 }
 
 /// The profiles that a profile includes, and its options.
-pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<Choice>) {
+pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<TunedOption>) {
     let (mut included, mut own) = (Vec::new(), Vec::new());
     for entry in ini::entries(text) {
         // A comment may follow a value after white space.
@@ -85,7 +92,7 @@ pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<Choice>) {
         if (entry.section, entry.key) == ("main", "include") {
             included = value.split([',', ';']).map(|name| name.trim().to_owned()).collect();
         } else {
-            own.push(Choice {
+            own.push(TunedOption {
                 unit: entry.section.to_owned(),
                 key: entry.key.to_owned(),
                 value: value.trim_matches('"').to_owned(),
@@ -96,8 +103,9 @@ pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<Choice>) {
     (included, own)
 }
 
-fn merge(choices: &mut Vec<Choice>, own: Vec<Choice>) {
-    let replaces = |choice: &&Choice| choice.key == "replace" && ini::switch(&choice.value) == Some("on");
+fn merge(choices: &mut Vec<TunedOption>, own: Vec<TunedOption>) {
+    let replaces =
+        |choice: &&TunedOption| choice.key == "replace" && ini::switch(&choice.value) == Some("on");
     let replaced: BTreeSet<&str> = own.iter().filter(replaces).map(|choice| choice.unit.as_str()).collect();
     choices.retain(|choice| !replaced.contains(choice.unit.as_str()));
     for choice in own {
@@ -107,7 +115,7 @@ fn merge(choices: &mut Vec<Choice>, own: Vec<Choice>) {
 }
 
 /// What all options set, as far as settings know it.
-pub(super) fn lines(choices: &[Choice]) -> Vec<Line> {
+pub(super) fn lines(choices: &[TunedOption]) -> Vec<ConfigurationLine> {
     let of_unit = |unit: &str, key: &str| {
         choices
             .iter()
@@ -122,7 +130,7 @@ pub(super) fn lines(choices: &[Choice]) -> Vec<Line> {
         }
         let devices = of_unit(unit, "devices").unwrap_or("*");
         let sets = sets(of_unit(unit, "type").unwrap_or(unit), devices, choice);
-        found.extend(sets.into_iter().map(|set| Line {
+        found.extend(sets.into_iter().map(|set| ConfigurationLine {
             at: choice.at.clone(),
             text: format!("{}={}", choice.key, choice.value),
             set,
@@ -132,26 +140,28 @@ pub(super) fn lines(choices: &[Choice]) -> Vec<Line> {
 }
 
 /// What an option of a unit of this type sets.
-fn sets(kind: &str, devices: &str, choice: &Choice) -> Vec<Set> {
+fn sets(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
     // A variable or a function may be anything.
     let known = |value: &str| (!value.contains("${")).then(|| value.to_owned());
-    let one = |knob: Knob, to: Option<String>| vec![Set { knob, interface: None, to }];
+    let one = |knob: OwnedKnob, to: Option<String>| vec![OwnedSetting { knob, interface: None, to }];
     match (kind, choice.key.as_str()) {
         (_, "type" | "enabled" | "replace" | "devices" | "priority") => Vec::new(),
-        ("sysctl", name) => one(Knob::Sysctl(sysctl_path(name)), known(&choice.value)),
+        ("sysctl", name) => one(OwnedKnob::Sysctl(sysctl_path(name)), known(&choice.value)),
         // Of several the first that the driver has.
-        ("cpu", "governor") => one(Knob::Governor, known(&choice.value).filter(|value| !value.contains('|'))),
+        ("cpu", "governor") => {
+            one(OwnedKnob::Governor, known(&choice.value).filter(|value| !value.contains('|')))
+        }
         ("sysfs", path) => command::sets(&format!("echo {} > {path}", choice.value)),
-        ("net", "ring") => of_devices(Kind::Ring, devices, &choice.value),
-        ("net", "channels") => of_devices(Kind::Channel, devices, &choice.value),
-        ("net", "coalesce") => of_devices(Kind::Coalesce, devices, &choice.value),
-        ("net", "features") => of_devices(Kind::Feature, devices, &choice.value),
+        ("net", "ring") => of_devices(EthtoolKind::Ring, devices, &choice.value),
+        ("net", "channels") => of_devices(EthtoolKind::Channel, devices, &choice.value),
+        ("net", "coalesce") => of_devices(EthtoolKind::Coalesce, devices, &choice.value),
+        ("net", "features") => of_devices(EthtoolKind::Feature, devices, &choice.value),
         _ => Vec::new(),
     }
 }
 
 /// `rx 4096 tx 512`, with colons, commas and semicolons where it pleases.
-fn of_devices(kind: Kind, devices: &str, value: &str) -> Vec<Set> {
+fn of_devices(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = value.split([' ', '\t', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
     // Those that are left out by '!' are taken to be meant: better told once too often.
     let devices: Vec<&str> =
@@ -161,8 +171,8 @@ fn of_devices(kind: Kind, devices: &str, value: &str) -> Vec<Set> {
     for device in devices {
         for pair in words.chunks_exact(2) {
             let (name, to) = (pair.first().unwrap_or(&""), pair.get(1).unwrap_or(&""));
-            found.push(Set {
-                knob: Knob::Link(kind, feature(name).to_owned()),
+            found.push(OwnedSetting {
+                knob: OwnedKnob::Link(kind, feature(name).to_owned()),
                 interface: Some(device.to_owned()),
                 to: (!to.contains("${")).then(|| (*to).to_owned()),
             });
@@ -171,8 +181,8 @@ fn of_devices(kind: Kind, devices: &str, value: &str) -> Vec<Set> {
     found
 }
 
-impl Owner for Tuned {
-    fn claims(&self, wanted: &Wanted<'_>) -> Vec<Claim> {
+impl SettingOwner for TunedOwner {
+    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
         let of_lines = self.lines.iter().filter_map(|line| {
             let set = wanted.contradicted_by(&line.set)?;
             Some(self.claim(&line.text, &line.at, self.commands(set, wanted)))
@@ -181,22 +191,22 @@ impl Owner for Tuned {
     }
 }
 
-impl Tuned {
-    fn claim(&self, text: &str, at: &str, commands: Vec<String>) -> Claim {
-        Claim {
+impl TunedOwner {
+    fn claim(&self, text: &str, at: &str, commands: Vec<String>) -> SettingClaim {
+        SettingClaim {
             owner: "tuned".to_owned(),
             what: format!(
                 "sets '{text}' when it starts or changes its profile, which is {}",
                 self.active.join(" ")
             ),
             read_from: at.to_owned(),
-            acts: Acts::OnRestart,
-            agreement: Agreement::ByHand { commands },
+            acts: EnforcementMode::OnRestart,
+            agreement: ClaimAgreement::ByHand { commands },
         }
     }
 
     /// Interrupts on CPUs that it keeps them off.
-    fn isolation(&self, wanted: &Wanted<'_>) -> Option<Claim> {
+    fn isolation(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
         let (isolated, at) = self.isolated.as_ref()?;
         if !matches!(wanted.setting, Setting::IrqAffinity { .. }) {
             return None;
@@ -212,18 +222,18 @@ impl Tuned {
     }
 
     /// A profile of one's own that includes the active one, with the option after it.
-    fn commands(&self, set: &Set, wanted: &Wanted<'_>) -> Vec<String> {
+    fn commands(&self, set: &OwnedSetting, wanted: &WantedKnob<'_>) -> Vec<String> {
         let to = set.to.as_deref().unwrap_or(wanted.to.as_str());
         let device = set.interface.as_deref().unwrap_or("*");
         let lines = match &set.knob {
-            Knob::Sysctl(_) => format!("[sysctl]\\n{}={to}", wanted.setting),
-            Knob::Governor => format!("[cpu]\\ngovernor={to}"),
-            Knob::Link(kind, name) => {
+            OwnedKnob::Sysctl(_) => format!("[sysctl]\\n{}={to}", wanted.setting),
+            OwnedKnob::Governor => format!("[cpu]\\ngovernor={to}"),
+            OwnedKnob::Link(kind, name) => {
                 let option = match kind {
-                    Kind::Ring => "ring",
-                    Kind::Channel => "channels",
-                    Kind::Coalesce => "coalesce",
-                    Kind::Feature | Kind::Flow => "features",
+                    EthtoolKind::Ring => "ring",
+                    EthtoolKind::Channel => "channels",
+                    EthtoolKind::Coalesce => "coalesce",
+                    EthtoolKind::Feature | EthtoolKind::Flow => "features",
                 };
                 format!("[net_{OURS}_{option}_{name}]\\ntype=net\\ndevices={device}\\n{option}={name} {to}")
             }
@@ -250,9 +260,9 @@ impl Tuned {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Owners;
+    use super::super::SettingOwners;
     use super::*;
-    use linerate_host::{Host, Value, setting::Offload};
+    use linerate_host::{Host, SettingValue, setting::Offload};
     use proptest::prelude::*;
 
     /// Of Debian's tuned 2.20.0, without comments.
@@ -265,8 +275,8 @@ mod tests {
         ring=rx 1024 # ours\n[off]\ntype=sysctl\nenabled=0\nnet.core.rmem_max=1\n\
         [scheduler]\nisolated_cores=4-7\n";
 
-    fn owners() -> Owners {
-        Owners::observe(&Host::scripted([
+    fn owners() -> SettingOwners {
+        SettingOwners::observe(&Host::scripted([
             ("/proc/9/comm", "tuned\n"),
             ("/etc/tuned/active_profile", "edge\n"),
             ("/etc/tuned/edge/tuned.conf", EDGE),
@@ -276,7 +286,7 @@ mod tests {
     }
 
     fn sources(setting: &Setting, to: &str) -> Vec<String> {
-        owners().claims(setting, &Value::new(to)).into_iter().map(|claim| claim.read_from).collect()
+        owners().claims(setting, &SettingValue::new(to)).into_iter().map(|claim| claim.read_from).collect()
     }
 
     #[test]
@@ -305,10 +315,10 @@ mod tests {
 
     #[test]
     fn agreement_is_a_profile_that_includes_the_active_one() {
-        let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &Value::new("0"));
+        let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &SettingValue::new("0"));
         assert_eq!(
             claims[0].agreement,
-            Agreement::ByHand {
+            ClaimAgreement::ByHand {
                 commands: vec![
                     "test -e /etc/tuned/linerate/tuned.conf || { mkdir -p /etc/tuned/linerate && \
                      printf '[main]\\ninclude=edge\\n' > /etc/tuned/linerate/tuned.conf; }"
@@ -328,7 +338,10 @@ mod tests {
             ("/etc/tuned/a/tuned.conf", "[main]\ninclude=b\n"),
             ("/etc/tuned/b/tuned.conf", "[main]\ninclude=a,b\n[sysctl]\nx.y=1\n"),
         ]);
-        assert_eq!(Owners::observe(&host).claims(&Setting::sysctl("x.y"), &Value::new("2")).len(), 1);
+        assert_eq!(
+            SettingOwners::observe(&host).claims(&Setting::sysctl("x.y"), &SettingValue::new("2")).len(),
+            1
+        );
     }
 
     proptest! {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use linerate_host::landing::FlowCounts;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
 
-use crate::boost::Server;
-use crate::boost::verify::Agreement;
+use crate::boost::ObservedServer;
+use crate::boost::verify::DeliveryAgreement;
 
 /// From this many datagrams on, two looks are compared.
 const ENOUGH: u64 = 500;
@@ -25,7 +25,7 @@ const LANDING: f64 = 0.05;
 
 /// Requests and replies of a server's UDP sockets during one look.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Answers {
+pub struct AnswerCounts {
     /// Duration of the look in seconds.
     pub seconds: f64,
     /// Datagrams that were read.
@@ -34,12 +34,12 @@ pub struct Answers {
     pub replies: u64,
 }
 
-impl Answers {
+impl AnswerCounts {
     /// Counts those of a look; `None` where datagrams were not looked at.
     #[must_use]
-    pub fn of(server: &Server) -> Option<Self> {
+    pub fn of(server: &ObservedServer) -> Option<Self> {
         let landings = server.landings.value()?;
-        let groups = server.groups.iter().filter(|group| group.protocol == Protocol::Udp);
+        let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let own: BTreeSet<u64> =
             groups.flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
         let read = landings.read.iter().filter(|item| own.contains(&item.cookie));
@@ -73,10 +73,10 @@ impl Answers {
 /// `flows` are the clients right after the changes; without them, replies that stop are taken for harm, although the load
 /// may have ended.
 #[must_use]
-pub fn harm(before: &Server, after: &Server, flows: Option<&FlowCounts>) -> Option<String> {
-    let answers = |server| Answers::of(server).unwrap_or_default();
-    let landed = |server: &Server| {
-        let seen = Agreement::of(server, server.landings.value()?);
+pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&FlowCounts>) -> Option<String> {
+    let answers = |server| AnswerCounts::of(server).unwrap_or_default();
+    let landed = |server: &ObservedServer| {
+        let seen = DeliveryAgreement::of(server, server.landings.value()?);
         (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
     };
     let unanswered = || unanswered(&answers(before), &answers(after), flows);
@@ -104,7 +104,7 @@ fn silenced(flows: &FlowCounts) -> Option<String> {
     })
 }
 
-fn unanswered(before: &Answers, after: &Answers, flows: Option<&FlowCounts>) -> Option<String> {
+fn unanswered(before: &AnswerCounts, after: &AnswerCounts, flows: Option<&FlowCounts>) -> Option<String> {
     if !before.tells() {
         return None;
     }
@@ -134,8 +134,8 @@ fn unanswered(before: &Answers, after: &Answers, flows: Option<&FlowCounts>) -> 
 mod tests {
     use super::*;
 
-    fn answers(requests: u64, replies: u64) -> Answers {
-        Answers { seconds: 2.0, requests, replies }
+    fn answers(requests: u64, replies: u64) -> AnswerCounts {
+        AnswerCounts { seconds: 2.0, requests, replies }
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let stalled = why(answers(2_000, 2_000), answers(20, 20)).expect("harm");
         assert!(stalled.contains("fell from 1000 to 10 per second"), "{stalled}");
         assert!(why(answers(2_000, 2_000), answers(0, 0)).is_some());
-        let soon = Answers { seconds: 0.2, ..answers(0, 0) };
+        let soon = AnswerCounts { seconds: 0.2, ..answers(0, 0) };
         assert_eq!(why(answers(2_000, 2_000), soon), None, "too soon to tell");
     }
 

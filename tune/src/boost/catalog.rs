@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 /// A server.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Product {
+pub struct ServerProduct {
     /// Id, such as `nsd`.
     pub id: String,
     /// What people call it.
@@ -43,7 +43,7 @@ pub struct ClientState {
 #[serde(deny_unknown_fields)]
 pub struct ProductOption {
     /// What it gives.
-    pub gives: Gives,
+    pub gives: OptionEffect,
     /// As written into its configuration; `N` stands for the number of CPUs.
     pub setting: String,
     /// The version that has it first; none where all have.
@@ -55,7 +55,7 @@ pub struct ProductOption {
 /// What an option gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Gives {
+pub enum OptionEffect {
     /// More workers.
     Workers,
     /// A socket for each worker (SO_REUSEPORT).
@@ -92,8 +92,8 @@ const FILES: &[(&str, &str)] = &[
     ("wireguard-go", include_str!("../../servers/wireguard-go.toml")),
 ];
 
-static PRODUCTS: LazyLock<Vec<Product>> = LazyLock::new(|| {
-    let parsed = FILES.iter().map(|(id, text)| match toml::from_str::<Product>(text) {
+static PRODUCTS: LazyLock<Vec<ServerProduct>> = LazyLock::new(|| {
+    let parsed = FILES.iter().map(|(id, text)| match toml::from_str::<ServerProduct>(text) {
         Ok(product) => product,
         // A test parses each of them.
         Err(error) => unreachable!("tune/servers/{id}.toml: {error}"),
@@ -103,19 +103,19 @@ static PRODUCTS: LazyLock<Vec<Product>> = LazyLock::new(|| {
 
 /// The server whose process has this name.
 #[must_use]
-pub fn of_process(comm: &str) -> Option<&'static Product> {
+pub fn of_process(comm: &str) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.processes.iter().any(|name| name == comm))
 }
 
 /// The server that these UDP ports are assigned to.
 #[must_use]
-pub fn of_ports(ports: &[u16]) -> Option<&'static Product> {
+pub fn of_ports(ports: &[u16]) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.ports.iter().any(|port| ports.contains(port)))
 }
 
 /// The server of this id.
 #[must_use]
-pub fn product(id: &str) -> Option<&'static Product> {
+pub fn product(id: &str) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.id == id)
 }
 
@@ -139,16 +139,16 @@ impl ProductOption {
     }
 }
 
-impl Gives {
+impl OptionEffect {
     /// What it is, in words.
     #[must_use]
     pub fn in_words(self) -> &'static str {
         match self {
-            Gives::Workers => "more workers",
-            Gives::Sockets => "a socket for each worker",
-            Gives::Pinning => "workers on CPUs",
-            Gives::Steering => "steering by CPU",
-            Gives::Buffers => "larger buffers",
+            OptionEffect::Workers => "more workers",
+            OptionEffect::Sockets => "a socket for each worker",
+            OptionEffect::Pinning => "workers on CPUs",
+            OptionEffect::Steering => "steering by CPU",
+            OptionEffect::Buffers => "larger buffers",
         }
     }
 }
@@ -164,7 +164,7 @@ mod tests {
         let mut ids = BTreeSet::new();
         let mut names = BTreeSet::new();
         for (id, text) in FILES {
-            let product: Product = toml::from_str(text).unwrap_or_else(|error| panic!("{id}: {error}"));
+            let product: ServerProduct = toml::from_str(text).unwrap_or_else(|error| panic!("{id}: {error}"));
             assert_eq!(product.id, *id);
             assert!(ids.insert(product.id.clone()), "{id} is there twice");
             assert!(!product.processes.is_empty() || !product.ports.is_empty(), "{id}");
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn the_number_of_cpus_is_written_for_a_word_of_its_own() {
         let option = |setting: &str| ProductOption {
-            gives: Gives::Workers,
+            gives: OptionEffect::Workers,
             setting: setting.to_owned(),
             since: None,
             source: String::new(),

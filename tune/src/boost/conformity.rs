@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::landing::Landings;
+use linerate_host::landing::DeliveryReport;
 use serde::Serialize;
 
-use crate::boost::plan::Place;
+use crate::boost::plan::CpuAssignment;
 
 /// Datagrams of the sockets that a plan has places for, and where they landed. Those that had come before the look began
 /// are not counted, since the CPU they arrived on is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Conformity {
+pub struct PlanConformity {
     /// Datagrams that were read.
     pub packets: u64,
     /// Of these, put into a socket of the CPU they arrived on, and read on the CPU of the thread that is to read them.
@@ -21,11 +21,11 @@ pub struct Conformity {
     pub on_other_cpu: u64,
 }
 
-impl Conformity {
+impl PlanConformity {
     /// Judges what was seen by what was planned.
     #[must_use]
-    pub fn of(places: &[Place], landings: &Landings) -> Self {
-        let by_cpu: BTreeMap<u32, &Place> = places.iter().map(|place| (place.cpu, place)).collect();
+    pub fn of(places: &[CpuAssignment], landings: &DeliveryReport) -> Self {
+        let by_cpu: BTreeMap<u32, &CpuAssignment> = places.iter().map(|place| (place.cpu, place)).collect();
         let homes: BTreeMap<u32, u32> =
             places.iter().flat_map(|place| place.threads.iter().map(|tid| (*tid, place.cpu))).collect();
         let planned = |cookie: u64| places.iter().any(|place| place.sockets.contains(&cookie));
@@ -54,21 +54,21 @@ impl Conformity {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::landing::Landing;
+    use linerate_host::landing::DeliveryCount;
     use proptest::prelude::*;
 
     use super::*;
 
-    fn place(cpu: u32, sockets: &[u64], threads: &[u32]) -> Place {
-        Place { cpu, receives: true, sockets: sockets.to_vec(), threads: threads.to_vec() }
+    fn place(cpu: u32, sockets: &[u64], threads: &[u32]) -> CpuAssignment {
+        CpuAssignment { cpu, receives: true, sockets: sockets.to_vec(), threads: threads.to_vec() }
     }
 
-    fn landing(cookie: u64, arrived_on: Option<u32>, read_on: u32, tid: u32, packets: u64) -> Landing {
-        Landing { cookie, arrived_on, read_on, pid: 1, tid, packets }
+    fn landing(cookie: u64, arrived_on: Option<u32>, read_on: u32, tid: u32, packets: u64) -> DeliveryCount {
+        DeliveryCount { cookie, arrived_on, read_on, pid: 1, tid, packets }
     }
 
-    fn conformity(places: &[Place], read: Vec<Landing>) -> Conformity {
-        Conformity::of(places, &Landings { read, ..Landings::default() })
+    fn conformity(places: &[CpuAssignment], read: Vec<DeliveryCount>) -> PlanConformity {
+        PlanConformity::of(places, &DeliveryReport { read, ..DeliveryReport::default() })
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
         // CPU 1 has no thread of its own: its packets go to the socket that is read on CPU 0.
         let places = [place(0, &[41], &[7]), place(1, &[41], &[])];
         let seen = conformity(&places, vec![landing(41, Some(0), 0, 7, 10), landing(41, Some(1), 0, 7, 5)]);
-        assert_eq!(seen, Conformity { packets: 15, as_planned: 15, ..Conformity::default() });
+        assert_eq!(seen, PlanConformity { packets: 15, as_planned: 15, ..PlanConformity::default() });
         assert_eq!(seen.share(), Some(1.0));
     }
 
@@ -90,7 +90,7 @@ mod tests {
             landing(41, None, 0, 7, 8),
             landing(99, Some(0), 1, 9, 16),
         ];
-        let expected = Conformity { packets: 7, as_planned: 1, in_other_socket: 2, on_other_cpu: 4 };
+        let expected = PlanConformity { packets: 7, as_planned: 1, in_other_socket: 2, on_other_cpu: 4 };
         assert_eq!(conformity(&places, read), expected);
         assert_eq!(conformity(&places, Vec::new()).share(), None);
     }

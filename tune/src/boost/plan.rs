@@ -16,24 +16,24 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
-use crate::Plan;
-use crate::plan::{Left, PlannedChange};
+use crate::TunePlan;
+use crate::plan::{PlannedChange, SkippedFinding};
 use linerate_host::PacketPath;
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::machine::Machine;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::stage::machine::MachineState;
+use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
 
-use crate::boost::Server;
-use crate::boost::catalog::Gives;
-use group::{Owned, Unfit, Way};
-use receiving::Receiving;
-use table::Hosts;
-use unit::{Chosen, Unit};
+use crate::boost::ObservedServer;
+use crate::boost::catalog::OptionEffect;
+use group::{OwnedGroup, SkipReason, SteeringMethod};
+use receiving::ReceivingCpus;
+use table::CpuHosts;
+use unit::{CpuChooser, ThreadPlacement};
 
 /// What a person asked for beyond steering and pinning.
 #[derive(Debug, Clone, Default)]
-pub struct Choice {
+pub struct BoostChoice {
     /// Poll for this many microseconds (SO_BUSY_POLL).
     pub busy_poll_us: Option<u32>,
     /// Receive buffers of at least this many bytes, as the kernel counts them.
@@ -54,18 +54,18 @@ pub struct Choice {
 #[derive(Debug, Clone, Serialize)]
 pub struct BoostPlan {
     /// The changes, as a tune carries them out. What is not done is in its `left`, with the reason.
-    pub plan: Plan,
+    pub plan: TunePlan,
     /// Which CPU's packets go where.
-    pub places: Vec<Place>,
+    pub places: Vec<CpuAssignment>,
     /// What the server's own configuration would fix, or what it costs as it is.
-    pub advice: Vec<Advice>,
+    pub advice: Vec<ServerAdvice>,
     /// Groups that cannot be steered, or threads that cannot be pinned, and why.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<BoostRefusal>,
 }
 
 /// A CPU, and who takes its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CpuAssignment {
     /// The CPU.
     pub cpu: u32,
     /// Whether packets of the server's interfaces arrive there.
@@ -78,7 +78,7 @@ pub struct Place {
 
 /// Something that only the server's own configuration can fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Advice {
+pub struct ServerAdvice {
     /// What it costs: a sentence.
     pub what: String,
     /// The option, as a person writes it into the server's configuration; none where none is known.
@@ -89,7 +89,7 @@ pub struct Advice {
 
 /// Something that is not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub struct BoostRefusal {
     /// The group or thread.
     pub what: String,
     /// Why: one line.
@@ -102,9 +102,9 @@ pub struct Refusal {
 /// that none waits for a thread that is elsewhere; and when a program begins to choose, each socket's thread is in its
 /// place already. Undone in the opposite order, no socket has the packets of a CPU that its thread has left.
 #[must_use]
-pub fn make(server: &Server, path: &PacketPath, choice: &Choice) -> BoostPlan {
-    let mut draft = Draft::default();
-    let cpus = match Receiving::of(server, path) {
+pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) -> BoostPlan {
+    let mut draft = BoostDraft::default();
+    let cpus = match ReceivingCpus::of(server, path) {
         _ if server.udp_ports().is_empty() => {
             draft.refuse("the server", "it has no UDP socket, and boost is for UDP servers");
             Vec::new()
@@ -126,26 +126,32 @@ pub fn make(server: &Server, path: &PacketPath, choice: &Choice) -> BoostPlan {
 
 /// What a plan is collected in.
 #[derive(Default)]
-struct Draft {
+struct BoostDraft {
     buffers: Vec<PlannedChange>,
     pins: Vec<PlannedChange>,
     steering: Vec<PlannedChange>,
     options: Vec<PlannedChange>,
-    places: Vec<Place>,
-    advice: Vec<Advice>,
+    places: Vec<CpuAssignment>,
+    advice: Vec<ServerAdvice>,
     /// Of each reason the things that it holds for, in the order in which they came up.
     refusals: Vec<(String, Vec<String>)>,
 }
 
-impl Draft {
-    fn decide(&mut self, server: &Server, machine: &Machine, receiving: &Receiving, choice: &Choice) {
+impl BoostDraft {
+    fn decide(
+        &mut self,
+        server: &ObservedServer,
+        machine: &MachineState,
+        receiving: &ReceivingCpus,
+        choice: &BoostChoice,
+    ) {
         let groups = self.groups(server, machine, receiving, choice);
         let (units, without) = unit::place(server, &groups, receiving);
         for (reader, why) in without {
             self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &why);
         }
-        let hosts = Hosts::of(machine, receiving, &units);
-        let tables: Vec<(&Owned<'_>, SteeringTable)> =
+        let hosts = CpuHosts::of(machine, receiving, &units);
+        let tables: Vec<(&OwnedGroup<'_>, SteeringTable)> =
             groups.iter().map(|owned| (owned, hosts.table(machine, receiving, owned, &units))).collect();
         self.advice.extend(advice::units(server, receiving, &units));
         if !choice.no_steer
@@ -155,14 +161,14 @@ impl Draft {
             return;
         }
         if !choice.no_pin {
-            let is_fed = |unit: &Unit<'_>| {
+            let is_fed = |unit: &ThreadPlacement<'_>| {
                 let reads =
-                    |owned: &Owned<'_>| owned.sockets.iter().any(|(_, own)| own.tid == unit.reader.tid);
+                    |owned: &OwnedGroup<'_>| owned.sockets.iter().any(|(_, own)| own.tid == unit.reader.tid);
                 choice.no_steer
-                    || unit.chosen == Chosen::OnlyOne
+                    || unit.chosen == CpuChooser::OnlyOne
                     || tables.iter().any(|(owned, table)| reads(owned) && benefit::is_by_cpu(owned, table))
             };
-            let fed: Vec<Unit<'_>> = units.iter().copied().filter(is_fed).collect();
+            let fed: Vec<ThreadPlacement<'_>> = units.iter().copied().filter(is_fed).collect();
             self.pin(&fed);
         }
         if !choice.no_steer {
@@ -172,29 +178,29 @@ impl Draft {
         }
         self.places = places(receiving, &tables, &units, choice);
         if !self.steering.is_empty() {
-            self.advice.extend(advice::lasting(server, Gives::Steering));
+            self.advice.extend(advice::lasting(server, OptionEffect::Steering));
         }
     }
 
     /// The groups that can be steered. Of others it is told why they cannot be, and what they cost.
     fn groups<'s>(
         &mut self,
-        server: &'s Server,
-        machine: &Machine,
-        receiving: &Receiving,
-        choice: &Choice,
-    ) -> Vec<Owned<'s>> {
+        server: &'s ObservedServer,
+        machine: &MachineState,
+        receiving: &ReceivingCpus,
+        choice: &BoostChoice,
+    ) -> Vec<OwnedGroup<'s>> {
         let mut groups = Vec::new();
         let mut most_readers = None;
         for group in &server.groups {
             match group::judge(server, group, machine, choice) {
                 Ok(owned) => groups.push(owned),
-                Err(Unfit::SingleListener) => {}
-                Err(Unfit::Single(readers)) => {
+                Err(SkipReason::SingleListener) => {}
+                Err(SkipReason::Single(readers)) => {
                     most_readers = most_readers.max(Some(readers));
                     self.refuse(&group::name(group), &single(readers));
                 }
-                Err(Unfit::Because(why)) => self.refuse(&group::name(group), &why),
+                Err(SkipReason::Because(why)) => self.refuse(&group::name(group), &why),
             }
         }
         for owned in &groups {
@@ -204,7 +210,7 @@ impl Draft {
             }
         }
         // Figures and checks are those of datagrams: listeners only follow the threads that read them.
-        if !groups.iter().any(|owned| owned.group.protocol == Protocol::Udp) {
+        if !groups.iter().any(|owned| owned.group.protocol == SocketProtocol::Udp) {
             groups.clear();
         }
         if let Some(readers) = most_readers {
@@ -213,9 +219,9 @@ impl Draft {
         groups
     }
 
-    fn pin(&mut self, units: &[Unit<'_>]) {
+    fn pin(&mut self, units: &[ThreadPlacement<'_>]) {
         for unit in units {
-            if unit.chosen == Chosen::OnlyOne {
+            if unit.chosen == CpuChooser::OnlyOne {
                 let what = format!("thread {} ({})", unit.reader.tid, unit.reader.name);
                 self.refuse(&what, &format!("its control group lets it run on CPU {} alone", unit.cpu));
             }
@@ -226,22 +232,28 @@ impl Draft {
         }
     }
 
-    fn steer(&mut self, server: &Server, owned: &Owned<'_>, table: &SteeringTable, units: &[Unit<'_>]) {
+    fn steer(
+        &mut self,
+        server: &ObservedServer,
+        owned: &OwnedGroup<'_>,
+        table: &SteeringTable,
+        units: &[ThreadPlacement<'_>],
+    ) {
         let what = group::name(owned.group);
         match &owned.way {
-            Way::Already => {
+            SteeringMethod::Already => {
                 self.refuse(&what, "is steered already, by SO_INCOMING_CPU of each socket: left as it is");
             }
-            Way::OwnByCpu => self.refuse(&what, group::BY_CPU),
+            SteeringMethod::OwnByCpu => self.refuse(&what, group::BY_CPU),
             _ if table.by_cpu.is_empty() => self.refuse(&what, "none of its threads can be given a CPU"),
             _ if changes::is_like_hash(owned, table) => {
                 let why = "one thread or one CPU has all its sockets: steering would change nothing";
                 self.refuse(&what, why);
             }
-            Way::Program(now) => {
+            SteeringMethod::Program(now) => {
                 self.steering.extend(changes::steer(server, owned, now.as_ref(), table));
             }
-            Way::IncomingCpu(because) => match changes::ask(owned, units, because) {
+            SteeringMethod::IncomingCpu(because) => match changes::ask(owned, units, because) {
                 Ok(changes) => self.steering.extend(changes),
                 Err(why) => self.refuse(&what, &why),
             },
@@ -249,8 +261,8 @@ impl Draft {
     }
 
     /// Options of single sockets. Those in no group have them too.
-    fn set_options(&mut self, server: &Server, path: &PacketPath, choice: &Choice) {
-        for group in server.groups.iter().filter(|group| group.protocol == Protocol::Udp) {
+    fn set_options(&mut self, server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) {
+        for group in server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp) {
             let what = group::name(group);
             match options::receive_buffers(server, group, choice) {
                 Ok(changes) => self.buffers.extend(changes),
@@ -265,7 +277,7 @@ impl Draft {
             }
         }
         if !self.buffers.is_empty() {
-            self.advice.extend(advice::lasting(server, Gives::Buffers));
+            self.advice.extend(advice::lasting(server, OptionEffect::Buffers));
         }
     }
 
@@ -277,9 +289,12 @@ impl Draft {
     }
 
     fn into_plan(self, goal: String, cpus: Vec<u32>) -> BoostPlan {
-        let refusals: Vec<Refusal> =
-            self.refusals.into_iter().map(|(why, things)| Refusal { what: several(&things), why }).collect();
-        let left = |refusal: &Refusal| Left {
+        let refusals: Vec<BoostRefusal> = self
+            .refusals
+            .into_iter()
+            .map(|(why, things)| BoostRefusal { what: several(&things), why })
+            .collect();
+        let left = |refusal: &BoostRefusal| SkippedFinding {
             finding: "boost".to_owned(),
             severity: "note".to_owned(),
             title: refusal.what.clone(),
@@ -287,7 +302,7 @@ impl Draft {
             commands: Vec::new(),
         };
         BoostPlan {
-            plan: Plan {
+            plan: TunePlan {
                 schema: crate::plan::SCHEMA.to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 read_unix_seconds: None,
@@ -321,18 +336,18 @@ fn single(readers: usize) -> String {
 
 /// Who takes the packets of each CPU. None where nothing is steered.
 fn places(
-    receiving: &Receiving,
-    tables: &[(&Owned<'_>, SteeringTable)],
-    units: &[Unit<'_>],
-    choice: &Choice,
-) -> Vec<Place> {
+    receiving: &ReceivingCpus,
+    tables: &[(&OwnedGroup<'_>, SteeringTable)],
+    units: &[ThreadPlacement<'_>],
+    choice: &BoostChoice,
+) -> Vec<CpuAssignment> {
     if units.is_empty() {
         return Vec::new();
     }
     let place = |cpu: u32| {
         let rows = tables.iter().filter_map(|(_, table)| table.by_cpu.get(&cpu));
         let here = units.iter().filter(|unit| unit.cpu == cpu && (!choice.no_pin || unit.is_there()));
-        Place {
+        CpuAssignment {
             cpu,
             receives: receiving.receives(cpu),
             sockets: rows.flatten().copied().collect(),
@@ -343,7 +358,7 @@ fn places(
 }
 
 /// What a tune of it is called.
-fn goal(server: &Server) -> String {
+fn goal(server: &ObservedServer) -> String {
     let mut ports = server.udp_ports();
     if ports.is_empty() {
         ports = server.groups.iter().map(|group| group.local.port()).collect();

@@ -10,22 +10,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_host::landing::Landings;
+use linerate_host::landing::DeliveryReport;
 use linerate_host::setting::SocketAt;
-use linerate_host::stage::socket::{Protocol, Service, Socket, SocketOptions};
-use linerate_host::stage::thread::Sighting;
+use linerate_host::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
+use linerate_host::stage::thread::ThreadSightings;
 use linerate_host::{CpuSet, Host, HostError, Known, PacketPath, Setting};
 use serde::Serialize;
 
 use crate::boost::catalog;
-use family::Processes;
-use find::{Found, find};
+use family::ProcessTable;
+use find::{FoundServer, find};
 
 pub(crate) use limits::any_text;
 
 /// Which server.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct ServerQuery {
     /// The one on this port.
     pub port: Option<u16>,
     /// The one that this process belongs to.
@@ -36,7 +36,7 @@ pub struct Wanted {
 
 /// For how long it is looked at, and how.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct ObservationOptions {
     /// Calls of its threads are sampled for this long, and datagrams are looked at (BPF).
     pub duration: Duration,
     /// Whether datagrams are looked at.
@@ -45,7 +45,7 @@ pub struct Look {
 
 /// A server.
 #[derive(Debug, Clone, Serialize)]
-pub struct Server {
+pub struct ObservedServer {
     /// Name of the first of its processes that reads (`comm`), such as `nsd`, without what it says of that one process.
     pub name: String,
     /// Id of its entry in [`crate::boost::catalog`]; none for a server that is not there.
@@ -55,11 +55,11 @@ pub struct Server {
     /// Inode of the network namespace it is in.
     pub namespace: u64,
     /// Its sockets: a reuseport group, or a single socket, an item.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ServerGroup>,
     /// The threads that read its sockets.
-    pub readers: Vec<Reader>,
+    pub readers: Vec<ReaderThread>,
     /// Where datagrams landed while it was looked at; unknown where that was not possible.
-    pub landings: Known<Landings>,
+    pub landings: Known<DeliveryReport>,
     /// What a reader should know of how it was seen: sampled so long, idle meanwhile, a container, ...
     pub notes: Vec<String>,
 }
@@ -83,15 +83,15 @@ pub struct ServerProcess {
 
 /// Sockets of one protocol and address.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Group {
+pub struct ServerGroup {
     /// UDP, or TCP for listeners.
-    pub protocol: Protocol,
+    pub protocol: SocketProtocol,
     /// The address they are bound to.
     pub local: SocketAddr,
     /// Whether they are in a reuseport group, of which a program can choose.
     pub reuseport: bool,
     /// The sockets, in the order of the group where that is known.
-    pub members: Vec<Member>,
+    pub members: Vec<GroupSocket>,
     /// Whether that order is proven (told by the kernel).
     pub ordered: bool,
     /// What chooses among them, as [`linerate_host::Setting::Steering`] reads: `none`, `by-cpu ...`, `classic`,
@@ -101,7 +101,7 @@ pub struct Group {
 
 /// A socket of a group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Member {
+pub struct GroupSocket {
     /// The socket.
     pub socket: SocketAt,
     /// All that hold it: process and descriptor.
@@ -116,7 +116,7 @@ pub struct Member {
 
 /// A thread that reads sockets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Reader {
+pub struct ReaderThread {
     /// Its process.
     pub pid: u32,
     /// The thread.
@@ -128,8 +128,8 @@ pub struct Reader {
     /// Cookies of the sockets it reads.
     pub sockets: Vec<u64>,
     /// How that is known, of the surest of them.
-    pub seen: Seen,
-    /// Of these, those at which it was not seen itself: [`Seen::Ring`] and what is less sure.
+    pub seen: ReaderEvidence,
+    /// Of these, those at which it was not seen itself: [`ReaderEvidence::Ring`] and what is less sure.
     pub guessed: Vec<u64>,
     /// The CPUs it may run on.
     pub allowed: Known<CpuSet>,
@@ -140,7 +140,7 @@ pub struct Reader {
 /// How it is known that a thread reads a socket, the surest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seen {
+pub enum ReaderEvidence {
     /// It was seen to take datagrams out of it.
     Reading,
     /// It waits in a call on it.
@@ -177,34 +177,34 @@ pub enum SightError {
     Host(#[from] HostError),
 }
 
-impl Server {
+impl ObservedServer {
     /// Looks at it, and at the packet path to it.
     ///
     /// # Errors
     /// [`SightError`].
     pub fn observe(
         host: &Host,
-        wanted: &Wanted,
-        look: Look,
+        wanted: &ServerQuery,
+        look: ObservationOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Self, PacketPath), SightError> {
-        let processes = Processes::observe(host);
-        let Found { processes: pids, services, path, others } = find(host, wanted, &processes)?;
+        let processes = ProcessTable::observe(host);
+        let FoundServer { processes: pids, services, path, others } = find(host, wanted, &processes)?;
         let namespace = limits::namespace(host, "thread-self").unwrap_or_default();
         let groups = services
             .iter()
-            .map(|service| Group::of(host, namespace, service, &pids))
+            .map(|service| ServerGroup::of(host, namespace, service, &pids))
             .collect::<Result<Vec<_>, _>>()?;
         let seen = look::look(host, &services, &udp_ports(&groups), look, stop);
         let claims = readers::readers(&groups, &seen.threads, seen.landings.value());
         let mut notes = notes(host, &pids, &seen, &claims);
         notes.extend(others.iter().map(|other| format!("{other} is on the same port, and left alone")));
         let online = path.machine.online.value();
-        let reader = |sighting: &Sighting| {
+        let reader = |sighting: &ThreadSightings| {
             let sockets = claims.get(&(sighting.pid, sighting.tid))?;
-            Some(Reader::of(host, sighting, sockets, online))
+            Some(ReaderThread::of(host, sighting, sockets, online))
         };
-        let readers: Vec<Reader> = seen.threads.iter().filter_map(reader).collect();
+        let readers: Vec<ReaderThread> = seen.threads.iter().filter_map(reader).collect();
         let reading: BTreeSet<u32> = readers.iter().map(|reader| reader.pid).collect();
         // Its name is that of who reads: what only hands sockets on may be another program.
         let main =
@@ -222,7 +222,7 @@ impl Server {
     }
 
     /// The threads that read this socket.
-    pub fn readers_of(&self, cookie: u64) -> impl Iterator<Item = &Reader> {
+    pub fn readers_of(&self, cookie: u64) -> impl Iterator<Item = &ReaderThread> {
         self.readers.iter().filter(move |reader| reader.sockets.contains(&cookie))
     }
 
@@ -238,15 +238,15 @@ fn title(name: &str) -> &str {
     name.split_once(": ").map_or(name, |(server, _)| server)
 }
 
-fn udp_ports(groups: &[Group]) -> Vec<u16> {
-    let udp = groups.iter().filter(|group| group.protocol == Protocol::Udp);
+fn udp_ports(groups: &[ServerGroup]) -> Vec<u16> {
+    let udp = groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
     let ports: BTreeSet<u16> = udp.map(|group| group.local.port()).collect();
     ports.into_iter().collect()
 }
 
 impl ServerProcess {
     /// `sampled` is how many threads of it were looked at last; none where it holds no socket, or has ended.
-    fn of(processes: &Processes<'_>, pid: u32, reads: bool, sampled: usize) -> Self {
+    fn of(processes: &ProcessTable<'_>, pid: u32, reads: bool, sampled: usize) -> Self {
         let task = processes.task(pid);
         let sampled = u32::try_from(sampled).ok().filter(|threads| *threads > 0);
         Self {
@@ -260,8 +260,8 @@ impl ServerProcess {
     }
 }
 
-impl Group {
-    fn of(host: &Host, namespace: u64, service: &Service, pids: &[u32]) -> Result<Self, SightError> {
+impl ServerGroup {
+    fn of(host: &Host, namespace: u64, service: &ServiceSockets, pids: &[u32]) -> Result<Self, SightError> {
         let (protocol, local) = (service.protocol, service.local);
         let reuseport = service.sockets.iter().any(|socket| socket.set().is_some_and(|set| set.reuseport));
         let steering = if reuseport {
@@ -269,14 +269,14 @@ impl Group {
         } else {
             Known::Value("none".to_owned())
         };
-        let member = |socket: &Socket| Member::of(socket, &service.name(), pids);
+        let member = |socket: &SocketState| GroupSocket::of(socket, &service.name(), pids);
         let members = service.sockets.iter().map(member).collect::<Result<_, _>>()?;
         Ok(Self { protocol, local, reuseport, members, ordered: service.ordered, steering })
     }
 }
 
-impl Member {
-    fn of(socket: &Socket, service: &str, pids: &[u32]) -> Result<Self, SightError> {
+impl GroupSocket {
+    fn of(socket: &SocketState, service: &str, pids: &[u32]) -> Result<Self, SightError> {
         let cookie = socket.cookie.filter(|cookie| *cookie != 0).ok_or_else(|| {
             SightError::NotThere(format!(
                 "{service}: the kernel does not tell its sockets' cookies: it takes the module udp_diag (modprobe udp_diag)"
@@ -296,17 +296,22 @@ impl Member {
     }
 }
 
-impl Reader {
-    fn of(host: &Host, sighting: &Sighting, sockets: &BTreeMap<u64, Seen>, online: Option<&CpuSet>) -> Self {
+impl ReaderThread {
+    fn of(
+        host: &Host,
+        sighting: &ThreadSightings,
+        sockets: &BTreeMap<u64, ReaderEvidence>,
+        online: Option<&CpuSet>,
+    ) -> Self {
         let task = sighting.task.value();
-        let guessed = sockets.iter().filter(|(_, seen)| **seen >= Seen::Ring);
+        let guessed = sockets.iter().filter(|(_, seen)| **seen >= ReaderEvidence::Ring);
         Self {
             pid: sighting.pid,
             tid: sighting.tid,
             started: task.and_then(|task| task.started).unwrap_or_default(),
             name: task.map_or_else(|| "?".to_owned(), |task| task.name.clone()),
             sockets: sockets.keys().copied().collect(),
-            seen: sockets.values().min().copied().unwrap_or(Seen::Assumed),
+            seen: sockets.values().min().copied().unwrap_or(ReaderEvidence::Assumed),
             guessed: guessed.map(|(cookie, _)| *cookie).collect(),
             allowed: sighting.allowed.clone(),
             cpuset: limits::cpuset(host, sighting.pid, sighting.tid, online),
@@ -314,7 +319,7 @@ impl Reader {
     }
 }
 
-fn notes(host: &Host, pids: &[u32], seen: &look::Seen, claims: &readers::Claims) -> Vec<String> {
+fn notes(host: &Host, pids: &[u32], seen: &look::ObservedActivity, claims: &readers::Claims) -> Vec<String> {
     let mut notes = Vec::new();
     let times = if seen.samples == 1 { "once".to_owned() } else { format!("{} times", seen.samples) };
     notes.push(format!(
@@ -336,7 +341,9 @@ fn notes(host: &Host, pids: &[u32], seen: &look::Seen, claims: &readers::Claims)
     if let Some(why) = seen.threads.iter().find_map(|thread| thread.untold.as_ref()) {
         notes.push(format!("what its threads do is not told: {why}"));
     }
-    let guessed = |sockets: &&BTreeMap<u64, Seen>| sockets.values().any(|seen| *seen == Seen::Assumed);
+    let guessed = |sockets: &&BTreeMap<u64, ReaderEvidence>| {
+        sockets.values().any(|seen| *seen == ReaderEvidence::Assumed)
+    };
     let guessed = claims.values().filter(guessed).count();
     if guessed > 0 {
         notes.push(format!(

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::landing::Landings;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::landing::DeliveryReport;
+use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
 
-use crate::boost::Server;
+use crate::boost::ObservedServer;
 
 /// How packets landed, counted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
-pub struct Agreement {
+pub struct DeliveryAgreement {
     /// Datagrams that were read, and of which it is known where they arrived.
     pub packets: u64,
     /// Of these, read on the CPU they arrived on.
@@ -34,11 +34,11 @@ pub struct SocketAgreement {
     pub threads: Vec<u32>,
 }
 
-impl Agreement {
+impl DeliveryAgreement {
     /// Counts what was seen of the server's UDP sockets.
     #[must_use]
-    pub fn of(server: &Server, landings: &Landings) -> Self {
-        let groups = server.groups.iter().filter(|group| group.protocol == Protocol::Udp);
+    pub fn of(server: &ObservedServer, landings: &DeliveryReport) -> Self {
+        let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let cookies: Vec<u64> =
             groups.flat_map(|group| group.members.iter().map(|member| member.socket.cookie)).collect();
         Self::of_sockets(&cookies, landings)
@@ -50,9 +50,9 @@ impl Agreement {
         (self.packets > 0).then(|| self.on_arrival_cpu as f64 / self.packets as f64)
     }
 
-    fn of_sockets(cookies: &[u64], landings: &Landings) -> Self {
+    fn of_sockets(cookies: &[u64], landings: &DeliveryReport) -> Self {
         let asked: BTreeSet<u64> = cookies.iter().copied().collect();
-        let mut sockets: BTreeMap<u64, Counts> = BTreeMap::new();
+        let mut sockets: BTreeMap<u64, SocketDelivery> = BTreeMap::new();
         let mut seen = Self::default();
         for landing in landings.read.iter().filter(|landing| asked.contains(&landing.cookie)) {
             let socket = sockets.entry(landing.cookie).or_default();
@@ -79,13 +79,13 @@ impl Agreement {
 
 /// What is counted of a socket.
 #[derive(Default)]
-struct Counts {
+struct SocketDelivery {
     arrived: BTreeMap<u32, u64>,
     read: BTreeMap<u32, u64>,
     threads: BTreeSet<u32>,
 }
 
-impl Counts {
+impl SocketDelivery {
     fn told(self, cookie: u64) -> SocketAgreement {
         SocketAgreement {
             cookie,
@@ -98,13 +98,13 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::landing::{Arrival, Landing};
+    use linerate_host::landing::{ArrivalCount, DeliveryCount};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn landing(cookie: u64, arrived_on: Option<u32>, read_on: u32, packets: u64) -> Landing {
-        Landing { cookie, arrived_on, read_on, pid: 1, tid: 700 + read_on, packets }
+    fn landing(cookie: u64, arrived_on: Option<u32>, read_on: u32, packets: u64) -> DeliveryCount {
+        DeliveryCount { cookie, arrived_on, read_on, pid: 1, tid: 700 + read_on, packets }
     }
 
     #[test]
@@ -116,11 +116,11 @@ mod tests {
             landing(9, Some(0), 1, 1000),
         ];
         let arrived = vec![
-            Arrival { cookie: 5, cpu: 0, packets: 31, refused: 2 },
-            Arrival { cookie: 9, cpu: 0, packets: 1000, refused: 50 },
+            ArrivalCount { cookie: 5, cpu: 0, packets: 31, refused: 2 },
+            ArrivalCount { cookie: 9, cpu: 0, packets: 1000, refused: 50 },
         ];
-        let landings = Landings { read, arrived, ..Landings::default() };
-        let seen = Agreement::of_sockets(&[5, 6], &landings);
+        let landings = DeliveryReport { read, arrived, ..DeliveryReport::default() };
+        let seen = DeliveryAgreement::of_sockets(&[5, 6], &landings);
         assert_eq!((seen.packets, seen.on_arrival_cpu, seen.refused), (40, 30, 2));
         assert_eq!(seen.share(), Some(0.75));
         let busy = SocketAgreement {
@@ -130,7 +130,7 @@ mod tests {
             threads: vec![700, 701],
         };
         assert_eq!(seen.sockets, [busy, SocketAgreement { cookie: 6, ..SocketAgreement::default() }]);
-        assert_eq!(Agreement::of_sockets(&[6], &landings).share(), None);
+        assert_eq!(DeliveryAgreement::of_sockets(&[6], &landings).share(), None);
     }
 
     proptest! {
@@ -140,13 +140,13 @@ mod tests {
             arrived in proptest::collection::vec((0..6u64, 0..4u32, 0..1000u64, 0..50u64), 0..40),
             cookies in proptest::collection::vec(0..6u64, 0..8),
         ) {
-            let read: Vec<Landing> = read.into_iter().map(|(c, a, r, n)| landing(c, a, r, n)).collect();
-            let arrived: Vec<Arrival> = arrived
+            let read: Vec<DeliveryCount> = read.into_iter().map(|(c, a, r, n)| landing(c, a, r, n)).collect();
+            let arrived: Vec<ArrivalCount> = arrived
                 .into_iter()
-                .map(|(cookie, cpu, packets, refused)| Arrival { cookie, cpu, packets, refused })
+                .map(|(cookie, cpu, packets, refused)| ArrivalCount { cookie, cpu, packets, refused })
                 .collect();
-            let landings = Landings { read, arrived, ..Landings::default() };
-            let seen = Agreement::of_sockets(&cookies, &landings);
+            let landings = DeliveryReport { read, arrived, ..DeliveryReport::default() };
+            let seen = DeliveryAgreement::of_sockets(&cookies, &landings);
             let ours = |cookie: u64| cookies.contains(&cookie);
             let total = |of: fn(&SocketAgreement) -> &Vec<(u32, u64)>| -> u64 {
                 seen.sockets.iter().flat_map(of).map(|(_, packets)| packets).sum()

@@ -12,20 +12,20 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::journal::Store;
+use crate::journal::StateStore;
 use crate::transaction::TuneError;
 use linerate_host::{Host, PacketPath, Setting};
 use serde::Serialize;
 
-use crate::boost::Server;
-use crate::boost::plan::{self, Choice};
-use crate::boost::sight::{Look, Reader, Wanted};
-use agenda::Agenda;
-use first::Pin;
-use fix::Mended;
-use force::Force;
-use pulse::Pulse;
-use wake::Wake;
+use crate::boost::ObservedServer;
+use crate::boost::plan::{self, BoostChoice};
+use crate::boost::sight::{ObservationOptions, ReaderThread, ServerQuery};
+use agenda::LookSchedule;
+use first::PinnedThread;
+use fix::FixOutcome;
+use force::JournaledTune;
+use pulse::ServerSample;
+use wake::ProcessWaiter;
 
 /// How often it is asked what takes no more than a few files. The end of a process is not waited for: it wakes.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ const STARE: Duration = Duration::from_millis(500);
 /// What happened, and what was done about it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
-pub enum Event {
+pub enum WatchEvent {
     /// A thread that read sockets is gone; its CPU's packets go to others.
     Lost {
         /// Its process.
@@ -79,17 +79,17 @@ pub enum Event {
 /// [`TuneError`] where a change cannot be journalled.
 pub fn watch(
     host: &Host,
-    store: &Store,
+    store: &StateStore,
     tune: u64,
-    (wanted, choice): (&Wanted, &Choice),
+    (wanted, choice): (&ServerQuery, &BoostChoice),
     stop: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(Event),
+    tell: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
-    let mut force = Force::of(store, tune);
+    let mut force = JournaledTune::of(store, tune);
     let tunes = store.read()?.tunes();
     let pins = tunes.iter().find(|found| found.begun.tune == tune).map(first::pins).unwrap_or_default();
-    let mut wake = Wake::default();
-    let mut watch = Watch {
+    let mut wake = ProcessWaiter::default();
+    let mut watch = BoostWatch {
         host,
         store,
         tune,
@@ -99,16 +99,16 @@ pub fn watch(
         stop,
         tell,
         known: None,
-        pulse: Pulse::default(),
+        pulse: ServerSample::default(),
         dead: Vec::new(),
-        agenda: Agenda::default(),
+        agenda: LookSchedule::default(),
         unmended: false,
         waiting: Vec::new(),
         complaint: None,
     };
     while !stop() {
-        let goes_on = if force.lasts()? { watch.turn()? } else { Turn::Over(Event::Undone) };
-        if let Turn::Over(event) = goes_on {
+        let goes_on = if force.lasts()? { watch.turn()? } else { WatchTurn::Over(WatchEvent::Undone) };
+        if let WatchTurn::Over(event) = goes_on {
             (watch.tell)(event);
             return Ok(());
         }
@@ -119,45 +119,45 @@ pub fn watch(
 }
 
 /// Whether it goes on.
-enum Turn {
+enum WatchTurn {
     On,
-    Over(Event),
+    Over(WatchEvent),
 }
 
-fn lost(reader: &Reader) -> Event {
-    Event::Lost { pid: reader.pid, tid: reader.tid, done: Vec::new() }
+fn lost(reader: &ReaderThread) -> WatchEvent {
+    WatchEvent::Lost { pid: reader.pid, tid: reader.tid, done: Vec::new() }
 }
 
-struct Watch<'w> {
+struct BoostWatch<'w> {
     host: &'w Host,
-    store: &'w Store,
+    store: &'w StateStore,
     tune: u64,
-    wanted: &'w Wanted,
-    choice: &'w Choice,
+    wanted: &'w ServerQuery,
+    choice: &'w BoostChoice,
     /// The threads that the boost put on CPUs before.
-    pins: &'w [Pin],
+    pins: &'w [PinnedThread],
     stop: &'w dyn Fn() -> bool,
-    tell: &'w mut dyn FnMut(Event),
+    tell: &'w mut dyn FnMut(WatchEvent),
     /// The server as far as it is known, and the path to it; none until it was seen.
-    known: Option<(Server, PacketPath)>,
-    pulse: Pulse,
+    known: Option<(ObservedServer, PacketPath)>,
+    pulse: ServerSample,
     /// Readers that died, of which nobody is the successor yet.
-    dead: Vec<Reader>,
-    agenda: Agenda,
+    dead: Vec<ReaderThread>,
+    agenda: LookSchedule,
     /// Whether the server has changed and nothing could be done about it yet.
     unmended: bool,
     /// What is told when that was done.
-    waiting: Vec<Event>,
+    waiting: Vec<WatchEvent>,
     /// What was told last of what is not done, so that it is told once.
     complaint: Option<String>,
 }
 
-impl Watch<'_> {
-    fn turn(&mut self) -> Result<Turn, TuneError> {
+impl BoostWatch<'_> {
+    fn turn(&mut self) -> Result<WatchTurn, TuneError> {
         if self.known.is_some() {
             let pulse = self.feel();
             if pulse.processes.is_empty() {
-                return Ok(Turn::Over(Event::Ended));
+                return Ok(WatchTurn::Over(WatchEvent::Ended));
             }
             if pulse != self.pulse {
                 self.agenda.begin(Instant::now());
@@ -165,25 +165,25 @@ impl Watch<'_> {
             }
             self.bury();
             if let Some(over) = self.fix()? {
-                return Ok(Turn::Over(over));
+                return Ok(WatchTurn::Over(over));
             }
         }
         if self.agenda.take(Instant::now()) {
             self.look();
             if let Some(over) = self.fix()? {
-                return Ok(Turn::Over(over));
+                return Ok(WatchTurn::Over(over));
             }
         }
-        Ok(Turn::On)
+        Ok(WatchTurn::On)
     }
 
-    fn feel(&self) -> Pulse {
+    fn feel(&self) -> ServerSample {
         let server = self.known.as_ref().map(|(server, _)| server);
         let listed = server.into_iter().flat_map(|server| &server.processes);
         let mut known: BTreeMap<u32, u64> = listed.map(|process| (process.pid, process.started)).collect();
         known.extend(&self.pulse.processes);
-        let ports = server.map(Server::udp_ports).unwrap_or_default();
-        Pulse::of(self.host, &known, &ports)
+        let ports = server.map(ObservedServer::udp_ports).unwrap_or_default();
+        ServerSample::of(self.host, &known, &ports)
     }
 
     /// What a thread that is gone had is another's at once, before anything else is looked at.
@@ -204,11 +204,11 @@ impl Watch<'_> {
         // What the boost knew is known of a server that is seen first: soon is better than sure then.
         let ambiguous = self.known.as_ref().is_some_and(|(server, _)| picture::is_unclear(server));
         let look = if ambiguous && !self.agenda.is_first() {
-            Look { duration: STARE, datagrams: true }
+            ObservationOptions { duration: STARE, datagrams: true }
         } else {
-            Look { duration: GLANCE, datagrams: false }
+            ObservationOptions { duration: GLANCE, datagrams: false }
         };
-        let (seen, path) = match Server::observe(self.host, &self.who(), look, self.stop) {
+        let (seen, path) = match ObservedServer::observe(self.host, &self.who(), look, self.stop) {
             Ok(seen) => seen,
             Err(error) => {
                 // Workers that are about to go, or to come, are no news.
@@ -227,14 +227,14 @@ impl Watch<'_> {
         // Who died while it was looked at is seen to be dead by the next turn, which comes at once.
         for (pid, tid) in moved.found {
             let new = now.readers.iter().find(|reader| (reader.pid, reader.tid) == (pid, tid));
-            let taken = |reader: &Reader| {
+            let taken = |reader: &ReaderThread| {
                 new.is_some_and(|new| reader.sockets.iter().any(|cookie| new.sockets.contains(cookie)))
             };
             self.dead.retain(|reader| !taken(reader));
-            self.waiting.push(Event::Found { pid, tid, done: Vec::new() });
+            self.waiting.push(WatchEvent::Found { pid, tid, done: Vec::new() });
         }
         for (pid, tid) in moved.lost {
-            self.waiting.push(Event::Lost { pid, tid, done: Vec::new() });
+            self.waiting.push(WatchEvent::Lost { pid, tid, done: Vec::new() });
         }
         fix::refresh(self.host, &mut now);
         self.known = Some((now, path));
@@ -242,21 +242,21 @@ impl Watch<'_> {
     }
 
     /// Takes up what is seen first. It is as the boost left it, but for workers that died or came since.
-    fn begin(&mut self, mut seen: Server, path: PacketPath) {
+    fn begin(&mut self, mut seen: ObservedServer, path: PacketPath) {
         let pins = self.pins;
         let processes = seen.processes.iter().map(|process| (process.pid, process.started)).collect();
-        self.pulse = Pulse::of(self.host, &processes, &seen.udp_ports());
+        self.pulse = ServerSample::of(self.host, &processes, &seen.udp_ports());
         self.dead = first::adopt(&mut seen, pins, &self.pulse);
         self.waiting.extend(self.dead.iter().map(lost));
         let planned = plan::make(&seen, &path, self.choice).plan;
-        let to_pin = |reader: &&Reader| {
+        let to_pin = |reader: &&ReaderThread| {
             let is_it =
                 |setting: &Setting| matches!(setting, Setting::ThreadCpus { tid, .. } if *tid == reader.tid);
             let planned = planned.changes.iter().any(|change| is_it(&change.setting));
             !pins.is_empty() && planned && !first::is_pinned(reader, pins)
         };
         let new = seen.readers.iter().filter(to_pin);
-        self.waiting.extend(new.map(|reader| Event::Found {
+        self.waiting.extend(new.map(|reader| WatchEvent::Found {
             pid: reader.pid,
             tid: reader.tid,
             done: Vec::new(),
@@ -269,17 +269,17 @@ impl Watch<'_> {
     }
 
     /// The server, by a process of it that lives.
-    fn who(&self) -> Wanted {
+    fn who(&self) -> ServerQuery {
         let pid = self.wanted.pid.map(|pid| {
             let alive = self.pulse.processes.is_empty() || self.pulse.processes.contains_key(&pid);
             let other = self.pulse.processes.keys().next().copied();
             if alive { pid } else { other.unwrap_or(pid) }
         });
-        Wanted { pid, ..self.wanted.clone() }
+        ServerQuery { pid, ..self.wanted.clone() }
     }
 
     /// Carries out what the server needs as it is now. An event where the watch is over.
-    fn fix(&mut self) -> Result<Option<Event>, TuneError> {
+    fn fix(&mut self) -> Result<Option<WatchEvent>, TuneError> {
         if !self.unmended {
             return Ok(None);
         }
@@ -292,14 +292,14 @@ impl Watch<'_> {
         }
         let plan = fix::without_what_is(plan::make(server, path, self.choice).plan);
         let fixed = if plan.changes.is_empty() {
-            Mended::Done { done: Vec::new(), refused: Vec::new() }
+            FixOutcome::Done { done: Vec::new(), refused: Vec::new() }
         } else {
             fix::fix(self.host, self.store, self.tune, &plan)?
         };
         match fixed {
-            Mended::Busy => self.complain("another process holds the journal: waiting for it".into()),
-            Mended::Undone => return Ok(Some(Event::Undone)),
-            Mended::Done { done, refused } => {
+            FixOutcome::Busy => self.complain("another process holds the journal: waiting for it".into()),
+            FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
+            FixOutcome::Done { done, refused } => {
                 self.unmended = false;
                 if refused.is_empty() {
                     fix::note(server, &plan);
@@ -315,7 +315,7 @@ impl Watch<'_> {
     /// Tells what happened; what was done about it with the last of it.
     fn say(&mut self, what: Vec<String>) {
         let mut waiting = std::mem::take(&mut self.waiting);
-        if let Some(Event::Lost { done, .. } | Event::Found { done, .. }) = waiting.last_mut() {
+        if let Some(WatchEvent::Lost { done, .. } | WatchEvent::Found { done, .. }) = waiting.last_mut() {
             *done = what;
         }
         waiting.into_iter().for_each(&mut *self.tell);
@@ -325,7 +325,7 @@ impl Watch<'_> {
     fn complain(&mut self, why: String) {
         if self.complaint.as_ref() != Some(&why) {
             self.complaint = Some(why.clone());
-            (self.tell)(Event::NotDone { why });
+            (self.tell)(WatchEvent::NotDone { why });
         }
     }
 }

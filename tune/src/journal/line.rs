@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Record;
+use super::JournalRecord;
 
 /// A record as it is in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct JournalLine {
     /// Its number, from 1.
     pub sequence: u64,
     /// When it was written, seconds since 1970.
     pub unix_seconds: u64,
     /// What it says.
-    pub record: Record,
+    pub record: JournalRecord,
 }
 
 /// Why a line is no entry.
@@ -29,7 +29,7 @@ const MEMBER: &str = ",\"crc32\":\"";
 /// The member, eight digits, and what closes it and the object.
 const SUFFIX: usize = MEMBER.len() + 8 + 2;
 
-impl Entry {
+impl JournalLine {
     /// Its line, with the newline.
     pub(super) fn to_line(&self) -> Result<String, serde_json::Error> {
         let mut line = serde_json::to_string(self)?;
@@ -66,8 +66,8 @@ fn checksum(text: &str) -> u32 {
 mod tests {
     use super::*;
 
-    fn entry() -> Entry {
-        Entry { sequence: 7, unix_seconds: 1_700_000_000, record: Record::Confirmed { tune: 3 } }
+    fn entry() -> JournalLine {
+        JournalLine { sequence: 7, unix_seconds: 1_700_000_000, record: JournalRecord::Confirmed { tune: 3 } }
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
             line,
             "{\"sequence\":7,\"unix_seconds\":1700000000,\"record\":{\"confirmed\":{\"tune\":3}},\"crc32\":\"b416994a\"}\n"
         );
-        assert_eq!(Entry::parse(line.trim_end().as_bytes()), Ok(entry()));
+        assert_eq!(JournalLine::parse(line.trim_end().as_bytes()), Ok(entry()));
     }
 
     #[test]
@@ -87,11 +87,11 @@ mod tests {
         for at in 0..line.len() {
             let mut other = line.to_vec();
             other[at] ^= 0x01;
-            let result = Entry::parse(&other);
+            let result = JournalLine::parse(&other);
             assert!(matches!(result, Err(BadLine::Damaged(_))), "byte {at}: {result:?}");
         }
         for end in 0..line.len() {
-            assert!(matches!(Entry::parse(&line[..end]), Err(BadLine::Damaged(_))), "{end}");
+            assert!(matches!(JournalLine::parse(&line[..end]), Err(BadLine::Damaged(_))), "{end}");
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
     fn a_record_of_a_later_version_is_not_damage() {
         let body = "{\"sequence\":1,\"unix_seconds\":2,\"record\":{\"teleported\":{\"tune\":3}}";
         let line = format!("{body},\"crc32\":\"{:08x}\"}}", checksum(body));
-        let Err(BadLine::Newer(why)) = Entry::parse(line.as_bytes()) else { panic!("known") };
+        let Err(BadLine::Newer(why)) = JournalLine::parse(line.as_bytes()) else { panic!("known") };
         assert!(why.starts_with("unknown variant `teleported`"), "{why}");
     }
 }

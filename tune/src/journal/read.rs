@@ -3,12 +3,12 @@
 use serde::Serialize;
 
 use super::JournalError;
-use super::line::{BadLine, Entry};
+use super::line::{BadLine, JournalLine};
 
 /// Why a journal may not tell all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum JournalCorruption {
     /// Its last line is not whole: the power went while it was written, so what it would have announced was not done.
     Torn {
         /// The line, from 1.
@@ -46,8 +46,8 @@ pub struct DamagedLine {
 
 /// What a journal's text has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Parsed {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct ParsedJournal {
+    pub(super) entries: Vec<JournalLine>,
     /// Lines that are not what was written.
     pub(super) damage: Vec<DamagedLine>,
     /// Length of the text up to the end of the last whole line.
@@ -58,8 +58,8 @@ pub(super) struct Parsed {
 
 /// Reads all lines that are entries. One that is damaged costs no other; one of a later version
 /// ends it, since nobody may write after what he does not understand.
-pub(super) fn parse(text: &[u8]) -> Parsed {
-    let mut parsed = Parsed::default();
+pub(super) fn parse(text: &[u8]) -> ParsedJournal {
+    let mut parsed = ParsedJournal::default();
     let mut rest = text;
     for number in 1.. {
         if rest.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn parse(text: &[u8]) -> Parsed {
             parsed.torn = Some(number);
             break;
         };
-        match Entry::parse(&rest[..end]) {
+        match JournalLine::parse(&rest[..end]) {
             Ok(entry) if entry.sequence > parsed.last_sequence() => parsed.take(number, entry),
             Ok(entry) => {
                 parsed.damaged(number, format!("record {} where a later one belongs", entry.sequence));
@@ -88,7 +88,7 @@ pub(super) fn parse(text: &[u8]) -> Parsed {
     parsed
 }
 
-impl Parsed {
+impl ParsedJournal {
     /// Number of the last entry.
     pub(super) fn last_sequence(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.sequence)
@@ -100,7 +100,7 @@ impl Parsed {
         self.last_sequence().saturating_add(lost as u64).saturating_add(1)
     }
 
-    fn take(&mut self, line: u64, entry: Entry) {
+    fn take(&mut self, line: u64, entry: JournalLine) {
         let expected = self.next_sequence();
         let is_explained = self.damage.iter().any(|line| line.after == self.entries.len());
         if entry.sequence > expected && !is_explained {
@@ -114,17 +114,17 @@ impl Parsed {
     }
 
     /// The worst that is wrong with it.
-    pub(super) fn trouble(&self) -> Option<Trouble> {
+    pub(super) fn trouble(&self) -> Option<JournalCorruption> {
         if let Some((line, why)) = &self.newer {
-            return Some(Trouble::Newer { line: *line, why: why.clone() });
+            return Some(JournalCorruption::Newer { line: *line, why: why.clone() });
         }
         match self.damage.split_first() {
-            Some((DamagedLine { line, why, .. }, others)) => Some(Trouble::Damaged {
+            Some((DamagedLine { line, why, .. }, others)) => Some(JournalCorruption::Damaged {
                 line: *line,
                 why: why.clone(),
                 others: others.iter().map(|other| other.line).collect(),
             }),
-            None => self.torn.map(|line| Trouble::Torn { line }),
+            None => self.torn.map(|line| JournalCorruption::Torn { line }),
         }
     }
 

@@ -1,16 +1,16 @@
 //! The journal's records.
 
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
-use crate::Device;
+use crate::NamedDevice;
 
 /// One record. Those of a tune bear its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Record {
+pub enum JournalRecord {
     /// A tune begins; nothing has been changed.
-    Begun(Begun),
+    Begun(BeginRecord),
     /// A tune that broke off, whose program died, or that had ended, goes on.
     Resumed {
         /// Number of the tune.
@@ -21,7 +21,7 @@ pub enum Record {
         /// Number of the tune.
         tune: u64,
         /// The device.
-        device: Device,
+        device: NamedDevice,
     },
     /// What settings read that a change resets along with its own: a change of channels has the driver make queues,
     /// vectors and tables anew. Written before that change, and again after it.
@@ -31,7 +31,7 @@ pub enum Record {
         /// The change that they hang on.
         with: Setting,
         /// The settings, and what they read.
-        values: Vec<(Setting, Value)>,
+        values: Vec<(Setting, SettingValue)>,
     },
     /// A setting is about to be written.
     Intent {
@@ -42,9 +42,9 @@ pub enum Record {
         /// Which one.
         setting: Setting,
         /// What it reads now.
-        from: Value,
+        from: SettingValue,
         /// What is about to be written.
-        to: Value,
+        to: SettingValue,
     },
     /// A setting was written and read back.
     Done {
@@ -53,11 +53,11 @@ pub enum Record {
         /// Number of the change.
         step: u32,
         /// What it reads now.
-        found: Value,
+        found: SettingValue,
         /// Which one, and what it read before, once more: so that it can be put back though the
         /// record of its intent is damaged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        change: Option<(Setting, Value)>,
+        change: Option<(Setting, SettingValue)>,
     },
     /// A setting was refused, or was accepted and had no effect. Without an intent before it, nothing was written.
     Refused {
@@ -70,7 +70,7 @@ pub enum Record {
         /// The host's words.
         why: String,
         /// What it reads now; none where it cannot be read.
-        found: Option<Value>,
+        found: Option<SettingValue>,
     },
     /// A tune made all of its changes, or broke off.
     Ended {
@@ -98,9 +98,9 @@ pub enum Record {
         /// Which one.
         setting: Setting,
         /// What it reads now.
-        from: Value,
+        from: SettingValue,
         /// What it is put back to.
-        to: Value,
+        to: SettingValue,
     },
     /// What became of putting a setting back.
     UndoDone {
@@ -146,7 +146,7 @@ pub enum Record {
 /// The start of a tune.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Begun {
+pub struct BeginRecord {
     /// Number of the tune, one more than that of the one before.
     pub tune: u64,
     /// When, seconds since 1970.
@@ -160,15 +160,15 @@ pub struct Begun {
     /// Name of the profile, or what the changes are for.
     pub goal: String,
     /// The devices of the interfaces that are to be changed.
-    pub devices: Vec<Device>,
+    pub devices: Vec<NamedDevice>,
     /// When it is undone without being asked; none for never.
-    pub until: Option<Until>,
+    pub until: Option<UndoDeadline>,
     /// Inode of the network namespace it was made in; none where that was not noted (before 0.2).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<u64>,
 }
 
-impl Begun {
+impl BeginRecord {
     /// What is known of a tune's start whose record is damaged.
     pub(crate) fn lost(tune: u64, unix_seconds: u64) -> Self {
         Self {
@@ -194,7 +194,7 @@ impl Begun {
 /// When a tune is undone by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Until {
+pub enum UndoDeadline {
     /// At this time, or at once when the program that makes the changes dies before it made them all.
     Time {
         /// Seconds since boot, sleep included (`CLOCK_BOOTTIME`).
@@ -238,7 +238,7 @@ pub enum UndoOutcome {
     /// Somebody else changed it since; it was left as it is.
     Drift {
         /// What it reads.
-        found: Value,
+        found: SettingValue,
     },
     /// What it belongs to is gone.
     Gone {
@@ -255,49 +255,51 @@ pub enum UndoOutcome {
         /// The host's words.
         why: String,
         /// What it reads now; none where it cannot be read.
-        found: Option<Value>,
+        found: Option<SettingValue>,
     },
 }
 
-impl Record {
+impl JournalRecord {
     /// The number of the tune that it is about.
     #[must_use]
     pub fn tune(&self) -> u64 {
         match self {
-            Record::Begun(begun) => begun.tune,
-            Record::Resumed { tune }
-            | Record::Device { tune, .. }
-            | Record::Noted { tune, .. }
-            | Record::Intent { tune, .. }
-            | Record::Done { tune, .. }
-            | Record::Refused { tune, .. }
-            | Record::Ended { tune, .. }
-            | Record::Confirmed { tune }
-            | Record::UndoBegun { tune, .. }
-            | Record::UndoIntent { tune, .. }
-            | Record::UndoDone { tune, .. }
-            | Record::UndoEnded { tune }
-            | Record::Persisting { tune, .. }
-            | Record::Persisted { tune, .. }
-            | Record::Unpersisted { tune, .. } => *tune,
+            JournalRecord::Begun(begun) => begun.tune,
+            JournalRecord::Resumed { tune }
+            | JournalRecord::Device { tune, .. }
+            | JournalRecord::Noted { tune, .. }
+            | JournalRecord::Intent { tune, .. }
+            | JournalRecord::Done { tune, .. }
+            | JournalRecord::Refused { tune, .. }
+            | JournalRecord::Ended { tune, .. }
+            | JournalRecord::Confirmed { tune }
+            | JournalRecord::UndoBegun { tune, .. }
+            | JournalRecord::UndoIntent { tune, .. }
+            | JournalRecord::UndoDone { tune, .. }
+            | JournalRecord::UndoEnded { tune }
+            | JournalRecord::Persisting { tune, .. }
+            | JournalRecord::Persisted { tune, .. }
+            | JournalRecord::Unpersisted { tune, .. } => *tune,
         }
     }
 }
 
-impl Until {
+impl UndoDeadline {
     /// The time it is undone at, in seconds since boot; none where no time is set.
     #[must_use]
     pub fn boot_seconds(self) -> Option<u64> {
         match self {
-            Until::Time { boot_seconds } | Until::Confirmed { boot_seconds } => Some(boot_seconds),
-            Until::Maker {} => None,
+            UndoDeadline::Time { boot_seconds } | UndoDeadline::Confirmed { boot_seconds } => {
+                Some(boot_seconds)
+            }
+            UndoDeadline::Maker {} => None,
         }
     }
 
     /// Whether a confirmation makes it stay.
     #[must_use]
     pub fn takes_confirmation(self) -> bool {
-        !matches!(self, Until::Time { .. })
+        !matches!(self, UndoDeadline::Time { .. })
     }
 }
 

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::read::{DamagedLine, Trouble, parse};
-use super::{Entry, JournalError, Tune, Writer};
-use crate::Plan;
+use super::read::{DamagedLine, JournalCorruption, parse};
+use super::{JournalError, JournalLine, JournalWriter, RecordedTune};
+use crate::TunePlan;
 use crate::sys::lock;
 
 /// Where the journal is kept unless told otherwise.
@@ -15,7 +15,7 @@ pub const STATE_DIR: &str = "/var/lib/linerate";
 
 /// A state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Store {
+pub struct StateStore {
     directory: PathBuf,
 }
 
@@ -25,23 +25,23 @@ pub struct Journal {
     /// The file.
     pub path: PathBuf,
     /// Its records.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<JournalLine>,
     /// Why there may be more that could not be read; none where all was.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<JournalCorruption>,
     /// Lines that are not what was written; none of the records of others is lost for that.
     pub damage: Vec<DamagedLine>,
     /// Who appends now; none where nobody does.
-    pub holder: Option<Holder>,
+    pub holder: Option<LockHolder>,
 }
 
 /// The process that holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Holder {
+pub struct LockHolder {
     /// Its process id; none where the lock does not tell.
     pub pid: Option<u32>,
 }
 
-impl Store {
+impl StateStore {
     /// The state directory of this path; it is made when something is written.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
@@ -88,7 +88,7 @@ impl Store {
         let holder = self.holder()?;
         // A line that is being written is not torn.
         let written_now = before.is_some() || holder.is_some();
-        let torn = |trouble: &Trouble| matches!(trouble, Trouble::Torn { .. });
+        let torn = |trouble: &JournalCorruption| matches!(trouble, JournalCorruption::Torn { .. });
         let trouble = parsed.trouble().filter(|trouble| !(written_now && torn(trouble)));
         Ok(Journal { path, entries: parsed.entries, trouble, damage: parsed.damage, holder })
     }
@@ -98,23 +98,23 @@ impl Store {
     /// # Errors
     /// [`JournalError::Busy`] where another process holds it; [`JournalError::Newer`] and
     /// [`JournalError::NotOurs`] where nothing may be written on; [`JournalError::File`].
-    pub fn lock(&self) -> Result<Writer, JournalError> {
-        Writer::open(self, lock::Wait::No)
+    pub fn lock(&self) -> Result<JournalWriter, JournalError> {
+        JournalWriter::open(self, lock::LockWait::No)
     }
 
     /// The same, after whoever holds it let go.
     ///
     /// # Errors
-    /// As of [`Store::lock`], but for `Busy`.
-    pub fn lock_waiting(&self) -> Result<Writer, JournalError> {
-        Writer::open(self, lock::Wait::Yes)
+    /// As of [`StateStore::lock`], but for `Busy`.
+    pub fn lock_waiting(&self) -> Result<JournalWriter, JournalError> {
+        JournalWriter::open(self, lock::LockWait::Yes)
     }
 
     /// The plan that a tune was begun with; none where it had none.
     ///
     /// # Errors
     /// [`JournalError::File`] where it cannot be read or is no plan.
-    pub fn plan(&self, tune: u64) -> Result<Option<Plan>, JournalError> {
+    pub fn plan(&self, tune: u64) -> Result<Option<TunePlan>, JournalError> {
         let path = self.plan_path(tune);
         let Some(file) = open_to_read(&path)? else { return Ok(None) };
         let text = read_all(&file, &path)?;
@@ -123,7 +123,7 @@ impl Store {
             .map_err(|error| file_error(&path, "read as a plan", error.into()))
     }
 
-    fn holder(&self) -> Result<Option<Holder>, JournalError> {
+    fn holder(&self) -> Result<Option<LockHolder>, JournalError> {
         let path = self.lock_path();
         let file = match File::open(&path) {
             Ok(file) => file,
@@ -131,14 +131,14 @@ impl Store {
             Err(error) => return Err(file_error(&path, "open", error)),
         };
         let held = lock::is_held(&file).map_err(|error| file_error(&path, "ask who locked it", error))?;
-        Ok(held.then(|| Holder { pid: holder_pid(&file) }))
+        Ok(held.then(|| LockHolder { pid: holder_pid(&file) }))
     }
 }
 
 impl Journal {
     /// All tunes, the earliest first.
     #[must_use]
-    pub fn tunes(&self) -> Vec<Tune> {
+    pub fn tunes(&self) -> Vec<RecordedTune> {
         super::tune::tunes(&self.entries, &self.damage)
     }
 }

@@ -9,30 +9,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::read::{Trouble, parse};
+use super::read::{JournalCorruption, parse};
 use super::store::{file_error, holder_pid, must_be_ours, read_all};
-use super::tune::{Tune, take};
-use super::{Entry, JournalError, Record, Store};
-use crate::Plan;
+use super::tune::{RecordedTune, take};
+use super::{JournalError, JournalLine, JournalRecord, StateStore};
+use crate::TunePlan;
 use crate::sys::lock;
 
 /// The right to append to a journal; no other process has it as long as this is held.
 #[derive(Debug)]
-pub struct Writer {
-    store: Store,
+pub struct JournalWriter {
+    store: StateStore,
     file: File,
     length: u64,
     /// Number of the last entry.
     sequence: u64,
-    tunes: Vec<Tune>,
-    trouble: Option<Trouble>,
+    tunes: Vec<RecordedTune>,
+    trouble: Option<JournalCorruption>,
     broken: bool,
     /// Closing it unlocks the journal.
     _lock: File,
 }
 
-impl Writer {
-    pub(super) fn open(store: &Store, wait: lock::Wait) -> Result<Self, JournalError> {
+impl JournalWriter {
+    pub(super) fn open(store: &StateStore, wait: lock::LockWait) -> Result<Self, JournalError> {
         make_directory(store.directory())?;
         let lock = take_lock(&store.lock_path(), wait)?;
         let path = store.journal_path();
@@ -57,7 +57,7 @@ impl Writer {
             length: parsed.length,
             sequence: parsed.next_sequence() - 1,
             tunes: super::tune::tunes(&parsed.entries, &parsed.damage),
-            trouble: parsed.trouble().filter(|trouble| matches!(trouble, Trouble::Damaged { .. })),
+            trouble: parsed.trouble().filter(|trouble| matches!(trouble, JournalCorruption::Damaged { .. })),
             broken: false,
             _lock: lock,
         })
@@ -65,25 +65,25 @@ impl Writer {
 
     /// Where it writes.
     #[must_use]
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &StateStore {
         &self.store
     }
 
     /// Which lines are damaged; none where none is.
     #[must_use]
-    pub fn trouble(&self) -> Option<&Trouble> {
+    pub fn trouble(&self) -> Option<&JournalCorruption> {
         self.trouble.as_ref()
     }
 
     /// All tunes, the earliest first, with what was appended.
     #[must_use]
-    pub fn tunes(&self) -> &[Tune] {
+    pub fn tunes(&self) -> &[RecordedTune] {
         &self.tunes
     }
 
     /// A tune by its number.
     #[must_use]
-    pub fn tune(&self, number: u64) -> Option<&Tune> {
+    pub fn tune(&self, number: u64) -> Option<&RecordedTune> {
         self.tunes.iter().find(|tune| tune.begun.tune == number)
     }
 
@@ -98,11 +98,11 @@ impl Writer {
     /// # Errors
     /// [`JournalError::NoSpace`], [`JournalError::File`]: then the record is not there, what it announces must not be done,
     /// and this writer writes nothing more ([`JournalError::Broken`]).
-    pub fn append(&mut self, record: Record) -> Result<(), JournalError> {
+    pub fn append(&mut self, record: JournalRecord) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken { path: self.path() });
         }
-        let entry = Entry { sequence: self.sequence + 1, unix_seconds: unix_seconds(), record };
+        let entry = JournalLine { sequence: self.sequence + 1, unix_seconds: unix_seconds(), record };
         let line = to_line(&entry, &self.store.journal_path())?;
         let written =
             self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
@@ -122,11 +122,14 @@ impl Writer {
     ///
     /// # Errors
     /// [`JournalError::NoSpace`].
-    pub fn reserve<'a>(&self, records: impl IntoIterator<Item = &'a Record>) -> Result<(), JournalError> {
+    pub fn reserve<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a JournalRecord>,
+    ) -> Result<(), JournalError> {
         let path = self.store.journal_path();
         let mut bytes = 0;
         for record in records {
-            let entry = Entry { sequence: u64::MAX, unix_seconds: u64::MAX, record: record.clone() };
+            let entry = JournalLine { sequence: u64::MAX, unix_seconds: u64::MAX, record: record.clone() };
             bytes += to_line(&entry, &path)?.len() as u64;
         }
         if bytes == 0 {
@@ -143,7 +146,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`JournalError::NoSpace`], [`JournalError::File`].
-    pub fn keep_plan(&self, tune: u64, plan: &Plan) -> Result<(), JournalError> {
+    pub fn keep_plan(&self, tune: u64, plan: &TunePlan) -> Result<(), JournalError> {
         make_directory(&self.store.plans_path())?;
         let path = self.store.plan_path(tune);
         let temporary = path.with_extension("new");
@@ -180,7 +183,7 @@ impl Writer {
     }
 }
 
-fn to_line(entry: &Entry, path: &Path) -> Result<String, JournalError> {
+fn to_line(entry: &JournalLine, path: &Path) -> Result<String, JournalError> {
     entry.to_line().map_err(|error| file_error(path, "write as JSON", error.into()))
 }
 
@@ -195,7 +198,7 @@ fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
     }
 }
 
-fn take_lock(path: &Path, wait: lock::Wait) -> Result<File, JournalError> {
+fn take_lock(path: &Path, wait: lock::LockWait) -> Result<File, JournalError> {
     let file = open_private(path)?;
     let locked = lock::take(&file, wait).map_err(|error| file_error(path, "lock", error))?;
     if !locked {

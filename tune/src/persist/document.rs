@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
-use super::{Identity, QueueVector};
+use super::{DeviceIdentity, QueueVector};
 
 /// The schema of the file.
 pub const SCHEMA: &str = "linerate.persisted/1";
@@ -13,7 +13,7 @@ pub const SCHEMA: &str = "linerate.persisted/1";
 /// Settings to put in force again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Document {
+pub struct PersistedSettings {
     /// [`SCHEMA`].
     pub schema: String,
     /// Version of linerate.
@@ -23,25 +23,25 @@ pub struct Document {
     /// Number of that tune in the journal.
     pub tune: u64,
     /// The devices of the interfaces that are named below.
-    pub devices: Vec<Identity>,
+    pub devices: Vec<DeviceIdentity>,
     /// The settings, in the order in which they are made.
-    pub settings: Vec<Lasting>,
+    pub settings: Vec<PersistedSetting>,
 }
 
 /// One setting to put in force again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lasting {
+pub struct PersistedSetting {
     /// Which one, with the interface named as it was then.
     pub setting: Setting,
     /// What it is to be.
-    pub value: Value,
+    pub value: SettingValue,
     /// For an interrupt, the queues that it serves; none for other settings, and where it serves none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<QueueVector>,
 }
 
-impl Lasting {
+impl PersistedSetting {
     /// The interface that it is about, by its name when the file was written; none for one of the whole host.
     #[must_use]
     pub fn interface(&self) -> Option<Cow<'_, str>> {
@@ -54,7 +54,7 @@ impl Lasting {
 
 /// A file that cannot be taken.
 #[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
+pub enum PersistFileError {
     /// It is not such a document.
     #[error("{file}: {reason}; `linerate tune persist` writes it anew")]
     Garbled {
@@ -85,30 +85,30 @@ pub enum DocumentError {
     },
 }
 
-impl Document {
+impl PersistedSettings {
     /// Reads a document; `file` is what errors call it.
     ///
     /// # Errors
-    /// [`DocumentError`] with the place.
-    pub fn parse(text: &str, file: &str) -> Result<Self, DocumentError> {
-        let garbled = |error: serde_json::Error| DocumentError::Garbled {
+    /// [`PersistFileError`] with the place.
+    pub fn parse(text: &str, file: &str) -> Result<Self, PersistFileError> {
+        let garbled = |error: serde_json::Error| PersistFileError::Garbled {
             file: file.to_owned(),
             reason: error.to_string(),
         };
         // The schema first: what else a later one holds is not garbled.
         #[derive(Deserialize)]
-        struct Head {
+        struct DocumentHead {
             schema: String,
         }
-        let head: Head = serde_json::from_str(text).map_err(garbled)?;
+        let head: DocumentHead = serde_json::from_str(text).map_err(garbled)?;
         if head.schema != SCHEMA {
-            return Err(DocumentError::Schema { file: file.to_owned(), found: head.schema });
+            return Err(PersistFileError::Schema { file: file.to_owned(), found: head.schema });
         }
         let document: Self = serde_json::from_str(text).map_err(garbled)?;
         for (index, lasting) in document.settings.iter().enumerate() {
             let Some(interface) = lasting.interface() else { continue };
             if document.device(&interface).is_none() {
-                return Err(DocumentError::UnknownDevice {
+                return Err(PersistFileError::UnknownDevice {
                     file: file.to_owned(),
                     number: index + 1,
                     setting: lasting.setting.to_string(),
@@ -121,7 +121,7 @@ impl Document {
 
     /// The device that an interface's name meant.
     #[must_use]
-    pub fn device(&self, interface: &str) -> Option<&Identity> {
+    pub fn device(&self, interface: &str) -> Option<&DeviceIdentity> {
         self.devices.iter().find(|device| device.interface == interface)
     }
 

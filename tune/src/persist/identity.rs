@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What an interface is known by over boots: neither its index nor its name is, where it is hardware.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Identity {
+pub struct DeviceIdentity {
     /// Its name when the file was written; all that there is to a software interface such as a bond.
     pub interface: String,
     /// Where the device is attached, below `/sys/devices`, such as `pci0000:00/0000:00:02.0`; none for a software interface.
@@ -19,14 +19,14 @@ pub struct Identity {
 
 /// Where a device is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum DevicePosition {
     /// Under this name.
     There(String),
     /// Not here; why this is thought.
     Absent(String),
 }
 
-impl Identity {
+impl DeviceIdentity {
     /// The identity of the interface of this name.
     ///
     /// # Errors
@@ -46,13 +46,13 @@ impl Identity {
     /// has its hardware address: a card that was moved. The attachment goes first because the interfaces of a bond share
     /// one address. A software interface is what its name says.
     #[must_use]
-    pub(super) fn find(&self, present: &[Identity]) -> Place {
+    pub(super) fn find(&self, present: &[DeviceIdentity]) -> DevicePosition {
         let Some(place) = &self.attached_at else {
             let same = present.iter().find(|other| other.interface == self.interface);
             return match same {
-                Some(other) if other.attached_at.is_none() => Place::There(self.interface.clone()),
-                Some(_) => Place::Absent(format!("{} is another device now", self.interface)),
-                None => Place::Absent(format!("there is no interface {}", self.interface)),
+                Some(other) if other.attached_at.is_none() => DevicePosition::There(self.interface.clone()),
+                Some(_) => DevicePosition::Absent(format!("{} is another device now", self.interface)),
+                None => DevicePosition::Absent(format!("there is no interface {}", self.interface)),
             };
         };
         let attached: Vec<_> = present
@@ -63,7 +63,7 @@ impl Identity {
             return self.moved(present, place);
         }
         // Several interfaces of one port are representors of an embedded switch, or functions below the PCI function.
-        let told_apart = |same: &dyn Fn(&Identity) -> bool| match attached.as_slice() {
+        let told_apart = |same: &dyn Fn(&DeviceIdentity) -> bool| match attached.as_slice() {
             [only] => Some(only.interface.clone()),
             several => {
                 let mut those = several.iter().filter(|other| same(other));
@@ -74,21 +74,21 @@ impl Identity {
             .or_else(|| told_apart(&|other| other.interface == self.interface))
             .map_or_else(
                 || {
-                    Place::Absent(format!(
+                    DevicePosition::Absent(format!(
                         "several interfaces are attached at {place}, and none is {}",
                         self.interface
                     ))
                 },
-                Place::There,
+                DevicePosition::There,
             )
     }
 
-    fn moved(&self, present: &[Identity], place: &str) -> Place {
-        let same = |other: &&Identity| other.attached_at.is_some() && other.address == self.address;
+    fn moved(&self, present: &[DeviceIdentity], place: &str) -> DevicePosition {
+        let same = |other: &&DeviceIdentity| other.attached_at.is_some() && other.address == self.address;
         let those: Vec<_> = present.iter().filter(same).collect();
         match those.as_slice() {
-            [only] => Place::There(only.interface.clone()),
-            _ => Place::Absent(format!(
+            [only] => DevicePosition::There(only.interface.clone()),
+            _ => DevicePosition::Absent(format!(
                 "no interface is attached at {place}, and {} has the address {}",
                 if those.is_empty() { "none" } else { "more than one" },
                 self.address
@@ -101,9 +101,9 @@ impl Identity {
 ///
 /// # Errors
 /// [`HostError`] where interfaces cannot be listed; one that disappears meanwhile is not there.
-pub(super) fn present(host: &Host) -> Result<Vec<Identity>, HostError> {
+pub(super) fn present(host: &Host) -> Result<Vec<DeviceIdentity>, HostError> {
     let names = host.list("/sys/class/net")?;
-    Ok(names.iter().filter_map(|name| Identity::observe(host, name).ok()).collect())
+    Ok(names.iter().filter_map(|name| DeviceIdentity::observe(host, name).ok()).collect())
 }
 
 /// What the target of `/sys/class/net/IF` says about where the device is attached: `../../devices/WHERE/net/IF`. The
@@ -129,8 +129,8 @@ fn is_number(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn hardware(interface: &str, place: &str, port: u32, address: &str) -> Identity {
-        Identity {
+    fn hardware(interface: &str, place: &str, port: u32, address: &str) -> DeviceIdentity {
+        DeviceIdentity {
             interface: interface.into(),
             attached_at: Some(place.into()),
             port: Some(port),
@@ -138,12 +138,17 @@ mod tests {
         }
     }
 
-    fn software(interface: &str) -> Identity {
-        Identity { interface: interface.into(), attached_at: None, port: Some(0), address: "02::".into() }
+    fn software(interface: &str) -> DeviceIdentity {
+        DeviceIdentity {
+            interface: interface.into(),
+            attached_at: None,
+            port: Some(0),
+            address: "02::".into(),
+        }
     }
 
-    fn there(name: &str) -> Place {
-        Place::There(name.into())
+    fn there(name: &str) -> DevicePosition {
+        DevicePosition::There(name.into())
     }
 
     #[test]
@@ -181,13 +186,13 @@ mod tests {
         let card = hardware("eth0", "pci0000:00/0000:00:02.0", 0, "aa");
         let moved = hardware("eth0", "pci0000:00/0000:00:05.0", 0, "aa");
         assert_eq!(
-            card.find(&[moved.clone(), Identity { address: "aa".into(), ..software("bond0") }]),
+            card.find(&[moved.clone(), DeviceIdentity { address: "aa".into(), ..software("bond0") }]),
             there("eth0")
         );
-        let twice = [moved.clone(), Identity { interface: "eth1".into(), ..moved }];
-        let Place::Absent(why) = card.find(&twice) else { panic!("found") };
+        let twice = [moved.clone(), DeviceIdentity { interface: "eth1".into(), ..moved }];
+        let DevicePosition::Absent(why) = card.find(&twice) else { panic!("found") };
         assert!(why.ends_with("more than one has the address aa"), "{why}");
-        let Place::Absent(why) = card.find(&[]) else { panic!("found") };
+        let DevicePosition::Absent(why) = card.find(&[]) else { panic!("found") };
         assert_eq!(why, "no interface is attached at pci0000:00/0000:00:02.0, and none has the address aa");
     }
 
@@ -202,15 +207,15 @@ mod tests {
         assert_eq!(hardware("eth0", place, 0, "aa").find(&now), there("p0"));
         assert_eq!(hardware("eth1", place, 1, "cc").find(&now), there("p1rep"));
         assert_eq!(hardware("p1", place, 1, "dd").find(&now), there("p1"));
-        assert!(matches!(hardware("x", place, 1, "dd").find(&now), Place::Absent(_)));
+        assert!(matches!(hardware("x", place, 1, "dd").find(&now), DevicePosition::Absent(_)));
     }
 
     #[test]
     fn a_software_interface_is_its_name() {
         assert_eq!(software("bond0").find(&[software("bond0")]), there("bond0"));
-        assert!(matches!(software("bond0").find(&[software("bond1")]), Place::Absent(_)));
+        assert!(matches!(software("bond0").find(&[software("bond1")]), DevicePosition::Absent(_)));
         let card = hardware("bond0", "pci", 0, "02::");
-        let Place::Absent(why) = software("bond0").find(&[card]) else { panic!("found") };
+        let DevicePosition::Absent(why) = software("bond0").find(&[card]) else { panic!("found") };
         assert_eq!(why, "bond0 is another device now");
     }
 }

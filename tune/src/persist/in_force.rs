@@ -1,17 +1,17 @@
 //! What of the tunes in force is to last.
 
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 
-use crate::Plan;
-use crate::device::Whereabouts;
-use crate::journal::{JournalError, Store};
-use crate::status::{SettingState, Status, TuneStatus};
+use crate::TunePlan;
+use crate::device::DeviceStatus;
+use crate::journal::{JournalError, StateStore};
+use crate::status::{JournalStatus, SettingState, TuneStatus};
 
 /// The settings of the tunes that are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct InForce {
+pub struct ActiveSettings {
     /// The settings by the names of now, and what they were set to, in the order in which that was done.
-    pub settings: Vec<(Setting, Value)>,
+    pub settings: Vec<(Setting, SettingValue)>,
     /// Settings of these tunes that are not as they were left, in words: they are not made to last.
     pub others: Vec<String>,
     /// The goals of these tunes.
@@ -22,13 +22,13 @@ pub struct InForce {
     pub pending: Option<u64>,
 }
 
-impl InForce {
+impl ActiveSettings {
     /// What a status says, and what the plans of its tunes found to be right already: a difference
     /// would be made again only where the next boot finds the rest as this one did.
     ///
     /// # Errors
     /// [`JournalError`] where a plan that was kept cannot be read.
-    pub fn of(status: &Status, host: &Host, store: &Store) -> Result<Self, JournalError> {
+    pub fn of(status: &JournalStatus, host: &Host, store: &StateStore) -> Result<Self, JournalError> {
         let mut found = Self::default();
         for tune in &status.tunes {
             found.take(tune, host);
@@ -41,7 +41,7 @@ impl InForce {
         Ok(found)
     }
 
-    fn take_target(&mut self, tune: &TuneStatus, plan: &Plan, host: &Host) {
+    fn take_target(&mut self, tune: &TuneStatus, plan: &TunePlan, host: &Host) {
         for target in &plan.target {
             let setting = named_now(&target.setting, tune, host);
             let is_known = self.settings.iter().any(|(known, _)| *known == setting);
@@ -84,7 +84,7 @@ fn named_now(setting: &Setting, tune: &TuneStatus, host: &Host) -> Setting {
     let interface = setting.interface().filter(|_| tune.earlier_boot == Some(false));
     let device = interface.and_then(|name| tune.devices.iter().find(|device| device.interface == name));
     match device.map(|device| device.whereabouts(host)) {
-        Some(Ok(Whereabouts::Renamed(now))) => setting.on_interface(&now),
+        Some(Ok(DeviceStatus::Renamed(now))) => setting.on_interface(&now),
         _ => setting.clone(),
     }
 }

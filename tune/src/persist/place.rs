@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::Content;
+use super::FileContent;
 use crate::journal::record::WrittenFile;
 
 /// None of our files comes near this; what is larger is somebody else's.
@@ -46,7 +46,7 @@ pub enum PlaceError {
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Occupant {
+pub(super) enum PathOccupant {
     /// Nothing.
     Nothing,
     /// A file or symbolic link, by what would be recorded of it.
@@ -60,26 +60,26 @@ pub(super) enum Occupant {
     Other,
 }
 
-impl Occupant {
+impl PathOccupant {
     /// Whether it is this file as it was written.
     pub(super) fn is(&self, file: &WrittenFile) -> bool {
-        matches!(self, Occupant::File { sha256, link } if *sha256 == file.sha256 && *link == file.link)
+        matches!(self, PathOccupant::File { sha256, link } if *sha256 == file.sha256 && *link == file.link)
     }
 }
 
 /// A directory that was opened name by name, and a name in it.
-pub(super) struct Spot {
+pub(super) struct OpenedDirectory {
     directory: OwnedFd,
     name: String,
     path: PathBuf,
 }
 
-impl Content {
+impl FileContent {
     /// What is recorded of a file with this content.
     pub(super) fn recorded(&self, path: String) -> WrittenFile {
         match self {
-            Content::Text(text) => WrittenFile { path, sha256: sha256(text.as_bytes()), link: false },
-            Content::Link(target) => WrittenFile { path, sha256: sha256(target.as_bytes()), link: true },
+            FileContent::Text(text) => WrittenFile { path, sha256: sha256(text.as_bytes()), link: false },
+            FileContent::Link(target) => WrittenFile { path, sha256: sha256(target.as_bytes()), link: true },
         }
     }
 }
@@ -90,10 +90,10 @@ pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceErro
     let mut missing = Vec::new();
     match walk(directory, &mut |parent, name, path| {
         if missing.is_empty() && rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            return Ok(Step::Enter);
+            return Ok(PathComponent::Enter);
         }
         missing.push(path.to_owned());
-        Ok(Step::Pass)
+        Ok(PathComponent::Pass)
     }) {
         Ok(_) => Ok(missing),
         Err(error) => Err(error),
@@ -102,7 +102,7 @@ pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceErro
 
 /// Makes a directory whose parent is there, if it is not.
 pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
-    let spot = Spot::of(path)?;
+    let spot = OpenedDirectory::of(path)?;
     match rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(()),
@@ -116,7 +116,7 @@ pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
 
 /// Removes a directory, if it is empty; whether it did.
 pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
-    let Some(spot) = Spot::find(path)? else { return Ok(false) };
+    let Some(spot) = OpenedDirectory::find(path)? else { return Ok(false) };
     match rustix::fs::unlinkat(&spot.directory, &spot.name, AtFlags::REMOVEDIR) {
         Ok(()) => spot.sync().map(|()| true),
         Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(false),
@@ -124,12 +124,12 @@ pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
     }
 }
 
-impl Spot {
+impl OpenedDirectory {
     /// Where a file is or is to be; its directory has to be there.
     pub(super) fn of(path: &Path) -> Result<Self, PlaceError> {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
         let parent = path.parent().ok_or_else(|| not_a_path(path))?;
-        let directory = walk(parent, &mut |_, _, _| Ok(Step::Enter))?;
+        let directory = walk(parent, &mut |_, _, _| Ok(PathComponent::Enter))?;
         Ok(Self { directory, name: name.to_owned(), path: path.to_owned() })
     }
 
@@ -142,24 +142,24 @@ impl Spot {
     }
 
     /// What is there.
-    pub(super) fn occupant(&self) -> Result<Occupant, PlaceError> {
+    pub(super) fn occupant(&self) -> Result<PathOccupant, PlaceError> {
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(Occupant::Nothing),
+            Err(Errno::NOENT) => return Ok(PathOccupant::Nothing),
             Err(errno) => return Err(self.refused("look at", errno)),
         };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&self.directory, &self.name, Vec::new());
                 let target = target.map_err(|errno| self.refused("read", errno))?;
-                Ok(Occupant::File { sha256: sha256(target.as_bytes()), link: true })
+                Ok(PathOccupant::File { sha256: sha256(target.as_bytes()), link: true })
             }
             FileType::RegularFile => self.content(),
-            _ => Ok(Occupant::Other),
+            _ => Ok(PathOccupant::Other),
         }
     }
 
-    fn content(&self) -> Result<Occupant, PlaceError> {
+    fn content(&self) -> Result<PathOccupant, PlaceError> {
         // What was a file a moment ago may be a pipe now, and must not make anyone wait.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
@@ -168,19 +168,19 @@ impl Spot {
         let read = File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content);
         read.map_err(|source| self.failed("read", source))?;
         if content.len() as u64 > LARGEST_FILE {
-            return Ok(Occupant::Other);
+            return Ok(PathOccupant::Other);
         }
-        Ok(Occupant::File { sha256: sha256(&content), link: false })
+        Ok(PathOccupant::File { sha256: sha256(&content), link: false })
     }
 
     /// Writes a file: where nothing is, or in place of a file of ours (`replace`).
-    pub(super) fn write(&self, content: &Content, replace: bool) -> Result<(), PlaceError> {
+    pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
         let new =
             Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };
         new.remove()?;
         match content {
-            Content::Text(text) => new.write_new(text)?,
-            Content::Link(target) => rustix::fs::symlinkat(target, &self.directory, &new.name)
+            FileContent::Text(text) => new.write_new(text)?,
+            FileContent::Link(target) => rustix::fs::symlinkat(target, &self.directory, &new.name)
                 .map_err(|errno| self.refused("write", errno))?,
         }
         let renamed = if replace {
@@ -229,7 +229,7 @@ impl Spot {
         }
     }
 
-    /// Removes what a killed [`Spot::write`] left beside it.
+    /// Removes what a killed [`OpenedDirectory::write`] left beside it.
     pub(super) fn remove_unfinished(&self) -> Result<bool, PlaceError> {
         let name = temporary_name(&self.name);
         Self { directory: self.directory()?, name, path: self.path.clone() }.remove()
@@ -262,7 +262,7 @@ fn temporary_name(name: &str) -> String {
     format!(".{name}.linerate-new")
 }
 
-enum Step {
+enum PathComponent {
     Enter,
     Pass,
 }
@@ -270,7 +270,7 @@ enum Step {
 /// Opens a directory name by name, so that none of them is a link.
 fn walk(
     directory: &Path,
-    at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<Step, PlaceError>,
+    at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<PathComponent, PlaceError>,
 ) -> Result<OwnedFd, PlaceError> {
     let below = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -281,7 +281,7 @@ fn walk(
         let std::path::Component::Normal(name) = component else { return Err(not_a_path(directory)) };
         let name = name.to_str().ok_or_else(|| not_a_path(directory))?;
         path.push(name);
-        if let Step::Enter = at_each(&at, name, &path)? {
+        if let PathComponent::Enter = at_each(&at, name, &path)? {
             at = open_directory(&at, name).map_err(|errno| {
                 let stat = rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW);
                 let is_link =
@@ -331,15 +331,15 @@ mod tests {
         (directory, path)
     }
 
-    fn text(text: &str) -> Content {
-        Content::Text(text.into())
+    fn text(text: &str) -> FileContent {
+        FileContent::Text(text.into())
     }
 
     #[test]
     fn a_file_is_written_where_nothing_is_and_replaced_only_when_asked() {
         let (_directory, root) = root();
         let path = root.join("a.conf");
-        let spot = Spot::of(&path).expect("there");
+        let spot = OpenedDirectory::of(&path).expect("there");
         spot.write(&text("one"), false).expect("written");
         assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o7777, 0o644);
         let error = spot.write(&text("two"), false).expect_err("refused");
@@ -358,7 +358,7 @@ mod tests {
         symlink("real", root.join("linked")).expect("linked");
         symlink("real/file", root.join("file")).expect("linked");
         for outcome in [
-            Spot::of(&root.join("linked/new")).map(drop),
+            OpenedDirectory::of(&root.join("linked/new")).map(drop),
             missing_directories(&root.join("linked/a/b")).map(drop),
         ] {
             let error = outcome.expect_err("refused");
@@ -368,8 +368,8 @@ mod tests {
                 format!("{} is a symbolic link, and nothing is written through one", link.display())
             );
         }
-        let spot = Spot::of(&root.join("file")).expect("there");
-        assert!(matches!(spot.occupant().expect("read"), Occupant::File { link: true, .. }));
+        let spot = OpenedDirectory::of(&root.join("file")).expect("there");
+        assert!(matches!(spot.occupant().expect("read"), PathOccupant::File { link: true, .. }));
         spot.write(&text("ours"), false).expect_err("refused");
         assert_eq!(std::fs::read_to_string(root.join("real/file")).expect("read"), "theirs");
     }
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn what_a_kill_left_is_in_nobodys_way() {
         let (_directory, root) = root();
-        let spot = Spot::of(&root.join("a.conf")).expect("there");
+        let spot = OpenedDirectory::of(&root.join("a.conf")).expect("there");
         std::fs::write(root.join(".a.conf.linerate-new"), "torn").expect("written");
         spot.write(&text("whole"), false).expect("written");
         assert!(!spot.remove_unfinished().expect("looked"));
@@ -402,7 +402,10 @@ mod tests {
     #[test]
     fn a_path_out_of_it_is_refused() {
         for path in ["etc/x", "/etc/../x/y", "/"] {
-            assert!(matches!(Spot::of(Path::new(path)).map(drop), Err(PlaceError::Path { .. })), "{path}");
+            assert!(
+                matches!(OpenedDirectory::of(Path::new(path)).map(drop), Err(PlaceError::Path { .. })),
+                "{path}"
+            );
         }
     }
 }

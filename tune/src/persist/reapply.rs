@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-use linerate_host::{Host, HostError, Setting, Value};
+use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::Serialize;
 
-use super::Document;
-use super::document::Lasting;
-use super::surroundings::Arrival;
-use crate::Device;
-use crate::arbiter::{self, Owners};
-use crate::journal::Store;
-use crate::plan::{self, Interrupts, Plan, PlannedChange};
-use crate::transaction::{Begin, Changed, Transaction, TuneError, undo_overdue};
+use super::PersistedSettings;
+use super::document::PersistedSetting;
+use super::surroundings::BootHost;
+use crate::NamedDevice;
+use crate::arbiter::{self, SettingOwners};
+use crate::journal::StateStore;
+use crate::plan::{self, ChangeImpact, PlannedChange, TunePlan};
+use crate::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, undo_overdue};
 
 /// The goal of the tune that is made of it.
 pub const GOAL: &str = "persisted";
 
 /// What became of the settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Reapplied {
+pub struct ReapplyResult {
     /// Number of the tune that it was; none where nothing was to be changed.
     pub tune: Option<u64>,
     /// Each setting, in the order in which they were made.
@@ -32,21 +32,21 @@ pub struct ReappliedSetting {
     /// The setting in words, by the names of this boot where it is there.
     pub name: String,
     /// What it is to be.
-    pub value: Value,
+    pub value: SettingValue,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: ReapplyOutcome,
 }
 
 /// What became of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum ReapplyOutcome {
     /// It was so already.
     Already,
     /// It was set.
     Made {
         /// What it was.
-        from: Value,
+        from: SettingValue,
     },
     /// Its device is not there. When it appears, it is set then.
     Absent {
@@ -65,11 +65,13 @@ pub enum Outcome {
     },
 }
 
-impl Reapplied {
+impl ReapplyResult {
     /// Whether a setting of a device that is there is not in force.
     #[must_use]
     pub fn has_failures(&self) -> bool {
-        self.settings.iter().any(|one| matches!(one.outcome, Outcome::Left { .. } | Outcome::Refused { .. }))
+        self.settings
+            .iter()
+            .any(|one| matches!(one.outcome, ReapplyOutcome::Left { .. } | ReapplyOutcome::Refused { .. }))
     }
 }
 
@@ -77,10 +79,10 @@ impl fmt::Display for ReappliedSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, outcome } = self;
         match outcome {
-            Outcome::Already => write!(f, "{name}: is {value} already"),
-            Outcome::Made { from } => write!(f, "{name}: {from} -> {value}"),
-            Outcome::Absent { why } => write!(f, "{name}: not set, {why}"),
-            Outcome::Left { why } | Outcome::Refused { why } => {
+            ReapplyOutcome::Already => write!(f, "{name}: is {value} already"),
+            ReapplyOutcome::Made { from } => write!(f, "{name}: {from} -> {value}"),
+            ReapplyOutcome::Absent { why } => write!(f, "{name}: not set, {why}"),
+            ReapplyOutcome::Left { why } | ReapplyOutcome::Refused { why } => {
                 write!(f, "{name}: not set to {value}: {why}")
             }
         }
@@ -88,9 +90,9 @@ impl fmt::Display for ReappliedSetting {
 }
 
 /// A part of the document on this host.
-struct Work {
+struct ReapplyPart {
     /// What is to be changed.
-    plan: Plan,
+    plan: TunePlan,
     /// What became of the settings that are not.
     settled: Vec<ReappliedSetting>,
 }
@@ -100,19 +102,19 @@ struct Work {
 ///
 /// # Errors
 /// [`TuneError`] where the host tells nothing, or the journal cannot announce a change. What the host refuses is no error but
-/// an [`Outcome`].
+/// an [`ReapplyOutcome`].
 pub fn reapply(
-    store: &Store,
+    store: &StateStore,
     host: &Host,
-    document: &Document,
+    document: &PersistedSettings,
     only: Option<&str>,
     argv: Vec<String>,
-) -> Result<Reapplied, TuneError> {
-    let wanted = Wanted { document, only };
-    let mut idle = Reapplied::default();
+) -> Result<ReapplyResult, TuneError> {
+    let wanted = ReapplyOptions { document, only };
+    let mut idle = ReapplyResult::default();
     let mut is_idle = true;
     for part in wanted.parts() {
-        let work = wanted.work(&Arrival::observe(host)?, part);
+        let work = wanted.work(&BootHost::observe(host)?, part);
         is_idle &= work.plan.changes.is_empty() && work.plan.agreements.is_empty();
         idle.settings.extend(work.settled);
     }
@@ -122,12 +124,12 @@ pub fn reapply(
     let mut writer = store.lock_waiting()?;
     undo_overdue(&mut writer, host)?;
     let begin =
-        Begin { goal: GOAL.to_owned(), argv, devices: wanted.devices(host)?, until: None, plan: None };
-    let mut transaction = Transaction::begin(&mut writer, host, begin)?;
-    let mut done = Reapplied { tune: Some(transaction.id()), settings: Vec::new() };
+        TuneStart { goal: GOAL.to_owned(), argv, devices: wanted.devices(host)?, until: None, plan: None };
+    let mut transaction = TuneTransaction::begin(&mut writer, host, begin)?;
+    let mut done = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
     for part in wanted.parts() {
         // A reset of the link gives others queues and vectors: each part is looked up when those before it are made.
-        let work = wanted.work(&Arrival::observe(host)?, part);
+        let work = wanted.work(&BootHost::observe(host)?, part);
         done.settings.extend(work.settled);
         for change in work.plan.agreements.iter().chain(&work.plan.changes) {
             done.settings.push(make(&mut transaction, host, change)?);
@@ -138,46 +140,46 @@ pub fn reapply(
 }
 
 fn make(
-    transaction: &mut Transaction<'_>,
+    transaction: &mut TuneTransaction<'_>,
     host: &Host,
     change: &PlannedChange,
 ) -> Result<ReappliedSetting, TuneError> {
     let outcome = match transaction.change(host, &change.setting, &change.to) {
-        Ok(Changed::Already) => Outcome::Already,
-        Ok(Changed::Made { from }) => Outcome::Made { from },
-        Ok(Changed::Refused { why }) => Outcome::Refused { why },
-        Err(error @ TuneError::ChangedSince { .. }) => Outcome::Refused { why: error.to_string() },
+        Ok(ChangeResult::Already) => ReapplyOutcome::Already,
+        Ok(ChangeResult::Made { from }) => ReapplyOutcome::Made { from },
+        Ok(ChangeResult::Refused { why }) => ReapplyOutcome::Refused { why },
+        Err(error @ TuneError::ChangedSince { .. }) => ReapplyOutcome::Refused { why: error.to_string() },
         Err(error) => return Err(error),
     };
     Ok(told(&change.setting, &change.to, outcome))
 }
 
-fn told(setting: &Setting, value: &Value, outcome: Outcome) -> ReappliedSetting {
+fn told(setting: &Setting, value: &SettingValue, outcome: ReapplyOutcome) -> ReappliedSetting {
     ReappliedSetting { name: setting.to_string(), value: value.clone(), outcome }
 }
 
 /// What is asked for.
-struct Wanted<'a> {
-    document: &'a Document,
+struct ReapplyOptions<'a> {
+    document: &'a PersistedSettings,
     only: Option<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ReapplyOptions<'a> {
     /// The settings, cut after each that resets a link.
-    fn parts(&self) -> impl Iterator<Item = &'a [Lasting]> {
+    fn parts(&self) -> impl Iterator<Item = &'a [PersistedSetting]> {
         self.document.settings.split_inclusive(|lasting| resets_link(&lasting.setting))
     }
 
     /// The devices that are there.
-    fn devices(&self, host: &Host) -> Result<Vec<Device>, HostError> {
-        let arrival = Arrival::observe(host)?;
+    fn devices(&self, host: &Host) -> Result<Vec<NamedDevice>, HostError> {
+        let arrival = BootHost::observe(host)?;
         let there = self.document.devices.iter().filter_map(|device| arrival.name(device));
         let there = there.filter(|name| self.only.is_none_or(|only| only == *name));
-        Ok(there.filter_map(|name| Device::observe(host, &name).ok()).collect())
+        Ok(there.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
     }
 
     /// What a part takes to be in force.
-    fn work(&self, arrival: &Arrival<'_>, part: &[Lasting]) -> Work {
+    fn work(&self, arrival: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
         let mut plan = empty_plan();
         let mut settled = Vec::new();
         for lasting in part {
@@ -190,25 +192,25 @@ impl<'a> Wanted<'a> {
             let setting = match arrival.setting(lasting, device) {
                 Ok(setting) => setting,
                 Err(why) => {
-                    settled.push(told(&lasting.setting, &lasting.value, Outcome::Absent { why }));
+                    settled.push(told(&lasting.setting, &lasting.value, ReapplyOutcome::Absent { why }));
                     continue;
                 }
             };
             match setting.read(arrival.host()) {
                 Ok(from) => plan.changes.push(change(setting, from, lasting.value.clone())),
                 Err(error) => {
-                    let outcome = Outcome::Refused { why: error.to_string() };
+                    let outcome = ReapplyOutcome::Refused { why: error.to_string() };
                     settled.push(told(&setting, &lasting.value, outcome));
                 }
             }
         }
         agree(&mut plan, &mut settled, arrival.host());
-        Work { plan, settled }
+        ReapplyPart { plan, settled }
     }
 }
 
-fn empty_plan() -> Plan {
-    Plan {
+fn empty_plan() -> TunePlan {
+    TunePlan {
         schema: plan::SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         read_unix_seconds: None,
@@ -224,7 +226,7 @@ fn empty_plan() -> Plan {
     }
 }
 
-fn change(setting: Setting, from: Value, to: Value) -> PlannedChange {
+fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChange {
     PlannedChange {
         // By this what is left is found again.
         findings: vec![setting.to_string()],
@@ -235,32 +237,32 @@ fn change(setting: Setting, from: Value, to: Value) -> PlannedChange {
         effect: None,
         source: None,
         risk: None,
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     }
 }
 
 /// Has others leave alone what is set, and leaves out what they would take back. What is so already is told, after it was
 /// taken into account: an irqbalance that was started again does not know of the interrupts that are in their places.
-fn agree(plan: &mut Plan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
+fn agree(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
     let is_so = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
     let of_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
     let wanted = plan.changes.clone();
     if wanted.iter().any(|change| !is_so(change) || of_others(change)) {
-        arbiter::settle(plan, &Owners::observe(host), host);
+        arbiter::settle(plan, &SettingOwners::observe(host), host);
     }
     plan.changes.retain(|change| !is_so(change));
     for change in wanted {
         if is_so(&change) {
-            settled.push(told(&change.setting, &change.to, Outcome::Already));
+            settled.push(told(&change.setting, &change.to, ReapplyOutcome::Already));
         } else if plan.changes.iter().all(|kept| kept.setting != change.setting) {
             let why = why_left(plan, &change);
-            settled.push(told(&change.setting, &change.to, Outcome::Left { why }));
+            settled.push(told(&change.setting, &change.to, ReapplyOutcome::Left { why }));
         }
     }
 }
 
-fn why_left(plan: &Plan, change: &PlannedChange) -> String {
+fn why_left(plan: &TunePlan, change: &PlannedChange) -> String {
     let left = plan.left.iter().find(|left| change.findings.contains(&left.finding));
     left.map_or_else(
         || "another program sets it".to_owned(),
@@ -276,7 +278,7 @@ fn why_left(plan: &Plan, change: &PlannedChange) -> String {
 
 /// After these, queues and vectors are others: drivers reset the interface for them.
 fn resets_link(setting: &Setting) -> bool {
-    plan::interrupts(setting) == Interrupts::Link
+    plan::interrupts(setting) == ChangeImpact::Link
 }
 
 #[cfg(test)]

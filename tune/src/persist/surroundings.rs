@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use linerate_host::stage::irq::{Irq, Vector};
-use linerate_host::{Host, HostError, Setting, Value};
+use linerate_host::stage::irq::{IrqState, IrqVector};
+use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
-use super::document::Lasting;
-use super::identity::{self, Identity, Place};
+use super::document::PersistedSetting;
+use super::identity::{self, DeviceIdentity, DevicePosition};
 
 /// The queues that an interrupt serves: what stays of it over boots, for drivers may name it after the interface, and count
 /// their devices in the order in which they find them.
@@ -24,26 +24,26 @@ pub struct QueueVector {
 
 /// The devices and vectors of settings, as they are when these are made to last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct SettingContext {
     /// The devices of all interfaces that the settings are about.
-    pub devices: Vec<Identity>,
+    pub devices: Vec<DeviceIdentity>,
     /// Interrupts that serve queues, by the setting.
     pub(super) vectors: Vec<(Setting, QueueVector)>,
 }
 
 /// A host as a file of another boot is put in force on it.
-pub(super) struct Arrival<'a> {
+pub(super) struct BootHost<'a> {
     host: &'a Host,
-    present: Vec<Identity>,
-    vectors: Irq,
+    present: Vec<DeviceIdentity>,
+    vectors: IrqState,
 }
 
-impl Surroundings {
+impl SettingContext {
     /// Those of these settings.
     ///
     /// # Errors
     /// [`HostError`] where an interface of them is not there.
-    pub fn observe(host: &Host, settings: &[(Setting, Value)]) -> Result<Self, HostError> {
+    pub fn observe(host: &Host, settings: &[(Setting, SettingValue)]) -> Result<Self, HostError> {
         let irqs: Vec<_> = settings
             .iter()
             .map(|(setting, _)| setting)
@@ -51,7 +51,7 @@ impl Surroundings {
             .collect();
         let names = if irqs.is_empty() { Vec::new() } else { host.list("/sys/class/net")? };
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let seen = Irq::observe(host, &names);
+        let seen = IrqState::observe(host, &names);
         let vectors: Vec<_> = irqs
             .into_iter()
             .filter_map(|setting| Some((setting.clone(), queue_vector(&seen, &names, setting)?)))
@@ -60,7 +60,7 @@ impl Surroundings {
             settings.iter().filter_map(|(setting, _)| Some(setting.interface()?.into_owned())).collect();
         interfaces.extend(vectors.iter().map(|(_, vector)| vector.interface.clone()));
         let devices =
-            interfaces.iter().map(|name| Identity::observe(host, name)).collect::<Result<_, _>>()?;
+            interfaces.iter().map(|name| DeviceIdentity::observe(host, name)).collect::<Result<_, _>>()?;
         Ok(Self { devices, vectors })
     }
 
@@ -70,10 +70,10 @@ impl Surroundings {
     }
 }
 
-fn queue_vector(seen: &Irq, interfaces: &[&str], setting: &Setting) -> Option<QueueVector> {
+fn queue_vector(seen: &IrqState, interfaces: &[&str], setting: &Setting) -> Option<QueueVector> {
     let Setting::IrqAffinity { irq, action } = setting else { return None };
     let is_it =
-        |vector: &&Vector| if action.is_empty() { vector.irq == *irq } else { vector.name == *action };
+        |vector: &&IrqVector| if action.is_empty() { vector.irq == *irq } else { vector.name == *action };
     interfaces.iter().find_map(|interface| {
         let vector = seen.vectors(interface).iter().find(is_it)?;
         let (receive_queue, transmit_queue) = (vector.receive_queue, vector.transmit_queue);
@@ -82,11 +82,11 @@ fn queue_vector(seen: &Irq, interfaces: &[&str], setting: &Setting) -> Option<Qu
     })
 }
 
-impl<'a> Arrival<'a> {
+impl<'a> BootHost<'a> {
     pub(super) fn observe(host: &'a Host) -> Result<Self, HostError> {
         let present = identity::present(host)?;
         let names: Vec<_> = present.iter().map(|device| device.interface.as_str()).collect();
-        let vectors = Irq::observe(host, &names);
+        let vectors = IrqState::observe(host, &names);
         Ok(Self { host, present, vectors })
     }
 
@@ -95,15 +95,15 @@ impl<'a> Arrival<'a> {
     }
 
     /// Where a device is.
-    pub(super) fn place(&self, device: &Identity) -> Place {
+    pub(super) fn place(&self, device: &DeviceIdentity) -> DevicePosition {
         device.find(&self.present)
     }
 
     /// The name that a device has now; none where it is not there.
-    pub(super) fn name(&self, device: &Identity) -> Option<String> {
+    pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {
         match self.place(device) {
-            Place::There(name) => Some(name),
-            Place::Absent(_) => None,
+            DevicePosition::There(name) => Some(name),
+            DevicePosition::Absent(_) => None,
         }
     }
 
@@ -111,11 +111,15 @@ impl<'a> Arrival<'a> {
     ///
     /// # Errors
     /// Why it is not there.
-    pub(super) fn setting(&self, lasting: &Lasting, device: Option<&Identity>) -> Result<Setting, String> {
+    pub(super) fn setting(
+        &self,
+        lasting: &PersistedSetting,
+        device: Option<&DeviceIdentity>,
+    ) -> Result<Setting, String> {
         let Some(device) = device else { return Ok(lasting.setting.clone()) };
         let now = match self.place(device) {
-            Place::There(now) => now,
-            Place::Absent(why) => return Err(why),
+            DevicePosition::There(now) => now,
+            DevicePosition::Absent(why) => return Err(why),
         };
         match (&lasting.vector, &lasting.setting) {
             (Some(vector), Setting::IrqAffinity { action, .. }) => self.interrupt(&now, vector, action),
@@ -124,7 +128,7 @@ impl<'a> Arrival<'a> {
     }
 
     fn interrupt(&self, interface: &str, wanted: &QueueVector, action: &str) -> Result<Setting, String> {
-        let serves = |vector: &&Vector| {
+        let serves = |vector: &&IrqVector| {
             (vector.receive_queue, vector.transmit_queue) == (wanted.receive_queue, wanted.transmit_queue)
         };
         let those: Vec<_> = self.vectors.vectors(interface).iter().filter(serves).collect();

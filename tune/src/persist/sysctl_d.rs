@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use linerate_host::Value;
+use linerate_host::SettingValue;
 
 /// Whether a sysctl of this dotted name and value can be said in such a file, so that all readers take it as meant: a name
 /// ends at the first `=`, and may be a pattern.
-pub(super) fn is_expressible(name: &str, value: &Value) -> bool {
+pub(super) fn is_expressible(name: &str, value: &SettingValue) -> bool {
     let first_separator = name.find(['.', '/']).and_then(|at| name.as_bytes().get(at));
     let name_is_plain = first_separator == Some(&b'.')
         && name.split(['.', '/']).all(|part| !part.is_empty())
@@ -20,7 +20,7 @@ pub(super) fn is_expressible(name: &str, value: &Value) -> bool {
 
 /// The lines for these sysctls, by dotted name. What contains a dot itself, such as `eth0.5`, is written as sysctl.d(5)
 /// and sysctl(8) both take it: a dot where the name has a slash, once the first separator is a slash.
-pub(super) fn lines(settings: &[(&str, &Value)]) -> String {
+pub(super) fn lines(settings: &[(&str, &SettingValue)]) -> String {
     settings.iter().fold(String::new(), |mut text, (name, value)| {
         let name = if name.contains('/') { path_of(name) } else { (*name).to_owned() };
         // Writing to a String cannot fail.
@@ -54,19 +54,19 @@ mod tests {
 
     #[test]
     fn a_name_with_a_dot_in_it_is_written_as_a_path() {
-        let (one, two) = (Value::new("0"), Value::new("4096\t87380\t6291456"));
+        let (one, two) = (SettingValue::new("0"), SettingValue::new("4096\t87380\t6291456"));
         let text = lines(&[("net.ipv4.conf.eth0/5.rp_filter", &one), ("net.ipv4.udp_mem", &two)]);
         assert_eq!(text, "net/ipv4/conf/eth0.5/rp_filter = 0\nnet.ipv4.udp_mem = 4096\t87380\t6291456\n");
     }
 
     #[test]
     fn a_pattern_or_an_assignment_is_no_name() {
-        let value = Value::new("1");
+        let value = SettingValue::new("1");
         for name in ["net.ipv4.conf.a*.rp_filter", "net.ipv4.conf.a=b.x", "-net.x", "net..x", "", "net.a b"] {
             assert!(!is_expressible(name, &value), "{name}");
         }
-        assert!(!is_expressible("net.x", &Value::new("1\nnet.y = 2")));
-        assert!(!is_expressible("net.x", &Value::new("")));
+        assert!(!is_expressible("net.x", &SettingValue::new("1\nnet.y = 2")));
+        assert!(!is_expressible("net.x", &SettingValue::new("")));
         assert!(is_expressible("net.ipv4.conf.eth0/5.rp_filter", &value));
     }
 
@@ -75,7 +75,7 @@ mod tests {
         fn what_can_be_said_is_read_as_it_was_meant(
             settings in prop::collection::vec(("[!-~]{1,12}([./][!-~]{1,8}){0,4}", "[ -~\t\n]{0,20}"), 0..6)
         ) {
-            let settings: Vec<_> = settings.into_iter().map(|(name, value)| (name, Value::new(value))).collect();
+            let settings: Vec<_> = settings.into_iter().map(|(name, value)| (name, SettingValue::new(value))).collect();
             let said: Vec<_> = settings
                 .iter()
                 .filter(|(name, value)| is_expressible(name, value))

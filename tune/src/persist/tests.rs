@@ -7,14 +7,14 @@ use linerate_host::setting::QueueDirection;
 use proptest::prelude::*;
 
 use super::*;
-use crate::journal::{Store, Writer};
+use crate::journal::{JournalWriter, StateStore};
 
 fn rps(interface: &str, queue: u32) -> Setting {
     Setting::QueueCpus { interface: interface.into(), direction: QueueDirection::Receive, queue }
 }
 
-fn device(interface: &str) -> Identity {
-    Identity {
+fn device(interface: &str) -> DeviceIdentity {
+    DeviceIdentity {
         interface: interface.into(),
         attached_at: Some(format!("pci0000:00/{interface}")),
         port: Some(0),
@@ -22,62 +22,62 @@ fn device(interface: &str) -> Identity {
     }
 }
 
-fn surroundings(interfaces: &[&str]) -> Surroundings {
+fn surroundings(interfaces: &[&str]) -> SettingContext {
     let devices = interfaces.iter().map(|name| device(name)).collect();
-    Surroundings { devices, ..Surroundings::default() }
+    SettingContext { devices, ..SettingContext::default() }
 }
 
-fn lasts<'a>(settings: &'a [(Setting, Value)], surroundings: &'a Surroundings) -> Lasts<'a> {
-    Lasts {
+fn lasts<'a>(settings: &'a [(Setting, SettingValue)], surroundings: &'a SettingContext) -> PersistTarget<'a> {
+    PersistTarget {
         settings,
         surroundings,
         goal: "udp-server",
         tune: 3,
         program: "/usr/local/bin/linerate",
         state_dir: "/var/lib/linerate",
-        init: Init::Systemd,
+        init: InitSystem::Systemd,
     }
 }
 
-fn sysctl(name: &str, value: &str) -> (Setting, Value) {
-    (Setting::sysctl(name), Value::new(value))
+fn sysctl(name: &str, value: &str) -> (Setting, SettingValue) {
+    (Setting::sysctl(name), SettingValue::new(value))
 }
 
 /// One of each kind.
-fn example() -> Vec<(Setting, Value)> {
+fn example() -> Vec<(Setting, SettingValue)> {
     vec![
         sysctl("net.ipv4.udp_early_demux", "0"),
         sysctl("net.ipv4.conf.eth0/5.rp_filter", "0"),
         sysctl("net.netfilter.nf_conntrack_max", "1048576"),
-        (rps("eth0", 1), Value::new("c")),
-        (Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() }, Value::new("2")),
-        (Setting::IrqbalanceBans { pid: 612, started: 9 }, Value::new("31")),
+        (rps("eth0", 1), SettingValue::new("c")),
+        (Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() }, SettingValue::new("2")),
+        (Setting::IrqbalanceBans { pid: 612, started: 9 }, SettingValue::new("31")),
     ]
 }
 
 #[test]
 fn what_ends_with_a_process_is_refused_in_a_sentence() {
     let surroundings = surroundings(&["eth0"]);
-    let bound = (Setting::ThreadCpus { pid: 812, tid: 813, started: 9 }, Value::new("2"));
+    let bound = (Setting::ThreadCpus { pid: 812, tid: 813, started: 9 }, SettingValue::new("2"));
     let (alone, mut mixed) = (vec![bound.clone(), bound.clone()], example());
-    let error = Files::of(&lasts(&alone, &surroundings)).expect_err("nothing lasts");
+    let error = PersistFiles::of(&lasts(&alone, &surroundings)).expect_err("nothing lasts");
     assert_eq!(
         error.to_string(),
         "CPUs of thread 813 of process 812 and 1 more: what is set of a running process ends with it and cannot last; \
          boost the server again when it has started"
     );
-    let without = Files::of(&lasts(&mixed, &surroundings)).expect("files");
+    let without = PersistFiles::of(&lasts(&mixed, &surroundings)).expect("files");
     mixed.push(bound);
-    let with = Files::of(&lasts(&mixed, &surroundings)).expect("files");
+    let with = PersistFiles::of(&lasts(&mixed, &surroundings)).expect("files");
     assert_eq!(with.files, without.files);
     let note = with.notes.last().expect("a note");
     assert!(note.starts_with("Not written: CPUs of thread 813 of process 812: what is set"), "{note}");
 }
 
-fn shown(files: &Files) -> String {
+fn shown(files: &PersistFiles) -> String {
     files.files.iter().fold(String::new(), |text, file| match &file.content {
-        Content::Text(content) => format!("{text}--- {}\n{content}", file.path),
-        Content::Link(target) => format!("{text}--- {} -> {target}\n", file.path),
+        FileContent::Text(content) => format!("{text}--- {}\n{content}", file.path),
+        FileContent::Link(target) => format!("{text}--- {} -> {target}\n", file.path),
     })
 }
 
@@ -208,7 +208,7 @@ WantedBy=sys-subsystem-net-devices-%i.device
 #[test]
 fn the_files_are_these() {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
-    let files = Files::of(&lasts(&settings, &surroundings)).expect("files");
+    let files = PersistFiles::of(&lasts(&settings, &surroundings)).expect("files");
     assert_eq!(shown(&files), EXPECTED.replace("VERSION", env!("CARGO_PKG_VERSION")));
     assert_eq!(files.notes, ["At boot /usr/local/bin/linerate is run: it has to stay there."]);
 }
@@ -216,7 +216,9 @@ fn the_files_are_these() {
 #[test]
 fn without_systemd_a_person_is_told_what_to_call() {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
-    let files = Files::of(&Lasts { init: Init::Other, ..lasts(&settings, &surroundings) }).expect("files");
+    let files =
+        PersistFiles::of(&PersistTarget { init: InitSystem::Other, ..lasts(&settings, &surroundings) })
+            .expect("files");
     let paths: Vec<_> = files.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, [SYSCTL_FILE, DOCUMENT_FILE]);
     // No udev rule sets it when the interface appears.
@@ -227,19 +229,21 @@ fn without_systemd_a_person_is_told_what_to_call() {
 
 #[test]
 fn what_could_not_be_carried_out_at_boot_is_refused() {
-    let settings = [(rps("eth0", 0), Value::new("3"))];
+    let settings = [(rps("eth0", 0), SettingValue::new("3"))];
     let none = surroundings(&[]);
-    let error = Files::of(&lasts(&settings, &none)).expect_err("refused");
+    let error = PersistFiles::of(&lasts(&settings, &none)).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "eth0 rx-0/rps_cpus: the device of eth0 is not known, so that it would not be found again"
     );
     let there = surroundings(&["eth0"]);
-    let error = Files::of(&Lasts { program: "linerate", ..lasts(&settings, &there) }).expect_err("refused");
+    let error = PersistFiles::of(&PersistTarget { program: "linerate", ..lasts(&settings, &there) })
+        .expect_err("refused");
     assert!(error.to_string().starts_with("linerate: not an absolute path"), "{error}");
-    let error = Files::of(&lasts(&[], &there)).expect_err("refused");
+    let error = PersistFiles::of(&lasts(&[], &there)).expect_err("refused");
     assert_eq!(error.to_string(), "no tune is in force, so that there is nothing to persist");
-    let files = Files::of(&Lasts { program: "/root/linerate", ..lasts(&settings, &there) }).expect("files");
+    let files = PersistFiles::of(&PersistTarget { program: "/root/linerate", ..lasts(&settings, &there) })
+        .expect("files");
     assert!(files.notes[1].contains("SELinux"), "{:?}", files.notes);
 }
 
@@ -251,7 +255,7 @@ fn a_file_with_the_last_word_is_told() {
     ]);
     let settings = [sysctl("net.core.rmem_max", "7"), sysctl("net.core.wmem_max", "9")];
     assert_eq!(
-        overridden(&settings, &Owners::observe(&host)),
+        overridden(&settings, &SettingOwners::observe(&host)),
         [
             "net.core.rmem_max does not stay 7: sysctl.d sets 'net.core.rmem_max = 3' at boot, also over a tune that \
              persists, since its name is later (/etc/sysctl.d/99-late.conf:2)."
@@ -261,7 +265,7 @@ fn a_file_with_the_last_word_is_told() {
 
 #[test]
 fn a_document_that_is_none_says_where() {
-    let error = |text: &str| Document::parse(text, "tune.json").expect_err("refused").to_string();
+    let error = |text: &str| PersistedSettings::parse(text, "tune.json").expect_err("refused").to_string();
     assert!(
         error("{").starts_with("tune.json: EOF while parsing an object at line 1 column 1"),
         "{}",
@@ -282,7 +286,7 @@ fn a_document_that_is_none_says_where() {
 proptest! {
     #[test]
     fn any_text_is_a_document_or_an_error(text in "\\PC{0,200}") {
-        let _ = Document::parse(&text, "tune.json");
+        let _ = PersistedSettings::parse(&text, "tune.json");
     }
 
     #[test]
@@ -290,7 +294,7 @@ proptest! {
         picks in prop::collection::vec((0u8..6, "[a-z0-9.@*=-]{1,8}", 0u32..200, "[0-9a-f ,]{1,12}"), 1..12)
     ) {
         let settings: Vec<_> = picks.into_iter().map(|(kind, word, number, value)| {
-            let value = Value::new(value);
+            let value = SettingValue::new(value);
             let setting = match kind {
                 0 => Setting::sysctl(format!("net.core.{}", word.replace('.', "/"))),
                 1 => Setting::sysctl("net.ipv4.conf.x.rp_filter").on_interface(&word),
@@ -307,13 +311,13 @@ proptest! {
         interfaces.dedup();
         let names: Vec<_> = interfaces.iter().map(String::as_str).collect();
         let surroundings = surroundings(&names);
-        let files = Files::of(&lasts(&settings, &surroundings)).expect("files");
+        let files = PersistFiles::of(&lasts(&settings, &surroundings)).expect("files");
         let (mut sysctls, mut others) = (Vec::new(), Vec::new());
         for file in &files.files {
             match &file.content {
-                Content::Text(text) if file.path == SYSCTL_FILE => sysctls = assignments(text),
-                Content::Text(text) if file.path == DOCUMENT_FILE => {
-                    let document = Document::parse(text, DOCUMENT_FILE).expect("a document");
+                FileContent::Text(text) if file.path == SYSCTL_FILE => sysctls = assignments(text),
+                FileContent::Text(text) if file.path == DOCUMENT_FILE => {
+                    let document = PersistedSettings::parse(text, DOCUMENT_FILE).expect("a document");
                     prop_assert_eq!(&document.to_text().expect("text"), text);
                     others = document.settings.into_iter().map(|one| (one.setting, one.value)).collect();
                 }
@@ -331,7 +335,7 @@ proptest! {
 }
 
 /// What a file of sysctl.d says, as systemd 257 src/sysctl/sysctl.c reads it.
-fn assignments(text: &str) -> Vec<(Setting, Value)> {
+fn assignments(text: &str) -> Vec<(Setting, SettingValue)> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
@@ -344,7 +348,7 @@ fn assignments(text: &str) -> Vec<(Setting, Value)> {
                 other => other,
             };
             let name = if is_path { name.chars().map(swap).collect() } else { name.to_owned() };
-            (Setting::sysctl(name), Value::new(value))
+            (Setting::sysctl(name), SettingValue::new(value))
         })
         .collect()
 }
@@ -353,7 +357,7 @@ fn assignments(text: &str) -> Vec<(Setting, Value)> {
 struct Root {
     _directory: tempfile::TempDir,
     root: PathBuf,
-    store: Store,
+    store: StateStore,
 }
 
 impl Root {
@@ -362,25 +366,25 @@ impl Root {
         let root = directory.path().join("root");
         std::fs::create_dir_all(root.join("etc/sysctl.d")).expect("made");
         std::fs::write(root.join("etc/sysctl.d/99-theirs.conf"), "kernel.pid_max = 1\n").expect("written");
-        let store = Store::at(directory.path().join("state"));
+        let store = StateStore::at(directory.path().join("state"));
         Self { root: root.canonicalize().expect("a path"), _directory: directory, store }
     }
 
     /// A program that another test starts holds all locks of this process until it is there, from fork(2) to execve(2).
-    fn writer(&self) -> Writer {
+    fn writer(&self) -> JournalWriter {
         self.store.lock_waiting().expect("locked")
     }
 
-    fn write(&self, files: &Files) -> Result<Wrote, PersistError> {
+    fn write(&self, files: &PersistFiles) -> Result<WrittenFiles, PersistError> {
         files.write(&mut self.writer(), &self.root)
     }
 
-    fn unpersist(&self) -> Result<Option<Removed>, PersistError> {
+    fn unpersist(&self) -> Result<Option<RemovedFiles>, PersistError> {
         unpersist(&mut self.writer())
     }
 
-    fn standing(&self) -> Standing {
-        Standing::of(self.store.read().expect("a journal").entries.iter().map(|entry| &entry.record))
+    fn standing(&self) -> StandingFiles {
+        StandingFiles::of(self.store.read().expect("a journal").entries.iter().map(|entry| &entry.record))
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -410,24 +414,26 @@ fn walk(directory: &Path, tree: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-fn first() -> Files {
+fn first() -> PersistFiles {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
-    Files::of(&lasts(&settings, &surroundings)).expect("files")
+    PersistFiles::of(&lasts(&settings, &surroundings)).expect("files")
 }
 
 /// Of a later tune, of another interface, and without interrupts.
-fn second() -> Files {
-    let (settings, surroundings) =
-        ([sysctl("net.core.rmem_max", "1"), (rps("eth1", 0), Value::new("3"))], surroundings(&["eth1"]));
-    Files::of(&Lasts { tune: 4, ..lasts(&settings, &surroundings) }).expect("files")
+fn second() -> PersistFiles {
+    let (settings, surroundings) = (
+        [sysctl("net.core.rmem_max", "1"), (rps("eth1", 0), SettingValue::new("3"))],
+        surroundings(&["eth1"]),
+    );
+    PersistFiles::of(&PersistTarget { tune: 4, ..lasts(&settings, &surroundings) }).expect("files")
 }
 
-fn assert_written(root: &Root, files: &Files) {
+fn assert_written(root: &Root, files: &PersistFiles) {
     let tree = root.tree();
     for file in &files.files {
         let expected = match &file.content {
-            Content::Text(text) => text.clone(),
-            Content::Link(target) => format!("-> {target}"),
+            FileContent::Text(text) => text.clone(),
+            FileContent::Link(target) => format!("-> {target}"),
         };
         assert_eq!(tree.get(&root.path(&file.path)), Some(&expected), "{}", file.path);
     }
@@ -469,7 +475,7 @@ fn what_somebody_else_wrote_is_neither_replaced_nor_removed() {
         format!("{}: not written by linerate as it is, and so not replaced; move it away", theirs.display())
     );
     assert_eq!(root.tree(), before);
-    assert_eq!(root.standing(), Standing::default());
+    assert_eq!(root.standing(), StandingFiles::default());
     std::fs::remove_file(&theirs).expect("removed");
     root.write(&first()).expect("written");
     std::fs::write(&theirs, "net.core.rmem_max = 9\n").expect("written");

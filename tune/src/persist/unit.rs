@@ -24,7 +24,7 @@ const NETWORK: [&str; 3] = ["NetworkManager.service", "systemd-networkd.service"
 
 /// What the units run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Runs<'a> {
+pub(super) struct UnitCommands<'a> {
     /// The program, by its absolute path.
     pub(super) program: &'a str,
     /// The file with the settings.
@@ -34,7 +34,11 @@ pub(super) struct Runs<'a> {
 }
 
 /// The units' files: path and content.
-pub(super) fn units(runs: Runs<'_>, settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
+pub(super) fn units(
+    runs: UnitCommands<'_>,
+    settings: &[&Setting],
+    interfaces: &[&str],
+) -> Vec<(String, String)> {
     let mut units = vec![(path(SERVICE), service(runs, settings))];
     if !interfaces.is_empty() {
         units.push((path(TEMPLATE), template(runs)));
@@ -81,7 +85,7 @@ fn others(settings: &[&Setting]) -> Vec<&'static str> {
     units
 }
 
-fn service(runs: Runs<'_>, settings: &[&Setting]) -> String {
+fn service(runs: UnitCommands<'_>, settings: &[&Setting]) -> String {
     let others = others(settings).join(" ");
     let wanted: Vec<_> = wanted_by(settings).collect();
     let mut text = head("Put the tuned packet path in force again", runs);
@@ -96,14 +100,14 @@ fn service(runs: Runs<'_>, settings: &[&Setting]) -> String {
     text
 }
 
-fn template(runs: Runs<'_>) -> String {
+fn template(runs: UnitCommands<'_>) -> String {
     let mut text = head("Put the tuned packet path of %I in force again", runs);
     text.push_str(&body(runs, " --interface %I"));
     text.push_str("\n[Install]\nWantedBy=sys-subsystem-net-devices-%i.device\n");
     text
 }
 
-fn head(description: &str, runs: Runs<'_>) -> String {
+fn head(description: &str, runs: UnitCommands<'_>) -> String {
     // Each run that finds all as it should be changes nothing, so that no number of them is too many.
     format!(
         "# Written by `linerate tune persist`; `linerate tune unpersist` removes it.\n[Unit]\n\
@@ -137,7 +141,7 @@ SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service bpf pidfd_getfd
 ";
 
-fn body(runs: Runs<'_>, more: &str) -> String {
+fn body(runs: UnitCommands<'_>, more: &str) -> String {
     format!(
         "\n[Service]\nType=oneshot\nExecStart={program} tune reapply --file {file} --state-dir {state}{more}\n\
          TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{PROTECTED}",
@@ -202,7 +206,7 @@ mod tests {
 
     use super::*;
 
-    const RUNS: Runs<'_> = Runs {
+    const RUNS: UnitCommands<'_> = UnitCommands {
         program: "/usr/local/bin/linerate",
         file: "/etc/linerate/tune.json",
         state_dir: "/var/lib/linerate",
@@ -309,7 +313,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("line rate");
         std::fs::copy("/bin/true", &program).expect("copied");
-        let runs = Runs { program: program.to_str().expect("text"), ..RUNS };
+        let runs = UnitCommands { program: program.to_str().expect("text"), ..RUNS };
         let irq = Setting::IrqAffinity { irq: 3, action: String::new() };
         let mut paths = Vec::new();
         for (path, content) in units(runs, &[&irq, &Setting::Audit], &["br-lan"]) {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::place::{self, Occupant, Spot};
-use super::{File, Files, PersistError, PlaceError};
+use super::place::{self, OpenedDirectory, PathOccupant};
+use super::{PersistError, PersistFile, PersistFiles, PlaceError};
 use crate::journal::record::WrittenFile;
-use crate::journal::{JournalError, Record, Writer};
+use crate::journal::{JournalError, JournalRecord, JournalWriter};
 
 /// The files that stand, as the journal knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct StandingFiles {
     /// Number of the tune that they make last; none where there are none.
     pub tune: Option<u64>,
     /// Whether all of them were written; if not, the program was ended while it wrote them.
@@ -25,7 +25,7 @@ pub struct Standing {
 
 /// What was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Wrote {
+pub struct WrittenFiles {
     /// Files that were written, in this order.
     pub written: Vec<String>,
     /// Files that were so already.
@@ -38,16 +38,16 @@ pub struct Wrote {
 
 /// What was removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Removed {
+pub struct RemovedFiles {
     /// Files and directories that were removed.
     pub removed: Vec<String>,
     /// Files that were left, because somebody changed them since.
     pub left: Vec<String>,
 }
 
-impl Standing {
+impl StandingFiles {
     /// What the records say.
-    pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
         let mut standing = Self::default();
         for record in records {
             standing.take(record);
@@ -60,9 +60,9 @@ impl Standing {
         self.files.keys().map(String::as_str)
     }
 
-    fn take(&mut self, record: &Record) {
+    fn take(&mut self, record: &JournalRecord) {
         match record {
-            Record::Persisting { tune, files, directories } => {
+            JournalRecord::Persisting { tune, files, directories } => {
                 self.tune = Some(*tune);
                 self.whole = false;
                 for file in files {
@@ -70,37 +70,37 @@ impl Standing {
                 }
                 self.directories.extend(directories.iter().cloned());
             }
-            Record::Persisted { tune, files } => {
+            JournalRecord::Persisted { tune, files } => {
                 self.tune = Some(*tune);
                 self.whole = true;
                 self.files = files.iter().map(|file| (file.path.clone(), vec![file.clone()])).collect();
             }
-            Record::Unpersisted { .. } => *self = Self::default(),
+            JournalRecord::Unpersisted { .. } => *self = Self::default(),
             _ => {}
         }
     }
 
-    fn wrote(&self, path: &str, occupant: &Occupant) -> bool {
+    fn wrote(&self, path: &str, occupant: &PathOccupant) -> bool {
         self.files.get(path).is_some_and(|versions| versions.iter().any(|version| occupant.is(version)))
     }
 }
 
 /// A file that is to be written, and what is in its place.
-struct Pending<'a> {
-    file: &'a File,
+struct PendingFile<'a> {
+    file: &'a PersistFile,
     path: PathBuf,
     recorded: WrittenFile,
-    occupant: Occupant,
+    occupant: PathOccupant,
 }
 
-impl Files {
+impl PersistFiles {
     /// Writes the files below `root`, which is `/` but for an image of another host, after the journal has them. Those of an
     /// earlier tune are replaced, or removed where they are not needed any more.
     ///
     /// # Errors
     /// [`PersistError::Foreign`] where something else is in their place, before any is written; [`PersistError::Place`]
     /// where one could not be written: [`unpersist`] removes the others.
-    pub fn write(&self, writer: &mut Writer, root: &Path) -> Result<Wrote, PersistError> {
+    pub fn write(&self, writer: &mut JournalWriter, root: &Path) -> Result<WrittenFiles, PersistError> {
         let root = root.canonicalize().map_err(|source| PlaceError::System {
             what: "find",
             path: root.display().to_string(),
@@ -108,8 +108,8 @@ impl Files {
         })?;
         let standing = standing(writer)?;
         let pending = self.files.iter().map(|file| pending(file, &root)).collect::<Result<Vec<_>, _>>()?;
-        let is_foreign = |one: &&Pending<'_>| {
-            one.occupant != Occupant::Nothing && !standing.wrote(&one.recorded.path, &one.occupant)
+        let is_foreign = |one: &&PendingFile<'_>| {
+            one.occupant != PathOccupant::Nothing && !standing.wrote(&one.recorded.path, &one.occupant)
         };
         let foreign: Vec<_> =
             pending.iter().filter(is_foreign).map(|one| one.recorded.path.clone()).collect();
@@ -119,7 +119,7 @@ impl Files {
         let directories = missing_directories(&pending)?;
         let files: Vec<_> = pending.iter().map(|one| one.recorded.clone()).collect();
         let announced = directories.iter().map(|path| path.display().to_string()).collect();
-        writer.append(Record::Persisting {
+        writer.append(JournalRecord::Persisting {
             tune: self.tune,
             files: files.clone(),
             directories: announced,
@@ -127,7 +127,7 @@ impl Files {
         for directory in &directories {
             place::make_directory(directory)?;
         }
-        let mut wrote = Wrote::default();
+        let mut wrote = WrittenFiles::default();
         for one in &pending {
             let list = if one.write()? { &mut wrote.written } else { &mut wrote.already };
             list.push(one.recorded.path.clone());
@@ -137,18 +137,18 @@ impl Files {
             standing.remove(path, &mut wrote.removed, &mut wrote.left)?;
         }
         remove_directories(&standing, &mut wrote.removed)?;
-        writer.append(Record::Persisted { tune: self.tune, files })?;
+        writer.append(JournalRecord::Persisted { tune: self.tune, files })?;
         Ok(wrote)
     }
 }
 
-impl Pending<'_> {
+impl PendingFile<'_> {
     /// Writes it, if it is not so already.
     fn write(&self) -> Result<bool, PlaceError> {
         if self.occupant.is(&self.recorded) {
             return Ok(false);
         }
-        Spot::of(&self.path)?.write(&self.file.content, self.occupant != Occupant::Nothing)?;
+        OpenedDirectory::of(&self.path)?.write(&self.file.content, self.occupant != PathOccupant::Nothing)?;
         Ok(true)
     }
 }
@@ -158,10 +158,10 @@ impl Pending<'_> {
 /// # Errors
 /// [`PersistError::Place`] where one could not be removed; asked again, it goes on with the others. None where there are
 /// none: then nothing is done.
-pub fn unpersist(writer: &mut Writer) -> Result<Option<Removed>, PersistError> {
+pub fn unpersist(writer: &mut JournalWriter) -> Result<Option<RemovedFiles>, PersistError> {
     let standing = standing(writer)?;
     let Some(tune) = standing.tune else { return Ok(None) };
-    let mut result = Removed::default();
+    let mut result = RemovedFiles::default();
     // What enables the units last written goes first.
     for path in standing
         .paths()
@@ -172,21 +172,21 @@ pub fn unpersist(writer: &mut Writer) -> Result<Option<Removed>, PersistError> {
     }
     remove_directories(&standing, &mut result.removed)?;
     let (removed, left) = (result.removed.clone(), result.left.clone());
-    writer.append(Record::Unpersisted { tune, removed, left })?;
+    writer.append(JournalRecord::Unpersisted { tune, removed, left })?;
     Ok(Some(result))
 }
 
-impl Standing {
+impl StandingFiles {
     fn remove(
         &self,
         path: &str,
         removed: &mut Vec<String>,
         left: &mut Vec<String>,
     ) -> Result<(), PlaceError> {
-        let Some(spot) = Spot::find(Path::new(path))? else { return Ok(()) };
+        let Some(spot) = OpenedDirectory::find(Path::new(path))? else { return Ok(()) };
         spot.remove_unfinished()?;
         match spot.occupant()? {
-            Occupant::Nothing => {}
+            PathOccupant::Nothing => {}
             occupant if self.wrote(path, &occupant) => {
                 spot.remove()?;
                 removed.push(path.to_owned());
@@ -198,7 +198,7 @@ impl Standing {
 }
 
 /// The inner ones first.
-fn remove_directories(standing: &Standing, removed: &mut Vec<String>) -> Result<(), PlaceError> {
+fn remove_directories(standing: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PlaceError> {
     for directory in standing.directories.iter().rev() {
         if place::remove_empty_directory(Path::new(directory))? {
             removed.push(directory.clone());
@@ -207,23 +207,23 @@ fn remove_directories(standing: &Standing, removed: &mut Vec<String>) -> Result<
     Ok(())
 }
 
-fn standing(writer: &Writer) -> Result<Standing, JournalError> {
-    Ok(Standing::of(writer.store().read()?.entries.iter().map(|entry| &entry.record)))
+fn standing(writer: &JournalWriter) -> Result<StandingFiles, JournalError> {
+    Ok(StandingFiles::of(writer.store().read()?.entries.iter().map(|entry| &entry.record)))
 }
 
-fn pending<'a>(file: &'a File, root: &Path) -> Result<Pending<'a>, PersistError> {
+fn pending<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, PersistError> {
     let path = root.join(file.path.trim_start_matches('/'));
     let recorded = file.content.recorded(path.display().to_string());
     // Also where a directory is not there yet, one above may be a link.
     place::missing_directories(&path)?;
-    let occupant = match Spot::find(&path)? {
+    let occupant = match OpenedDirectory::find(&path)? {
         Some(spot) => spot.occupant()?,
-        None => Occupant::Nothing,
+        None => PathOccupant::Nothing,
     };
-    Ok(Pending { file, path, recorded, occupant })
+    Ok(PendingFile { file, path, recorded, occupant })
 }
 
-fn missing_directories(pending: &[Pending<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
+fn missing_directories(pending: &[PendingFile<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
     let mut missing = Vec::new();
     for one in pending {
         for directory in place::missing_directories(&one.path)? {

@@ -1,10 +1,10 @@
 //! Whether a plan is still one for this host.
 
 use linerate_host::setting::SocketKnob;
-use linerate_host::{CpuSet, Host, Setting, Value};
+use linerate_host::{CpuSet, Host, Setting, SettingValue};
 
-use super::{Plan, PlannedChange};
-use crate::device::Whereabouts;
+use super::{PlannedChange, TunePlan};
+use crate::device::DeviceStatus;
 
 /// Why a plan cannot be carried out.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ pub enum PlanError {
     },
 }
 
-impl Plan {
+impl TunePlan {
     /// Whether it can be carried out on this host as it is: its interfaces are the same devices, its CPUs are online, and
     /// each setting is what it was when the plan was made, or what it is to be. Reads only.
     ///
@@ -102,10 +102,10 @@ impl Plan {
             let interface = device.interface.clone();
             let unread = |error: linerate_host::HostError| PlanError::Host { what: error.to_string() };
             let what = match device.whereabouts(host).map_err(unread)? {
-                Whereabouts::Same => continue,
-                Whereabouts::Renamed(name) => format!("is called {name} now"),
-                Whereabouts::Gone => "is gone".to_owned(),
-                Whereabouts::Replaced => "is another device now".to_owned(),
+                DeviceStatus::Same => continue,
+                DeviceStatus::Renamed(name) => format!("is called {name} now"),
+                DeviceStatus::Gone => "is gone".to_owned(),
+                DeviceStatus::Replaced => "is another device now".to_owned(),
             };
             return Err(PlanError::Interface { interface, what });
         }
@@ -133,7 +133,7 @@ fn online(host: &Host) -> Result<CpuSet, PlanError> {
 }
 
 /// Masks of CPUs that are offline the kernel takes in part, or refuses.
-fn check_cpus(setting: &Setting, to: &Value, online: &CpuSet) -> Result<(), PlanError> {
+fn check_cpus(setting: &Setting, to: &SettingValue, online: &CpuSet) -> Result<(), PlanError> {
     let cpus: CpuSet = match setting {
         Setting::IrqAffinity { .. } | Setting::QueueCpus { .. } => {
             let mask = to.as_str().split_whitespace().next().unwrap_or_default();

@@ -1,19 +1,19 @@
 //! Changes as they are collected, a setting once, and what is left.
 
 use linerate_host::finding::{Finding, Severity};
-use linerate_host::{Host, Setting, Value, diagnosis};
+use linerate_host::{Host, Setting, SettingValue, diagnosis};
 
-use super::{Interrupts, Left, PlannedChange, Target, precondition};
+use super::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting, precondition};
 
 /// What a plan is made of.
-pub(super) struct Draft<'a> {
+pub(super) struct PlanDraft<'a> {
     host: &'a Host,
     pub(super) changes: Vec<PlannedChange>,
     /// Changes that have to wait for the precondition.
     pub(super) held: Vec<PlannedChange>,
-    pub(super) left: Vec<Left>,
+    pub(super) left: Vec<SkippedFinding>,
     /// What is as it is to be already.
-    pub(super) target: Vec<Target>,
+    pub(super) target: Vec<TargetSetting>,
     /// The finding to fix before packets are spread over more CPUs.
     pub(super) precondition: Option<&'a Finding>,
     /// Whether a UDP service is busy, or was named.
@@ -22,7 +22,7 @@ pub(super) struct Draft<'a> {
 
 /// Why a setting is to be changed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Reason {
+pub(super) struct DraftReason {
     pub(super) why: String,
     pub(super) findings: Vec<String>,
     pub(super) effect: Option<String>,
@@ -31,7 +31,7 @@ pub(super) struct Reason {
 }
 
 /// What became of a change that was to be added.
-pub(super) enum Added {
+pub(super) enum AddedChange {
     /// It is among the changes, or among those held back.
     Planned,
     /// It is so already.
@@ -42,7 +42,7 @@ pub(super) enum Added {
     Fixed(&'static str),
 }
 
-impl Reason {
+impl DraftReason {
     /// What is known of findings: the first says why, and what to expect.
     pub(super) fn of(findings: &[&Finding]) -> Self {
         let first = findings.first();
@@ -68,21 +68,21 @@ impl Reason {
     }
 }
 
-impl<'a> Draft<'a> {
+impl<'a> PlanDraft<'a> {
     pub(super) fn new(host: &'a Host, precondition: Option<&'a Finding>, has_service: bool) -> Self {
         let (changes, held, left, target) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { host, changes, held, left, target, precondition, has_service }
     }
 
     /// Says that a setting is as it is to be.
-    pub(super) fn keep(&mut self, setting: &Setting, value: Value) {
+    pub(super) fn keep(&mut self, setting: &Setting, value: SettingValue) {
         if !self.target.iter().any(|kept| kept.setting == *setting) {
-            self.target.push(Target { setting: setting.clone(), value });
+            self.target.push(TargetSetting { setting: setting.clone(), value });
         }
     }
 
     /// What a setting is now: what is planned already, or what the host says.
-    pub(super) fn read(&self, setting: &Setting) -> Result<Value, String> {
+    pub(super) fn read(&self, setting: &Setting) -> Result<SettingValue, String> {
         match self.changes.iter().find(|planned| planned.setting == *setting) {
             Some(planned) => Ok(planned.to.clone()),
             None => setting.read(self.host).map_err(|error| error.reason()),
@@ -94,10 +94,10 @@ impl<'a> Draft<'a> {
     pub(super) fn add(
         &mut self,
         setting: &Setting,
-        seen: Option<&Value>,
-        to: &Value,
-        reason: &Reason,
-    ) -> Added {
+        seen: Option<&SettingValue>,
+        to: &SettingValue,
+        reason: &DraftReason,
+    ) -> AddedChange {
         let hold = self.precondition.is_some() && precondition::spreads(setting);
         self.add_to(hold, setting, seen, to, reason)
     }
@@ -107,29 +107,29 @@ impl<'a> Draft<'a> {
         &mut self,
         hold: bool,
         setting: &Setting,
-        seen: Option<&Value>,
-        to: &Value,
-        reason: &Reason,
-    ) -> Added {
+        seen: Option<&SettingValue>,
+        to: &SettingValue,
+        reason: &DraftReason,
+    ) -> AddedChange {
         if let Some(planned) = self.list(hold).iter_mut().find(|planned| planned.setting == *setting) {
             let new = reason.findings.iter().filter(|id| !planned.findings.contains(id));
             let new: Vec<String> = new.cloned().collect();
             planned.findings.extend(new);
-            return Added::Planned;
+            return AddedChange::Planned;
         }
         let from = match (setting.read(self.host), seen) {
             (Ok(from), _) => from,
             (Err(error), Some(seen)) if !error.is_unsupported() && !error.is_denied() => seen.clone(),
-            (Err(error), _) => return Added::Unread(error.to_string()),
+            (Err(error), _) => return AddedChange::Unread(error.to_string()),
         };
         if setting.same(&from, to) {
             if !hold {
                 self.keep(setting, from);
             }
-            return Added::Already;
+            return AddedChange::Already;
         }
         if let Some(why) = setting.fixed(self.host) {
-            return Added::Fixed(why);
+            return AddedChange::Fixed(why);
         }
         self.list(hold).push(PlannedChange {
             interrupts: interrupts(setting),
@@ -143,7 +143,7 @@ impl<'a> Draft<'a> {
             risk: reason.risk.clone(),
             claims: Vec::new(),
         });
-        Added::Planned
+        AddedChange::Planned
     }
 
     /// The changes that are made, or those that are held back.
@@ -153,9 +153,9 @@ impl<'a> Draft<'a> {
 
     /// Leaves a finding. Those that are but notes need no reason.
     pub(super) fn leave(&mut self, finding: &Finding, why: impl Into<String>, commands: Vec<String>) {
-        let known = |left: &Left| left.finding == finding.id && left.title == finding.title;
+        let known = |left: &SkippedFinding| left.finding == finding.id && left.title == finding.title;
         if finding.severity > Severity::Note && !self.left.iter().any(known) {
-            self.left.push(Left {
+            self.left.push(SkippedFinding {
                 finding: finding.id.to_owned(),
                 severity: finding.severity.name().to_owned(),
                 title: finding.title.clone(),
@@ -168,18 +168,18 @@ impl<'a> Draft<'a> {
 
 /// Drivers reset the interface for other channels and rings (`ethtool -L`, `-G`), as they do for other numbers of virtual
 /// functions. Another queue for a flow, or another way to send, reorders its packets for a moment.
-pub(crate) fn interrupts(setting: &Setting) -> Interrupts {
+pub(crate) fn interrupts(setting: &Setting) -> ChangeImpact {
     match setting {
         Setting::Channels { .. } | Setting::Rings { .. } | Setting::VirtualFunctions { .. } => {
-            Interrupts::Link
+            ChangeImpact::Link
         }
         Setting::RssTable { .. }
         | Setting::FlowHash { .. }
         | Setting::Offload { .. }
         | Setting::Coalesce { .. }
         | Setting::Napi { .. }
-        | Setting::QueueCpus { .. } => Interrupts::Moment,
-        _ => Interrupts::Nothing,
+        | Setting::QueueCpus { .. } => ChangeImpact::Moment,
+        _ => ChangeImpact::Nothing,
     }
 }
 

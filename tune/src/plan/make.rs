@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use linerate_host::finding::{Finding, Severity};
-use linerate_host::stage::View;
-use linerate_host::stage::spread::{Handing, Spread};
+use linerate_host::stage::HostView;
+use linerate_host::stage::spread::{PacketSpread, RpsTarget};
 use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting};
 
-use super::draft::{Added, Draft, Reason, rank};
-use super::{Plan, SCHEMA, precondition, predict, threads, values};
-use crate::Device;
-use crate::layout::{self, Placing};
-use crate::profile::{Profile, Verdict};
+use super::draft::{AddedChange, DraftReason, PlanDraft, rank};
+use super::{SCHEMA, TunePlan, precondition, predict, threads, values};
+use crate::NamedDevice;
+use crate::layout::{self, PlacementOwner};
+use crate::profile::{FindingPolicy, TuneProfile};
 
 /// The plan that tunes a host for what a profile is for. `host` is the one that was observed, or a capture of it: it is
 /// asked what settings are, and which devices its interfaces are. Nothing is changed.
@@ -20,10 +20,10 @@ use crate::profile::{Profile, Verdict};
 /// Where channels are to change, that resets the interface; what is set of its queues is planned after that, anew. The
 /// layout shows what that will be.
 #[must_use]
-pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profile) -> Plan {
+pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &TuneProfile) -> TunePlan {
     let path = view.now;
     let mut draft =
-        Draft::new(host, precondition::unmet(view, diagnosis, profile), view.has_busy_udp_service());
+        PlanDraft::new(host, precondition::unmet(view, diagnosis, profile), view.has_busy_udp_service());
     let mut placed = Vec::new();
     for finding in &diagnosis.findings {
         take_up(&mut draft, &mut placed, finding, profile);
@@ -33,7 +33,7 @@ pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profi
     let spreads = place(&mut draft, &mut placed, view, &expected, profile);
     let cpus = layout::cpus(&expected, &spreads, &profile.cpus);
     leave_what_remains(&mut draft, view, &spreads, &placed, profile);
-    let asked = |finding: &&Finding| matches!(profile.verdict(finding.id), Verdict::Ask(_));
+    let asked = |finding: &&Finding| matches!(profile.verdict(finding.id), FindingPolicy::Ask(_));
     let about_threads =
         |finding: &&Finding| finding.id.starts_with("thread.") && draft.precondition.is_none();
     for finding in diagnosis.findings.iter().filter(asked).filter(about_threads) {
@@ -48,7 +48,7 @@ pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profi
     draft.target.retain(|kept| draft.changes.iter().all(|change| change.setting != kept.setting));
     let held = std::mem::take(&mut draft.held);
     let held = draft.precondition.map(|finding| precondition::held_back(finding, held));
-    Plan {
+    TunePlan {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         read_unix_seconds: None,
@@ -66,25 +66,25 @@ pub fn make(host: &Host, view: &View<'_>, diagnosis: &Diagnosis, profile: &Profi
 
 /// Adds the changes of a finding that the profile fixes, and leaves others. Those that place packets on CPUs are for the
 /// layout to make, and so are findings that a good layout fixes though they name no change.
-fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, profile: &Profile) {
+fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Finding, profile: &TuneProfile) {
     // What costs nothing here is left alone where there is nothing that it could help.
     let least = match profile.needs_udp_service && !draft.has_service {
         true => Severity::Low,
         false => Severity::Note,
     };
     match profile.verdict(finding.id) {
-        Verdict::Fix(from) if finding.severity >= from.max(least) => {}
-        Verdict::Fix(from) => {
+        FindingPolicy::Fix(from) if finding.severity >= from.max(least) => {}
+        FindingPolicy::Fix(from) => {
             let why = format!("{} fixes it from the severity {from} on.", profile.name);
             return draft.leave(finding, why, finding.commands.clone());
         }
-        Verdict::Ask(_) if draft.precondition.is_some() && finding.id.starts_with("thread.") => {
+        FindingPolicy::Ask(_) if draft.precondition.is_some() && finding.id.starts_with("thread.") => {
             let why = "A CPU per thread helps where each thread has a socket of its own: that comes first.";
             return draft.leave(finding, why, Vec::new());
         }
-        Verdict::Ask(why) => return draft.leave(finding, why, finding.commands.clone()),
-        Verdict::Leave(why) => return draft.leave(finding, why, Vec::new()),
-        Verdict::Unnamed => {
+        FindingPolicy::Ask(why) => return draft.leave(finding, why, finding.commands.clone()),
+        FindingPolicy::Leave(why) => return draft.leave(finding, why, Vec::new()),
+        FindingPolicy::Unnamed => {
             let why = format!("{} says nothing of it.", profile.name);
             return draft.leave(finding, why, finding.commands.clone());
         }
@@ -98,25 +98,25 @@ fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, 
         };
         return draft.leave(finding, why, finding.commands.clone());
     }
-    let reason = Reason::of(&[finding]);
+    let reason = DraftReason::of(&[finding]);
     let mut fixed = None;
     let mut commands = Vec::new();
     // A layout knows only queues with interrupts, and RPS of others can send all to one CPU too.
-    let itself = |setting: &Setting| Placing::of(setting).is_none() || finding.id == "softirq.skew";
+    let itself = |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
     for change in finding.changes.iter().filter(|change| itself(&change.setting)) {
         let hold = draft.precondition.is_some()
-            && (change.setting.spreads_packets() || Placing::of(&change.setting).is_some());
+            && (change.setting.spreads_packets() || PlacementOwner::of(&change.setting).is_some());
         match draft.add_to(hold, &change.setting, change.from.as_ref(), &change.to, &reason) {
-            Added::Unread(error) => {
+            AddedChange::Unread(error) => {
                 let why =
                     format!("What it is now cannot be read, so that it could not be put back: {error}.");
                 draft.leave(finding, why, finding.commands.clone());
             }
-            Added::Fixed(why) => {
+            AddedChange::Fixed(why) => {
                 fixed = Some(format!("{}: {why}.", change.setting));
                 commands.extend(change.setting.command(&change.to));
             }
-            Added::Planned | Added::Already => {}
+            AddedChange::Planned | AddedChange::Already => {}
         }
     }
     if let Some(why) = fixed {
@@ -133,23 +133,23 @@ fn take_up(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, finding: &Finding, 
 
 /// Whether a finding names changes that place packets on CPUs.
 fn places(finding: &Finding) -> bool {
-    finding.changes.iter().any(|change| Placing::of(&change.setting).is_some())
+    finding.changes.iter().any(|change| PlacementOwner::of(&change.setting).is_some())
 }
 
 /// What the host will be like after the changes but for those that place packets. What these bring to light is taken up too: a
 /// table that names one queue hides that the hash lacks ports.
 fn with_consequences(
-    draft: &mut Draft<'_>,
+    draft: &mut PlanDraft<'_>,
     placed: &mut Vec<Finding>,
-    view: &View<'_>,
+    view: &HostView<'_>,
     diagnosis: &Diagnosis,
-    profile: &Profile,
+    profile: &TuneProfile,
 ) -> PacketPath {
     loop {
         let count = draft.changes.len();
         let expected =
             predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-        let then = Diagnosis::of(&View { now: &expected, before: view.before });
+        let then = Diagnosis::of(&HostView { now: &expected, before: view.before });
         let known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
         let planned: Vec<Setting> =
             draft.changes.iter().chain(&draft.held).map(|change| change.setting.clone()).collect();
@@ -169,7 +169,12 @@ fn with_consequences(
 
 /// Takes up the findings about places that changes bring to light: where interrupts go to other
 /// CPUs, so does XPS.
-fn take_up_places(draft: &mut Draft<'_>, placed: &mut Vec<Finding>, then: &Diagnosis, profile: &Profile) {
+fn take_up_places(
+    draft: &mut PlanDraft<'_>,
+    placed: &mut Vec<Finding>,
+    then: &Diagnosis,
+    profile: &TuneProfile,
+) {
     for finding in then.findings.iter().filter(|finding| places(finding)) {
         let is_known = |one: &Finding| one.id == finding.id && one.title == finding.title;
         if !placed.iter().any(is_known) {
@@ -195,48 +200,49 @@ fn is_mended_by_layout(id: &str) -> bool {
 /// then. Queues that are to be others wait for the plan after that; where they are to go is told
 /// all the same.
 fn place(
-    draft: &mut Draft<'_>,
+    draft: &mut PlanDraft<'_>,
     placed: &mut Vec<Finding>,
-    view: &View<'_>,
+    view: &HostView<'_>,
     expected: &PacketPath,
-    profile: &Profile,
-) -> Vec<Spread> {
+    profile: &TuneProfile,
+) -> Vec<PacketSpread> {
     let settings: Vec<_> = draft.changes.iter().map(|change| change.setting.clone()).collect();
     let reshaped = predict::reshaped(settings.iter());
-    let is_here = |spread: &&Spread| !reshaped.contains(spread.interface.as_str());
+    let is_here = |spread: &&PacketSpread| !reshaped.contains(spread.interface.as_str());
     let mut policy = profile.cpus.policy.clone();
-    let best = Spread::of(expected, &policy).unwrap_or_default();
+    let best = PacketSpread::of(expected, &policy).unwrap_or_default();
     let mut waiting = BTreeSet::new();
     for spread in best.iter().filter(is_here) {
         let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
-        for placing in [Placing::Interrupts, Placing::Receive].into_iter().filter(|_| hold) {
+        for placing in [PlacementOwner::Interrupts, PlacementOwner::Receive].into_iter().filter(|_| hold) {
             add_placements(draft, expected, spread, placing, placed, (profile, hold));
         }
         if hold {
             waiting.insert(spread.interface.clone());
         }
         // What is right already stays, and RPS and XPS are made to fit.
-        if hold || asks(&fixed(expected, spread, Placing::Interrupts, placed)).is_none() {
+        if hold || asks(&fixed(expected, spread, PlacementOwner::Interrupts, placed)).is_none() {
             policy.stays.insert(spread.interface.clone());
         }
     }
-    let mut spreads = Spread::of(expected, &policy).unwrap_or_default();
-    let moves = |spread: &&Spread| is_here(spread) && !policy.stays.contains(&spread.interface);
+    let mut spreads = PacketSpread::of(expected, &policy).unwrap_or_default();
+    let moves = |spread: &&PacketSpread| is_here(spread) && !policy.stays.contains(&spread.interface);
     for spread in spreads.iter().filter(moves) {
         let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
-        add_placements(draft, expected, spread, Placing::Interrupts, placed, (profile, hold));
+        add_placements(draft, expected, spread, PlacementOwner::Interrupts, placed, (profile, hold));
     }
     let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-    take_up_places(draft, placed, &Diagnosis::of(&View { now: &after, before: view.before }), profile);
+    take_up_places(draft, placed, &Diagnosis::of(&HostView { now: &after, before: view.before }), profile);
     for spread in spreads.iter_mut().filter(|spread| is_here(&&**spread)) {
         let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
         // What waits is told once, as it is to be in the end.
         let receives = !waiting.contains(&spread.interface)
-            && add_placements(draft, expected, spread, Placing::Receive, placed, (profile, hold));
+            && add_placements(draft, expected, spread, PlacementOwner::Receive, placed, (profile, hold));
         if hold || !receives {
             layout::keep_receive(expected, spread);
         }
-        let sends = add_placements(draft, expected, spread, Placing::Transmit, placed, (profile, false));
+        let sends =
+            add_placements(draft, expected, spread, PlacementOwner::Transmit, placed, (profile, false));
         if !sends {
             layout::keep_transmit(expected, spread);
         }
@@ -251,16 +257,16 @@ fn place(
 /// Where something of an interface's layout is changed, the rest of it is part of what is to last:
 /// interrupts, RPS and XPS fit each other.
 fn keep_others(
-    draft: &mut Draft<'_>,
+    draft: &mut PlanDraft<'_>,
     path: &PacketPath,
-    spread: &Spread,
+    spread: &PacketSpread,
     changed: [bool; 3],
-    profile: &Profile,
+    profile: &TuneProfile,
 ) {
-    let all = [Placing::Interrupts, Placing::Receive, Placing::Transmit];
+    let all = [PlacementOwner::Interrupts, PlacementOwner::Receive, PlacementOwner::Transmit];
     for (placing, _) in all.into_iter().zip(changed).filter(|(_, changed)| !changed) {
         let now = match placing {
-            Placing::Interrupts => layout::interrupts_now(path, spread),
+            PlacementOwner::Interrupts => layout::interrupts_now(path, spread),
             _ => layout::placements(path, spread, placing, &profile.cpus),
         };
         for placement in now {
@@ -272,12 +278,12 @@ fn keep_others(
 /// Adds the changes of one kind that place an interface's packets, where a finding asks for them;
 /// whether one does. They are held back where told so.
 fn add_placements(
-    draft: &mut Draft<'_>,
+    draft: &mut PlanDraft<'_>,
     path: &PacketPath,
-    spread: &Spread,
-    placing: Placing,
+    spread: &PacketSpread,
+    placing: PlacementOwner,
     placed: &[Finding],
-    (profile, hold): (&Profile, bool),
+    (profile, hold): (&TuneProfile, bool),
 ) -> bool {
     let fixed = fixed(path, spread, placing, placed);
     let Some(first) = asks(&fixed) else { return false };
@@ -285,7 +291,7 @@ fn add_placements(
     let reason = reason(spread, placing, &fixed);
     for placement in placements {
         let added = draft.add_to(hold, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
-        if let Added::Unread(error) = added {
+        if let AddedChange::Unread(error) = added {
             draft.leave(first, format!("What is set cannot be read: {error}."), Vec::new());
         }
     }
@@ -301,8 +307,8 @@ fn asks<'d>(fixed: &[&'d Finding]) -> Option<&'d Finding> {
 /// The findings that placing an interface's packets fixes.
 fn fixed<'d>(
     path: &PacketPath,
-    spread: &Spread,
-    placing: Placing,
+    spread: &PacketSpread,
+    placing: PlacementOwner,
     placed: &'d [Finding],
 ) -> Vec<&'d Finding> {
     let interface = spread.interface.as_str();
@@ -313,7 +319,7 @@ fn fixed<'d>(
                 Setting::IrqAffinity { irq, .. } => irqs.contains(irq),
                 setting => setting.interface().as_deref() == Some(interface),
             };
-            of_interface && Placing::of(&change.setting) == Some(placing)
+            of_interface && PlacementOwner::of(&change.setting) == Some(placing)
         });
         names_it
             || finding.changes.is_empty()
@@ -324,12 +330,12 @@ fn fixed<'d>(
 }
 
 /// What fixes a finding that names no change.
-fn placing_of(id: &str) -> Placing {
+fn placing_of(id: &str) -> PlacementOwner {
     match id.split_once('.') {
-        Some(("irq", _)) => Placing::Interrupts,
-        Some(("transmit", _)) => Placing::Transmit,
-        _ if id == "link.far-node" => Placing::Interrupts,
-        _ => Placing::Receive,
+        Some(("irq", _)) => PlacementOwner::Interrupts,
+        Some(("transmit", _)) => PlacementOwner::Transmit,
+        _ if id == "link.far-node" => PlacementOwner::Interrupts,
+        _ => PlacementOwner::Receive,
     }
 }
 
@@ -340,10 +346,10 @@ fn names(title: &str, interface: &str) -> bool {
         .any(|word| word == interface)
 }
 
-fn reason(spread: &Spread, placing: Placing, fixed: &[&Finding]) -> Reason {
+fn reason(spread: &PacketSpread, placing: PlacementOwner, fixed: &[&Finding]) -> DraftReason {
     let interface = &spread.interface;
     let more = match placing {
-        Placing::Interrupts => {
+        PlacementOwner::Interrupts => {
             let cpus: BTreeSet<&u32> = spread.receive_interrupts.values().collect();
             let queues = spread.receive_interrupts.len();
             if cpus.len() == queues {
@@ -352,19 +358,19 @@ fn reason(spread: &Spread, placing: Placing, fixed: &[&Finding]) -> Reason {
                 format!("The {queues} queues of {interface} then interrupt {} CPUs evenly.", cpus.len())
             }
         }
-        Placing::Receive if spread.receive.values().all(CpuSet::is_empty) => {
+        PlacementOwner::Receive if spread.receive.values().all(CpuSet::is_empty) => {
             format!("Every CPU has packets without {interface}'s queues handing them on.")
         }
-        Placing::Receive => {
+        PlacementOwner::Receive => {
             format!("CPUs without a queue get packets of those of {interface}, on their node first.")
         }
-        Placing::Transmit => {
+        PlacementOwner::Transmit => {
             format!(
                 "Each CPU then sends by one queue of {interface}: that whose interrupt comes to it, or to its node."
             )
         }
     };
-    let mut reason = Reason::of(fixed).and(&more);
+    let mut reason = DraftReason::of(fixed).and(&more);
     let usual = || Some("Documentation/networking/scaling.rst".to_owned());
     reason.source = reason.source.or_else(usual);
     reason
@@ -373,16 +379,16 @@ fn reason(spread: &Spread, placing: Placing, fixed: &[&Finding]) -> Reason {
 /// Leaves the findings about places that are still there once all is placed: where the kernel manages interrupts, or where
 /// the profile keeps packets from CPUs.
 fn leave_what_remains(
-    draft: &mut Draft<'_>,
-    view: &View<'_>,
-    spreads: &[Spread],
+    draft: &mut PlanDraft<'_>,
+    view: &HostView<'_>,
+    spreads: &[PacketSpread],
     placed: &[Finding],
-    profile: &Profile,
+    profile: &TuneProfile,
 ) {
     let is_held = |id: &str| draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
     let placed: Vec<&Finding> = placed.iter().filter(|finding| !is_held(finding.id)).collect();
     let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-    let then = Diagnosis::of(&View { now: &after, before: view.before });
+    let then = Diagnosis::of(&HostView { now: &after, before: view.before });
     let remains = |finding: &&Finding| {
         then.findings.iter().any(|still| still.id == finding.id && still.severity > Severity::Note)
     };
@@ -394,7 +400,7 @@ fn leave_what_remains(
                 "The kernel manages where {}'s interrupts go: nobody may change it.",
                 spread.interface
             ),
-            None if profile.cpus.policy.handing == Handing::None => {
+            None if profile.cpus.policy.handing == RpsTarget::None => {
                 format!("It remains with the CPUs that {} gives packets, without RPS.", profile.name)
             }
             None => format!("It remains with the CPUs that {} gives packets.", profile.name),
@@ -404,12 +410,12 @@ fn leave_what_remains(
 }
 
 /// The devices of all interfaces that are looked at or named. A capture may not tell.
-fn devices(host: &Host, path: &PacketPath, draft: &Draft<'_>) -> Vec<Device> {
+fn devices(host: &Host, path: &PacketPath, draft: &PlanDraft<'_>) -> Vec<NamedDevice> {
     let mut names: Vec<String> = path.link.iter().map(|link| link.interface.clone()).collect();
     for change in draft.changes.iter().chain(&draft.held) {
         names.extend(change.setting.interface().map(Cow::into_owned));
     }
     let mut seen = BTreeSet::new();
     names.retain(|name| seen.insert(name.clone()));
-    names.iter().filter_map(|name| Device::observe(host, name).ok()).collect()
+    names.iter().filter_map(|name| NamedDevice::observe(host, name).ok()).collect()
 }

@@ -1,11 +1,11 @@
 //! What has to be fixed before a change: alone the change would make things worse.
 
 use linerate_host::finding::Finding;
-use linerate_host::stage::View;
+use linerate_host::stage::HostView;
 use linerate_host::{Diagnosis, Setting};
 
 use super::{HeldBack, PlannedChange};
-use crate::Profile;
+use crate::TuneProfile;
 
 /// The finding that has to be fixed before packets are spread over more CPUs: the only busy
 /// services read one shared socket each. None where there is no such finding, or where the profile
@@ -14,7 +14,11 @@ use crate::Profile;
 /// Every CPU that delivers a datagram takes the lock of that socket's receive queue, as does every
 /// thread that reads (`__udp_enqueue_schedule_skb` and `__skb_recv_udp`, net/ipv4/udp.c, Linux
 /// 6.18).
-pub(super) fn unmet<'d>(view: &View<'_>, found: &'d Diagnosis, profile: &Profile) -> Option<&'d Finding> {
+pub(super) fn unmet<'d>(
+    view: &HostView<'_>,
+    found: &'d Diagnosis,
+    profile: &TuneProfile,
+) -> Option<&'d Finding> {
     let shared = |finding: &&Finding| finding.id == "socket.shared-by-threads";
     let holds = !profile.anyway && view.busy_services_share_a_socket();
     found.findings.iter().find(shared).filter(|_| holds)

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use linerate_host::setting::{QueueDirection, table_entries};
-use linerate_host::stage::irq::Vector;
+use linerate_host::stage::irq::IrqVector;
 use linerate_host::stage::softirq::RpsQueue;
-use linerate_host::stage::transmit::TransmitQueue;
-use linerate_host::{CpuSet, Known, PacketPath, Setting, Value};
+use linerate_host::stage::transmit::TransmitQueueState;
+use linerate_host::{CpuSet, Known, PacketPath, Setting, SettingValue};
 
 const NOT_YET: &str = "it is to be made";
 
 /// The host after changes of channels, tables and CPUs of queues; of others nothing depends here.
 pub(super) fn after<'a>(
     path: &PacketPath,
-    changes: impl Iterator<Item = (&'a Setting, &'a Value)>,
+    changes: impl Iterator<Item = (&'a Setting, &'a SettingValue)>,
 ) -> PacketPath {
     let mut path = path.clone();
     for (setting, to) in changes {
@@ -31,7 +31,7 @@ pub(super) fn after<'a>(
 }
 
 /// How many queues of either direction there will be.
-fn counts(path: &PacketPath, interface: &str, to: &Value) -> Option<(u32, u32)> {
+fn counts(path: &PacketPath, interface: &str, to: &SettingValue) -> Option<(u32, u32)> {
     let mut channels = path.link_of(interface)?.channels.value().copied()??;
     let mut words = to.as_str().split_whitespace();
     while let (Some(name), Some(count)) = (words.next(), words.next()) {
@@ -48,7 +48,7 @@ fn counts(path: &PacketPath, interface: &str, to: &Value) -> Option<(u32, u32)> 
 
 /// New queues have vectors of which nothing is known yet, and nothing else set; a table names them all, as drivers have it
 /// that nobody told otherwise.
-fn channels(path: &mut PacketPath, interface: &str, to: &Value) {
+fn channels(path: &mut PacketPath, interface: &str, to: &SettingValue) {
     let Some((receive, transmit)) = counts(path, interface, to) else { return };
     if let Some(link) = path.link.iter_mut().find(|link| link.interface == interface) {
         link.receive_queues = Known::Value(receive);
@@ -58,7 +58,7 @@ fn channels(path: &mut PacketPath, interface: &str, to: &Value) {
         rss.table = Known::Value(None);
     }
     if let Some(item) = path.irq.interfaces.iter_mut().find(|item| item.interface == interface) {
-        let vector = |queue: u32| Vector {
+        let vector = |queue: u32| IrqVector {
             irq: 0,
             name: String::new(),
             receive_queue: (queue < receive).then_some(queue),
@@ -80,7 +80,7 @@ fn channels(path: &mut PacketPath, interface: &str, to: &Value) {
         rps.queues = Known::Value((0..receive).map(queue).collect());
     }
     if let Some(item) = path.transmit.iter_mut().find(|item| item.interface == interface) {
-        let queue = |queue| TransmitQueue {
+        let queue = |queue| TransmitQueueState {
             queue,
             xps_cpus: Known::Value(Some(CpuSet::new())),
             xps_receive_queues: Known::Value(None),
@@ -93,7 +93,7 @@ fn channels(path: &mut PacketPath, interface: &str, to: &Value) {
     }
 }
 
-fn table(path: &mut PacketPath, interface: &str, to: &Value) {
+fn table(path: &mut PacketPath, interface: &str, to: &SettingValue) {
     let Some(rss) = path.rss.iter_mut().find(|rss| rss.interface == interface) else { return };
     if let Known::Value(Some(now)) = &rss.table
         && let Some(entries) = table_entries(to, now.len())
@@ -102,7 +102,7 @@ fn table(path: &mut PacketPath, interface: &str, to: &Value) {
     }
 }
 
-fn affinity(path: &mut PacketPath, irq: u32, to: &Value) {
+fn affinity(path: &mut PacketPath, irq: u32, to: &SettingValue) {
     let Some(cpus) = mask(to) else { return };
     for item in &mut path.irq.interfaces {
         let Known::Value(vectors) = &mut item.vectors else { continue };
@@ -115,7 +115,13 @@ fn affinity(path: &mut PacketPath, irq: u32, to: &Value) {
     }
 }
 
-fn queue_cpus(path: &mut PacketPath, interface: &str, direction: QueueDirection, queue: u32, to: &Value) {
+fn queue_cpus(
+    path: &mut PacketPath,
+    interface: &str,
+    direction: QueueDirection,
+    queue: u32,
+    to: &SettingValue,
+) {
     let Some(cpus) = mask(to) else { return };
     match direction {
         QueueDirection::Receive => {
@@ -139,7 +145,7 @@ fn queue_cpus(path: &mut PacketPath, interface: &str, direction: QueueDirection,
     }
 }
 
-fn mask(value: &Value) -> Option<CpuSet> {
+fn mask(value: &SettingValue) -> Option<CpuSet> {
     CpuSet::from_mask(value.as_str().split_whitespace().next()?).ok()
 }
 

@@ -1,6 +1,6 @@
 //! Plans for machines of any shape.
 
-use linerate_host::{Recording, Scope, Severity};
+use linerate_host::{HostRecording, Scope, Severity};
 use linerate_testkit::specimen::{
     Cpu, CpuTimes, Hashed, Machine, ReceiveQueue, Softnet, TransmitQueue, specimen,
 };
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::tests::{named, of_states, plan, recording, shown};
 use super::*;
-use crate::Profile;
+use crate::TuneProfile;
 
 /// How the NIC of 2016 is set up on a machine of another shape.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl Shape {
         machine
     }
 
-    fn readings(&self) -> Vec<Recording> {
+    fn readings(&self) -> Vec<HostRecording> {
         vec![recording(&self.machine().tree())]
     }
 }
@@ -126,9 +126,9 @@ proptest! {
         anyway in any::<bool>(),
     ) {
         let readings = shape.readings();
-        let profile = Profile { anyway, ..named("udp-server") };
+        let profile = TuneProfile { anyway, ..named("udp-server") };
         let plan = plan(&readings, &profile);
-        prop_assert_eq!(&Plan::parse(&plan.to_json(), "x").expect("its own text"), &plan);
+        prop_assert_eq!(&TunePlan::parse(&plan.to_json(), "x").expect("its own text"), &plan);
         let rehearsal = rehearse(readings, &Scope::default(), &plan);
         prop_assert!(rehearsal.unrehearsed.is_empty(), "{:?}", rehearsal.unrehearsed);
         for finding in rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note) {

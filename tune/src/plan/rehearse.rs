@@ -1,12 +1,12 @@
 //! What doctor would say once a plan is carried out: on a fake host of what was recorded.
 
-use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, Setting, View};
+use linerate_host::{Diagnosis, Host, HostRecording, HostView, PacketPath, Scope, Setting};
 
-use super::Plan;
+use super::TunePlan;
 
 /// A plan carried out on a fake host.
 #[derive(Debug)]
-pub struct Rehearsal {
+pub struct PlanRehearsal {
     /// The fake host, as it is then.
     pub host: Host,
     /// Its state; with two readings that of the earlier one first. Counters are those that were recorded: what the host
@@ -20,7 +20,7 @@ pub struct Rehearsal {
 
 /// Carries a plan out on what was recorded of a host, in one reading, or in two with time between them, and judges it anew.
 #[must_use]
-pub fn rehearse(readings: Vec<Recording>, scope: &Scope, plan: &Plan) -> Rehearsal {
+pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) -> PlanRehearsal {
     let mut hosts: Vec<Host> = readings.into_iter().map(Host::rehearsal).collect();
     let mut unrehearsed = Vec::new();
     // Agreements are with programs, which a fake host does not have, and doctor sees nothing of them.
@@ -38,11 +38,11 @@ pub fn rehearse(readings: Vec<Recording>, scope: &Scope, plan: &Plan) -> Rehears
         }
     }
     let states: Vec<PacketPath> = hosts.iter().map(|host| PacketPath::observe(host, scope)).collect();
-    let host = hosts.pop().unwrap_or_else(|| Host::rehearsal(Recording::new()));
+    let host = hosts.pop().unwrap_or_else(|| Host::rehearsal(HostRecording::new()));
     let diagnosis = match states.as_slice() {
         [] => Diagnosis { findings: Vec::new(), unknown: Vec::new() },
-        [only] => Diagnosis::of(&View::once(only)),
-        [before, .., now] => Diagnosis::of(&View::twice(before, now)),
+        [only] => Diagnosis::of(&HostView::once(only)),
+        [before, .., now] => Diagnosis::of(&HostView::twice(before, now)),
     };
-    Rehearsal { host, readings: states, diagnosis, unrehearsed }
+    PlanRehearsal { host, readings: states, diagnosis, unrehearsed }
 }

@@ -1,28 +1,28 @@
-use linerate_host::recording::Entry;
-use linerate_host::{Diagnosis, Host, PacketPath, Recording, Scope, Severity, View};
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Diagnosis, Host, HostRecording, HostView, PacketPath, Scope, Severity};
 use linerate_testkit::specimen::{Node, Tree, healthy, specimen};
 
 use super::*;
-use crate::Profile;
+use crate::TuneProfile;
 
-pub(super) fn recording(tree: &Tree) -> Recording {
-    let mut recording = Recording::new();
+pub(super) fn recording(tree: &Tree) -> HostRecording {
+    let mut recording = HostRecording::new();
     for (path, node) in tree.followed().entries() {
         let entry = match node {
-            Node::File(content) => Entry::File(content.clone().into_bytes()),
-            Node::Link(target) => Entry::Link(target.clone()),
+            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+            Node::Link(target) => RecordedEntry::Link(target.clone()),
         };
         recording.insert(path, entry);
     }
     recording
 }
 
-pub(super) fn recordings(name: &str) -> Vec<Recording> {
+pub(super) fn recordings(name: &str) -> Vec<HostRecording> {
     specimen(name).expect("a specimen").trees().iter().map(recording).collect()
 }
 
 /// The plan for what was recorded.
-pub(super) fn plan(readings: &[Recording], profile: &Profile) -> Plan {
+pub(super) fn plan(readings: &[HostRecording], profile: &TuneProfile) -> TunePlan {
     let states: Vec<PacketPath> = readings
         .iter()
         .map(|reading| PacketPath::observe(&Host::recorded(reading.clone()), &Scope::default()))
@@ -31,25 +31,25 @@ pub(super) fn plan(readings: &[Recording], profile: &Profile) -> Plan {
     of_states(&host, &states, profile)
 }
 
-pub(super) fn of_states(host: &Host, states: &[PacketPath], profile: &Profile) -> Plan {
+pub(super) fn of_states(host: &Host, states: &[PacketPath], profile: &TuneProfile) -> TunePlan {
     let view = match states {
-        [before, now] => View::twice(before, now),
-        [now] => View::once(now),
+        [before, now] => HostView::twice(before, now),
+        [now] => HostView::once(now),
         _ => panic!("one reading or two"),
     };
     make(host, &view, &Diagnosis::of(&view), profile)
 }
 
-pub(super) fn named(name: &str) -> Profile {
-    Profile::named(name).expect("a profile")
+pub(super) fn named(name: &str) -> TuneProfile {
+    TuneProfile::named(name).expect("a profile")
 }
 
 /// The profile, where changes are planned although something else should come first.
-pub(super) fn anyway(name: &str) -> Profile {
-    Profile { anyway: true, ..named(name) }
+pub(super) fn anyway(name: &str) -> TuneProfile {
+    TuneProfile { anyway: true, ..named(name) }
 }
 
-pub(super) fn shown(plan: &Plan) -> Vec<String> {
+pub(super) fn shown(plan: &TunePlan) -> Vec<String> {
     plan.changes
         .iter()
         .map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to))
@@ -126,7 +126,8 @@ fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
         assert!(held.effect.contains("270,000 to 17,000") && held.first.contains("SO_REUSEPORT"), "{held:?}");
         assert!(held.why.contains("20 threads serve one socket"), "{held:?}");
         // Threads on CPUs of their own do not help before each has a socket.
-        let pinned = |left: &&Left| left.commands.iter().any(|command| command.starts_with("taskset"));
+        let pinned =
+            |left: &&SkippedFinding| left.commands.iter().any(|command| command.starts_with("taskset"));
         assert!(!plan.left.iter().any(|left| pinned(&left)), "{:?}", plan.left);
         // The layout says where packets go, which is where they go now.
         let now: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
@@ -200,18 +201,19 @@ fn what_nobody_can_set_here_is_left_to_a_person() {
     let mut readings = recordings("makita-2016");
     let all = plan(&readings, &named("udp-server"));
     let path = "/calls/read_only/proc/sys/net/core/rmem_max.json";
-    readings.last_mut().expect("a reading").insert(path, Entry::File(b"true".to_vec()));
+    readings.last_mut().expect("a reading").insert(path, RecordedEntry::File(b"true".to_vec()));
     let plan = plan(&readings, &named("udp-server"));
     let mut expected = shown(&all);
     expected.retain(|change| !change.starts_with("net.core.rmem_max"));
     assert_eq!(expected.len() + 1, all.changes.len());
     assert_eq!(shown(&plan), expected);
-    let left: Vec<&Left> = plan.left.iter().filter(|left| left.why.contains("network namespace")).collect();
+    let left: Vec<&SkippedFinding> =
+        plan.left.iter().filter(|left| left.why.contains("network namespace")).collect();
     assert!(left.iter().any(|left| left.commands == ["sysctl -w net.core.rmem_max=4194304"]), "{left:#?}");
 }
 
 /// The machine of 2016 with eight channels of the 63 that its NIC offers.
-fn with_eight_channels() -> Recording {
+fn with_eight_channels() -> HostRecording {
     let mut machine = specimen("makita-2016").expect("a specimen").first;
     let nic = &mut machine.nics[0];
     nic.receive.truncate(8);
@@ -229,7 +231,7 @@ fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
     let plan = plan(&readings, &anyway("udp-server"));
     let shown = shown(&plan);
     assert_eq!(shown[0], "channels of ens1f0: combined 8 -> combined 20");
-    assert_eq!(plan.changes[0].interrupts, Interrupts::Link);
+    assert_eq!(plan.changes[0].interrupts, ChangeImpact::Link);
     assert!(shown.iter().all(|change| !change.contains("cpus") && !change.contains("IRQ")), "{shown:?}");
     // What is to come is shown all the same.
     let interrupts: Vec<_> = plan.layouts[0].queues.iter().filter_map(|queue| queue.interrupt).collect();
@@ -241,7 +243,7 @@ fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
     assert_eq!(rehearsal.unrehearsed.len(), 1);
     let mut without = plan;
     without.leave_out(|change| {
-        (change.interrupts == Interrupts::Link).then(|| "the interface must not pause".to_owned())
+        (change.interrupts == ChangeImpact::Link).then(|| "the interface must not pause".to_owned())
     });
     assert_eq!(without.until_link_reset(), None);
     let left = without.left.iter().find(|left| left.title.starts_with("channels of ens1f0")).expect("left");
@@ -263,7 +265,7 @@ fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
 #[test]
 fn a_profile_of_ones_own_decides_which_cpus_take_packets() {
     let text = named("udp-server").text.replace("free = \"\"", "free = \"0,10\"");
-    let profile = Profile { anyway: true, ..Profile::parse(&text, "mine.toml").expect("a profile") };
+    let profile = TuneProfile { anyway: true, ..TuneProfile::parse(&text, "mine.toml").expect("a profile") };
     let plan = plan(&recordings("makita-2016"), &profile);
     assert_eq!(plan.cpus, [1, 2, 3, 4, 11, 12, 13, 14, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19]);
     for queue in &plan.layouts[0].queues {
@@ -272,16 +274,16 @@ fn a_profile_of_ones_own_decides_which_cpus_take_packets() {
 }
 
 /// A change that fixes no finding is one that the profile names with its value.
-fn is_asked_for(change: &PlannedChange, profile: &Profile) -> bool {
-    let named = |wanted: &crate::profile::Wanted| match &wanted.knob {
-        crate::profile::Knob::Sysctl(name) => change.setting == Setting::sysctl(name.clone()),
-        crate::profile::Knob::Interface(_) => {
+fn is_asked_for(change: &PlannedChange, profile: &TuneProfile) -> bool {
+    let named = |wanted: &crate::profile::ProfileValue| match &wanted.knob {
+        crate::profile::ProfileKnob::Sysctl(name) => change.setting == Setting::sysctl(name.clone()),
+        crate::profile::ProfileKnob::Interface(_) => {
             matches!(
                 change.setting,
                 Setting::Offload { .. } | Setting::Coalesce { .. } | Setting::Napi { .. }
             )
         }
-        crate::profile::Knob::Governor => matches!(change.setting, Setting::Governor { .. }),
+        crate::profile::ProfileKnob::Governor => matches!(change.setting, Setting::Governor { .. }),
     };
     !change.findings.is_empty() || profile.values.iter().any(named)
 }
@@ -291,7 +293,7 @@ fn is_asked_for(change: &PlannedChange, profile: &Profile) -> bool {
 #[test]
 fn healthy_guests_are_left_as_they_are() {
     for specimen in healthy() {
-        let readings: Vec<Recording> = specimen.trees().iter().map(recording).collect();
+        let readings: Vec<HostRecording> = specimen.trees().iter().map(recording).collect();
         for name in ["udp-server", "udp-server-with-tcp"] {
             // The one value that the profile names, and that a service of the future may ask for.
             let plan = plan(&readings, &named(name));
@@ -303,7 +305,7 @@ fn healthy_guests_are_left_as_they_are() {
             let profile = named(name);
             for change in plan(&readings, &profile).changes {
                 assert!(is_asked_for(&change, &profile), "{}, {name}: {change:?}", specimen.name);
-                let places = crate::layout::Placing::of(&change.setting).is_some();
+                let places = crate::layout::PlacementOwner::of(&change.setting).is_some();
                 assert!(!places, "{}, {name}: {} {}", specimen.name, change.setting, change.to);
             }
         }
@@ -335,7 +337,7 @@ fn of_one_stage_only_its_findings_are_fixed() {
         for name in SPECIMENS {
             for change in plan(&recordings(name), &profile).changes {
                 assert!(change.findings.iter().all(|id| of_stage(id)), "{name}, {stage}: {change:?}");
-                let places = crate::layout::Placing::of(&change.setting).is_some();
+                let places = crate::layout::PlacementOwner::of(&change.setting).is_some();
                 assert!(!places || stage == "irq", "{name}, {stage}: {} {}", change.setting, change.to);
             }
         }
@@ -361,6 +363,6 @@ fn the_target_has_what_is_right_already_too() {
     ] {
         assert!(kept.iter().any(|kept| kept == wanted), "{wanted}: {kept:?}");
     }
-    let twice = |kept: &Target| plan.changes.iter().any(|change| change.setting == kept.setting);
+    let twice = |kept: &TargetSetting| plan.changes.iter().any(|change| change.setting == kept.setting);
     assert!(!plan.target.iter().any(twice));
 }

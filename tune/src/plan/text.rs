@@ -1,8 +1,8 @@
 //! Plans as documents that people save and edit.
 
-use super::{Plan, PlanError, SCHEMA};
+use super::{PlanError, SCHEMA, TunePlan};
 
-impl Plan {
+impl TunePlan {
     /// Reads a plan; `origin` is what errors call it.
     ///
     /// # Errors
@@ -19,7 +19,7 @@ impl Plan {
         if schema != SCHEMA {
             return Err(PlanError::Schema { origin: origin.to_owned(), found: schema.to_owned() });
         }
-        let plan: Plan = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        let plan: TunePlan = serde_json::from_str(text).map_err(|error| wrong(&error))?;
         for change in plan.agreements.iter().chain(&plan.changes) {
             for value in [&change.from, &change.to] {
                 let checked = change.setting.check(value);

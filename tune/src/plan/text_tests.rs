@@ -1,10 +1,10 @@
-use linerate_host::{Host, Recording};
+use linerate_host::{Host, HostRecording};
 use proptest::prelude::*;
 
 use super::tests::{anyway, plan, recordings};
 use super::*;
 
-fn made() -> (Recording, Plan) {
+fn made() -> (HostRecording, TunePlan) {
     let readings = recordings("makita-2016");
     let plan = plan(&readings, &anyway("udp-server"));
     (readings.into_iter().last().expect("a reading"), plan)
@@ -14,14 +14,14 @@ fn made() -> (Recording, Plan) {
 fn edited(from: &str, to: &str) -> String {
     let text = made().1.to_json();
     assert!(text.contains(from), "{from}");
-    Plan::parse(&text.replacen(from, to, 1), "mine.json").expect_err("wrong").to_string()
+    TunePlan::parse(&text.replacen(from, to, 1), "mine.json").expect_err("wrong").to_string()
 }
 
 #[test]
 fn a_saved_plan_is_the_plan() {
     let (_, plan) = made();
     let text = plan.to_json();
-    assert_eq!(Plan::parse(&text, "mine.json").expect("a plan"), plan);
+    assert_eq!(TunePlan::parse(&text, "mine.json").expect("a plan"), plan);
     assert!(text.starts_with("{\n  \"schema\": \"linerate.plan/1\",\n") && text.ends_with("}\n"));
 }
 
@@ -61,7 +61,7 @@ fn nonsense_is_named_by_file_and_place_in_one_line() {
         let error = edited(from, to);
         assert!(error.starts_with(expected) && !error.contains('\n'), "{expected}\n{error}");
     }
-    let empty = Plan::parse("", "mine.json").expect_err("wrong").to_string();
+    let empty = TunePlan::parse("", "mine.json").expect_err("wrong").to_string();
     assert_eq!(empty, "mine.json is no plan: EOF while parsing a value at line 1 column 0");
 }
 
@@ -75,8 +75,9 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
         }
         host
     };
-    let said =
-        |plan: &Plan, changes: &[(&str, &str)]| plan.check(&host(changes)).map_err(|error| error.to_string());
+    let said = |plan: &TunePlan, changes: &[(&str, &str)]| {
+        plan.check(&host(changes)).map_err(|error| error.to_string())
+    };
     assert_eq!(said(&plan, &[]), Ok(()));
     // What is already as the plan would have it is no reason to make another one.
     assert_eq!(said(&plan, &[("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n")]), Ok(()));
@@ -116,7 +117,7 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
 proptest! {
     #[test]
     fn any_text_is_a_plan_or_an_error_of_one_line(text in "\\PC{0,200}") {
-        if let Err(error) = Plan::parse(&text, "any") {
+        if let Err(error) = TunePlan::parse(&text, "any") {
             prop_assert!(!error.to_string().contains('\n'), "{}", error);
         }
     }
@@ -127,7 +128,7 @@ fn a_plan_with_any_line_lost_or_cut_is_a_plan_or_an_error_of_one_line() {
     let text = made().1.to_json();
     let lines: Vec<&str> = text.lines().collect();
     let judge = |text: String| {
-        if let Err(error) = Plan::parse(&text, "any") {
+        if let Err(error) = TunePlan::parse(&text, "any") {
             assert!(!error.to_string().contains('\n'), "{error}");
         }
     };

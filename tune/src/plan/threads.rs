@@ -2,14 +2,14 @@
 
 use linerate_host::Severity;
 use linerate_host::finding::Finding;
-use linerate_host::stage::View;
-use linerate_host::stage::socket::Service;
-use linerate_host::stage::thread::Serving;
+use linerate_host::stage::HostView;
+use linerate_host::stage::socket::ServiceSockets;
+use linerate_host::stage::thread::ServingThread;
 
-use super::Left;
+use super::SkippedFinding;
 
 /// Puts in what is left of a finding about threads the commands that place them on the CPUs of the plan.
-pub(super) fn tell(left: &mut [Left], view: &View<'_>, finding: &Finding, cpus: &[u32]) {
+pub(super) fn tell(left: &mut [SkippedFinding], view: &HostView<'_>, finding: &Finding, cpus: &[u32]) {
     if finding.severity == Severity::Note || finding.id == "thread.audit" || cpus.is_empty() {
         return;
     }
@@ -27,19 +27,19 @@ pub(super) fn tell(left: &mut [Left], view: &View<'_>, finding: &Finding, cpus: 
 
 /// A CPU for each thread: the one its socket asks for, else in the order of their numbers, since servers that make a thread
 /// a CPU make them in that order; of more CPUs than threads those that are to be used first.
-fn of_service(view: &View<'_>, service: &Service, cpus: &[u32]) -> Vec<String> {
-    let mut threads: Vec<&Serving> = view.serving();
+fn of_service(view: &HostView<'_>, service: &ServiceSockets, cpus: &[u32]) -> Vec<String> {
+    let mut threads: Vec<&ServingThread> = view.serving();
     threads.retain(|thread| service.sockets.iter().any(|socket| thread.sockets.contains(&socket.inode)));
     threads.sort_by_key(|thread| (thread.pid, thread.tid));
     let mut first: Vec<u32> = cpus.iter().copied().take(threads.len()).collect();
     first.sort_unstable();
-    let asked = |thread: &Serving| {
+    let asked = |thread: &ServingThread| {
         let own = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
         own.incoming_cpu().filter(|cpu| cpus.contains(cpu))
     };
     let pairs = threads.iter().zip(first.iter().copied().cycle());
     let placed = pairs.map(|(thread, cpu)| (thread, asked(thread).unwrap_or(cpu)));
-    let there = |thread: &Serving, cpu: u32| {
+    let there = |thread: &ServingThread, cpu: u32| {
         thread.allowed.value().is_some_and(|allowed| allowed.len() == 1 && allowed.contains(cpu))
     };
     placed

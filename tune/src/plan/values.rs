@@ -1,20 +1,20 @@
 //! Values of a profile that no finding asks for.
 
 use linerate_host::setting::{NapiKnob, Offload};
-use linerate_host::stage::link::{Device, Link};
-use linerate_host::stage::socket::Protocol;
-use linerate_host::{PacketPath, Setting, Value};
+use linerate_host::stage::link::{DeviceKind, LinkState};
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::{PacketPath, Setting, SettingValue};
 
-use super::Left;
-use super::draft::{Added, Draft, Reason};
-use crate::profile::{Bound, Condition, InterfaceKnob, Knob, Profile, Wanted};
+use super::SkippedFinding;
+use super::draft::{AddedChange, DraftReason, PlanDraft};
+use crate::profile::{InterfaceKnob, ProfileKnob, ProfileValue, SkipCondition, TuneProfile, ValueBound};
 
 /// Adds them all, but for those that conditions keep as they are.
-pub(super) fn add(draft: &mut Draft<'_>, path: &PacketPath, profile: &Profile) {
+pub(super) fn add(draft: &mut PlanDraft<'_>, path: &PacketPath, profile: &TuneProfile) {
     for wanted in &profile.values {
         for (setting, link) in settings(path, &wanted.knob) {
             let held = wanted.unless.iter().find_map(|condition| match condition {
-                Condition::NoUdpService => no_service(draft),
+                SkipCondition::NoUdpService => no_service(draft),
                 condition => holds(path, link, *condition),
             });
             match held {
@@ -25,8 +25,8 @@ pub(super) fn add(draft: &mut Draft<'_>, path: &PacketPath, profile: &Profile) {
     }
 }
 
-fn add_one(draft: &mut Draft<'_>, setting: &Setting, wanted: &Wanted) {
-    let reason = Reason {
+fn add_one(draft: &mut PlanDraft<'_>, setting: &Setting, wanted: &ProfileValue) {
+    let reason = DraftReason {
         why: wanted.why.clone(),
         findings: Vec::new(),
         effect: None,
@@ -47,29 +47,29 @@ fn add_one(draft: &mut Draft<'_>, setting: &Setting, wanted: &Wanted) {
         return leave(draft, setting, error.reason());
     }
     match draft.add(setting, None, &to, &reason) {
-        Added::Unread(error) => {
+        AddedChange::Unread(error) => {
             let error = error.strip_prefix(&format!("{setting}: ")).unwrap_or(&error);
             leave(draft, setting, format!("what it is now cannot be read: {error}"));
         }
-        Added::Fixed(why) => {
+        AddedChange::Fixed(why) => {
             leave(draft, setting, why.to_owned());
             if let Some(left) = draft.left.last_mut() {
                 left.commands.extend(setting.command(&to));
             }
         }
-        Added::Planned | Added::Already => {}
+        AddedChange::Planned | AddedChange::Already => {}
     }
 }
 
 /// The settings of a knob, and the interface of each that belongs to one. Software has no features worth setting.
-fn settings<'p>(path: &'p PacketPath, knob: &Knob) -> Vec<(Setting, Option<&'p Link>)> {
+fn settings<'p>(path: &'p PacketPath, knob: &ProfileKnob) -> Vec<(Setting, Option<&'p LinkState>)> {
     match knob {
-        Knob::Sysctl(name) => vec![(Setting::sysctl(name.clone()), None)],
-        Knob::Interface(knob) => {
-            let links = path.link.iter().filter(|link| link.device.value() != Some(&Device::Software));
+        ProfileKnob::Sysctl(name) => vec![(Setting::sysctl(name.clone()), None)],
+        ProfileKnob::Interface(knob) => {
+            let links = path.link.iter().filter(|link| link.device.value() != Some(&DeviceKind::Software));
             links.map(|link| (of_interface(*knob, &link.interface), Some(link))).collect()
         }
-        Knob::Governor => {
+        ProfileKnob::Governor => {
             let governed = path.machine.governors.value().and_then(Option::as_ref);
             governed.into_iter().flatten().map(|(cpu, _)| (Setting::Governor { cpu: *cpu }, None)).collect()
         }
@@ -90,10 +90,10 @@ fn of_interface(knob: InterfaceKnob, interface: &str) -> Setting {
 }
 
 /// Why a value is to stay, if the condition holds or may hold.
-fn holds(path: &PacketPath, link: Option<&Link>, condition: Condition) -> Option<String> {
+fn holds(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) -> Option<String> {
     match condition {
-        Condition::MergedDatagrams => merged_datagrams(path),
-        Condition::Forwards => {
+        SkipCondition::MergedDatagrams => merged_datagrams(path),
+        SkipCondition::Forwards => {
             let bridged = link.is_some_and(|link| !matches!(link.bridge.value(), Some(None)));
             let forwards = path.route.snmp("Ip.Forwarding") != Some(2);
             match (bridged, forwards) {
@@ -102,16 +102,16 @@ fn holds(path: &PacketPath, link: Option<&Link>, condition: Condition) -> Option
                 _ => None,
             }
         }
-        Condition::Guest => match path.machine.hypervisor.value() {
+        SkipCondition::Guest => match path.machine.hypervisor.value() {
             Some(true) => Some("a hypervisor runs this host".to_owned()),
             _ => None,
         },
         // The plan knows.
-        Condition::NoUdpService => None,
+        SkipCondition::NoUdpService => None,
     }
 }
 
-fn no_service(draft: &Draft<'_>) -> Option<String> {
+fn no_service(draft: &PlanDraft<'_>) -> Option<String> {
     let why = "no UDP service here is busy; where one is to come, name it with --port or --pid";
     (!draft.has_service).then(|| why.to_owned())
 }
@@ -121,7 +121,7 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
     if path.machine.kernel_is_at_least(5, 0) == Some(false) {
         return None;
     }
-    let services = path.socket.services().iter().filter(|service| service.protocol == Protocol::Udp);
+    let services = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);
     for service in services {
         for socket in &service.sockets {
             match socket.set() {
@@ -138,8 +138,8 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
     None
 }
 
-fn leave(draft: &mut Draft<'_>, setting: &Setting, why: String) {
-    draft.left.push(Left {
+fn leave(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
+    draft.left.push(SkippedFinding {
         finding: "profile".to_owned(),
         severity: "note".to_owned(),
         title: format!("{setting} stays as it is"),
@@ -149,7 +149,7 @@ fn leave(draft: &mut Draft<'_>, setting: &Setting, why: String) {
 }
 
 /// Of these pairs those that the driver has.
-fn offered(now: &Value, wanted: &Value) -> Result<Value, String> {
+fn offered(now: &SettingValue, wanted: &SettingValue) -> Result<SettingValue, String> {
     let has: Vec<&str> = now.as_str().split_whitespace().step_by(2).collect();
     let words: Vec<&str> = wanted.as_str().split_whitespace().collect();
     let of_driver = |pair: &&[&str]| pair.first().is_some_and(|name| has.contains(name));
@@ -157,30 +157,30 @@ fn offered(now: &Value, wanted: &Value) -> Result<Value, String> {
     if kept.is_empty() {
         Err("its driver has nothing of it".to_owned())
     } else {
-        Ok(Value::new(kept.join(" ")))
+        Ok(SettingValue::new(kept.join(" ")))
     }
 }
 
-impl Draft<'_> {
+impl PlanDraft<'_> {
     /// The value that a setting is to have; none where it is within bounds.
     ///
     /// # Errors
     /// Why that cannot be told.
-    fn bounded(&self, setting: &Setting, to: &Bound) -> Result<Option<Value>, String> {
+    fn bounded(&self, setting: &Setting, to: &ValueBound) -> Result<Option<SettingValue>, String> {
         let (bound, is_within): (u64, fn(u64, u64) -> bool) = match to {
-            Bound::Exactly(value) => {
-                let value = Value::new(value);
+            ValueBound::Exactly(value) => {
+                let value = SettingValue::new(value);
                 return match setting {
                     Setting::Coalesce { .. } => offered(&self.read(setting)?, &value).map(Some),
                     _ => Ok(Some(value)),
                 };
             }
-            Bound::AtLeast(bound) => (*bound, |now, bound| now >= bound),
-            Bound::AtMost(bound) => (*bound, |now, bound| now <= bound),
+            ValueBound::AtLeast(bound) => (*bound, |now, bound| now >= bound),
+            ValueBound::AtMost(bound) => (*bound, |now, bound| now <= bound),
         };
         let now = self.read(setting)?;
         let number: u64 =
             now.as_str().parse().map_err(|_| format!("it reads '{now}', which is no number"))?;
-        Ok((!is_within(number, bound)).then(|| Value::new(bound.to_string())))
+        Ok((!is_within(number, bound)).then(|| SettingValue::new(bound.to_string())))
     }
 }

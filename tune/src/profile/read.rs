@@ -5,12 +5,14 @@ use std::ops::Range;
 
 use linerate_host::diagnosis::rule;
 use linerate_host::stage::StageName;
-use linerate_host::stage::spread::{Handing, Policy, SecondThreads};
+use linerate_host::stage::spread::{RpsTarget, SecondThreads, SpreadPolicy};
 use linerate_host::{CpuSet, Severity};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Bound, Condition, Cpus, InterfaceKnob, Knob, Profile, ProfileError, Wanted};
+use super::{
+    CpuPolicy, InterfaceKnob, ProfileError, ProfileKnob, ProfileValue, SkipCondition, TuneProfile, ValueBound,
+};
 
 /// Reasons by id of a finding.
 type Reasons = BTreeMap<Spanned<String>, Spanned<String>>;
@@ -18,7 +20,7 @@ type Reasons = BTreeMap<Spanned<String>, Spanned<String>>;
 /// A profile as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ProfileFile {
     name: Spanned<String>,
     title: String,
     #[serde(rename = "for")]
@@ -84,7 +86,7 @@ struct FileWanted {
     source: Option<String>,
     risk: Option<String>,
     #[serde(default)]
-    unless: Vec<Condition>,
+    unless: Vec<SkipCondition>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -94,12 +96,12 @@ enum MachineKnob {
 }
 
 /// The text of a profile, and what it is called.
-struct Text<'a> {
+struct ProfileText<'a> {
     text: &'a str,
     origin: &'a str,
 }
 
-impl Text<'_> {
+impl ProfileText<'_> {
     fn wrong(&self, span: Option<Range<usize>>, what: impl Into<String>) -> ProfileError {
         let at = span.map_or(0, |span| span.start);
         let line = self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
@@ -107,9 +109,9 @@ impl Text<'_> {
     }
 }
 
-pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError> {
-    let source = Text { text, origin };
-    let file: File = toml::from_str(text).map_err(|error| {
+pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileError> {
+    let source = ProfileText { text, origin };
+    let file: ProfileFile = toml::from_str(text).map_err(|error| {
         // The library's words may take several lines.
         source.wrong(error.span(), error.message().replace('\n', " "))
     })?;
@@ -123,7 +125,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError>
     let ask = reasons(&source, &file.ask)?;
     let leave = reasons(&source, &file.leave)?;
     let fix = fix(&source, &file)?;
-    Ok(Profile {
+    Ok(TuneProfile {
         name: name.clone(),
         title: file.title,
         purpose: file.purpose,
@@ -139,7 +141,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<Profile, ProfileError>
     })
 }
 
-fn cpus(source: &Text<'_>, file: &FileCpus) -> Result<Cpus, ProfileError> {
+fn cpus(source: &ProfileText<'_>, file: &FileCpus) -> Result<CpuPolicy, ProfileError> {
     let free = CpuSet::from_list(file.free.get_ref())
         .map_err(|error| source.wrong(Some(file.free.span()), format!("free: {error}")))?;
     let second_threads = match file.second_threads {
@@ -147,17 +149,17 @@ fn cpus(source: &Text<'_>, file: &FileCpus) -> Result<Cpus, ProfileError> {
         FileSecondThreads::Never => SecondThreads::Never,
     };
     let handing = match file.rps {
-        FileHanding::None => Handing::None,
-        FileHanding::OwnNode => Handing::OwnNode,
-        FileHanding::EveryNode => Handing::EveryNode,
+        FileHanding::None => RpsTarget::None,
+        FileHanding::OwnNode => RpsTarget::OwnNode,
+        FileHanding::EveryNode => RpsTarget::EveryNode,
     };
     let stays = BTreeSet::new();
-    let policy = Policy { second_threads, handing, free, interrupts_stay: !file.interrupts, stays };
-    Ok(Cpus { policy, xps: file.xps })
+    let policy = SpreadPolicy { second_threads, handing, free, interrupts_stay: !file.interrupts, stays };
+    Ok(CpuPolicy { policy, xps: file.xps })
 }
 
 /// The id of a finding, or all of a stage as `stage.*`.
-fn id(source: &Text<'_>, id: &Spanned<String>) -> Result<String, ProfileError> {
+fn id(source: &ProfileText<'_>, id: &Spanned<String>) -> Result<String, ProfileError> {
     let name = id.get_ref();
     let stage = name.strip_suffix(".*").and_then(StageName::from_name);
     if stage.is_none() && rule(name).is_none() {
@@ -169,11 +171,11 @@ fn id(source: &Text<'_>, id: &Spanned<String>) -> Result<String, ProfileError> {
     Ok(name.clone())
 }
 
-fn fix(source: &Text<'_>, file: &File) -> Result<BTreeMap<String, Severity>, ProfileError> {
+fn fix(source: &ProfileText<'_>, file: &ProfileFile) -> Result<BTreeMap<String, Severity>, ProfileError> {
     file.fix.iter().map(|(key, severity)| Ok((id(source, key)?, severity.severity()))).collect()
 }
 
-fn reasons(source: &Text<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
+fn reasons(source: &ProfileText<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
     let of = |(key, why): (&Spanned<String>, &Spanned<String>)| {
         let name = id(source, key)?;
         if why.get_ref().trim().is_empty() {
@@ -187,7 +189,7 @@ fn reasons(source: &Text<'_>, reasons: &Reasons) -> Result<BTreeMap<String, Stri
 }
 
 /// No finding is in two of the tables.
-fn once(source: &Text<'_>, file: &File) -> Result<(), ProfileError> {
+fn once(source: &ProfileText<'_>, file: &ProfileFile) -> Result<(), ProfileError> {
     let all = [
         ("[fix]", file.fix.keys().collect::<Vec<_>>()),
         ("[ask]", file.ask.keys().collect()),
@@ -203,28 +205,28 @@ fn once(source: &Text<'_>, file: &File) -> Result<(), ProfileError> {
     Ok(())
 }
 
-fn wanted(source: &Text<'_>, item: Spanned<FileWanted>) -> Result<Wanted, ProfileError> {
+fn wanted(source: &ProfileText<'_>, item: Spanned<FileWanted>) -> Result<ProfileValue, ProfileError> {
     let span = item.span();
     let wrong = |what: &str| Err(source.wrong(Some(span.clone()), what));
     let item = item.into_inner();
     let knob = match (item.sysctl, item.interface, item.machine) {
-        (Some(name), None, None) if name.contains('.') => Knob::Sysctl(name),
+        (Some(name), None, None) if name.contains('.') => ProfileKnob::Sysctl(name),
         (Some(name), None, None) => {
             return wrong(&format!(
                 "'{name}' is no sysctl: a dotted name such as net.core.rmem_max is expected"
             ));
         }
-        (None, Some(knob), None) => Knob::Interface(knob),
-        (None, None, Some(MachineKnob::Governor)) => Knob::Governor,
+        (None, Some(knob), None) => ProfileKnob::Interface(knob),
+        (None, None, Some(MachineKnob::Governor)) => ProfileKnob::Governor,
         _ => return wrong("each [[set]] has one of `sysctl`, `interface` and `machine`"),
     };
     let to = match (item.to, item.at_least, item.at_most) {
-        (Some(value), None, None) if !value.trim().is_empty() => Bound::Exactly(value),
-        (None, Some(number), None) => Bound::AtLeast(number),
-        (None, None, Some(number)) => Bound::AtMost(number),
+        (Some(value), None, None) if !value.trim().is_empty() => ValueBound::Exactly(value),
+        (None, Some(number), None) => ValueBound::AtLeast(number),
+        (None, None, Some(number)) => ValueBound::AtMost(number),
         _ => return wrong("each [[set]] has one of `to`, `at_least` and `at_most`"),
     };
-    Ok(Wanted { knob, to, why: item.why, source: item.source, risk: item.risk, unless: item.unless })
+    Ok(ProfileValue { knob, to, why: item.why, source: item.source, risk: item.risk, unless: item.unless })
 }
 
 impl FileSeverity {

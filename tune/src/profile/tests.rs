@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn error(text: &str) -> String {
-    Profile::parse(text, "mine.toml").expect_err("wrong").to_string()
+    TuneProfile::parse(text, "mine.toml").expect_err("wrong").to_string()
 }
 
 /// That of the server, with a piece of it replaced.
@@ -16,11 +16,11 @@ fn edited(from: &str, to: &str) -> String {
 
 #[test]
 fn each_that_comes_with_the_program_can_be_read_and_says_something_of_every_finding() {
-    for (name, text) in Profile::builtin() {
-        let profile = Profile::named(name).unwrap_or_else(|error| panic!("{error}"));
+    for (name, text) in TuneProfile::builtin() {
+        let profile = TuneProfile::named(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((profile.name.as_str(), profile.text.as_str()), (name, text));
         for rule in rules() {
-            assert_ne!(profile.verdict(rule.id), Verdict::Unnamed, "{name}: {}", rule.id);
+            assert_ne!(profile.verdict(rule.id), FindingPolicy::Unnamed, "{name}: {}", rule.id);
         }
         for line in text.lines() {
             assert!(line.len() <= 400, "{name}: {line}");
@@ -31,17 +31,17 @@ fn each_that_comes_with_the_program_can_be_read_and_says_something_of_every_find
 #[test]
 fn an_id_goes_before_its_stage() {
     let text = edited("\"thread.*\" =", "\"thread.*\" = \"all\"\n\"thread.unpinned\" =");
-    let profile = Profile::parse(&text, "mine.toml").expect("a profile");
-    assert_eq!(profile.verdict("thread.far-node"), Verdict::Ask("all"));
-    assert!(matches!(profile.verdict("thread.unpinned"), Verdict::Ask(why) if why != "all"));
-    assert_eq!(profile.verdict("thread.audit"), Verdict::Fix(Severity::Low));
-    assert_eq!(profile.verdict("nothing.at-all"), Verdict::Unnamed);
+    let profile = TuneProfile::parse(&text, "mine.toml").expect("a profile");
+    assert_eq!(profile.verdict("thread.far-node"), FindingPolicy::Ask("all"));
+    assert!(matches!(profile.verdict("thread.unpinned"), FindingPolicy::Ask(why) if why != "all"));
+    assert_eq!(profile.verdict("thread.audit"), FindingPolicy::Fix(Severity::Low));
+    assert_eq!(profile.verdict("nothing.at-all"), FindingPolicy::Unnamed);
 }
 
 #[test]
 fn no_such_profile_names_those_there_are() {
     assert_eq!(
-        Profile::named("web").expect_err("none").to_string(),
+        TuneProfile::named("web").expect_err("none").to_string(),
         "no profile 'web': there are udp-server, udp-server-with-tcp, hypervisor, low-latency; a file of your own is named \
          with a slash, as in ./web.toml"
     );
@@ -87,7 +87,7 @@ fn what_is_wrong_is_named_by_its_line_in_one_line() {
 proptest! {
     #[test]
     fn any_text_is_a_profile_or_an_error(text in "\\PC{0,200}") {
-        let _ = Profile::parse(&text, "any");
+        let _ = TuneProfile::parse(&text, "any");
     }
 
     #[test]
@@ -96,7 +96,7 @@ proptest! {
     ) {
         let lines = BUILTIN[0].1.lines().zip(keep.into_iter().chain(std::iter::repeat(true)));
         let text: String = lines.filter(|(_, keep)| *keep).map(|(line, _)| format!("{line}\n")).collect();
-        if let Err(error) = Profile::parse(&text, "any") {
+        if let Err(error) = TuneProfile::parse(&text, "any") {
             prop_assert!(!error.to_string().contains('\n'), "{}", error);
         }
     }

@@ -3,22 +3,22 @@
 use serde::Serialize;
 
 use crate::journal::record::{UndoOutcome, UndoReason};
-use crate::journal::{Entry, Holder, Journal, Record, Trouble, Tune};
+use crate::journal::{Journal, JournalCorruption, JournalLine, JournalRecord, LockHolder, RecordedTune};
 
 /// The schema of a history document.
 pub const SCHEMA: &str = "linerate.tune-history/1";
 
 /// All tunes, the earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct History {
+pub struct TuneHistory {
     /// [`SCHEMA`].
     pub schema: String,
     /// The journal's file.
     pub journal: String,
     /// Why there may be more than is told here; none where the whole journal was read.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<JournalCorruption>,
     /// The process that changes settings now; none where nobody does.
-    pub holder: Option<Holder>,
+    pub holder: Option<LockHolder>,
     /// The tunes.
     pub tunes: Vec<PastTune>,
 }
@@ -67,7 +67,7 @@ pub struct PastUndo {
     pub refused: usize,
 }
 
-impl History {
+impl TuneHistory {
     /// Tells all tunes of a journal.
     #[must_use]
     pub fn of(journal: &Journal) -> Self {
@@ -81,7 +81,7 @@ impl History {
     }
 }
 
-fn past(tune: &Tune, entries: &[Entry]) -> PastTune {
+fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
     let refused = tune.held.iter().filter(|held| held.refused.is_some()).count() + tune.refused.len();
     PastTune {
         tune: tune.begun.tune,
@@ -99,10 +99,9 @@ fn past(tune: &Tune, entries: &[Entry]) -> PastTune {
     }
 }
 
-fn past_undo(tune: &Tune, entries: &[Entry]) -> Option<PastUndo> {
+fn past_undo(tune: &RecordedTune, entries: &[JournalLine]) -> Option<PastUndo> {
     let undo = tune.undo?;
-    let began =
-        |entry: &&Entry| matches!(entry.record, Record::UndoBegun { tune: of, .. } if of == tune.begun.tune);
+    let began = |entry: &&JournalLine| matches!(entry.record, JournalRecord::UndoBegun { tune: of, .. } if of == tune.begun.tune);
     let outcomes = || tune.held.iter().filter_map(|held| held.outcome.as_ref());
     let left =
         |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. });

@@ -10,16 +10,16 @@ use std::os::fd::AsRawFd;
 
 /// Whether to wait for the one who holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum LockWait {
     Yes,
     No,
 }
 
 /// Takes the lock of a file that is open for writing; false where another holds it.
-pub(crate) fn take(file: &File, wait: Wait) -> io::Result<bool> {
+pub(crate) fn take(file: &File, wait: LockWait) -> io::Result<bool> {
     let command = match wait {
-        Wait::Yes => libc::F_OFD_SETLKW,
-        Wait::No => libc::F_OFD_SETLK,
+        LockWait::Yes => libc::F_OFD_SETLKW,
+        LockWait::No => libc::F_OFD_SETLK,
     };
     loop {
         match call(file, command, &mut whole_file()) {
@@ -68,10 +68,10 @@ mod tests {
         let open = || File::options().read(true).write(true).open(path.path()).expect("opened");
         let (one, other) = (open(), open());
         assert!(!is_held(&other).expect("told"));
-        assert!(take(&one, Wait::No).expect("asked"));
+        assert!(take(&one, LockWait::No).expect("asked"));
         assert!(is_held(&other).expect("told") && !is_held(&one).expect("told"));
-        assert!(!take(&other, Wait::No).expect("asked"));
+        assert!(!take(&other, LockWait::No).expect("asked"));
         drop(one);
-        assert!(take(&other, Wait::Yes).expect("asked"));
+        assert!(take(&other, LockWait::Yes).expect("asked"));
     }
 }

@@ -2,9 +2,9 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Target, TuneError, TuneNamespace, Undone, undo};
-use crate::journal::record::{UndoReason, Until};
-use crate::journal::{Record, Tune, Writer};
+use super::{ChangeTarget, TuneError, TuneNamespace, UndoReport, undo};
+use crate::journal::record::{UndoDeadline, UndoReason};
+use crate::journal::{JournalRecord, JournalWriter, RecordedTune};
 
 /// Seconds since boot, sleep included (`CLOCK_BOOTTIME`).
 #[must_use]
@@ -13,23 +13,23 @@ pub fn boot_seconds() -> u64 {
 }
 
 /// Whether a tune would undo itself yet.
-pub(crate) fn is_pending(tune: &Tune) -> bool {
+pub(crate) fn is_pending(tune: &RecordedTune) -> bool {
     tune.begun.until.is_some_and(|until| !(tune.confirmed && until.takes_confirmation())) && tune.is_open()
 }
 
 /// Why a tune is to be undone by now; none where it is not. `maker_runs` tells whether somebody holds the journal's lock.
 #[must_use]
-pub fn due(tune: &Tune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Option<UndoReason> {
+pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Option<UndoReason> {
     let until = tune.begun.until.filter(|_| is_pending(tune))?;
     let expired = match until {
-        Until::Time { .. } => UndoReason::Expired,
-        Until::Confirmed { .. } => UndoReason::Unconfirmed,
-        Until::Maker {} => UndoReason::Died,
+        UndoDeadline::Time { .. } => UndoReason::Expired,
+        UndoDeadline::Confirmed { .. } => UndoReason::Unconfirmed,
+        UndoDeadline::Maker {} => UndoReason::Died,
     };
     if tune.begun.boot != boot || until.boot_seconds().is_some_and(|deadline| deadline <= boot_seconds) {
         return Some(expired);
     }
-    let unfinished = tune.ended.is_none() || until == Until::Maker {};
+    let unfinished = tune.ended.is_none() || until == UndoDeadline::Maker {};
     (unfinished && !maker_runs).then_some(UndoReason::Died)
 }
 
@@ -38,7 +38,10 @@ pub fn due(tune: &Tune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Opti
 ///
 /// # Errors
 /// As [`undo`].
-pub fn undo_overdue<T: Target>(writer: &mut Writer, target: &T) -> Result<Vec<Undone>, TuneError> {
+pub fn undo_overdue<T: ChangeTarget>(
+    writer: &mut JournalWriter,
+    target: &T,
+) -> Result<Vec<UndoReport>, TuneError> {
     let boot = target.boot()?;
     let now = boot_seconds();
     let overdue: Vec<_> = writer
@@ -59,17 +62,21 @@ pub fn undo_overdue<T: Target>(writer: &mut Writer, target: &T) -> Result<Vec<Un
 ///
 /// # Errors
 /// [`TuneError::NothingToConfirm`], [`TuneError::TooLate`]; [`TuneError::Journal`].
-pub fn confirm<T: Target>(writer: &mut Writer, target: &T, id: Option<u64>) -> Result<u64, TuneError> {
-    let waits = |tune: &&Tune| {
+pub fn confirm<T: ChangeTarget>(
+    writer: &mut JournalWriter,
+    target: &T,
+    id: Option<u64>,
+) -> Result<u64, TuneError> {
+    let waits = |tune: &&RecordedTune| {
         id.is_none_or(|id| tune.begun.tune == id)
             && is_pending(tune)
-            && tune.begun.until.is_some_and(Until::takes_confirmation)
+            && tune.begun.until.is_some_and(UndoDeadline::takes_confirmation)
     };
     let tune = writer.tunes().iter().rev().find(waits).ok_or(TuneError::NothingToConfirm)?;
     let id = tune.begun.tune;
     if due(tune, &target.boot()?, boot_seconds(), false).is_some() {
         return Err(TuneError::TooLate { tune: id });
     }
-    writer.append(Record::Confirmed { tune: id })?;
+    writer.append(JournalRecord::Confirmed { tune: id })?;
     Ok(id)
 }

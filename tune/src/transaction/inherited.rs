@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 
-use crate::journal::Tune;
+use crate::journal::RecordedTune;
 
 /// `USER_HZ`: the unit of start times in `/proc/PID/stat` on all architectures of Linux but alpha.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// The CPUs of threads that came after the tune, run in or below its processes, and have the CPUs
 /// that it gave a thread; each with the value that this thread had before.
-pub(super) fn inherited(host: &Host, tune: &Tune) -> Vec<(Setting, Value)> {
+pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, SettingValue)> {
     // By CPUs as the tune set them: what the thread had before.
-    let mut given: Vec<(u32, &Value, &Value)> = Vec::new();
+    let mut given: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
     for held in &tune.held {
         if let (Setting::ThreadCpus { pid, .. }, Some(wanted)) = (&held.setting, &held.wanted) {
             given.push((*pid, wanted, &held.first));

@@ -3,7 +3,7 @@
 use linerate_host::{Host, Setting};
 
 use super::TuneError;
-use crate::journal::record::Begun;
+use crate::journal::record::BeginRecord;
 
 /// Where the network namespace of a tune is, seen from the calling thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum TuneNamespace {
 impl TuneNamespace {
     /// Looks for it. After another boot there is none to look for.
     #[must_use]
-    pub fn of(host: &Host, begun: &Begun) -> Self {
+    pub fn of(host: &Host, begun: &BeginRecord) -> Self {
         let boot = host.read("/proc/sys/kernel/random/boot_id");
         let (Some(inode), Some(own), Ok(boot)) = (begun.namespace, own(host), boot) else {
             return Self::Here;
@@ -100,15 +100,15 @@ fn mounted(host: &Host, wanted: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::Recording;
-    use linerate_host::recording::Entry;
+    use linerate_host::HostRecording;
+    use linerate_host::recording::RecordedEntry;
 
     use super::*;
 
     fn place(inode: u64, boot: &str) -> TuneNamespace {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         let mut file = |path: &str, text: &str| {
-            recording.insert(path, Entry::File(text.as_bytes().to_vec()));
+            recording.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
         };
         file("/proc/sys/kernel/random/boot_id", "now\n");
         let mount = "40 30 0:4 net:[3] /run/netns/blue rw shared:1 - nsfs nsfs rw\n";
@@ -116,9 +116,9 @@ mod tests {
         for (path, own) in
             [("/proc/thread-self/ns/net", 1), ("/proc/50/task/51/ns/net", 2), ("/proc/52/fd/6", 5)]
         {
-            recording.insert(path, Entry::Link(format!("net:[{own}]")));
+            recording.insert(path, RecordedEntry::Link(format!("net:[{own}]")));
         }
-        let begun = Begun { boot: boot.to_owned(), namespace: Some(inode), ..Begun::lost(1, 0) };
+        let begun = BeginRecord { boot: boot.to_owned(), namespace: Some(inode), ..BeginRecord::lost(1, 0) };
         TuneNamespace::of(&Host::recorded(recording), &begun)
     }
 

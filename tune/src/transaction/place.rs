@@ -3,15 +3,15 @@
 use linerate_host::{Host, Setting};
 
 use super::namespace::{self, TuneNamespace};
-use crate::device::Whereabouts;
-use crate::journal::Tune;
+use crate::device::DeviceStatus;
+use crate::journal::RecordedTune;
 
 /// Where the settings of a tune's interfaces are now.
 #[derive(Debug)]
-pub(crate) struct Places<'h> {
+pub(crate) struct SettingLocations<'h> {
     host: &'h Host,
     /// Interfaces that are not there under their name.
-    moved: Vec<(String, Place)>,
+    moved: Vec<(String, SettingLocation)>,
     /// Why nothing of the tune's network namespace can be reached; none where it can be.
     unreachable: Option<String>,
     /// Whether that is for being another namespace than the calling thread's.
@@ -19,25 +19,27 @@ pub(crate) struct Places<'h> {
 }
 
 #[derive(Debug)]
-enum Place {
+enum SettingLocation {
     Renamed(String),
     Gone(String),
 }
 
-impl<'h> Places<'h> {
+impl<'h> SettingLocations<'h> {
     /// Looks for a tune's devices.
-    pub(crate) fn observe(host: &'h Host, tune: &Tune, boot: Option<&str>) -> Self {
+    pub(crate) fn observe(host: &'h Host, tune: &RecordedTune, boot: Option<&str>) -> Self {
         let same_boot = boot == Some(tune.begun.boot.as_str());
-        let place = |device: &crate::Device| {
+        let place = |device: &crate::NamedDevice| {
             let name = device.interface.clone();
             let whereabouts =
                 if same_boot { device.whereabouts(host) } else { device.whereabouts_in_a_later_boot(host) };
             let place = match whereabouts {
                 // Where interfaces cannot be listed, reading the setting says why.
-                Ok(Whereabouts::Same) | Err(_) => return None,
-                Ok(Whereabouts::Renamed(now)) => Place::Renamed(now),
-                Ok(Whereabouts::Gone) => Place::Gone(format!("there is no interface {name} any more")),
-                Ok(Whereabouts::Replaced) => Place::Gone(format!("{name} is another device now")),
+                Ok(DeviceStatus::Same) | Err(_) => return None,
+                Ok(DeviceStatus::Renamed(now)) => SettingLocation::Renamed(now),
+                Ok(DeviceStatus::Gone) => {
+                    SettingLocation::Gone(format!("there is no interface {name} any more"))
+                }
+                Ok(DeviceStatus::Replaced) => SettingLocation::Gone(format!("{name} is another device now")),
             };
             Some((name, place))
         };
@@ -62,8 +64,8 @@ impl<'h> Places<'h> {
         let place = self.moved.iter().find(|(name, _)| Some(name.as_str()) == interface.as_deref());
         match place.map(|(_, place)| place) {
             None => Ok(setting.clone()),
-            Some(Place::Renamed(now)) => Ok(setting.on_interface(now)),
-            Some(Place::Gone(why)) => Err(why.clone()),
+            Some(SettingLocation::Renamed(now)) => Ok(setting.on_interface(now)),
+            Some(SettingLocation::Gone(why)) => Err(why.clone()),
         }
     }
 
@@ -88,8 +90,8 @@ impl<'h> Places<'h> {
             return Ok(named(action.to_owned()));
         };
         let now = match place {
-            Place::Renamed(now) => now,
-            Place::Gone(why) => return Err(why.clone()),
+            SettingLocation::Renamed(now) => now,
+            SettingLocation::Gone(why) => return Err(why.clone()),
         };
         let renamed = format!("{}{now}{}", &action[..at], &action[at + name.len()..]);
         let has = |action: &str| {

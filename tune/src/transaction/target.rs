@@ -1,13 +1,13 @@
 //! What changes are made to.
 
-use linerate_host::{Host, HostError, Setting, SettingError, Value};
+use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 
 use super::shape;
-use crate::Device;
-use crate::device::Whereabouts;
+use crate::NamedDevice;
+use crate::device::DeviceStatus;
 
 /// What changes are made to: a host, or one that tells of each read and write.
-pub trait Target {
+pub trait ChangeTarget {
     /// The host.
     fn host(&self) -> &Host;
 
@@ -15,7 +15,7 @@ pub trait Target {
     ///
     /// # Errors
     /// As [`Setting::read`].
-    fn read(&self, setting: &Setting) -> Result<Value, SettingError> {
+    fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         setting.read(self.host())
     }
 
@@ -23,7 +23,7 @@ pub trait Target {
     ///
     /// # Errors
     /// As [`Setting::write`].
-    fn write(&self, setting: &Setting, value: &Value) -> Result<(), SettingError> {
+    fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
         setting.write(self.host(), value)
     }
 
@@ -39,21 +39,21 @@ pub trait Target {
     ///
     /// # Errors
     /// [`HostError`] where there is none.
-    fn device(&self, interface: &str) -> Result<Device, HostError> {
-        Device::observe(self.host(), interface)
+    fn device(&self, interface: &str) -> Result<NamedDevice, HostError> {
+        NamedDevice::observe(self.host(), interface)
     }
 
     /// Whether a device still has its name; else what became of it, in words.
     ///
     /// # Errors
     /// The words.
-    fn must_be_in_place(&self, device: &Device) -> Result<(), String> {
+    fn must_be_in_place(&self, device: &NamedDevice) -> Result<(), String> {
         let name = &device.interface;
         match device.whereabouts(self.host()) {
-            Ok(Whereabouts::Same) => Ok(()),
-            Ok(Whereabouts::Renamed(now)) => Err(format!("{name} was renamed to {now}")),
-            Ok(Whereabouts::Gone) => Err(format!("{name} is gone")),
-            Ok(Whereabouts::Replaced) => Err(format!("{name} is another device now")),
+            Ok(DeviceStatus::Same) => Ok(()),
+            Ok(DeviceStatus::Renamed(now)) => Err(format!("{name} was renamed to {now}")),
+            Ok(DeviceStatus::Gone) => Err(format!("{name} is gone")),
+            Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -64,7 +64,7 @@ pub trait Target {
     }
 }
 
-impl Target for Host {
+impl ChangeTarget for Host {
     fn host(&self) -> &Host {
         self
     }

@@ -1,17 +1,17 @@
 //! Undoing a tune: every setting back to what it was, unless somebody else changed it since.
 
-use linerate_host::{Setting, SettingError, Value};
+use linerate_host::{Setting, SettingError, SettingValue};
 use serde::Serialize;
 
-use super::place::Places;
-use super::{Target, TuneError, TuneNamespace, undo_room};
+use super::place::SettingLocations;
+use super::{ChangeTarget, TuneError, TuneNamespace, undo_room};
 use crate::journal::record::{UndoOutcome, UndoReason};
-use crate::journal::tune::Held;
-use crate::journal::{JournalError, Record, Tune, Writer};
+use crate::journal::tune::TrackedSetting;
+use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 
 /// What became of undoing a tune.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Undone {
+pub struct UndoReport {
     /// Its number.
     pub tune: u64,
     /// Why it was undone.
@@ -34,12 +34,12 @@ pub struct UndoneSetting {
     /// The name that the interface had and has no more.
     pub renamed_from: Option<String>,
     /// What it was before the tune.
-    pub first: Value,
+    pub first: SettingValue,
     /// What became of it.
     pub outcome: UndoOutcome,
 }
 
-impl Undone {
+impl UndoReport {
     /// Whether a setting was refused, so that the tune remains to be undone.
     #[must_use]
     pub fn has_failures(&self) -> bool {
@@ -66,28 +66,28 @@ impl Undone {
 /// [`TuneError::NoSuchTune`], [`TuneError::NothingToUndo`], [`TuneError::UndoneAlready`], [`TuneError::OtherNamespace`];
 /// [`TuneError::Journal`] where what is about to be done cannot be written down: then it is not done. A setting that is
 /// refused is no error.
-pub fn undo<T: Target>(
-    writer: &mut Writer,
+pub fn undo<T: ChangeTarget>(
+    writer: &mut JournalWriter,
     target: &T,
     id: Option<u64>,
     why: UndoReason,
-) -> Result<Undone, TuneError> {
+) -> Result<UndoReport, TuneError> {
     let tune = choose(writer, id)?;
     let boot = target.boot().ok();
     TuneNamespace::of(target.host(), &tune.begun).must_not_be_elsewhere(tune.begun.tune)?;
-    let records: Vec<Record> =
+    let records: Vec<JournalRecord> =
         tune.held.iter().flat_map(|held| undo_room(tune.begun.tune, &held.setting, &held.first)).collect();
     writer.reserve(&records)?;
-    let mut undoing = Undoing {
+    let mut undoing = UndoRun {
         id: tune.begun.tune,
-        places: Places::observe(target.host(), &tune, boot.as_deref()),
+        places: SettingLocations::observe(target.host(), &tune, boot.as_deref()),
         order: in_order(&tune),
         kept: Vec::new(),
         settings: Vec::new(),
         writer,
         target,
     };
-    undoing.writer.append(Record::UndoBegun { tune: undoing.id, why })?;
+    undoing.writer.append(JournalRecord::UndoBegun { tune: undoing.id, why })?;
     undoing.keep_what_others_set()?;
     for setting in undoing.order.clone() {
         undoing.make_fit(&setting)?;
@@ -96,13 +96,13 @@ pub fn undo<T: Target>(
     undoing.restore_inherited(&tune);
     undoing.look_again()?;
     undoing.tell_what_was_left_before();
-    undoing.writer.append(Record::UndoEnded { tune: undoing.id })?;
+    undoing.writer.append(JournalRecord::UndoEnded { tune: undoing.id })?;
     let earlier_boot = boot.and_then(|boot| tune.begun.is_of_earlier_boot(&boot)) == Some(true);
     let (settings, damaged_lines) = (undoing.settings, tune.damaged_lines);
-    Ok(Undone { tune: undoing.id, why, earlier_boot, settings, damaged_lines })
+    Ok(UndoReport { tune: undoing.id, why, earlier_boot, settings, damaged_lines })
 }
 
-fn choose(writer: &Writer, id: Option<u64>) -> Result<Tune, TuneError> {
+fn choose(writer: &JournalWriter, id: Option<u64>) -> Result<RecordedTune, TuneError> {
     let Some(id) = id else {
         let open = writer.tunes().iter().rev().find(|tune| tune.is_open());
         return open.cloned().ok_or(TuneError::NothingToUndo);
@@ -112,9 +112,9 @@ fn choose(writer: &Writer, id: Option<u64>) -> Result<Tune, TuneError> {
 }
 
 /// The settings that are to be put back, the one first that was first changed last.
-fn in_order(tune: &Tune) -> Vec<Setting> {
+fn in_order(tune: &RecordedTune) -> Vec<Setting> {
     let position = |setting: &Setting| tune.held.iter().position(|held| held.setting == *setting);
-    let to_do = |(at, held): &(usize, &Held)| {
+    let to_do = |(at, held): &(usize, &TrackedSetting)| {
         // What came to be with a change goes with it.
         let came_with_it = held.hangs_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
         held.is_to_undo(tune) && (held.wanted.is_some() || !came_with_it)
@@ -124,18 +124,18 @@ fn in_order(tune: &Tune) -> Vec<Setting> {
     order.into_iter().map(|(_, held)| held.setting.clone()).collect()
 }
 
-struct Undoing<'a, T> {
-    writer: &'a mut Writer,
+struct UndoRun<'a, T> {
+    writer: &'a mut JournalWriter,
     target: &'a T,
     id: u64,
-    places: Places<'a>,
+    places: SettingLocations<'a>,
     order: Vec<Setting>,
     /// Settings that somebody else set, which a change that is undone may reset, and what they read.
-    kept: Vec<(Setting, Value)>,
+    kept: Vec<(Setting, SettingValue)>,
     settings: Vec<UndoneSetting>,
 }
 
-impl<T: Target> Undoing<'_, T> {
+impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Undoing a change of channels resets what hangs on it. What of that is somebody else's has to be known before.
     fn keep_what_others_set(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
@@ -186,7 +186,7 @@ impl<T: Target> Undoing<'_, T> {
 
     /// Threads that came since have the CPUs of those that started them. They were never this tune's
     /// to journal: an undo that is cut short finds them again when it is repeated.
-    fn restore_inherited(&mut self, tune: &Tune) {
+    fn restore_inherited(&mut self, tune: &RecordedTune) {
         for (setting, first) in super::inherited::inherited(self.target.host(), tune) {
             let outcome = match self.target.write(&setting, &first) {
                 Ok(()) => UndoOutcome::Restored,
@@ -246,8 +246,13 @@ impl<T: Target> Undoing<'_, T> {
         self.restore(&held, &here, now)
     }
 
-    fn restore(&mut self, held: &Held, here: &Setting, now: Value) -> Result<(), JournalError> {
-        self.writer.append(Record::UndoIntent {
+    fn restore(
+        &mut self,
+        held: &TrackedSetting,
+        here: &Setting,
+        now: SettingValue,
+    ) -> Result<(), JournalError> {
+        self.writer.append(JournalRecord::UndoIntent {
             tune: self.id,
             setting: held.setting.clone(),
             from: now,
@@ -261,7 +266,7 @@ impl<T: Target> Undoing<'_, T> {
     }
 
     /// A value that somebody else set, after undoing a change that reset it. Their value was never this tune's to journal.
-    fn put_others_back(&self, setting: &Setting, value: &Value) -> Result<(), JournalError> {
+    fn put_others_back(&self, setting: &Setting, value: &SettingValue) -> Result<(), JournalError> {
         if let Ok(here) = self.places.find(setting)
             && self.target.read(&here).is_ok_and(|now| now != *value)
         {
@@ -272,32 +277,33 @@ impl<T: Target> Undoing<'_, T> {
     }
 
     /// Whether somebody else set it: it is neither what it was nor what the tune left.
-    fn is_drift(&self, held: &Held, now: &Value) -> bool {
+    fn is_drift(&self, held: &TrackedSetting, now: &SettingValue) -> bool {
         !held.expects(now) && !held.setting.same(&held.first, now) && self.covered(held, now).is_none()
     }
 
     /// Where a later tune holds the setting as it is: the first one after this that changed it, and so found what this left.
-    fn covered(&self, held: &Held, now: &Value) -> Option<u64> {
+    fn covered(&self, held: &TrackedSetting, now: &SettingValue) -> Option<u64> {
         let tunes = self.writer.tunes();
         later_holder(tunes, self.id, &held.setting, now)?;
-        let changed = |later: &&Tune| later.begun.tune > self.id && holds(later, &held.setting).is_some();
+        let changed =
+            |later: &&RecordedTune| later.begun.tune > self.id && holds(later, &held.setting).is_some();
         tunes.iter().find(changed).map(|later| later.begun.tune)
     }
 
-    fn held(&self, setting: &Setting) -> Option<&Held> {
+    fn held(&self, setting: &Setting) -> Option<&TrackedSetting> {
         self.writer.tune(self.id)?.held(setting)
     }
 
-    fn finish(&mut self, held: &Held, outcome: UndoOutcome) -> Result<(), JournalError> {
+    fn finish(&mut self, held: &TrackedSetting, outcome: UndoOutcome) -> Result<(), JournalError> {
         // What another change only resets is worth a line where it did not come back by itself.
         if held.wanted.is_none() && outcome == UndoOutcome::Already {
             return Ok(());
         }
         self.tell(held, outcome.clone());
-        self.writer.append(Record::UndoDone { tune: self.id, setting: held.setting.clone(), outcome })
+        self.writer.append(JournalRecord::UndoDone { tune: self.id, setting: held.setting.clone(), outcome })
     }
 
-    fn tell(&mut self, held: &Held, outcome: UndoOutcome) {
+    fn tell(&mut self, held: &TrackedSetting, outcome: UndoOutcome) {
         let here = self.places.find(&held.setting).unwrap_or_else(|_| held.setting.clone());
         let renamed = here != held.setting;
         self.settings.retain(|told| told.setting != held.setting);
@@ -312,25 +318,30 @@ impl<T: Target> Undoing<'_, T> {
 }
 
 /// How many receive queues a value of channels makes; none where it is no such value.
-fn receive_channels(value: Option<&Value>) -> Option<u32> {
+fn receive_channels(value: Option<&SettingValue>) -> Option<u32> {
     let words: Vec<&str> = value?.as_str().split_whitespace().collect();
     let counts = words.chunks(2).filter(|pair| pair.first().is_some_and(|name| *name != "tx"));
     counts.map(|pair| pair.get(1)?.parse::<u32>().ok()).sum()
 }
 
 /// The latest tune after this one that is in force and left the setting at this value.
-pub(crate) fn later_holder(tunes: &[Tune], tune: u64, setting: &Setting, now: &Value) -> Option<u64> {
-    let as_left = |later: &&Tune| holds(later, setting).is_some_and(|held| held.expects(now));
+pub(crate) fn later_holder(
+    tunes: &[RecordedTune],
+    tune: u64,
+    setting: &Setting,
+    now: &SettingValue,
+) -> Option<u64> {
+    let as_left = |later: &&RecordedTune| holds(later, setting).is_some_and(|held| held.expects(now));
     tunes.iter().rev().take_while(|later| later.begun.tune > tune).find(as_left).map(|later| later.begun.tune)
 }
 
 /// The setting, where a tune in force changed it.
-fn holds<'a>(tune: &'a Tune, setting: &Setting) -> Option<&'a Held> {
+fn holds<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
     let held = tune.held(setting).filter(|_| tune.is_open())?;
     (held.wanted.is_some() && held.is_in_effect()).then_some(held)
 }
 
-fn failure(error: &SettingError, found: Option<Value>) -> UndoOutcome {
+fn failure(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {
     let why = error.reason();
     if error.is_gone() { UndoOutcome::Gone { why } } else { UndoOutcome::Failed { why, found } }
 }

@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use linerate_host::{Host, Setting, Value};
-use linerate_tune::Plan;
+use linerate_host::{Host, Setting, SettingValue};
+use linerate_tune::TunePlan;
 use linerate_tune::journal::JournalError;
-use linerate_tune::journal::Store;
+use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::plan::{Interrupts, PlannedChange};
-use linerate_tune::transaction::{Begin, Transaction, TuneError, undo};
+use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::transaction::{TuneError, TuneStart, TuneTransaction, undo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Skipped;
@@ -25,8 +25,8 @@ fn host() -> Host {
     Host::scripted((0..SETTINGS).map(file).chain([boot]))
 }
 
-fn begin(plan: Option<&Plan>) -> Begin<'_> {
-    Begin { goal: "test".to_owned(), argv: Vec::new(), devices: Vec::new(), until: None, plan }
+fn begin(plan: Option<&TunePlan>) -> TuneStart<'_> {
+    TuneStart { goal: "test".to_owned(), argv: Vec::new(), devices: Vec::new(), until: None, plan }
 }
 
 /// Plays a role in a file system of its own, which ends with it.
@@ -63,27 +63,27 @@ pub(crate) fn a_disk_that_fills_up_midway_loses_nothing() -> Skipped {
 /// What happens in the file system.
 pub(crate) fn play(words: &[&str]) {
     match words {
-        ["start", path] => start(&Store::at(*path)),
-        ["midway", path] => midway(&Store::at(*path)),
+        ["start", path] => start(&StateStore::at(*path)),
+        ["midway", path] => midway(&StateStore::at(*path)),
         _ => panic!("{words:?}"),
     }
 }
 
-fn start(store: &Store) {
+fn start(store: &StateStore) {
     let host = host();
     let change = |number: usize| PlannedChange {
         setting: setting(number),
-        from: Value::new("0"),
-        to: Value::new("7"),
+        from: SettingValue::new("0"),
+        to: SettingValue::new("7"),
         why: "a test".to_owned(),
         findings: Vec::new(),
         effect: None,
         source: None,
         risk: None,
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     };
-    let mut plan = Plan {
+    let mut plan = TunePlan {
         schema: linerate_tune::plan::SCHEMA.to_owned(),
         version: "0".to_owned(),
         read_unix_seconds: None,
@@ -100,7 +100,7 @@ fn start(store: &Store) {
     // 300 KiB hold the plan or the journal's space, not a file that takes nearly all beside them.
     std::fs::write(store.directory().join("other"), vec![0; 200 << 10]).expect("written");
     let mut writer = store.lock().expect("locked");
-    let error = Transaction::begin(&mut writer, &host, begin(Some(&plan))).expect_err("no space");
+    let error = TuneTransaction::begin(&mut writer, &host, begin(Some(&plan))).expect_err("no space");
     assert!(matches!(error, TuneError::Journal(JournalError::NoSpace { .. })), "{error}");
     assert!(writer.tunes().is_empty());
     drop(writer);
@@ -109,7 +109,7 @@ fn start(store: &Store) {
     // With space for it, the tune and its undo are sure of it, whatever else fills the disk then.
     plan.changes.truncate(SETTINGS / 10);
     let mut writer = store.lock().expect("locked");
-    let mut transaction = Transaction::begin(&mut writer, &host, begin(Some(&plan))).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(Some(&plan))).expect("begun");
     let mut filler = std::fs::File::create(store.directory().join("filler")).expect("made");
     let full = (0..1000).find_map(|_| std::io::Write::write_all(&mut filler, &[0; 4096]).err());
     assert_eq!(full.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
@@ -119,17 +119,22 @@ fn start(store: &Store) {
     transaction.end(None).expect("ended");
     let undone = undo(&mut writer, &host, None, Asked).expect("undone");
     assert_eq!(undone.settings.len(), plan.changes.len());
-    assert!(plan.changes.iter().all(|change| change.setting.read(&host).ok() == Some(Value::new("0"))));
+    assert!(
+        plan.changes.iter().all(|change| change.setting.read(&host).ok() == Some(SettingValue::new("0")))
+    );
 }
 
-fn midway(store: &Store) {
+fn midway(store: &StateStore) {
     let host = host();
     let before = getrlimit(Resource::Fsize);
     setrlimit(Resource::Fsize, Rlimit { current: Some(8000), maximum: before.maximum }).expect("limited");
     let mut writer = store.lock().expect("locked");
-    let mut transaction = Transaction::begin(&mut writer, &host, begin(None)).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(None)).expect("begun");
     let refused = (0..SETTINGS).find_map(|number| {
-        transaction.change(&host, &setting(number), &Value::new("7")).err().map(|error| (number, error))
+        transaction
+            .change(&host, &setting(number), &SettingValue::new("7"))
+            .err()
+            .map(|error| (number, error))
     });
     let (number, error) = refused.expect("the limit is met");
     assert!(
@@ -137,7 +142,7 @@ fn midway(store: &Store) {
         "{number}: {error}"
     );
     assert!(matches!(
-        transaction.change(&host, &setting(number), &Value::new("7")),
+        transaction.change(&host, &setting(number), &SettingValue::new("7")),
         Err(TuneError::Journal(JournalError::Broken { .. }))
     ));
     drop(writer);
@@ -152,5 +157,5 @@ fn midway(store: &Store) {
     setrlimit(Resource::Fsize, before).expect("lifted");
     let undone = undo(&mut store.lock().expect("locked"), &host, None, Asked).expect("undone");
     assert!(!undone.has_failures() && !undone.has_left(), "{undone:?}");
-    assert!((0..SETTINGS).all(|number| setting(number).read(&host).ok() == Some(Value::new("0"))));
+    assert!((0..SETTINGS).all(|number| setting(number).read(&host).ok() == Some(SettingValue::new("0"))));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use linerate_lab::LabChild;
 use linerate_tune::journal::record::UndoReason;
-use linerate_tune::status::History;
+use linerate_tune::status::TuneHistory;
 use linerate_tune::transaction::{confirm, undo_overdue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -54,7 +54,7 @@ impl Made {
 }
 
 fn undone_because(scene: &Scene) -> Option<UndoReason> {
-    History::of(&scene.store().read().expect("read")).tunes[0].undo.map(|undo| undo.why)
+    TuneHistory::of(&scene.store().read().expect("read")).tunes[0].undo.map(|undo| undo.why)
 }
 
 const LONG: Duration = Duration::from_secs(30);

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 use std::time::Duration;
 
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 use linerate_lab::LabChild;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::status::{SettingState, TuneState};
@@ -40,7 +40,7 @@ fn all_comes_back(scene: &Scene, before: &std::collections::BTreeMap<String, Str
         );
     }
     for setting in &told {
-        let read = setting.now.as_ref().map(Value::as_str);
+        let read = setting.now.as_ref().map(SettingValue::as_str);
         assert!(read.is_none() || read == now.get(&setting.name).map(String::as_str), "{at}: {setting:?}");
         assert_ne!(setting.state, SettingState::Drifted, "{at}: {setting:?}");
     }
@@ -139,7 +139,7 @@ pub(crate) fn drift_survives() -> Skipped {
     let expected = if was.as_deref() == Some("0") {
         UndoOutcome::Already
     } else {
-        UndoOutcome::Drift { found: Value::new("0") }
+        UndoOutcome::Drift { found: SettingValue::new("0") }
     };
     assert_eq!(outcome("net.ipv4.conf.eth0.rp_filter"), Some(&expected));
     assert_eq!(scene.values(), before);
@@ -168,6 +168,6 @@ pub(crate) fn an_interface_that_was_removed_is_gone() -> Skipped {
     let undone = scene.undo();
     assert!(!undone.has_failures() && undone.has_left(), "{undone:?}");
     assert!(scene.status().tunes.is_empty());
-    assert_eq!(scene.inside(|| demux.read(&scene.host)).expect("read"), Value::new("1"));
+    assert_eq!(scene.inside(|| demux.read(&scene.host)).expect("read"), SettingValue::new("1"));
     Ok(())
 }

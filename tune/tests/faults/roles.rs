@@ -3,12 +3,14 @@
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
-use linerate_host::{Host, Setting, SettingError, Value};
-use linerate_tune::journal::Store;
+use linerate_host::{Host, Setting, SettingError, SettingValue};
+use linerate_tune::journal::StateStore;
+use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::journal::record::Until;
-use linerate_tune::transaction::{Begin, Changed, Target, Transaction, boot_seconds, undo};
-use linerate_tune::{Device, guard};
+use linerate_tune::transaction::{
+    ChangeResult, ChangeTarget, TuneStart, TuneTransaction, boot_seconds, undo,
+};
+use linerate_tune::{NamedDevice, guard};
 
 use crate::scene::{INTERFACE, changes};
 
@@ -17,18 +19,20 @@ pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
     match (role, words) {
         ("tune", [directory, pace]) => tune(directory, &Paced::new(pace), None),
         ("undo", [directory, pace]) => {
-            let mut writer = Store::at(*directory).lock().expect("locked");
+            let mut writer = StateStore::at(*directory).lock().expect("locked");
             undo(&mut writer, &Paced::new(pace), None, Asked).expect("undone");
         }
-        ("guarded", [directory, pace, "maker"]) => tune(directory, &Paced::new(pace), Some(Until::Maker {})),
+        ("guarded", [directory, pace, "maker"]) => {
+            tune(directory, &Paced::new(pace), Some(UndoDeadline::Maker {}));
+        }
         ("guarded", [directory, pace, seconds]) => {
             let seconds: u64 = seconds.parse().expect("a number");
-            let until = Until::Confirmed { boot_seconds: boot_seconds() + seconds };
+            let until = UndoDeadline::Confirmed { boot_seconds: boot_seconds() + seconds };
             tune(directory, &Paced::new(pace), Some(until));
         }
         ("guard", [directory, tune]) => {
             let tune = tune.parse().expect("a number");
-            let undone = guard::run(&Store::at(*directory), tune, &Host::live());
+            let undone = guard::run(&StateStore::at(*directory), tune, &Host::live());
             return if undone.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         ("disk", words) => crate::disk::play(words),
@@ -37,12 +41,12 @@ pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn tune(directory: &str, target: &Paced, until: Option<Until>) {
-    let store = Store::at(directory);
+fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
+    let store = StateStore::at(directory);
     let mut writer = store.lock().expect("locked");
-    let devices = vec![Device::observe(target.host(), INTERFACE).expect("there")];
-    let begin = Begin { goal: "test".to_owned(), argv: Vec::new(), devices, until, plan: None };
-    let mut transaction = Transaction::begin(&mut writer, target, begin).expect("begun");
+    let devices = vec![NamedDevice::observe(target.host(), INTERFACE).expect("there")];
+    let begin = TuneStart { goal: "test".to_owned(), argv: Vec::new(), devices, until, plan: None };
+    let mut transaction = TuneTransaction::begin(&mut writer, target, begin).expect("begun");
     let guard = until.map(|_| {
         let words = ["role", "guard", directory, &transaction.id().to_string()].map(Into::into);
         let guard = guard::start(words).expect("watches");
@@ -51,7 +55,7 @@ fn tune(directory: &str, target: &Paced, until: Option<Until>) {
     });
     for (setting, value) in changes() {
         let changed = transaction.change(target, &setting, &value).expect("journalled");
-        assert!(matches!(changed, Changed::Made { .. }), "{setting}: {changed:?}");
+        assert!(matches!(changed, ChangeResult::Made { .. }), "{setting}: {changed:?}");
     }
     transaction.end(None).expect("ended");
     drop(writer);
@@ -81,17 +85,17 @@ impl Paced {
     }
 }
 
-impl Target for Paced {
+impl ChangeTarget for Paced {
     fn host(&self) -> &Host {
         &self.host
     }
 
-    fn read(&self, setting: &Setting) -> Result<Value, SettingError> {
+    fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         self.step();
         setting.read(&self.host)
     }
 
-    fn write(&self, setting: &Setting, value: &Value) -> Result<(), SettingError> {
+    fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
         self.step();
         let result = setting.write(&self.host, value);
         self.step();

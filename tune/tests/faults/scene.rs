@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use linerate_host::setting::{NapiKnob, NftFamily, Offload, QueueDirection};
-use linerate_host::{Host, Setting, Value};
+use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::{Lab, LabChild};
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::journal::{Store, Writer};
-use linerate_tune::status::Status;
-use linerate_tune::transaction::{Undone, undo};
+use linerate_tune::journal::{JournalWriter, StateStore};
+use linerate_tune::status::JournalStatus;
+use linerate_tune::transaction::{UndoReport, undo};
 
 pub(crate) const INTERFACE: &str = "eth0";
 
@@ -21,7 +21,7 @@ pub(crate) struct Scene {
 }
 
 /// What a tune sets, in order. The channels, which have queues come and go, are in the middle.
-pub(crate) fn changes() -> Vec<(Setting, Value)> {
+pub(crate) fn changes() -> Vec<(Setting, SettingValue)> {
     let interface = || INTERFACE.to_owned();
     let queue = |direction, queue| Setting::QueueCpus { interface: interface(), direction, queue };
     let table = "linerate_test";
@@ -29,19 +29,25 @@ pub(crate) fn changes() -> Vec<(Setting, Value)> {
         "table inet {table} {{\n\tchain c {{\n\t\ttype filter hook prerouting priority raw; policy accept;\n\t\tudp dport 53 notrack\n\t}}\n}}"
     );
     let mut changes = vec![
-        (queue(QueueDirection::Receive, 0), Value::new("3")),
-        (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), Value::new("2")),
-        (Setting::Offload { interface: interface(), offload: Offload::GenericReceive }, Value::new("off")),
-        (Setting::Channels { interface: interface() }, Value::new("rx 1 tx 1")),
-        (Setting::Napi { interface: interface(), knob: NapiKnob::GroFlushTimeout }, Value::new("20000")),
-        (Setting::sysctl("net.ipv4.udp_early_demux"), Value::new("0")),
+        (queue(QueueDirection::Receive, 0), SettingValue::new("3")),
+        (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), SettingValue::new("2")),
+        (
+            Setting::Offload { interface: interface(), offload: Offload::GenericReceive },
+            SettingValue::new("off"),
+        ),
+        (Setting::Channels { interface: interface() }, SettingValue::new("rx 1 tx 1")),
+        (
+            Setting::Napi { interface: interface(), knob: NapiKnob::GroFlushTimeout },
+            SettingValue::new("20000"),
+        ),
+        (Setting::sysctl("net.ipv4.udp_early_demux"), SettingValue::new("0")),
         // A second time, as a climb does.
-        (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), Value::new("1")),
+        (Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), SettingValue::new("1")),
     ];
     if Host::live().program("nft", &["--version"], "").is_ok() {
         changes.push((
             Setting::NftTable { family: NftFamily::Inet, table: table.to_owned() },
-            Value::new(rules),
+            SettingValue::new(rules),
         ));
     }
     changes
@@ -72,7 +78,9 @@ impl Scene {
     }
 
     pub(crate) fn set(&self, setting: &Setting, value: &str) -> Result<(), String> {
-        self.inside(|| setting.write(&self.host, &Value::new(value)).map_err(|error| error.to_string()))
+        self.inside(|| {
+            setting.write(&self.host, &SettingValue::new(value)).map_err(|error| error.to_string())
+        })
     }
 
     /// Does something in the receiver.
@@ -80,8 +88,8 @@ impl Scene {
         self.lab.receiver().run(work).expect("the host runs")
     }
 
-    pub(crate) fn store(&self) -> Store {
-        Store::at(self.directory.path().join("state"))
+    pub(crate) fn store(&self) -> StateStore {
+        StateStore::at(self.directory.path().join("state"))
     }
 
     /// Begins with an empty journal.
@@ -92,15 +100,15 @@ impl Scene {
         }
     }
 
-    pub(crate) fn lock(&self) -> Writer {
+    pub(crate) fn lock(&self) -> JournalWriter {
         self.store().lock().expect("locked")
     }
 
-    pub(crate) fn status(&self) -> Status {
-        self.inside(|| Status::of(&self.store().read().expect("read"), &self.host))
+    pub(crate) fn status(&self) -> JournalStatus {
+        self.inside(|| JournalStatus::of(&self.store().read().expect("read"), &self.host))
     }
 
-    pub(crate) fn undo(&self) -> Undone {
+    pub(crate) fn undo(&self) -> UndoReport {
         self.inside(|| undo(&mut self.lock(), &self.host, None, Asked).expect("undone"))
     }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabChild};
-use linerate_tune::boost::Server;
-use linerate_tune::boost::sight::{Look, SightError, Wanted};
+use linerate_tune::boost::ObservedServer;
+use linerate_tune::boost::sight::{ObservationOptions, ServerQuery, SightError};
 
 /// How long a server may take to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,21 +70,25 @@ impl Scene {
     }
 
     /// Looks at the server from where it is.
-    pub(crate) fn observe(&self, wanted: &Wanted, look: Look) -> Result<Server, SightError> {
+    pub(crate) fn observe(
+        &self,
+        wanted: &ServerQuery,
+        look: ObservationOptions,
+    ) -> Result<ObservedServer, SightError> {
         let sys = self.lab.receiver().sys_path().expect("a sysfs").to_owned();
         let host = Host::live_with_sys(sys);
-        let observed = self.lab.receiver().run(|| Server::observe(&host, wanted, look, &|| false));
+        let observed = self.lab.receiver().run(|| ObservedServer::observe(&host, wanted, look, &|| false));
         observed.expect("looked").map(|(server, _)| server)
     }
 
     /// The same while the sender asks, from one port after another, as long as is looked.
     pub(crate) fn observe_asked(
         &self,
-        wanted: &Wanted,
-        look: Look,
+        wanted: &ServerQuery,
+        look: ObservationOptions,
         address: SocketAddr,
         request: &[u8],
-    ) -> Server {
+    ) -> ObservedServer {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let ask = || {
@@ -118,10 +122,10 @@ impl Drop for Scene {
     }
 }
 
-pub(crate) fn look(milliseconds: u64, datagrams: bool) -> Look {
-    Look { duration: Duration::from_millis(milliseconds), datagrams }
+pub(crate) fn look(milliseconds: u64, datagrams: bool) -> ObservationOptions {
+    ObservationOptions { duration: Duration::from_millis(milliseconds), datagrams }
 }
 
-pub(crate) fn on_port(port: u16) -> Wanted {
-    Wanted { port: Some(port), ..Wanted::default() }
+pub(crate) fn on_port(port: u16) -> ServerQuery {
+    ServerQuery { port: Some(port), ..ServerQuery::default() }
 }

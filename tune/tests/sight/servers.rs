@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddr};
 
 use linerate_host::Known;
-use linerate_host::stage::socket::Protocol;
-use linerate_testkit::reflector::installed::{self, Nsd, find};
-use linerate_tune::boost::sight::{Seen, Wanted};
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_testkit::reflector::installed::{self, InstalledNsd, find};
+use linerate_tune::boost::sight::{ReaderEvidence, ServerQuery};
 
 use crate::scene::{Scene, look, on_port, skip};
 
@@ -21,25 +21,38 @@ fn both_servers_of_nsd_are_seen_with_their_sockets() {
     let Some(mut scene) = Scene::set(test) else { return };
     let address = SocketAddr::new(scene.address(), 5300);
     let addresses = [address, SocketAddr::from((Ipv6Addr::LOCALHOST, 5300))];
-    let files = Nsd { directory: scene.directory.path(), addresses: &addresses, servers: 2, reuseport: true };
+    let files = InstalledNsd {
+        directory: scene.directory.path(),
+        addresses: &addresses,
+        servers: 2,
+        reuseport: true,
+    };
     let config = files.write().expect("written").display().to_string();
     let main = scene.serve(&nsd, &["-d", "-c", &config], address, QUERY);
 
     let server = scene.observe(&on_port(5300), look(300, false)).expect("a server");
     assert_eq!((server.name.as_str(), server.processes[0].pid), ("nsd", main), "{server:#?}");
-    let protocols = |protocol: Protocol| server.groups.iter().filter(move |group| group.protocol == protocol);
-    for group in protocols(Protocol::Udp) {
+    let protocols =
+        |protocol: SocketProtocol| server.groups.iter().filter(move |group| group.protocol == protocol);
+    for group in protocols(SocketProtocol::Udp) {
         assert!(group.reuseport && group.members.len() == 2, "{group:#?}");
         match &group.steering {
             Known::Value(steering) => assert!(steering == "none" && group.ordered, "{group:#?}"),
             Known::Unknown { why } => skip(test, format_args!("what steers: {why}")),
         }
     }
-    assert_eq!((protocols(Protocol::Udp).count(), protocols(Protocol::Tcp).count()), (2, 2), "{server:#?}");
+    assert_eq!(
+        (protocols(SocketProtocol::Udp).count(), protocols(SocketProtocol::Tcp).count()),
+        (2, 2),
+        "{server:#?}"
+    );
     let workers: BTreeSet<u32> = server.readers.iter().map(|reader| reader.pid).collect();
     assert_eq!((server.readers.len(), workers.len()), (2, 2), "{server:#?}");
-    assert!(!workers.contains(&main) && server.readers.iter().all(|reader| reader.seen <= Seen::Polling));
-    for group in protocols(Protocol::Udp) {
+    assert!(
+        !workers.contains(&main)
+            && server.readers.iter().all(|reader| reader.seen <= ReaderEvidence::Polling)
+    );
+    for group in protocols(SocketProtocol::Udp) {
         // Each of the two has one.
         let readers: BTreeSet<u32> = (group.members.iter())
             .flat_map(|member| {
@@ -52,7 +65,7 @@ fn both_servers_of_nsd_are_seen_with_their_sockets() {
         assert_eq!(readers.len(), 2, "{server:#?}");
     }
 
-    let by_pid = |pid: u32| Wanted { pid: Some(pid), ..Wanted::default() };
+    let by_pid = |pid: u32| ServerQuery { pid: Some(pid), ..ServerQuery::default() };
     for pid in server.processes.iter().map(|process| process.pid) {
         let again = scene.observe(&by_pid(pid), look(50, false)).expect("a server");
         assert_eq!(again.processes.len(), server.processes.len());
@@ -64,7 +77,7 @@ fn both_servers_of_nsd_are_seen_with_their_sockets() {
         Known::Value(landings) => {
             assert!(!landings.read.is_empty(), "{asked:#?}");
             let read: BTreeSet<u32> = landings.read.iter().map(|landing| landing.pid).collect();
-            let seen = asked.readers.iter().filter(|reader| reader.seen == Seen::Reading);
+            let seen = asked.readers.iter().filter(|reader| reader.seen == ReaderEvidence::Reading);
             assert_eq!(seen.map(|reader| reader.pid).collect::<BTreeSet<_>>(), read);
         }
         Known::Unknown { why } => skip(test, format_args!("where datagrams land: {why}")),
@@ -92,12 +105,12 @@ fn chronyd_is_seen_with_its_one_socket() {
     // It sets SO_REUSEPORT, for those that follow it on the port.
     assert!(server.groups.iter().all(|group| group.members.len() == 1), "{server:#?}");
     let [reader] = server.readers.as_slice() else { panic!("{server:#?}") };
-    assert_eq!((reader.pid, reader.seen), (main, Seen::OnlyThread), "{server:#?}");
+    assert_eq!((reader.pid, reader.seen), (main, ReaderEvidence::OnlyThread), "{server:#?}");
     assert_eq!(reader.sockets.len(), server.groups.len());
 
     let asked = scene.observe_asked(&on_port(1230), look(400, true), address, &request);
     match &asked.landings {
-        Known::Value(_) => assert_eq!(asked.readers[0].seen, Seen::Reading, "{asked:#?}"),
+        Known::Value(_) => assert_eq!(asked.readers[0].seen, ReaderEvidence::Reading, "{asked:#?}"),
         Known::Unknown { why } => skip(test, format_args!("where datagrams land: {why}")),
     }
 }

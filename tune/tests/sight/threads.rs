@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 
-use linerate_tune::boost::sight::{Seen, SightError, Wanted};
+use linerate_tune::boost::sight::{ReaderEvidence, ServerQuery, SightError};
 use rustix::net::{AddressFamily, RecvFlags, SocketType, bind, recv, socket, sockopt};
 
 use crate::scene::{Scene, look, on_port};
@@ -47,7 +47,11 @@ fn each_thread_is_seen_at_its_socket() {
     for member in &group.members {
         let readers: Vec<_> = server.readers_of(member.socket.cookie).collect();
         assert_eq!(readers.len(), 1, "{server:#?}");
-        assert!(readers[0].seen == Seen::InCall && readers[0].sockets.len() == 1 && readers[0].started > 0);
+        assert!(
+            readers[0].seen == ReaderEvidence::InCall
+                && readers[0].sockets.len() == 1
+                && readers[0].started > 0
+        );
     }
 }
 
@@ -58,7 +62,7 @@ fn a_process_of_another_network_namespace_is_told_how_to_get_there() {
     };
     let pid = std::process::id();
     let refusal = scene
-        .observe(&Wanted { pid: Some(pid), ..Wanted::default() }, look(0, false))
+        .observe(&ServerQuery { pid: Some(pid), ..ServerQuery::default() }, look(0, false))
         .expect_err("elsewhere");
     assert!(matches!(refusal, SightError::Elsewhere(_)));
     assert!(refusal.to_string().contains(&format!("--netns {pid} ")), "{refusal}");

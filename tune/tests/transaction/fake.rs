@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
-use linerate_host::{Host, HostError, Setting, SettingError, Value};
-use linerate_tune::journal::{Store, Writer};
-use linerate_tune::transaction::{Begin, Target};
+use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
+use linerate_tune::journal::{JournalWriter, StateStore};
+use linerate_tune::transaction::{ChangeTarget, TuneStart};
 
 /// How a setting takes a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,17 +108,17 @@ impl Fake {
     }
 }
 
-impl Target for Fake {
+impl ChangeTarget for Fake {
     fn host(&self) -> &Host {
         &self.host
     }
 
-    fn read(&self, setting: &Setting) -> Result<Value, SettingError> {
+    fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         self.event();
         setting.read(&self.host)
     }
 
-    fn write(&self, setting: &Setting, value: &Value) -> Result<(), SettingError> {
+    fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
         self.event();
         let name = setting.to_string();
         let half = format!("half-{value}");
@@ -164,17 +164,17 @@ impl Scratch {
         Self { directory: directory.expect("a directory") }
     }
 
-    pub(crate) fn store(&self) -> Store {
-        Store::at(self.directory.path().join("state"))
+    pub(crate) fn store(&self) -> StateStore {
+        StateStore::at(self.directory.path().join("state"))
     }
 
-    pub(crate) fn lock(&self) -> Writer {
+    pub(crate) fn lock(&self) -> JournalWriter {
         self.store().lock().expect("locked")
     }
 }
 
-pub(crate) fn begin() -> Begin<'static> {
-    Begin {
+pub(crate) fn begin() -> TuneStart<'static> {
+    TuneStart {
         goal: "test".to_owned(),
         argv: vec!["linerate".to_owned()],
         devices: Vec::new(),

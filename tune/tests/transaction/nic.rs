@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use linerate_host::setting::{QueueDirection, table_entries};
-use linerate_host::{Host, HostError, Setting, SettingError, Value};
-use linerate_tune::Device;
-use linerate_tune::journal::Record;
+use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
+use linerate_tune::NamedDevice;
+use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::status::{Status, TuneState};
-use linerate_tune::transaction::{Begin, Changed, Target, Transaction, TuneError, Undone, undo};
+use linerate_tune::status::{JournalStatus, TuneState};
+use linerate_tune::transaction::{
+    ChangeResult, ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo,
+};
 use proptest::prelude::*;
 
 use crate::fake::{Fuse, Scratch, begin};
@@ -21,12 +23,12 @@ const CHANNELS: &str = "/calls/ethtool/eth0/channels.json";
 /// `ethtool -X eth0 weight 3 1`.
 const WEIGHTS: &str = "0,0,0,1,0,0,0,1";
 
-fn value(text: &str) -> Value {
-    Value::new(text)
+fn value(text: &str) -> SettingValue {
+    SettingValue::new(text)
 }
 
-fn status(scratch: &Scratch, target: &impl Target) -> Status {
-    Status::of(&scratch.store().read().expect("read"), target.host())
+fn status(scratch: &Scratch, target: &impl ChangeTarget) -> JournalStatus {
+    JournalStatus::of(&scratch.store().read().expect("read"), target.host())
 }
 
 fn channels(interface: &str) -> Setting {
@@ -108,9 +110,9 @@ impl Nic {
     /// Four channels, for which the driver makes another table.
     fn raise(&self, scratch: &Scratch) {
         let mut writer = scratch.lock();
-        let mut transaction = Transaction::begin(&mut writer, self, begin()).expect("begun");
+        let mut transaction = TuneTransaction::begin(&mut writer, self, begin()).expect("begun");
         let made = transaction.change(self, &channels("eth0"), &value("combined 4")).expect("journalled");
-        assert!(matches!(made, Changed::Made { .. }), "{made:?}");
+        assert!(matches!(made, ChangeResult::Made { .. }), "{made:?}");
         transaction.end(None).expect("ended");
         assert_eq!(self.both(), ("combined 4".to_owned(), "equal 4".to_owned()));
     }
@@ -133,17 +135,17 @@ fn state(count: u32, table: &str) -> State {
     [format!("combined {count}"), table.to_owned()].into_iter().chain(queues).collect()
 }
 
-impl Target for Nic {
+impl ChangeTarget for Nic {
     fn host(&self) -> &Host {
         &self.host
     }
 
-    fn read(&self, setting: &Setting) -> Result<Value, SettingError> {
+    fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         self.fuse.event();
         setting.read(&self.host)
     }
 
-    fn write(&self, setting: &Setting, to: &Value) -> Result<(), SettingError> {
+    fn write(&self, setting: &Setting, to: &SettingValue) -> Result<(), SettingError> {
         self.fuse.event();
         match setting {
             Setting::Channels { .. } => {
@@ -216,14 +218,14 @@ fn a_table_that_was_back_before_the_channels_is_put_back_again_after_them() {
         let mut writer = scratch.lock();
         let why = "channels of eth0: requested channel counts are too low".to_owned();
         for record in [
-            Record::UndoBegun { tune: 1, why: Asked },
-            Record::UndoDone {
+            JournalRecord::UndoBegun { tune: 1, why: Asked },
+            JournalRecord::UndoDone {
                 tune: 1,
                 setting: channels("eth0"),
                 outcome: UndoOutcome::Failed { why, found: Some(value("combined 4")) },
             },
-            Record::UndoDone { tune: 1, setting: table("eth0"), outcome: UndoOutcome::Restored },
-            Record::UndoEnded { tune: 1 },
+            JournalRecord::UndoDone { tune: 1, setting: table("eth0"), outcome: UndoOutcome::Restored },
+            JournalRecord::UndoEnded { tune: 1 },
         ] {
             writer.append(record).expect("appended");
         }
@@ -242,7 +244,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 }
 
 /// A value for a setting of this number.
-fn value_of(number: usize, choice: usize) -> Value {
+fn value_of(number: usize, choice: usize) -> SettingValue {
     const TABLES: [&str; 4] = ["equal 1", "equal 2", WEIGHTS, "0,1,0,0,0,0,0,0"];
     match number {
         0 => value(&format!("combined {}", choice + 1)),
@@ -258,8 +260,8 @@ fn same(nic: &Nic, number: usize, one: &str, other: &str) -> bool {
 
 fn tune(nic: &Nic, scratch: &Scratch, changes: &[Change]) -> Result<(), TuneError> {
     let mut writer = scratch.lock();
-    let devices = vec![Device::observe(&nic.host, &nic.interface)?];
-    let mut transaction = Transaction::begin(&mut writer, nic, Begin { devices, ..begin() })?;
+    let devices = vec![NamedDevice::observe(&nic.host, &nic.interface)?];
+    let mut transaction = TuneTransaction::begin(&mut writer, nic, TuneStart { devices, ..begin() })?;
     for (number, choice) in changes {
         // One that is refused is told, and the others are made all the same.
         transaction.change(nic, &nic.settings()[*number], &value_of(*number, *choice))?;
@@ -267,7 +269,7 @@ fn tune(nic: &Nic, scratch: &Scratch, changes: &[Change]) -> Result<(), TuneErro
     transaction.end(None)
 }
 
-fn undo_at_last(nic: &Nic, scratch: &Scratch, kills: &[u32]) -> Vec<Undone> {
+fn undo_at_last(nic: &Nic, scratch: &Scratch, kills: &[u32]) -> Vec<UndoReport> {
     let mut told = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None, None]) {
         match nic.fuse.killed_at(kill, || undo(&mut scratch.lock(), nic, None, Asked)) {
@@ -303,7 +305,7 @@ proptest! {
         let first = nic.now();
         let made = nic.fuse.killed_at(kill, || tune(&nic, &scratch, &changes));
         if let Some(result) = made { result.expect("the journal takes it") }
-        let foreign: BTreeMap<usize, Value> =
+        let foreign: BTreeMap<usize, SettingValue> =
             others.into_iter().map(|(number, choice)| (number, value_of(number, choice))).collect();
         for (number, value) in &foreign {
             nic.settings()[*number].write(&nic.host, value).expect("written");
@@ -349,7 +351,7 @@ proptest! {
             let is_well = same(&nic, number, before, &now) || is_foreign && (is_named || !was_touched);
             prop_assert!(is_well, "{}: {before} is {now} now\n{told:#?}", original.settings()[number]);
         }
-        let status = Status::of(&scratch.store().read().expect("read"), &nic.host);
+        let status = JournalStatus::of(&scratch.store().read().expect("read"), &nic.host);
         prop_assert!(status.tunes.is_empty() || told.is_empty(), "{status:#?}");
     }
 }

@@ -1,23 +1,24 @@
 //! What is told of changes that are refused, taken back by others, or gone.
 
-use linerate_host::{Host, Setting, SettingError, Value};
+use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::journal::record::{UndoOutcome, Until};
-use linerate_tune::plan::{Interrupts, PlannedChange};
-use linerate_tune::status::{History, SettingState, Status, TuneState};
+use linerate_tune::journal::record::{UndoDeadline, UndoOutcome};
+use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::status::{JournalStatus, SettingState, TuneHistory, TuneState};
 use linerate_tune::transaction::{
-    Begin, Changed, Target, Transaction, TuneError, boot_seconds, confirm, undo, undo_overdue,
+    ChangeResult, ChangeTarget, TuneError, TuneStart, TuneTransaction, boot_seconds, confirm, undo,
+    undo_overdue,
 };
-use linerate_tune::{Device, Plan};
+use linerate_tune::{NamedDevice, TunePlan};
 
 use crate::fake::{Fake, Manner, Scratch, begin, setting};
 
-fn value(text: &str) -> Value {
-    Value::new(text)
+fn value(text: &str) -> SettingValue {
+    SettingValue::new(text)
 }
 
-fn status(scratch: &Scratch, target: &impl Target) -> Status {
-    Status::of(&scratch.store().read().expect("read"), target.host())
+fn status(scratch: &Scratch, target: &impl ChangeTarget) -> JournalStatus {
+    JournalStatus::of(&scratch.store().read().expect("read"), target.host())
 }
 
 #[test]
@@ -32,10 +33,10 @@ fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
         let (fake, scratch) = (Fake::new(2), Scratch::new());
         fake.behave(&setting(1), manner);
         let mut writer = scratch.lock();
-        let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+        let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
         transaction.change(&fake, &setting(0), &value("5")).expect("made");
         let changed = transaction.change(&fake, &setting(1), &value("5")).expect("journalled");
-        let Changed::Refused { why } = changed else { panic!("{changed:?}") };
+        let ChangeResult::Refused { why } = changed else { panic!("{changed:?}") };
         assert!(why.contains(words), "{why}");
         assert_eq!(fake.now(&setting(1)), "0");
         transaction.end(Some(why.clone())).expect("ended");
@@ -55,7 +56,7 @@ fn what_cannot_be_put_back_stays_open_until_it_can() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     fake.behave(&setting(0), Manner::ObeysOnce);
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     transaction.change(&fake, &setting(0), &value("5")).expect("made");
     transaction.end(None).expect("ended");
     let undone = undo(&mut writer, &fake, None, Asked).expect("journalled");
@@ -74,7 +75,7 @@ fn what_cannot_be_put_back_stays_open_until_it_can() {
 fn a_value_that_is_not_as_planned_is_not_written_over() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     fake.set(&setting(0), "9");
     let error =
         transaction.change_from(&fake, &setting(0), &value("0"), &value("5")).expect_err("it changed");
@@ -82,7 +83,7 @@ fn a_value_that_is_not_as_planned_is_not_written_over() {
     assert_eq!(error.to_string(), line);
     assert_eq!(
         transaction.change_from(&fake, &setting(0), &value("0"), &value("9")).ok(),
-        Some(Changed::Already)
+        Some(ChangeResult::Already)
     );
     transaction.change(&fake, &setting(0), &value("5")).expect("made");
     fake.set(&setting(0), "6");
@@ -97,7 +98,7 @@ fn a_value_that_is_not_as_planned_is_not_written_over() {
 fn drift_is_told_by_status_and_survives_undo() {
     let (fake, scratch) = (Fake::new(2), Scratch::new());
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     for number in 0..2 {
         transaction.change(&fake, &setting(number), &value("5")).expect("made");
     }
@@ -112,7 +113,7 @@ fn drift_is_told_by_status_and_survives_undo() {
     let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
     assert!(undone.has_left());
     assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "8".to_owned()));
-    let history = History::of(&scratch.store().read().expect("read"));
+    let history = TuneHistory::of(&scratch.store().read().expect("read"));
     let undo = history.tunes[0].undo.expect("undone");
     assert_eq!((undo.left, undo.refused, undo.complete), (1, 0, true));
 }
@@ -122,7 +123,7 @@ fn a_tune_under_another_hands_over_what_it_found() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     for to in ["5", "6"] {
         let mut writer = scratch.lock();
-        let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+        let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
         transaction.change(&fake, &setting(0), &value(to)).expect("made");
         transaction.end(None).expect("ended");
     }
@@ -138,7 +139,7 @@ fn a_tune_under_another_hands_over_what_it_found() {
 fn a_boot_ends_a_tune_and_undo_says_so() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     transaction.change(&fake, &setting(0), &value("5")).expect("made");
     transaction.end(None).expect("ended");
     drop(writer);
@@ -156,15 +157,15 @@ fn a_tune_waits_for_its_confirmation_and_no_other_is_made_meanwhile() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     let tune = |deadline| {
         let mut writer = scratch.lock();
-        let until = Some(Until::Confirmed { boot_seconds: deadline });
+        let until = Some(UndoDeadline::Confirmed { boot_seconds: deadline });
         let mut transaction =
-            Transaction::begin(&mut writer, &fake, Begin { until, ..begin() }).expect("begun");
+            TuneTransaction::begin(&mut writer, &fake, TuneStart { until, ..begin() }).expect("begun");
         transaction.change(&fake, &setting(0), &value("5")).expect("made");
         transaction.end(None).expect("ended");
     };
     tune(boot_seconds() + 1000);
     assert!(undo_overdue(&mut scratch.lock(), &fake).expect("looked").is_empty());
-    let error = Transaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("one waits");
+    let error = TuneTransaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("one waits");
     assert!(matches!(error, TuneError::Pending { tune: 1 }));
     assert_eq!(confirm(&mut scratch.lock(), &fake, None).expect("in time"), 1);
     assert!(matches!(confirm(&mut scratch.lock(), &fake, None), Err(TuneError::NothingToConfirm)));
@@ -195,10 +196,10 @@ fn rps(interface: &str) -> Setting {
 
 fn tune_rps(scratch: &Scratch) {
     let host = with_interface("eth0", 4, "00000000");
-    let devices = vec![Device::observe(&host, "eth0").expect("there")];
+    let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
     let mut writer = scratch.lock();
     let mut transaction =
-        Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+        TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
     transaction.change(&host, &rps("eth0"), &value("3")).expect("made");
     transaction.end(None).expect("ended");
 }
@@ -232,16 +233,16 @@ fn another_interface_of_the_name_is_left_alone() {
 fn an_interface_that_goes_midway_refuses() {
     let scratch = Scratch::new();
     let host = with_interface("eth0", 4, "00000000");
-    let devices = vec![Device::observe(&host, "eth0").expect("there")];
+    let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
     let mut writer = scratch.lock();
     let mut transaction =
-        Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+        TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
     let other = with_interface("eth0", 5, "0");
     let changed = transaction.change(&other, &rps("eth0"), &value("3")).expect("journalled");
-    assert_eq!(changed, Changed::Refused { why: "eth0 is another device now".to_owned() });
+    assert_eq!(changed, ChangeResult::Refused { why: "eth0 is another device now".to_owned() });
 }
 
-fn plan(settings: usize) -> Plan {
+fn plan(settings: usize) -> TunePlan {
     let change = |number| PlannedChange {
         setting: setting(number),
         from: value("0"),
@@ -251,10 +252,10 @@ fn plan(settings: usize) -> Plan {
         effect: None,
         source: None,
         risk: None,
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     };
-    Plan {
+    TunePlan {
         schema: linerate_tune::plan::SCHEMA.to_owned(),
         version: "0".to_owned(),
         read_unix_seconds: None,
@@ -270,7 +271,7 @@ fn plan(settings: usize) -> Plan {
     }
 }
 
-fn carry_out(transaction: &mut Transaction<'_>, fake: &Fake, plan: &Plan) -> Vec<Changed> {
+fn carry_out(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan) -> Vec<ChangeResult> {
     let change = |change: &PlannedChange| {
         transaction.change_from(fake, &change.setting, &change.from, &change.to).expect("journalled")
     };
@@ -285,20 +286,20 @@ fn a_killed_tune_is_resumed_from_its_plan() {
         let planned = plan(3);
         let killed = fake.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
-            let begin = Begin { plan: Some(&planned), ..begin() };
-            let mut transaction = Transaction::begin(&mut writer, &fake, begin).expect("begun");
+            let begin = TuneStart { plan: Some(&planned), ..begin() };
+            let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin).expect("begun");
             carry_out(&mut transaction, &fake, &planned);
         });
         assert!(killed.is_none());
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
-        let (mut transaction, kept) = Transaction::resume(&mut writer, &fake, None).expect("resumed");
+        let (mut transaction, kept) = TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
         assert_eq!((transaction.id(), &kept), (1, &planned));
         let changed = carry_out(&mut transaction, &fake, &kept);
-        let already = changed.iter().filter(|changed| **changed == Changed::Already).count();
+        let already = changed.iter().filter(|changed| **changed == ChangeResult::Already).count();
         assert!(already >= kill as usize / 4, "{kill}: {changed:?}");
         transaction.end(None).expect("ended");
-        let error = Transaction::resume(&mut writer, &fake, None).expect_err("it is done");
+        let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("it is done");
         assert!(matches!(error, TuneError::NothingToResume));
         drop(writer);
         let status = status(&scratch, &fake);
@@ -313,15 +314,15 @@ fn a_killed_tune_is_resumed_from_its_plan() {
 fn a_reopened_tune_is_undone_to_what_it_first_was() {
     let (fake, scratch) = (Fake::new(2), Scratch::new());
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     transaction.change(&fake, &setting(0), &value("5")).expect("made");
     transaction.end(None).expect("ended");
     drop(writer);
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::reopen(&mut writer, &fake, 1, &plan(2)).expect("reopened");
+    let mut transaction = TuneTransaction::reopen(&mut writer, &fake, 1, &plan(2)).expect("reopened");
     for (number, to) in [(0, "6"), (1, "7")] {
         let made = transaction.change(&fake, &setting(number), &value(to)).expect("made");
-        assert!(matches!(made, Changed::Made { .. }), "{made:?}");
+        assert!(matches!(made, ChangeResult::Made { .. }), "{made:?}");
     }
     transaction.end(None).expect("ended");
     drop(writer);
@@ -330,7 +331,7 @@ fn a_reopened_tune_is_undone_to_what_it_first_was() {
     let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
     assert!(!undone.has_left() && !undone.has_failures());
     assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
-    let error = Transaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("it is undone");
+    let error = TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("it is undone");
     assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
 }
 
@@ -340,20 +341,20 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
     for kill in 0..5 {
         let (fake, scratch) = (Fake::new(2), Scratch::new());
         let mut writer = scratch.lock();
-        let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+        let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
         transaction.change(&fake, &setting(0), &value("5")).expect("made");
         transaction.end(None).expect("ended");
         drop(writer);
         let again = plan(2);
         let killed = fake.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
-            let mut transaction = Transaction::reopen(&mut writer, &fake, 1, &again).expect("reopened");
+            let mut transaction = TuneTransaction::reopen(&mut writer, &fake, 1, &again).expect("reopened");
             carry_out(&mut transaction, &fake, &again);
         });
         assert!(killed.is_none(), "{kill}");
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
-        let (mut transaction, kept) = Transaction::resume(&mut writer, &fake, None).expect("resumed");
+        let (mut transaction, kept) = TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
         assert_eq!(kept, again);
         carry_out(&mut transaction, &fake, &kept);
         transaction.end(None).expect("ended");
@@ -367,25 +368,25 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
 fn a_tune_of_an_earlier_boot_is_not_reopened() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     transaction.change(&fake, &setting(0), &value("5")).expect("made");
     transaction.end(None).expect("ended");
     fake.reboot();
-    let error = Transaction::reopen(&mut writer, &fake, 1, &plan(1)).expect_err("another boot");
+    let error = TuneTransaction::reopen(&mut writer, &fake, 1, &plan(1)).expect_err("another boot");
     assert!(matches!(error, TuneError::EarlierBoot { tune: 1 }));
-    let error = Transaction::reopen(&mut writer, &fake, 2, &plan(1)).expect_err("no such");
+    let error = TuneTransaction::reopen(&mut writer, &fake, 2, &plan(1)).expect_err("no such");
     assert!(matches!(error, TuneError::NoSuchTune { tune: 2 }));
 }
 
 /// A host on which writing virtual functions is ended on its way.
 struct EndedOnTheWay(Host);
 
-impl Target for EndedOnTheWay {
+impl ChangeTarget for EndedOnTheWay {
     fn host(&self) -> &Host {
         &self.0
     }
 
-    fn write(&self, setting: &Setting, _: &Value) -> Result<(), SettingError> {
+    fn write(&self, setting: &Setting, _: &SettingValue) -> Result<(), SettingError> {
         setting.write(&self.0, &value("0")).expect("scripted");
         std::panic::panic_any("ended");
     }
@@ -404,7 +405,7 @@ fn what_a_write_was_on_its_way_through_is_put_back() {
     let setting = Setting::VirtualFunctions { interface: "eth0".to_owned() };
     let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut writer = scratch.lock();
-        let mut transaction = Transaction::begin(&mut writer, &host, begin()).expect("begun");
+        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin()).expect("begun");
         let _ = transaction.change(&host, &setting, &value("8"));
     }));
     assert!(killed.is_err());
@@ -435,10 +436,10 @@ fn the_interrupts_of_a_renamed_interface_are_followed() {
         let scratch = Scratch::new();
         let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
         let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
-        let devices = vec![Device::observe(&host, "eth0").expect("there")];
+        let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
         let mut writer = scratch.lock();
         let mut transaction =
-            Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+            TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
         transaction.change(&host, &setting("eth0-TxRx-0"), &value("2")).expect("made");
         transaction.end(None).expect("ended");
         drop(writer);
@@ -456,10 +457,10 @@ fn the_interrupts_of_another_device_of_the_name_are_left_alone() {
     let scratch = Scratch::new();
     let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
     let setting = Setting::IrqAffinity { irq: 30, action: "eth0-TxRx-0".to_owned() };
-    let devices = vec![Device::observe(&host, "eth0").expect("there")];
+    let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
     let mut writer = scratch.lock();
     let mut transaction =
-        Transaction::begin(&mut writer, &host, Begin { devices, ..begin() }).expect("begun");
+        TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
     transaction.change(&host, &setting, &value("2")).expect("made");
     transaction.end(None).expect("ended");
     drop(writer);

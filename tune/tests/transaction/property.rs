@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Once;
 
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::status::{SettingState, Status};
-use linerate_tune::transaction::{Changed, Target, Transaction, TuneError, Undone, undo};
+use linerate_tune::status::{JournalStatus, SettingState};
+use linerate_tune::transaction::{ChangeResult, ChangeTarget, TuneError, TuneTransaction, UndoReport, undo};
 use proptest::prelude::*;
 
 use crate::fake::{Fake, Manner, Scratch, begin, setting};
@@ -35,11 +35,11 @@ fn manner() -> impl Strategy<Value = Manner> {
 /// Makes a tune; whether it came to its end.
 fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneError> {
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, fake, begin())?;
+    let mut transaction = TuneTransaction::begin(&mut writer, fake, begin())?;
     for (number, value) in changes {
         let setting = setting(*number);
-        let to = Value::new(value.to_string());
-        if let Changed::Made { .. } = transaction.change(fake, &setting, &to)? {
+        let to = SettingValue::new(value.to_string());
+        if let ChangeResult::Made { .. } = transaction.change(fake, &setting, &to)? {
             assert_eq!(fake.now(&setting), to.as_str());
         }
     }
@@ -47,7 +47,7 @@ fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneErr
 }
 
 /// Undoes until it came to its end; it is ended at the events given before. All that it told.
-fn undo_at_last(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<Undone> {
+fn undo_at_last(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<UndoReport> {
     let mut told = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None]) {
         let undone = fake.killed_at(kill, || undo(&mut scratch.lock(), fake, id, Asked));
@@ -67,10 +67,10 @@ fn state(fake: &Fake) -> BTreeMap<Setting, String> {
 
 /// Every state that status tells is so.
 fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, String>) {
-    let status = Status::of(&scratch.store().read().expect("read"), fake.host());
+    let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
     for told in status.tunes.iter().flat_map(|tune| &tune.settings) {
         let now = fake.now(&told.setting);
-        assert_eq!(told.now.as_ref().map(Value::as_str), Some(now.as_str()));
+        assert_eq!(told.now.as_ref().map(SettingValue::as_str), Some(now.as_str()));
         match &told.state {
             SettingState::InForce => assert_eq!(told.to, told.now),
             SettingState::NotMade { .. } => assert!(told.from.is_none() || told.from == told.now),
@@ -142,7 +142,7 @@ proptest! {
                 prop_assert_ne!(found.as_str(), "0");
             }
         }
-        let status = Status::of(&scratch.store().read().expect("read"), fake.host());
+        let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
         let in_force = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.state == SettingState::InForce);
         prop_assert!(!in_force, "{:?}", status);
     }
@@ -176,7 +176,7 @@ proptest! {
         let killed = fake.killed_at(Some(kill), || tune(&fake, &scratch, &once)).is_none();
         if killed && !scratch.lock().tunes().is_empty() {
             let mut writer = scratch.lock();
-            let error = Transaction::resume(&mut writer, &fake, None).expect_err("it has no plan");
+            let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("it has no plan");
             assert!(matches!(error, TuneError::NoPlan { tune: 1 }), "{error}");
         }
         if killed {

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use linerate_host::Value;
+use linerate_host::SettingValue;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::journal::{JournalError, Trouble};
-use linerate_tune::transaction::{Transaction, undo};
+use linerate_tune::journal::{JournalCorruption, JournalError};
+use linerate_tune::transaction::{TuneTransaction, undo};
 use proptest::prelude::*;
 
 use crate::fake::{Fake, Scratch, begin, setting};
@@ -15,9 +15,9 @@ use crate::fake::{Fake, Scratch, begin, setting};
 /// A tune of three changes that was begun to be undone.
 fn journal(fake: &Fake, scratch: &Scratch) -> Vec<u8> {
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, fake, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, fake, begin()).expect("begun");
     for number in 0..3 {
-        transaction.change(fake, &setting(number), &Value::new("7")).expect("made");
+        transaction.change(fake, &setting(number), &SettingValue::new("7")).expect("made");
     }
     transaction.end(None).expect("ended");
     undo(&mut writer, fake, None, Asked).expect("undone");
@@ -40,7 +40,11 @@ fn a_journal_cut_anywhere_is_read_up_to_its_last_whole_line_and_written_on() {
         let torn = cut != 0 && !ends.contains(&cut);
         let journal = scratch.store().read().expect("read");
         assert_eq!(journal.entries.len(), whole, "cut at {cut}");
-        assert_eq!(journal.trouble, torn.then_some(Trouble::Torn { line: whole as u64 + 1 }), "cut at {cut}");
+        assert_eq!(
+            journal.trouble,
+            torn.then_some(JournalCorruption::Torn { line: whole as u64 + 1 }),
+            "cut at {cut}"
+        );
         drop(scratch.lock());
         let kept = if whole == 0 { 0 } else { ends[whole - 1] };
         assert_eq!(fs::read(&path).expect("read"), &text[..kept], "cut at {cut}");
@@ -73,9 +77,9 @@ fn a_byte_flipped_in_any_line_costs_no_other_record_and_undo_puts_all_back() {
     let tuned = Fake::new(3);
     let scratch = Scratch::new();
     let mut writer = scratch.lock();
-    let mut transaction = Transaction::begin(&mut writer, &tuned, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &tuned, begin()).expect("begun");
     for number in 0..3 {
-        transaction.change(&tuned, &setting(number), &Value::new("7")).expect("made");
+        transaction.change(&tuned, &setting(number), &SettingValue::new("7")).expect("made");
     }
     transaction.end(None).expect("ended");
     drop(writer);
@@ -95,7 +99,9 @@ fn a_byte_flipped_in_any_line_costs_no_other_record_and_undo_puts_all_back() {
             (0..3).for_each(|number| fake.set(&setting(number), "7"));
             let journal = scratch.store().read().expect("read");
             assert_eq!(journal.entries.len(), ends.len() - lost, "{line}: {:?}", journal.trouble);
-            let Some(Trouble::Damaged { line: named, .. }) = journal.trouble else { panic!("{line}") };
+            let Some(JournalCorruption::Damaged { line: named, .. }) = journal.trouble else {
+                panic!("{line}")
+            };
             assert_eq!(named, line as u64 + 1);
             let undone = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
             assert_eq!(undone.damaged_lines, [line as u64 + 1], "{line}");
@@ -121,7 +127,7 @@ fn a_line_that_is_missing_is_damage() {
     let without = [&text[..ends[1]], &text[ends[2]..]].concat();
     fs::write(scratch.store().journal_path(), without).expect("written");
     let journal = scratch.store().read().expect("read");
-    let Some(Trouble::Damaged { line: 3, why, .. }) = journal.trouble else {
+    let Some(JournalCorruption::Damaged { line: 3, why, .. }) = journal.trouble else {
         panic!("{:?}", journal.trouble)
     };
     assert_eq!(why, "record 3 is missing before it");
@@ -147,7 +153,7 @@ fn zeros_at_the_end_are_a_torn_line() {
     let mut text = journal(&fake, &scratch);
     text.extend([0; 700]);
     fs::write(scratch.store().journal_path(), &text).expect("written");
-    assert!(matches!(scratch.store().read().expect("read").trouble, Some(Trouble::Torn { .. })));
+    assert!(matches!(scratch.store().read().expect("read").trouble, Some(JournalCorruption::Torn { .. })));
     assert_eq!(scratch.lock().next_tune(), 2);
 }
 

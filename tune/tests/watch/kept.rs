@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use linerate_tune::boost::watch::Event;
+use linerate_tune::boost::watch::WatchEvent;
 use linerate_tune::journal::record::UndoOutcome;
 
 use crate::Skipped;
@@ -26,7 +26,7 @@ pub(crate) fn others_answer_for_a_worker_that_died() -> Skipped {
     let watching = scene.watch();
     let (kept, lost) = (scene.worker_of(0), scene.worker_of(1));
     let killed = scene.kill(lost);
-    let Event::Lost { pid, done, .. } = watching.event() else { panic!("another event") };
+    let WatchEvent::Lost { pid, done, .. } = watching.event() else { panic!("another event") };
     assert_eq!(pid, lost);
     assert!(done.iter().any(|done| done.contains("CPU 1")), "{done:?}");
     let fixed = Instant::now();
@@ -54,7 +54,7 @@ pub(crate) fn a_worker_that_died_before_the_watch_is_missed() -> Skipped {
     scene.kill(lost);
     scene.line();
     let watching = scene.watch();
-    assert!(matches!(watching.event(), Event::Lost { pid, done, .. } if pid == lost && done.len() == 1));
+    assert!(matches!(watching.event(), WatchEvent::Lost { pid, done, .. } if pid == lost && done.len() == 1));
     assert_eq!(workers(&scene.clients[1].answered_after(Instant::now(), 100)), [kept]);
     Ok(())
 }
@@ -65,12 +65,12 @@ pub(crate) fn a_worker_forked_anew_gets_its_cpu_back() -> Skipped {
     let watching = scene.watch();
     let (kept, lost) = (scene.worker_of(0), scene.worker_of(1));
     let killed = scene.kill(lost);
-    assert!(matches!(watching.event(), Event::Lost { pid, .. } if pid == lost));
+    assert!(matches!(watching.event(), WatchEvent::Lost { pid, .. } if pid == lost));
     let line = scene.line();
     assert!(line.starts_with("gone") && line.ends_with(&lost.to_string()), "{line}");
     let line = scene.line();
     let new: u32 = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a process");
-    assert!(matches!(watching.event(), Event::Found { pid, .. } if pid == new));
+    assert!(matches!(watching.event(), WatchEvent::Found { pid, .. } if pid == new));
     assert_eq!((cpus(new), cpus(kept)), ([false, true], [true, false]));
     let since = Instant::now();
     assert_eq!(workers(&scene.clients[1].answered_after(since, 200)), [new]);
@@ -92,12 +92,12 @@ pub(crate) fn a_watch_ends_with_its_server() -> Skipped {
     // Its workers die with it, one after the other.
     let last = loop {
         match watching.event() {
-            Event::Lost { pid, .. } => assert!(workers.contains(&pid)),
-            Event::NotDone { .. } => {}
+            WatchEvent::Lost { pid, .. } => assert!(workers.contains(&pid)),
+            WatchEvent::NotDone { .. } => {}
             other => break other,
         }
     };
-    assert_eq!(last, Event::Ended);
+    assert_eq!(last, WatchEvent::Ended);
     watching.ended();
     Ok(())
 }
@@ -108,7 +108,7 @@ pub(crate) fn a_watch_ends_with_its_boost() -> Skipped {
     let watching = scene.watch();
     let undone = scene.undo();
     assert!(!undone.has_failures() && !undone.has_left(), "{undone:?}");
-    assert_eq!(watching.event(), Event::Undone);
+    assert_eq!(watching.event(), WatchEvent::Undone);
     watching.ended();
     for client in &scene.clients {
         client.answered_after(Instant::now(), 100);

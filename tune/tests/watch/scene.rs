@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use linerate_host::{Host, Setting};
 use linerate_lab::{Lab, LabChild};
-use linerate_testkit::reflector::Prefork;
-use linerate_tune::boost::plan::{self, Choice};
-use linerate_tune::boost::sight::{Look, Wanted};
-use linerate_tune::boost::watch::{Event, watch};
-use linerate_tune::boost::{BoostPlan, Server};
-use linerate_tune::journal::Store;
+use linerate_testkit::reflector::PreforkServer;
+use linerate_tune::boost::plan::{self, BoostChoice};
+use linerate_tune::boost::sight::{ObservationOptions, ServerQuery};
+use linerate_tune::boost::watch::{WatchEvent, watch};
+use linerate_tune::boost::{BoostPlan, ObservedServer};
+use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoReason;
-use linerate_tune::transaction::{Begin, Changed, Transaction, Undone, undo};
+use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoReport, undo};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::sched_getaffinity;
 
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn serve(server: &str) -> ExitCode {
     let words: Vec<&str> = server.split(' ').collect();
     let [address, workers, refork, sockets] = words[..] else { return ExitCode::FAILURE };
-    let prefork = Prefork {
+    let prefork = PreforkServer {
         address: address.parse().unwrap(),
         workers: workers.parse().unwrap(),
         refork: refork.parse().ok().map(Duration::from_millis),
@@ -83,8 +83,8 @@ impl Scene {
         Ok(Self { clients, master, lines, living, lab, directory })
     }
 
-    pub(crate) fn store(&self) -> Store {
-        Store::at(self.directory.path().join("state"))
+    pub(crate) fn store(&self) -> StateStore {
+        StateStore::at(self.directory.path().join("state"))
     }
 
     fn host(&self) -> Host {
@@ -108,17 +108,17 @@ impl Scene {
         let store = self.store();
         self.inside(|host| {
             let mut writer = store.lock().unwrap();
-            let begin = Begin {
+            let begin = TuneStart {
                 goal: plan.goal.clone(),
                 argv: Vec::new(),
                 devices: Vec::new(),
                 until: None,
                 plan: Some(&plan),
             };
-            let mut transaction = Transaction::begin(&mut writer, host, begin).unwrap();
+            let mut transaction = TuneTransaction::begin(&mut writer, host, begin).unwrap();
             for change in &plan.changes {
                 let made = transaction.change_from(host, &change.setting, &change.from, &change.to).unwrap();
-                if let Changed::Refused { why } = made {
+                if let ChangeResult::Refused { why } = made {
                     assert!(why.contains("CAP_"), "{why}");
                     return Err(why);
                 }
@@ -132,11 +132,11 @@ impl Scene {
         Ok(())
     }
 
-    pub(crate) fn look(&self) -> (Server, BoostPlan) {
+    pub(crate) fn look(&self) -> (ObservedServer, BoostPlan) {
         self.inside(|host| {
-            let look = Look { duration: Duration::from_millis(500), datagrams: true };
-            let (server, path) = Server::observe(host, &wanted(), look, &|| false).unwrap();
-            let plan = plan::make(&server, &path, &Choice::default());
+            let look = ObservationOptions { duration: Duration::from_millis(500), datagrams: true };
+            let (server, path) = ObservedServer::observe(host, &wanted(), look, &|| false).unwrap();
+            let plan = plan::make(&server, &path, &BoostChoice::default());
             (server, plan)
         })
     }
@@ -173,7 +173,7 @@ impl Scene {
                 &host,
                 &store,
                 1,
-                (&wanted(), &Choice::default()),
+                (&wanted(), &BoostChoice::default()),
                 &|| stopped.load(Ordering::Relaxed),
                 tell,
             );
@@ -184,7 +184,7 @@ impl Scene {
         Watching { told, stop, thread: Some(thread) }
     }
 
-    pub(crate) fn undo(&self) -> Undone {
+    pub(crate) fn undo(&self) -> UndoReport {
         let store = self.store();
         // The watch may be at it.
         self.inside(|host| {
@@ -204,14 +204,14 @@ impl Scene {
 
 /// A watch at work. It is stopped when this is dropped.
 pub(crate) struct Watching {
-    told: Receiver<Event>,
+    told: Receiver<WatchEvent>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watching {
     /// The next event.
-    pub(crate) fn event(&self) -> Event {
+    pub(crate) fn event(&self) -> WatchEvent {
         let event = self.told.recv_timeout(PATIENCE).expect("an event");
         eprintln!("{event:?}");
         event
@@ -233,8 +233,8 @@ impl Drop for Watching {
     }
 }
 
-fn wanted() -> Wanted {
-    Wanted { port: Some(PORT), ..Wanted::default() }
+fn wanted() -> ServerQuery {
+    ServerQuery { port: Some(PORT), ..ServerQuery::default() }
 }
 
 /// Whether this process has a descriptor of a process (proc_pid_fdinfo(5)).

@@ -15,11 +15,11 @@ const WANTED: u64 = 16_384;
 
 /// While it lives, a CPU's backlog has at least [`WANTED`] places.
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(super) struct LongBacklog {
     before: String,
 }
 
-impl Backlog {
+impl LongBacklog {
     pub(super) fn deepen() -> anyhow::Result<Option<Self>> {
         let text = std::fs::read_to_string(FILE).with_context(|| format!("reading {FILE}"))?;
         let before = text.trim().to_owned();
@@ -31,7 +31,7 @@ impl Backlog {
     }
 }
 
-impl Drop for Backlog {
+impl Drop for LongBacklog {
     fn drop(&mut self) {
         if let Err(why) = write(&self.before) {
             eprintln!("{why:#}: put it back by hand");

@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::Lab;
-use linerate_load::generator::{Backend, Builder};
-use linerate_load::{Generator, Mode, Slot, Workload, stats};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode, stats};
 use linerate_testkit::reflector::{Reflector, XdpService};
 
-use crate::programs::{self, Profile};
+use crate::programs::{self, BuildProfile};
 
 /// How much goodput a look may take.
 const ALLOWED: f64 = 0.02;
@@ -41,7 +41,7 @@ const DRAIN: Duration = Duration::from_millis(1);
 const FLOWS: u16 = 16;
 
 #[derive(Debug, Args)]
-pub(crate) struct Cost {
+pub(crate) struct CostBench {
     /// How long each turn is, s.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -56,7 +56,7 @@ pub(crate) struct Cost {
     server_cpu: usize,
 }
 
-impl Cost {
+impl CostBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -71,7 +71,7 @@ impl Cost {
             println!("SKIP bench cost: needs root for network namespaces and BPF");
             return Ok(ExitCode::SUCCESS);
         }
-        let linerate = programs::build(Profile::Release, "linerate")?;
+        let linerate = programs::build(BuildProfile::Release, "linerate")?;
         let kept = [self.echo(&linerate).context("echo")?, self.sink(&linerate).context("sink")?];
         Ok(if kept.into_iter().all(|kept| kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -84,7 +84,7 @@ impl Cost {
         let _server = lab.receiver().run(|| server.start())??;
         let mut generator = self.generator(&lab, address)?;
         self.alternate("echo, transactions", linerate, &mut |duration| {
-            let outcome = generator.run(&slot(Mode::Rate { per_second: OFFERED }, duration))?;
+            let outcome = generator.run(&slot(PacingMode::Rate { per_second: OFFERED }, duration))?;
             Ok(outcome.answered as f64 / duration.as_secs_f64())
         })
     }
@@ -98,18 +98,18 @@ impl Cost {
         let mut generator = self.generator(&lab, (end.ipv4[0], PORT).into())?;
         self.alternate("sink, packets", linerate, &mut |duration| {
             let before = sink.account()?.received;
-            let outcome = generator.run(&slot(Mode::Flood, duration))?;
+            let outcome = generator.run(&slot(PacingMode::Flood, duration))?;
             Ok((sink.account()?.received - before) as f64 / outcome.duration.as_secs_f64())
         })
     }
 
     fn generator(&self, lab: &Lab, target: SocketAddr) -> anyhow::Result<Box<dyn Generator>> {
-        let builder = Builder::default()
+        let builder = GeneratorBuilder::default()
             .targets(vec![target])
             .cpus(Some(vec![self.cpu]))
             .flows(usize::from(FLOWS))
-            .workload(Workload::Echo { payload_bytes: PAYLOAD })
-            .backend(Backend::Xdp);
+            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
+            .backend(GeneratorBackend::Xdp);
         Ok(lab.senders()[0].run(|| builder.start())??)
     }
 
@@ -125,7 +125,7 @@ impl Cost {
         let (mut alone, mut looked) = (Vec::new(), Vec::new());
         for pair in 0..self.pairs {
             for looking in [pair % 2 == 1, pair % 2 == 0] {
-                let look = if looking { Some(Looking::start(linerate)?) } else { None };
+                let look = if looking { Some(RunningCost::start(linerate)?) } else { None };
                 // Alone, too, so that both are measured as long after the load began.
                 rate(SETTLED)?;
                 let rate = rate(counted)?;
@@ -152,14 +152,14 @@ impl Cost {
     }
 }
 
-fn slot(mode: Mode, duration: Duration) -> Slot {
-    Slot { drain: DRAIN, ..Slot::new(mode, duration) }
+fn slot(mode: PacingMode, duration: Duration) -> LoadSlot {
+    LoadSlot { drain: DRAIN, ..LoadSlot::new(mode, duration) }
 }
 
 /// `linerate cost` at its work, until it is dropped.
-struct Looking(Child);
+struct RunningCost(Child);
 
-impl Looking {
+impl RunningCost {
     fn start(linerate: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(linerate);
         command.args(["cost", "--duration", "3600"]).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -173,7 +173,7 @@ impl Looking {
     }
 }
 
-impl Drop for Looking {
+impl Drop for RunningCost {
     fn drop(&mut self) {
         // Its programs go with it, however it ends.
         let _ = self.0.kill();

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use crate::programs::{self, Profile};
+use crate::programs::{self, BuildProfile};
 use crate::sys::usage;
 
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorBench {
     /// How often; the middle counts.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..))]
     repeats: u8,
@@ -21,12 +21,12 @@ pub(crate) struct Doctor {
 const MOST_TIME: Duration = Duration::from_millis(200);
 const MOST_BYTES: u64 = 64 << 20;
 
-impl Doctor {
+impl DoctorBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
         }
-        let program = programs::build(Profile::Release, "linerate")?;
+        let program = programs::build(BuildProfile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
         let many = linerate_testkit::specimen::specimen("many").context("the specimen of many queues")?;
         many.first.tree().write(directory.path()).context("writing the tree")?;

@@ -9,17 +9,17 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::Args;
 
-use super::meter::Meter;
-use super::subject::{Side, Subject};
+use super::meter::InstructionMeter;
+use super::subject::{BenchSubject, SubjectSide};
 
 #[derive(Debug, Args)]
-pub(crate) struct Engine {
+pub(crate) struct EngineBench {
     /// Fail, rather than skip, where instructions cannot be counted.
     #[arg(long)]
     require: bool,
     /// How to count; by default the first that works.
     #[arg(long)]
-    meter: Option<Meter>,
+    meter: Option<InstructionMeter>,
     /// Messages a system call: one or several sizes, each measured.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 64], value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: Vec<u16>,
@@ -32,7 +32,7 @@ pub(crate) struct Engine {
 }
 
 /// Instructions a transaction: the middle of the repeats, and their extremes.
-struct Figure {
+struct InstructionFigure {
     median: f64,
     low: f64,
     high: f64,
@@ -43,7 +43,7 @@ fn bound(wildcard: bool) -> &'static str {
     if wildcard { "wildcard address" } else { "one address" }
 }
 
-impl Engine {
+impl EngineBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -64,8 +64,8 @@ impl Engine {
         let mut kept = true;
         for batch in &self.batch {
             for wildcard in [false, true] {
-                let ours = self.measure(meter, Side::Engine, *batch, wildcard)?;
-                let theirs = self.measure(meter, Side::C, *batch, wildcard)?;
+                let ours = self.measure(meter, SubjectSide::Engine, *batch, wildcard)?;
+                let theirs = self.measure(meter, SubjectSide::C, *batch, wildcard)?;
                 let ratio = ours.median / theirs.median;
                 println!(
                     "  batch {batch:2}, {:16}  engine {}  C {}  ratio {ratio:.3}",
@@ -85,8 +85,10 @@ impl Engine {
         }
     }
 
-    fn choose(&self) -> Result<Meter, String> {
-        let wanted = self.meter.map_or_else(|| vec![Meter::Perf, Meter::Step], |meter| vec![meter]);
+    fn choose(&self) -> Result<InstructionMeter, String> {
+        let wanted = self
+            .meter
+            .map_or_else(|| vec![InstructionMeter::Perf, InstructionMeter::Step], |meter| vec![meter]);
         let mut reasons = Vec::new();
         for meter in wanted {
             match meter.probe() {
@@ -97,7 +99,13 @@ impl Engine {
         Err(reasons.join("; "))
     }
 
-    fn measure(&self, meter: Meter, side: Side, batch: u16, wildcard: bool) -> anyhow::Result<Figure> {
+    fn measure(
+        &self,
+        meter: InstructionMeter,
+        side: SubjectSide,
+        batch: u16,
+        wildcard: bool,
+    ) -> anyhow::Result<InstructionFigure> {
         // Both queues are whole batches, and the long one fits the receive buffer that everybody is granted.
         let short = u64::from(batch);
         let long = short * (256 / short).max(2);
@@ -105,18 +113,22 @@ impl Engine {
         for _ in 0..self.repeats {
             let count = |requests| {
                 let payload = usize::from(self.payload);
-                meter.count(&Subject { side, requests, batch, payload, wildcard })
+                meter.count(&BenchSubject { side, requests, batch, payload, wildcard })
             };
             let (fewer, more) = (count(short)?, count(long)?);
             ensure!(more > fewer, "{long} requests took no more instructions than {short}");
             slopes.push((more - fewer) as f64 / (long - short) as f64);
         }
         slopes.sort_by(f64::total_cmp);
-        Ok(Figure { median: slopes[slopes.len() / 2], low: slopes[0], high: slopes[slopes.len() - 1] })
+        Ok(InstructionFigure {
+            median: slopes[slopes.len() / 2],
+            low: slopes[0],
+            high: slopes[slopes.len() - 1],
+        })
     }
 }
 
-impl Figure {
+impl InstructionFigure {
     fn show(&self) -> String {
         format!("{:7.2} ({:.2} to {:.2})", self.median, self.low, self.high)
     }

@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use linerate_load::generator::Backend;
+use linerate_load::generator::GeneratorBackend;
 
-use bare::Bare;
-use contender::Contender;
-use ours::{Matching, Ours};
+use bare::BareLoop;
+use contender::GeneratorContender;
+use ours::{OwnFlood, OwnMatching};
 use programs::{Iperf, Kxdpgun, Trafgen};
-use report::{Line, Promise, Report};
-use scene::Scene;
+use report::{GeneratorLine, GeneratorThreshold, GeneratorsReport};
+use scene::GeneratorTestbed;
 
 /// Bytes of UDP payload, the same for all.
 pub(super) const PAYLOAD: usize = 100;
@@ -39,7 +39,7 @@ const ATTEMPTS: u32 = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
-pub(crate) struct Generators {
+pub(crate) struct GeneratorsBench {
     /// How long each is counted each time, s.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -61,12 +61,12 @@ pub(crate) struct Generators {
 }
 
 /// One that takes part, and what was seen of it.
-struct Entered {
-    contender: Box<dyn Contender>,
+struct MeasuredGenerator {
+    contender: Box<dyn GeneratorContender>,
     samples: Vec<f64>,
 }
 
-impl Generators {
+impl GeneratorsBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -76,7 +76,7 @@ impl Generators {
             println!("SKIP bench generators: needs root for network namespaces and BPF");
             return Ok(ExitCode::SUCCESS);
         }
-        let mut report = Report::new(self.seconds);
+        let mut report = GeneratorsReport::new(self.seconds);
         self.sending(&mut report).context("only sending")?;
         self.matching(&mut report).context("matching and timing")?;
         if self.json {
@@ -88,12 +88,12 @@ impl Generators {
     }
 
     /// Into a sink.
-    fn sending(&self, report: &mut Report) -> anyhow::Result<()> {
-        let scene = Scene::sink(self.cpu)?;
-        let contenders: Vec<Box<dyn Contender>> = vec![
-            Box::new(Ours::new(Backend::Xdp, self.flows)),
-            Box::new(Bare::default()),
-            Box::new(Ours::new(Backend::Socket, self.flows)),
+    fn sending(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
+        let scene = GeneratorTestbed::sink(self.cpu)?;
+        let contenders: Vec<Box<dyn GeneratorContender>> = vec![
+            Box::new(OwnFlood::new(GeneratorBackend::Xdp, self.flows)),
+            Box::new(BareLoop::default()),
+            Box::new(OwnFlood::new(GeneratorBackend::Socket, self.flows)),
             Box::new(Iperf),
             Box::new(Trafgen),
             Box::new(Kxdpgun),
@@ -101,7 +101,7 @@ impl Generators {
         let mut entered = self.enter(contenders, &scene, report)?;
         for _ in 0..self.rounds {
             for index in there_and_back(entered.len()) {
-                let Entered { contender, samples } = &mut entered[index];
+                let MeasuredGenerator { contender, samples } = &mut entered[index];
                 let name = contender.name();
                 let rate = self.count_anew(contender.as_mut(), &scene).with_context(|| name.to_owned())?;
                 eprintln!("{name}: {rate:.0}/s");
@@ -109,24 +109,24 @@ impl Generators {
             }
         }
         let promises = [
-            Promise { than: programs::IPERF, at_least: 10.0 },
-            Promise { than: programs::TRAFGEN, at_least: 4.0 },
-            Promise { than: programs::KXDPGUN, at_least: 4.0 },
-            Promise { than: bare::NAME, at_least: 0.9 },
+            GeneratorThreshold { than: programs::IPERF, at_least: 10.0 },
+            GeneratorThreshold { than: programs::TRAFGEN, at_least: 4.0 },
+            GeneratorThreshold { than: programs::KXDPGUN, at_least: 4.0 },
+            GeneratorThreshold { than: bare::NAME, at_least: 0.9 },
         ];
-        let lines = entered.into_iter().map(|one| Line::new(one.contender.as_ref(), &one.samples));
+        let lines = entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples));
         report.add("only sending", lines.collect::<anyhow::Result<_>>()?, &promises)
     }
 
     /// Against a service that returns everything, each taking every reply.
-    fn matching(&self, report: &mut Report) -> anyhow::Result<()> {
-        let scene = Scene::reflector(self.cpu)?;
-        let contenders: Vec<Box<dyn Contender>> =
-            vec![Box::new(Matching::new(self.flows)), Box::new(Bare::taking_replies())];
+    fn matching(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
+        let scene = GeneratorTestbed::reflector(self.cpu)?;
+        let contenders: Vec<Box<dyn GeneratorContender>> =
+            vec![Box::new(OwnMatching::new(self.flows)), Box::new(BareLoop::taking_replies())];
         let mut entered = self.enter(contenders, &scene, report)?;
         for _ in 0..self.rounds {
             for index in there_and_back(entered.len()) {
-                let Entered { contender, samples } = &mut entered[index];
+                let MeasuredGenerator { contender, samples } = &mut entered[index];
                 let name = contender.name();
                 let time = Duration::from_secs_f64(self.seconds);
                 let rate = contender.replies(&scene, time).with_context(|| name.to_owned())?;
@@ -134,25 +134,25 @@ impl Generators {
                 samples.push(rate);
             }
         }
-        let promises = [Promise { than: bare::NAME, at_least: 0.6 }];
-        let lines = entered.into_iter().map(|one| Line::new(one.contender.as_ref(), &one.samples));
+        let promises = [GeneratorThreshold { than: bare::NAME, at_least: 0.6 }];
+        let lines = entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples));
         report.add("matching and timing every reply", lines.collect::<anyhow::Result<_>>()?, &promises)
     }
 
     /// Leaves out what is not wanted or not there.
     fn enter(
         &self,
-        contenders: Vec<Box<dyn Contender>>,
-        scene: &Scene,
-        report: &mut Report,
-    ) -> anyhow::Result<Vec<Entered>> {
+        contenders: Vec<Box<dyn GeneratorContender>>,
+        scene: &GeneratorTestbed,
+        report: &mut GeneratorsReport,
+    ) -> anyhow::Result<Vec<MeasuredGenerator>> {
         let mut entered = Vec::new();
         for mut contender in contenders {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == contender.name()) {
                 continue;
             }
             match contender.prepare(scene) {
-                Ok(()) => entered.push(Entered { contender, samples: Vec::new() }),
+                Ok(()) => entered.push(MeasuredGenerator { contender, samples: Vec::new() }),
                 Err(why) => {
                     let line = format!("SKIP {}: {why:#}", contender.name());
                     eprintln!("{line}");
@@ -166,7 +166,11 @@ impl Generators {
 
     /// Packets a second at the receiver, counted anew where a program gave up: trafgen does when its ring is full once too
     /// often.
-    fn count_anew(&self, contender: &mut dyn Contender, scene: &Scene) -> anyhow::Result<f64> {
+    fn count_anew(
+        &self,
+        contender: &mut dyn GeneratorContender,
+        scene: &GeneratorTestbed,
+    ) -> anyhow::Result<f64> {
         for _ in 1..ATTEMPTS {
             match self.count(contender, scene) {
                 Ok(rate) => return Ok(rate),
@@ -177,7 +181,7 @@ impl Generators {
     }
 
     /// Packets a second at the receiver.
-    fn count(&self, contender: &mut dyn Contender, scene: &Scene) -> anyhow::Result<f64> {
+    fn count(&self, contender: &mut dyn GeneratorContender, scene: &GeneratorTestbed) -> anyhow::Result<f64> {
         let before = scene.received()?;
         let started = Instant::now();
         let mut sending = contender.start(scene)?;

@@ -8,19 +8,19 @@ use clap::ValueEnum;
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 
-use super::subject::Subject;
-use crate::sys::trace::{self, Event};
+use super::subject::BenchSubject;
+use crate::sys::trace::{self, TraceEvent};
 
 /// How instructions are counted. Both see the server's thread from birth to end and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Meter {
+pub(crate) enum InstructionMeter {
     /// The CPU's counter, through perf_event_open(2).
     Perf,
     /// One at a time, through ptrace(2): slow, exact, and needs no counter.
     Step,
 }
 
-impl Meter {
+impl InstructionMeter {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Perf => "perf counter",
@@ -35,8 +35,8 @@ impl Meter {
                 format!("no instruction counter ({error}): a virtual machine without a PMU, or perf_event_paranoid")
             }),
             Self::Step => {
-                let trial = Subject {
-                    side: super::subject::Side::C,
+                let trial = BenchSubject {
+                    side: super::subject::SubjectSide::C,
                     requests: 1,
                     batch: 1,
                     payload: 1,
@@ -48,13 +48,13 @@ impl Meter {
     }
 
     /// Runs the subject and counts.
-    pub(crate) fn count(self, subject: &Subject) -> anyhow::Result<u64> {
+    pub(crate) fn count(self, subject: &BenchSubject) -> anyhow::Result<u64> {
         let child = Command::new(std::env::current_exe()?)
             .args(subject.arguments())
             .stdin(Stdio::null())
             .spawn()
             .context("starting the subject")?;
-        let mut run = Run { meter: self, main: process_id(&child)?, child, worker: None };
+        let mut run = MeteredRun { meter: self, main: process_id(&child)?, child, worker: None };
         run.count()
     }
 }
@@ -68,24 +68,24 @@ fn counter(thread: i32) -> io::Result<Counter> {
 }
 
 /// One subject at work. Killed, if it has not ended, when this is dropped.
-struct Run {
-    meter: Meter,
+struct MeteredRun {
+    meter: InstructionMeter,
     main: i32,
     child: Child,
-    worker: Option<Worker>,
+    worker: Option<MeteredWorker>,
 }
 
-struct Worker {
+struct MeteredWorker {
     thread: i32,
     steps: u64,
     counter: Option<Counter>,
     result: Option<u64>,
 }
 
-impl Run {
+impl MeteredRun {
     fn count(&mut self) -> anyhow::Result<u64> {
         match trace::wait()? {
-            (thread, Event::Stopped(libc::SIGSTOP)) if thread == self.main => {}
+            (thread, TraceEvent::Stopped(libc::SIGSTOP)) if thread == self.main => {}
             (_, event) => bail!("the subject did not start: {event:?}"),
         }
         trace::follow_threads(self.main)?;
@@ -93,12 +93,12 @@ impl Run {
         loop {
             let (thread, event) = trace::wait()?;
             match event {
-                Event::Exited(0) if thread == self.main => break,
-                Event::Exited(_) | Event::Killed(_) if thread == self.main => {
+                TraceEvent::Exited(0) if thread == self.main => break,
+                TraceEvent::Exited(_) | TraceEvent::Killed(_) if thread == self.main => {
                     bail!("the subject failed: {event:?}")
                 }
-                Event::Exited(_) | Event::Killed(_) => self.ended(thread)?,
-                Event::Stopped(signal) => self.stopped(thread, signal)?,
+                TraceEvent::Exited(_) | TraceEvent::Killed(_) => self.ended(thread)?,
+                TraceEvent::Stopped(signal) => self.stopped(thread, signal)?,
             }
         }
         let worker = self.worker.as_ref().context("the subject started no thread")?;
@@ -112,7 +112,7 @@ impl Run {
         }
         let meter = self.meter;
         let worker = match &mut self.worker {
-            None => self.worker.insert(Worker::born(thread, meter)?),
+            None => self.worker.insert(MeteredWorker::born(thread, meter)?),
             Some(worker) if worker.thread == thread => worker,
             Some(_) => bail!("the subject started a second thread"),
         };
@@ -122,8 +122,8 @@ impl Run {
             other => other,
         };
         match meter {
-            Meter::Perf => trace::go_on(thread, pass_on)?,
-            Meter::Step => {
+            InstructionMeter::Perf => trace::go_on(thread, pass_on)?,
+            InstructionMeter::Step => {
                 worker.steps += u64::from(signal == libc::SIGTRAP);
                 trace::step(thread, pass_on)?;
             }
@@ -142,21 +142,21 @@ impl Run {
     }
 }
 
-impl Worker {
-    fn born(thread: i32, meter: Meter) -> anyhow::Result<Self> {
+impl MeteredWorker {
+    fn born(thread: i32, meter: InstructionMeter) -> anyhow::Result<Self> {
         let counter = match meter {
-            Meter::Perf => {
+            InstructionMeter::Perf => {
                 let mut counter = counter(thread).context("opening the counter")?;
                 counter.enable()?;
                 Some(counter)
             }
-            Meter::Step => None,
+            InstructionMeter::Step => None,
         };
         Ok(Self { thread, steps: 0, counter, result: None })
     }
 }
 
-impl Drop for Run {
+impl Drop for MeteredRun {
     fn drop(&mut self) {
         // Both fail when it has ended and been waited for, which is the rule.
         let _ = self.child.kill();

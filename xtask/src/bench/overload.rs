@@ -14,12 +14,12 @@ use linerate_engine::{
 };
 use linerate_lab::Lab;
 use linerate_load::capacity::{self, SearchOptions};
-use linerate_load::generator::{Backend, Builder, LiveFrames};
-use linerate_load::{Generator, Mode, Slot, Workload, stats};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder, LiveFrames};
+use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode, stats};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::backlog::Backlog;
-use placement::Placement;
+use super::backlog::LongBacklog;
+use placement::SoftirqPlacement;
 
 const PORT: u16 = 7777;
 
@@ -37,7 +37,7 @@ const LOSS: f64 = 0.002;
 const BUFFER: usize = 4 << 20;
 
 #[derive(Debug, Args)]
-pub(crate) struct Overload {
+pub(crate) struct OverloadBench {
     /// The longest search for a capacity, s; each multiple of that is asked for a quarter of the time.
     #[arg(long, default_value_t = 6.0)]
     seconds: f64,
@@ -46,10 +46,10 @@ pub(crate) struct Overload {
     rounds: usize,
     /// Where packets are received.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "same-cpu,away,threaded,deferred")]
-    placements: Vec<Placement>,
+    placements: Vec<SoftirqPlacement>,
     /// What of the policy is compared with nothing.
-    #[arg(long, value_enum, default_value_t = Part::Protect)]
-    part: Part,
+    #[arg(long, value_enum, default_value_t = PolicyPart::Protect)]
+    part: PolicyPart,
     /// How long a request may take at the guard's estimate, ms, if not the default.
     #[arg(long)]
     guard_wait: Option<f64>,
@@ -66,7 +66,7 @@ pub(crate) struct Overload {
 
 /// What of the policy a server has.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Part {
+enum PolicyPart {
     /// All of it.
     Protect,
     /// Old requests are shed.
@@ -75,7 +75,7 @@ enum Part {
     Guard,
 }
 
-impl Part {
+impl PolicyPart {
     fn policy(self) -> Policy {
         match self {
             Self::Protect => Policy::protect(),
@@ -86,15 +86,15 @@ impl Part {
 }
 
 /// What was seen of a server in a turn.
-struct Turn {
+struct OverloadTurn {
     /// Transactions per second.
     capacity: f64,
     /// At each of [`FACTORS`].
-    points: Vec<Point>,
+    points: Vec<OverloadPoint>,
 }
 
 /// What was seen at one multiple of the capacity.
-struct Point {
+struct OverloadPoint {
     /// The multiple that was offered in the end.
     factor: f64,
     /// Answers per second, as a share of the capacity.
@@ -103,7 +103,7 @@ struct Point {
     p99_ms: f64,
 }
 
-impl Overload {
+impl OverloadBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -127,20 +127,20 @@ impl Overload {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn compare(&self, placement: Placement) -> anyhow::Result<()> {
-        let _backlog = if placement.steers() { Backlog::deepen()? } else { None };
+    fn compare(&self, placement: SoftirqPlacement) -> anyhow::Result<()> {
+        let _backlog = if placement.steers() { LongBacklog::deepen()? } else { None };
         let lab = Lab::builder().start()?;
         placement.set_up(&lab, self.server_cpu)?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
-        let builder = Builder::default()
+        let builder = GeneratorBuilder::default()
             .targets(vec![address])
             .cpus(Some(vec![self.cpu]))
             .flows(FLOWS)
-            .workload(Workload::Echo { payload_bytes: PAYLOAD })
-            .backend(Backend::Xdp)
+            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
+            .backend(GeneratorBackend::Xdp)
             .live_frames(LiveFrames::Never);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        let (mut without, mut with): (Vec<Turn>, Vec<Turn>) = (Vec::new(), Vec::new());
+        let (mut without, mut with): (Vec<OverloadTurn>, Vec<OverloadTurn>) = (Vec::new(), Vec::new());
         for _ in 0..self.rounds {
             for protect in [false, true, true, false] {
                 let running = self.serve(&lab, address, placement, protect)?;
@@ -155,12 +155,12 @@ impl Overload {
                     if protect { "protect" } else { "none" },
                     all.guard.map(|guard| format!(", {guard:?}")).unwrap_or_default()
                 );
-                if protect { &mut with } else { &mut without }.push(Turn { capacity, points });
+                if protect { &mut with } else { &mut without }.push(OverloadTurn { capacity, points });
             }
         }
         rows(placement, "none", &without);
         rows(placement, "protect", &with);
-        let capacity = |turns: &[Turn]| {
+        let capacity = |turns: &[OverloadTurn]| {
             let all: Vec<f64> = turns.iter().map(|turn| turn.capacity).collect();
             stats::median(&all).unwrap_or(0.0)
         };
@@ -178,7 +178,7 @@ impl Overload {
         &self,
         lab: &Lab,
         address: SocketAddr,
-        placement: Placement,
+        placement: SoftirqPlacement,
         protect: bool,
     ) -> anyhow::Result<Running> {
         let mut policy = if protect { self.part.policy() } else { Policy::default() };
@@ -201,7 +201,7 @@ impl Overload {
             builder = builder.receive_buffer(BUFFER);
         }
         let work = Duration::from_micros(self.work_us.into());
-        let running = lab.receiver().run(move || builder.start(move |_| Work(work)))??;
+        let running = lab.receiver().run(move || builder.start(move |_| WorkingEcho(work)))??;
         for fallback in running.fallbacks() {
             eprintln!("{fallback}");
         }
@@ -230,20 +230,24 @@ impl Overload {
         Ok(found.transactions_per_second)
     }
 
-    fn points(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<Vec<Point>> {
+    fn points(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<Vec<OverloadPoint>> {
         let duration = Duration::from_secs_f64(self.seconds / 4.0);
         let highest = FACTORS.iter().copied().fold(0.0, f64::max) * capacity;
         FACTORS
             .iter()
             .map(|factor| {
-                let mode = Mode::Rate { per_second: capacity * factor };
-                let slot = Slot::new(mode, duration).fast_enough(highest, 1);
+                let mode = PacingMode::Rate { per_second: capacity * factor };
+                let slot = LoadSlot::new(mode, duration).fast_enough(highest, 1);
                 // The first part is not judged: buffers that are full yet are answered from for a while.
-                generator.run(&Slot { drain: Duration::from_millis(1), duration: duration / 2, ..slot })?;
-                let slot = Slot { drain: Duration::from_millis(300), ..slot };
+                generator.run(&LoadSlot {
+                    drain: Duration::from_millis(1),
+                    duration: duration / 2,
+                    ..slot
+                })?;
+                let slot = LoadSlot { drain: Duration::from_millis(300), ..slot };
                 let seen = generator.run(&slot)?;
                 let quantile = |of: f64| seen.latency_ns.quantile(of).unwrap_or(0) as f64 / 1e6;
-                Ok(Point {
+                Ok(OverloadPoint {
                     factor: seen.offered_per_second / capacity,
                     goodput: seen.answered_per_second / capacity,
                     median_ms: quantile(0.5),
@@ -255,9 +259,9 @@ impl Overload {
 }
 
 /// An echo that works for so long before.
-struct Work(Duration);
+struct WorkingEcho(Duration);
 
-impl Service for Work {
+impl Service for WorkingEcho {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         let begun = Instant::now();
         while begun.elapsed() < self.0 {
@@ -268,13 +272,13 @@ impl Service for Work {
 }
 
 /// Median and range of what all turns have in common.
-fn spread(turns: &[Turn], at: usize, of: fn(&Point) -> f64) -> (f64, f64, f64) {
+fn spread(turns: &[OverloadTurn], at: usize, of: fn(&OverloadPoint) -> f64) -> (f64, f64, f64) {
     let all: Vec<f64> = turns.iter().filter_map(|turn| turn.points.get(at)).map(of).collect();
     let ends = (all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max));
     (stats::median(&all).unwrap_or(0.0), ends.0, ends.1)
 }
 
-fn rows(placement: Placement, policy: &str, turns: &[Turn]) {
+fn rows(placement: SoftirqPlacement, policy: &str, turns: &[OverloadTurn]) {
     for at in 0..FACTORS.len() {
         let (factor, ..) = spread(turns, at, |point| point.factor);
         let (goodput, least, most) = spread(turns, at, |point| point.goodput * 100.0);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::Lab;
-use linerate_load::generator::{Backend, Builder};
-use linerate_load::{Slot, Workload};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
+use linerate_load::{LoadSlot, LoadWorkload};
 use linerate_testkit::reflector::XdpService;
 
 /// How far the rate may be off.
@@ -19,7 +19,7 @@ const PAYLOAD: usize = 100;
 const SHORTEST: u16 = 40;
 
 #[derive(Debug, Args)]
-pub(crate) struct Pacing {
+pub(crate) struct PacingBench {
     /// How long each rate is kept, s.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Pacing {
     cpu: u32,
 }
 
-impl Pacing {
+impl PacingBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -43,10 +43,10 @@ impl Pacing {
         }
         println!("requests of {PAYLOAD} bytes for {} s at each rate, one thread:", self.seconds);
         let mut kept = true;
-        for backend in [Backend::Xdp, Backend::Socket] {
+        for backend in [GeneratorBackend::Xdp, GeneratorBackend::Socket] {
             for per_second in &self.rates {
                 // Sockets cannot send a million a second from one core: their figures are for the reader.
-                kept &= self.measure(backend, *per_second)? || backend == Backend::Socket;
+                kept &= self.measure(backend, *per_second)? || backend == GeneratorBackend::Socket;
             }
         }
         if kept {
@@ -59,19 +59,20 @@ impl Pacing {
     }
 
     /// Whether the rate is within what is allowed.
-    fn measure(&self, backend: Backend, per_second: f64) -> anyhow::Result<bool> {
+    fn measure(&self, backend: GeneratorBackend, per_second: f64) -> anyhow::Result<bool> {
         let lab = Lab::builder().start()?;
         let end = &lab.links()[0].receiver;
         let attach = || XdpService::sink().shortest_payload(SHORTEST).attach(&end.interface);
         let sink = lab.receiver().run(attach)??;
-        let builder = Builder::default()
+        let builder = GeneratorBuilder::default()
             .targets(vec![(end.ipv4[0], 7).into()])
             .cpus(Some(vec![self.cpu]))
-            .workload(Workload::Echo { payload_bytes: PAYLOAD })
+            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
             .backend(backend);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        let slot = Slot::rate(per_second, Duration::from_secs_f64(self.seconds)).fast_enough(per_second, 1);
-        let outcome = generator.run(&Slot { drain: Duration::from_millis(1), ..slot });
+        let slot =
+            LoadSlot::rate(per_second, Duration::from_secs_f64(self.seconds)).fast_enough(per_second, 1);
+        let outcome = generator.run(&LoadSlot { drain: Duration::from_millis(1), ..slot });
         let outcome = outcome.with_context(|| format!("{backend:?} at {per_second}/s"))?;
         let arrived = sink.account()?.received as f64 / outcome.duration.as_secs_f64();
         let off = arrived / per_second - 1.0;

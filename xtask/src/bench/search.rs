@@ -10,7 +10,7 @@ use linerate_lab::{Lab, LabHost};
 use linerate_load::stats;
 use linerate_testkit::reflector::Reflector;
 
-use crate::programs::{self, Profile};
+use crate::programs::{self, BuildProfile};
 
 /// How far a result may be from the truth.
 const ALLOWED: f64 = 0.02;
@@ -24,7 +24,7 @@ const DEPTH_SECONDS: f64 = 0.01;
 const PORT: u16 = 7777;
 
 #[derive(Debug, Args)]
-pub(crate) struct Search {
+pub(crate) struct SearchBench {
     /// The service's capacity, transactions a second.
     #[arg(long, default_value_t = 50_000.0)]
     capacity: f64,
@@ -36,7 +36,7 @@ pub(crate) struct Search {
     arguments: Vec<String>,
 }
 
-impl Search {
+impl SearchBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -46,7 +46,7 @@ impl Search {
             println!("SKIP bench search: needs root for network namespaces and BPF");
             return Ok(ExitCode::SUCCESS);
         }
-        let linerate = programs::build(Profile::Release, "linerate")?;
+        let linerate = programs::build(BuildProfile::Release, "linerate")?;
         let lab = Lab::builder().start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let depth = (self.capacity * DEPTH_SECONDS) as u32;

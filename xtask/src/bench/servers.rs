@@ -18,15 +18,15 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use candidate::Candidate;
-use measuring::{Measuring, Sample};
-use placement::Placement;
-pub(crate) use program::Program;
-use report::{Part, Report};
-use scene::Scene;
+use candidate::ServerCandidate;
+use measuring::{TurnMethod, TurnSample};
+use placement::ReceivePlacement;
+pub(crate) use program::ServerProgram;
+use report::{PlacementReport, ServersReport};
+use scene::ServersTestbed;
 
 #[derive(Debug, Args)]
-pub(crate) struct Servers {
+pub(crate) struct ServersBench {
     /// How long each search for a capacity may take, s; what is measured at that capacity takes three quarters more.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
@@ -46,8 +46,8 @@ pub(crate) struct Servers {
     #[arg(long, default_value_t = 0)]
     generator_cpu: u32,
     /// Where packets are received, one after the other.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Placement::Rps, Placement::Sent])]
-    placement: Vec<Placement>,
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ReceivePlacement::Rps, ReceivePlacement::Sent])]
+    placement: Vec<ReceivePlacement>,
     /// Settings of the AF_XDP backend as JSON, such as {"batch":256}: those of `xdp-set`, to compare with the defaults.
     #[arg(long, value_name = "JSON")]
     xdp_settings: Option<String>,
@@ -60,14 +60,14 @@ pub(crate) struct Servers {
 }
 
 /// One that takes part, and what was seen of it.
-struct Entered {
-    candidate: Candidate,
-    samples: Vec<Sample>,
+struct MeasuredServerRun {
+    candidate: ServerCandidate,
+    samples: Vec<TurnSample>,
     /// Why it is out, if it is.
     out: Option<String>,
 }
 
-impl Servers {
+impl ServersBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
@@ -79,7 +79,7 @@ impl Servers {
         }
         self.enter()?;
         placement::stay_on(self.generator_cpu, &self.server_cpus)?;
-        let mut report = Report::new(self)?;
+        let mut report = ServersReport::new(self)?;
         for placement in &self.placement {
             report.add(self.part(*placement)?);
         }
@@ -92,10 +92,10 @@ impl Servers {
     }
 
     /// All turns of all, received in one way.
-    fn part(&self, placement: Placement) -> anyhow::Result<Part> {
+    fn part(&self, placement: ReceivePlacement) -> anyhow::Result<PlacementReport> {
         let mut entered = self.enter()?;
-        let mut scene = Scene::new(self, placement)?;
-        let measuring = Measuring::new(self.seconds);
+        let mut scene = ServersTestbed::new(self, placement)?;
+        let measuring = TurnMethod::new(self.seconds);
         for round in 0..self.rounds {
             for index in order(entered.len(), round) {
                 let one = &mut entered[index];
@@ -115,23 +115,23 @@ impl Servers {
                 }
             }
         }
-        Ok(Part::new(placement, entered))
+        Ok(PlacementReport::new(placement, entered))
     }
 
-    fn enter(&self) -> anyhow::Result<Vec<Entered>> {
+    fn enter(&self) -> anyhow::Result<Vec<MeasuredServerRun>> {
         let all = candidate::all();
         for name in &self.only {
             let names: Vec<&str> = all.iter().map(|candidate| candidate.name).collect();
             ensure!(names.contains(&name.as_str()), "--only {name}: there are {}", names.join(", "));
         }
-        let wanted = |candidate: &Candidate| {
+        let wanted = |candidate: &ServerCandidate| {
             (self.only.is_empty() || self.only.iter().any(|name| name == candidate.name))
                 && (candidate.name != candidate::XDP_SET || self.xdp_settings.is_some())
         };
         Ok(all
             .into_iter()
             .filter(wanted)
-            .map(|candidate| Entered { candidate, samples: Vec::new(), out: None })
+            .map(|candidate| MeasuredServerRun { candidate, samples: Vec::new(), out: None })
             .collect())
     }
 }

@@ -17,16 +17,16 @@ use crate::sys::{echo, trace};
 const REQUEST: usize = 2048;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Side {
+pub(crate) enum SubjectSide {
     /// The engine's mmsg backend.
     Engine,
     C,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Args)]
-pub(crate) struct Subject {
+pub(crate) struct BenchSubject {
     #[arg(long)]
-    pub(crate) side: Side,
+    pub(crate) side: SubjectSide,
     /// Requests that wait in the queue when the server starts.
     #[arg(long)]
     pub(crate) requests: u64,
@@ -55,12 +55,12 @@ fn be_traced() -> anyhow::Result<()> {
     trace::be_traced().context("tracing is not possible")
 }
 
-impl Subject {
+impl BenchSubject {
     /// The arguments that make another process this subject.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let side = match self.side {
-            Side::Engine => "engine",
-            Side::C => "c",
+            SubjectSide::Engine => "engine",
+            SubjectSide::C => "c",
         };
         let mut arguments: Vec<String> = ["bench", "subject", "--side", side].map(str::to_owned).into();
         for (name, value) in [
@@ -81,8 +81,8 @@ impl Subject {
 
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.side {
-            Side::Engine => self.engine(Backend::Mmsg { batch: self.batch }),
-            Side::C => self.c(),
+            SubjectSide::Engine => self.engine(Backend::Mmsg { batch: self.batch }),
+            SubjectSide::C => self.c(),
         }
     }
 
@@ -106,7 +106,7 @@ impl Subject {
         }
         let port = socket.local_addr()?.as_socket().context("not an IP socket")?.port();
         let _client = self.fill(port)?;
-        let counters = Arc::new(echo::Counters::default());
+        let counters = Arc::new(echo::EchoCounters::default());
         let stop = Arc::new(AtomicI32::new(0));
         thread::scope(|scope| {
             let server =

@@ -6,11 +6,11 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use crate::programs::{self, Profile};
+use crate::programs::{self, BuildProfile};
 use crate::sys::usage;
 
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub(crate) struct TopBench {
     /// Seconds of the longer of two runs, of which the difference counts.
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u8).range(4..))]
     seconds: u8,
@@ -23,12 +23,12 @@ const MOST: f64 = 0.02;
 const WHOLE_EACH: f64 = 10.0;
 const WHOLE_MOST: f64 = 0.005;
 
-impl Top {
+impl TopBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if cfg!(debug_assertions) {
             return super::run_optimized();
         }
-        let program = programs::build(Profile::Release, "linerate")?;
+        let program = programs::build(BuildProfile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
         let many = linerate_testkit::specimen::specimen("many").context("the specimen of many queues")?;
         many.write(directory.path()).context("writing the tree")?;
@@ -63,14 +63,14 @@ impl Top {
 }
 
 /// What a run took, its start among it.
-struct Run {
+struct TopRun {
     cpu_seconds: f64,
     refreshes: usize,
     /// Wall-clock time of the whole reading at its start.
     whole_seconds: f64,
 }
 
-fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<Run> {
+fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<TopRun> {
     let directory = tempfile::tempdir().context("a directory for the recording")?;
     let recording = directory.path().join("top.jsonl");
     let top = format!(
@@ -99,5 +99,5 @@ fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<
     let last = text.lines().last().context("nothing was recorded")?;
     let last: serde_json::Value = serde_json::from_str(last).context("reading the recording")?;
     let whole_seconds = last["cost"]["whole_reading_seconds"].as_f64().context("no cost in it")?;
-    Ok(Run { cpu_seconds: usage.cpu_seconds, refreshes: text.lines().count(), whole_seconds })
+    Ok(TopRun { cpu_seconds: usage.cpu_seconds, refreshes: text.lines().count(), whole_seconds })
 }

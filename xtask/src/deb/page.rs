@@ -10,7 +10,7 @@ const MARK: &str = "<!-- run by cargo xtask deb --test -->";
 
 /// The commands of the page, as a throw-away system is to run them.
 #[derive(Debug, PartialEq)]
-pub(super) struct Page {
+pub(super) struct InstallPage {
     /// What installs the package. Root needs no sudo.
     pub package: String,
     /// What builds and installs the program without a package, where there is a toolchain.
@@ -19,7 +19,7 @@ pub(super) struct Page {
     pub rest: String,
 }
 
-impl Page {
+impl InstallPage {
     /// Reads the page.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let path = root.join("docs/install.md");
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn the_page_has_both_ways() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let Page { package, rest, .. } = Page::read(&root).expect("the page");
+        let InstallPage { package, rest, .. } = InstallPage::read(&root).expect("the page");
         let version = super::super::package_version().expect("a version");
         assert_eq!(package, format!("apt install ./target/debian/linerate_{version}.deb"));
         assert!(rest.lines().count() > 1, "{rest}");
@@ -70,11 +70,11 @@ mod tests {
         let page =
             |first: &str, second: &str| format!("{MARK}\n```sh\n{first}\n```\n{MARK}\n```\n{second}\n```\n");
         let (first, second) = ("cargo xtask deb\nsudo apt install ./a.deb", "cargo install --path cli\nls");
-        let Page { package, cargo, rest } = Page::parse(&page(first, second)).expect("a page");
+        let InstallPage { package, cargo, rest } = InstallPage::parse(&page(first, second)).expect("a page");
         assert_eq!((&*package, &*cargo, &*rest), ("apt install ./a.deb", "cargo install --path cli", "ls"));
         for (first, second) in [("make\nls", second), (first, "make\nls"), ("cargo xtask deb", second)] {
-            assert!(Page::parse(&page(first, second)).is_err(), "{first} {second}");
+            assert!(InstallPage::parse(&page(first, second)).is_err(), "{first} {second}");
         }
-        assert!(Page::parse(MARK).is_err());
+        assert!(InstallPage::parse(MARK).is_err());
     }
 }

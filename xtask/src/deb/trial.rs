@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{Page, Places, read, run};
+use super::{InstallPage, PackagePaths, read, run};
 
 /// What is done in the installation.
 const STEPS: &str = include_str!("in_root.sh");
@@ -37,7 +37,12 @@ pub(super) fn lintian(package: &Path) -> Result<()> {
 }
 
 /// Installs a package, uses it, and takes it off again.
-pub(super) fn installed(package: &Path, version: &str, places: &Places, page: &Page) -> Result<()> {
+pub(super) fn installed(
+    package: &Path,
+    version: &str,
+    places: &PackagePaths,
+    page: &InstallPage,
+) -> Result<()> {
     let target = places.target.as_path();
     let debian = debian(target)?;
     let root = tempfile::tempdir_in(target)?;
@@ -53,7 +58,7 @@ pub(super) fn installed(package: &Path, version: &str, places: &Places, page: &P
 
 /// Puts what the commands of docs/install.md need where they are run: the package below the same path as here, the program that
 /// `cargo install` makes, the manual pages.
-fn as_the_page_has_it(package: &Path, places: &Places, page: &Page, trial: &Path) -> Result<()> {
+fn as_the_page_has_it(package: &Path, places: &PackagePaths, page: &InstallPage, trial: &Path) -> Result<()> {
     let debian = trial.join("target/debian");
     fs::create_dir_all(&debian)?;
     fs::copy(package, debian.join(package.file_name().context("a package without a name")?))?;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use linerate_host::finding::Finding;
-use linerate_host::{Capture, Diagnosis, PacketPath, Scope, View};
+use linerate_host::{Diagnosis, HostView, OpenedCapture, PacketPath, Scope};
 use linerate_testkit::specimen::{Specimen, names, specimen};
 
 /// Something a rule found.
 #[derive(Debug, Clone)]
-pub(super) struct Example {
+pub(super) struct RuleExample {
     /// The specimen's name, for `cargo xtask specimen`.
     pub host: &'static str,
     /// What it is.
@@ -20,13 +20,13 @@ pub(super) struct Example {
 
 /// The worst that each rule finds, on the first specimen on which it finds something, by the rule's id. Rules that find
 /// nothing on any are not in it.
-pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, Example>> {
+pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, RuleExample>> {
     let mut examples = BTreeMap::new();
     // That of 128 CPUs is there for its size, which takes long to judge and shows no more.
     for specimen in names().filter(|name| *name != "many").filter_map(specimen) {
         for finding in findings(&specimen)? {
             let Specimen { name: host, about, .. } = specimen;
-            examples.entry(finding.id).or_insert(Example { host, about, finding });
+            examples.entry(finding.id).or_insert(RuleExample { host, about, finding });
         }
     }
     Ok(examples)
@@ -36,10 +36,10 @@ pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, Example>> {
 fn findings(specimen: &Specimen) -> Result<Vec<Finding>> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     specimen.write(directory.path()).with_context(|| format!("writing {}", specimen.name))?;
-    let Capture { first, later, .. } = Capture::open(directory.path())?;
+    let OpenedCapture { first, later, .. } = OpenedCapture::open(directory.path())?;
     let scope = Scope::default();
     let before = PacketPath::observe(&first, &scope);
     let later = later.map(|later| PacketPath::observe(&later, &scope));
-    let view = later.as_ref().map_or_else(|| View::once(&before), |now| View::twice(&before, now));
+    let view = later.as_ref().map_or_else(|| HostView::once(&before), |now| HostView::twice(&before, now));
     Ok(Diagnosis::of(&view).findings)
 }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use linerate_host::diagnosis::rules;
 use linerate_host::finding::{Evidence, Rule};
 use linerate_host::stage::{STAGES, StageName};
-use linerate_tune::Profile;
-use linerate_tune::profile::Verdict;
+use linerate_tune::TuneProfile;
+use linerate_tune::profile::FindingPolicy;
 
-use super::example::Example;
+use super::example::RuleExample;
 
 /// More values or commands than this say no more.
 const SHOWN: usize = 6;
@@ -22,7 +22,7 @@ pub(super) fn name(id: &str) -> String {
 }
 
 /// A rule's page.
-pub(super) fn of_rule(rule: &Rule, example: Option<&Example>, profiles: &[Profile]) -> String {
+pub(super) fn of_rule(rule: &Rule, example: Option<&RuleExample>, profiles: &[TuneProfile]) -> String {
     let stage = rule.id.split('.').next().unwrap_or_default();
     let mut page = format!("# {}\n\n", plain(rule.title));
     let _ = writeln!(
@@ -71,8 +71,8 @@ pub(super) fn index() -> String {
 }
 
 /// What is seen of it on a specimen.
-fn seen(page: &mut String, example: &Example) {
-    let Example { host, about, finding } = example;
+fn seen(page: &mut String, example: &RuleExample) {
+    let RuleExample { host, about, finding } = example;
     let _ = writeln!(page, "## As doctor shows it");
     let _ = writeln!(
         page,
@@ -94,7 +94,7 @@ fn seen(page: &mut String, example: &Example) {
 }
 
 /// What would be typed there.
-fn commands(page: &mut String, example: &Example) {
+fn commands(page: &mut String, example: &RuleExample) {
     let commands = &example.finding.commands;
     if commands.is_empty() {
         return;
@@ -109,14 +109,14 @@ fn commands(page: &mut String, example: &Example) {
 }
 
 /// What each profile of `tune` does about it.
-fn tuned(page: &mut String, id: &str, profiles: &[Profile]) {
+fn tuned(page: &mut String, id: &str, profiles: &[TuneProfile]) {
     let _ = writeln!(page, "| [`linerate tune`](../tune.md) | |\n|---|---|");
     for profile in profiles {
         let does = match profile.verdict(id) {
-            Verdict::Fix(severity) => format!("fixes it, from severity {severity} on"),
-            Verdict::Ask(why) => format!("leaves it to a person, with the commands. {}", plain(why)),
-            Verdict::Leave(why) => format!("leaves it. {}", plain(why)),
-            Verdict::Unnamed => "leaves it".to_owned(),
+            FindingPolicy::Fix(severity) => format!("fixes it, from severity {severity} on"),
+            FindingPolicy::Ask(why) => format!("leaves it to a person, with the commands. {}", plain(why)),
+            FindingPolicy::Leave(why) => format!("leaves it. {}", plain(why)),
+            FindingPolicy::Unnamed => "leaves it".to_owned(),
         };
         let _ = writeln!(page, "| `--for {}` | {does} |", profile.name);
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use super::machine::TO_VIRTIO;
-use super::session::{Guest, Said};
-use super::traffic::{FEW, Flows, Traffic};
+use super::session::{CommandOutput, GuestSession};
+use super::traffic::{FEW, FlowCount, GuestTraffic};
 
 /// How long a command of these may take.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -47,7 +47,7 @@ done
 ";
 
 /// Runs the checks, telling what each found, and returns what failed.
-pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
+pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     done(guest, &START.replace("INTERVAL", &INTERVAL.to_string()))?;
 
@@ -86,9 +86,9 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
 }
 
 /// How many interrupts are elsewhere after a while of traffic, with a rescan in the middle.
-fn watch(guest: &mut Guest, seconds: u32) -> anyhow::Result<usize> {
+fn watch(guest: &mut GuestSession, seconds: u32) -> anyhow::Result<usize> {
     let before = places(guest)?;
-    let traffic = Traffic::start(guest, &TO_VIRTIO, Flows::Many, FEW)?;
+    let traffic = GuestTraffic::start(guest, &TO_VIRTIO, FlowCount::Many, FEW)?;
     let half = seconds / 2;
     done(guest, &format!("sleep {half}; kill -HUP $(cat /run/irqbalance.pid); sleep {half}"))?;
     traffic.stop()?;
@@ -97,18 +97,18 @@ fn watch(guest: &mut Guest, seconds: u32) -> anyhow::Result<usize> {
     Ok(before.iter().filter(|(irq, place)| after.get(*irq) != Some(place)).count())
 }
 
-fn places(guest: &mut Guest) -> anyhow::Result<BTreeMap<String, String>> {
+fn places(guest: &mut GuestSession) -> anyhow::Result<BTreeMap<String, String>> {
     let said = guest.ask(PLACES, PATIENCE)?;
     let place = |line: &str| line.split_once(' ').map(|(irq, place)| (irq.to_owned(), place.to_owned()));
     said.output.lines().map(|line| place(line).with_context(|| format!("'{line}' is no place"))).collect()
 }
 
-fn done(guest: &mut Guest, script: &str) -> anyhow::Result<()> {
+fn done(guest: &mut GuestSession, script: &str) -> anyhow::Result<()> {
     let said = guest.ask(script, PATIENCE)?;
     ensure!(said.status == 0, "'{}' ended with {}: {}", script.trim(), said.status, words(&said));
     Ok(())
 }
 
-fn words(said: &Said) -> String {
+fn words(said: &CommandOutput) -> String {
     format!("{}{}", said.output, said.errors).trim().to_owned()
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::machine::{CPUS, TO_VIRTIO, Variant};
-use super::session::Guest;
-use super::steps::{self, Step};
-use super::traffic::{self, Traffic};
+use super::machine::{CPUS, GuestVariant, TO_VIRTIO};
+use super::session::GuestSession;
+use super::steps::{self, ManualStep};
+use super::traffic::{self, GuestTraffic};
 
 /// How long a command of these may take. Most take less than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -28,7 +28,7 @@ echo "driver of vnet0: $(ethtool -i vnet0 | sed -n 's/^driver: //p')"
 "#;
 
 /// Runs all checks, telling what each found, and returns what failed.
-pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
+pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     let mut failed = describe(guest, variant)?;
     for step in steps::of(variant) {
         failed.extend(take(guest, step).with_context(|| step.what)?);
@@ -36,7 +36,7 @@ pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<Str
     Ok(failed)
 }
 
-fn describe(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
+fn describe(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     let said = guest.ask(&DESCRIBE.replace("NIC", variant.nic().interface), PATIENCE)?;
     ensure!(said.status == 0 && said.errors.is_empty(), "describing the guest: {}", said.errors);
     let found: BTreeMap<&str, &str> = said.output.lines().filter_map(|line| line.split_once(": ")).collect();
@@ -52,10 +52,10 @@ fn describe(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> 
 }
 
 /// What the guest has to be.
-fn facts(variant: Variant) -> Vec<(String, String)> {
+fn facts(variant: GuestVariant) -> Vec<(String, String)> {
     let (nodes, threads, nic) = (variant.nodes(), variant.threads(), variant.nic());
     // Cores that the scheduler leaves alone are not in what nproc counts.
-    let scheduled = if variant == Variant::IsolatedCpus { CPUS / 2 } else { CPUS };
+    let scheduled = if variant == GuestVariant::IsolatedCpus { CPUS / 2 } else { CPUS };
     let own = |what: &str| format!("{what} of {}", nic.interface);
     vec![
         ("CPUs".into(), scheduled.to_string()),
@@ -71,13 +71,13 @@ fn facts(variant: Variant) -> Vec<(String, String)> {
 }
 
 /// Changes what the step says, and asks doctor.
-fn take(guest: &mut Guest, step: &Step) -> anyhow::Result<Vec<String>> {
+fn take(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<String>> {
     let said = guest.ask(step.change, PATIENCE)?;
     ensure!(said.status == 0, "the change ended with {}: {}{}", said.status, said.output, said.errors);
     let traffic =
-        step.traffic.map(|flows| Traffic::start(guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
+        step.traffic.map(|flows| GuestTraffic::start(guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
     let said = guest.ask(&format!("linerate doctor {} --json -", step.doctor), PATIENCE)?;
-    let sent = traffic.map(Traffic::stop).transpose()?;
+    let sent = traffic.map(GuestTraffic::stop).transpose()?;
     // 1 tells that there are findings.
     ensure!(said.status < 2, "doctor ended with {}: {}", said.status, said.errors);
     let found = ids(&said.output)?;
@@ -96,7 +96,7 @@ fn ids(document: &str) -> anyhow::Result<BTreeSet<String>> {
         .collect()
 }
 
-fn judge(step: &Step, found: &BTreeSet<String>) -> Vec<String> {
+fn judge(step: &ManualStep, found: &BTreeSet<String>) -> Vec<String> {
     let missing =
         step.present.iter().filter(|id| !found.contains(**id)).map(|id| format!("{id} is not found"));
     let there = step.absent.iter().filter(|id| found.contains(**id)).map(|id| format!("{id} is found"));
@@ -112,7 +112,7 @@ mod tests {
         let document =
             r#"{"schema": "linerate.doctor/1", "findings": [{"id": "a.b"}, {"id": "a.b"}, {"id": "c.d"}]}"#;
         let found = ids(document).expect("a document");
-        let step = Step {
+        let step = ManualStep {
             what: "s",
             change: "",
             traffic: None,

@@ -10,13 +10,13 @@ const DIRECTORY: u32 = 0o040_000;
 const TRAILER: &str = "TRAILER!!!";
 
 /// Writes an archive. Directories go before what is in them.
-pub(super) struct Archive<W> {
+pub(super) struct CpioArchive<W> {
     to: W,
     /// Files with the same number would be links to one.
     inode: u32,
 }
 
-impl<W: Write> Archive<W> {
+impl<W: Write> CpioArchive<W> {
     pub(super) fn new(to: W) -> Self {
         Self { to, inode: 0 }
     }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_file_is_written_as_the_format_says() {
-        let mut archive = Archive::new(Vec::new());
+        let mut archive = CpioArchive::new(Vec::new());
         archive.file("init", 0o755, b"hello").expect("writing to memory");
         let bytes = archive.finish().expect("writing to memory");
         let expected = concat!(
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn every_entry_begins_at_a_multiple_of_four() {
         for length in 0..9 {
-            let mut archive = Archive::new(Vec::new());
+            let mut archive = CpioArchive::new(Vec::new());
             archive.directory(&"n".repeat(length + 1)).expect("writing to memory");
             archive.file("f", 0o644, &b"12345678"[..length]).expect("writing to memory");
             let bytes = archive.finish().expect("writing to memory");

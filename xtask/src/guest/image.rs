@@ -9,9 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use super::Unavailable;
-use super::cpio::Archive;
-use super::kernel::{Kernel, said};
+use super::GuestUnavailable;
+use super::cpio::CpioArchive;
+use super::kernel::{UnpackedKernel, said};
 
 /// Modules that can be loaded in the guest, with what they need.
 const MODULES: [&str; 18] = [
@@ -53,9 +53,9 @@ const BUSYBOX: &str = "/bin/busybox";
 const COMMAND: &str = "usr/local/bin/linerate";
 
 /// Packs the file system: the init program, the command, programs and modules.
-pub(super) fn pack(kernel: &Kernel, command: &Path) -> anyhow::Result<fs::File> {
+pub(super) fn pack(kernel: &UnpackedKernel, command: &Path) -> anyhow::Result<fs::File> {
     let file = tempfile::tempfile().context("make a file")?;
-    let mut image = Image { archive: Archive::new(BufWriter::new(file)), made: BTreeSet::new() };
+    let mut image = GuestImage { archive: CpioArchive::new(BufWriter::new(file)), made: BTreeSet::new() };
     let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/init");
     image.copy(&init, "init")?;
     image.busybox()?;
@@ -63,7 +63,7 @@ pub(super) fn pack(kernel: &Kernel, command: &Path) -> anyhow::Result<fs::File> 
     image.add(COMMAND, 0o755, &stripped(command)?)?;
     for (name, known_as, package) in PROGRAMS {
         let program = find(name)
-            .ok_or_else(|| Unavailable(format!("{name} is not installed: apt install {package}")))?;
+            .ok_or_else(|| GuestUnavailable(format!("{name} is not installed: apt install {package}")))?;
         libraries.extend(self::libraries(&program)?);
         image.copy(&program, &format!("usr/bin/{known_as}"))?;
     }
@@ -75,13 +75,13 @@ pub(super) fn pack(kernel: &Kernel, command: &Path) -> anyhow::Result<fs::File> 
     file.into_inner().context("write the image")
 }
 
-struct Image<W> {
-    archive: Archive<W>,
+struct GuestImage<W> {
+    archive: CpioArchive<W>,
     /// Directories that are there.
     made: BTreeSet<String>,
 }
 
-impl<W: Write> Image<W> {
+impl<W: Write> GuestImage<W> {
     /// Adds a file as `name`, and the directories it is in.
     fn add(&mut self, name: &str, rights: u32, content: &[u8]) -> anyhow::Result<()> {
         for (end, _) in name.match_indices('/') {
@@ -105,12 +105,14 @@ impl<W: Write> Image<W> {
     fn busybox(&mut self) -> anyhow::Result<()> {
         let busybox = Path::new(BUSYBOX);
         if !busybox.is_file() || !libraries(busybox)?.is_empty() {
-            return Err(Unavailable("there is no static busybox: apt install busybox-static".into()).into());
+            return Err(
+                GuestUnavailable("there is no static busybox: apt install busybox-static".into()).into()
+            );
         }
         self.copy(busybox, BUSYBOX.trim_start_matches('/'))
     }
 
-    fn modules(&mut self, kernel: &Kernel) -> anyhow::Result<()> {
+    fn modules(&mut self, kernel: &UnpackedKernel) -> anyhow::Result<()> {
         let picked = kernel.pick(&MODULES)?;
         let folder = format!("lib/modules/{}", kernel.release);
         for file in &picked.files {

@@ -7,14 +7,14 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use super::Unavailable;
+use super::GuestUnavailable;
 
 /// Packages that depend on the newest kernel, the most wanted first: the one of Debian 12 that is not of 2022
 /// (from its security archive), and each release's own.
 const LATEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
 
 /// An unpacked kernel.
-pub(super) struct Kernel {
+pub(super) struct UnpackedKernel {
     /// Such as `6.12.57+deb12-amd64`.
     pub(super) release: String,
     pub(super) image: PathBuf,
@@ -22,7 +22,7 @@ pub(super) struct Kernel {
     pub(super) modules: PathBuf,
 }
 
-impl Kernel {
+impl UnpackedKernel {
     /// Finds the newest kernel, or the one `package` leads to, and unpacks it if it is not there yet.
     pub(super) fn provide(cache: &Path, package: Option<&str>) -> anyhow::Result<Self> {
         let why = match fetch(cache, package) {
@@ -36,7 +36,7 @@ impl Kernel {
             eprintln!("guest: {} from an earlier run, since {why:#}", kernel.release);
             return Ok(kernel);
         }
-        Err(Unavailable(format!("no kernel package: {why:#}")).into())
+        Err(GuestUnavailable(format!("no kernel package: {why:#}")).into())
     }
 
     fn open(folder: &Path) -> anyhow::Result<Self> {
@@ -51,7 +51,7 @@ impl Kernel {
 
     /// The files of the modules named and of all they need, relative to [`modules`](Self::modules), and the lines of
     /// `modules.alias` that lead to them.
-    pub(super) fn pick(&self, wanted: &[&str]) -> anyhow::Result<Picked> {
+    pub(super) fn pick(&self, wanted: &[&str]) -> anyhow::Result<PickedModules> {
         let read = |name: &str| {
             let path = self.modules.join(name);
             fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
@@ -67,7 +67,7 @@ impl Kernel {
 
 /// Modules for the guest, with what its `modprobe` reads.
 #[derive(Debug, PartialEq)]
-pub(super) struct Picked {
+pub(super) struct PickedModules {
     /// As packed by Debian: `.ko` or `.ko.xz`.
     pub(super) files: BTreeSet<String>,
     /// `modules.dep` for the same files, none compressed.
@@ -76,7 +76,7 @@ pub(super) struct Picked {
     pub(super) aliases: String,
 }
 
-fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<Kernel> {
+fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> {
     let (package, version) = match package {
         Some(package) => candidate(package)?,
         None => candidate(LATEST[0]).or_else(|_| candidate(LATEST[1]))?,
@@ -95,7 +95,7 @@ fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<Kernel> {
             return Err(error).with_context(|| format!("make {}", folder.display()));
         }
     }
-    Kernel::open(&folder)
+    UnpackedKernel::open(&folder)
 }
 
 /// The package of a kernel and its version, to which `package` leads: itself, or what it depends on.
@@ -137,15 +137,15 @@ fn unpack(package: &str, version: &str, scratch: &Path) -> anyhow::Result<()> {
 }
 
 /// The kernel that was unpacked last.
-fn newest(cache: &Path) -> Option<Kernel> {
+fn newest(cache: &Path) -> Option<UnpackedKernel> {
     let unpacked = fs::read_dir(cache).ok()?.filter_map(Result::ok).filter_map(|entry| {
-        let kernel = Kernel::open(&entry.path()).ok()?;
+        let kernel = UnpackedKernel::open(&entry.path()).ok()?;
         Some((entry.metadata().ok()?.modified().ok()?, kernel))
     });
     unpacked.max_by_key(|(when, _)| *when).map(|(_, kernel)| kernel)
 }
 
-fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<Picked> {
+fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<PickedModules> {
     let known: BTreeMap<String, (&str, &str)> = dependencies
         .lines()
         .filter_map(|line| line.split_once(':'))
@@ -165,7 +165,7 @@ fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<Pi
     let names: BTreeSet<String> = files.iter().map(|file| module_name(file)).collect();
     let leads_there = |line: &&str| line.split_whitespace().last().is_some_and(|name| names.contains(name));
     let aliases = aliases.lines().filter(leads_there).flat_map(|line| [line, "\n"]).collect();
-    Ok(Picked { dependencies: lines.into_iter().collect(), aliases, files })
+    Ok(PickedModules { dependencies: lines.into_iter().collect(), aliases, files })
 }
 
 /// As the kernel calls it: `i2c_algo_bit` of `kernel/drivers/i2c/algos/i2c-algo-bit.ko.xz`.

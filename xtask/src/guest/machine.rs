@@ -11,44 +11,48 @@ pub(super) const CPUS: u32 = 20;
 const MEMORY_MIB: u32 = 2048;
 
 /// The tap interface on the host's side of the guest's physical NIC, such as `igb0`.
-pub(super) const TO_NIC: Tap =
-    Tap { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: Queues::One };
+pub(super) const TO_NIC: TapWire =
+    TapWire { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: TapQueues::One };
 
 /// That of its `vnet0`.
-pub(super) const TO_VIRTIO: Tap =
-    Tap { name: "tap1", address: [198, 18, 82, 1], guest: [198, 18, 82, 2], queues: Queues::OfVariant };
+pub(super) const TO_VIRTIO: TapWire = TapWire {
+    name: "tap1",
+    address: [198, 18, 82, 1],
+    guest: [198, 18, 82, 2],
+    queues: TapQueues::OfVariant,
+};
 
 /// All of them.
-pub(super) const TAPS: [Tap; 2] = [TO_NIC, TO_VIRTIO];
+pub(super) const TAPS: [TapWire; 2] = [TO_NIC, TO_VIRTIO];
 
 /// An Ethernet wire to the guest.
-pub(super) struct Tap {
+pub(super) struct TapWire {
     pub(super) name: &'static str,
     pub(super) address: [u8; 4],
     /// The guest's address at its end (guest/init).
     pub(super) guest: [u8; 4],
-    queues: Queues,
+    queues: TapQueues,
 }
 
-enum Queues {
+enum TapQueues {
     /// The emulated igb spreads what one tap queue brings by its own indirection table.
     One,
     /// virtio-net has a tap queue for each of its own.
     OfVariant,
 }
 
-impl Tap {
-    pub(super) fn queues(&self, variant: Variant) -> u32 {
+impl TapWire {
+    pub(super) fn queues(&self, variant: GuestVariant) -> u32 {
         match self.queues {
-            Queues::One => 1,
-            Queues::OfVariant => variant.virtio_queues(),
+            TapQueues::One => 1,
+            TapQueues::OfVariant => variant.virtio_queues(),
         }
     }
 }
 
 /// What is different from machine to machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Variant {
+pub(crate) enum GuestVariant {
     /// 2 NUMA nodes of 10 CPUs; igb on node 1, virtio-net with 20 queues on node 0
     #[default]
     TwoNodes,
@@ -73,7 +77,7 @@ pub(crate) enum Variant {
 }
 
 /// The emulated physical NIC of a guest.
-pub(super) struct Nic {
+pub(super) struct GuestNic {
     /// The driver's name, and QEMU's of the device.
     pub(super) driver: &'static str,
     /// The interface, as guest/init names it.
@@ -82,14 +86,14 @@ pub(super) struct Nic {
     pub(super) queues: u32,
 }
 
-impl fmt::Display for Variant {
+impl fmt::Display for GuestVariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.to_possible_value();
         f.write_str(name.as_ref().map_or("a variant", PossibleValue::get_name))
     }
 }
 
-impl Variant {
+impl GuestVariant {
     pub(super) fn nodes(self) -> u32 {
         match self {
             Self::OneNode | Self::FourQueues | Self::Vmxnet3 | Self::E1000e => 1,
@@ -110,11 +114,11 @@ impl Variant {
         }
     }
 
-    pub(super) fn nic(self) -> Nic {
+    pub(super) fn nic(self) -> GuestNic {
         match self {
-            Self::Vmxnet3 => Nic { driver: "vmxnet3", interface: "vmx0", queues: 8 },
-            Self::E1000e => Nic { driver: "e1000e", interface: "e1000e0", queues: 1 },
-            _ => Nic { driver: "igb", interface: "igb0", queues: 8 },
+            Self::Vmxnet3 => GuestNic { driver: "vmxnet3", interface: "vmx0", queues: 8 },
+            Self::E1000e => GuestNic { driver: "e1000e", interface: "e1000e0", queues: 1 },
+            _ => GuestNic { driver: "igb", interface: "igb0", queues: 8 },
         }
     }
 
@@ -176,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_variant_has_all_cpus() {
-        for variant in Variant::value_variants() {
+        for variant in GuestVariant::value_variants() {
             let arguments = variant.arguments();
             let smp = arguments.iter().position(|word| word == "-smp").expect("CPUs are said");
             let numbers: Vec<u32> = arguments[smp + 1]
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_single_queue_is_not_said_to_be_many() {
-        let told = Variant::OneQueue.arguments().join(" ");
+        let told = GuestVariant::OneQueue.arguments().join(" ");
         assert!(!told.contains("mq=on") && !told.contains("queues="), "{told}");
     }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use linerate_tune::Profile;
-use linerate_tune::profile::Wanted;
+use linerate_tune::TuneProfile;
+use linerate_tune::profile::ProfileValue;
 use serde_json::Value;
 
-use super::machine::{TO_NIC, TO_VIRTIO, Variant};
-use super::session::Guest;
-use super::traffic::{FEW, Flows, Traffic};
-use super::tuning::{State, words};
+use super::machine::{GuestVariant, TO_NIC, TO_VIRTIO};
+use super::session::GuestSession;
+use super::traffic::{FEW, FlowCount, GuestTraffic};
+use super::tuning::{GuestState, words};
 
 /// How long a command of these may take.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -28,8 +28,8 @@ const SERVER: &str = "linerate serve echo --bind 0.0.0.0:4000 >/run/server 2>&1 
     until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
 
 /// Runs the checks, telling each change that is planned, and returns what failed.
-pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<String>> {
-    if variant == Variant::VirtualFunctions {
+pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
+    if variant == GuestVariant::VirtualFunctions {
         done(guest, VIRTUAL_FUNCTIONS)?;
     }
     let mut failed = Vec::new();
@@ -38,14 +38,15 @@ pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<Str
         let (changes, findings) = plan(guest, interface, "")?;
         println!("  {interface} without a server: {} changes, doctor finds {findings}", changes.len());
         // What moves interrupts or slows TCP is left alone while there is nobody whom it helps.
-        let costly = |change: &&Change| ["irq", "offload"].iter().any(|kind| change.setting.contains(kind));
+        let costly =
+            |change: &&GuestChange| ["irq", "offload"].iter().any(|kind| change.setting.contains(kind));
         let costly = changes.iter().filter(costly);
         failed.extend(costly.map(|change| format!("{interface}: without a UDP service: {change}")));
         failed.extend(unexplained(interface, &changes));
     }
     done(guest, SERVER)?;
     for (interface, wire) in wires {
-        let traffic = Traffic::start(guest, wire, Flows::Many, FEW)?;
+        let traffic = GuestTraffic::start(guest, wire, FlowCount::Many, FEW)?;
         failed.extend(tuned(guest, interface)?);
         traffic.stop()?;
     }
@@ -53,9 +54,9 @@ pub(super) fn run(guest: &mut Guest, variant: Variant) -> anyhow::Result<Vec<Str
 }
 
 /// Plans, applies, plans again and undoes.
-fn tuned(guest: &mut Guest, interface: &str) -> anyhow::Result<Vec<String>> {
+fn tuned(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
-    let before = State::of(guest, interface)?;
+    let before = GuestState::of(guest, interface)?;
     let (changes, findings) = plan(guest, interface, "--port 4000 --watch 3")?;
     println!("  {interface} under load: {} changes, doctor finds {findings}", changes.len());
     for change in &changes {
@@ -79,14 +80,14 @@ fn tuned(guest: &mut Guest, interface: &str) -> anyhow::Result<Vec<String>> {
         // An affinity takes effect with the next interrupt.
         guest.ask("sleep 3", PATIENCE)?;
     }
-    let after = State::of(guest, interface)?;
+    let after = GuestState::of(guest, interface)?;
     let different = before.differences(&after);
     println!("  {interface} after undo: {} values compared, {} differ", before.len(), different.len());
     failed.extend(different.into_iter().map(|difference| format!("{interface} after undo: {difference}")));
     Ok(failed)
 }
 
-struct Change {
+struct GuestChange {
     setting: String,
     from: String,
     to: String,
@@ -94,28 +95,32 @@ struct Change {
     reasons: Vec<String>,
 }
 
-impl std::fmt::Display for Change {
+impl std::fmt::Display for GuestChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { setting, from, to, reasons } = self;
         write!(f, "{setting}: {from} -> {to} for {}", reasons.join(" "))
     }
 }
 
-fn unexplained(interface: &str, changes: &[Change]) -> Vec<String> {
+fn unexplained(interface: &str, changes: &[GuestChange]) -> Vec<String> {
     let without_reason = changes.iter().filter(|change| change.reasons.is_empty());
     without_reason.map(|change| format!("{interface}: no reason for {change}")).collect()
 }
 
 /// The changes planned for an interface, and what doctor leaves to a person.
-fn plan(guest: &mut Guest, interface: &str, options: &str) -> anyhow::Result<(Vec<Change>, String)> {
+fn plan(
+    guest: &mut GuestSession,
+    interface: &str,
+    options: &str,
+) -> anyhow::Result<(Vec<GuestChange>, String)> {
     let command = format!("linerate tune plan --interface {interface} {options} --json -");
     let said = guest.ask(&command, PATIENCE)?;
     ensure!(said.status < 2, "tune plan ended with {}: {}", said.status, words(&said));
     let plan: Value = serde_json::from_str(&said.output).context("tune plan printed no JSON")?;
     let list = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
     let held = list("held_back");
-    let profile = Profile::named(plan["goal"].as_str().unwrap_or_default())?;
-    let read = |change| Change::read(change, &profile);
+    let profile = TuneProfile::named(plan["goal"].as_str().unwrap_or_default())?;
+    let read = |change| GuestChange::read(change, &profile);
     let changes = list("agreements").iter().chain(&list("changes")).map(read).collect();
     let named = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let left: Vec<String> = list("left").iter().map(|left| named(left, "finding")).collect();
@@ -124,11 +129,11 @@ fn plan(guest: &mut Guest, interface: &str, options: &str) -> anyhow::Result<(Ve
     Ok((changes, [left, held].concat().join(" ")))
 }
 
-impl Change {
-    fn read(change: &Value, profile: &Profile) -> Self {
+impl GuestChange {
+    fn read(change: &Value, profile: &TuneProfile) -> Self {
         let findings = change["findings"].as_array().cloned().unwrap_or_default();
         let mut reasons: Vec<String> = findings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        let is_asked_for = |wanted: &Wanted| change["why"] == wanted.why.as_str();
+        let is_asked_for = |wanted: &ProfileValue| change["why"] == wanted.why.as_str();
         if profile.values.iter().any(is_asked_for) {
             reasons.push(format!("profile {}", profile.name));
         }
@@ -137,11 +142,11 @@ impl Change {
     }
 }
 
-fn shown(changes: &[Change]) -> String {
+fn shown(changes: &[GuestChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn done(guest: &mut Guest, script: &str) -> anyhow::Result<()> {
+fn done(guest: &mut GuestSession, script: &str) -> anyhow::Result<()> {
     let said = guest.ask(script, PATIENCE)?;
     ensure!(said.status == 0, "'{}' ended with {}: {}", script.trim(), said.status, words(&said));
     Ok(())

@@ -19,8 +19,8 @@ use super::image::find;
 use super::kernel::said;
 use crate::sys::tsc;
 
-use super::machine::{TAPS, Variant};
-use super::{Prepared, Unavailable};
+use super::machine::{GuestVariant, TAPS};
+use super::{GuestUnavailable, PreparedGuest};
 
 pub(super) const QEMU: &str = "qemu-system-x86_64";
 
@@ -36,11 +36,11 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=relia
 const KERNEL_HERTZ: u64 = 250;
 
 /// A guest that waits for commands. Dropping it switches it off.
-pub(super) struct Guest {
+pub(super) struct GuestSession {
     /// Commands go out on it, and what became of them comes back.
-    commands: Channel,
-    output: Channel,
-    errors: Channel,
+    commands: GuestChannel,
+    output: GuestChannel,
+    errors: GuestChannel,
     /// What the console shows, and what QEMU says. Neither has a name, so that nothing of them stays.
     console: File,
     complaints: File,
@@ -50,14 +50,14 @@ pub(super) struct Guest {
 }
 
 /// One end of a port of the guest.
-struct Channel {
+struct GuestChannel {
     stream: UnixStream,
     /// What has come without an end of line.
     begun: Vec<u8>,
 }
 
 /// Where a command's output goes.
-pub(super) struct Sinks<'a> {
+pub(super) struct OutputSinks<'a> {
     pub(super) output: &'a mut dyn Write,
     pub(super) errors: &'a mut dyn Write,
 }
@@ -78,15 +78,19 @@ pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
 }
 
 /// What a command printed and how it ended.
-pub(super) struct Said {
+pub(super) struct CommandOutput {
     pub(super) status: u8,
     pub(super) output: String,
     pub(super) errors: String,
 }
 
-impl Guest {
+impl GuestSession {
     /// Switches a machine on and waits until it takes commands.
-    pub(super) fn boot(prepared: &Prepared, variant: Variant, deadline: Duration) -> anyhow::Result<Self> {
+    pub(super) fn boot(
+        prepared: &PreparedGuest,
+        variant: GuestVariant,
+        deadline: Duration,
+    ) -> anyhow::Result<Self> {
         let host = make_host(variant)?;
         let console = tempfile::tempfile().context("make a file")?;
         let complaints = tempfile::tempfile().context("make a file")?;
@@ -101,7 +105,7 @@ impl Guest {
         let qemu = host.receiver().spawn(command)?;
         drop(theirs);
         let mut guest = Self { commands, output, errors, console, complaints, _qemu: qemu, host };
-        let mut nowhere = Sinks { output: &mut io::sink(), errors: &mut io::sink() };
+        let mut nowhere = OutputSinks { output: &mut io::sink(), errors: &mut io::sink() };
         let ready = guest.answer(Instant::now() + deadline, &mut nowhere);
         let ready = ready.and_then(|line| match line.as_str() {
             "ready" => Ok(()),
@@ -118,7 +122,7 @@ impl Guest {
         &mut self,
         script: &str,
         deadline: Duration,
-        sinks: &mut Sinks<'_>,
+        sinks: &mut OutputSinks<'_>,
     ) -> anyhow::Result<u8> {
         let line = format!("{}\n", STANDARD.encode(script));
         self.commands.send(line.as_bytes())?;
@@ -130,11 +134,12 @@ impl Guest {
     }
 
     /// Runs a shell script and keeps what it prints.
-    pub(super) fn ask(&mut self, script: &str, deadline: Duration) -> anyhow::Result<Said> {
+    pub(super) fn ask(&mut self, script: &str, deadline: Duration) -> anyhow::Result<CommandOutput> {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let status = self.run(script, deadline, &mut Sinks { output: &mut output, errors: &mut errors })?;
+        let status =
+            self.run(script, deadline, &mut OutputSinks { output: &mut output, errors: &mut errors })?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(Said { status, output: text(output), errors: text(errors) })
+        Ok(CommandOutput { status, output: text(output), errors: text(errors) })
     }
 
     /// A socket on the host's side of the wires.
@@ -144,7 +149,7 @@ impl Guest {
     }
 
     /// Waits for a line on the command port, passing on what comes on the others.
-    fn answer(&mut self, deadline: Instant, sinks: &mut Sinks<'_>) -> anyhow::Result<String> {
+    fn answer(&mut self, deadline: Instant, sinks: &mut OutputSinks<'_>) -> anyhow::Result<String> {
         loop {
             if let Some(line) = self.commands.line() {
                 // What was printed before is there already.
@@ -176,7 +181,7 @@ impl Guest {
     }
 }
 
-impl Channel {
+impl GuestChannel {
     fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.write_all(bytes).context("tell the guest a command")?;
@@ -216,7 +221,7 @@ impl Channel {
 }
 
 /// A port of the guest, and our end of it.
-fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyhow::Result<Channel> {
+fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyhow::Result<GuestChannel> {
     let (stream, other) = UnixStream::pair().context("make a pair of sockets")?;
     stream.set_nonblocking(true)?;
     // QEMU inherits it.
@@ -224,12 +229,12 @@ fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyh
     command.arg("-chardev").arg(format!("socket,id={name},fd={}", other.as_raw_fd()));
     command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
     theirs.push(other.into());
-    Ok(Channel { stream, begun: Vec::new() })
+    Ok(GuestChannel { stream, begun: Vec::new() })
 }
 
 /// Makes a network namespace with the other ends of the guest's wires. Nothing leads out of it, and it ends with this
 /// process.
-pub(super) fn make_host(variant: Variant) -> anyhow::Result<Lab> {
+pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
     // Its link is not used.
     let host = Lab::builder().queues(1).start()?;
     for tap in &TAPS {
@@ -250,7 +255,11 @@ pub(super) fn make_host(variant: Variant) -> anyhow::Result<Lab> {
 }
 
 /// QEMU with all but where its console goes.
-pub(super) fn qemu(prepared: &Prepared, variant: Variant, kernel_argument: &str) -> anyhow::Result<Command> {
+pub(super) fn qemu(
+    prepared: &PreparedGuest,
+    variant: GuestVariant,
+    kernel_argument: &str,
+) -> anyhow::Result<Command> {
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
     command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(inherited(&prepared.image)?);
@@ -271,10 +280,10 @@ pub(super) fn check_qemu() -> anyhow::Result<()> {
     match known {
         Err(error) => {
             let how = "apt install -t bookworm-backports qemu-system-x86";
-            Err(Unavailable(format!("{QEMU} cannot be run ({error}): {how}")).into())
+            Err(GuestUnavailable(format!("{QEMU} cannot be run ({error}): {how}")).into())
         }
         Ok(output) if !output.status.success() => {
-            Err(Unavailable(format!("this {QEMU} has no igb, which takes version 8 or later")).into())
+            Err(GuestUnavailable(format!("this {QEMU} has no igb, which takes version 8 or later")).into())
         }
         Ok(_) => Ok(()),
     }

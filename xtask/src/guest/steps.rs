@@ -1,15 +1,15 @@
 //! The table of changes, and of what doctor says after each.
 
-use super::machine::Variant;
-use super::traffic::Flows;
+use super::machine::GuestVariant;
+use super::traffic::FlowCount;
 
 /// One change by hand, and what doctor has to say then. Changes add up.
-pub(super) struct Step {
+pub(super) struct ManualStep {
     pub(super) what: &'static str,
     /// A shell script.
     pub(super) change: &'static str,
     /// What the host sends to `vnet0` meanwhile.
-    pub(super) traffic: Option<Flows>,
+    pub(super) traffic: Option<FlowCount>,
     /// Doctor's arguments.
     pub(super) doctor: &'static str,
     /// Findings that have to be there.
@@ -19,20 +19,20 @@ pub(super) struct Step {
 }
 
 /// The steps of a variant.
-pub(super) fn of(variant: Variant) -> &'static [Step] {
+pub(super) fn of(variant: GuestVariant) -> &'static [ManualStep] {
     match variant {
-        Variant::TwoNodes => &TWO_NODES,
-        Variant::OneNode => &ONE_NODE,
-        Variant::Smt => &SMT,
-        Variant::OneQueue => &ONE_QUEUE,
+        GuestVariant::TwoNodes => &TWO_NODES,
+        GuestVariant::OneNode => &ONE_NODE,
+        GuestVariant::Smt => &SMT,
+        GuestVariant::OneQueue => &ONE_QUEUE,
         // What is planned for them says more (`plans`).
         _ => &[],
     }
 }
 
 /// An igb as its driver leaves it, fixed one thing after the other, and a virtio-net under load.
-const TWO_NODES: [Step; 9] = [
-    Step {
+const TWO_NODES: [ManualStep; 9] = [
+    ManualStep {
         what: "igb as its driver leaves it",
         change: "",
         traffic: None,
@@ -45,7 +45,7 @@ const TWO_NODES: [Step; 9] = [
         ],
         absent: &["link.single-queue"],
     },
-    Step {
+    ManualStep {
         what: "ports in the hash",
         change: "ethtool -N igb0 rx-flow-hash udp4 sdfn && ethtool -N igb0 rx-flow-hash udp6 sdfn",
         traffic: None,
@@ -53,7 +53,7 @@ const TWO_NODES: [Step; 9] = [
         present: &["transmit.xps-missing", "softirq.rps-missing"],
         absent: &["rss.hash-without-ports"],
     },
-    Step {
+    ManualStep {
         what: "a transmit queue for each CPU",
         change: r#"for queue in 0 1 2 3 4 5 6 7; do
             printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/tx-$queue/xps_cpus || exit
@@ -63,7 +63,7 @@ const TWO_NODES: [Step; 9] = [
         present: &["softirq.rps-missing"],
         absent: &["rss.hash-without-ports", "transmit.xps-missing"],
     },
-    Step {
+    ManualStep {
         what: "packets handed on to the CPUs without a queue",
         // The interrupts are on CPUs of node 1; half of what is handed on leaves it.
         change: r#"for queue in 0 1 2 3 4 5 6 7; do
@@ -79,7 +79,7 @@ const TWO_NODES: [Step; 9] = [
             "link.queues-below-cpus",
         ],
     },
-    Step {
+    ManualStep {
         // No interrupt has come yet for most of its queues: their affinity is to take effect with the first.
         what: "virtio-net as its driver leaves it",
         change: "",
@@ -96,7 +96,7 @@ const TWO_NODES: [Step; 9] = [
             "link.queues-below-cpus",
         ],
     },
-    Step {
+    ManualStep {
         what: "4 of the 20 queues of virtio-net",
         change: "ethtool -L vnet0 combined 4",
         traffic: None,
@@ -104,7 +104,7 @@ const TWO_NODES: [Step; 9] = [
         present: &["link.queues-below-cpus"],
         absent: &[],
     },
-    Step {
+    ManualStep {
         what: "all queues of virtio-net",
         change: "ethtool -L vnet0 combined 20",
         traffic: None,
@@ -112,18 +112,18 @@ const TWO_NODES: [Step; 9] = [
         present: &[],
         absent: &["link.queues-below-cpus"],
     },
-    Step {
+    ManualStep {
         what: "one flow to virtio-net",
         change: SERVER,
-        traffic: Some(Flows::One),
+        traffic: Some(FlowCount::One),
         doctor: "--interface vnet0 --watch 5",
         present: &["softirq.skew"],
         absent: &[],
     },
-    Step {
+    ManualStep {
         what: "many flows to virtio-net",
         change: "",
-        traffic: Some(Flows::Many),
+        traffic: Some(FlowCount::Many),
         doctor: "--interface vnet0 --watch 5",
         present: &[],
         absent: &[
@@ -141,7 +141,7 @@ const TWO_NODES: [Step; 9] = [
 const SERVER: &str = "linerate serve echo --bind 198.18.82.2:4000 >/run/server 2>&1 &
     until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
 
-const ONE_NODE: [Step; 1] = [Step {
+const ONE_NODE: [ManualStep; 1] = [ManualStep {
     what: "igb with one node",
     change: "",
     traffic: None,
@@ -150,7 +150,7 @@ const ONE_NODE: [Step; 1] = [Step {
     absent: &["irq.one-node", "link.far-node", "softirq.rps-crosses-node", "machine.smt"],
 }];
 
-const SMT: [Step; 1] = [Step {
+const SMT: [ManualStep; 1] = [ManualStep {
     what: "two threads a core",
     change: "",
     traffic: None,
@@ -159,7 +159,7 @@ const SMT: [Step; 1] = [Step {
     absent: &[],
 }];
 
-const ONE_QUEUE: [Step; 1] = [Step {
+const ONE_QUEUE: [ManualStep; 1] = [ManualStep {
     what: "virtio-net with one queue",
     change: "",
     traffic: None,

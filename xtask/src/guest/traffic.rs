@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
 
-use super::machine::Tap;
-use super::session::Guest;
+use super::machine::TapWire;
+use super::session::GuestSession;
 
 /// Where the guest's server listens.
 const PORT: u16 = 4000;
@@ -26,7 +26,7 @@ const MANY: usize = 256;
 
 /// How many flows there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Flows {
+pub(crate) enum FlowCount {
     /// One, which one queue takes
     One,
     /// 256, from as many ports
@@ -34,17 +34,22 @@ pub(crate) enum Flows {
 }
 
 /// Traffic that goes on until it is stopped.
-pub(super) struct Traffic {
+pub(super) struct GuestTraffic {
     over: Arc<AtomicBool>,
     sender: JoinHandle<std::io::Result<u64>>,
 }
 
-impl Traffic {
-    pub(super) fn start(guest: &Guest, to: &Tap, flows: Flows, per_second: u32) -> anyhow::Result<Self> {
+impl GuestTraffic {
+    pub(super) fn start(
+        guest: &GuestSession,
+        to: &TapWire,
+        flows: FlowCount,
+        per_second: u32,
+    ) -> anyhow::Result<Self> {
         let target = SocketAddr::from((to.guest, PORT));
         let count = match flows {
-            Flows::One => 1,
-            Flows::Many => MANY,
+            FlowCount::One => 1,
+            FlowCount::Many => MANY,
         };
         let sockets = (0..count).map(|_| guest.socket_outside()).collect::<anyhow::Result<Vec<_>>>()?;
         let over = Arc::new(AtomicBool::new(false));

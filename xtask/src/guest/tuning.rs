@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::machine::TO_NIC;
-use super::session::{Guest, Said};
-use super::traffic::{ENOUGH, FEW, Flows, Traffic};
+use super::session::{CommandOutput, GuestSession};
+use super::traffic::{ENOUGH, FEW, FlowCount, GuestTraffic};
 
 /// How long a command of these may take. A change of all settings of an interface is a matter of seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -97,7 +97,7 @@ const COUNTERS: [&str; 17] = [
 const SLOW: [&str; 2] = ["softirq.squeezed", "transmit.qdisc-drops"];
 
 /// Runs the checks, telling what each found, and returns what failed. Nothing of them stays.
-pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
+pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     let said = guest.ask(DISORDER, PATIENCE)?;
     ensure!(said.status == 0, "disorder ended with {}: {}{}", said.status, said.output, said.errors);
@@ -106,7 +106,7 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
     if found.get("high").is_none_or(|high| high.len() < 3) {
         failed.push("tune: doctor finds less than three things of severity high to begin with".to_owned());
     }
-    let before = State::of(guest, "igb0")?;
+    let before = GuestState::of(guest, "igb0")?;
     let command = "linerate tune apply --for udp-server --interface igb0 --watch 5 --yes";
     // Less than before: the guest, which is slow, is to be judged by its settings, not by what it has no time for.
     let applied = traffic(guest, FEW, |guest| guest.ask(command, PATIENCE))?;
@@ -131,7 +131,7 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
     }
     // An affinity takes effect with the next interrupt.
     traffic(guest, FEW, |guest| guest.ask("sleep 5", PATIENCE))?;
-    let after = State::of(guest, "igb0")?;
+    let after = GuestState::of(guest, "igb0")?;
     let different = before.differences(&after);
     println!("  after tune undo: {} values compared, {} differ", before.len(), different.len());
     failed.extend(different.into_iter().map(|difference| format!("after tune undo: {difference}")));
@@ -139,15 +139,15 @@ pub(super) fn run(guest: &mut Guest) -> anyhow::Result<Vec<String>> {
 }
 
 /// Every value of the guest that might have been changed.
-pub(super) struct State {
+pub(super) struct GuestState {
     /// What a person would look at.
     snapshot: String,
     /// What doctor reads.
     capture: BTreeMap<String, Vec<u8>>,
 }
 
-impl State {
-    pub(super) fn of(guest: &mut Guest, interface: &str) -> anyhow::Result<Self> {
+impl GuestState {
+    pub(super) fn of(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Self> {
         let said = guest.ask(&SNAPSHOT.replace("NIC", interface), PATIENCE)?;
         ensure!(said.status == 0, "the snapshot ended with {}: {}", said.status, said.errors);
         let script = format!(
@@ -202,11 +202,11 @@ fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
 
 /// Does something while datagrams of many flows come in.
 fn traffic<T>(
-    guest: &mut Guest,
+    guest: &mut GuestSession,
     per_second: u32,
-    during: impl FnOnce(&mut Guest) -> anyhow::Result<T>,
+    during: impl FnOnce(&mut GuestSession) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let traffic = Traffic::start(guest, &TO_NIC, Flows::Many, per_second)?;
+    let traffic = GuestTraffic::start(guest, &TO_NIC, FlowCount::Many, per_second)?;
     let arrived = guest.ask(ARRIVED, PATIENCE)?;
     ensure!(arrived.status == 0, "nothing arrives at igb0: {}", arrived.errors);
     let done = during(guest);
@@ -215,7 +215,7 @@ fn traffic<T>(
 }
 
 /// What doctor finds of `igb0` under load: ids by severity.
-fn findings(guest: &mut Guest, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     let command = "linerate doctor --interface igb0 --watch 5 --json -";
     let said = traffic(guest, per_second, |guest| guest.ask(command, PATIENCE))?;
     // 1 tells that there are findings.
@@ -241,7 +241,7 @@ fn shown(found: &BTreeMap<String, Vec<String>>) -> String {
 }
 
 /// The last of what a command said, in one line.
-pub(super) fn words(said: &Said) -> String {
+pub(super) fn words(said: &CommandOutput) -> String {
     let text = format!("{}\n{}", said.output, said.errors);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(12)..].join(" | ")

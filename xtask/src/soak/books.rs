@@ -6,8 +6,8 @@ use std::ops::AddAssign;
 use linerate_load::SlotOutcome;
 use serde::Serialize;
 
-use super::counted::Counted;
-use super::event::Event;
+use super::counted::PathCounters;
+use super::event::SoakEvent;
 
 /// Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
 /// `NAPI_POLL_WEIGHT`). `veth_close` frees them without counting.
@@ -15,14 +15,14 @@ const IN_A_QUEUE: i64 = 256 + 64;
 
 /// A round as the generator saw it, in requests.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Load {
+pub(super) struct RoundLoad {
     pub(super) sent: u64,
     pub(super) answered: u64,
     /// The queue behind the wire was full.
     pub(super) refused: u64,
 }
 
-impl Load {
+impl RoundLoad {
     /// A slot's, with answers that came to requests of the slot before.
     pub(super) fn of(outcome: &SlotOutcome) -> Self {
         Self {
@@ -33,7 +33,7 @@ impl Load {
     }
 }
 
-impl AddAssign for Load {
+impl AddAssign for RoundLoad {
     fn add_assign(&mut self, other: Self) {
         self.sent += other.sent;
         self.answered += other.answered;
@@ -43,7 +43,7 @@ impl AddAssign for Load {
 
 /// What the server got that was not of the load.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Besides {
+pub(super) struct ExtraRequests {
     pub(super) received: u64,
     pub(super) answered: u64,
 }
@@ -64,16 +64,16 @@ const NAMED: [(&str, &str); 11] = [
 ];
 
 /// Differences between what one had and the next on the way.
-const GAPS: [Gap; 4] = [
-    Gap {
+const GAPS: [AccountingGap; 4] = [
+    AccountingGap {
         name: "device-queue",
         what: "freed with the device's queue as it went down",
         when_down: IN_A_QUEUE,
         retried: false,
     },
-    Gap { name: "stack", what: "between the stack and the server", when_down: 0, retried: false },
-    Gap { name: "server", what: "within the server", when_down: 0, retried: false },
-    Gap {
+    AccountingGap { name: "stack", what: "between the stack and the server", when_down: 0, retried: false },
+    AccountingGap { name: "server", what: "within the server", when_down: 0, retried: false },
+    AccountingGap {
         name: "replies",
         what: "replies freed as the interface went down",
         when_down: IN_A_QUEUE,
@@ -81,7 +81,7 @@ const GAPS: [Gap; 4] = [
     },
 ];
 
-struct Gap {
+struct AccountingGap {
     name: &'static str,
     what: &'static str,
     /// The most that may be lost there without being counted, in each of a device's queues, when an interface goes down.
@@ -94,7 +94,7 @@ struct Gap {
 
 /// Requests by what became of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Fates {
+struct RequestFates {
     sent: u64,
     answered: u64,
     named: [u64; NAMED.len()],
@@ -103,17 +103,17 @@ struct Fates {
 
 /// Requests of the rounds in which the link was up, or of those in which it went down.
 #[derive(Debug, Serialize)]
-pub(super) struct Requests {
+pub(super) struct RoundRequests {
     link: &'static str,
     pub(super) sent: u64,
     answered: u64,
-    losses: Vec<Loss>,
-    uncounted: Vec<Loss>,
+    losses: Vec<RoundLoss>,
+    uncounted: Vec<RoundLoss>,
 }
 
 /// Requests that were lost at one point of their way; fewer than none where more left it than came.
 #[derive(Debug, Serialize)]
-struct Loss {
+struct RoundLoss {
     name: &'static str,
     what: &'static str,
     requests: i64,
@@ -121,31 +121,31 @@ struct Loss {
 
 /// What became of all requests: in rounds in which the link was up, and in those in which it was not.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct SoakAccounting {
     workers: u32,
-    up: Fates,
-    down: Fates,
+    up: RequestFates,
+    down: RequestFates,
     /// Rounds that did not balance, for a person.
     wrong: Vec<String>,
 }
 
-impl Books {
+impl SoakAccounting {
     /// Of a server with so many workers.
     pub(super) fn new(workers: u32) -> Self {
-        Self { workers, up: Fates::default(), down: Fates::default(), wrong: Vec::new() }
+        Self { workers, up: RequestFates::default(), down: RequestFates::default(), wrong: Vec::new() }
     }
 
     /// Adds a round.
     pub(super) fn add(
         &mut self,
-        event: Event,
-        load: Load,
-        besides: Besides,
-        before: &Counted,
-        after: &Counted,
+        event: SoakEvent,
+        load: RoundLoad,
+        besides: ExtraRequests,
+        before: &PathCounters,
+        after: &PathCounters,
     ) {
-        let went_down = event == Event::Flap;
-        let fates = Fates::of(load, besides, before, after);
+        let went_down = event == SoakEvent::Flap;
+        let fates = RequestFates::of(load, besides, before, after);
         let workers = if went_down { self.workers } else { 0 };
         if !fates.balance(went_down, workers) {
             self.wrong.push(format!("{event}: {fates}"));
@@ -155,8 +155,8 @@ impl Books {
     }
 
     /// What became of requests, as documents have it.
-    pub(super) fn requests(&self) -> Vec<Requests> {
-        let part = |link, fates: &Fates| Requests {
+    pub(super) fn requests(&self) -> Vec<RoundRequests> {
+        let part = |link, fates: &RequestFates| RoundRequests {
             link,
             sent: fates.sent,
             answered: fates.answered,
@@ -177,9 +177,9 @@ impl Books {
     }
 }
 
-impl Fates {
-    fn of(load: Load, besides: Besides, before: &Counted, after: &Counted) -> Self {
-        let grown = |figure: fn(&Counted) -> u64| figure(after).saturating_sub(figure(before));
+impl RequestFates {
+    fn of(load: RoundLoad, besides: ExtraRequests, before: &PathCounters, after: &PathCounters) -> Self {
+        let grown = |figure: fn(&PathCounters) -> u64| figure(after).saturating_sub(figure(before));
         let received = grown(|counted| counted.server.received);
         let frames = grown(|counted| counted.server.frames);
         let replied = grown(|counted| counted.server.answered);
@@ -218,15 +218,15 @@ impl Fates {
     }
 
     /// Losses that somebody counted, those that there are.
-    fn counted(&self) -> Vec<Loss> {
+    fn counted(&self) -> Vec<RoundLoss> {
         let all = NAMED.into_iter().zip(self.named).filter(|(_, count)| *count > 0);
-        all.map(|((name, what), count)| Loss { name, what, requests: count.cast_signed() }).collect()
+        all.map(|((name, what), count)| RoundLoss { name, what, requests: count.cast_signed() }).collect()
     }
 
     /// Differences that nobody counted, those that there are.
-    fn uncounted(&self) -> Vec<Loss> {
+    fn uncounted(&self) -> Vec<RoundLoss> {
         let all = GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0);
-        all.map(|(gap, requests)| Loss { name: gap.name, what: gap.what, requests }).collect()
+        all.map(|(gap, requests)| RoundLoss { name: gap.name, what: gap.what, requests }).collect()
     }
 
     fn add(&mut self, other: &Self) {
@@ -241,7 +241,7 @@ fn difference(had: u64, accounted: u64) -> i64 {
     had.cast_signed() - accounted.cast_signed()
 }
 
-impl fmt::Display for Books {
+impl fmt::Display for SoakAccounting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "with the link up: {}", self.up)?;
         writeln!(f, "when it went down and up: {}", self.down)?;
@@ -249,7 +249,7 @@ impl fmt::Display for Books {
     }
 }
 
-impl fmt::Display for Fates {
+impl fmt::Display for RequestFates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sent, {} answered", self.sent, self.answered)?;
         for loss in self.counted().into_iter().chain(self.uncounted()) {
@@ -263,24 +263,32 @@ impl fmt::Display for Fates {
 mod tests {
     use super::*;
 
-    fn counted(stack: u64, received: u64, answered: u64) -> Counted {
-        let mut counted = Counted { stack_received: stack, ..Counted::default() };
+    fn counted(stack: u64, received: u64, answered: u64) -> PathCounters {
+        let mut counted = PathCounters { stack_received: stack, ..PathCounters::default() };
         counted.server.received = received;
         counted.server.answered = answered;
         counted
     }
 
-    fn books(event: Event, sent: u64, answered: u64, besides: Besides, after: &Counted) -> Books {
-        let load = Load { sent, answered, refused: 0 };
-        let mut books = Books::new(2);
-        books.add(event, load, besides, &Counted::default(), after);
+    fn books(
+        event: SoakEvent,
+        sent: u64,
+        answered: u64,
+        besides: ExtraRequests,
+        after: &PathCounters,
+    ) -> SoakAccounting {
+        let load = RoundLoad { sent, answered, refused: 0 };
+        let mut books = SoakAccounting::new(2);
+        books.add(event, load, besides, &PathCounters::default(), after);
         books
     }
 
     #[test]
     fn what_is_answered_needs_no_fate() {
-        assert!(books(Event::Nothing, 100, 100, Besides::default(), &counted(100, 100, 100)).balanced());
-        assert!(!books(Event::Nothing, 0, 0, Besides::default(), &counted(0, 0, 0)).balanced());
+        assert!(
+            books(SoakEvent::Nothing, 100, 100, ExtraRequests::default(), &counted(100, 100, 100)).balanced()
+        );
+        assert!(!books(SoakEvent::Nothing, 0, 0, ExtraRequests::default(), &counted(0, 0, 0)).balanced());
     }
 
     #[test]
@@ -288,7 +296,7 @@ mod tests {
         for after in
             [counted(99, 99, 99), counted(100, 99, 99), counted(100, 100, 99), counted(100, 100, 100)]
         {
-            let books = books(Event::Nothing, 100, 99, Besides::default(), &after);
+            let books = books(SoakEvent::Nothing, 100, 99, ExtraRequests::default(), &after);
             assert!(!books.balanced(), "{books}");
             assert!(books.to_string().contains("does not balance"), "{books}");
         }
@@ -296,22 +304,27 @@ mod tests {
 
     #[test]
     fn a_loss_that_somebody_counted_is_right() {
-        let full = Counted { buffer_full: 3, ..counted(100, 97, 97) };
-        let books = books(Event::Nothing, 100, 97, Besides::default(), &full);
+        let full = PathCounters { buffer_full: 3, ..counted(100, 97, 97) };
+        let books = books(SoakEvent::Nothing, 100, 97, ExtraRequests::default(), &full);
         assert!(books.balanced() && books.to_string().contains("3 receive buffer full"), "{books}");
     }
 
     #[test]
     fn replies_may_wait_in_vain_for_an_address_to_go_to() {
-        let lost = Counted { unresolved: 40, ..counted(100, 100, 100) };
-        let books = books(Event::Flap, 100, 60, Besides::default(), &lost);
+        let lost = PathCounters { unresolved: 40, ..counted(100, 100, 100) };
+        let books = books(SoakEvent::Flap, 100, 60, ExtraRequests::default(), &lost);
         assert!(books.balanced() && books.to_string().contains("40 reply without a link address"), "{books}");
     }
 
     #[test]
     fn nothing_is_answered_twice() {
-        assert!(!books(Event::Nothing, 100, 101, Besides::default(), &counted(100, 100, 100)).balanced());
-        assert!(!books(Event::Flap, 100, 103, Besides::default(), &counted(100, 100, 100)).balanced());
+        assert!(
+            !books(SoakEvent::Nothing, 100, 101, ExtraRequests::default(), &counted(100, 100, 100))
+                .balanced()
+        );
+        assert!(
+            !books(SoakEvent::Flap, 100, 103, ExtraRequests::default(), &counted(100, 100, 100)).balanced()
+        );
     }
 
     #[test]
@@ -322,33 +335,36 @@ mod tests {
             after.replies_discarded = tried;
             after
         };
-        assert!(books(Event::Flap, 100, 60, Besides::default(), &refused(42)).balanced());
-        assert!(!books(Event::Flap, 100, 60, Besides::default(), &refused(43)).balanced());
-        assert!(!books(Event::Nothing, 100, 60, Besides::default(), &refused(42)).balanced());
+        assert!(books(SoakEvent::Flap, 100, 60, ExtraRequests::default(), &refused(42)).balanced());
+        assert!(!books(SoakEvent::Flap, 100, 60, ExtraRequests::default(), &refused(43)).balanced());
+        assert!(!books(SoakEvent::Nothing, 100, 60, ExtraRequests::default(), &refused(42)).balanced());
     }
 
     #[test]
     fn a_device_that_goes_down_frees_what_it_holds_and_no_more() {
         let freed = |count: u64| {
-            books(Event::Flap, 1_000, 1_000 - count, Besides::default(), &{
+            books(SoakEvent::Flap, 1_000, 1_000 - count, ExtraRequests::default(), &{
                 counted(1_000 - count, 1_000 - count, 1_000 - count)
             })
         };
         assert!(freed(320).balanced());
         assert!(!freed(321).balanced());
         // Between the stack and the server nothing may be lost, whatever happens.
-        assert!(!books(Event::Flap, 1_000, 999, Besides::default(), &counted(1_000, 999, 999)).balanced());
+        assert!(
+            !books(SoakEvent::Flap, 1_000, 999, ExtraRequests::default(), &counted(1_000, 999, 999))
+                .balanced()
+        );
     }
 
     #[test]
     fn poison_and_other_ports_are_none_of_the_load() {
         let mut poisoned = counted(101, 101, 90);
         poisoned.server.panicked = 11;
-        let poison = Besides { received: 1, answered: 0 };
-        let books_of_panic = books(Event::Panic, 100, 90, poison, &poisoned);
+        let poison = ExtraRequests { received: 1, answered: 0 };
+        let books_of_panic = books(SoakEvent::Panic, 100, 90, poison, &poisoned);
         assert!(books_of_panic.balanced(), "{books_of_panic}");
         assert!(books_of_panic.to_string().contains("10 with a worker's panic"), "{books_of_panic}");
-        let asked = Besides { received: 1, answered: 1 };
-        assert!(books(Event::Port, 100, 100, asked, &counted(101, 101, 101)).balanced());
+        let asked = ExtraRequests { received: 1, answered: 1 };
+        assert!(books(SoakEvent::Port, 100, 100, asked, &counted(101, 101, 101)).balanced());
     }
 }

@@ -9,7 +9,7 @@ use linerate_host::stage::{Scope, link};
 use linerate_host::{Host, Known};
 use linerate_lab::{Lab, LabHost};
 
-use super::server::Process;
+use super::server::SoakServer;
 
 /// Statistics of the neighbour table of IPv4 (net/core/neighbour.c, `neigh_stat_seq_show`).
 const ARP: &str = "/proc/net/stat/arp_cache";
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Counters along the way of a request, each since its beginning.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counted {
+pub(super) struct PathCounters {
     /// The server's own.
     pub(super) server: Counts,
     /// Lost by the device as it polled its queues, or as a redirect failed: `rx_queue_*_drops` of veth (drivers/net/veth.c).
@@ -48,9 +48,9 @@ pub(super) struct Counted {
     pub(super) wire_full: u64,
 }
 
-impl Counted {
+impl PathCounters {
     /// What is counted once nothing moves any more, though the machine may have kept the server from its CPU.
-    pub(super) fn settled(lab: &Lab, server: &mut Process) -> anyhow::Result<Self> {
+    pub(super) fn settled(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let mut last = Self::read(lab, server)?;
         loop {
@@ -69,9 +69,9 @@ impl Counted {
         [self.stack_received, server.frames, server.received, server.answered, server.send_failed.total()]
     }
 
-    fn read(lab: &Lab, server: &mut Process) -> anyhow::Result<Self> {
+    fn read(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
         let server = server.counts()?;
-        let device = Device::read(lab.receiver(), &lab.links()[0].receiver.interface)?;
+        let device = VethCounters::read(lab.receiver(), &lab.links()[0].receiver.interface)?;
         let text = |name: &str| -> anyhow::Result<String> {
             let file = Path::new("/proc/thread-self/net").join(name);
             lab.receiver().run(|| std::fs::read_to_string(&file))?.with_context(|| file.display().to_string())
@@ -102,12 +102,12 @@ impl Counted {
 }
 
 /// What a veth device counted.
-struct Device {
+struct VethCounters {
     lost: u64,
     refused: u64,
 }
 
-impl Device {
+impl VethCounters {
     fn read(host: &LabHost, interface: &str) -> anyhow::Result<Self> {
         let sys = Host::live_with_sys(host.sys_path()?);
         let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };

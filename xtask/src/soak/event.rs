@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use linerate_lab::Lab;
 
-use super::books::Besides;
-use super::server::{POISON, Process};
+use super::books::ExtraRequests;
+use super::server::{POISON, SoakServer};
 
 /// How long the interface is down.
 const DOWN: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Something that happens while a server works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum SoakEvent {
     Nothing,
     Flap,
     Mtu,
@@ -27,8 +27,8 @@ pub(super) enum Event {
     Port,
 }
 
-impl Event {
-    pub(super) const ALL: [Event; 5] = [Self::Nothing, Self::Flap, Self::Mtu, Self::Panic, Self::Port];
+impl SoakEvent {
+    pub(super) const ALL: [SoakEvent; 5] = [Self::Nothing, Self::Flap, Self::Mtu, Self::Panic, Self::Port];
 
     /// Its name in documents.
     pub(super) fn name(self) -> &'static str {
@@ -46,34 +46,34 @@ impl Event {
         self,
         lab: &Lab,
         address: SocketAddr,
-        server: &mut Process,
-    ) -> anyhow::Result<Besides> {
+        server: &mut SoakServer,
+    ) -> anyhow::Result<ExtraRequests> {
         match self {
-            Self::Nothing => Ok(Besides::default()),
+            Self::Nothing => Ok(ExtraRequests::default()),
             Self::Flap => {
                 link(lab, &["down"])?;
                 std::thread::sleep(DOWN);
                 link(lab, &["up"])?;
-                Ok(Besides::default())
+                Ok(ExtraRequests::default())
             }
             Self::Mtu => {
                 link(lab, &["mtu", "1400"])?;
                 link(lab, &["mtu", "1500"])?;
-                Ok(Besides::default())
+                Ok(ExtraRequests::default())
             }
-            Self::Panic => panic(lab, address, server).map(|()| Besides { received: 1, answered: 0 }),
+            Self::Panic => panic(lab, address, server).map(|()| ExtraRequests { received: 1, answered: 0 }),
             Self::Port => {
                 let other = SocketAddr::new(address.ip(), address.port() + 1);
                 server.open(other)?;
                 ask(lab, other)?;
                 server.close(other)?;
-                Ok(Besides { received: 1, answered: 1 })
+                Ok(ExtraRequests { received: 1, answered: 1 })
             }
         }
     }
 }
 
-fn panic(lab: &Lab, address: SocketAddr, server: &mut Process) -> anyhow::Result<()> {
+fn panic(lab: &Lab, address: SocketAddr, server: &mut SoakServer) -> anyhow::Result<()> {
     let before = server.counts()?.restarts;
     lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(POISON, address))??;
     let begun = Instant::now();
@@ -108,7 +108,7 @@ fn link(lab: &Lab, what: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for SoakEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nothing => "nothing happened",

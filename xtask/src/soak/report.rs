@@ -5,9 +5,9 @@ use std::fmt;
 use linerate_load::stats;
 use serde::Serialize;
 
-use super::books::Requests;
-use super::event::Event;
-use super::{FLOWS, LOAD, PAYLOAD, Seen, Soak};
+use super::books::RoundRequests;
+use super::event::SoakEvent;
+use super::{FLOWS, LOAD, PAYLOAD, SoakCommand, SoakObservation};
 use crate::machine;
 
 /// How much more memory a server may have in the last quarter than in the first: what an allocator keeps back in one thread or
@@ -19,7 +19,7 @@ const ALLOWED_BYTES: f64 = 512e3;
 
 /// Everything: schema `linerate.soak/1`. There is none of a soak in which a flow was not answered again after an event: that ends it.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct SoakReport {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -38,18 +38,18 @@ pub(super) struct Report {
     period_seconds: f64,
     capacity_per_second: f64,
     offered_per_second: f64,
-    events: Vec<Happened>,
-    requests: Vec<Requests>,
+    events: Vec<EventReport>,
+    requests: Vec<RoundRequests>,
     unbalanced: Vec<String>,
-    panics: Panics,
-    memory: Memory,
+    panics: PanicReport,
+    memory: MemoryReport,
     kept: bool,
     #[serde(skip)]
     books: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Happened {
+struct EventReport {
     event: &'static str,
     what: String,
     times: u32,
@@ -57,7 +57,7 @@ struct Happened {
 
 /// What was sent to make a worker panic, and what came of it.
 #[derive(Debug, Serialize)]
-struct Panics {
+struct PanicReport {
     asked: u64,
     restarts: u64,
     requests_lost: u64,
@@ -66,7 +66,7 @@ struct Panics {
 
 /// Resident memory once everything had happened once: the first panic and the first port take what is then kept for the next.
 #[derive(Debug, Serialize)]
-struct Memory {
+struct MemoryReport {
     /// After each round.
     resident_bytes: Vec<f64>,
     /// Medians; null where there were too few rounds.
@@ -75,18 +75,21 @@ struct Memory {
     kept: bool,
 }
 
-impl Report {
-    pub(super) fn new(settings: &Soak, seen: &Seen) -> anyhow::Result<Self> {
+impl SoakReport {
+    pub(super) fn new(settings: &SoakCommand, seen: &SoakObservation) -> anyhow::Result<Self> {
         let total = &seen.total;
-        let panics = Panics {
+        let panics = PanicReport {
             asked: seen.poison,
             restarts: total.restarts,
             requests_lost: total.panicked,
             kept: total.restarts == seen.poison && total.panicked >= seen.poison,
         };
-        let memory = Memory::of(&seen.memory);
-        let happened =
-            |(event, times): (Event, u32)| Happened { event: event.name(), what: event.to_string(), times };
+        let memory = MemoryReport::of(&seen.memory);
+        let happened = |(event, times): (SoakEvent, u32)| EventReport {
+            event: event.name(),
+            what: event.to_string(),
+            times,
+        };
         Ok(Self {
             schema: "linerate.soak/1",
             version: env!("CARGO_PKG_VERSION"),
@@ -106,7 +109,7 @@ impl Report {
             period_seconds: settings.period,
             capacity_per_second: seen.capacity,
             offered_per_second: seen.capacity * LOAD,
-            events: Event::ALL.into_iter().zip(seen.events).map(happened).collect(),
+            events: SoakEvent::ALL.into_iter().zip(seen.events).map(happened).collect(),
             requests: seen.books.requests(),
             unbalanced: seen.books.wrong().to_vec(),
             kept: panics.kept && seen.books.balanced() && memory.kept,
@@ -122,9 +125,9 @@ impl Report {
     }
 }
 
-impl Memory {
+impl MemoryReport {
     fn of(resident: &[f64]) -> Self {
-        let settled = resident.get(Event::ALL.len()..).unwrap_or_default();
+        let settled = resident.get(SoakEvent::ALL.len()..).unwrap_or_default();
         let quarter = (settled.len() / 4).max(1).min(settled.len());
         let (first, last) =
             (stats::median(&settled[..quarter]), stats::median(&settled[settled.len() - quarter..]));
@@ -139,13 +142,13 @@ impl Memory {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for SoakReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Happened { what, times, .. } in &self.events {
+        for EventReport { what, times, .. } in &self.events {
             writeln!(f, "{times:4} times: {what}")?;
         }
         write!(f, "{}", self.books)?;
-        let Panics { asked, restarts, requests_lost, kept } = &self.panics;
+        let PanicReport { asked, restarts, requests_lost, kept } = &self.panics;
         writeln!(
             f,
             "{}: {asked} panics, {restarts} restarts, {requests_lost} requests lost with them",
@@ -158,7 +161,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Memory {
+impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.first_quarter_bytes.zip(self.last_quarter_bytes) {
             Some((first, last)) => write!(
@@ -166,7 +169,7 @@ impl fmt::Display for Memory {
                 "{:.2} MB in the first quarter, {:.2} MB in the last, of {} rounds",
                 first / 1e6,
                 last / 1e6,
-                self.resident_bytes.len().saturating_sub(Event::ALL.len())
+                self.resident_bytes.len().saturating_sub(SoakEvent::ALL.len())
             ),
             None => write!(f, "not known: too short a time to see, give more --minutes"),
         }
@@ -184,29 +187,29 @@ mod tests {
     use clap::{Args as _, FromArgMatches as _};
     use linerate_engine::Counts;
 
-    use super::super::books::Books;
+    use super::super::books::SoakAccounting;
     use super::*;
     use crate::schema::conforms;
 
     #[test]
     fn the_document_is_as_docs_schema_says() {
-        let matches = Soak::augment_args(clap::Command::new("soak")).get_matches_from(["soak"]);
+        let matches = SoakCommand::augment_args(clap::Command::new("soak")).get_matches_from(["soak"]);
         let mut total = Counts::default();
         (total.restarts, total.panicked) = (1, 3);
-        let seen = Seen {
+        let seen = SoakObservation {
             started_unix_seconds: Some(1_700_000_000),
             load_average: Some(0.5),
             fallbacks: Vec::new(),
             capacity: 100e3,
             memory: vec![9e6; 6],
             events: [2, 1, 1, 1, 1],
-            books: Books::new(2),
+            books: SoakAccounting::new(2),
             poison: 1,
             total,
             elapsed: Duration::from_secs(12),
         };
-        let settings = Soak::from_arg_matches(&matches).expect("settings");
-        let report = Report::new(&settings, &seen).expect("a report");
+        let settings = SoakCommand::from_arg_matches(&matches).expect("settings");
+        let report = SoakReport::new(&settings, &seen).expect("a report");
         assert!(report.panics.kept && report.memory.kept);
         assert!(!report.kept(), "nothing was sent");
         assert!(report.to_string().contains("FAILED: every request has a fate"), "{report}");
@@ -217,10 +220,10 @@ mod tests {
     fn memory_that_grows_and_memory_that_nobody_could_see_are_not_flat() {
         let rounds =
             |growth: f64| -> Vec<f64> { (0..45).map(|round| 9e6 + f64::from(round) * growth).collect() };
-        assert!(Memory::of(&rounds(0.0)).kept);
-        assert!(Memory::of(&rounds(1e3)).kept);
-        assert!(!Memory::of(&rounds(50e3)).kept);
-        let short = Memory::of(&rounds(0.0)[..5]);
+        assert!(MemoryReport::of(&rounds(0.0)).kept);
+        assert!(MemoryReport::of(&rounds(1e3)).kept);
+        assert!(!MemoryReport::of(&rounds(50e3)).kept);
+        let short = MemoryReport::of(&rounds(0.0)[..5]);
         assert!(!short.kept && short.first_quarter_bytes.is_none());
         assert!(short.to_string().contains("too short a time"), "{short}");
     }

@@ -18,12 +18,12 @@ const BUFFER: usize = 4 << 20;
 
 /// How the server calls the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Calls {
+pub(super) enum SoakBackend {
     Mmsg,
     Xdp,
 }
 
-impl Calls {
+impl SoakBackend {
     /// Its name on the command line and in documents.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -41,15 +41,15 @@ impl Calls {
 }
 
 /// The server, as the soak sees it.
-pub(super) struct Process {
+pub(super) struct SoakServer {
     child: LabChild,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Process {
+impl SoakServer {
     /// Starts it, with no port yet.
-    pub(super) fn start(lab: &Lab, calls: Calls, workers: u32, cpu: u32) -> anyhow::Result<Self> {
+    pub(super) fn start(lab: &Lab, calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["soak", "--serve", "--backend", calls.name()]);
         command.args(["--workers", &workers.to_string(), "--server-cpu", &cpu.to_string()]);
@@ -95,7 +95,7 @@ impl Process {
 }
 
 /// Is the server: does what each line of the standard input says, and answers with a line, until that ends.
-pub(super) fn serve(calls: Calls, workers: u32, cpu: u32) -> anyhow::Result<()> {
+pub(super) fn serve(calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Result<()> {
     // Panics are part of the plan.
     std::panic::set_hook(Box::new(|_| ()));
     let mut ports = BTreeMap::new();
@@ -113,7 +113,7 @@ pub(super) fn serve(calls: Calls, workers: u32, cpu: u32) -> anyhow::Result<()> 
 }
 
 fn open(
-    calls: Calls,
+    calls: SoakBackend,
     workers: u32,
     cpu: u32,
     address: &str,

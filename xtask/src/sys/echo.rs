@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 /// `struct echo_counters`: lock-free atomics have the layout of their integers in C and Rust alike.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Counters {
+pub(crate) struct EchoCounters {
     received: AtomicU64,
     answered: AtomicU64,
     truncated: AtomicU64,
@@ -16,7 +16,7 @@ pub(crate) struct Counters {
     syscalls: AtomicU64,
 }
 
-impl Counters {
+impl EchoCounters {
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
@@ -29,7 +29,7 @@ unsafe extern "C" {
         size: libc::size_t,
         pktinfo: libc::c_int,
         stop: *const AtomicI32,
-        counters: *const Counters,
+        counters: *const EchoCounters,
     ) -> libc::c_int;
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn serve(
     size: usize,
     pktinfo: bool,
     stop: &AtomicI32,
-    counters: &Counters,
+    counters: &EchoCounters,
 ) -> io::Result<()> {
     // SAFETY: the descriptor and both references outlive the call; the function keeps nothing and writes to the
     // counters through atomics only.

@@ -5,7 +5,7 @@ use std::ptr;
 
 /// What a traced thread stopped for, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum TraceEvent {
     /// It ended, with this exit code.
     Exited(i32),
     /// A signal ended it.
@@ -46,7 +46,7 @@ pub(crate) fn step(thread: i32, signal: i32) -> io::Result<()> {
 }
 
 /// Waits until any traced thread stops or ends.
-pub(crate) fn wait() -> io::Result<(i32, Event)> {
+pub(crate) fn wait() -> io::Result<(i32, TraceEvent)> {
     let mut status = 0;
     loop {
         // SAFETY: `status` outlives the call.
@@ -59,11 +59,11 @@ pub(crate) fn wait() -> io::Result<(i32, Event)> {
             return Err(error);
         }
         let event = if libc::WIFEXITED(status) {
-            Event::Exited(libc::WEXITSTATUS(status))
+            TraceEvent::Exited(libc::WEXITSTATUS(status))
         } else if libc::WIFSIGNALED(status) {
-            Event::Killed(libc::WTERMSIG(status))
+            TraceEvent::Killed(libc::WTERMSIG(status))
         } else {
-            Event::Stopped(libc::WSTOPSIG(status))
+            TraceEvent::Stopped(libc::WSTOPSIG(status))
         };
         return Ok((thread, event));
     }

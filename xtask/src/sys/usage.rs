@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::process::Child;
 
 /// How a child ended, and the most memory it had.
-pub(crate) struct Usage {
+pub(crate) struct ChildUsage {
     /// Its exit status; none where a signal ended it.
     pub(crate) code: Option<i32>,
     /// The most memory that was resident at a time.
@@ -16,7 +16,7 @@ pub(crate) struct Usage {
 
 /// Waits for a child.
 #[expect(clippy::needless_pass_by_value, reason = "a child that was waited for may not be waited for again")]
-pub(crate) fn wait(child: Child) -> io::Result<Usage> {
+pub(crate) fn wait(child: Child) -> io::Result<ChildUsage> {
     let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -32,5 +32,5 @@ pub(crate) fn wait(child: Child) -> io::Result<Usage> {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
     let cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
     // ru_maxrss is in KiB (getrusage(2)).
-    Ok(Usage { code, peak_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024, cpu_seconds })
+    Ok(ChildUsage { code, peak_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0) * 1024, cpu_seconds })
 }

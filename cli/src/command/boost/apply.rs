@@ -7,25 +7,25 @@ use anyhow::{Result, bail, ensure};
 use linerate_host::landing::FlowWatch;
 use linerate_host::{Host, Known};
 use linerate_tune::boost::answers;
-use linerate_tune::boost::plan::Choice;
-use linerate_tune::boost::sight::{Look, Server};
-use linerate_tune::journal::record::{UndoReason, Until};
-use linerate_tune::transaction::{self, Begin, Transaction, Undone};
+use linerate_tune::boost::plan::BoostChoice;
+use linerate_tune::boost::sight::{ObservationOptions, ObservedServer};
+use linerate_tune::journal::record::{UndoDeadline, UndoReason};
+use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 
-use super::arguments::{Asked, Making};
+use super::arguments::{BoostApplyArgs, BoostTargetArgs};
 use super::boosts;
-use super::document::{self, Applied, Planned};
+use super::document::{self, BoostApplyDocument, BoostPlanDocument};
 use super::restart::KnownServer;
-use super::sighting::{self, Sighted};
-use super::verification::Verification;
-use super::watching::{self, Watched};
-use crate::command::tune::apply::carrying::{Carrying, tell};
-use crate::command::tune::apply::confirming::{self, Answer};
+use super::sighting::{self, DiscoveredServer};
+use super::verification::BoostVerification;
+use super::watching::{self, WatchOutcome};
+use crate::command::tune::apply::carrying::{TuneRun, tell};
+use crate::command::tune::apply::confirming::{self, ConfirmationAnswer};
 use crate::command::tune::apply::must_be_free;
 use crate::command::tune::{guard, host_name};
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
-use crate::render::style::Style;
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
 use crate::render::{boost_apply, boost_plan, tune_plan, tune_undo};
 
 /// How soon after the changes it is first seen whether they did harm.
@@ -35,38 +35,38 @@ const SOON: Duration = Duration::from_millis(500);
 const RESTART: Duration = Duration::from_secs(1);
 
 /// A boost that is made.
-struct Applying {
-    asked: Asked,
-    making: Making,
-    choice: Choice,
+struct BoostRun {
+    asked: BoostTargetArgs,
+    making: BoostApplyArgs,
+    choice: BoostChoice,
     host: Host,
     host_name: String,
-    interrupt: Interrupt,
-    json: Option<Target>,
+    interrupt: InterruptFlag,
+    json: Option<OutputTarget>,
 }
 
 /// What became of it.
-struct Made<'a> {
+struct BoostResult<'a> {
     tune: u64,
-    carrying: Carrying<'a>,
+    carrying: TuneRun<'a>,
     broke_off: Option<String>,
     /// Clients before and after; none where the kernel does not let them be counted.
     flows: Option<FlowWatch>,
 }
 
-pub(super) fn run(asked: Asked, making: Making) -> Result<ExitCode> {
+pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<ExitCode> {
     asked.wanted()?;
     must_be_root("apply")?;
     making.agreement.check()?;
-    let json = Target::wanted(asked.json.as_deref())?;
+    let json = OutputTarget::wanted(asked.json.as_deref())?;
     let host = Host::live().gently();
-    let applying = Applying {
+    let applying = BoostRun {
         choice: asked.choice(),
         asked,
         making,
         host_name: host_name(&host),
         host,
-        interrupt: Interrupt::between_changes()?,
+        interrupt: InterruptFlag::between_changes()?,
         json,
     };
     applying.run()
@@ -82,7 +82,7 @@ pub(super) fn must_be_root(verb: &str) -> Result<()> {
     Ok(())
 }
 
-impl Applying {
+impl BoostRun {
     fn run(mut self) -> Result<ExitCode> {
         let store = self.asked.place.store();
         must_be_free(&store, &self.host, &self.asked.place, false)?;
@@ -107,42 +107,42 @@ impl Applying {
                 drop(made);
                 self.watch(tune, &sighted.server).map(|()| status)
             }
-            Some(Until::Confirmed { boot_seconds }) => {
+            Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 Ok(self.await_answer(made.tune, boot_seconds)?.unwrap_or(status))
             }
             _ => Ok(status),
         }
     }
 
-    fn show(&self, sighted: &Sighted) -> Result<()> {
+    fn show(&self, sighted: &DiscoveredServer) -> Result<()> {
         let text = |style| boost_plan::plan(&self.planned(sighted), self.asked.full, style);
-        if self.json == Some(Target::Stdout) {
-            tell(&text(Style { colour: false, ..Style::stdout() }));
+        if self.json == Some(OutputTarget::Stdout) {
+            tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
         }
-        output::print_if_read(&text(Style::stdout()))
+        output::print_if_read(&text(TextStyle::stdout()))
     }
 
-    fn planned<'s>(&'s self, sighted: &'s Sighted) -> Planned<'s> {
+    fn planned<'s>(&'s self, sighted: &'s DiscoveredServer) -> BoostPlanDocument<'s> {
         sighted.planned(&self.host_name)
     }
 
     /// It is so already, which is fine, or nothing can be done.
-    fn nothing_to_do(&mut self, sighted: &Sighted) -> Result<ExitCode> {
+    fn nothing_to_do(&mut self, sighted: &DiscoveredServer) -> Result<ExitCode> {
         let planned = self.planned(sighted);
         let why = boost_plan::nothing(&sighted.boost);
-        let verification = Verification::not_judged("nothing was changed");
+        let verification = BoostVerification::not_judged("nothing was changed");
         if let Some(target) = &self.json {
             let applied = self.document(sighted, None, None, &verification);
-            target.json(&Applied { broke_off: why.as_deref(), ..applied })?;
+            target.json(&BoostApplyDocument { broke_off: why.as_deref(), ..applied })?;
         }
         if let Some(why) = why {
             let name = boost_plan::name(&sighted.server);
             eprintln!("linerate: {name}: nothing can be done from outside: {why}");
             return Ok(ExitCode::from(1));
         }
-        if self.json != Some(Target::Stdout) {
-            output::print_if_read(&boost_plan::verdict_line(&planned, Style::stdout()))?;
+        if self.json != Some(OutputTarget::Stdout) {
+            output::print_if_read(&boost_plan::verdict_line(&planned, TextStyle::stdout()))?;
         }
         match boosts::latest(&self.asked.place.store().read()?, &self.asked) {
             Some(tune) if self.making.watch => self.watch(tune, &sighted.server)?,
@@ -152,14 +152,14 @@ impl Applying {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn make(&self, sighted: &Sighted) -> Result<Made<'_>> {
+    fn make(&self, sighted: &DiscoveredServer) -> Result<BoostResult<'_>> {
         let plan = &sighted.boost.plan;
         let until = self.making.lasting.until();
         let mut flows = self.watch_flows(&sighted.server)?;
         let store = self.asked.place.store();
         let mut writer = store.lock()?;
         boosts::close_ended(&mut writer, &self.host, &sighted.server)?;
-        let begin = Begin {
+        let begin = TuneStart {
             goal: plan.goal.clone(),
             argv: output::argv(),
             devices: plan.devices.clone(),
@@ -169,8 +169,8 @@ impl Applying {
         // Workers that came since belong to the boost that the others have.
         let mut transaction =
             match boosts::of_server(&writer, &self.host, &sighted.server, plan).filter(|_| until.is_none()) {
-                Some(tune) => Transaction::reopen(&mut writer, &self.host, tune, plan)?,
-                None => Transaction::begin(&mut writer, &self.host, begin)?,
+                Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
+                None => TuneTransaction::begin(&mut writer, &self.host, begin)?,
             };
         let tune = transaction.id();
         // Watches before the first change, so that nothing stays that nobody confirmed.
@@ -181,7 +181,7 @@ impl Applying {
                 return Err(error);
             }
         };
-        let mut carrying = Carrying::new(&self.host, &self.interrupt, self.making.keep_going, until);
+        let mut carrying = TuneRun::new(&self.host, &self.interrupt, self.making.keep_going, until);
         let ended = carrying.make_plan(&mut transaction, plan).and_then(|stopped| {
             let refused = || match carrying.refused() {
                 0 => None,
@@ -202,39 +202,39 @@ impl Applying {
                 "tune {tune} stopped where it is: {error}: {status} tells what was done, {undo} takes it back"
             )
         })?;
-        Ok(Made { tune, carrying, broke_off, flows })
+        Ok(BoostResult { tune, carrying, broke_off, flows })
     }
 
     /// Looks again, undoes what did harm, and tells what was done and what came of it. With the status, whether the boost stays.
-    fn report(&self, sighted: &Sighted, made: &Made<'_>) -> Result<(ExitCode, bool)> {
+    fn report(&self, sighted: &DiscoveredServer, made: &BoostResult<'_>) -> Result<(ExitCode, bool)> {
         let clients = || made.flows.as_ref()?.read().ok();
         // A short look first: clients are without replies for as long as harm is not seen.
         let mut again = self.look_again(SOON.min(self.asked.look().duration));
         let mut flows = clients();
-        let is_harm = |now: &Server| answers::harm(&sighted.server, now, flows.as_ref()).is_some();
+        let is_harm = |now: &ObservedServer| answers::harm(&sighted.server, now, flows.as_ref()).is_some();
         if !again.value().is_some_and(is_harm) {
             again = self.look_again(self.asked.look().duration);
             flows = clients();
         }
         let boost = &sighted.boost;
         let both = (&sighted.server, &again);
-        let verification = Verification::of(&boost.places, both, flows.as_ref(), &self.choice);
+        let verification = BoostVerification::of(&boost.places, both, flows.as_ref(), &self.choice);
         let undone = match &verification {
-            Verification::Harmful { .. } => Some(self.undo(made.tune)?),
+            BoostVerification::Harmful { .. } => Some(self.undo(made.tune)?),
             _ => None,
         };
         let applied = self.document(sighted, Some(made), again.value(), &verification);
         if let Some(target) = &self.json {
             target.json(&applied)?;
         }
-        if self.json != Some(Target::Stdout) {
-            let mut text = boost_apply::applied(&applied, &self.asked.place, Style::stdout());
+        if self.json != Some(OutputTarget::Stdout) {
+            let mut text = boost_apply::applied(&applied, &self.asked.place, TextStyle::stdout());
             text.extend(
-                undone.iter().map(|undone| tune_undo::undone(undone, self.asked.full, Style::stdout())),
+                undone.iter().map(|undone| tune_undo::undone(undone, self.asked.full, TextStyle::stdout())),
             );
             output::print_if_read(&text)?;
         }
-        let is_left = |undone: &Undone| undone.has_failures() || undone.has_left();
+        let is_left = |undone: &UndoReport| undone.has_failures() || undone.has_left();
         let stays = undone.is_none();
         let status = match (&made.broke_off, verification.is_failure()) {
             (Some(_), _) => ExitCode::from(2),
@@ -245,7 +245,7 @@ impl Applying {
     }
 
     /// Sees for a moment which clients are answered before anything is changed.
-    fn watch_flows(&self, server: &Server) -> Result<Option<FlowWatch>> {
+    fn watch_flows(&self, server: &ObservedServer) -> Result<Option<FlowWatch>> {
         let look = self.asked.look();
         let flows = look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports()).ok()).flatten();
         if flows.is_some() {
@@ -254,16 +254,18 @@ impl Applying {
         Ok(flows)
     }
 
-    fn undo(&self, tune: u64) -> Result<Undone> {
+    fn undo(&self, tune: u64) -> Result<UndoReport> {
         let mut writer = self.asked.place.store().lock()?;
         Ok(transaction::undo(&mut writer, &self.host, Some(tune), UndoReason::Harmful)?)
     }
 
-    fn look_again(&self, duration: Duration) -> Known<Server> {
-        let look = Look { duration, ..self.asked.look() };
+    fn look_again(&self, duration: Duration) -> Known<ObservedServer> {
+        let look = ObservationOptions { duration, ..self.asked.look() };
         let stop = || self.interrupt.raised();
-        let seen =
-            self.asked.wanted().and_then(|wanted| Ok(Server::observe(&self.host, &wanted, look, &stop)?));
+        let seen = self
+            .asked
+            .wanted()
+            .and_then(|wanted| Ok(ObservedServer::observe(&self.host, &wanted, look, &stop)?));
         match seen {
             Ok((server, _)) => Known::Value(server),
             Err(error) => Known::unknown(output::one_line(&error)),
@@ -272,12 +274,12 @@ impl Applying {
 
     fn document<'d>(
         &'d self,
-        sighted: &'d Sighted,
-        made: Option<&'d Made<'_>>,
-        again: Option<&Server>,
-        verification: &'d Verification,
-    ) -> Applied<'d> {
-        Applied {
+        sighted: &'d DiscoveredServer,
+        made: Option<&'d BoostResult<'_>>,
+        again: Option<&ObservedServer>,
+        verification: &'d BoostVerification,
+    ) -> BoostApplyDocument<'d> {
+        BoostApplyDocument {
             schema: document::APPLY,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -301,9 +303,9 @@ impl Applying {
     fn await_answer(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
         let store = self.asked.place.store();
         match confirming::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
-            Answer::Confirmed => tell(&format!("Tune {tune} is confirmed and stays.\n")),
-            Answer::Open => {}
-            Answer::Undone => {
+            ConfirmationAnswer::Confirmed => tell(&format!("Tune {tune} is confirmed and stays.\n")),
+            ConfirmationAnswer::Open => {}
+            ConfirmationAnswer::Undone => {
                 let history = self.asked.place.command("history");
                 tell(&format!("Tune {tune} is undone: {history} tells why.\n"));
                 return Ok(Some(ExitCode::from(1)));
@@ -313,9 +315,10 @@ impl Applying {
     }
 
     /// Watches, and boosts the server again when it was started again.
-    fn watch(&mut self, mut tune: u64, server: &Server) -> Result<()> {
+    fn watch(&mut self, mut tune: u64, server: &ObservedServer) -> Result<()> {
         let server = KnownServer::of(&self.host, server);
-        while watching::watch(&self.host, &self.asked, tune, &self.choice, &self.interrupt)? == Watched::Ended
+        while watching::watch(&self.host, &self.asked, tune, &self.choice, &self.interrupt)?
+            == WatchOutcome::Ended
         {
             self.asked.look_for(server.port());
             tell(&format!(
@@ -334,7 +337,7 @@ impl Applying {
     }
 
     /// The server, when it runs again and has something to be changed; none where a signal came first.
-    fn await_restart(&self, server: &KnownServer) -> Result<Option<Sighted>> {
+    fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
         let mut told = None;
         while !self.interrupt.raised() {
             if server.is_there(&self.host, &self.asked) {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use linerate_tune::boost::plan::Choice;
-use linerate_tune::boost::sight::{Look, Wanted};
+use linerate_tune::boost::plan::BoostChoice;
+use linerate_tune::boost::sight::{ObservationOptions, ServerQuery};
 
-use crate::command::tune::{Agreement, Lasting, Place};
+use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 
 /// Which server, how it is looked at, and what is to be done with it.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct BoostTargetArgs {
     /// The server on this port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) port: Option<u16>,
@@ -28,7 +28,7 @@ pub(super) struct Asked {
     #[arg(long)]
     no_datagrams: bool,
     #[command(flatten)]
-    wishes: Wishes,
+    wishes: BoostExtraArgs,
     /// Show all sockets, threads, reasons and sources
     #[arg(long)]
     pub(super) full: bool,
@@ -36,12 +36,12 @@ pub(super) struct Asked {
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<String>,
     #[command(flatten)]
-    pub(super) place: Place,
+    pub(super) place: StateDirArgs,
 }
 
 /// What is wanted beyond steering and pinning, or instead of it.
 #[derive(Debug, Args)]
-struct Wishes {
+struct BoostExtraArgs {
     /// Leave its threads where they are
     #[arg(long)]
     no_pin: bool,
@@ -67,9 +67,9 @@ struct Wishes {
 
 /// How changes are made.
 #[derive(Debug, Args)]
-pub(super) struct Making {
+pub(super) struct BoostApplyArgs {
     #[command(flatten)]
-    pub(super) agreement: Agreement,
+    pub(super) agreement: ConsentMode,
     /// apply: stay, and keep it right when workers die, are forked anew or added; the boost stays when this ends
     #[arg(long)]
     pub(super) watch: bool,
@@ -77,20 +77,20 @@ pub(super) struct Making {
     #[arg(long)]
     pub(super) keep_going: bool,
     #[command(flatten)]
-    pub(super) lasting: Lasting,
+    pub(super) lasting: AutoUndoArgs,
 }
 
-impl Asked {
+impl BoostTargetArgs {
     /// The server that is asked for.
     ///
     /// # Errors
     /// Where none is.
-    pub(super) fn wanted(&self) -> Result<Wanted> {
+    pub(super) fn wanted(&self) -> Result<ServerQuery> {
         ensure!(
             self.port.is_some() || self.pid.is_some(),
             "which server? --port N or --pid P tells (linerate doctor lists who listens)"
         );
-        Ok(Wanted { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
+        Ok(ServerQuery { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
     }
 
     /// Asks for a server by its port from now on: one that was started again has other processes.
@@ -104,14 +104,14 @@ impl Asked {
     }
 
     /// How it is looked at.
-    pub(super) fn look(&self) -> Look {
-        Look { duration: self.look, datagrams: !self.no_datagrams }
+    pub(super) fn look(&self) -> ObservationOptions {
+        ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
     }
 
     /// What is to be done with it.
-    pub(super) fn choice(&self) -> Choice {
+    pub(super) fn choice(&self) -> BoostChoice {
         let wishes = &self.wishes;
-        Choice {
+        BoostChoice {
             busy_poll_us: wishes.busy_poll,
             receive_buffer_bytes: wishes.receive_buffer,
             skip_ip_id: wishes.skip_ip_id,
@@ -123,7 +123,7 @@ impl Asked {
     }
 }
 
-impl Making {
+impl BoostApplyArgs {
     /// Sees that nothing is asked for that only apply does.
     ///
     /// # Errors

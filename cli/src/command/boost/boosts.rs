@@ -2,22 +2,22 @@
 
 use anyhow::Result;
 use linerate_host::{Host, Setting};
-use linerate_tune::boost::Server;
-use linerate_tune::boost::sight::Group;
+use linerate_tune::boost::ObservedServer;
+use linerate_tune::boost::sight::ServerGroup;
 use linerate_tune::journal::record::UndoReason;
-use linerate_tune::journal::tune::Held;
-use linerate_tune::journal::{Journal, Tune, Writer};
+use linerate_tune::journal::tune::TrackedSetting;
+use linerate_tune::journal::{Journal, JournalWriter, RecordedTune};
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::{Plan, transaction};
+use linerate_tune::{TunePlan, transaction};
 
-use super::arguments::Asked;
+use super::arguments::BoostTargetArgs;
 use crate::command::tune::apply::carrying::tell;
 
 /// What the goal of each begins with.
 const GOAL: &str = "boost";
 
 /// Whether it is a boost of the server that is asked for; of any, where none is.
-pub(super) fn is_meant(tune: &Tune, asked: &Asked) -> bool {
+pub(super) fn is_meant(tune: &RecordedTune, asked: &BoostTargetArgs) -> bool {
     let (port, pid) = (asked.port, asked.pid);
     is_boost(&tune.begun.goal)
         && port.is_none_or(|port| is_on(tune, port))
@@ -32,31 +32,36 @@ pub(super) fn is_boost(goal: &str) -> bool {
 }
 
 /// The number of the latest that is in force.
-pub(super) fn latest(journal: &Journal, asked: &Asked) -> Option<u64> {
+pub(super) fn latest(journal: &Journal, asked: &BoostTargetArgs) -> Option<u64> {
     let tunes = journal.tunes();
     tunes.iter().rev().find(|tune| tune.is_open() && is_meant(tune, asked)).map(|tune| tune.begun.tune)
 }
 
 /// The port of the server it is of: that of a group it steers, else the one its goal ends with, since threads tell of none.
-pub(super) fn port(tune: &Tune) -> Option<u16> {
+pub(super) fn port(tune: &RecordedTune) -> Option<u16> {
     let steered = tune.held.iter().find_map(|held| port_of(&held.setting));
     steered.or_else(|| tune.begun.goal.rsplit(' ').next()?.parse().ok())
 }
 
 /// The boost in force of a server, by its threads, sockets and groups, if this plan can go on with
 /// it: somebody else may have changed what it set.
-pub(super) fn of_server(writer: &Writer, host: &Host, server: &Server, plan: &Plan) -> Option<u64> {
+pub(super) fn of_server(
+    writer: &JournalWriter,
+    host: &Host,
+    server: &ObservedServer,
+    plan: &TunePlan,
+) -> Option<u64> {
     let boot = host.read("/proc/sys/kernel/random/boot_id").ok()?;
-    let is_own = |held: &Held| match &held.setting {
+    let is_own = |held: &TrackedSetting| match &held.setting {
         Setting::ThreadCpus { pid, .. } => has_process(server, *pid),
         Setting::Socket { socket, .. } => has_process(server, socket.pid),
         Setting::Steering { namespace, protocol, local } => {
-            let is_it = |group: &Group| (group.protocol, group.local) == (*protocol, *local);
+            let is_it = |group: &ServerGroup| (group.protocol, group.local) == (*protocol, *local);
             *namespace == server.namespace && server.groups.iter().any(is_it)
         }
         _ => false,
     };
-    let is_meant = |tune: &&Tune| {
+    let is_meant = |tune: &&RecordedTune| {
         let is_as_left =
             |change: &PlannedChange| tune.held(&change.setting).is_none_or(|held| held.expects(&change.from));
         tune.is_open()
@@ -69,18 +74,18 @@ pub(super) fn of_server(writer: &Writer, host: &Host, server: &Server, plan: &Pl
     writer.tunes().iter().rev().find(is_meant).map(|tune| tune.begun.tune)
 }
 
-fn has_process(server: &Server, pid: u32) -> bool {
+fn has_process(server: &ObservedServer, pid: u32) -> bool {
     server.processes.iter().any(|process| process.pid == pid)
 }
 
 /// Closes the boosts of a server that ran on these ports before and has ended: nothing of them is left.
-pub(super) fn close_ended(writer: &mut Writer, host: &Host, server: &Server) -> Result<()> {
-    let has_ended = |held: &Held| match held.setting.read(host) {
+pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &ObservedServer) -> Result<()> {
+    let has_ended = |held: &TrackedSetting| match held.setting.read(host) {
         Err(error) => error.is_gone(),
         // The group of the server that was started in its place, by the same address.
         Ok(now) => matches!(held.setting, Setting::Steering { .. }) && !held.expects(&now),
     };
-    let is_over = |tune: &&Tune| {
+    let is_over = |tune: &&RecordedTune| {
         tune.is_open()
             && is_boost(&tune.begun.goal)
             && tune.begun.namespace.is_none_or(|namespace| namespace == server.namespace)
@@ -102,12 +107,12 @@ fn port_of(setting: &Setting) -> Option<u16> {
     }
 }
 
-fn is_on(tune: &Tune, port: u16) -> bool {
+fn is_on(tune: &RecordedTune, port: u16) -> bool {
     tune.held.iter().any(|held| port_of(&held.setting) == Some(port)) || self::port(tune) == Some(port)
 }
 
 /// Whether its command line named that process, which may hold sockets only.
-fn was_asked_for(tune: &Tune, pid: u32) -> bool {
+fn was_asked_for(tune: &RecordedTune, pid: u32) -> bool {
     let (argv, pid) = (&tune.begun.argv, pid.to_string());
     argv.windows(2).any(|words| words == ["--pid", &pid]) || argv.contains(&format!("--pid={pid}"))
 }

@@ -3,19 +3,19 @@
 use std::net::SocketAddr;
 
 use linerate_host::Known;
-use linerate_host::setting::Steered;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::setting::SteeredSockets;
+use linerate_host::stage::socket::SocketProtocol;
 use linerate_tune::boost::BoostPlan;
-use linerate_tune::boost::plan::{Advice, Place, Refusal};
-use linerate_tune::boost::sight::Server;
-use linerate_tune::boost::verify::Agreement;
-use linerate_tune::journal::record::Until;
-use linerate_tune::journal::{Holder, Trouble};
+use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
+use linerate_tune::boost::sight::ObservedServer;
+use linerate_tune::boost::verify::DeliveryAgreement;
+use linerate_tune::journal::record::UndoDeadline;
+use linerate_tune::journal::{JournalCorruption, LockHolder};
 use linerate_tune::status::TuneStatus;
 use serde::Serialize;
 
-use super::verification::Verification;
-use crate::command::tune::apply::carrying::Step;
+use super::verification::BoostVerification;
+use crate::command::tune::apply::carrying::AppliedChange;
 
 /// The schema of a plan.
 pub(super) const PLAN: &str = "linerate.boost/1";
@@ -26,7 +26,7 @@ pub(super) const STATUS: &str = "linerate.boost-status/1";
 
 /// What was seen of a server, and what would be done.
 #[derive(Serialize)]
-pub(crate) struct Planned<'a> {
+pub(crate) struct BoostPlanDocument<'a> {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
@@ -34,24 +34,24 @@ pub(crate) struct Planned<'a> {
     pub(crate) started_unix_seconds: Option<u64>,
     /// What the host calls itself.
     pub(crate) host: &'a str,
-    pub(crate) server: &'a Server,
+    pub(crate) server: &'a ObservedServer,
     /// How its packets landed while it was looked at.
-    pub(crate) agreement: &'a Known<Agreement>,
+    pub(crate) agreement: &'a Known<DeliveryAgreement>,
     #[serde(flatten)]
     pub(crate) boost: &'a BoostPlan,
 }
 
 /// How packets landed during one look.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Landed {
+pub(crate) struct DeliveryCounts {
     /// For how long was looked; null where datagrams could not be looked at.
     pub(crate) seconds: Option<f64>,
-    pub(crate) agreement: Known<Agreement>,
+    pub(crate) agreement: Known<DeliveryAgreement>,
 }
 
 /// What was done, and what came of it.
 #[derive(Serialize)]
-pub(crate) struct Applied<'a> {
+pub(crate) struct BoostApplyDocument<'a> {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
@@ -62,70 +62,70 @@ pub(crate) struct Applied<'a> {
     pub(crate) goal: &'a str,
     pub(crate) host: &'a str,
     /// When it is undone without being asked; null for never.
-    pub(crate) until: Option<Until>,
+    pub(crate) until: Option<UndoDeadline>,
     /// The changes in the order in which they were made; one that is not here was not made.
-    pub(crate) changes: &'a [Step],
+    pub(crate) changes: &'a [AppliedChange],
     /// Why not all were made, or none could be; null where they were.
     pub(crate) broke_off: Option<&'a str>,
-    pub(crate) places: &'a [Place],
-    pub(crate) refusals: &'a [Refusal],
-    pub(crate) advice: &'a [Advice],
+    pub(crate) places: &'a [CpuAssignment],
+    pub(crate) refusals: &'a [BoostRefusal],
+    pub(crate) advice: &'a [ServerAdvice],
     /// How packets landed before.
-    pub(crate) before: Landed,
+    pub(crate) before: DeliveryCounts,
     /// How they land now; null where the server could not be looked at again.
-    pub(crate) now: Option<Landed>,
+    pub(crate) now: Option<DeliveryCounts>,
     /// That, judged by the plan.
-    pub(crate) verification: &'a Verification,
+    pub(crate) verification: &'a BoostVerification,
 }
 
 /// The boosts in force.
 #[derive(Serialize)]
-pub(crate) struct InForce {
+pub(crate) struct BoostStatusDocument {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
     /// The journal's file.
     pub(crate) journal: String,
     /// Why there may be more than is told.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<JournalCorruption>,
     /// The process that changes settings now.
-    pub(crate) holder: Option<Holder>,
+    pub(crate) holder: Option<LockHolder>,
     /// The earliest first.
-    pub(crate) boosts: Vec<Boosted>,
+    pub(crate) boosts: Vec<ActiveBoost>,
 }
 
 /// A boost in force.
 #[derive(Serialize)]
-pub(crate) struct Boosted {
+pub(crate) struct ActiveBoost {
     #[serde(flatten)]
     pub(crate) tune: TuneStatus,
     /// What its programs did.
     pub(crate) groups: Vec<SteeredGroup>,
     /// The server as it is seen now.
-    pub(crate) now: Known<Now>,
+    pub(crate) now: Known<BoostedServerState>,
 }
 
 /// A group that a boost steers.
 #[derive(Serialize)]
 pub(crate) struct SteeredGroup {
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: SocketProtocol,
     pub(crate) local: SocketAddr,
     /// Null where the program is not there any more.
-    pub(crate) steered: Known<Option<Steered>>,
+    pub(crate) steered: Known<Option<SteeredSockets>>,
 }
 
 /// A boosted server, looked at anew.
 #[derive(Serialize)]
-pub(crate) struct Now {
-    pub(crate) landed: Landed,
+pub(crate) struct BoostedServerState {
+    pub(crate) landed: DeliveryCounts,
     /// Sockets of its groups that nobody was seen to read.
     pub(crate) unread_sockets: Vec<u64>,
     /// How many changes a plan would have now.
     pub(crate) changes_wanted: usize,
 }
 
-impl Now {
-    pub(super) fn of(server: &Server, boost: &BoostPlan, landed: Landed) -> Self {
+impl BoostedServerState {
+    pub(super) fn of(server: &ObservedServer, boost: &BoostPlan, landed: DeliveryCounts) -> Self {
         let members = server.groups.iter().flat_map(|group| &group.members);
         let is_unread = |cookie: &u64| server.readers_of(*cookie).next().is_none();
         Self {
@@ -140,7 +140,7 @@ impl Now {
     }
 }
 
-impl InForce {
+impl BoostStatusDocument {
     /// Whether a person should look: something is not as it was left, or somebody's packets are read by nobody.
     pub(super) fn needs_attention(&self) -> bool {
         let lacks_socket = |group: &SteeredGroup| match &group.steered {
@@ -152,7 +152,7 @@ impl InForce {
             || self.boosts.iter().any(|boost| {
                 boost.tune.needs_attention()
                     || boost.groups.iter().any(lacks_socket)
-                    || boost.now.value().is_some_and(Now::needs_attention)
+                    || boost.now.value().is_some_and(BoostedServerState::needs_attention)
             })
     }
 }

@@ -5,25 +5,25 @@ use std::process::ExitCode;
 use anyhow::Result;
 use linerate_host::Host;
 
-use super::arguments::Asked;
+use super::arguments::BoostTargetArgs;
 use super::sighting;
 use crate::command::tune::host_name;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
 use crate::render::boost_plan;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
-    let json = Target::wanted(asked.json.as_deref())?;
+pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
+    let json = OutputTarget::wanted(asked.json.as_deref())?;
     let host = Host::live().gently();
-    let sighted = sighting::look(&host, asked, &Interrupt::install()?)?;
+    let sighted = sighting::look(&host, asked, &InterruptFlag::install()?)?;
     let name = host_name(&host);
     let planned = sighted.planned(&name);
     if let Some(target) = &json {
         target.json(&planned)?;
     }
-    if json != Some(Target::Stdout) {
-        let mut text = boost_plan::plan(&planned, asked.full, Style::stdout());
+    if json != Some(OutputTarget::Stdout) {
+        let mut text = boost_plan::plan(&planned, asked.full, TextStyle::stdout());
         if !sighted.boost.plan.changes.is_empty() {
             text.push_str("Nothing was changed. To make these changes: the same command with apply.\n");
         }

@@ -1,11 +1,11 @@
 //! A server that ended, and how it is known when it is started again.
 
 use linerate_host::Host;
-use linerate_tune::boost::Server;
-use linerate_tune::boost::sight::Look;
+use linerate_tune::boost::ObservedServer;
+use linerate_tune::boost::sight::ObservationOptions;
 use std::time::Duration;
 
-use super::arguments::Asked;
+use super::arguments::BoostTargetArgs;
 
 /// A server, by what stays when it is started again: its port, its unit and its program.
 pub(super) struct KnownServer {
@@ -15,7 +15,7 @@ pub(super) struct KnownServer {
 }
 
 impl KnownServer {
-    pub(super) fn of(host: &Host, server: &Server) -> Self {
+    pub(super) fn of(host: &Host, server: &ObservedServer) -> Self {
         let pid = server.processes.first().map(|process| process.pid).unwrap_or_default();
         Self {
             port: server.udp_ports().first().copied().unwrap_or_default(),
@@ -29,10 +29,12 @@ impl KnownServer {
     }
 
     /// Whether a server of the same unit or program is on its port.
-    pub(super) fn is_there(&self, host: &Host, asked: &Asked) -> bool {
-        let glance = Look { duration: Duration::ZERO, datagrams: false };
-        let found =
-            asked.wanted().ok().and_then(|wanted| Server::observe(host, &wanted, glance, &|| false).ok());
+    pub(super) fn is_there(&self, host: &Host, asked: &BoostTargetArgs) -> bool {
+        let glance = ObservationOptions { duration: Duration::ZERO, datagrams: false };
+        let found = asked
+            .wanted()
+            .ok()
+            .and_then(|wanted| ObservedServer::observe(host, &wanted, glance, &|| false).ok());
         found.is_some_and(|(server, _)| {
             let now = Self::of(host, &server);
             let same = |before: &Option<String>, now: &Option<String>| before.is_some() && before == now;

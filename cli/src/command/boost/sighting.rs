@@ -5,27 +5,27 @@ use std::io::IsTerminal;
 use anyhow::Result;
 use linerate_host::{Host, Known};
 use linerate_tune::boost::plan::{self, BoostPlan};
-use linerate_tune::boost::sight::{Look, Server, Wanted};
-use linerate_tune::boost::verify::Agreement;
+use linerate_tune::boost::sight::{ObservationOptions, ObservedServer, ServerQuery};
+use linerate_tune::boost::verify::DeliveryAgreement;
 
-use super::arguments::Asked;
-use super::document::{self, Landed, Planned};
-use crate::interrupt::Interrupt;
+use super::arguments::BoostTargetArgs;
+use super::document::{self, BoostPlanDocument, DeliveryCounts};
+use crate::interrupt::InterruptFlag;
 use crate::{origin, output};
 
 /// A server, what is to be done with it, and how its packets land now.
-pub(super) struct Sighted {
-    pub(super) server: Server,
+pub(super) struct DiscoveredServer {
+    pub(super) server: ObservedServer,
     pub(super) boost: BoostPlan,
-    pub(super) agreement: Known<Agreement>,
+    pub(super) agreement: Known<DeliveryAgreement>,
     /// When it was looked at.
     pub(super) started_unix_seconds: Option<u64>,
 }
 
-impl Sighted {
+impl DiscoveredServer {
     /// The same as a document.
-    pub(super) fn planned<'s>(&'s self, host: &'s str) -> Planned<'s> {
-        Planned {
+    pub(super) fn planned<'s>(&'s self, host: &'s str) -> BoostPlanDocument<'s> {
+        BoostPlanDocument {
             schema: document::PLAN,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -38,42 +38,46 @@ impl Sighted {
     }
 
     /// How its packets landed.
-    pub(super) fn landed(&self) -> Landed {
+    pub(super) fn landed(&self) -> DeliveryCounts {
         landed(&self.server)
     }
 }
 
 /// Looks, and decides. Changes nothing.
-pub(super) fn look(host: &Host, asked: &Asked, interrupt: &Interrupt) -> Result<Sighted> {
+pub(super) fn look(
+    host: &Host,
+    asked: &BoostTargetArgs,
+    interrupt: &InterruptFlag,
+) -> Result<DiscoveredServer> {
     let (wanted, choice) = (asked.wanted()?, asked.choice());
-    let line = Line::show(&wanted, asked.look());
+    let line = WaitingLine::show(&wanted, asked.look());
     let started_unix_seconds = origin::unix_seconds();
-    let (server, path) = Server::observe(host, &wanted, asked.look(), &|| interrupt.raised())?;
+    let (server, path) = ObservedServer::observe(host, &wanted, asked.look(), &|| interrupt.raised())?;
     drop(line);
     let mut boost = plan::make(&server, &path, &choice);
     boost.plan.read_unix_seconds = started_unix_seconds;
     let agreement = agreement(&server);
-    Ok(Sighted { server, boost, agreement, started_unix_seconds })
+    Ok(DiscoveredServer { server, boost, agreement, started_unix_seconds })
 }
 
 /// How packets of a server landed, and in what time.
-pub(super) fn landed(server: &Server) -> Landed {
-    Landed { seconds: server.landings.value().map(|seen| seen.seconds), agreement: agreement(server) }
+pub(super) fn landed(server: &ObservedServer) -> DeliveryCounts {
+    DeliveryCounts { seconds: server.landings.value().map(|seen| seen.seconds), agreement: agreement(server) }
 }
 
 /// How packets of a server landed while it was looked at.
-fn agreement(server: &Server) -> Known<Agreement> {
+fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
     match &server.landings {
-        Known::Value(landings) => Known::Value(Agreement::of(server, landings)),
+        Known::Value(landings) => Known::Value(DeliveryAgreement::of(server, landings)),
         Known::Unknown { why } => Known::unknown(why.clone()),
     }
 }
 
 /// What goes on, for who waits at a terminal.
-struct Line;
+struct WaitingLine;
 
-impl Line {
-    fn show(wanted: &Wanted, look: Look) -> Option<Self> {
+impl WaitingLine {
+    fn show(wanted: &ServerQuery, look: ObservationOptions) -> Option<Self> {
         if !std::io::stderr().is_terminal() {
             return None;
         }
@@ -90,7 +94,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for WaitingLine {
     fn drop(&mut self) {
         eprint!("\r\u{1b}[K");
     }

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use super::apply::must_be_root;
-use super::arguments::Asked;
+use super::arguments::BoostTargetArgs;
 use super::boosts;
 use crate::command::tune;
 
-pub(super) fn run(asked: &Asked) -> Result<ExitCode> {
+pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     must_be_root("undo")?;
     let journal = asked.place.existing()?.read()?;
     let number = boosts::latest(&journal, asked).with_context(|| match (asked.port, asked.pid) {

@@ -2,10 +2,10 @@
 
 use linerate_host::Known;
 use linerate_host::landing::FlowCounts;
-use linerate_tune::boost::answers::{self, Answers};
-use linerate_tune::boost::conformity::Conformity;
-use linerate_tune::boost::plan::{Choice, Place};
-use linerate_tune::boost::sight::Server;
+use linerate_tune::boost::answers::{self, AnswerCounts};
+use linerate_tune::boost::conformity::PlanConformity;
+use linerate_tune::boost::plan::{BoostChoice, CpuAssignment};
+use linerate_tune::boost::sight::ObservedServer;
 use serde::Serialize;
 
 /// Of fewer datagrams nothing is said.
@@ -16,11 +16,11 @@ const SHARE: f64 = 0.99;
 /// What was seen after the changes, judged by the plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
-pub(crate) enum Verification {
+pub(crate) enum BoostVerification {
     /// Packets land as planned.
     AsPlanned {
         /// What was counted.
-        conformity: Conformity,
+        conformity: PlanConformity,
         /// Replies per request before and after the changes; `None` where too few were seen.
         replies_per_request: Option<[f64; 2]>,
     },
@@ -32,12 +32,12 @@ pub(crate) enum Verification {
     /// Some land elsewhere.
     Elsewhere {
         /// What was counted.
-        conformity: Conformity,
+        conformity: PlanConformity,
     },
     /// Too few came to tell.
     Idle {
         /// What was counted.
-        conformity: Conformity,
+        conformity: PlanConformity,
     },
     /// It is not known, or was not to be.
     NotJudged {
@@ -46,20 +46,20 @@ pub(crate) enum Verification {
     },
 }
 
-impl Verification {
+impl BoostVerification {
     pub(super) fn not_judged(why: &str) -> Self {
-        Verification::NotJudged { why: why.to_owned() }
+        BoostVerification::NotJudged { why: why.to_owned() }
     }
 
     /// Judges what a second look saw.
     pub(super) fn of(
-        places: &[Place],
-        (before, again): (&Server, &Known<Server>),
+        places: &[CpuAssignment],
+        (before, again): (&ObservedServer, &Known<ObservedServer>),
         flows: Option<&FlowCounts>,
-        choice: &Choice,
+        choice: &BoostChoice,
     ) -> Self {
         if let Some(why) = again.value().and_then(|now| answers::harm(before, now, flows)) {
-            return Verification::Harmful { why };
+            return BoostVerification::Harmful { why };
         }
         if choice.no_steer || choice.no_pin {
             let left = if choice.no_steer { "sockets" } else { "threads" };
@@ -70,27 +70,27 @@ impl Verification {
             Known::Unknown { why } => return Self::not_judged(why),
         };
         let conformity = match &server.landings {
-            Known::Value(landings) => Conformity::of(places, landings),
+            Known::Value(landings) => PlanConformity::of(places, landings),
             Known::Unknown { why } => return Self::not_judged(why),
         };
         match conformity.share() {
             _ if places.is_empty() => Self::not_judged("the plan has no places"),
             Some(share) if conformity.packets >= ENOUGH && share >= SHARE => {
-                Verification::AsPlanned { conformity, replies_per_request: replies(before, server) }
+                BoostVerification::AsPlanned { conformity, replies_per_request: replies(before, server) }
             }
-            Some(_) if conformity.packets >= ENOUGH => Verification::Elsewhere { conformity },
-            _ => Verification::Idle { conformity },
+            Some(_) if conformity.packets >= ENOUGH => BoostVerification::Elsewhere { conformity },
+            _ => BoostVerification::Idle { conformity },
         }
     }
 
     /// Whether packets land elsewhere, or the boost did harm.
     pub(super) fn is_failure(&self) -> bool {
-        matches!(self, Verification::Elsewhere { .. } | Verification::Harmful { .. })
+        matches!(self, BoostVerification::Elsewhere { .. } | BoostVerification::Harmful { .. })
     }
 }
 
 /// Replies per request of two looks, where both saw enough.
-fn replies(before: &Server, now: &Server) -> Option<[f64; 2]> {
-    let of = |server| Answers::of(server).filter(|seen| seen.requests >= ENOUGH)?.per_request();
+fn replies(before: &ObservedServer, now: &ObservedServer) -> Option<[f64; 2]> {
+    let of = |server| AnswerCounts::of(server).filter(|seen| seen.requests >= ENOUGH)?.per_request();
     Some([of(before)?, of(now)?])
 }

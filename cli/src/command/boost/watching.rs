@@ -2,17 +2,17 @@
 
 use anyhow::Result;
 use linerate_host::Host;
-use linerate_tune::boost::plan::Choice;
-use linerate_tune::boost::watch::{self, Event};
+use linerate_tune::boost::plan::BoostChoice;
+use linerate_tune::boost::watch::{self, WatchEvent};
 
-use super::arguments::Asked;
+use super::arguments::BoostTargetArgs;
 use crate::command::tune::apply::carrying::tell;
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 use crate::render::boost_apply;
 
 /// How watching came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Watched {
+pub(super) enum WatchOutcome {
     /// The server is gone.
     Ended,
     /// A signal came, or somebody undid the boost.
@@ -22,11 +22,11 @@ pub(super) enum Watched {
 /// Watches until the server is gone, the boost undone, or a signal comes.
 pub(super) fn watch(
     host: &Host,
-    asked: &Asked,
+    asked: &BoostTargetArgs,
     tune: u64,
-    choice: &Choice,
-    interrupt: &Interrupt,
-) -> Result<Watched> {
+    choice: &BoostChoice,
+    interrupt: &InterruptFlag,
+) -> Result<WatchOutcome> {
     let (store, wanted) = (asked.place.store(), asked.wanted()?);
     let undo = asked.place.command(&format!("undo {tune}"));
     tell(&format!(
@@ -36,10 +36,10 @@ pub(super) fn watch(
     let stop = || interrupt.raised();
     watch::watch(host, &store, tune, (&wanted, choice), &stop, &mut |event| {
         tell(&boost_apply::event(&event));
-        ended = matches!(event, Event::Ended | Event::Undone).then_some(event);
+        ended = matches!(event, WatchEvent::Ended | WatchEvent::Undone).then_some(event);
     })?;
     if ended.is_none() {
         tell(&format!("Tune {tune} stays in force and is not watched any more.\n"));
     }
-    Ok(if ended == Some(Event::Ended) { Watched::Ended } else { Watched::Over })
+    Ok(if ended == Some(WatchEvent::Ended) { WatchOutcome::Ended } else { WatchOutcome::Over })
 }

@@ -5,21 +5,21 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use linerate_host::Known;
-use linerate_trace::cost::{Cost, CpuCost};
+use linerate_trace::cost::{CostReport, CpuCost};
 use serde::Serialize;
 
-use super::document::{Document, SCHEMA};
-use crate::command::results::Targets;
+use super::document::{CostDocument, SCHEMA};
+use crate::command::results::ResultTargets;
 use crate::output;
 use crate::render::cost_compare;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 
 /// The schema of `--compare --json`.
 const COMPARISON: &str = "linerate.cost-comparison/1";
 
 /// Two looks, figure by figure.
 #[derive(Debug, Serialize)]
-pub(crate) struct Comparison {
+pub(crate) struct CostComparison {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -29,12 +29,12 @@ pub(crate) struct Comparison {
     pub(crate) kernels: [Option<String>; 2],
     /// Where both count a packet.
     pub(crate) counting_point: Known<String>,
-    pub(crate) figures: Vec<Figure>,
+    pub(crate) figures: Vec<ComparedFigure>,
 }
 
 /// A figure of both.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+pub(crate) struct ComparedFigure {
     /// What it is, with its unit as in other documents.
     pub(crate) key: &'static str,
     /// Null where there is none, such as the time a packet took where none came.
@@ -44,29 +44,29 @@ pub(crate) struct Figure {
 }
 
 /// Reads both, and shows them.
-pub(super) fn compare(one: &Path, other: &Path, targets: &Targets) -> Result<()> {
+pub(super) fn compare(one: &Path, other: &Path, targets: &ResultTargets) -> Result<()> {
     let [before, after] = [read(one)?, read(other)?];
     let both = [(one, &before), (other, &after)];
     counted_alike(both)?;
-    let comparison = Comparison::of(both);
+    let comparison = CostComparison::of(both);
     if let Some(target) = &targets.json {
         target.json(&comparison)?;
     }
     if targets.text {
-        output::print(&cost_compare::compared(&comparison, Style::stdout()))?;
+        output::print(&cost_compare::compared(&comparison, TextStyle::stdout()))?;
     }
     Ok(())
 }
 
 /// What `--json` of an earlier look wrote.
-fn read(path: &Path) -> Result<Document> {
+fn read(path: &Path) -> Result<CostDocument> {
     let shown = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| shown.clone())?;
     document(&text).with_context(|| shown)
 }
 
 /// Time per packet means something else where packets are counted elsewhere.
-fn counted_alike(both: [(&Path, &Document); 2]) -> Result<()> {
+fn counted_alike(both: [(&Path, &CostDocument); 2]) -> Result<()> {
     let [one, other] = both.map(|(_, document)| document.cost.counting_point.value());
     if one.is_some() && one == other {
         return Ok(());
@@ -82,7 +82,7 @@ fn counted_alike(both: [(&Path, &Document); 2]) -> Result<()> {
     bail!("the two cannot be compared: {}; run linerate cost --json again for both", told.join(", "))
 }
 
-fn document(text: &str) -> Result<Document> {
+fn document(text: &str) -> Result<CostDocument> {
     let value: serde_json::Value = serde_json::from_str(text)?;
     match value.get("schema").and_then(serde_json::Value::as_str) {
         Some(SCHEMA) => {}
@@ -92,8 +92,8 @@ fn document(text: &str) -> Result<Document> {
     Ok(serde_json::from_value(value)?)
 }
 
-impl Comparison {
-    pub(crate) fn of(both: [(&Path, &Document); 2]) -> Self {
+impl CostComparison {
+    pub(crate) fn of(both: [(&Path, &CostDocument); 2]) -> Self {
         let costs = both.map(|(_, document)| &document.cost);
         Self {
             schema: COMPARISON,
@@ -102,12 +102,12 @@ impl Comparison {
             names: both.map(|(path, _)| path.display().to_string()),
             kernels: both.map(|(_, document)| document.host.kernel.clone()),
             counting_point: both[0].1.cost.counting_point.clone(),
-            figures: FIGURES.iter().map(|(key, figure)| Figure::of(key, costs.map(figure))).collect(),
+            figures: FIGURES.iter().map(|(key, figure)| ComparedFigure::of(key, costs.map(figure))).collect(),
         }
     }
 }
 
-impl Figure {
+impl ComparedFigure {
     fn of(key: &'static str, values: [Option<f64>; 2]) -> Self {
         let ratio = match values {
             [Some(one), Some(other)] if one > 0.0 => Some(other / one),
@@ -117,7 +117,7 @@ impl Figure {
     }
 }
 
-type Reader = fn(&Cost) -> Option<f64>;
+type Reader = fn(&CostReport) -> Option<f64>;
 
 /// Each figure and how it is read of a look.
 const FIGURES: [(&str, Reader); 18] = [
@@ -154,16 +154,16 @@ fn quotient(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-fn per_second(cost: &Cost, count: u64) -> Option<f64> {
+fn per_second(cost: &CostReport, count: u64) -> Option<f64> {
     (cost.seconds > 0.0).then(|| count as f64 / cost.seconds)
 }
 
-fn of_all(cost: &Cost, part: fn(&CpuCost) -> u64) -> Option<f64> {
+fn of_all(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let all = cost.all_cpus();
     quotient(part(&all), all.elapsed_ns)
 }
 
-fn a_packet(cost: &Cost, part: fn(&CpuCost) -> u64) -> Option<f64> {
+fn a_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let all = cost.all_cpus();
     quotient(part(&all), all.entered_packets)
 }
@@ -200,14 +200,14 @@ mod tests {
         // A result of version 0.1, which has no such key.
         let mut value = serde_json::to_value(&document).expect("JSON");
         value.as_object_mut().expect("an object").remove("counting_point");
-        let older: Document = serde_json::from_value(value).expect("read");
+        let older: CostDocument = serde_json::from_value(value).expect("read");
         assert!(counted_alike([(a, &document), (b, &older)]).is_err());
     }
 
     #[test]
     fn nothing_has_no_ratio() {
-        assert_eq!(Figure::of("x", [Some(2.0), Some(3.0)]).ratio, Some(1.5));
-        assert_eq!(Figure::of("x", [Some(0.0), Some(3.0)]).ratio, None);
-        assert_eq!(Figure::of("x", [None, Some(3.0)]).ratio, None);
+        assert_eq!(ComparedFigure::of("x", [Some(2.0), Some(3.0)]).ratio, Some(1.5));
+        assert_eq!(ComparedFigure::of("x", [Some(0.0), Some(3.0)]).ratio, None);
+        assert_eq!(ComparedFigure::of("x", [None, Some(3.0)]).ratio, None);
     }
 }

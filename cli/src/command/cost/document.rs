@@ -1,12 +1,12 @@
 //! The result of `linerate cost` as one document.
 
 use linerate_host::Host;
-use linerate_host::stage::machine::Machine;
-use linerate_trace::cost::Cost;
-use linerate_trace::cost::calibrate::Calibration;
+use linerate_host::stage::machine::MachineState;
+use linerate_trace::cost::CostReport;
+use linerate_trace::cost::calibrate::CostCalibration;
 use serde::{Deserialize, Serialize};
 
-use super::By;
+use super::VictimGrouping;
 use crate::origin;
 use crate::output;
 
@@ -15,26 +15,26 @@ pub(crate) const SCHEMA: &str = "linerate.cost/1";
 
 /// All that was seen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Document {
+pub(crate) struct CostDocument {
     pub(crate) schema: String,
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
     /// When the look began; null where the clock does not say.
     pub(crate) started_unix_seconds: Option<u64>,
-    pub(crate) host: HostSummary,
+    pub(crate) host: CostHostSummary,
     /// Whom the text and the page show as victims; the document has every thread.
-    pub(crate) by: By,
+    pub(crate) by: VictimGrouping,
     /// How many of them.
     pub(crate) top: u16,
     #[serde(flatten)]
-    pub(crate) cost: Cost,
+    pub(crate) cost: CostReport,
     /// What the inference method found, with `--calibrate`.
-    pub(crate) calibrations: Vec<Calibration>,
+    pub(crate) calibrations: Vec<CostCalibration>,
 }
 
 /// Which host it is about. Null is unknown.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct HostSummary {
+pub(crate) struct CostHostSummary {
     /// What it calls itself.
     #[serde(default)]
     pub(crate) name: Option<String>,
@@ -44,13 +44,13 @@ pub(crate) struct HostSummary {
     pub(crate) hypervisor: Option<bool>,
 }
 
-impl Document {
+impl CostDocument {
     pub(super) fn new(
-        host: HostSummary,
+        host: CostHostSummary,
         started: Option<u64>,
-        (by, top): (By, u16),
-        cost: Cost,
-        calibrations: Vec<Calibration>,
+        (by, top): (VictimGrouping, u16),
+        cost: CostReport,
+        calibrations: Vec<CostCalibration>,
     ) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -66,9 +66,9 @@ impl Document {
     }
 }
 
-impl HostSummary {
+impl CostHostSummary {
     pub(super) fn of(host: &Host) -> Self {
-        let machine = Machine::observe(host);
+        let machine = MachineState::observe(host);
         Self {
             name: origin::host_name(),
             kernel: machine.kernel.into_value(),

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use linerate_host::Host;
-use linerate_trace::cost::Look;
+use linerate_trace::cost::CostSession;
 
-use super::Cost;
-use crate::interrupt::Interrupt;
+use super::CostArgs;
+use crate::interrupt::InterruptFlag;
 use crate::output;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 use crate::render::{cost_live, cost_text};
 
 /// How often.
@@ -21,7 +21,12 @@ const ANEW: &str = "\u{1b}[H\u{1b}[J";
 
 /// Shows what each second was like until a signal comes or the time is over: on a terminal in place of the last, else a line
 /// each.
-pub(super) fn follow(look: &mut Look, host: &Host, asked: &Cost, interrupt: &Interrupt) -> Result<()> {
+pub(super) fn follow(
+    look: &mut CostSession,
+    host: &Host,
+    asked: &CostArgs,
+    interrupt: &InterruptFlag,
+) -> Result<()> {
     let terminal = std::io::stdout().is_terminal();
     let begin = Instant::now();
     let mut next = STEP;
@@ -35,7 +40,7 @@ pub(super) fn follow(look: &mut Look, host: &Host, asked: &Cost, interrupt: &Int
         next = begin.elapsed() + STEP;
         let cost = look.read(host)?;
         if terminal {
-            let shown = cost_text::seen(&cost, asked.by, usize::from(asked.top), Style::stdout());
+            let shown = cost_text::seen(&cost, asked.by, usize::from(asked.top), TextStyle::stdout());
             output::print(&format!("{ANEW}{shown}"))?;
         } else {
             let head = if headed { "" } else { cost_live::HEADER };

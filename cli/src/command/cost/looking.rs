@@ -4,25 +4,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use linerate_host::{CpuSet, Host};
-use linerate_trace::cost::{Look, calibrate};
+use linerate_trace::cost::{CostSession, calibrate};
 
-use super::document::{Document, HostSummary};
-use super::{Calibrate, Cost, DEFAULT, live, scope};
-use crate::command::results::Targets;
-use crate::interrupt::Interrupt;
+use super::document::{CostDocument, CostHostSummary};
+use super::{CalibrationCpu, CostArgs, DEFAULT, live, scope};
+use crate::command::results::ResultTargets;
+use crate::interrupt::InterruptFlag;
 use crate::output;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 use crate::render::{cost_html, cost_text};
 
 /// How long is looked for the CPU that has most packets.
 const SCOUTING: Duration = Duration::from_millis(300);
 
 /// Looks, and shows what was seen.
-pub(super) fn look(asked: &Cost, targets: &Targets) -> Result<()> {
+pub(super) fn look(asked: &CostArgs, targets: &ResultTargets) -> Result<()> {
     let host = Host::live();
     let online = scope::online(&host)?;
     let (cpus, note) = cpus(asked, &host, &online)?;
-    let interrupt = Interrupt::install()?;
+    let interrupt = InterruptFlag::install()?;
     let stop = || interrupt.raised();
     let shown = cpus.as_ref().unwrap_or(&online);
     if asked.watch {
@@ -31,7 +31,7 @@ pub(super) fn look(asked: &Cost, targets: &Targets) -> Result<()> {
         return live::follow(&mut look, &host, asked, &interrupt);
     }
     let duration = asked.duration.unwrap_or(DEFAULT);
-    let summary = HostSummary::of(&host);
+    let summary = CostHostSummary::of(&host);
     let started = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
     let (mut cost, calibrations) = match calibrated(asked, &host, shown, &online, &interrupt)? {
         Some(cpu) => {
@@ -47,16 +47,16 @@ pub(super) fn look(asked: &Cost, targets: &Targets) -> Result<()> {
     };
     cost.cpus.retain(|cost| shown.contains(cost.cpu));
     cost.notes.extend(note);
-    show(&Document::new(summary, started, (asked.by, asked.top), cost, calibrations), targets)
+    show(&CostDocument::new(summary, started, (asked.by, asked.top), cost, calibrations), targets)
 }
 
-fn begin(asked: &Cost, host: &Host, cpus: Option<&CpuSet>) -> Result<Look> {
-    let look = Look::start(host, cpus)?;
+fn begin(asked: &CostArgs, host: &Host, cpus: Option<&CpuSet>) -> Result<CostSession> {
+    let look = CostSession::start(host, cpus)?;
     Ok(if asked.exact { look.exact() } else { look })
 }
 
 /// The CPUs asked for, none where all are, and what a reader should know of the choice.
-fn cpus(asked: &Cost, host: &Host, online: &CpuSet) -> Result<(Option<CpuSet>, Option<String>)> {
+fn cpus(asked: &CostArgs, host: &Host, online: &CpuSet) -> Result<(Option<CpuSet>, Option<String>)> {
     match (&asked.cpus, &asked.interface) {
         (Some(list), _) => Ok((Some(scope::listed(list, online)?), None)),
         (None, Some(name)) => scope::of_interface(host, name, online).map(|(cpus, note)| (Some(cpus), note)),
@@ -66,16 +66,16 @@ fn cpus(asked: &Cost, host: &Host, online: &CpuSet) -> Result<(Option<CpuSet>, O
 
 /// The CPU that the inference method takes, if it is wanted.
 fn calibrated(
-    asked: &Cost,
+    asked: &CostArgs,
     host: &Host,
     among: &CpuSet,
     online: &CpuSet,
-    interrupt: &Interrupt,
+    interrupt: &InterruptFlag,
 ) -> Result<Option<u32>> {
     match asked.calibrate {
         None => Ok(None),
-        Some(Calibrate::Cpu(cpu)) => Ok(Some(scope::known(cpu, online)?)),
-        Some(Calibrate::Busiest) => {
+        Some(CalibrationCpu::Cpu(cpu)) => Ok(Some(scope::known(cpu, online)?)),
+        Some(CalibrationCpu::Busiest) => {
             let before = host.read("/proc/softirqs")?;
             interrupt.wait(Some(SCOUTING))?;
             Ok(scope::busiest(&before, &host.read("/proc/softirqs")?, among))
@@ -92,7 +92,7 @@ fn tell(cpus: &CpuSet, duration: Option<Duration>) {
     }
 }
 
-fn show(document: &Document, targets: &Targets) -> Result<()> {
+fn show(document: &CostDocument, targets: &ResultTargets) -> Result<()> {
     if let Some(target) = &targets.json {
         target.json(document)?;
     }
@@ -100,7 +100,7 @@ fn show(document: &Document, targets: &Targets) -> Result<()> {
         target.write(&cost_html::cost(document)?)?;
     }
     if targets.text {
-        output::print(&cost_text::cost(document, Style::stdout()))?;
+        output::print(&cost_text::cost(document, TextStyle::stdout()))?;
     }
     Ok(())
 }

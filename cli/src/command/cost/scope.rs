@@ -43,7 +43,7 @@ pub(super) fn of_interface(host: &Host, name: &str, online: &CpuSet) -> Result<(
 }
 
 fn taking(path: &PacketPath, name: &str, online: &CpuSet) -> CpuSet {
-    let vectors = path.irq.vectors(name).iter().filter_map(linerate_host::stage::irq::Vector::cpus);
+    let vectors = path.irq.vectors(name).iter().filter_map(linerate_host::stage::irq::IrqVector::cpus);
     let handed = path.softirq.rps_queues(name).iter().filter_map(|queue| queue.cpus.value());
     vectors.chain(handed).flat_map(CpuSet::iter).filter(|cpu| online.contains(*cpu)).collect()
 }

@@ -8,7 +8,7 @@ use linerate_host::{Scope, Severity};
 
 /// What to look at.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Aim {
+pub(crate) struct ScopeArgs {
     /// An interface to look at; several may be given [default: those with a device behind them]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
@@ -25,9 +25,9 @@ pub(crate) struct Aim {
 
 /// What to look at, and on which host.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Sight {
+pub(crate) struct HostScopeArgs {
     #[command(flatten)]
-    pub(crate) aim: Aim,
+    pub(crate) aim: ScopeArgs,
     /// Look at a capture of another host, or at a directory with its proc and sys
     #[arg(long, value_name = "DIR|FILE.tar.zst")]
     pub(crate) root: Option<PathBuf>,
@@ -35,7 +35,7 @@ pub(crate) struct Sight {
 
 /// A severity by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum SeverityLevel {
     /// Keeps the service from scaling, or loses packets now
     High,
     /// Tens of per cent, or packets lost at peaks
@@ -46,7 +46,7 @@ pub(crate) enum Level {
     Note,
 }
 
-impl Aim {
+impl ScopeArgs {
     /// The same, read once.
     pub(crate) fn without_watch(&self) -> Self {
         Self { watch: None, ..self.clone() }
@@ -59,13 +59,13 @@ impl Aim {
     }
 }
 
-impl From<Level> for Severity {
-    fn from(level: Level) -> Self {
+impl From<SeverityLevel> for Severity {
+    fn from(level: SeverityLevel) -> Self {
         match level {
-            Level::High => Severity::High,
-            Level::Medium => Severity::Medium,
-            Level::Low => Severity::Low,
-            Level::Note => Severity::Note,
+            SeverityLevel::High => Severity::High,
+            SeverityLevel::Medium => Severity::Medium,
+            SeverityLevel::Low => Severity::Low,
+            SeverityLevel::Note => Severity::Note,
         }
     }
 }

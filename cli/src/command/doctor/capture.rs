@@ -4,16 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use linerate_host::capture::{self, About};
+use linerate_host::capture::{self, CaptureInfo};
 
-use super::arguments::Sight;
-use super::reading::Subject;
-use crate::interrupt::Interrupt;
-use crate::output::Target;
+use super::arguments::HostScopeArgs;
+use super::reading::ObservedHost;
+use crate::interrupt::InterruptFlag;
+use crate::output::OutputTarget;
 
 /// Arguments of `doctor capture`.
 #[derive(Debug, Args)]
-pub(crate) struct Capture {
+pub(crate) struct CaptureArgs {
     /// The file to write, a tar archive under zstd; - is standard output
     #[arg(value_name = "FILE.tar.zst")]
     file: String,
@@ -21,23 +21,23 @@ pub(crate) struct Capture {
     #[arg(long)]
     anonymous: bool,
     #[command(flatten)]
-    sight: Sight,
+    sight: HostScopeArgs,
 }
 
-impl Capture {
+impl CaptureArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let target = Target::from(self.file.as_str());
+        let target = OutputTarget::from(self.file.as_str());
         target.check()?;
         ensure!(
-            target != Target::Stdout || !std::io::IsTerminal::is_terminal(&std::io::stdout()),
+            target != OutputTarget::Stdout || !std::io::IsTerminal::is_terminal(&std::io::stdout()),
             "a capture is no text: give it a file, or a pipe"
         );
-        let interrupt = Interrupt::install()?;
-        let subject = Subject::open(&self.sight, true)?;
+        let interrupt = InterruptFlag::install()?;
+        let subject = ObservedHost::open(&self.sight, true)?;
         let scope = subject.scope.clone();
         let readings = subject.read(&interrupt)?;
         let kernel = readings.view().now.machine.kernel.value().cloned();
-        let about = About {
+        let about = CaptureInfo {
             schema: capture::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_seconds: readings.unix_seconds.unwrap_or(0),
@@ -56,7 +56,7 @@ impl Capture {
         let mut bytes = Vec::new();
         capture::write(&mut bytes, &about, &recordings).context("the capture cannot be packed")?;
         target.private(&bytes)?;
-        let files: usize = recordings.iter().map(linerate_host::Recording::files).sum();
+        let files: usize = recordings.iter().map(linerate_host::HostRecording::files).sum();
         let times = if recordings.len() == 1 { "one reading" } else { "two readings" };
         eprintln!("{}: {times}, {files} files and answers, {} KiB", self.file, bytes.len().div_ceil(1024));
         Ok(ExitCode::SUCCESS)

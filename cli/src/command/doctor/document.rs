@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::diagnosis::Unknown;
-use linerate_host::{Counter, CpuSet, Diagnosis, Finding, Known, PacketPath, View};
+use linerate_host::diagnosis::UnknownItem;
+use linerate_host::{Counter, CpuSet, Diagnosis, Finding, HostView, Known, PacketPath};
 use serde::Serialize;
 
-use super::reading::Readings;
+use super::reading::HostReadings;
 use crate::origin;
 use crate::output;
-use crate::render::doctor_picture::Picture;
+use crate::render::doctor_picture::PathPicture;
 
 /// The schema of `--json`.
 pub(crate) const SCHEMA: &str = "linerate.doctor/1";
 
 /// All that was found.
 #[derive(Serialize)]
-pub(crate) struct Document<'a> {
+pub(crate) struct DoctorDocument<'a> {
     pub(crate) schema: &'static str,
     pub(crate) version: &'static str,
     pub(crate) argv: Vec<String>,
@@ -24,18 +24,18 @@ pub(crate) struct Document<'a> {
     pub(crate) read_unix_seconds: Option<u64>,
     /// Null with one reading.
     pub(crate) seconds_between_readings: Option<f64>,
-    pub(crate) host: HostSummary<'a>,
+    pub(crate) host: DoctorHostSummary<'a>,
     pub(crate) findings: &'a [Finding],
-    pub(crate) unknown: &'a [Unknown],
+    pub(crate) unknown: &'a [UnknownItem],
     /// The ways of packets, as they are drawn.
-    pub(crate) picture: Picture,
-    pub(crate) counters: Vec<Counted>,
+    pub(crate) picture: PathPicture,
+    pub(crate) counters: Vec<CounterGrowth>,
     pub(crate) stages: &'a PacketPath,
 }
 
 /// A counter and by how much it grew between the readings.
 #[derive(Serialize)]
-pub(crate) struct Counted {
+pub(crate) struct CounterGrowth {
     #[serde(flatten)]
     counter: Counter,
     /// Null with one reading, or where it began anew between the two.
@@ -44,7 +44,7 @@ pub(crate) struct Counted {
 
 /// Which host it is about.
 #[derive(Serialize)]
-pub(crate) struct HostSummary<'a> {
+pub(crate) struct DoctorHostSummary<'a> {
     /// What it calls itself; null for a capture, which need not tell.
     pub(crate) name: Option<String>,
     /// Whether it is the one this program ran on.
@@ -56,14 +56,14 @@ pub(crate) struct HostSummary<'a> {
     pub(crate) hypervisor: &'a Known<bool>,
 }
 
-impl<'a> Document<'a> {
-    pub(crate) fn new(readings: &'a Readings, diagnosis: &'a Diagnosis) -> Self {
+impl<'a> DoctorDocument<'a> {
+    pub(crate) fn new(readings: &'a HostReadings, diagnosis: &'a Diagnosis) -> Self {
         Self::about(&readings.view(), diagnosis, readings.unix_seconds, readings.live)
     }
 
     /// What was found in a view of a host.
     pub(crate) fn about(
-        view: &View<'a>,
+        view: &HostView<'a>,
         diagnosis: &'a Diagnosis,
         read_unix_seconds: Option<u64>,
         live: bool,
@@ -75,7 +75,7 @@ impl<'a> Document<'a> {
             argv: output::argv(),
             read_unix_seconds,
             seconds_between_readings: view.seconds(),
-            host: HostSummary {
+            host: DoctorHostSummary {
                 name: if live { origin::host_name() } else { None },
                 live,
                 kernel: &machine.kernel,
@@ -86,14 +86,14 @@ impl<'a> Document<'a> {
             },
             findings: &diagnosis.findings,
             unknown: &diagnosis.unknown,
-            picture: Picture::of(view),
+            picture: PathPicture::of(view),
             counters: counted(view),
             stages: view.now,
         }
     }
 }
 
-fn counted(view: &View<'_>) -> Vec<Counted> {
+fn counted(view: &HostView<'_>) -> Vec<CounterGrowth> {
     let key = |counter: &Counter| (counter.stage, counter.place.clone(), counter.name.clone());
     let before = view.before.map(PacketPath::counters).unwrap_or_default();
     let before: BTreeMap<_, u64> = before.iter().map(|counter| (key(counter), counter.value)).collect();
@@ -103,5 +103,5 @@ fn counted(view: &View<'_>) -> Vec<Counted> {
         seconds.map(|seconds| grown as f64 / seconds)
     };
     let counters = view.now.counters();
-    counters.into_iter().map(|counter| Counted { per_second: per_second(&counter), counter }).collect()
+    counters.into_iter().map(|counter| CounterGrowth { per_second: per_second(&counter), counter }).collect()
 }

@@ -4,15 +4,15 @@ use anyhow::{Result, bail};
 use linerate_host::StageName;
 use linerate_host::diagnosis::{rule, rules};
 use linerate_host::finding::Rule;
-use linerate_host::stage::{STAGES, Stage};
+use linerate_host::stage::{STAGES, StageInfo};
 
 use crate::output;
 use crate::render::doctor_explain as render;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 
 /// Prints what there is to say about a rule, a stage, or all.
 pub(crate) fn explain(wanted: &str) -> Result<()> {
-    let style = Style::stdout();
+    let style = TextStyle::stdout();
     let text = if wanted == "all" {
         render::all(style)
     } else if let Some(rule) = rule(wanted) {
@@ -31,13 +31,13 @@ pub(crate) fn explain(wanted: &str) -> Result<()> {
     output::print(&text)
 }
 
-fn stage(name: &str) -> Option<&'static Stage> {
+fn stage(name: &str) -> Option<&'static StageInfo> {
     let name = StageName::from_name(name)?;
     STAGES_BY_NAME.iter().find(|stage| stage.name == name)
 }
 
 /// A constant's elements live as long as it is used; these live for good.
-static STAGES_BY_NAME: [Stage; 10] = STAGES;
+static STAGES_BY_NAME: [StageInfo; 10] = STAGES;
 
 /// The rules of a stage, in its own order.
 pub(crate) fn rules_of(name: StageName) -> impl Iterator<Item = &'static Rule> {

@@ -3,15 +3,15 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail, ensure};
-use linerate_host::diagnosis::Unknown;
-use linerate_host::{Capture, Host, Known, PacketPath, Recording, Scope, View};
+use linerate_host::diagnosis::UnknownItem;
+use linerate_host::{Host, HostRecording, HostView, Known, OpenedCapture, PacketPath, Scope};
 
-use super::arguments::Sight;
+use super::arguments::HostScopeArgs;
 use super::waiting::wait;
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 
 /// A host and what to look at.
-pub(crate) struct Subject {
+pub(crate) struct ObservedHost {
     first: Host,
     /// The host as it was later, where a capture has that.
     later: Option<Host>,
@@ -24,7 +24,7 @@ pub(crate) struct Subject {
 }
 
 /// What was read.
-pub(crate) struct Readings {
+pub(crate) struct HostReadings {
     before: Option<PacketPath>,
     now: PacketPath,
     /// Seconds since 1970 at the last reading; none where a tree does not say.
@@ -37,12 +37,12 @@ pub(crate) struct Readings {
     process_is_gone: bool,
 }
 
-impl Subject {
+impl ObservedHost {
     /// Opens what is asked for, and sees whether what was named is there. With `keep`, all that is read is kept.
-    pub(crate) fn open(sight: &Sight, keep: bool) -> Result<Self> {
+    pub(crate) fn open(sight: &HostScopeArgs, keep: bool) -> Result<Self> {
         let (first, later, about) = match &sight.root {
             Some(root) => {
-                let Capture { first, later, about } = Capture::open(root)?;
+                let OpenedCapture { first, later, about } = OpenedCapture::open(root)?;
                 ensure!(
                     sight.aim.watch.is_none() || later.is_some(),
                     "--watch needs two readings: {} holds one reading (doctor capture --watch takes two)",
@@ -95,7 +95,7 @@ impl Subject {
     }
 
     /// Reads once, or twice where that is asked for and nobody interrupts.
-    pub(crate) fn read(self, interrupt: &Interrupt) -> Result<Readings> {
+    pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
         let mut unix_seconds = if self.live { now() } else { self.unix_seconds };
         let first = PacketPath::observe(&self.first, &self.scope);
         self.check_services(&first)?;
@@ -110,7 +110,7 @@ impl Subject {
         };
         let Some(again) = again else {
             let process_is_gone = false;
-            return Ok(Readings {
+            return Ok(HostReadings {
                 before: None,
                 now: first,
                 unix_seconds,
@@ -128,28 +128,28 @@ impl Subject {
         let process_is_gone = scope.pid.is_some_and(|pid| !is_there(&again, pid));
         let now = PacketPath::observe(&again, &scope);
         hosts.push(again);
-        Ok(Readings { before: Some(first), now, unix_seconds, live, hosts, scope, process_is_gone })
+        Ok(HostReadings { before: Some(first), now, unix_seconds, live, hosts, scope, process_is_gone })
     }
 }
 
-impl Readings {
-    pub(crate) fn view(&self) -> View<'_> {
-        View { now: &self.now, before: self.before.as_ref() }
+impl HostReadings {
+    pub(crate) fn view(&self) -> HostView<'_> {
+        HostView { now: &self.now, before: self.before.as_ref() }
     }
 
     /// What was read, where that was to be kept, the first first.
-    pub(crate) fn into_recordings(self) -> Vec<Recording> {
+    pub(crate) fn into_recordings(self) -> Vec<HostRecording> {
         self.hosts.into_iter().map(Host::into_recording).collect()
     }
 
     /// What was there at the first reading and not at the second.
-    pub(crate) fn vanished(&self) -> Vec<Unknown> {
+    pub(crate) fn vanished(&self) -> Vec<UnknownItem> {
         const WHY: &str = "it was there at the first reading, and gone at the second";
         let before = self.before.iter().flat_map(|before| &before.link);
         let gone = before.filter(|link| self.now.link_of(&link.interface).is_none());
         let interfaces = gone.map(|link| format!("link[{}]", link.interface));
         let process = self.scope.pid.filter(|_| self.process_is_gone).map(|pid| format!("process {pid}"));
-        interfaces.chain(process).map(|what| Unknown { what, why: WHY.to_owned() }).collect()
+        interfaces.chain(process).map(|what| UnknownItem { what, why: WHY.to_owned() }).collect()
     }
 }
 

@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 
 /// How often the line on the terminal is written anew.
 const TICK: Duration = Duration::from_millis(500);
 
 /// Waits, and says so on standard error; whether the whole time has passed.
-pub(crate) fn wait(time: Duration, interrupt: &Interrupt) -> Result<bool> {
-    let line = Line::new();
+pub(crate) fn wait(time: Duration, interrupt: &InterruptFlag) -> Result<bool> {
+    let line = DoctorProgressLine::new();
     let begin = Instant::now();
     while !interrupt.raised() {
         let left = time.saturating_sub(begin.elapsed());
@@ -25,11 +25,11 @@ pub(crate) fn wait(time: Duration, interrupt: &Interrupt) -> Result<bool> {
     Ok(false)
 }
 
-struct Line {
+struct DoctorProgressLine {
     terminal: bool,
 }
 
-impl Line {
+impl DoctorProgressLine {
     fn new() -> Self {
         Self { terminal: std::io::stderr().is_terminal() }
     }
@@ -44,7 +44,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for DoctorProgressLine {
     fn drop(&mut self) {
         if self.terminal {
             eprint!("\r\u{1b}[K");

@@ -8,7 +8,7 @@ use clap::Args;
 
 /// Whose packets, for how long, and what is done meanwhile.
 #[derive(Debug, Args)]
-pub(super) struct Asked {
+pub(super) struct DropsTargetArgs {
     /// Only packets to this UDP port, and replies from it; several may be given [default: the whole host]
     #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports: Vec<u16>,
@@ -35,7 +35,7 @@ pub(super) struct Asked {
     pub(super) command: Vec<OsString>,
 }
 
-impl Asked {
+impl DropsTargetArgs {
     /// Whether every packet counts: of a command's run, or beside a generator's account. Else counting may be sampled.
     pub(super) fn counts_all(&self) -> bool {
         self.load.is_some() || !self.command.is_empty()

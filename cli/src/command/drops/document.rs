@@ -1,10 +1,10 @@
 //! What `--json` has of a ledger.
 
-use linerate_trace::drops::Ledger;
+use linerate_trace::drops::PacketAccounting;
 use serde::{Deserialize, Serialize};
 
 use super::generator::LoadFile;
-use super::meanwhile::Ended;
+use super::meanwhile::EndedCommand;
 use crate::origin;
 use crate::output;
 use crate::render::drops_verdict;
@@ -14,7 +14,7 @@ pub(crate) const SCHEMA: &str = "linerate.drops/1";
 
 /// What became of packets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Document {
+pub(crate) struct DropsDocument {
     pub(crate) schema: String,
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
@@ -27,22 +27,22 @@ pub(crate) struct Document {
     /// The file that the generator's side is from; null without.
     pub(crate) load: Option<String>,
     /// The command it was counted for; null without.
-    pub(crate) command: Option<Ended>,
+    pub(crate) command: Option<EndedCommand>,
     /// Nothing is unaccounted for.
     pub(crate) balanced: bool,
     /// Nothing was lost, either.
     pub(crate) clean: bool,
     #[serde(flatten)]
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: PacketAccounting,
 }
 
-impl Document {
+impl DropsDocument {
     /// A ledger begun at this time.
     pub(crate) fn new(
         started_unix_seconds: Option<u64>,
-        ledger: Ledger,
+        ledger: PacketAccounting,
         load: Option<&LoadFile>,
-        command: Option<&Ended>,
+        command: Option<&EndedCommand>,
     ) -> Self {
         Self {
             schema: SCHEMA.to_owned(),

@@ -10,30 +10,30 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use super::arguments::Asked;
-use crate::interrupt::Interrupt;
+use super::arguments::DropsTargetArgs;
+use crate::interrupt::InterruptFlag;
 use crate::render::format::command_line;
 
 /// How long a command may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What is waited for.
-pub(super) enum Meanwhile {
+pub(super) enum ConcurrentWorkload {
     /// This command, until it ends.
-    Command(RefCell<Running>),
+    Command(RefCell<RunningCommand>),
     /// This long; none for until a signal comes.
     Time { begun: Instant, time: Option<Duration> },
 }
 
 /// A command that runs.
-pub(super) struct Running {
+pub(super) struct RunningCommand {
     argv: Vec<String>,
     child: Child,
 }
 
 /// A command that ended.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub(crate) struct EndedCommand {
     argv: Vec<String>,
     /// Null where a signal ended it.
     status: Option<i32>,
@@ -43,9 +43,9 @@ pub(crate) struct Ended {
     told: String,
 }
 
-impl Meanwhile {
+impl ConcurrentWorkload {
     /// Starts the command, or the time.
-    pub(super) fn begin(asked: &Asked) -> Result<Self> {
+    pub(super) fn begin(asked: &DropsTargetArgs) -> Result<Self> {
         let Some((program, arguments)) = asked.command.split_first() else {
             return Ok(Self::Time { begun: Instant::now(), time: asked.time() });
         };
@@ -56,11 +56,15 @@ impl Meanwhile {
         let text = |argument: &OsString| argument.to_string_lossy().into_owned();
         let argv: Vec<String> = asked.command.iter().map(text).collect();
         let child = command.spawn().with_context(|| format!("cannot run {}", command_line(&argv)))?;
-        Ok(Self::Command(RefCell::new(Running { argv, child })))
+        Ok(Self::Command(RefCell::new(RunningCommand { argv, child })))
     }
 
     /// Waits for its end, a signal, or for `at_most`; what ended, or none where it goes on, or it was no command.
-    pub(super) fn wait(&self, interrupt: &Interrupt, at_most: Option<Duration>) -> Result<Option<Ended>> {
+    pub(super) fn wait(
+        &self,
+        interrupt: &InterruptFlag,
+        at_most: Option<Duration>,
+    ) -> Result<Option<EndedCommand>> {
         match self {
             Self::Command(running) => running.borrow_mut().wait(interrupt, at_most),
             Self::Time { begun, time } => {
@@ -88,8 +92,8 @@ impl Meanwhile {
     }
 }
 
-impl Running {
-    fn wait(&mut self, interrupt: &Interrupt, at_most: Option<Duration>) -> Result<Option<Ended>> {
+impl RunningCommand {
+    fn wait(&mut self, interrupt: &InterruptFlag, at_most: Option<Duration>) -> Result<Option<EndedCommand>> {
         let pid = Pid::from_child(&self.child);
         let handle = pidfd_open(pid, PidfdFlags::empty()).context("cannot wait for the command")?;
         let until = at_most.map(|at_most| Instant::now() + at_most);
@@ -107,7 +111,7 @@ impl Running {
     }
 
     /// Ends it, since counting ends.
-    fn end(&mut self) -> Result<Ended> {
+    fn end(&mut self) -> Result<EndedCommand> {
         // It may have ended by the same signal from the terminal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let deadline = Instant::now() + GRACE;
@@ -122,12 +126,12 @@ impl Running {
         }
     }
 
-    fn ended(&self, status: ExitStatus, interrupted: bool) -> Ended {
-        Ended { argv: self.argv.clone(), status: status.code(), interrupted, told: status.to_string() }
+    fn ended(&self, status: ExitStatus, interrupted: bool) -> EndedCommand {
+        EndedCommand { argv: self.argv.clone(), status: status.code(), interrupted, told: status.to_string() }
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // What was counted could not be told: then nobody waits for the command, either.
         if matches!(self.child.try_wait(), Ok(None)) {
@@ -137,7 +141,7 @@ impl Drop for Running {
     }
 }
 
-impl Ended {
+impl EndedCommand {
     /// Sees that it ended well, or because it was asked to.
     pub(super) fn must_have_succeeded(&self) -> Result<()> {
         if self.interrupted || self.status == Some(0) {

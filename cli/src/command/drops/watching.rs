@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::look::Look;
-use super::meanwhile::{Ended, Meanwhile};
-use crate::interrupt::Interrupt;
+use super::look::DropsSession;
+use super::meanwhile::{ConcurrentWorkload, EndedCommand};
+use crate::interrupt::InterruptFlag;
 use crate::output;
-use crate::render::drops_watch::Told;
-use crate::render::style::Style;
+use crate::render::drops_watch::PrintedDrops;
+use crate::render::style::TextStyle;
 
 /// How often is told what was lost.
 const EACH: Duration = Duration::from_secs(1);
@@ -17,13 +17,13 @@ const EACH: Duration = Duration::from_secs(1);
 /// Tells each second what was lost in it, until the end of what goes on meanwhile; where text has standard output for
 /// itself there, otherwise on standard error.
 pub(super) fn watch(
-    look: &mut Look,
-    meanwhile: &Meanwhile,
-    interrupt: &Interrupt,
-    (on_stdout, style): (bool, Style),
-) -> Result<Option<Ended>> {
+    look: &mut DropsSession,
+    meanwhile: &ConcurrentWorkload,
+    interrupt: &InterruptFlag,
+    (on_stdout, style): (bool, TextStyle),
+) -> Result<Option<EndedCommand>> {
     let begun = Instant::now();
-    let mut told = Told::default();
+    let mut told = PrintedDrops::default();
     let mut turn = look.turn()?.map(|after| Instant::now() + after);
     for number in 1_u32.. {
         let second = begun + EACH.saturating_mul(number);

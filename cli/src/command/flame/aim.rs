@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use linerate_host::stage::machine::Machine;
+use linerate_host::stage::machine::MachineState;
 use linerate_host::{CpuSet, Host, PacketPath, Scope};
-use linerate_trace::flame::Asked;
+use linerate_trace::flame::ProfileOptions;
 use linerate_trace::flame::profile::FREQUENCY_HZ;
 
 /// What to look at.
 #[derive(Debug, Args)]
-pub(super) struct Aim {
+pub(super) struct FlameTargetArgs {
     /// For how long to look, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     duration: Duration,
@@ -31,21 +31,21 @@ pub(super) struct Aim {
     interface: Option<String>,
 }
 
-impl Aim {
+impl FlameTargetArgs {
     /// The same for the library.
-    pub(super) fn asked(&self, host: &Host) -> Result<Asked> {
+    pub(super) fn asked(&self, host: &Host) -> Result<ProfileOptions> {
         let cpus = match (&self.cpus, &self.interface) {
             (Some(list), _) => Some(online(host, &CpuSet::from_list(list).context("--cpus")?)?),
             (None, Some(interface)) => Some(of_interface(host, interface)?),
             (None, None) => None,
         };
-        Ok(Asked { duration: self.duration, frequency_hz: self.frequency, cpus })
+        Ok(ProfileOptions { duration: self.duration, frequency_hz: self.frequency, cpus })
     }
 }
 
 fn online(host: &Host, asked: &CpuSet) -> Result<Vec<u32>> {
     ensure!(!asked.is_empty(), "--cpus names no CPU");
-    if let Some(online) = Machine::observe(host).online.value()
+    if let Some(online) = MachineState::observe(host).online.value()
         && let Some(strange) = asked.iter().find(|cpu| !online.contains(*cpu))
     {
         bail!("--cpus: CPU {strange} is not online: there are {online}");
@@ -72,7 +72,7 @@ fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
 /// CPUs that the interrupts of an interface's queues go to, and those that RPS hands their packets to.
 fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     let vectors = path.irq.vectors(interface);
-    let of_queues = |vector: &&linerate_host::stage::irq::Vector| {
+    let of_queues = |vector: &&linerate_host::stage::irq::IrqVector| {
         vector.receive_queue.is_some() || vector.transmit_queue.is_some()
     };
     // Where no vector tells its queue, all of them may be queues'.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
-use linerate_trace::contention::{Contention, Lock};
-use linerate_trace::flame::spots::Spot;
-use linerate_trace::flame::{Difference, Profile};
+use linerate_trace::contention::{LockContention, LockKind};
+use linerate_trace::flame::spots::HotSpot;
+use linerate_trace::flame::{ProfileDifference, StackProfile};
 use serde::{Deserialize, Serialize};
 
-use super::document::Document;
-use super::drawing::Shown;
+use super::document::FlameDocument;
+use super::drawing::FlameView;
 use super::program;
 
 /// The schema of `--diff --json`.
@@ -17,15 +17,15 @@ pub(crate) const SCHEMA: &str = "linerate.flame-diff/1";
 
 /// What changed between two runs.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Comparison {
+pub(crate) struct FlameComparison {
     pub(crate) schema: String,
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
     #[serde(flatten)]
-    pub(crate) shown: Shown,
-    pub(crate) before: Side,
-    pub(crate) after: Side,
-    pub(crate) difference: Difference,
+    pub(crate) shown: FlameView,
+    pub(crate) before: ComparedProfile,
+    pub(crate) after: ComparedProfile,
+    pub(crate) difference: ProfileDifference,
     /// Hot spots of either, by how much they changed.
     pub(crate) spots: Vec<SpotChange>,
     /// Waits for locks of either, by how much they changed. Empty where one of the two did not look.
@@ -35,7 +35,7 @@ pub(crate) struct Comparison {
 
 /// One of the runs.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Side {
+pub(crate) struct ComparedProfile {
     pub(crate) file: String,
     pub(crate) host: String,
     pub(crate) argv: Vec<String>,
@@ -43,13 +43,13 @@ pub(crate) struct Side {
     pub(crate) seconds: f64,
     /// None where it was read from a file, which does not have it.
     #[serde(skip)]
-    profile: Option<Profile>,
+    profile: Option<StackProfile>,
 }
 
 /// A hot spot in both.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SpotChange {
-    pub(crate) spot: Spot,
+    pub(crate) spot: HotSpot,
     /// CPUs' worth of time: 0.25 is a quarter of a CPU.
     pub(crate) before_cpus: f64,
     pub(crate) after_cpus: f64,
@@ -58,17 +58,17 @@ pub(crate) struct SpotChange {
 /// Waits at a place of code in both.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct LockChange {
-    pub(crate) lock: Lock,
+    pub(crate) lock: LockKind,
     pub(crate) callers: Vec<String>,
     pub(crate) before_ns_per_second: f64,
     pub(crate) after_ns_per_second: f64,
 }
 
-impl Comparison {
+impl FlameComparison {
     /// Reads both.
-    pub(super) fn of(before_file: &str, after_file: &str, shown: Shown) -> Result<Self> {
-        let open = |file: &str| -> Result<(Document, Profile)> {
-            let mut document = Document::read(file)?.seen_as(shown, true);
+    pub(super) fn of(before_file: &str, after_file: &str, shown: FlameView) -> Result<Self> {
+        let open = |file: &str| -> Result<(FlameDocument, StackProfile)> {
+            let mut document = FlameDocument::read(file)?.seen_as(shown, true);
             match document.profile.take() {
                 Some(profile) => Ok((document, profile)),
                 None => bail!("{file}: it has no samples (a run with --locks), and cannot be compared"),
@@ -81,23 +81,23 @@ impl Comparison {
             version,
             argv,
             shown,
-            difference: Difference::between(&old, &new, shown.view()),
+            difference: ProfileDifference::between(&old, &new, shown.view()),
             spots: spots((&before.spots, &old), (&after.spots, &new)),
             locks: locks(before.contention.as_ref(), after.contention.as_ref()),
             warnings: warnings(&before, &after),
-            before: Side::of(before_file, before, old),
-            after: Side::of(after_file, after, new),
+            before: ComparedProfile::of(before_file, before, old),
+            after: ComparedProfile::of(after_file, after, new),
         })
     }
 
     /// Before and after; none where it was read from a file.
-    pub(super) fn profiles(&self) -> Option<[&Profile; 2]> {
+    pub(super) fn profiles(&self) -> Option<[&StackProfile; 2]> {
         Some([self.before.profile.as_ref()?, self.after.profile.as_ref()?])
     }
 }
 
-impl Side {
-    fn of(file: &str, document: Document, profile: Profile) -> Self {
+impl ComparedProfile {
+    fn of(file: &str, document: FlameDocument, profile: StackProfile) -> Self {
         Self {
             file: file.to_owned(),
             host: document.host.name,
@@ -109,7 +109,7 @@ impl Side {
     }
 }
 
-fn warnings(before: &Document, after: &Document) -> Vec<String> {
+fn warnings(before: &FlameDocument, after: &FlameDocument) -> Vec<String> {
     let mut warnings = Vec::new();
     let (old, new) = (&before.host, &after.host);
     if old.name != new.name {
@@ -130,12 +130,12 @@ fn warnings(before: &Document, after: &Document) -> Vec<String> {
 }
 
 /// CPUs' worth of time that so many samples are.
-fn cpus(samples: u64, profile: &Profile) -> f64 {
+fn cpus(samples: u64, profile: &StackProfile) -> f64 {
     let each = f64::from(profile.frequency_hz) * profile.seconds;
     if each > 0.0 { samples as f64 / each } else { 0.0 }
 }
 
-fn spots(before: (&[Spot], &Profile), after: (&[Spot], &Profile)) -> Vec<SpotChange> {
+fn spots(before: (&[HotSpot], &StackProfile), after: (&[HotSpot], &StackProfile)) -> Vec<SpotChange> {
     let mut changes: BTreeMap<&str, SpotChange> = BTreeMap::new();
     for (spots, profile, is_after) in [(before.0, before.1, false), (after.0, after.1, true)] {
         for spot in spots {
@@ -153,9 +153,9 @@ fn spots(before: (&[Spot], &Profile), after: (&[Spot], &Profile)) -> Vec<SpotCha
     changes
 }
 
-fn locks(before: Option<&Contention>, after: Option<&Contention>) -> Vec<LockChange> {
+fn locks(before: Option<&LockContention>, after: Option<&LockContention>) -> Vec<LockChange> {
     let (Some(before), Some(after)) = (before, after) else { return Vec::new() };
-    let mut changes: BTreeMap<(Lock, &[String]), LockChange> = BTreeMap::new();
+    let mut changes: BTreeMap<(LockKind, &[String]), LockChange> = BTreeMap::new();
     for (contention, is_after) in [(before, false), (after, true)] {
         for waited in &contention.locks {
             let change =

@@ -5,14 +5,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use linerate_host::Host;
-use linerate_host::stage::machine::Machine;
-use linerate_trace::contention::Contention;
-use linerate_trace::flame::spots::{self, Spot};
-use linerate_trace::flame::{Context, Profile, View};
+use linerate_host::stage::machine::MachineState;
+use linerate_trace::contention::LockContention;
+use linerate_trace::flame::spots::{self, HotSpot};
+use linerate_trace::flame::{CpuContext, ProfileView, StackProfile};
 use serde::{Deserialize, Serialize};
 
-use super::drawing::Shown;
-use super::look::Looked;
+use super::drawing::FlameView;
+use super::look::FlameResult;
 use super::{program, read_document};
 use crate::command::tune::host_name;
 
@@ -23,30 +23,30 @@ pub(super) const MADE_BY: &str = "linerate flame --json FILE";
 
 /// All that was seen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Document {
+pub(crate) struct FlameDocument {
     pub(crate) schema: String,
     pub(crate) version: String,
     pub(crate) argv: Vec<String>,
     pub(crate) started_unix_seconds: u64,
-    pub(crate) host: HostSummary,
+    pub(crate) host: FlameHostSummary,
     #[serde(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) shown: FlameView,
     /// Samples in the packet path, of what is shown.
     pub(crate) path_samples: u64,
     /// Of what is shown, the largest share of the packet path first.
-    pub(crate) spots: Vec<Spot>,
+    pub(crate) spots: Vec<HotSpot>,
     /// Functions by their own time, of what is shown, most first.
-    pub(crate) functions: Vec<Own>,
+    pub(crate) functions: Vec<SelfSamples>,
     /// Null where it was not asked for, or not to be had: a warning says why.
-    pub(crate) contention: Option<Contention>,
+    pub(crate) contention: Option<LockContention>,
     pub(crate) warnings: Vec<String>,
     /// All samples, whatever is shown. Null with `--locks`.
-    pub(crate) profile: Option<Profile>,
+    pub(crate) profile: Option<StackProfile>,
 }
 
 /// Which host it is about.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct HostSummary {
+pub(crate) struct FlameHostSummary {
     pub(crate) name: String,
     pub(crate) kernel: Option<String>,
     pub(crate) cpu_model: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) struct HostSummary {
 
 /// Samples in a function itself, without those it calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Own {
+pub(crate) struct SelfSamples {
     pub(crate) function: String,
     pub(crate) module: Option<String>,
     pub(crate) samples: u64,
@@ -62,9 +62,9 @@ pub(crate) struct Own {
     pub(crate) share: f64,
 }
 
-impl Document {
-    pub(super) fn new(host: &Host, looked: Looked, shown: Shown) -> Self {
-        let machine = Machine::observe(host);
+impl FlameDocument {
+    pub(super) fn new(host: &Host, looked: FlameResult, shown: FlameView) -> Self {
+        let machine = MachineState::observe(host);
         let (version, argv) = program();
         let taken = looked.profile.as_ref().map_or(0.0, |profile| profile.seconds);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -73,7 +73,7 @@ impl Document {
             version,
             argv,
             started_unix_seconds: now.saturating_sub(taken as u64),
-            host: HostSummary {
+            host: FlameHostSummary {
                 name: host_name(host),
                 kernel: machine.kernel.into_value(),
                 cpu_model: machine.cpu_model.into_value(),
@@ -110,7 +110,7 @@ impl Document {
     }
 
     /// The same, of which this is shown.
-    pub(super) fn seen_as(mut self, shown: Shown, locks: bool) -> Self {
+    pub(super) fn seen_as(mut self, shown: FlameView, locks: bool) -> Self {
         self.shown = shown;
         self.contention = self.contention.filter(|_| locks);
         if let Some(profile) = &self.profile {
@@ -132,19 +132,22 @@ impl Document {
     /// Samples in interrupt context, as a share of all that are not idle; none where all are.
     pub(crate) fn interrupt_share(&self) -> Option<f64> {
         let profile = self.profile.as_ref()?;
-        let contexts = Context::ALL.into_iter().filter(|context| context.is_interrupt());
+        let contexts = CpuContext::ALL.into_iter().filter(|context| context.is_interrupt());
         let interrupt: u64 = contexts.map(|context| profile.samples_in(context, None)).sum();
         let busy = profile.busy();
         (busy > 0).then(|| interrupt as f64 / busy as f64)
     }
 }
 
-fn shown_stacks(profile: &Profile, view: View) -> impl Iterator<Item = &linerate_trace::flame::Stack> {
+fn shown_stacks(
+    profile: &StackProfile,
+    view: ProfileView,
+) -> impl Iterator<Item = &linerate_trace::flame::SampledStack> {
     profile.stacks.iter().filter(move |stack| view.has(stack.context, stack.cpu))
 }
 
 /// Functions by their own samples.
-fn own(profile: &Profile, view: View) -> Vec<Own> {
+fn own(profile: &StackProfile, view: ProfileView) -> Vec<SelfSamples> {
     let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
     for stack in shown_stacks(profile, view) {
         if let Some(leaf) = stack.frames.last() {
@@ -152,12 +155,12 @@ fn own(profile: &Profile, view: View) -> Vec<Own> {
         }
     }
     let total: u64 = samples.values().sum();
-    let mut functions: Vec<Own> = samples
+    let mut functions: Vec<SelfSamples> = samples
         .into_iter()
         .filter_map(|(frame, samples)| {
             let frame = profile.frames.get(frame as usize)?;
             let share = samples as f64 / total.max(1) as f64;
-            Some(Own { function: frame.name.clone(), module: frame.module.clone(), samples, share })
+            Some(SelfSamples { function: frame.name.clone(), module: frame.module.clone(), samples, share })
         })
         .collect();
     functions.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.function.cmp(&b.function)));

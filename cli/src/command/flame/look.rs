@@ -7,33 +7,33 @@ use std::thread;
 use anyhow::Result;
 use linerate_host::Host;
 use linerate_trace::TraceError;
-use linerate_trace::contention::{self, Contention};
-use linerate_trace::flame::{Asked, Profile};
+use linerate_trace::contention::{self, LockContention};
+use linerate_trace::flame::{ProfileOptions, StackProfile};
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 use crate::render::format;
 
 /// What was seen.
-pub(super) struct Looked {
-    pub(super) profile: Option<Profile>,
-    pub(super) contention: Option<Contention>,
+pub(super) struct FlameResult {
+    pub(super) profile: Option<StackProfile>,
+    pub(super) contention: Option<LockContention>,
     /// Why there is no contention, where it was wanted.
     pub(super) warnings: Vec<String>,
 }
 
-impl Looked {
+impl FlameResult {
     /// Samples stacks, waits for locks, or both, until the time is over or the user asks to stop.
     pub(super) fn at(
         host: &Host,
-        asked: &Asked,
+        asked: &ProfileOptions,
         stacks: bool,
         locks: bool,
-        interrupt: &Interrupt,
+        interrupt: &InterruptFlag,
     ) -> Result<Self> {
         announce(asked);
         if !stacks {
             let stop = || interrupt.raised();
-            let contention = Contention::observe(host, &of_locks(asked), &stop)?;
+            let contention = LockContention::observe(host, &of_locks(asked), &stop)?;
             return Ok(Self { profile: None, contention: Some(contention), warnings: Vec::new() });
         }
         let (profile, contention) = both(host, asked, locks, interrupt);
@@ -49,16 +49,16 @@ impl Looked {
 /// Without samples the rest is not waited for.
 fn both(
     host: &Host,
-    asked: &Asked,
+    asked: &ProfileOptions,
     locks: bool,
-    interrupt: &Interrupt,
-) -> (Result<Profile, TraceError>, Option<Result<Contention, TraceError>>) {
+    interrupt: &InterruptFlag,
+) -> (Result<StackProfile, TraceError>, Option<Result<LockContention, TraceError>>) {
     let (flag, failed) = (interrupt.flag(), AtomicBool::new(false));
     let stop = || flag.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
     thread::scope(|scope| {
         let contention =
-            locks.then(|| scope.spawn(|| Contention::observe(&Host::live(), &of_locks(asked), &stop)));
-        let profile = Profile::observe(host, asked, &stop);
+            locks.then(|| scope.spawn(|| LockContention::observe(&Host::live(), &of_locks(asked), &stop)));
+        let profile = StackProfile::observe(host, asked, &stop);
         failed.store(profile.is_err(), Ordering::Relaxed);
         let contention = contention.map(|thread| match thread.join() {
             Ok(contention) => contention,
@@ -68,12 +68,12 @@ fn both(
     })
 }
 
-fn of_locks(asked: &Asked) -> contention::Asked {
-    contention::Asked { duration: asked.duration, cpus: asked.cpus.clone() }
+fn of_locks(asked: &ProfileOptions) -> contention::ContentionOptions {
+    contention::ContentionOptions { duration: asked.duration, cpus: asked.cpus.clone() }
 }
 
 /// Somebody who waits is told for what.
-fn announce(asked: &Asked) {
+fn announce(asked: &ProfileOptions) {
     if std::io::stderr().is_terminal() {
         let cpus = asked
             .cpus

@@ -5,25 +5,25 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use linerate_lab::ladder::lab_climb::{self, LabClimb};
-use linerate_lab::userns::Privilege;
+use linerate_lab::userns::LabPrivilege;
 use linerate_load::wire;
 
-use crate::backend::BackendArgument;
-use crate::command::climbing::{Climbing, IN_A_LAB, PolicyArgument};
-use crate::interrupt::Interrupt;
+use crate::backend::LoadBackendArgument;
+use crate::command::climbing::{IN_A_LAB, LadderRunArgs, PolicyArgument};
+use crate::interrupt::InterruptFlag;
 use crate::output;
-use crate::progress::Progress;
+use crate::progress::RunProgress;
 
 #[derive(Debug, Args)]
-pub(crate) struct Climb {
+pub(crate) struct LabRunArgs {
     #[command(flatten)]
-    climbing: Climbing,
+    climbing: LadderRunArgs,
     /// What stays in place for the steps above
     #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
     policy: PolicyArgument,
     /// The generator's way into the kernel
-    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
-    backend: BackendArgument,
+    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
+    backend: LoadBackendArgument,
     /// Refuse to send what would be fragmented
     #[arg(long)]
     no_fragment: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Climb {
     queues: Option<u32>,
 }
 
-impl Climb {
+impl LabRunArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let outputs = self.climbing.outputs()?;
         if let Some(listed) = self.climbing.listed(&outputs)? {
@@ -43,8 +43,8 @@ impl Climb {
         }
         let climb = self.lab_climb()?;
         let privilege = super::enter()?;
-        let interrupt = Interrupt::install()?;
-        let mut progress = Progress::new(climb.terms.budget, self.climbing.quiet);
+        let interrupt = InterruptFlag::install()?;
+        let mut progress = RunProgress::new(climb.terms.budget, self.climbing.quiet);
         super::hosts::clean_before()?;
         let report = lab_climb::run(&climb, &privilege_name(&privilege), interrupt.flag(), &mut |event| {
             progress.event(event);
@@ -68,9 +68,9 @@ impl Climb {
     }
 }
 
-fn privilege_name(privilege: &Privilege) -> String {
+fn privilege_name(privilege: &LabPrivilege) -> String {
     match privilege {
-        Privilege::Root => "root".to_owned(),
+        LabPrivilege::Root => "root".to_owned(),
         _ => "user-namespace".to_owned(),
     }
 }

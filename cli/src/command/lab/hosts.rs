@@ -6,19 +6,19 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use linerate_lab::registry::{CleanedLab, Kind};
-use linerate_lab::{CleanReport, End, LabState, Registry, Scope, Shape, hold};
+use linerate_lab::registry::{CleanedLab, HolderKind};
+use linerate_lab::{CleanReport, CleanScope, LabRegistry, LabShape, LabState, LinkEnd, hold};
 use serde::Serialize;
 
 use super::restore;
-use crate::output::{self, Target};
+use crate::output::{self, OutputTarget};
 use crate::render::format;
 
 /// Name of a lab that was given none.
 const DEFAULT_NAME: &str = "lab";
 
 #[derive(Debug, Args)]
-pub(super) struct Up {
+pub(super) struct LabUpArgs {
     /// Name of the lab
     #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
     name: String,
@@ -40,7 +40,7 @@ pub(super) struct Up {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Down {
+pub(super) struct LabDownArgs {
     /// Name of the lab
     #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
     name: String,
@@ -50,14 +50,14 @@ pub(super) struct Down {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct LabListArgs {
     /// Write the list as JSON; '-' for standard output instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Exec {
+pub(super) struct LabExecArgs {
     /// Name of the lab
     #[arg(long, value_name = "LAB", default_value = DEFAULT_NAME)]
     lab: String,
@@ -70,7 +70,7 @@ pub(super) struct Exec {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Clean {
+pub(super) struct LabCleanArgs {
     /// Also end labs that are up or running
     #[arg(long)]
     all: bool,
@@ -80,14 +80,14 @@ pub(super) struct Clean {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Hold {
+pub(super) struct LabHoldArgs {
     registry: PathBuf,
     options: String,
 }
 
 /// The list: schema `linerate.labs/1`.
 #[derive(Serialize)]
-struct Labs {
+struct LabListDocument {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -96,7 +96,7 @@ struct Labs {
 
 /// What was removed: schema `linerate.clean/1`.
 #[derive(Serialize)]
-struct Cleaned<'a> {
+struct LabCleanDocument<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -104,15 +104,15 @@ struct Cleaned<'a> {
     report: &'a CleanReport,
 }
 
-impl Up {
+impl LabUpArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let registry = Registry::open()?;
-        clean(&registry, Scope::Dead)?;
-        let default = Shape::default();
-        let options = hold::Options {
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let registry = LabRegistry::open()?;
+        clean(&registry, CleanScope::Dead)?;
+        let default = LabShape::default();
+        let options = hold::HoldOptions {
             name: self.name,
-            shape: Shape {
+            shape: LabShape {
                 senders: self.senders,
                 queues: self.queues.unwrap_or(default.queues),
                 addresses: self.addresses,
@@ -130,18 +130,18 @@ impl Up {
     }
 }
 
-impl Down {
+impl LabDownArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let report = hold::down(&Registry::open()?, &self.name, &mut restore)?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let report = hold::down(&LabRegistry::open()?, &self.name, &mut restore)?;
         finish(&report, json.as_ref())
     }
 }
 
-impl List {
+impl LabListArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let labs = hold::list(&Registry::open()?)?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let labs = hold::list(&LabRegistry::open()?)?;
         if labs.is_empty() && json.is_none() {
             eprintln!("no lab is up");
             return Ok(ExitCode::SUCCESS);
@@ -151,33 +151,33 @@ impl List {
     }
 }
 
-impl Exec {
+impl LabExecArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let Some((program, arguments)) = self.command.split_first() else {
             bail!("no command given");
         };
-        match hold::exec(&Registry::open()?, &self.lab, &self.host, program, arguments)? {}
+        match hold::exec(&LabRegistry::open()?, &self.lab, &self.host, program, arguments)? {}
     }
 }
 
-impl Clean {
+impl LabCleanArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let scope = if self.all { Scope::All } else { Scope::Dead };
-        finish(&clean(&Registry::open()?, scope)?, json.as_ref())
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let scope = if self.all { CleanScope::All } else { CleanScope::Dead };
+        finish(&clean(&LabRegistry::open()?, scope)?, json.as_ref())
     }
 }
 
-impl Hold {
+impl LabHoldArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         hold::run(&self.registry, &self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn show(labs: Vec<LabState>, json: Option<&Target>) -> Result<()> {
+fn show(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
     match json {
-        Some(target) => target.json(&Labs {
+        Some(target) => target.json(&LabListDocument {
             schema: "linerate.labs/1",
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -189,18 +189,18 @@ fn show(labs: Vec<LabState>, json: Option<&Target>) -> Result<()> {
 
 /// Removes what dead labs left and puts back what they changed, telling each on standard error.
 pub(super) fn clean_before() -> Result<()> {
-    let report = clean(&Registry::open()?, Scope::Dead)?;
+    let report = clean(&LabRegistry::open()?, CleanScope::Dead)?;
     for line in report.labs.iter().flat_map(cleaned_lines) {
         eprintln!("linerate: {line}");
     }
     Ok(())
 }
 
-fn clean(registry: &Registry, scope: Scope<'_>) -> Result<CleanReport> {
+fn clean(registry: &LabRegistry, scope: CleanScope<'_>) -> Result<CleanReport> {
     Ok(registry.clean(scope, &mut restore)?)
 }
 
-fn finish(report: &CleanReport, json: Option<&Target>) -> Result<ExitCode> {
+fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode> {
     let complete = report.is_complete();
     for file in &report.unreadable {
         eprintln!("linerate: left alone: {file}");
@@ -210,7 +210,7 @@ fn finish(report: &CleanReport, json: Option<&Target>) -> Result<ExitCode> {
         lines.push("nothing was left".to_owned());
     }
     match json {
-        Some(target) => target.json(&Cleaned {
+        Some(target) => target.json(&LabCleanDocument {
             schema: "linerate.clean/1",
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -250,8 +250,8 @@ fn cleaned_lines(lab: &CleanedLab) -> Vec<String> {
 
 fn lab_text(lab: &LabState) -> String {
     let kind = match lab.kind {
-        Kind::Held => "up",
-        Kind::Running => "running",
+        HolderKind::Held => "up",
+        HolderKind::Running => "running",
     };
     let mut text =
         format!("lab {} ({kind} since {}, process {})\n", lab.name, format::utc(lab.since), lab.process.pid);
@@ -273,7 +273,7 @@ fn lab_text(lab: &LabState) -> String {
     text
 }
 
-fn addresses(end: &End) -> String {
+fn addresses(end: &LinkEnd) -> String {
     let v4 = end.ipv4.iter().map(ToString::to_string);
     let v6 = end.ipv6.iter().map(ToString::to_string);
     v4.chain(v6).collect::<Vec<_>>().join(" ")

@@ -5,16 +5,16 @@ use std::time::Duration;
 use clap::Args;
 use linerate_networks::Net;
 
-use super::ports::Ports;
-use super::ramp::Ramp;
+use super::ports::SourcePortRange;
+use super::ramp::RateRamp;
 use super::start::StartAt;
-use crate::backend::BackendArgument;
+use crate::backend::LoadBackendArgument;
 use crate::quantity;
 
 /// How requests are timed; exactly one, 10k a second if none is given.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rate (one of)")]
-pub(crate) struct Pace {
+pub(crate) struct PaceArgs {
     /// Open loop: requests per second over all flows, whatever the answers do [default: 10k]
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate)]
     pub(crate) rate: Option<f64>,
@@ -29,7 +29,7 @@ pub(crate) struct Pace {
     pub(crate) search: bool,
     /// One rate after the other, such as 10k-100k (ten steps), 10k-100k:5k (steps of 5k) or 10k-100k/4 (four)
     #[arg(long, value_name = "LOW-HIGH", group = "mode")]
-    pub(crate) ramp: Option<Ramp>,
+    pub(crate) ramp: Option<RateRamp>,
     /// Capacity as known from elsewhere, requests a second, for --overload without a search
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate, requires = "overload")]
     pub(crate) capacity: Option<f64>,
@@ -41,7 +41,7 @@ pub(crate) struct Pace {
 /// When, and how long.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time")]
-pub(crate) struct Times {
+pub(crate) struct TimeArgs {
     /// How long to send, seconds; each step of a ramp or overload [default: 10, or 2 a step]
     #[arg(long, value_name = "S")]
     pub(crate) duration: Option<f64>,
@@ -56,7 +56,7 @@ pub(crate) struct Times {
 /// Where requests come from and go to.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flows")]
-pub(crate) struct Flows {
+pub(crate) struct FlowArgs {
     /// More destinations, one ADDR:PORT a line; '#' begins a comment
     #[arg(long = "targets", value_name = "FILE")]
     pub(crate) targets_file: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) struct Flows {
     pub(crate) sources: Vec<Net>,
     /// Source ports to use, such as 20000-29999 [default: free ones]
     #[arg(long, value_name = "A-B")]
-    pub(crate) source_ports: Option<Ports>,
+    pub(crate) source_ports: Option<SourcePortRange>,
     /// Send to this address or network although it is neither loopback, lab nor private
     #[arg(long, value_name = "NET")]
     pub(crate) allow_destination: Vec<Net>,
@@ -82,8 +82,8 @@ pub(crate) struct Flows {
     #[arg(long)]
     pub(crate) no_fragment: bool,
     /// The way into the kernel
-    #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
-    pub(crate) backend: BackendArgument,
+    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
+    pub(crate) backend: LoadBackendArgument,
     /// Send live frames at all paced rates, not only at those that clones cannot hold
     #[arg(long, conflicts_with = "no_live_frames")]
     pub(crate) live_frames: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Flows {
 /// What is good enough.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Search and thresholds")]
-pub(crate) struct Bounds {
+pub(crate) struct LimitArgs {
     /// Highest loss at which a rate holds (search: 0.1% if not given); with other modes, more than this ends with exit
     /// status 1
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
@@ -126,7 +126,7 @@ pub(crate) struct Bounds {
 /// Where results go.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct Output {
+pub(crate) struct OutputArgs {
     /// Seconds an interval, of which one line each is shown
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) interval: f64,

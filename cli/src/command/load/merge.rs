@@ -7,11 +7,11 @@ use clap::Args;
 use linerate_load::load_document::{self, LoadDocument};
 
 use super::run::exit;
-use crate::output::{self, Target};
+use crate::output::{self, OutputTarget};
 use crate::render::{load_html, load_text};
 
 #[derive(Debug, Args)]
-pub(crate) struct Merge {
+pub(crate) struct MergeArgs {
     /// Documents that 'linerate load --json' wrote
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
     files: Vec<String>,
@@ -23,11 +23,11 @@ pub(crate) struct Merge {
     html: Option<String>,
 }
 
-impl Merge {
+impl MergeArgs {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let html = Target::wanted(self.html.as_deref())?;
-        let on_stdout = |target: &Option<Target>| *target == Some(Target::Stdout);
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let html = OutputTarget::wanted(self.html.as_deref())?;
+        let on_stdout = |target: &Option<OutputTarget>| *target == Some(OutputTarget::Stdout);
         ensure!(
             !(on_stdout(&json) && on_stdout(&html)),
             "--json - and --html - both want standard output; give one of them a file"

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use linerate_lab::ladder::remote;
 
-use super::Load;
+use super::LoadArgs;
 
-impl Load {
+impl LoadArgs {
     /// Offers load as standard input orders it. Signals keep their usual effect: nothing of it is worth an account
     /// without the side that ordered it.
     pub(super) fn on_demand(&self) -> Result<ExitCode> {

@@ -4,30 +4,30 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 
 use anyhow::{Context, Result, ensure};
-use linerate_load::{Description, Interval};
+use linerate_load::{GeneratorDescription, SlotInterval};
 use serde::Serialize;
 
-use super::arguments::Output;
+use super::arguments::OutputArgs;
 use super::workload;
-use crate::output::{self, Target};
-use crate::render::load_live::Live;
+use crate::output::{self, OutputTarget};
+use crate::render::load_live::LiveIntervals;
 
 /// The schema of the lines of `--json-stream`.
 const STREAM_SCHEMA: &str = "linerate.load-stream/1";
 
 /// Live lines, a stream, and the result as text, JSON and HTML.
-pub(crate) struct Outputs {
-    live: Live,
-    stream: Option<Stream>,
-    json: Option<Target>,
-    html: Option<Target>,
+pub(crate) struct LoadOutputs {
+    live: LiveIntervals,
+    stream: Option<EventStream>,
+    json: Option<OutputTarget>,
+    html: Option<OutputTarget>,
     /// Whether standard output is free for the text.
     text: bool,
 }
 
 /// One line of a stream.
 #[derive(Serialize)]
-struct Event<'a, T: Serialize> {
+struct StreamEvent<'a, T: Serialize> {
     event: &'a str,
     #[serde(flatten)]
     body: &'a T,
@@ -35,41 +35,44 @@ struct Event<'a, T: Serialize> {
 
 /// The first line of a stream.
 #[derive(Serialize)]
-struct Start<'a> {
+struct StreamStart<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
-    generator: &'a Description,
+    generator: &'a GeneratorDescription,
 }
 
 /// A file of lines that are each written when they happen.
-struct Stream {
+struct EventStream {
     file: Box<dyn Write + Send>,
     name: String,
     /// The first failure, told at the end: a run is not ended for its log's sake.
     failed: Option<anyhow::Error>,
 }
 
-impl Outputs {
+impl LoadOutputs {
     /// Opens what is asked for; nothing has been sent by then.
-    pub(crate) fn open(output: &Output) -> Result<Self> {
-        let json = Target::wanted(output.json.as_deref())?;
-        let html = Target::wanted(output.html.as_deref())?;
+    pub(crate) fn open(output: &OutputArgs) -> Result<Self> {
+        let json = OutputTarget::wanted(output.json.as_deref())?;
+        let html = OutputTarget::wanted(output.html.as_deref())?;
         let on_stdout = [&output.json, &output.json_stream, &output.html];
         let on_stdout = on_stdout.iter().filter(|option| option.as_deref() == Some("-")).count();
         ensure!(
             on_stdout <= 1,
             "--json, --json-stream and --html cannot share standard output; give all but one a file"
         );
-        let stream = output.json_stream.as_deref().map(Stream::open).transpose()?;
+        let stream = output.json_stream.as_deref().map(EventStream::open).transpose()?;
         let live = !output.quiet && (output.live || io::stderr().is_terminal());
-        Ok(Self { live: Live::new(live), stream, json, html, text: on_stdout == 0 })
+        Ok(Self { live: LiveIntervals::new(live), stream, json, html, text: on_stdout == 0 })
     }
 
     /// A generator is ready.
-    pub(crate) fn started(&mut self, generator: &Description) -> Result<()> {
+    pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        self.event("start", &Start { schema: STREAM_SCHEMA, version, argv: workload::argv(), generator });
+        self.event(
+            "start",
+            &StreamStart { schema: STREAM_SCHEMA, version, argv: workload::argv(), generator },
+        );
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -77,7 +80,7 @@ impl Outputs {
     }
 
     /// An interval is over.
-    pub(crate) fn interval(&mut self, interval: &Interval) {
+    pub(crate) fn interval(&mut self, interval: &SlotInterval) {
         self.live.interval(interval);
         self.event("interval", interval);
     }
@@ -85,12 +88,12 @@ impl Outputs {
     /// Adds a line to the stream.
     pub(crate) fn event(&mut self, event: &str, body: &impl Serialize) {
         if let Some(stream) = &mut self.stream {
-            stream.line(&Event { event, body });
+            stream.line(&StreamEvent { event, body });
         }
     }
 
     /// The live lines, for what is no interval.
-    pub(crate) fn live(&mut self) -> &mut Live {
+    pub(crate) fn live(&mut self) -> &mut LiveIntervals {
         &mut self.live
     }
 
@@ -118,11 +121,11 @@ impl Outputs {
     }
 }
 
-impl Stream {
+impl EventStream {
     fn open(name: &str) -> Result<Self> {
-        let file: Box<dyn Write + Send> = match Target::from(name) {
-            Target::Stdout => Box::new(io::stdout()),
-            Target::File(path) => {
+        let file: Box<dyn Write + Send> = match OutputTarget::from(name) {
+            OutputTarget::Stdout => Box::new(io::stdout()),
+            OutputTarget::File(path) => {
                 Box::new(File::create(&path).with_context(|| format!("cannot write {}", path.display()))?)
             }
         };

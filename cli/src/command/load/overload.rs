@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use linerate_load::capacity::{self, Overload};
-use linerate_load::{Description, Mode};
+use linerate_load::capacity::{self, OverloadResult};
+use linerate_load::{GeneratorDescription, PacingMode};
 use serde::{Deserialize, Serialize};
 
-use super::run::{Run, exit};
+use super::run::{LoadRun, exit};
 use super::workload;
 use crate::origin;
 use crate::render::{load_html, load_text};
@@ -27,13 +27,13 @@ pub(crate) struct OverloadDocument {
     /// What the host that offers the load calls itself.
     #[serde(default)]
     pub(crate) host: Option<String>,
-    pub(crate) generator: Description,
+    pub(crate) generator: GeneratorDescription,
     pub(crate) capacity_per_second: f64,
-    pub(crate) overload: Vec<Overload>,
+    pub(crate) overload: Vec<OverloadResult>,
     pub(crate) warnings: Vec<String>,
 }
 
-impl Run {
+impl LoadRun {
     /// Offers multiples of a capacity known from elsewhere, and reports what was answered.
     pub(crate) fn overload(&mut self, capacity: f64) -> Result<ExitCode> {
         self.outputs.started(&self.generator.describe())?;
@@ -61,8 +61,8 @@ impl Run {
     }
 
     /// What is answered at each multiple asked for.
-    pub(crate) fn goodput(&mut self, capacity: f64) -> Result<Vec<Overload>> {
-        let slot = self.times.step(Mode::Flood, false).duration;
+    pub(crate) fn goodput(&mut self, capacity: f64) -> Result<Vec<OverloadResult>> {
+        let slot = self.times.step(PacingMode::Flood, false).duration;
         let mut all = Vec::new();
         for factor in &self.bounds.overload {
             all.extend(capacity::overload(&mut *self.generator, capacity, &[*factor], slot)?);

@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use linerate_load::{Description, Mode, SlotOutcome};
+use linerate_load::{GeneratorDescription, PacingMode, SlotOutcome};
 use serde::{Deserialize, Serialize};
 
-use super::run::{Run, exit};
+use super::run::{LoadRun, exit};
 use super::slot::{nothing_sent, warnings};
 use super::workload;
 use crate::origin;
@@ -16,12 +16,12 @@ use crate::render::{format, load_html, load_text};
 
 /// Rates in rising order, requests a second.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ramp(pub(crate) Vec<f64>);
+pub(crate) struct RateRamp(pub(crate) Vec<f64>);
 
 const DEFAULT_STEPS: u32 = 10;
 const MOST_STEPS: u32 = 1_000;
 
-impl FromStr for Ramp {
+impl FromStr for RateRamp {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
@@ -52,21 +52,21 @@ impl FromStr for Ramp {
     }
 }
 
-fn by(low: f64, high: f64, step: f64) -> std::result::Result<Ramp, String> {
+fn by(low: f64, high: f64, step: f64) -> std::result::Result<RateRamp, String> {
     // A hair over, so that the last step is not lost to rounding.
     let steps = ((high - low) / step + 1e-9).floor() + 1.0;
     if steps > f64::from(MOST_STEPS) {
         return Err(format!("a ramp of {steps:.0} steps: at most {MOST_STEPS}"));
     }
-    Ok(Ramp((0..steps as u32).map(|index| low + step * f64::from(index)).collect()))
+    Ok(RateRamp((0..steps as u32).map(|index| low + step * f64::from(index)).collect()))
 }
 
-fn evenly(low: f64, high: f64, count: u32) -> std::result::Result<Ramp, String> {
+fn evenly(low: f64, high: f64, count: u32) -> std::result::Result<RateRamp, String> {
     if !(2..=MOST_STEPS).contains(&count) {
         return Err(format!("a ramp of {count} steps: 2 to {MOST_STEPS}"));
     }
     let step = (high - low) / f64::from(count - 1);
-    Ok(Ramp((0..count).map(|index| low + step * f64::from(index)).collect()))
+    Ok(RateRamp((0..count).map(|index| low + step * f64::from(index)).collect()))
 }
 
 /// The schema of the result.
@@ -81,17 +81,17 @@ pub(crate) struct RampDocument {
     /// What the host that offers the load calls itself.
     #[serde(default)]
     pub(crate) host: Option<String>,
-    pub(crate) generator: Description,
+    pub(crate) generator: GeneratorDescription,
     /// What came of each rate, in order.
     pub(crate) steps: Vec<SlotOutcome>,
     pub(crate) warnings: Vec<String>,
 }
 
-impl Run {
+impl LoadRun {
     /// Offers one rate after the other, and reports all.
     pub(crate) fn ramp(&mut self, rates: &[f64]) -> Result<ExitCode> {
         for rate in rates {
-            self.times.step(Mode::Rate { per_second: *rate }, true).check()?;
+            self.times.step(PacingMode::Rate { per_second: *rate }, true).check()?;
         }
         self.outputs.started(&self.generator.describe())?;
         self.outputs.live().note(&load_text::ramp_header());
@@ -107,7 +107,7 @@ impl Run {
         // One way for all steps, so that they differ in nothing but the rate.
         let (highest, threads) = (rates.iter().copied().fold(0.0, f64::max), document.generator.threads);
         for (index, rate) in rates.iter().enumerate() {
-            let mode = Mode::Rate { per_second: *rate };
+            let mode = PacingMode::Rate { per_second: *rate };
             let slot = self.times.step(mode, index == 0).fast_enough(highest, threads);
             let outcome = self.generator.run(&slot)?;
             if outcome.duration < slot.duration || self.interrupt.raised() {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn steps_are_by_size_by_count_or_ten() {
-        let steps = |text: &str| text.parse::<Ramp>().map(|ramp| ramp.0);
+        let steps = |text: &str| text.parse::<RateRamp>().map(|ramp| ramp.0);
         assert_eq!(steps("10k-40k:10k"), Ok(vec![10e3, 20e3, 30e3, 40e3]));
         assert_eq!(steps("10k-40k:25k"), Ok(vec![10e3, 35e3]));
         assert_eq!(steps("100-300/3"), Ok(vec![100.0, 200.0, 300.0]));
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for wrong in ["", "-", "10k", "9-8", "5-5", "1-2:0", "1-2/1", "1-2/x", "1-9/2:3", "1-1M:1", "a-b"] {
-            assert!(wrong.parse::<Ramp>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RateRamp>().is_err(), "{wrong}");
         }
     }
 }

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use linerate_load::{Generator, Mode, Slot};
+use linerate_load::{Generator, LoadSlot, PacingMode};
 
-use super::arguments::{Bounds, Output, Pace, Times};
-use super::outputs::Outputs;
-use crate::interrupt::Interrupt;
+use super::arguments::{LimitArgs, OutputArgs, PaceArgs, TimeArgs};
+use super::outputs::LoadOutputs;
+use crate::interrupt::InterruptFlag;
 
 /// Modest for any server, and enough for a 99.9th percentile in a second.
 const DEFAULT_RATE: f64 = 10_000.0;
@@ -17,9 +17,9 @@ const DEFAULT_STEP: Duration = Duration::from_secs(2);
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Plan {
+pub(crate) enum LoadPlan {
     /// One stretch of load.
-    Slot(Mode),
+    Slot(PacingMode),
     /// One rate after the other.
     Ramp(Vec<f64>),
     /// The highest rate that holds.
@@ -30,7 +30,7 @@ pub(crate) enum Plan {
 
 /// How long everything takes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timing {
+pub(crate) struct LoadTiming {
     /// As asked for.
     duration: Option<Duration>,
     pub(crate) drain: Duration,
@@ -39,38 +39,46 @@ pub(crate) struct Timing {
 }
 
 /// A generator with all that is asked of it.
-pub(crate) struct Run {
+pub(crate) struct LoadRun {
     pub(crate) generator: Box<dyn Generator>,
-    pub(crate) outputs: Outputs,
-    pub(crate) interrupt: Interrupt,
-    pub(crate) bounds: Bounds,
-    pub(crate) times: Timing,
+    pub(crate) outputs: LoadOutputs,
+    pub(crate) interrupt: InterruptFlag,
+    pub(crate) bounds: LimitArgs,
+    pub(crate) times: LoadTiming,
     /// What a reader has to know of the workload.
     pub(crate) notes: Vec<String>,
 }
 
-impl Pace {
+impl PaceArgs {
     /// What is asked for, if it can be done.
-    pub(crate) fn plan(&self, times: &Times) -> Result<Plan> {
+    pub(crate) fn plan(&self, times: &TimeArgs) -> Result<LoadPlan> {
         let plan = match self {
-            Pace { rate: Some(per_second), .. } => Plan::Slot(Mode::Rate { per_second: *per_second }),
-            Pace { flood: true, .. } => Plan::Slot(Mode::Flood),
-            Pace { search: true, .. } => Plan::Search,
-            Pace { ramp: Some(ramp), .. } => Plan::Ramp(ramp.0.clone()),
-            Pace { capacity: Some(capacity), .. } => Plan::Overload(*capacity),
-            Pace { window: Some(outstanding), .. } => Plan::Slot(Mode::Window { outstanding: *outstanding }),
-            _ => Plan::Slot(Mode::Rate { per_second: DEFAULT_RATE }),
+            PaceArgs { rate: Some(per_second), .. } => {
+                LoadPlan::Slot(PacingMode::Rate { per_second: *per_second })
+            }
+            PaceArgs { flood: true, .. } => LoadPlan::Slot(PacingMode::Flood),
+            PaceArgs { search: true, .. } => LoadPlan::Search,
+            PaceArgs { ramp: Some(ramp), .. } => LoadPlan::Ramp(ramp.0.clone()),
+            PaceArgs { capacity: Some(capacity), .. } => LoadPlan::Overload(*capacity),
+            PaceArgs { window: Some(outstanding), .. } => {
+                LoadPlan::Slot(PacingMode::Window { outstanding: *outstanding })
+            }
+            _ => LoadPlan::Slot(PacingMode::Rate { per_second: DEFAULT_RATE }),
         };
         ensure!(
-            plan != Plan::Search || times.duration.is_none(),
+            plan != LoadPlan::Search || times.duration.is_none(),
             "--duration says nothing to a search: --slot is the time of one rate, --time of all"
         );
         Ok(plan)
     }
 }
 
-impl Timing {
-    pub(crate) fn new(times: &Times, output: &Output, start_at_realtime_ns: Option<u64>) -> Result<Self> {
+impl LoadTiming {
+    pub(crate) fn new(
+        times: &TimeArgs,
+        output: &OutputArgs,
+        start_at_realtime_ns: Option<u64>,
+    ) -> Result<Self> {
         Ok(Self {
             duration: times.duration.map(|value| seconds("duration", value)).transpose()?,
             drain: seconds("drain", times.drain)?,
@@ -80,32 +88,32 @@ impl Timing {
     }
 
     /// A slot of the whole run.
-    pub(crate) fn slot(&self, mode: Mode) -> Slot {
-        Slot {
+    pub(crate) fn slot(&self, mode: PacingMode) -> LoadSlot {
+        LoadSlot {
             drain: self.drain,
             interval: Some(self.interval),
             start_at_realtime_ns: self.start_at_realtime_ns,
-            ..Slot::new(mode, self.duration.unwrap_or(DEFAULT_DURATION))
+            ..LoadSlot::new(mode, self.duration.unwrap_or(DEFAULT_DURATION))
         }
     }
 
     /// One step of many; the first begins when it was asked to.
-    pub(crate) fn step(&self, mode: Mode, first: bool) -> Slot {
-        Slot {
+    pub(crate) fn step(&self, mode: PacingMode, first: bool) -> LoadSlot {
+        LoadSlot {
             drain: self.drain,
             start_at_realtime_ns: self.start_at_realtime_ns.filter(|_| first),
-            ..Slot::new(mode, self.duration.unwrap_or(DEFAULT_STEP))
+            ..LoadSlot::new(mode, self.duration.unwrap_or(DEFAULT_STEP))
         }
     }
 }
 
-impl Run {
-    pub(crate) fn carry_out(&mut self, plan: &Plan) -> Result<ExitCode> {
+impl LoadRun {
+    pub(crate) fn carry_out(&mut self, plan: &LoadPlan) -> Result<ExitCode> {
         match plan {
-            Plan::Slot(mode) => self.slot(*mode),
-            Plan::Ramp(rates) => self.ramp(rates),
-            Plan::Overload(capacity) => self.overload(*capacity),
-            Plan::Search => self.search(),
+            LoadPlan::Slot(mode) => self.slot(*mode),
+            LoadPlan::Ramp(rates) => self.ramp(rates),
+            LoadPlan::Overload(capacity) => self.overload(*capacity),
+            LoadPlan::Search => self.search(),
         }
     }
 }

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use linerate_load::capacity::{self, Capacity, Ended, Event, Overload, SearchOptions, Verdict};
-use linerate_load::{Description, Error, stats};
+use linerate_load::capacity::{
+    self, OverloadResult, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions,
+};
+use linerate_load::{GeneratorDescription, GeneratorError, stats};
 use serde::{Deserialize, Serialize};
 
-use super::arguments::Bounds;
-use super::run::{Run, exit, seconds};
+use super::arguments::LimitArgs;
+use super::run::{LoadRun, exit, seconds};
 use super::workload;
 use crate::origin;
 use crate::render::{format, load_html, load_search};
@@ -30,18 +32,18 @@ pub(crate) struct SearchDocument {
     pub(crate) started_unix_seconds: Option<u64>,
     /// What the host that offers the load calls itself.
     pub(crate) host: Option<String>,
-    pub(crate) generator: Description,
-    pub(crate) method: Method,
+    pub(crate) generator: GeneratorDescription,
+    pub(crate) method: SearchMethod,
     #[serde(flatten)]
-    pub(crate) capacity: Capacity,
-    pub(crate) overload: Vec<Overload>,
+    pub(crate) capacity: RepeatedCapacity,
+    pub(crate) overload: Vec<OverloadResult>,
     pub(crate) missed: Vec<String>,
     pub(crate) warnings: Vec<String>,
 }
 
 /// What was looked for, and how.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Method {
+pub(crate) struct SearchMethod {
     pub(crate) max_loss_ratio: f64,
     pub(crate) max_p99_ns: Option<u64>,
     pub(crate) resolution_ratio: f64,
@@ -57,7 +59,7 @@ const EXCUSED: u32 = 5;
 /// What a burst allowance hides shrinks with the length of what confirms a rate.
 const CONFIRM_STRETCH: u32 = 3;
 
-impl Run {
+impl LoadRun {
     /// Searches, and reports what was found.
     pub(crate) fn search(&mut self) -> Result<ExitCode> {
         let bounds = self.bounds.clone();
@@ -67,8 +69,8 @@ impl Run {
         self.outputs.started(&self.generator.describe())?;
         self.outputs.live().note(load_search::HEADER);
         let outputs = RefCell::new(&mut self.outputs);
-        let observer = |event: Event<'_>| {
-            if let Event::Offered(probe) = event {
+        let observer = |event: SearchEvent<'_>| {
+            if let SearchEvent::Offered(probe) = event {
                 let mut outputs = outputs.borrow_mut();
                 outputs.live().note(&load_search::probe(probe));
                 outputs.event("probe", probe);
@@ -95,11 +97,18 @@ impl Run {
         self.report(started, capacity, method)
     }
 
-    fn report(&mut self, started: Option<u64>, capacity: Capacity, method: Method) -> Result<ExitCode> {
+    fn report(
+        &mut self,
+        started: Option<u64>,
+        capacity: RepeatedCapacity,
+        method: SearchMethod,
+    ) -> Result<ExitCode> {
         let overload = match self.goodput(capacity.transactions_per_second.median) {
             // What was found is told also if there is no more time for this.
             Err(error)
-                if error.downcast_ref::<Error>().is_some_and(|error| matches!(error, Error::Cancelled)) =>
+                if error
+                    .downcast_ref::<GeneratorError>()
+                    .is_some_and(|error| matches!(error, GeneratorError::Cancelled)) =>
             {
                 Vec::new()
             }
@@ -124,9 +133,9 @@ impl Run {
     }
 }
 
-fn method(options: &SearchOptions<'_>, searches: u32) -> Method {
+fn method(options: &SearchOptions<'_>, searches: u32) -> SearchMethod {
     let whole = (options.slot + options.lead_in) * options.confirm_stretch;
-    Method {
+    SearchMethod {
         max_loss_ratio: options.max_loss,
         max_p99_ns: options.max_p99.map(nanoseconds),
         resolution_ratio: options.resolution - 1.0,
@@ -141,9 +150,9 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl Bounds {
+impl LimitArgs {
     /// The thresholds that a search did not show to be kept.
-    fn missed_by_search(&self, capacity: &Capacity) -> Vec<String> {
+    fn missed_by_search(&self, capacity: &RepeatedCapacity) -> Vec<String> {
         let found = capacity.transactions_per_second.median;
         let Some(least) = self.min_rate.filter(|least| found < *least) else { return Vec::new() };
         let (found, least) = (format::rate(found), format::rate(least));
@@ -155,7 +164,7 @@ impl Bounds {
     }
 }
 
-fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
+fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     let mut warnings = Vec::new();
     if capacity.generator_bound {
         let why = capacity.bound_because.last().map_or_else(String::new, |why| format!(": {why}"));
@@ -169,14 +178,14 @@ fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
     }
     let (done, wanted) = (capacity.searches.len(), method.searches_wanted);
     let all = || capacity.searches.iter().chain([&capacity.neighbourhood]);
-    let ended = |how: Ended| all().any(|search| search.ended == how);
-    if ended(Ended::Cancelled) {
+    let ended = |how: SearchEnd| all().any(|search| search.ended == how);
+    if ended(SearchEnd::Cancelled) {
         warnings.push(format!("interrupted after {done} of {wanted} searches"));
     } else if capacity.transactions_per_second.median > 0.0 && capacity.confirmed < wanted as usize {
         let confirmed = capacity.confirmed;
         warnings.push(format!("{confirmed} of {wanted} searches were confirmed: more --time lets them be"));
     }
-    if capacity.transactions_per_second.median == 0.0 && !ended(Ended::Cancelled) {
+    if capacity.transactions_per_second.median == 0.0 && !ended(SearchEnd::Cancelled) {
         let last = capacity.neighbourhood.slots.last();
         let answered = last.is_some_and(|probe| probe.answered > 0);
         let why = if answered { "even the lowest rate does not hold" } else { "nothing was answered" };
@@ -189,8 +198,8 @@ fn warnings(capacity: &Capacity, method: &Method) -> Vec<String> {
 const LATE_MATTERS: f64 = 0.1;
 
 /// The median share of late requests over all rates of the searches proper that did not hold.
-fn late_where_it_failed(capacity: &Capacity) -> Option<f64> {
+fn late_where_it_failed(capacity: &RepeatedCapacity) -> Option<f64> {
     let probes = capacity.searches.iter().flat_map(|search| &search.slots);
-    let failed = probes.filter(|probe| probe.verdict != Verdict::Holds);
+    let failed = probes.filter(|probe| probe.verdict != ProbeVerdict::Holds);
     stats::median(&failed.map(|probe| probe.late_ratio).collect::<Vec<_>>())
 }

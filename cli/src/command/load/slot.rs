@@ -4,19 +4,19 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use linerate_load::load_document::{LoadDocument, SCHEMA};
-use linerate_load::{Mode, SlotOutcome};
+use linerate_load::{PacingMode, SlotOutcome};
 
-use super::arguments::Bounds;
-use super::run::{Run, exit};
+use super::arguments::LimitArgs;
+use super::run::{LoadRun, exit};
 use super::workload;
 use crate::origin;
 use crate::render::{format, load_html, load_text};
 
-impl Run {
+impl LoadRun {
     /// Offers load once, and reports it.
-    pub(crate) fn slot(&mut self, mode: Mode) -> Result<ExitCode> {
+    pub(crate) fn slot(&mut self, mode: PacingMode) -> Result<ExitCode> {
         let mut slot = self.times.slot(mode);
-        if let Mode::Rate { per_second } = mode {
+        if let PacingMode::Rate { per_second } = mode {
             slot = slot.fast_enough(per_second, self.generator.describe().threads);
         }
         slot.check()?;
@@ -55,7 +55,7 @@ impl Run {
     }
 }
 
-impl Bounds {
+impl LimitArgs {
     /// The thresholds that an outcome misses, one line each.
     pub(crate) fn missed(&self, outcome: &SlotOutcome) -> Vec<String> {
         let mut missed = Vec::new();

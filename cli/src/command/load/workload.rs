@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use linerate_load::Workload;
-use linerate_load::workload::{Exchange, Tag, dns, ntp, radius, raw};
+use linerate_load::LoadWorkload;
+use linerate_load::workload::{EchoedTag, PreparedExchange, dns, ntp, radius, raw};
 
 use crate::output;
 
@@ -15,8 +15,8 @@ use crate::output;
 #[command(next_help_heading = "Workload")]
 pub(crate) struct WorkloadArguments {
     /// What is exchanged with the service
-    #[arg(long, value_enum, default_value_t = Kind::Echo)]
-    workload: Kind,
+    #[arg(long, value_enum, default_value_t = WorkloadKind::Echo)]
+    workload: WorkloadKind,
     /// echo: UDP payload of a request, bytes, from 0; 18 make a frame of 64 [default: 100]
     #[arg(long, value_name = "BYTES")]
     payload: Option<usize>,
@@ -52,11 +52,11 @@ pub(crate) struct WorkloadArguments {
     template: Option<String>,
     /// raw: where the tag is that the service returns, such as 0:2; without one replies are taken in order
     #[arg(long, value_name = "REQUEST_OFFSET[:REPLY_OFFSET]:BYTES")]
-    tag: Option<Tag>,
+    tag: Option<EchoedTag>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum WorkloadKind {
     /// Our own header, which an echo service returns: replies are matched and checked in full
     Echo,
     /// Queries of a file; responses are counted by code
@@ -74,35 +74,35 @@ const NTP_VERSION: u8 = 4;
 
 impl WorkloadArguments {
     /// Makes what is exchanged, reading the files it takes.
-    pub(crate) fn workload(&self) -> Result<Workload> {
+    pub(crate) fn workload(&self) -> Result<LoadWorkload> {
         self.belong_together()?;
         let exchange = match self.workload {
-            Kind::Echo => {
-                return Ok(Workload::echo(self.payload.unwrap_or(DEFAULT_PAYLOAD)));
+            WorkloadKind::Echo => {
+                return Ok(LoadWorkload::echo(self.payload.unwrap_or(DEFAULT_PAYLOAD)));
             }
-            Kind::Dns => self.dns()?,
-            Kind::Ntp => ntp::client(NTP_VERSION)?,
-            Kind::Radius => self.radius()?,
-            Kind::Raw => self.raw()?,
+            WorkloadKind::Dns => self.dns()?,
+            WorkloadKind::Ntp => ntp::client(NTP_VERSION)?,
+            WorkloadKind::Radius => self.radius()?,
+            WorkloadKind::Raw => self.raw()?,
         };
-        Ok(Workload::Exchange(Arc::new(exchange)))
+        Ok(LoadWorkload::Exchange(Arc::new(exchange)))
     }
 
     /// An option that says nothing to the workload chosen is a mistake.
     fn belong_together(&self) -> Result<()> {
         let given = [
-            ("payload", Kind::Echo, self.payload.is_some()),
-            ("queries", Kind::Dns, self.queries.is_some()),
-            ("edns", Kind::Dns, self.edns.is_some()),
-            ("dnssec", Kind::Dns, self.dnssec),
-            ("no-recursion", Kind::Dns, self.no_recursion),
-            ("secret-file", Kind::Radius, self.secret_file.is_some()),
-            ("secret", Kind::Radius, self.secret.is_some()),
-            ("user", Kind::Radius, self.user.is_some()),
-            ("password-file", Kind::Radius, self.password_file.is_some()),
-            ("chap", Kind::Radius, self.chap),
-            ("template", Kind::Raw, self.template.is_some()),
-            ("tag", Kind::Raw, self.tag.is_some()),
+            ("payload", WorkloadKind::Echo, self.payload.is_some()),
+            ("queries", WorkloadKind::Dns, self.queries.is_some()),
+            ("edns", WorkloadKind::Dns, self.edns.is_some()),
+            ("dnssec", WorkloadKind::Dns, self.dnssec),
+            ("no-recursion", WorkloadKind::Dns, self.no_recursion),
+            ("secret-file", WorkloadKind::Radius, self.secret_file.is_some()),
+            ("secret", WorkloadKind::Radius, self.secret.is_some()),
+            ("user", WorkloadKind::Radius, self.user.is_some()),
+            ("password-file", WorkloadKind::Radius, self.password_file.is_some()),
+            ("chap", WorkloadKind::Radius, self.chap),
+            ("template", WorkloadKind::Raw, self.template.is_some()),
+            ("tag", WorkloadKind::Raw, self.tag.is_some()),
         ];
         for (option, kind, given) in given {
             ensure!(
@@ -115,9 +115,9 @@ impl WorkloadArguments {
         Ok(())
     }
 
-    fn dns(&self) -> Result<Exchange> {
+    fn dns(&self) -> Result<PreparedExchange> {
         let file = needed(self.queries.as_deref(), "dns", "--queries FILE, with NAME TYPE a line")?;
-        let options = dns::Options {
+        let options = dns::DnsQueryOptions {
             edns_bytes: self.edns,
             dnssec_ok: self.dnssec,
             recursion_desired: !self.no_recursion,
@@ -125,7 +125,7 @@ impl WorkloadArguments {
         Ok(dns::from_text(&text(file)?, file, &options)?)
     }
 
-    fn radius(&self) -> Result<Exchange> {
+    fn radius(&self) -> Result<PreparedExchange> {
         let secret = match (&self.secret, &self.secret_file) {
             (Some(secret), _) => secret.clone().into_bytes(),
             (None, file) => first_line(needed(file.as_deref(), "radius", "--secret-file FILE")?)?,
@@ -133,12 +133,12 @@ impl WorkloadArguments {
         let user = needed(self.user.as_deref(), "radius", "--user NAME")?;
         let password = first_line(needed(self.password_file.as_deref(), "radius", "--password-file FILE")?)?;
         let authentication =
-            if self.chap { radius::Authentication::Chap } else { radius::Authentication::Pap };
-        let options = radius::Options { authentication, ..radius::Options::default() };
+            if self.chap { radius::PasswordMethod::Chap } else { radius::PasswordMethod::Pap };
+        let options = radius::RadiusOptions { authentication, ..radius::RadiusOptions::default() };
         Ok(radius::access_requests(&secret, user, &password, &options)?)
     }
 
-    fn raw(&self) -> Result<Exchange> {
+    fn raw(&self) -> Result<PreparedExchange> {
         let file = needed(self.template.as_deref(), "raw", "--template FILE, hexadecimal or a capture")?;
         let bytes = fs::read(file).with_context(|| format!("cannot read {file}"))?;
         if raw::is_capture(&bytes) {
@@ -151,7 +151,7 @@ impl WorkloadArguments {
     }
 }
 
-fn name(kind: Kind) -> String {
+fn name(kind: WorkloadKind) -> String {
     kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command::load::{overload, ramp, search};
 use crate::command::{cost, doctor, drops, flame};
-use crate::render::report::{Bench, Sheet, Soak, boost, tune};
+use crate::render::report::{BenchDocument, SoakInput, SummarySheet, boost, tune};
 use crate::render::{doctor_html, load_html};
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
@@ -19,31 +19,31 @@ pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
 
 /// A result that has a body in a page.
 #[derive(Debug)]
-pub(crate) enum Content {
-    Doctor(Box<doctor_html::Found>),
-    Ladder(Box<linerate_lab::ladder::report::Report>),
-    Search(Box<load_html::Found>),
+pub(crate) enum ResultContent {
+    Doctor(Box<doctor_html::DoctorPageInput>),
+    Ladder(Box<linerate_lab::ladder::report::LadderReport>),
+    Search(Box<load_html::SearchPageInput>),
     Load(Box<LoadDocument>),
     Ramp(Box<ramp::RampDocument>),
     Overload(Box<overload::OverloadDocument>),
-    Cost(Box<cost::Document>),
-    Drops(Box<drops::Document>),
-    Flame(Box<flame::Document>),
-    FlameDiff(Box<flame::Comparison>),
+    Cost(Box<cost::CostDocument>),
+    Drops(Box<drops::DropsDocument>),
+    Flame(Box<flame::FlameDocument>),
+    FlameDiff(Box<flame::FlameComparison>),
     /// Of a command whose results have no page of their own.
-    Sheet(Box<dyn Sheet>),
+    Sheet(Box<dyn SummarySheet>),
 }
 
 /// A file with a result.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct ResultFile {
     pub(crate) file: String,
-    pub(crate) content: Content,
+    pub(crate) content: ResultContent,
 }
 
 /// A file without one that can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadFile {
     pub(crate) file: String,
     /// What it says to be; none where it does not.
     pub(crate) schema: Option<String>,
@@ -52,17 +52,17 @@ pub(crate) struct Unread {
 
 /// All that was read.
 #[derive(Debug, Default)]
-pub(crate) struct Read {
-    pub(crate) sources: Vec<Source>,
-    pub(crate) unread: Vec<Unread>,
+pub(crate) struct ResultFiles {
+    pub(crate) sources: Vec<ResultFile>,
+    pub(crate) unread: Vec<UnreadFile>,
 }
 
 /// Reads these files, and of these directories the files that end in `.json`. What cannot be shown is named with the reason.
 ///
 /// # Errors
 /// A file or directory that is named and cannot be read.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Read> {
-    let mut read = Read::default();
+pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
+    let mut read = ResultFiles::default();
     for path in paths {
         let is_directory =
             fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.is_dir();
@@ -72,7 +72,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Read> {
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if is_directory => {
-                    read.unread.push(Unread {
+                    read.unread.push(UnreadFile {
                         file: name,
                         schema: None,
                         why: format!("cannot be read: {error}"),
@@ -83,9 +83,9 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Read> {
             };
             match parse(&text) {
                 Ok(None) => {}
-                Ok(Some(content)) => read.sources.push(Source { file: name, content }),
+                Ok(Some(content)) => read.sources.push(ResultFile { file: name, content }),
                 Err(refused) => {
-                    read.unread.push(Unread { file: name, schema: refused.schema, why: refused.why });
+                    read.unread.push(UnreadFile { file: name, schema: refused.schema, why: refused.why });
                 }
             }
         }
@@ -109,45 +109,45 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>> {
 
 /// Why a text is no result that can be shown.
 #[derive(Debug, PartialEq, Eq)]
-struct Refused {
+struct UnusableDocument {
     schema: Option<String>,
     why: String,
 }
 
 /// What every document says of itself first.
 #[derive(Debug, Deserialize)]
-struct Origin {
+struct DocumentOrigin {
     schema: String,
     #[serde(default)]
     version: Option<String>,
 }
 
 /// What makes a result of a text.
-type Reader = fn(&str) -> Result<Content>;
+type Reader = fn(&str) -> Result<ResultContent>;
 
 /// The schemas there is a body for, and how they are read.
 const READERS: [(&str, Reader); 17] = [
-    (doctor::SCHEMA, |text| Ok(Content::Doctor(whole(text)?))),
-    (linerate_lab::ladder::report::SCHEMA, |text| Ok(Content::Ladder(whole(text)?))),
-    (search::SCHEMA, |text| Ok(Content::Search(whole(text)?))),
-    (load_document::SCHEMA, |text| Ok(Content::Load(Box::new(LoadDocument::parse(text)?)))),
-    (ramp::SCHEMA, |text| Ok(Content::Ramp(whole(text)?))),
-    (overload::SCHEMA, |text| Ok(Content::Overload(whole(text)?))),
-    (cost::SCHEMA, |text| Ok(Content::Cost(whole(text)?))),
-    (drops::SCHEMA, |text| Ok(Content::Drops(whole(text)?))),
+    (doctor::SCHEMA, |text| Ok(ResultContent::Doctor(whole(text)?))),
+    (linerate_lab::ladder::report::SCHEMA, |text| Ok(ResultContent::Ladder(whole(text)?))),
+    (search::SCHEMA, |text| Ok(ResultContent::Search(whole(text)?))),
+    (load_document::SCHEMA, |text| Ok(ResultContent::Load(Box::new(LoadDocument::parse(text)?)))),
+    (ramp::SCHEMA, |text| Ok(ResultContent::Ramp(whole(text)?))),
+    (overload::SCHEMA, |text| Ok(ResultContent::Overload(whole(text)?))),
+    (cost::SCHEMA, |text| Ok(ResultContent::Cost(whole(text)?))),
+    (drops::SCHEMA, |text| Ok(ResultContent::Drops(whole(text)?))),
     (flame::SCHEMA, |text| {
-        let document: Box<flame::Document> = whole(text)?;
+        let document: Box<flame::FlameDocument> = whole(text)?;
         document.check()?;
-        Ok(Content::Flame(document))
+        Ok(ResultContent::Flame(document))
     }),
-    (flame::DIFF_SCHEMA, |text| Ok(Content::FlameDiff(whole(text)?))),
-    (linerate_tune::plan::SCHEMA, |text| Ok(Content::Sheet(whole::<linerate_tune::Plan>(text)?))),
-    ("linerate.tune-apply/1", |text| Ok(Content::Sheet(whole::<tune::Applied>(text)?))),
-    ("linerate.tune-undo/1", |text| Ok(Content::Sheet(whole::<tune::Undone>(text)?))),
-    ("linerate.boost/1", |text| Ok(Content::Sheet(whole::<boost::Planned>(text)?))),
-    ("linerate.boost-apply/1", |text| Ok(Content::Sheet(whole::<boost::Applied>(text)?))),
-    ("linerate.bench-servers/1", |text| Ok(Content::Sheet(whole::<Bench>(text)?))),
-    ("linerate.soak/1", |text| Ok(Content::Sheet(whole::<Soak>(text)?))),
+    (flame::DIFF_SCHEMA, |text| Ok(ResultContent::FlameDiff(whole(text)?))),
+    (linerate_tune::plan::SCHEMA, |text| Ok(ResultContent::Sheet(whole::<linerate_tune::TunePlan>(text)?))),
+    ("linerate.tune-apply/1", |text| Ok(ResultContent::Sheet(whole::<tune::TuneApplyInput>(text)?))),
+    ("linerate.tune-undo/1", |text| Ok(ResultContent::Sheet(whole::<tune::TuneUndoInput>(text)?))),
+    ("linerate.boost/1", |text| Ok(ResultContent::Sheet(whole::<boost::BoostPlanInput>(text)?))),
+    ("linerate.boost-apply/1", |text| Ok(ResultContent::Sheet(whole::<boost::BoostApplyInput>(text)?))),
+    ("linerate.bench-servers/1", |text| Ok(ResultContent::Sheet(whole::<BenchDocument>(text)?))),
+    ("linerate.soak/1", |text| Ok(ResultContent::Sheet(whole::<SoakInput>(text)?))),
 ];
 
 fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {
@@ -155,17 +155,17 @@ fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {
 }
 
 /// The result in a text; none where it is one of this command itself.
-fn parse(text: &str) -> Result<Option<Content>, Refused> {
-    let anonymous = |why: String| Refused { schema: None, why };
+fn parse(text: &str) -> Result<Option<ResultContent>, UnusableDocument> {
+    let anonymous = |why: String| UnusableDocument { schema: None, why };
     let value: Value =
         serde_json::from_str(text).map_err(|error| anonymous(format!("no JSON document: {error}")))?;
-    let origin = Origin::deserialize(&value)
+    let origin = DocumentOrigin::deserialize(&value)
         .map_err(|_| anonymous("no result of linerate: it does not name its schema".to_owned()))?;
     drop(value);
     if origin.schema == OWN_SCHEMA {
         return Ok(None);
     }
-    let refused = |why: String| Refused { schema: Some(origin.schema.clone()), why };
+    let refused = |why: String| UnusableDocument { schema: Some(origin.schema.clone()), why };
     match READERS.iter().find(|(schema, _)| *schema == origin.schema) {
         Some((_, read)) => read(text).map(Some).map_err(|error| {
             refused(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))
@@ -175,8 +175,8 @@ fn parse(text: &str) -> Result<Option<Content>, Refused> {
 }
 
 /// Why a schema has no body.
-fn unknown(origin: &Origin) -> String {
-    let Origin { schema, version } = origin;
+fn unknown(origin: &DocumentOrigin) -> String {
+    let DocumentOrigin { schema, version } = origin;
     let by = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
     let (name, _) = schema.rsplit_once('/').unwrap_or((schema, ""));
     let known = READERS

@@ -9,18 +9,18 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Backend, Counts, GuardMode, GuardReport, Overload, Pinning, Program, Running, Server, Service, Shed,
-    Sockets, XdpReport,
+    Backend, Counts, GuardMode, GuardReport, Overload, Pinning, Running, Server, Service, ShedPolicy,
+    Sockets, SteeringProgram, XdpReport,
 };
 use linerate_host::CpuSet;
 use linerate_networks::Net;
-use linerate_services::guarded::Guarded;
-use linerate_services::refusals::{RefusalCounts, Refusals};
+use linerate_services::guarded::GuardedService;
+use linerate_services::refusals::{RefusalCounters, RefusalCounts};
 use serde::Serialize;
 
 use super::xdp::{self, XdpArguments};
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
 use crate::render::format;
 
 /// How often what was refused is told.
@@ -38,8 +38,8 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_enum, default_value_t = SocketsArgument::Cbpf)]
     sockets: SocketsArgument,
     /// System calls of a worker
-    #[arg(long, value_enum, default_value_t = BackendArgument::Mmsg)]
-    backend: BackendArgument,
+    #[arg(long, value_enum, default_value_t = ServeBackendArgument::Mmsg)]
+    backend: ServeBackendArgument,
     /// Most datagrams in one system call of the mmsg backend
     #[arg(long, value_name = "N", default_value_t = 64)]
     batch: u16,
@@ -103,7 +103,7 @@ enum SocketsArgument {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum BackendArgument {
+enum ServeBackendArgument {
     /// One recvfrom and one sendto a transaction
     Recvfrom,
     /// recvmmsg and sendmmsg
@@ -124,7 +124,7 @@ enum OverloadArgument {
 
 /// The counters at the end: schema `linerate.serve/1`.
 #[derive(Serialize)]
-struct Summary {
+struct ServeSummary {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -134,7 +134,7 @@ struct Summary {
     workers: Vec<Counts>,
     /// Further ports of the same protocol.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    beside: Vec<Beside>,
+    beside: Vec<ServeSideTasks>,
     /// What was not answered, or only in part, by reason; of those `total` counts the former as dropped.
     refusals: RefusalCounts,
     /// What the guard against overload did; none without one.
@@ -145,7 +145,7 @@ struct Summary {
 }
 
 #[derive(Serialize)]
-struct Beside {
+struct ServeSideTasks {
     protocol: &'static str,
     address: SocketAddr,
     total: Counts,
@@ -154,7 +154,7 @@ struct Beside {
 
 /// Whom a protocol answers, and how much it says.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Admission {
+pub(crate) struct AdmissionArgs {
     /// Networks, where `--allow` names none. Empty: loopback, private, link-local, lab.
     pub(crate) allowed: Vec<Net>,
     /// Servers' ports, too, since no answer can be taken for a request.
@@ -164,7 +164,7 @@ pub(crate) struct Admission {
     /// Whether it wants to know when each request was received.
     pub(crate) receive_times: bool,
     /// What was not answered, or only in part.
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) refusals: Arc<RefusalCounters>,
 }
 
 impl ServerArguments {
@@ -173,16 +173,17 @@ impl ServerArguments {
     pub(crate) fn serve_beside<S: Service + 'static>(
         self,
         protocol: &'static str,
-        admission: &Admission,
+        admission: &AdmissionArgs,
         beside: Vec<(&'static str, Running)>,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
         let end = match self.duration.map(Duration::try_from_secs_f64) {
             Some(duration) => Some(duration.context("--duration")?),
             None => None,
         };
-        let interrupt = if self.reloads { Interrupt::between_changes()? } else { Interrupt::install()? };
+        let interrupt =
+            if self.reloads { InterruptFlag::between_changes()? } else { InterruptFlag::install()? };
         let started = std::time::Instant::now();
         let running = self.start(self.bind, admission, service)?;
         let all = beside.iter().map(|(_, running)| running).chain([&running]);
@@ -216,7 +217,7 @@ impl ServerArguments {
         }
         let address = running.local_addr();
         let report = running.stop()?;
-        let summary = Summary {
+        let summary = ServeSummary {
             schema: "linerate.serve/1",
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -240,7 +241,7 @@ impl ServerArguments {
     fn overload(&self) -> Overload {
         let mut overload = match self.overload {
             OverloadArgument::None => return Overload::default(),
-            OverloadArgument::Shed => Overload { shed: Shed::Oldest, ..Overload::default() },
+            OverloadArgument::Shed => Overload { shed: ShedPolicy::Oldest, ..Overload::default() },
             OverloadArgument::Protect => Overload::protect(),
         };
         if let Some(microseconds) = self.shed_after {
@@ -256,7 +257,7 @@ impl ServerArguments {
     pub(crate) fn start<S: Service + 'static>(
         &self,
         bind: SocketAddr,
-        admission: &Admission,
+        admission: &AdmissionArgs,
         mut service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<Running> {
         let mut builder = Server::builder()
@@ -264,13 +265,13 @@ impl ServerArguments {
             .sockets(match self.sockets {
                 SocketsArgument::Shared => Sockets::Shared,
                 SocketsArgument::Reuseport => Sockets::Reuseport,
-                SocketsArgument::Cbpf => Sockets::SteeredByCpu(Program::Cbpf),
-                SocketsArgument::Ebpf => Sockets::SteeredByCpu(Program::Ebpf),
+                SocketsArgument::Cbpf => Sockets::SteeredByCpu(SteeringProgram::Cbpf),
+                SocketsArgument::Ebpf => Sockets::SteeredByCpu(SteeringProgram::Ebpf),
             })
             .backend(match self.backend {
-                BackendArgument::Recvfrom => Backend::Recvfrom,
-                BackendArgument::Mmsg => Backend::Mmsg { batch: self.batch },
-                BackendArgument::Xdp => Backend::Xdp(self.xdp.settings()),
+                ServeBackendArgument::Recvfrom => Backend::Recvfrom,
+                ServeBackendArgument::Mmsg => Backend::Mmsg { batch: self.batch },
+                ServeBackendArgument::Xdp => Backend::Xdp(self.xdp.settings()),
             })
             .max_request(self.max_request)
             .only_v6(self.only_v6)
@@ -307,7 +308,7 @@ impl ServerArguments {
         let (servers, port) = (admission.servers, Arc::clone(&own_port));
         let refusals = Arc::clone(&admission.refusals);
         let running = builder.start(move |worker| {
-            let guarded = Guarded::new(service(worker), allowed.clone(), Arc::clone(&port))
+            let guarded = GuardedService::new(service(worker), allowed.clone(), Arc::clone(&port))
                 .with_refusals(Arc::clone(&refusals));
             if servers { guarded.with_servers() } else { guarded }
         })?;
@@ -316,10 +317,10 @@ impl ServerArguments {
     }
 }
 
-fn stop((protocol, running): (&'static str, Running)) -> Result<Beside> {
+fn stop((protocol, running): (&'static str, Running)) -> Result<ServeSideTasks> {
     let address = running.local_addr();
     let report = running.stop()?;
-    Ok(Beside { protocol, address, total: report.total(), workers: report.workers })
+    Ok(ServeSideTasks { protocol, address, total: report.total(), workers: report.workers })
 }
 
 /// What could not be had, and what of the host would starve the server above capacity.
@@ -353,7 +354,7 @@ fn guarded(guard: &GuardReport) -> String {
     )
 }
 
-fn text(summary: &Summary) -> String {
+fn text(summary: &ServeSummary) -> String {
     let total = &summary.total;
     let rate = total.answered as f64 / summary.elapsed_seconds.max(f64::MIN_POSITIVE);
     let mut text = format!(
@@ -376,7 +377,7 @@ fn text(summary: &Summary) -> String {
             counts.received, counts.answered
         ));
     }
-    for Beside { protocol, address, total, .. } in &summary.beside {
+    for ServeSideTasks { protocol, address, total, .. } in &summary.beside {
         text.push_str(&format!(
             "{protocol} on {address}: answered {} of {} requests\n",
             total.answered, total.received

@@ -10,17 +10,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_services::dns::{
-    Admits, Dns as DnsService, RateLimit, Served, TcpServer, TcpSettings, UDP_SIZE, Zones,
+    Admits, DnsRateLimit, DnsService, ServedZones, TcpServer, TcpSettings, UDP_SIZE, Zones,
 };
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-use super::arguments::{Admission, ServerArguments};
+use super::arguments::{AdmissionArgs, ServerArguments};
 
 /// Queries from ports below 1024 are not answered over UDP: resolvers ask from high ports, and what comes from a server's
 /// port may be an answer. On SIGHUP the zone files are read again; one that is broken leaves all zones as they were.
 #[derive(Debug, Args)]
-pub(crate) struct Dns {
+pub(crate) struct DnsServeArgs {
     #[command(flatten)]
     server: ServerArguments,
     /// A zone and its file; can be given again
@@ -30,14 +30,14 @@ pub(crate) struct Dns {
     #[arg(long, value_name = "BYTES", default_value_t = UDP_SIZE, value_parser = clap::value_parser!(u16).range(512..=4096))]
     udp_size: u16,
     /// Send at most so many like answers a second to a network (/24, /56) that is not loopback, by each worker; 0: any number
-    #[arg(long, value_name = "N", default_value_t = RateLimit::default().per_second)]
+    #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().per_second)]
     rate_limit: u32,
     /// Of those above the rate limit, cut each so many-th instead of dropping it, so that clients come by TCP; 0: none
-    #[arg(long, value_name = "N", default_value_t = RateLimit::default().slip)]
+    #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().slip)]
     slip: u32,
     /// Send at most so many bytes a second more to such a network than came from it, by each worker; answers above that are cut,
     /// so that clients come by TCP; 0: any number
-    #[arg(long, value_name = "BYTES", default_value_t = RateLimit::default().surplus_bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = DnsRateLimit::default().surplus_bytes)]
     surplus: u32,
     /// Do not serve over TCP
     #[arg(long)]
@@ -73,9 +73,9 @@ impl FromStr for ZoneFile {
     }
 }
 
-impl Dns {
+impl DnsServeArgs {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let served = Served::new(load(&self.zone, None)?);
+        let served = ServedZones::new(load(&self.zone, None)?);
         reload_on_signal(self.zone.clone(), Arc::clone(&served))?;
         self.server.reloads = true;
         let tcp = if self.no_tcp { None } else { Some(self.tcp(&served)?) };
@@ -84,14 +84,14 @@ impl Dns {
             self.server.bind.set_port(tcp.local_addr().port());
         }
         let udp_size = self.udp_size;
-        let limit = RateLimit {
+        let limit = DnsRateLimit {
             per_second: self.rate_limit,
             slip: self.slip,
             surplus_bytes: self.surplus,
-            ..RateLimit::default()
+            ..DnsRateLimit::default()
         };
         let limit = (limit.per_second > 0 || limit.surplus_bytes > 0).then_some(limit);
-        let admission = Admission::default();
+        let admission = AdmissionArgs::default();
         let refusals = Arc::clone(&admission.refusals);
         let service = move |_| {
             let service = DnsService::new(Arc::clone(&served)).refusals(Arc::clone(&refusals));
@@ -115,7 +115,7 @@ impl Dns {
         Ok(code)
     }
 
-    fn tcp(&self, served: &Arc<Served>) -> Result<TcpServer> {
+    fn tcp(&self, served: &Arc<ServedZones>) -> Result<TcpServer> {
         let settings = TcpSettings {
             threads: usize::from(self.tcp_threads),
             connections: self.tcp_connections,
@@ -138,7 +138,7 @@ impl Dns {
 }
 
 /// Reads the files again when SIGHUP comes, for as long as the process lives.
-fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<Served>) -> Result<()> {
+fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<ServedZones>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reload = move || {
         for _ in signals.forever() {

@@ -7,12 +7,12 @@ use anyhow::Result;
 use clap::Args;
 use linerate_services::echo::RequestEcho;
 
-use super::arguments::{Admission, ServerArguments};
+use super::arguments::{AdmissionArgs, ServerArguments};
 
 /// Answers requests of `linerate load`, which it knows by their header, and marks its replies. So two echoes that a forged
 /// datagram made begin do not answer each other. Ports below 1024 and its own are never answered.
 #[derive(Debug, Args)]
-pub(crate) struct Echo {
+pub(crate) struct EchoServeArgs {
     #[command(flatten)]
     server: ServerArguments,
     /// Answer any payload, also of other generators and shorter than the header of 40 bytes; two echoes may then answer
@@ -21,9 +21,10 @@ pub(crate) struct Echo {
     any: bool,
 }
 
-impl Echo {
+impl EchoServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let admission = Admission { reply_bytes: Some(self.server.max_request), ..Admission::default() };
+        let admission =
+            AdmissionArgs { reply_bytes: Some(self.server.max_request), ..AdmissionArgs::default() };
         let (any, refusals) = (self.any, Arc::clone(&admission.refusals));
         self.server.serve_beside("echo", &admission, Vec::new(), move |_| {
             RequestEcho::new(any, Arc::clone(&refusals))

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use linerate_services::ntp::{Ntp as NtpService, RateLimit, Settings, SystemClock, measured_precision};
+use linerate_services::ntp::{NtpRateLimit, NtpService, NtpSettings, SystemClock, measured_precision};
 
-use super::arguments::{Admission, ServerArguments};
+use super::arguments::{AdmissionArgs, ServerArguments};
 
 #[derive(Debug, Args)]
-pub(crate) struct Ntp {
+pub(crate) struct NtpServeArgs {
     #[command(flatten)]
     server: ServerArguments,
     /// Stratum while the kernel says that its clock is synchronised, 1 to 15
@@ -36,9 +36,9 @@ pub(crate) struct Ntp {
     rate_burst: f64,
 }
 
-impl Ntp {
+impl NtpServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = Settings {
+        let settings = NtpSettings {
             stratum: self.stratum,
             local_stratum: self.local_stratum,
             reference_id: self.refid,
@@ -48,18 +48,18 @@ impl Ntp {
             rate_limit: self.rate_limit()?,
         };
         // Only mode 3 is answered, and only by mode 4.
-        let admission = Admission { servers: true, receive_times: true, ..Admission::default() };
+        let admission = AdmissionArgs { servers: true, receive_times: true, ..AdmissionArgs::default() };
         self.server.serve_beside("ntp", &admission, Vec::new(), move |_| NtpService::new(settings))
     }
 
-    fn rate_limit(&self) -> Result<Option<RateLimit>> {
+    fn rate_limit(&self) -> Result<Option<NtpRateLimit>> {
         let Some(per_second) = self.rate_limit else {
             return Ok(None);
         };
         ensure!(per_second.is_finite() && per_second > 0.0, "--rate-limit {per_second}: has to be over 0");
         let burst = self.rate_burst;
         ensure!(burst.is_finite() && burst >= 1.0, "--rate-burst {burst}: has to be 1 or more");
-        Ok(Some(RateLimit { per_second, burst }))
+        Ok(Some(NtpRateLimit { per_second, burst }))
     }
 }
 

@@ -8,14 +8,16 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use linerate_services::radius::{Counts, Detail, MOST_BYTES, Port, Radius as RadiusService, Sync, Users};
+use linerate_services::radius::{
+    DetailFile, MOST_BYTES, PortRole, RadiusCounts, RadiusServer, SyncMode, UserDatabase,
+};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-use super::arguments::{Admission, ServerArguments};
+use super::arguments::{AdmissionArgs, ServerArguments};
 
 #[derive(Debug, Args)]
-pub(crate) struct Radius {
+pub(crate) struct RadiusServeArgs {
     #[command(flatten)]
     server: ServerArguments,
     /// TOML file of clients (network, secret) and users (name, password, reply); docs/serve.md has the format
@@ -44,18 +46,18 @@ enum SyncArgument {
     Never,
 }
 
-impl Radius {
+impl RadiusServeArgs {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let users = Arc::new(Users::read(&self.users)?);
-        let admission = Admission {
+        let users = Arc::new(UserDatabase::read(&self.users)?);
+        let admission = AdmissionArgs {
             // Who asks is known by the file, and proxies ask from the port on which they serve.
             allowed: users.clients().iter().map(|client| client.network).collect(),
             servers: true,
             reply_bytes: Some(MOST_BYTES),
-            ..Admission::default()
+            ..AdmissionArgs::default()
         };
-        let authentication = RadiusService::new(Port::Authentication, Arc::clone(&users));
-        let mut accounting = RadiusService::new(Port::Accounting, users);
+        let authentication = RadiusServer::new(PortRole::Authentication, Arc::clone(&users));
+        let mut accounting = RadiusServer::new(PortRole::Accounting, users);
         if let Some(path) = &self.accounting_file {
             let detail = self.detail(path)?;
             reopen_on_signal(Arc::clone(&detail), path.clone())?;
@@ -77,19 +79,19 @@ impl Radius {
         Ok(ended)
     }
 
-    fn detail(&self, path: &Path) -> Result<Arc<Detail>> {
+    fn detail(&self, path: &Path) -> Result<Arc<DetailFile>> {
         let sync = match self.accounting_sync {
-            SyncArgument::Each => Sync::Each,
-            SyncArgument::Second => Sync::EachSecond,
-            SyncArgument::Never => Sync::Never,
+            SyncArgument::Each => SyncMode::Each,
+            SyncArgument::Second => SyncMode::EachSecond,
+            SyncArgument::Never => SyncMode::Never,
         };
         let tell = Box::new(|line: &str| eprintln!("linerate: {line}"));
-        Detail::open(path, sync, tell).with_context(|| format!("--accounting-file {}", path.display()))
+        DetailFile::open(path, sync, tell).with_context(|| format!("--accounting-file {}", path.display()))
     }
 }
 
 /// Opens the file anew when SIGHUP comes, for as long as the process lives.
-fn reopen_on_signal(detail: Arc<Detail>, path: PathBuf) -> Result<()> {
+fn reopen_on_signal(detail: Arc<DetailFile>, path: PathBuf) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reopen = move || {
         for _ in signals.forever() {
@@ -105,7 +107,7 @@ fn reopen_on_signal(detail: Arc<Detail>, path: PathBuf) -> Result<()> {
 }
 
 /// What there was, and nothing of what was not.
-fn told(counts: &Counts) -> String {
+fn told(counts: &RadiusCounts) -> String {
     let told: Vec<String> = [
         (counts.accepted, "accepted"),
         (counts.rejected, "rejected"),

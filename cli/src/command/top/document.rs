@@ -1,6 +1,6 @@
 //! A picture as a document.
 
-use linerate_host::live::Picture;
+use linerate_host::live::Snapshot;
 use linerate_host::live::picture::SCHEMA;
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use crate::output;
 
 /// What `--json` prints, and `--record` writes on each line.
 #[derive(Serialize)]
-pub(super) struct Document<'a> {
+pub(super) struct TopDocument<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
     #[serde(flatten)]
-    picture: &'a Picture,
+    picture: &'a Snapshot,
 }
 
-impl<'a> Document<'a> {
-    pub(super) fn new(picture: &'a Picture) -> Self {
+impl<'a> TopDocument<'a> {
+    pub(super) fn new(picture: &'a Snapshot) -> Self {
         Self { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), argv: output::argv(), picture }
     }
 }

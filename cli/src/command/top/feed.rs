@@ -5,16 +5,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Error;
-use linerate_host::live::{Live, Picture};
+use linerate_host::live::{LiveHost, Snapshot};
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 
-use super::jobs::Done;
-use super::record::Record;
-use crate::interrupt::Interrupt;
+use super::jobs::JobResult;
+use super::record::RecordFile;
+use crate::interrupt::InterruptFlag;
 
 /// What a session hears.
-pub(super) enum Heard {
-    Picture(Box<Picture>),
+pub(super) enum SessionEvent {
+    Picture(Box<Snapshot>),
     Key(KeyEvent),
     /// The screen has another size.
     Resized,
@@ -22,29 +22,29 @@ pub(super) enum Heard {
     Stop,
     /// The terminal cannot be read any more, the host is not looked at any more, or recording failed.
     Failed(Error),
-    Done(Done),
+    Done(JobResult),
 }
 
 /// Looks at a host again and again until it is dropped.
-pub(super) struct Looking {
+pub(super) struct HostWatcher {
     stop: Option<Sender<()>>,
 }
 
-impl Looking {
+impl HostWatcher {
     pub(super) fn start(
-        open: impl FnOnce() -> anyhow::Result<Live> + Send + 'static,
-        mut record: Option<Record>,
+        open: impl FnOnce() -> anyhow::Result<LiveHost> + Send + 'static,
+        mut record: Option<RecordFile>,
         interval: Duration,
-        tell: Sender<Heard>,
+        tell: Sender<SessionEvent>,
     ) -> Self {
         let (stop, stopped) = channel();
         thread::spawn(move || {
             // Also where it panics: who waits for pictures has to know.
-            let ended = Ended(tell.clone());
+            let ended = WatcherEnd(tell.clone());
             let looked =
                 open().and_then(|mut live| look(&mut live, record.as_mut(), interval, &stopped, &tell));
             if let Err(error) = looked {
-                let _ = tell.send(Heard::Failed(error));
+                let _ = tell.send(SessionEvent::Failed(error));
             }
             drop(ended);
         });
@@ -52,29 +52,30 @@ impl Looking {
     }
 }
 
-impl Drop for Looking {
+impl Drop for HostWatcher {
     fn drop(&mut self) {
         drop(self.stop.take());
     }
 }
 
 /// Says that nobody looks any more, where a panic ended it.
-struct Ended(Sender<Heard>);
+struct WatcherEnd(Sender<SessionEvent>);
 
-impl Drop for Ended {
+impl Drop for WatcherEnd {
     fn drop(&mut self) {
         if thread::panicking() {
-            let _ = self.0.send(Heard::Failed(anyhow::anyhow!("the thread that looks at the host ended")));
+            let _ =
+                self.0.send(SessionEvent::Failed(anyhow::anyhow!("the thread that looks at the host ended")));
         }
     }
 }
 
 fn look(
-    live: &mut Live,
-    mut record: Option<&mut Record>,
+    live: &mut LiveHost,
+    mut record: Option<&mut RecordFile>,
     interval: Duration,
     stopped: &Receiver<()>,
-    tell: &Sender<Heard>,
+    tell: &Sender<SessionEvent>,
 ) -> anyhow::Result<()> {
     // The second picture is the first with rates, and nobody likes to wait for it.
     let mut next = interval.min(Duration::from_millis(500));
@@ -84,7 +85,7 @@ fn look(
         if let Some(record) = &mut record {
             record.write(&picture)?;
         }
-        if tell.send(Heard::Picture(Box::new(picture))).is_err() {
+        if tell.send(SessionEvent::Picture(Box::new(picture))).is_err() {
             return Ok(());
         }
         match stopped.recv_timeout(next.saturating_sub(begun.elapsed())) {
@@ -95,16 +96,16 @@ fn look(
 }
 
 /// Tells of keys and of the screen's size, for as long as the program runs.
-pub(super) fn listen(tell: Sender<Heard>) {
+pub(super) fn listen(tell: Sender<SessionEvent>) {
     thread::spawn(move || {
         loop {
             let heard = match event::read() {
-                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => Heard::Key(key),
-                Ok(Event::Resize(..)) => Heard::Resized,
+                Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => SessionEvent::Key(key),
+                Ok(Event::Resize(..)) => SessionEvent::Resized,
                 Ok(_) => continue,
-                Err(error) => Heard::Failed(Error::new(error).context("cannot read the terminal")),
+                Err(error) => SessionEvent::Failed(Error::new(error).context("cannot read the terminal")),
             };
-            let is_end = matches!(heard, Heard::Failed(_));
+            let is_end = matches!(heard, SessionEvent::Failed(_));
             if tell.send(heard).is_err() || is_end {
                 return;
             }
@@ -113,14 +114,14 @@ pub(super) fn listen(tell: Sender<Heard>) {
 }
 
 /// Tells of a signal.
-pub(super) fn heed(interrupt: Interrupt, tell: Sender<Heard>) {
+pub(super) fn heed(interrupt: InterruptFlag, tell: Sender<SessionEvent>) {
     thread::spawn(move || {
         while !interrupt.raised() {
             if let Err(error) = interrupt.wait(None) {
-                let _ = tell.send(Heard::Failed(error));
+                let _ = tell.send(SessionEvent::Failed(error));
                 return;
             }
         }
-        let _ = tell.send(Heard::Stop);
+        let _ = tell.send(SessionEvent::Stop);
     });
 }

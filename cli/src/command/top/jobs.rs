@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use linerate_host::Host;
-use linerate_host::live::{Item, Picture};
-use linerate_trace::drops::seen::{Network, Subject};
-use linerate_trace::drops::{Ledger, Watch};
-use linerate_trace::flame::{self, Profile, View, draw};
+use linerate_host::live::{HistoryItem, Snapshot};
+use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
+use linerate_trace::drops::{DropsWatch, PacketAccounting};
+use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
 
-use super::feed::Heard;
-use super::state::{Action, State};
-use crate::command::drops::Document;
-use crate::output::Target;
+use super::feed::SessionEvent;
+use super::state::{TopAction, TopState};
+use crate::command::drops::DropsDocument;
+use crate::output::OutputTarget;
 use crate::render::drops_text;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 
 /// How long is looked.
 const TIME: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const TIME: Duration = Duration::from_secs(5);
 const WIDTH: usize = 94;
 
 /// How it ended.
-pub(super) enum Done {
+pub(super) enum JobResult {
     /// The books, as lines.
     Drops(Vec<String>),
     /// The file of a flame graph.
@@ -35,23 +35,23 @@ pub(super) enum Done {
 }
 
 /// Starts them.
-pub(super) struct Jobs {
+pub(super) struct JobRunner {
     port: Option<u16>,
     interfaces: Vec<String>,
-    tell: Sender<Heard>,
+    tell: Sender<SessionEvent>,
 }
 
-impl Jobs {
-    pub(super) fn new(port: Option<u16>, interfaces: Vec<String>, tell: Sender<Heard>) -> Self {
+impl JobRunner {
+    pub(super) fn new(port: Option<u16>, interfaces: Vec<String>, tell: Sender<SessionEvent>) -> Self {
         Self { port, interfaces, tell }
     }
 
     /// Begins one, and says what is done.
-    pub(super) fn begin(&self, action: Action, state: &State) -> Option<&'static str> {
+    pub(super) fn begin(&self, action: TopAction, state: &TopState) -> Option<&'static str> {
         let picture = state.picture.as_ref()?;
         let tell = self.tell.clone();
-        if action == Action::Flame {
-            spawn(tell, || flame_graph().map(Done::Flame));
+        if action == TopAction::Flame {
+            spawn(tell, || flame_graph().map(JobResult::Flame));
             return Some("sampling stacks");
         }
         let ports: Vec<u16> = self.port.or_else(|| port_in_view(picture, state.item())).into_iter().collect();
@@ -61,31 +61,31 @@ impl Jobs {
             [] => Vec::new(),
             named => shown.map(|i| i.interface.clone()).filter(|name| named.contains(name)).collect(),
         };
-        spawn(tell, move || drops(ports, &interfaces).map(Done::Drops));
+        spawn(tell, move || drops(ports, &interfaces).map(JobResult::Drops));
         Some("counting drops")
     }
 }
 
-fn spawn(tell: Sender<Heard>, work: impl FnOnce() -> Result<Done> + Send + 'static) {
+fn spawn(tell: Sender<SessionEvent>, work: impl FnOnce() -> Result<JobResult> + Send + 'static) {
     thread::spawn(move || {
-        let done = work().unwrap_or_else(|error| Done::Failed(crate::output::one_line(&error)));
+        let done = work().unwrap_or_else(|error| JobResult::Failed(crate::output::one_line(&error)));
         // Whoever asked may have ended meanwhile.
-        let _ = tell.send(Heard::Done(done));
+        let _ = tell.send(SessionEvent::Done(done));
     });
 }
 
 /// The port of the chosen service, socket or thread; without one, that of the only service.
-fn port_in_view(picture: &Picture, item: Option<&Item>) -> Option<u16> {
+fn port_in_view(picture: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> {
     let services = picture.services.value()?;
     let of_thread = |tid: u32| {
         let thread = picture.threads.value()?.iter().find(|thread| thread.tid == tid)?;
         thread.services.first().cloned()
     };
     let chosen = match item {
-        Some(Item::Service(name)) => Some(name.clone()),
-        Some(Item::Thread(tid)) => of_thread(*tid),
-        Some(Item::Socket(inode)) => {
-            let has = |service: &&linerate_host::live::picture::Service| {
+        Some(HistoryItem::Service(name)) => Some(name.clone()),
+        Some(HistoryItem::Thread(tid)) => of_thread(*tid),
+        Some(HistoryItem::Socket(inode)) => {
+            let has = |service: &&linerate_host::live::picture::ServiceSnapshot| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
             services.iter().find(has).map(|service| service.name.clone())
@@ -101,29 +101,30 @@ fn port_in_view(picture: &Picture, item: Option<&Item>) -> Option<u16> {
 
 fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
     let host = Host::live();
-    let subject = Subject { network: Network::Here, ports, peer: None };
-    let mut watch = Watch::start(&host, &subject, interfaces).context("drops")?;
+    let subject = PortSubject { network: NamespaceScope::Here, ports, peer: None };
+    let mut watch = DropsWatch::start(&host, &subject, interfaces).context("drops")?;
     thread::sleep(TIME);
-    let ledger = Ledger::make(&watch.total(&host).context("drops")?);
-    let style = Style { width: WIDTH, colour: false };
-    let text = drops_text::drops(&Document::new(None, ledger, None, None), false, style);
+    let ledger = PacketAccounting::make(&watch.total(&host).context("drops")?);
+    let style = TextStyle { width: WIDTH, colour: false };
+    let text = drops_text::drops(&DropsDocument::new(None, ledger, None, None), false, style);
     Ok(text.lines().map(str::to_owned).collect())
 }
 
 fn flame_graph() -> Result<String> {
     let host = Host::live();
-    let profile = Profile::observe(&host, &flame::Asked::all(TIME), &|| false).context("flame graph")?;
-    let picture = flame::Picture {
+    let profile =
+        StackProfile::observe(&host, &flame::ProfileOptions::all(TIME), &|| false).context("flame graph")?;
+    let picture = flame::DrawOptions {
         title: format!("CPU time on {}", super::super::tune::host_name(&host)),
         subtitle: None,
-        view: View::default(),
+        view: ProfileView::default(),
         interactive: true,
     };
     let svg = draw::svg(&profile, &picture).context("flame graph")?;
     let svg = svg.context("flame graph: no sample was taken, since no CPU was busy")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let name = format!("linerate-flame-{now}.svg");
-    Target::from(name.as_str()).write(&svg)?;
+    OutputTarget::from(name.as_str()).write(&svg)?;
     let whole = std::path::absolute(Path::new(&name)).unwrap_or_else(|_| name.clone().into());
     Ok(whole.display().to_string())
 }

@@ -5,18 +5,18 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use linerate_host::live::Picture;
+use linerate_host::live::Snapshot;
 
-use super::document::Document;
+use super::document::TopDocument;
 
 /// A file that is appended to.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct RecordFile {
     file: File,
     path: PathBuf,
 }
 
-impl Record {
+impl RecordFile {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let cannot = || format!("cannot record in {}", path.display());
         let mut options = OpenOptions::new();
@@ -35,9 +35,9 @@ impl Record {
     }
 
     /// Appends a picture in one write, so that who reads meanwhile sees whole lines.
-    pub(super) fn write(&mut self, picture: &Picture) -> Result<()> {
+    pub(super) fn write(&mut self, picture: &Snapshot) -> Result<()> {
         let mut line =
-            serde_json::to_vec(&Document::new(picture)).context("a picture cannot be written as JSON")?;
+            serde_json::to_vec(&TopDocument::new(picture)).context("a picture cannot be written as JSON")?;
         line.push(b'\n');
         self.file.write_all(&line).with_context(|| format!("cannot record in {}", self.path.display()))
     }

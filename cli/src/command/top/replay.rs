@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use linerate_host::live::{History, Picture, Tape};
+use linerate_host::live::{Snapshot, SnapshotHistory, SnapshotRecording};
 
-use super::state::{Action, Feed, State};
+use super::state::{SnapshotFeed, TopAction, TopState};
 
 /// Speeds there are.
 const SPEEDS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
@@ -15,22 +15,22 @@ const USUAL: usize = 2;
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// Where a recording is.
-pub(super) struct Replay<'a> {
-    tape: &'a Tape,
+pub(super) struct ReplayPosition<'a> {
+    tape: &'a SnapshotRecording,
     at: usize,
     speed: usize,
     usual: Duration,
 }
 
-impl<'a> Replay<'a> {
-    pub(super) fn new(tape: &'a Tape, usual: Duration) -> Self {
+impl<'a> ReplayPosition<'a> {
+    pub(super) fn new(tape: &'a SnapshotRecording, usual: Duration) -> Self {
         Self { tape, at: 0, speed: USUAL, usual }
     }
 
     /// Shows where it is.
-    pub(super) fn show(&self, state: &mut State, file: &Path) {
+    pub(super) fn show(&self, state: &mut TopState, file: &Path) {
         // Going back, what was later must not be in the curves.
-        state.history = History::default();
+        state.history = SnapshotHistory::default();
         let first = self.at.saturating_sub(120);
         for picture in self.tape.pictures().get(first..self.at).into_iter().flatten() {
             state.history.take(picture);
@@ -38,7 +38,7 @@ impl<'a> Replay<'a> {
         if let Some(picture) = self.picture() {
             state.take(picture.clone());
         }
-        state.source = Feed::Replay {
+        state.source = SnapshotFeed::Replay {
             at: self.at,
             of: self.tape.pictures().len(),
             speed: self.speed(),
@@ -59,17 +59,17 @@ impl<'a> Replay<'a> {
     }
 
     /// Goes on, or back.
-    pub(super) fn act(&mut self, action: Action) {
+    pub(super) fn act(&mut self, action: TopAction) {
         let last = self.tape.pictures().len() - 1;
         match action {
-            Action::Step(by) => self.at = self.at.saturating_add_signed(by).min(last),
-            Action::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),
-            Action::Slower => self.speed = self.speed.saturating_sub(1),
-            Action::Quit | Action::Drops | Action::Flame => {}
+            TopAction::Step(by) => self.at = self.at.saturating_add_signed(by).min(last),
+            TopAction::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),
+            TopAction::Slower => self.speed = self.speed.saturating_sub(1),
+            TopAction::Quit | TopAction::Drops | TopAction::Flame => {}
         }
     }
 
-    fn picture(&self) -> Option<&Picture> {
+    fn picture(&self) -> Option<&Snapshot> {
         self.tape.pictures().get(self.at)
     }
 

@@ -5,16 +5,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use linerate_host::live::Tape;
+use linerate_host::live::SnapshotRecording;
 
-use super::Top;
-use super::feed::{Heard, Looking, heed, listen};
-use super::jobs::{Done, Jobs};
-use super::record::Record;
-use super::replay::Replay;
-use super::state::{Action, Feed, Over, State};
-use super::terminal::Screen;
-use crate::interrupt::Interrupt;
+use super::TopArgs;
+use super::feed::{HostWatcher, SessionEvent, heed, listen};
+use super::jobs::{JobResult, JobRunner};
+use super::record::RecordFile;
+use super::replay::ReplayPosition;
+use super::state::{SnapshotFeed, TopAction, TopOverlay, TopState};
+use super::terminal::TerminalScreen;
+use crate::interrupt::InterruptFlag;
 
 /// What goes on, with the end of it.
 type Next = Result<std::ops::ControlFlow<()>>;
@@ -22,17 +22,17 @@ const ON: std::ops::ControlFlow<()> = std::ops::ControlFlow::Continue(());
 const END: std::ops::ControlFlow<()> = std::ops::ControlFlow::Break(());
 
 /// A host as it runs, or a capture.
-pub(super) fn live(top: &Top, record: Option<Record>, interrupt: Interrupt) -> Result<()> {
+pub(super) fn live(top: &TopArgs, record: Option<RecordFile>, interrupt: InterruptFlag) -> Result<()> {
     let (tell, heard) = channel();
     let source = match top.root {
-        Some(_) => Feed::Capture,
-        None => Feed::Live { seconds: top.interval.as_secs_f64() },
+        Some(_) => SnapshotFeed::Capture,
+        None => SnapshotFeed::Live { seconds: top.interval.as_secs_f64() },
     };
-    let mut state = State { source, ..State::default() };
-    let mut jobs = Jobs::new(top.port, top.interfaces.clone(), tell.clone());
+    let mut state = TopState { source, ..TopState::default() };
+    let mut jobs = JobRunner::new(top.port, top.interfaces.clone(), tell.clone());
     // What cannot be opened is told before the screen is taken over.
     let live = if top.root.is_some() { Some(top.open()?) } else { None };
-    let mut screen = Screen::take()?;
+    let mut screen = TerminalScreen::take()?;
     listen(tell.clone());
     heed(interrupt, tell.clone());
     let _looking = looking(top, live, record, tell);
@@ -53,54 +53,60 @@ pub(super) fn live(top: &Top, record: Option<Record>, interrupt: Interrupt) -> R
 }
 
 fn looking(
-    top: &Top,
-    live: Option<linerate_host::live::Live>,
-    record: Option<Record>,
-    tell: Sender<Heard>,
-) -> Looking {
+    top: &TopArgs,
+    live: Option<linerate_host::live::LiveHost>,
+    record: Option<RecordFile>,
+    tell: Sender<SessionEvent>,
+) -> HostWatcher {
     let scope = linerate_host::Scope { interfaces: top.interfaces.clone(), port: top.port, pid: top.pid };
     let open = move || {
-        Ok(live
-            .unwrap_or_else(|| linerate_host::live::Live::open(linerate_host::live::Source::here(), scope)))
+        Ok(live.unwrap_or_else(|| {
+            linerate_host::live::LiveHost::open(linerate_host::live::SnapshotSource::here(), scope)
+        }))
     };
-    Looking::start(open, record, top.interval, tell)
+    HostWatcher::start(open, record, top.interval, tell)
 }
 
-fn live_heard(state: &mut State, jobs: &mut Jobs, heard: Heard) -> Next {
+fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -> Next {
     match heard {
-        Heard::Picture(picture) => state.take(*picture),
-        Heard::Resized => {}
-        Heard::Stop => return Ok(END),
-        Heard::Failed(error) => return Err(error),
-        Heard::Done(done) => told(state, done),
-        Heard::Key(key) => match state.press(key) {
-            Some(Action::Quit) => return Ok(END),
-            Some(action @ (Action::Drops | Action::Flame)) => state.busy = jobs.begin(action, state),
+        SessionEvent::Picture(picture) => state.take(*picture),
+        SessionEvent::Resized => {}
+        SessionEvent::Stop => return Ok(END),
+        SessionEvent::Failed(error) => return Err(error),
+        SessionEvent::Done(done) => told(state, done),
+        SessionEvent::Key(key) => match state.press(key) {
+            Some(TopAction::Quit) => return Ok(END),
+            Some(action @ (TopAction::Drops | TopAction::Flame)) => state.busy = jobs.begin(action, state),
             _ => {}
         },
     }
     Ok(ON)
 }
 
-fn told(state: &mut State, done: Done) {
+fn told(state: &mut TopState, done: JobResult) {
     state.busy = None;
     match done {
-        Done::Drops(lines) => {
+        JobResult::Drops(lines) => {
             state.scrolled = 0;
-            state.over = Some(Over::Text("drops", lines));
+            state.over = Some(TopOverlay::Text("drops", lines));
         }
-        Done::Flame(file) => state.message = Some(format!("flame graph written to {file}")),
-        Done::Failed(what) => state.message = Some(what),
+        JobResult::Flame(file) => state.message = Some(format!("flame graph written to {file}")),
+        JobResult::Failed(what) => state.message = Some(what),
     }
 }
 
 /// A recording.
-pub(super) fn replay(tape: &Tape, file: &Path, usual: Duration, interrupt: Interrupt) -> Result<()> {
+pub(super) fn replay(
+    tape: &SnapshotRecording,
+    file: &Path,
+    usual: Duration,
+    interrupt: InterruptFlag,
+) -> Result<()> {
     let (tell, heard) = channel();
-    let mut state = State::default();
-    let mut replay = Replay::new(tape, usual);
+    let mut state = TopState::default();
+    let mut replay = ReplayPosition::new(tape, usual);
     replay.show(&mut state, file);
-    let mut screen = Screen::take()?;
+    let mut screen = TerminalScreen::take()?;
     listen(tell.clone());
     heed(interrupt, tell);
     let mut shown = Instant::now();
@@ -108,33 +114,33 @@ pub(super) fn replay(tape: &Tape, file: &Path, usual: Duration, interrupt: Inter
         screen.draw(&state)?;
         let next = replay.next().filter(|_| !state.paused).map(|time| time.saturating_sub(shown.elapsed()));
         let Some(one) = receive(&heard, next)? else {
-            replay.act(Action::Step(1));
+            replay.act(TopAction::Step(1));
             replay.show(&mut state, file);
             shown = Instant::now();
             continue;
         };
         match one {
-            Heard::Key(key) => match state.press(key) {
-                Some(Action::Quit) => return Ok(()),
+            SessionEvent::Key(key) => match state.press(key) {
+                Some(TopAction::Quit) => return Ok(()),
                 Some(action) => {
                     replay.act(action);
                     replay.show(&mut state, file);
-                    if matches!(action, Action::Step(_)) {
+                    if matches!(action, TopAction::Step(_)) {
                         state.paused = true;
                         shown = Instant::now();
                     }
                 }
                 None => {}
             },
-            Heard::Stop => return Ok(()),
-            Heard::Failed(error) => return Err(error),
-            Heard::Resized | Heard::Picture(_) | Heard::Done(_) => {}
+            SessionEvent::Stop => return Ok(()),
+            SessionEvent::Failed(error) => return Err(error),
+            SessionEvent::Resized | SessionEvent::Picture(_) | SessionEvent::Done(_) => {}
         }
     }
 }
 
 /// What is heard; none when the time is over.
-fn receive(heard: &Receiver<Heard>, at_most: Option<Duration>) -> Result<Option<Heard>> {
+fn receive(heard: &Receiver<SessionEvent>, at_most: Option<Duration>) -> Result<Option<SessionEvent>> {
     match at_most {
         None => Ok(Some(heard.recv()?)),
         Some(time) => match heard.recv_timeout(time) {

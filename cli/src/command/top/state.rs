@@ -2,27 +2,27 @@
 
 use std::path::PathBuf;
 
-use linerate_host::live::{History, Item, Picture};
+use linerate_host::live::{HistoryItem, Snapshot, SnapshotHistory};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::render::top_panel::{Choice, Stage};
+use crate::render::top_panel::{PanelStage, RowSelection};
 use crate::render::top_rows;
 
 /// All that is shown follows from this.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct TopState {
     /// None until the first picture came.
-    pub(crate) picture: Option<Picture>,
-    pub(crate) history: History,
-    pub(crate) source: Feed,
+    pub(crate) picture: Option<Snapshot>,
+    pub(crate) history: SnapshotHistory,
+    pub(crate) source: SnapshotFeed,
     pub(crate) focus: usize,
     /// By stage, what is chosen there.
-    pub(crate) chosen: [Option<Item>; 5],
-    pub(crate) choice: Choice,
+    pub(crate) chosen: [Option<HistoryItem>; 5],
+    pub(crate) choice: RowSelection,
     /// The words that are being typed; none while nobody types.
     pub(crate) typing: Option<String>,
     pub(crate) paused: bool,
-    pub(crate) over: Option<Over>,
+    pub(crate) over: Option<TopOverlay>,
     /// How many lines of what is over all else are above the screen.
     pub(crate) scrolled: u16,
     /// What is being done in the background.
@@ -33,7 +33,7 @@ pub(crate) struct State {
 
 /// Where pictures come from.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Feed {
+pub(crate) enum SnapshotFeed {
     /// A host, looked at this often.
     Live { seconds: f64 },
     /// A capture, which stays as it is.
@@ -44,17 +44,17 @@ pub(crate) enum Feed {
 
 /// What is shown over all else.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Over {
+pub(crate) enum TopOverlay {
     Help,
     /// An item with its history.
-    Details(Item),
+    Details(HistoryItem),
     /// Lines, and what they are.
     Text(&'static str, Vec<String>),
 }
 
 /// What the program has to do, which a state cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum TopAction {
     Quit,
     /// Count what is lost.
     Drops,
@@ -67,15 +67,15 @@ pub(crate) enum Action {
     Slower,
 }
 
-impl Default for Feed {
+impl Default for SnapshotFeed {
     fn default() -> Self {
-        Feed::Live { seconds: 1.0 }
+        SnapshotFeed::Live { seconds: 1.0 }
     }
 }
 
-impl State {
+impl TopState {
     /// Takes a picture in, to be shown unless it is paused.
-    pub(crate) fn take(&mut self, picture: Picture) {
+    pub(crate) fn take(&mut self, picture: Snapshot) {
         self.history.take(&picture);
         if !self.paused || self.picture.is_none() || self.is_replay() {
             self.picture = Some(picture);
@@ -83,22 +83,22 @@ impl State {
     }
 
     pub(crate) fn is_replay(&self) -> bool {
-        matches!(self.source, Feed::Replay { .. })
+        matches!(self.source, SnapshotFeed::Replay { .. })
     }
 
-    pub(crate) fn stage(&self) -> Stage {
-        Stage::ALL.get(self.focus).copied().unwrap_or(Stage::Queues)
+    pub(crate) fn stage(&self) -> PanelStage {
+        PanelStage::ALL.get(self.focus).copied().unwrap_or(PanelStage::Queues)
     }
 
     /// What is chosen in the stage that has the focus.
-    pub(crate) fn item(&self) -> Option<&Item> {
+    pub(crate) fn item(&self) -> Option<&HistoryItem> {
         self.chosen.get(self.focus)?.as_ref()
     }
 
     /// Takes a key.
-    pub(crate) fn press(&mut self, key: KeyEvent) -> Option<Action> {
+    pub(crate) fn press(&mut self, key: KeyEvent) -> Option<TopAction> {
         if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
-            return Some(Action::Quit);
+            return Some(TopAction::Quit);
         }
         self.message = None;
         if self.typing.is_some() {
@@ -111,14 +111,14 @@ impl State {
         self.pressed(key.code)
     }
 
-    fn pressed(&mut self, key: KeyCode) -> Option<Action> {
+    fn pressed(&mut self, key: KeyCode) -> Option<TopAction> {
         match key {
-            KeyCode::Char('q') => return Some(Action::Quit),
+            KeyCode::Char('q') => return Some(TopAction::Quit),
             KeyCode::Esc => self.clear_filter(),
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(4),
-            KeyCode::Left if self.is_replay() => return Some(Action::Step(-1)),
-            KeyCode::Right if self.is_replay() => return Some(Action::Step(1)),
+            KeyCode::Left if self.is_replay() => return Some(TopAction::Step(-1)),
+            KeyCode::Right if self.is_replay() => return Some(TopAction::Step(1)),
             KeyCode::Left | KeyCode::Char('h') => self.focus = self.focus.saturating_sub(1),
             KeyCode::Right | KeyCode::Char('l') => self.focus = (self.focus + 1).min(4),
             KeyCode::Char(number @ '1'..='5') => self.focus = number as usize - '1' as usize,
@@ -131,13 +131,13 @@ impl State {
             KeyCode::Char('s') => self.sort(),
             KeyCode::Char('/') => self.typing = Some(self.choice.filter.clone()),
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
-            KeyCode::Enter => self.over = self.item().cloned().map(Over::Details),
+            KeyCode::Enter => self.over = self.item().cloned().map(TopOverlay::Details),
             KeyCode::Char('F') => self.choice.unfolded = !self.choice.unfolded,
-            KeyCode::Char('?') => self.over = Some(Over::Help),
-            KeyCode::Char('d') => return self.background(Action::Drops),
-            KeyCode::Char('f') => return self.background(Action::Flame),
-            KeyCode::Char('+' | '=') if self.is_replay() => return Some(Action::Faster),
-            KeyCode::Char('-') if self.is_replay() => return Some(Action::Slower),
+            KeyCode::Char('?') => self.over = Some(TopOverlay::Help),
+            KeyCode::Char('d') => return self.background(TopAction::Drops),
+            KeyCode::Char('f') => return self.background(TopAction::Flame),
+            KeyCode::Char('+' | '=') if self.is_replay() => return Some(TopAction::Faster),
+            KeyCode::Char('-') if self.is_replay() => return Some(TopAction::Slower),
             _ => {}
         }
         self.scrolled = 0;
@@ -148,7 +148,7 @@ impl State {
     fn pressed_over(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.over = None,
-            KeyCode::Char('?') if self.over == Some(Over::Help) => self.over = None,
+            KeyCode::Char('?') if self.over == Some(TopOverlay::Help) => self.over = None,
             KeyCode::Down | KeyCode::Char('j') => self.scrolled = self.scrolled.saturating_add(1),
             KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
             KeyCode::PageDown => self.scrolled = self.scrolled.saturating_add(10),
@@ -216,14 +216,15 @@ impl State {
         }
     }
 
-    fn background(&mut self, action: Action) -> Option<Action> {
+    fn background(&mut self, action: TopAction) -> Option<TopAction> {
         match (&self.source, self.busy) {
-            (Feed::Live { .. }, None) => return Some(action),
-            (Feed::Live { .. }, Some(busy)) => {
+            (SnapshotFeed::Live { .. }, None) => return Some(action),
+            (SnapshotFeed::Live { .. }, Some(busy)) => {
                 self.message = Some(format!("{busy}: wait until that is done"));
             }
             (_, _) => {
-                let what = if action == Action::Drops { "drops are counted" } else { "stacks are sampled" };
+                let what =
+                    if action == TopAction::Drops { "drops are counted" } else { "stacks are sampled" };
                 self.message = Some(format!("{what} on a running host only"));
             }
         }

@@ -6,24 +6,24 @@ use anyhow::{Context, Result};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
-use super::state::State;
-use crate::render::style::Style;
-use crate::render::top_screen::{self, Theme};
+use super::state::TopState;
+use crate::render::style::TextStyle;
+use crate::render::top_screen::{self, ScreenTheme};
 
 /// The whole screen, until it is dropped. A panic gives it back too, before its message is written.
-pub(super) struct Screen {
+pub(super) struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    theme: Theme,
+    theme: ScreenTheme,
 }
 
-impl Screen {
+impl TerminalScreen {
     pub(super) fn take() -> Result<Self> {
-        let theme = Theme { colour: Style::stdout().colour };
+        let theme = ScreenTheme { colour: TextStyle::stdout().colour };
         let terminal = ratatui::try_init().context("cannot take over the terminal")?;
         Ok(Self { terminal, theme })
     }
 
-    pub(super) fn draw(&mut self, state: &State) -> Result<()> {
+    pub(super) fn draw(&mut self, state: &TopState) -> Result<()> {
         let theme = self.theme;
         self.terminal
             .draw(|frame| top_screen::draw(frame, state, theme))
@@ -32,7 +32,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for TerminalScreen {
     fn drop(&mut self) {
         // Nobody is left to be told when the terminal is gone.
         let _ = ratatui::try_restore();

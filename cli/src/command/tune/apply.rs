@@ -11,35 +11,35 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 use linerate_host::{Diagnosis, Host, Severity};
-use linerate_tune::Plan;
-use linerate_tune::journal::Store;
-use linerate_tune::journal::record::Until;
-use linerate_tune::plan::Rehearsal;
-use linerate_tune::transaction::{Begin, Transaction, TuneError};
+use linerate_tune::TunePlan;
+use linerate_tune::journal::StateStore;
+use linerate_tune::journal::record::UndoDeadline;
+use linerate_tune::plan::PlanRehearsal;
+use linerate_tune::transaction::{TuneError, TuneStart, TuneTransaction};
 
-use super::arguments::{Lasting, Place, must_be_root};
-use super::ask::Agreement;
-use super::choice::Choice;
+use super::arguments::{AutoUndoArgs, StateDirArgs, must_be_root};
+use super::ask::ConsentMode;
+use super::choice::ProfileArgs;
 use super::guard;
-use super::planning::{self, Planner};
-use crate::command::doctor::arguments::{Aim, Sight};
-use crate::command::doctor::reading::Subject;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
-use crate::render::style::Style;
+use super::planning::{self, TunePlanner};
+use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};
+use crate::command::doctor::reading::ObservedHost;
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
 use crate::render::{tune_apply, tune_plan};
-use carrying::{Carrying, tell};
-use confirming::Answer;
-use document::{Applied, Remaining};
+use carrying::{TuneRun, tell};
+use confirming::ConfirmationAnswer;
+use document::{RemainingFinding, TuneApplyDocument};
 pub(crate) use journal::must_be_free;
 
 /// Arguments of `tune apply`.
 #[derive(Debug, Args)]
-pub(super) struct Apply {
+pub(super) struct TuneApplyArgs {
     #[command(flatten)]
-    aim: Aim,
+    aim: ScopeArgs,
     #[command(flatten)]
-    choice: Choice,
+    choice: ProfileArgs,
     /// Carry out this plan, as plan --json wrote it, instead of making one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
@@ -50,9 +50,9 @@ pub(super) struct Apply {
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]
-    lasting: Lasting,
+    lasting: AutoUndoArgs,
     #[command(flatten)]
-    agreement: Agreement,
+    agreement: ConsentMode,
     /// Show all reasons, masks, commands and sources
     #[arg(long)]
     full: bool,
@@ -60,25 +60,25 @@ pub(super) struct Apply {
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
 }
 
 /// What is carried out, and from what it can be made anew.
-struct Task {
-    plan: Plan,
+struct TuneTask {
+    plan: TunePlan,
     host_name: String,
     /// None for a plan that somebody saved, and may have edited.
-    planner: Option<Planner>,
-    rehearsal: Option<Rehearsal>,
+    planner: Option<TunePlanner>,
+    rehearsal: Option<PlanRehearsal>,
     unseen: Vec<String>,
 }
 
-impl Apply {
+impl TuneApplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("apply")?;
         self.agreement.check()?;
-        let json = Target::wanted(self.json.as_deref())?;
-        let interrupt = Interrupt::between_changes()?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let interrupt = InterruptFlag::between_changes()?;
         let host = Host::live();
         let store = if self.resume { self.place.existing()? } else { self.place.begun()? };
         must_be_free(&store, &host, &self.place, self.resume)?;
@@ -98,14 +98,14 @@ impl Apply {
         }
         let until = self.lasting.until();
         let mut writer = store.lock()?;
-        let begin = Begin {
+        let begin = TuneStart {
             goal: task.plan.goal.clone(),
             argv: output::argv(),
             devices: task.plan.devices.clone(),
             until,
             plan: Some(&task.plan),
         };
-        let transaction = Transaction::begin(&mut writer, &host, begin)?;
+        let transaction = TuneTransaction::begin(&mut writer, &host, begin)?;
         let id = transaction.id();
         // Watches before the first change, so that nothing stays that nobody confirmed.
         let guard = match until.map(|_| guard::start(&self.place, id)).transpose() {
@@ -115,18 +115,18 @@ impl Apply {
                 return Err(error);
             }
         };
-        let mut carrying = Carrying::new(&host, &interrupt, self.keep_going, until);
+        let mut carrying = TuneRun::new(&host, &interrupt, self.keep_going, until);
         let ended = carry_out(transaction, &mut carrying, &task);
         drop(writer);
         drop(guard);
         self.report(&task, id, &carrying, ended, json.as_ref())
     }
 
-    fn task(&self, host: &Host, interrupt: &Interrupt) -> Result<Task> {
+    fn task(&self, host: &Host, interrupt: &InterruptFlag) -> Result<TuneTask> {
         if let Some(file) = &self.plan {
             let plan = planning::saved(file)?;
             plan.check(host)?;
-            return Ok(Task {
+            return Ok(TuneTask {
                 plan,
                 host_name: planning::host_name(host),
                 planner: None,
@@ -134,11 +134,11 @@ impl Apply {
                 unseen: Vec::new(),
             });
         }
-        let sight = Sight { aim: self.aim.clone(), root: None };
-        let planner = Planner { sight, profile: self.choice.profile()? };
+        let sight = HostScopeArgs { aim: self.aim.clone(), root: None };
+        let planner = TunePlanner { sight, profile: self.choice.profile()? };
         let mut planned = planner.plan(interrupt)?;
         let rehearsal = Some(planned.rehearse());
-        Ok(Task {
+        Ok(TuneTask {
             plan: planned.plan,
             host_name: planned.host,
             planner: Some(planner),
@@ -153,9 +153,9 @@ const MOST_RESETS: usize = 3;
 
 /// Makes the changes and ends the tune; why it broke off, where it did.
 fn carry_out(
-    mut transaction: Transaction<'_>,
-    carrying: &mut Carrying<'_>,
-    task: &Task,
+    mut transaction: TuneTransaction<'_>,
+    carrying: &mut TuneRun<'_>,
+    task: &TuneTask,
 ) -> Result<Option<String>, TuneError> {
     let stopped = make_all(&mut transaction, carrying, task)?;
     let refused = || match carrying.refused() {
@@ -169,9 +169,9 @@ fn carry_out(
 
 /// Makes the changes, planning anew after each part that resets a link, since queues and vectors are others then.
 fn make_all(
-    transaction: &mut Transaction<'_>,
-    carrying: &mut Carrying<'_>,
-    task: &Task,
+    transaction: &mut TuneTransaction<'_>,
+    carrying: &mut TuneRun<'_>,
+    task: &TuneTask,
 ) -> Result<Option<String>, TuneError> {
     let mut plan = task.plan.clone();
     for _ in 0..MOST_RESETS {
@@ -193,31 +193,31 @@ fn make_all(
     Ok(Some(format!("a link was to be reset again after {MOST_RESETS} resets")))
 }
 
-impl Apply {
-    fn show(&self, task: &Task, json: Option<&Target>) -> Result<()> {
+impl TuneApplyArgs {
+    fn show(&self, task: &TuneTask, json: Option<&OutputTarget>) -> Result<()> {
         let text = |style| {
             let plan = tune_plan::plan(&task.plan, &task.host_name, self.full, style);
             plan + &tune_plan::afterwards(&task.plan, task.rehearsal.as_ref(), self.full, style)
                 + &tune_plan::unseen(&task.unseen, style)
         };
-        if json == Some(&Target::Stdout) {
-            tell(&text(Style { colour: false, ..Style::stdout() }));
+        if json == Some(&OutputTarget::Stdout) {
+            tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
         }
-        output::print_if_read(&text(Style::stdout()))
+        output::print_if_read(&text(TextStyle::stdout()))
     }
 
     /// Finishes what an earlier call began, with the plan that it kept.
     fn go_on(
         &self,
         host: &Host,
-        store: &Store,
-        json: Option<&Target>,
-        interrupt: &Interrupt,
+        store: &StateStore,
+        json: Option<&OutputTarget>,
+        interrupt: &InterruptFlag,
     ) -> Result<ExitCode> {
         let mut writer = store.lock()?;
-        let (transaction, plan) = Transaction::resume(&mut writer, host, None)?;
-        let task = Task {
+        let (transaction, plan) = TuneTransaction::resume(&mut writer, host, None)?;
+        let task = TuneTask {
             plan,
             host_name: planning::host_name(host),
             planner: None,
@@ -225,7 +225,7 @@ impl Apply {
             unseen: Vec::new(),
         };
         let id = transaction.id();
-        let mut carrying = Carrying::new(host, interrupt, self.keep_going, None);
+        let mut carrying = TuneRun::new(host, interrupt, self.keep_going, None);
         let ended = carry_out(transaction, &mut carrying, &task);
         drop(writer);
         self.report(&task, id, &carrying, ended, json)
@@ -233,11 +233,11 @@ impl Apply {
 
     fn report(
         &self,
-        task: &Task,
+        task: &TuneTask,
         id: u64,
-        carrying: &Carrying<'_>,
+        carrying: &TuneRun<'_>,
         ended: Result<Option<String>, TuneError>,
-        json: Option<&Target>,
+        json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
         let (status, undo) = (self.place.command("status"), self.place.command(&format!("undo {id}")));
         let broke_off = match ended {
@@ -249,7 +249,7 @@ impl Apply {
             }
         };
         let found = task.look_again(carrying.interrupt);
-        let applied = Applied {
+        let applied = TuneApplyDocument {
             schema: document::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -260,26 +260,26 @@ impl Apply {
             until: carrying.until,
             changes: &carrying.steps,
             broke_off: broke_off.as_deref(),
-            findings: found.as_ref().ok().map(Remaining::of),
+            findings: found.as_ref().ok().map(RemainingFinding::of),
         };
         if let Some(target) = json {
             target.json(&applied)?;
         }
-        if json != Some(&Target::Stdout) {
+        if json != Some(&OutputTarget::Stdout) {
             let unread = found.as_ref().err().map(output::one_line);
             output::print_if_read(&tune_apply::applied(
                 &applied,
                 unread.as_deref(),
                 &self.place,
-                Style::stdout(),
+                TextStyle::stdout(),
             ))?;
         }
-        if let Some(Until::Confirmed { boot_seconds }) = carrying.until {
+        if let Some(UndoDeadline::Confirmed { boot_seconds }) = carrying.until {
             let store = self.place.store();
             match confirming::wait(&store, carrying.host, id, boot_seconds, carrying.interrupt)? {
-                Answer::Confirmed => tell(&format!("Tune {id} is confirmed and stays.\n")),
-                Answer::Open => {}
-                Answer::Undone => {
+                ConfirmationAnswer::Confirmed => tell(&format!("Tune {id} is confirmed and stays.\n")),
+                ConfirmationAnswer::Open => {}
+                ConfirmationAnswer::Undone => {
                     let history = self.place.command("history");
                     tell(&format!("Tune {id} is undone: {history} tells why.\n"));
                     return Ok(ExitCode::from(1));
@@ -293,15 +293,15 @@ impl Apply {
     }
 }
 
-impl Task {
+impl TuneTask {
     /// What doctor finds now.
-    fn look_again(&self, interrupt: &Interrupt) -> Result<Diagnosis> {
+    fn look_again(&self, interrupt: &InterruptFlag) -> Result<Diagnosis> {
         let sight = match &self.planner {
             // Whether what was counted stops being counted, only time tells.
-            Some(planner) => Sight { aim: planner.sight.aim.without_watch(), root: None },
-            None => Sight::default(),
+            Some(planner) => HostScopeArgs { aim: planner.sight.aim.without_watch(), root: None },
+            None => HostScopeArgs::default(),
         };
-        let readings = Subject::open(&sight, false)?.read(interrupt)?;
+        let readings = ObservedHost::open(&sight, false)?.read(interrupt)?;
         Ok(Diagnosis::of(&readings.view()))
     }
 

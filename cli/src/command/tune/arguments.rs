@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use linerate_tune::journal::record::Until;
-use linerate_tune::journal::{STATE_DIR, Store};
+use linerate_tune::journal::record::UndoDeadline;
+use linerate_tune::journal::{STATE_DIR, StateStore};
 use linerate_tune::transaction::boot_seconds;
 
 use crate::quantity;
@@ -14,7 +14,7 @@ use crate::render::format;
 
 /// Where the journal is.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Place {
+pub(crate) struct StateDirArgs {
     /// Keep the journal in this directory
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 /// When changes are undone without being asked for.
 #[derive(Debug, Clone, Copy, Args)]
 #[group(multiple = false)]
-pub(crate) struct Lasting {
+pub(crate) struct AutoUndoArgs {
     /// Undo everything after this time, such as 10m
     #[arg(long, value_name = "TIME", value_parser = quantity::period)]
     for_duration: Option<Duration>,
@@ -32,9 +32,9 @@ pub(crate) struct Lasting {
     until_confirmed: Option<Duration>,
 }
 
-impl Place {
-    pub(crate) fn store(&self) -> Store {
-        Store::at(&self.state_dir)
+impl StateDirArgs {
+    pub(crate) fn store(&self) -> StateStore {
+        StateStore::at(&self.state_dir)
     }
 
     /// The journal of earlier tunes.
@@ -42,7 +42,7 @@ impl Place {
     /// # Errors
     /// Where a directory was named that is not there: an empty journal would say that nothing is in
     /// force.
-    pub(crate) fn existing(&self) -> Result<Store> {
+    pub(crate) fn existing(&self) -> Result<StateStore> {
         let directory = self.state_dir.display();
         ensure!(
             self.state_dir == Path::new(STATE_DIR) || self.state_dir.is_dir(),
@@ -56,7 +56,7 @@ impl Place {
     ///
     /// # Errors
     /// Where the directory that is to have it could not be made but with others above it.
-    pub(crate) fn begun(&self) -> Result<Store> {
+    pub(crate) fn begun(&self) -> Result<StateStore> {
         let above = self.state_dir.parent().filter(|above| !above.as_os_str().is_empty());
         if let Some(above) = above.filter(|above| self.state_dir != Path::new(STATE_DIR) && !above.is_dir()) {
             bail!(
@@ -79,13 +79,13 @@ impl Place {
     }
 }
 
-impl Lasting {
+impl AutoUndoArgs {
     /// The time at which they are undone, counted from now.
-    pub(crate) fn until(self) -> Option<Until> {
+    pub(crate) fn until(self) -> Option<UndoDeadline> {
         let at = |time: Duration| boot_seconds().saturating_add(time.as_secs());
         match (self.for_duration, self.until_confirmed) {
-            (Some(time), _) => Some(Until::Time { boot_seconds: at(time) }),
-            (None, Some(time)) => Some(Until::Confirmed { boot_seconds: at(time) }),
+            (Some(time), _) => Some(UndoDeadline::Time { boot_seconds: at(time) }),
+            (None, Some(time)) => Some(UndoDeadline::Confirmed { boot_seconds: at(time) }),
             (None, None) => None,
         }
     }

@@ -4,17 +4,17 @@ use std::io::IsTerminal;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 
 /// How agreement is given.
 #[derive(Debug, Clone, Copy, clap::Args)]
-pub(crate) struct Agreement {
+pub(crate) struct ConsentMode {
     /// Do not ask: the answer is yes
     #[arg(long)]
     yes: bool,
 }
 
-impl Agreement {
+impl ConsentMode {
     /// Sees before the work that there is somebody to ask.
     pub(crate) fn check(self) -> Result<()> {
         let somebody = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
@@ -23,7 +23,7 @@ impl Agreement {
     }
 
     /// Whether the answer to a question is yes; anything else is no.
-    pub(crate) fn given(self, question: &str, interrupt: &Interrupt) -> Result<bool> {
+    pub(crate) fn given(self, question: &str, interrupt: &InterruptFlag) -> Result<bool> {
         if self.yes {
             return Ok(true);
         }
@@ -38,7 +38,7 @@ impl Agreement {
 }
 
 /// A line from standard input; none where it ended, or a signal came first.
-fn line(interrupt: &Interrupt) -> Result<Option<String>> {
+fn line(interrupt: &InterruptFlag) -> Result<Option<String>> {
     let mut text = Vec::new();
     // Past the buffer of the standard library, whose content nothing waits for.
     let stdin = std::io::stdin();

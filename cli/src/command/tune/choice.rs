@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use linerate_host::diagnosis::rules;
-use linerate_tune::Profile;
+use linerate_tune::TuneProfile;
 
 /// What to tune for.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Choice {
+pub(super) struct ProfileArgs {
     /// What to tune for: a profile's name (tune profiles lists them), or a file of your own such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
@@ -24,9 +24,9 @@ pub(super) struct Choice {
     anyway: bool,
 }
 
-impl Choice {
+impl ProfileArgs {
     /// The profile, without what was not chosen.
-    pub(super) fn profile(&self) -> Result<Profile> {
+    pub(super) fn profile(&self) -> Result<TuneProfile> {
         let mut profile = named(&self.goal)?;
         profile.anyway = self.anyway;
         self.only.iter().chain(&self.except).try_for_each(|name| must_be_known(name))?;
@@ -46,16 +46,16 @@ impl Choice {
 }
 
 /// The profile of a name that comes with the program, or in a file.
-pub(crate) fn named(goal: &str) -> Result<Profile> {
+pub(crate) fn named(goal: &str) -> Result<TuneProfile> {
     let is_file = goal.contains('/') || Path::new(goal).extension().is_some_and(|end| end == "toml");
     if !is_file {
-        return Ok(Profile::named(goal)?);
+        return Ok(TuneProfile::named(goal)?);
     }
     let text = std::fs::read_to_string(goal).with_context(|| format!("cannot read the profile {goal}"))?;
-    Ok(Profile::parse(&text, goal)?)
+    Ok(TuneProfile::parse(&text, goal)?)
 }
 
-fn leave(profile: &mut Profile, id: &str, why: &str) {
+fn leave(profile: &mut TuneProfile, id: &str, why: &str) {
     profile.fix.remove(id);
     profile.ask.remove(id);
     profile.leave.insert(id.to_owned(), why.to_owned());

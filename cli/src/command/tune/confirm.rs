@@ -7,20 +7,20 @@ use clap::Args;
 use linerate_host::Host;
 use linerate_tune::transaction;
 
-use super::arguments::{Place, must_be_root};
+use super::arguments::{StateDirArgs, must_be_root};
 use crate::output;
 
 /// Arguments of `tune confirm`.
 #[derive(Debug, Args)]
-pub(super) struct Confirm {
+pub(super) struct TuneConfirmArgs {
     /// Number of the tune [default: the latest that waits for it]
     #[arg(value_name = "ID")]
     id: Option<u64>,
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
 }
 
-impl Confirm {
+impl TuneConfirmArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("confirm")?;
         let mut writer = self.place.existing()?.lock()?;

@@ -6,25 +6,25 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use linerate_host::Host;
-use linerate_tune::Plan;
-use linerate_tune::plan::Rehearsal;
+use linerate_tune::TunePlan;
+use linerate_tune::plan::PlanRehearsal;
 
-use super::arguments::Place;
-use super::choice::Choice;
-use super::planning::{self, Planner};
-use crate::command::doctor::arguments::Sight;
-use crate::interrupt::Interrupt;
-use crate::output::{self, Target};
-use crate::render::style::Style;
+use super::arguments::StateDirArgs;
+use super::choice::ProfileArgs;
+use super::planning::{self, TunePlanner};
+use crate::command::doctor::arguments::HostScopeArgs;
+use crate::interrupt::InterruptFlag;
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
 use crate::render::tune_plan;
 
 /// Arguments of `tune plan`.
 #[derive(Debug, Args)]
-pub(super) struct Show {
+pub(super) struct TunePlanArgs {
     #[command(flatten)]
-    sight: Sight,
+    sight: HostScopeArgs,
     #[command(flatten)]
-    choice: Choice,
+    choice: ProfileArgs,
     /// Show this plan, as --json wrote it, instead of making one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "root", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
@@ -35,27 +35,27 @@ pub(super) struct Show {
     #[arg(long)]
     full: bool,
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
 }
 
 /// What is shown.
-struct Shown {
-    plan: Plan,
+struct PlanDetail {
+    plan: TunePlan,
     host: String,
     /// None of a plan that was saved.
-    rehearsal: Option<Rehearsal>,
+    rehearsal: Option<PlanRehearsal>,
     unseen: Vec<String>,
 }
 
-impl Show {
+impl TunePlanArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = Target::wanted(self.json.as_deref())?;
-        let Shown { plan, host, rehearsal, unseen } = self.plan()?;
+        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let PlanDetail { plan, host, rehearsal, unseen } = self.plan()?;
         if let Some(target) = &json {
             target.write(&plan.to_json())?;
         }
-        if json != Some(Target::Stdout) {
-            let style = Style::stdout();
+        if json != Some(OutputTarget::Stdout) {
+            let style = TextStyle::stdout();
             let mut text = tune_plan::plan(&plan, &host, self.full, style);
             text.push_str(&tune_plan::afterwards(&plan, rehearsal.as_ref(), self.full, style));
             text.push_str(&tune_plan::unseen(&unseen, style));
@@ -70,14 +70,14 @@ impl Show {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn plan(&self) -> Result<Shown> {
+    fn plan(&self) -> Result<PlanDetail> {
         if let Some(file) = &self.plan {
             let (plan, host) = (planning::saved(file)?, planning::host_name(&Host::live()));
-            return Ok(Shown { plan, host, rehearsal: None, unseen: Vec::new() });
+            return Ok(PlanDetail { plan, host, rehearsal: None, unseen: Vec::new() });
         }
-        let planner = Planner { sight: self.sight.clone(), profile: self.choice.profile()? };
-        let mut planned = planner.plan(&Interrupt::install()?)?;
+        let planner = TunePlanner { sight: self.sight.clone(), profile: self.choice.profile()? };
+        let mut planned = planner.plan(&InterruptFlag::install()?)?;
         let rehearsal = Some(planned.rehearse());
-        Ok(Shown { plan: planned.plan, host: planned.host, rehearsal, unseen: planned.unseen })
+        Ok(PlanDetail { plan: planned.plan, host: planned.host, rehearsal, unseen: planned.unseen })
     }
 }

@@ -3,59 +3,59 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use linerate_host::{Diagnosis, Host, Recording, Scope, Severity};
-use linerate_tune::arbiter::{self, Owners};
-use linerate_tune::plan::{self, Left, Rehearsal};
-use linerate_tune::{Plan, Profile};
+use linerate_host::{Diagnosis, Host, HostRecording, Scope, Severity};
+use linerate_tune::arbiter::{self, SettingOwners};
+use linerate_tune::plan::{self, PlanRehearsal, SkippedFinding};
+use linerate_tune::{TunePlan, TuneProfile};
 
-use crate::command::doctor::arguments::Sight;
-use crate::command::doctor::reading::Subject;
-use crate::interrupt::Interrupt;
+use crate::command::doctor::arguments::HostScopeArgs;
+use crate::command::doctor::reading::ObservedHost;
+use crate::interrupt::InterruptFlag;
 
 /// What to plan for, and from what.
-pub(super) struct Planner {
-    pub(super) sight: Sight,
-    pub(super) profile: Profile,
+pub(super) struct TunePlanner {
+    pub(super) sight: HostScopeArgs,
+    pub(super) profile: TuneProfile,
 }
 
 /// A plan, and what it was made from.
-pub(super) struct Planned {
-    pub(super) plan: Plan,
+pub(super) struct PlannedTune {
+    pub(super) plan: TunePlan,
     /// What the host calls itself.
     pub(super) host: String,
     /// What could not be seen, so that there may be more to change, or others who set the same; a sentence each.
     pub(super) unseen: Vec<String>,
-    readings: Vec<Recording>,
+    readings: Vec<HostRecording>,
     scope: Scope,
 }
 
-impl Planner {
+impl TunePlanner {
     /// Reads the host, once or twice, and plans.
-    pub(super) fn plan(&self, interrupt: &Interrupt) -> Result<Planned> {
-        let readings = Subject::open(&self.sight, true)?.read(interrupt)?;
+    pub(super) fn plan(&self, interrupt: &InterruptFlag) -> Result<PlannedTune> {
+        let readings = ObservedHost::open(&self.sight, true)?.read(interrupt)?;
         let mut found = Diagnosis::of(&readings.view());
         found.unknown.extend(readings.vanished());
         let host = readings.hosts.last().context("the host was not read")?;
         let mut plan = plan::make(host, &readings.view(), &found, &self.profile);
         plan.read_unix_seconds = readings.unix_seconds;
-        let owners = Owners::observe(host);
+        let owners = SettingOwners::observe(host);
         arbiter::settle(&mut plan, &owners, host);
         let unseen = unseen(&found, &owners);
         complete(&mut plan.left, &found);
         let (name, scope) = (host_name(host), readings.scope.clone());
-        Ok(Planned { plan, host: name, unseen, readings: readings.into_recordings(), scope })
+        Ok(PlannedTune { plan, host: name, unseen, readings: readings.into_recordings(), scope })
     }
 }
 
-impl Planned {
+impl PlannedTune {
     /// What doctor would say once it is carried out.
-    pub(super) fn rehearse(&mut self) -> Rehearsal {
+    pub(super) fn rehearse(&mut self) -> PlanRehearsal {
         plan::rehearse(std::mem::take(&mut self.readings), &self.scope, &self.plan)
     }
 }
 
 /// Says of what an owner keeps from being fixed how much it matters here, and what it is.
-fn complete(left: &mut [Left], found: &Diagnosis) {
+fn complete(left: &mut [SkippedFinding], found: &Diagnosis) {
     let known = |severity: &str| Severity::ALL.iter().position(|known| known.name() == severity);
     for one in left.iter_mut().filter(|one| known(&one.severity).is_none()) {
         if let Some(finding) = found.findings.iter().find(|finding| finding.id == one.finding) {
@@ -66,7 +66,7 @@ fn complete(left: &mut [Left], found: &Diagnosis) {
     left.sort_by_key(|one| known(&one.severity).unwrap_or(usize::MAX));
 }
 
-fn unseen(found: &Diagnosis, owners: &Owners) -> Vec<String> {
+fn unseen(found: &Diagnosis, owners: &SettingOwners) -> Vec<String> {
     let of_path = match found.unknown.len() {
         0 => None,
         1 => Some("Of the packet path one thing could not be seen; doctor tells what.".to_owned()),
@@ -78,10 +78,10 @@ fn unseen(found: &Diagnosis, owners: &Owners) -> Vec<String> {
 }
 
 /// A plan from a file.
-pub(super) fn saved(file: &Path) -> Result<Plan> {
+pub(super) fn saved(file: &Path) -> Result<TunePlan> {
     let origin = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the plan {origin}"))?;
-    Ok(Plan::parse(&text, &origin)?)
+    Ok(TunePlan::parse(&text, &origin)?)
 }
 
 /// What a host calls itself.

@@ -8,13 +8,13 @@ use clap::Args;
 use linerate_host::Host;
 use linerate_tune::persist::{self, DOCUMENT_FILE};
 
-use super::arguments::{Place, must_be_root};
-use crate::interrupt::Interrupt;
+use super::arguments::{StateDirArgs, must_be_root};
+use crate::interrupt::InterruptFlag;
 use crate::output;
 
 /// Arguments of `tune reapply`.
 #[derive(Debug, Args)]
-pub(super) struct Reapply {
+pub(super) struct TuneReapplyArgs {
     /// The file with the settings
     #[arg(long, value_name = "FILE", default_value = DOCUMENT_FILE)]
     file: PathBuf,
@@ -22,17 +22,17 @@ pub(super) struct Reapply {
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
 }
 
-impl Reapply {
+impl TuneReapplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("reapply")?;
         // Between two changes is no place to end: systemd's stop ends it at the second signal.
-        let _interrupt = Interrupt::between_changes()?;
+        let _interrupt = InterruptFlag::between_changes()?;
         let file = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).with_context(|| format!("cannot read {file}"))?;
-        let document = persist::Document::parse(&text, &file)?;
+        let document = persist::PersistedSettings::parse(&text, &file)?;
         let only = self.interface.as_deref();
         let done = persist::reapply(&self.place.store(), &Host::live(), &document, only, output::argv())?;
         let lines: Vec<String> = done.settings.iter().map(|setting| format!("{setting}\n")).collect();

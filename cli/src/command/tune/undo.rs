@@ -6,22 +6,22 @@ use anyhow::Result;
 use clap::Args;
 use linerate_host::Host;
 use linerate_tune::journal::record::UndoReason;
-use linerate_tune::transaction::{self, Undone};
+use linerate_tune::transaction::{self, UndoReport};
 use serde::Serialize;
 
 use super::apply::carrying::tell;
-use super::arguments::{Place, must_be_root};
+use super::arguments::{StateDirArgs, must_be_root};
 use super::planning;
 use crate::command::netns;
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 use crate::origin;
-use crate::output::{self, Target};
-use crate::render::style::Style;
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
 use crate::render::{tune_status, tune_undo};
 
 /// Arguments of `tune undo`.
 #[derive(Debug, Args)]
-pub(super) struct Undo {
+pub(super) struct TuneUndoArgs {
     /// Number of the tune [default: the latest that is in force]
     #[arg(value_name = "ID")]
     id: Option<u64>,
@@ -32,22 +32,22 @@ pub(super) struct Undo {
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
 }
 
 /// What became of it, as `--json` has it.
 #[derive(Serialize)]
-struct Document<'a> {
+struct TuneUndoDocument<'a> {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
     started_unix_seconds: Option<u64>,
     host: String,
     #[serde(flatten)]
-    undone: &'a Undone,
+    undone: &'a UndoReport,
 }
 
-impl Undo {
+impl TuneUndoArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("undo")?;
         take_back(&self.place, self.id, self.full, self.json.as_deref())
@@ -55,11 +55,16 @@ impl Undo {
 }
 
 /// Undoes a tune, and tells what became of it.
-pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option<&str>) -> Result<ExitCode> {
-    let json = Target::wanted(json)?;
+pub(crate) fn take_back(
+    place: &StateDirArgs,
+    id: Option<u64>,
+    full: bool,
+    json: Option<&str>,
+) -> Result<ExitCode> {
+    let json = OutputTarget::wanted(json)?;
     netns::enter_that_of(&place.existing()?.read()?, id)?;
     // A terminal that goes away with a link that is reset ends nothing.
-    let _interrupt = Interrupt::between_changes()?;
+    let _interrupt = InterruptFlag::between_changes()?;
     let mut writer = place.existing()?.lock()?;
     if let Some(trouble) = writer.trouble() {
         let journal = writer.store().journal_path().display().to_string();
@@ -70,7 +75,7 @@ pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option
     drop(writer);
     if let Some(target) = &json {
         let (schema, version) = ("linerate.tune-undo/1", env!("CARGO_PKG_VERSION"));
-        target.json(&Document {
+        target.json(&TuneUndoDocument {
             schema,
             version,
             argv: output::argv(),
@@ -79,14 +84,14 @@ pub(crate) fn take_back(place: &Place, id: Option<u64>, full: bool, json: Option
             undone: &undone,
         })?;
     }
-    if json != Some(Target::Stdout) {
-        output::print_if_read(&tune_undo::undone(&undone, full, Style::stdout()))?;
+    if json != Some(OutputTarget::Stdout) {
+        output::print_if_read(&tune_undo::undone(&undone, full, TextStyle::stdout()))?;
     }
     Ok(status(&undone))
 }
 
 /// 0: all is as before; 1: something was left; 2: something was refused.
-pub(super) fn status(undone: &Undone) -> ExitCode {
+pub(super) fn status(undone: &UndoReport) -> ExitCode {
     match (undone.has_failures(), undone.has_left()) {
         (true, _) => ExitCode::from(2),
         (false, true) => ExitCode::from(1),

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use linerate_host::PacketPath;
-use linerate_host::stage::filter::Conntrack;
+use linerate_host::stage::filter::ConntrackState;
 
-use super::Gathered;
+use super::GatheredSamples;
 use crate::metrics::families::{
     CONNTRACK_ENTRIES, CONNTRACK_EVENTS, CONNTRACK_LIMIT, FILTER_HOOKS, FILTER_PROGRAMS, LOST_PACKETS,
 };
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for item in &path.filter.interfaces {
         let interface = item.interface.as_str();
         if let Some(xdp) = item.xdp.value() {
@@ -33,7 +33,7 @@ pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
     }
 }
 
-fn of_conntrack(conntrack: &Conntrack, all: &mut Gathered) {
+fn of_conntrack(conntrack: &ConntrackState, all: &mut GatheredSamples) {
     if let Some(entries) = conntrack.count.value() {
         all.whole(&CONNTRACK_ENTRIES, &[], *entries);
     }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::diagnosis::Unknown;
+use linerate_host::diagnosis::UnknownItem;
 use linerate_host::{Diagnosis, Severity};
 
-use super::Gathered;
+use super::GatheredSamples;
 use crate::metrics::families::{FINDINGS, UNKNOWN};
 
-pub(super) fn gather(diagnosis: &Diagnosis, all: &mut Gathered) {
+pub(super) fn gather(diagnosis: &Diagnosis, all: &mut GatheredSamples) {
     for finding in &diagnosis.findings {
         let severity = match finding.severity {
             Severity::Note => "note",
@@ -29,7 +29,7 @@ pub(super) fn gather(diagnosis: &Diagnosis, all: &mut Gathered) {
 
 /// The place without what is in brackets, from the first to the last: `link.rings` of `link[eth0].rings`. Names are in
 /// brackets, whatever is in them; what is left are names of fields.
-fn what(unknown: &Unknown) -> String {
+fn what(unknown: &UnknownItem) -> String {
     match (unknown.what.split_once('['), unknown.what.rsplit_once(']')) {
         (Some((begin, _)), Some((_, end))) => format!("{begin}{end}"),
         _ => unknown.what.clone(),
@@ -37,7 +37,7 @@ fn what(unknown: &Unknown) -> String {
 }
 
 /// What kind of reason it is; the reason itself is free text, which is no label.
-fn why(unknown: &Unknown) -> &'static str {
+fn why(unknown: &UnknownItem) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| unknown.why.contains(word));
     if says(&["ermission denied", "not permitted", "privilege", "may not be read", "takes root", "CAP_"]) {
         "denied"
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_place_is_told_without_names_and_its_reason_by_kind() {
-        let unknown = |what: &str, why: &str| Unknown { what: what.to_owned(), why: why.to_owned() };
+        let unknown = |what: &str, why: &str| UnknownItem { what: what.to_owned(), why: why.to_owned() };
         let denied = unknown("link[a].b[x]y[].rings", "reading x: Permission denied (os error 13)");
         assert_eq!((what(&denied).as_str(), why(&denied)), ("link.rings", "denied"));
         assert_eq!(what(&unknown("machine.kernel", "")), "machine.kernel");

@@ -2,10 +2,10 @@
 
 use linerate_host::PacketPath;
 
-use super::{Gathered, Restart, source};
+use super::{CounterReset, GatheredSamples, source};
 use crate::metrics::families::{IRQ_CPU, IRQ_HANDLED};
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for item in &path.irq.interfaces {
         for vector in item.vectors.value().into_iter().flatten() {
             let queue = vector.receive_queue.or(vector.transmit_queue);
@@ -13,7 +13,7 @@ pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
             let labels = [item.interface.as_str(), &queue];
             let handled = vector.handled.iter().map(|(_, count)| count).sum();
             // A queue's transmit side may have a vector of its own.
-            all.count_of(&IRQ_HANDLED, &labels, (source(vector.irq), Restart::Anew), handled);
+            all.count_of(&IRQ_HANDLED, &labels, (source(vector.irq), CounterReset::Anew), handled);
             if let (Some(_), Some(cpu)) = (vector.receive_queue, vector.cpu()) {
                 all.value(&IRQ_CPU, &labels, f64::from(cpu));
             }

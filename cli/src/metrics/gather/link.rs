@@ -1,42 +1,42 @@
 //! Interfaces.
 
 use linerate_host::PacketPath;
-use linerate_host::stage::link::{Device, Link};
+use linerate_host::stage::link::{DeviceKind, LinkState};
 
-use super::{Gathered, Restart, source};
+use super::{CounterReset, GatheredSamples, source};
 use crate::metrics::families::{
     LINK_INFO, LINK_QUEUES, LINK_RECEIVE_BYTES, LINK_RECEIVE_PACKETS, LINK_RING, LINK_SPEED,
     LINK_TRANSMIT_BYTES, LINK_TRANSMIT_PACKETS, LINK_UP,
 };
-use crate::metrics::family::Family;
+use crate::metrics::family::MetricFamily;
 
 /// The kernel's counters of an interface, and whose they are here.
-static TOTALS: [(&str, &Family); 4] = [
+static TOTALS: [(&str, &MetricFamily); 4] = [
     ("rx_packets", &LINK_RECEIVE_PACKETS),
     ("rx_bytes", &LINK_RECEIVE_BYTES),
     ("tx_packets", &LINK_TRANSMIT_PACKETS),
     ("tx_bytes", &LINK_TRANSMIT_BYTES),
 ];
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     path.link.iter().for_each(|link| of_link(link, all));
 }
 
 /// What tells an interface from an earlier one of its name.
-pub(super) fn incarnation(path: &PacketPath, interface: &str) -> (u64, Restart) {
+pub(super) fn incarnation(path: &PacketPath, interface: &str) -> (u64, CounterReset) {
     let index = path.link_of(interface).and_then(|link| link.index.value());
-    (source(index), Restart::Anew)
+    (source(index), CounterReset::Anew)
 }
 
-fn of_link(link: &Link, all: &mut Gathered) {
+fn of_link(link: &LinkState, all: &mut GatheredSamples) {
     let name = link.interface.as_str();
     if let Some(up) = link.up.value() {
         all.value(&LINK_UP, &[name], f64::from(u8::from(*up)));
     }
     let device = link.device.value().map(|device| match device {
-        Device::Hardware => "hardware",
-        Device::Virtio => "virtio",
-        Device::Software => "software",
+        DeviceKind::Hardware => "hardware",
+        DeviceKind::Virtio => "virtio",
+        DeviceKind::Software => "software",
     });
     if let (Some(device), Some(driver)) = (device, link.driver.value()) {
         let driver = driver.as_ref().map_or("none", |driver| driver.name.as_str());
@@ -56,7 +56,7 @@ fn of_link(link: &Link, all: &mut Gathered) {
     }
     for (counter, family) in &TOTALS {
         if let Some(value) = link.totals.value().and_then(|totals| totals.get(*counter)) {
-            all.count_of(family, &[name], (source(link.index.value()), Restart::Anew), *value);
+            all.count_of(family, &[name], (source(link.index.value()), CounterReset::Anew), *value);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use linerate_host::PacketPath;
 
-use super::{Gathered, Restart};
+use super::{CounterReset, GatheredSamples};
 use crate::metrics::families::{CPU_SECONDS, KERNEL_INFO};
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for times in path.machine.cpu_times.value().into_iter().flatten() {
         let cpu = times.cpu.to_string();
         let modes = [
@@ -17,7 +17,7 @@ pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
             ("steal", times.steal),
         ];
         for (mode, ticks) in modes {
-            all.count_of(&CPU_SECONDS, &[&cpu, mode], (0, Restart::Never), ticks);
+            all.count_of(&CPU_SECONDS, &[&cpu, mode], (0, CounterReset::Never), ticks);
         }
     }
     if let Some(release) = path.machine.kernel.value() {

@@ -1,19 +1,19 @@
 //! The IP layer, what UDP counts of all sockets, and losses that stages count by the kernel's names.
 
-use linerate_host::counter::Counts;
+use linerate_host::counter::CountedUnit;
 use linerate_host::stage::STAGES;
 use linerate_host::{PacketPath, StageName};
 
-use super::Gathered;
+use super::GatheredSamples;
 use super::link::incarnation;
 use crate::metrics::families::{
     LOST_PACKETS, ROUTE_DELIVERED_PACKETS, ROUTE_RECEIVE_PACKETS, UDP_ERRORS, UDP_RECEIVE_DATAGRAMS,
     UDP_TRANSMIT_DATAGRAMS,
 };
-use crate::metrics::family::Family;
+use crate::metrics::family::MetricFamily;
 
 /// The kernel's counter, whose it is here, and the labels.
-static COUNTED: [(&str, &Family, &[&str]); 8] = [
+static COUNTED: [(&str, &MetricFamily, &[&str]); 8] = [
     ("Ip.InReceives", &ROUTE_RECEIVE_PACKETS, &["ipv4"]),
     ("Ip6InReceives", &ROUTE_RECEIVE_PACKETS, &["ipv6"]),
     ("Ip.InDelivers", &ROUTE_DELIVERED_PACKETS, &["ipv4"]),
@@ -36,7 +36,7 @@ const ERRORS: [(&str, &str); 5] = [
 /// Stages whose losses have nothing but a name and perhaps an interface; the others tell theirs themselves.
 const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for (name, family, labels) in &COUNTED {
         if let Some(count) = path.route.snmp(name) {
             all.count(family, labels, count);
@@ -51,7 +51,7 @@ pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
     }
     let stages = STAGES.iter().filter(|stage| BY_NAME.contains(&stage.name));
     for counter in stages.flat_map(|stage| (stage.counters)(path)) {
-        if counter.counts == Counts::PacketsLost {
+        if counter.counts == CountedUnit::PacketsLost {
             let of_link = counter.stage == StageName::Link;
             let interface = if of_link { counter.place.as_str() } else { "" };
             let labels = [counter.stage.name(), &counter.name, interface, ""];
@@ -60,7 +60,7 @@ pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
     }
     for line in path.softirq.softnet.value().into_iter().flatten() {
         let labels = ["softirq", "backlog", "", ""];
-        let source = (u64::from(line.cpu), super::Restart::At32Bits);
+        let source = (u64::from(line.cpu), super::CounterReset::At32Bits);
         all.count_of(&LOST_PACKETS, &labels, source, line.dropped);
     }
 }

@@ -2,11 +2,11 @@
 
 use linerate_host::PacketPath;
 
-use super::Gathered;
+use super::GatheredSamples;
 use super::link::incarnation;
 use crate::metrics::families::{RSS_DROPPED_PACKETS, RSS_RECEIVE_BYTES, RSS_RECEIVE_PACKETS};
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for rss in &path.rss {
         let source = incarnation(path, &rss.interface);
         for counts in rss.counts().unwrap_or_default() {

@@ -1,9 +1,9 @@
 //! Sockets, by port.
 
 use linerate_host::PacketPath;
-use linerate_host::stage::socket::{Protocol, Service, Steering};
+use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
 
-use super::{Gathered, Restart, Wanted, source};
+use super::{CounterReset, GatheredSamples, MetricSelection, source};
 use crate::metrics::families::{
     LOST_PACKETS, SOCKET_BUFFER, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOCKET_STEERING, SOCKETS,
 };
@@ -14,40 +14,40 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 /// The label of ports that the kernel gave to clients: there may be any number of them.
 const EPHEMERAL: &str = "ephemeral";
 
-pub(super) fn gather(path: &PacketPath, wanted: &Wanted, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
     for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
         of_service(service, &port_of(path, wanted, service), all);
     }
 }
 
-impl Wanted {
+impl MetricSelection {
     /// Whether a service is one of them.
-    pub(super) fn has(&self, service: &Service) -> bool {
+    pub(super) fn has(&self, service: &ServiceSockets) -> bool {
         self.ports.is_empty() || self.ports.contains(&service.local.port())
     }
 }
 
 /// What a service's port is called in a label.
-pub(super) fn port_of(path: &PacketPath, wanted: &Wanted, service: &Service) -> String {
+pub(super) fn port_of(path: &PacketPath, wanted: &MetricSelection, service: &ServiceSockets) -> String {
     let port = service.local.port();
     let (first, last) = path.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
     let named = service.named || wanted.ports.contains(&port);
     if !named && (first..=last).contains(&port) { EPHEMERAL.to_owned() } else { port.to_string() }
 }
 
-fn of_service(service: &Service, port: &str, all: &mut Gathered) {
+fn of_service(service: &ServiceSockets, port: &str, all: &mut GatheredSamples) {
     let labels = [service.protocol.name(), port];
     all.whole(&SOCKETS, &labels, service.sockets.len() as u64);
     if let Some(Some(steering)) = service.steering.value() {
         let steering = match steering {
-            Steering::Hash => "hash",
-            Steering::Cpu => "cpu",
-            Steering::Program => "program",
+            SteeringState::Hash => "hash",
+            SteeringState::Cpu => "cpu",
+            SteeringState::Program => "program",
         };
         all.value(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
     }
     // What waits at a TCP listener are connections.
-    if service.protocol != Protocol::Udp {
+    if service.protocol != SocketProtocol::Udp {
         return;
     }
     for socket in &service.sockets {
@@ -58,7 +58,7 @@ fn of_service(service: &Service, port: &str, all: &mut Gathered) {
             all.value(&SOCKET_FILL, &labels, socket.queued_bytes as f64 / limit as f64);
         }
         if let Some(drops) = socket.drops {
-            let source = (source((socket.inode, socket.cookie)), Restart::At32Bits);
+            let source = (source((socket.inode, socket.cookie)), CounterReset::At32Bits);
             all.count_of(&SOCKET_DROPPED, &labels, source, drops);
             all.count_of(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
         }

@@ -3,17 +3,17 @@
 use linerate_host::PacketPath;
 use linerate_host::stage::softirq::SoftnetCpu;
 
-use super::{Gathered, Restart};
+use super::{CounterReset, GatheredSamples};
 use crate::metrics::families::{
     SOFTIRQ_BACKLOG, SOFTIRQ_BACKLOG_LIMIT, SOFTIRQ_DROPPED, SOFTIRQ_FLOW_LIMITED, SOFTIRQ_PROCESSED,
     SOFTIRQ_RPS, SOFTIRQ_RPS_CPUS, SOFTIRQ_RUNS, SOFTIRQ_SQUEEZES,
 };
-use crate::metrics::family::Family;
+use crate::metrics::family::MetricFamily;
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     path.softirq.softnet.value().into_iter().flatten().for_each(|line| of_cpu(line, all));
     for (cpu, runs) in path.softirq.net_rx.value().into_iter().flatten() {
-        all.count_of(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, Restart::At32Bits), *runs);
+        all.count_of(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
     }
     if let Some(limit) = path.softirq.sysctls.get("netdev_max_backlog").and_then(|limit| limit.value()) {
         all.whole(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
@@ -27,8 +27,8 @@ pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
     }
 }
 
-fn of_cpu(line: &SoftnetCpu, all: &mut Gathered) {
-    let counts: [(&'static Family, Option<u64>); 5] = [
+fn of_cpu(line: &SoftnetCpu, all: &mut GatheredSamples) {
+    let counts: [(&'static MetricFamily, Option<u64>); 5] = [
         (&SOFTIRQ_PROCESSED, Some(line.processed)),
         (&SOFTIRQ_DROPPED, Some(line.dropped)),
         (&SOFTIRQ_SQUEEZES, Some(line.time_squeeze)),
@@ -38,7 +38,7 @@ fn of_cpu(line: &SoftnetCpu, all: &mut Gathered) {
     let cpu = line.cpu.to_string();
     for (family, count) in counts {
         if let Some(count) = count {
-            all.count_of(family, &[&cpu], (0, Restart::At32Bits), count);
+            all.count_of(family, &[&cpu], (0, CounterReset::At32Bits), count);
         }
     }
     if let Some(waiting) = line.backlog {

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::PacketPath;
-use linerate_host::stage::thread::Serving;
+use linerate_host::stage::thread::ServingThread;
 
 use super::services::port_of;
-use super::{Gathered, Restart, Wanted, source};
+use super::{CounterReset, GatheredSamples, MetricSelection, source};
 use crate::metrics::families::{THREAD_CPU_SECONDS, THREAD_ID_SECONDS, THREADS};
 
 /// The label of threads that serve more ports than one.
 const SEVERAL: &str = "several";
 
-pub(super) fn gather(path: &PacketPath, wanted: &Wanted, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
     let mut ports: BTreeMap<u64, String> = BTreeMap::new();
     for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
         let port = port_of(path, wanted, service);
@@ -29,9 +29,9 @@ pub(super) fn gather(path: &PacketPath, wanted: &Wanted, all: &mut Gathered) {
     }
 }
 
-fn of_thread(thread: &Serving, port: &str, wanted: &Wanted, all: &mut Gathered) {
+fn of_thread(thread: &ServingThread, port: &str, wanted: &MetricSelection, all: &mut GatheredSamples) {
     all.value(&THREADS, &[port], 1.0);
-    let source = (source((thread.pid, thread.tid)), Restart::Anew);
+    let source = (source((thread.pid, thread.tid)), CounterReset::Anew);
     for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
         let Some(ticks) = ticks.value() else { continue };
         all.count_of(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);

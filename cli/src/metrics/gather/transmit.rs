@@ -2,13 +2,13 @@
 
 use linerate_host::PacketPath;
 
-use super::Gathered;
+use super::GatheredSamples;
 use super::link::incarnation;
 use crate::metrics::families::{
     LOST_PACKETS, QDISC_BACKLOG, QDISC_PACKETS, QDISC_REQUEUES, TRANSMIT_PACKETS, TRANSMIT_TIMEOUTS,
 };
 
-pub(super) fn gather(path: &PacketPath, all: &mut Gathered) {
+pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for transmit in &path.transmit {
         let interface = transmit.interface.as_str();
         let source = incarnation(path, interface);

@@ -3,59 +3,65 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Request, Response};
+use super::{HttpRequest, HttpResponse};
 use crate::metrics::exporter::Exporter;
-use crate::metrics::text::{self, Format};
+use crate::metrics::text::{self, ExpositionFormat};
 
 /// For how long a scrape is as good as a new one: whoever asks more often gets the same again.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// Pages of an exporter.
 #[derive(Debug)]
-pub(crate) struct Pages {
-    state: Mutex<State>,
+pub(crate) struct ExporterPages {
+    state: Mutex<ExporterState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ExporterState {
     exporter: Exporter,
-    last: Option<Scrape>,
+    last: Option<ScrapeText>,
 }
 
 /// A scrape as text.
 #[derive(Debug)]
-struct Scrape {
+struct ScrapeText {
     at: Instant,
     openmetrics: Arc<str>,
     prometheus: Arc<str>,
 }
 
-impl Pages {
+impl ExporterPages {
     /// Of this exporter.
     #[must_use]
     pub(crate) fn new(exporter: Exporter) -> Self {
-        Self { state: Mutex::new(State { exporter, last: None }) }
+        Self { state: Mutex::new(ExporterState { exporter, last: None }) }
     }
 
     /// The page a request asks for.
     #[must_use]
-    pub(crate) fn answer(&self, request: &Request) -> Response {
+    pub(crate) fn answer(&self, request: &HttpRequest) -> HttpResponse {
         match request.path.as_str() {
             "/metrics" => {
-                let format = Format::accepted(&request.accept);
-                Response { status: "200 OK", content_type: format.content_type(), body: self.metrics(format) }
+                let format = ExpositionFormat::accepted(&request.accept);
+                HttpResponse {
+                    status: "200 OK",
+                    content_type: format.content_type(),
+                    body: self.metrics(format),
+                }
             }
-            "/-/healthy" => Response::line("200 OK", "linerate export is healthy"),
-            "/" => {
-                Response { status: "200 OK", content_type: "text/html; charset=utf-8", body: INDEX.into() }
-            }
-            _ => Response::line("404 Not Found", "there are /metrics and /-/healthy"),
+            "/-/healthy" => HttpResponse::line("200 OK", "linerate export is healthy"),
+            "/" => HttpResponse {
+                status: "200 OK",
+                content_type: "text/html; charset=utf-8",
+                body: INDEX.into(),
+            },
+            _ => HttpResponse::line("404 Not Found", "there are /metrics and /-/healthy"),
         }
     }
 
     /// The metrics, of now or of a moment ago. One scrape at a time: others wait, and get what it found.
     #[must_use]
-    pub(crate) fn metrics(&self, format: Format) -> Arc<str> {
+    pub(crate) fn metrics(&self, format: ExpositionFormat) -> Arc<str> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         let scrape = match state.last.take() {
@@ -63,16 +69,16 @@ impl Pages {
             _ => {
                 let exposition = state.exporter.scrape();
                 let written = |format| text::write(&exposition, format).into();
-                Scrape {
-                    openmetrics: written(Format::OpenMetrics),
-                    prometheus: written(Format::Prometheus),
+                ScrapeText {
+                    openmetrics: written(ExpositionFormat::OpenMetrics),
+                    prometheus: written(ExpositionFormat::Prometheus),
                     at: Instant::now(),
                 }
             }
         };
         let text = match format {
-            Format::OpenMetrics => Arc::clone(&scrape.openmetrics),
-            Format::Prometheus => Arc::clone(&scrape.prometheus),
+            ExpositionFormat::OpenMetrics => Arc::clone(&scrape.openmetrics),
+            ExpositionFormat::Prometheus => Arc::clone(&scrape.prometheus),
         };
         state.last = Some(scrape);
         text

@@ -2,7 +2,7 @@
 
 /// A request for a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HttpRequest {
     /// The path, without what follows a question mark.
     pub(crate) path: String,
     /// The formats it accepts, as it says; empty where it does not.
@@ -13,7 +13,7 @@ pub(crate) struct Request {
 
 /// Why it is none that is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Malformed {
+pub(crate) enum RequestError {
     /// It is no request of HTTP/1.
     Garbled,
     /// It wants something done, and not a page.
@@ -24,24 +24,24 @@ pub(crate) enum Malformed {
     TooSlow,
 }
 
-impl Malformed {
+impl RequestError {
     /// Status and reason of the response.
     #[must_use]
     pub(crate) fn status(self) -> &'static str {
         match self {
-            Malformed::Garbled => "400 Bad Request",
-            Malformed::Method => "405 Method Not Allowed",
-            Malformed::TooLong => "431 Request Header Fields Too Large",
-            Malformed::TooSlow => "408 Request Timeout",
+            RequestError::Garbled => "400 Bad Request",
+            RequestError::Method => "405 Method Not Allowed",
+            RequestError::TooLong => "431 Request Header Fields Too Large",
+            RequestError::TooSlow => "408 Request Timeout",
         }
     }
 
     pub(super) fn words(self) -> &'static str {
         match self {
-            Malformed::Garbled => "this is no request of HTTP/1",
-            Malformed::Method => "pages can be read with GET and HEAD, nothing else",
-            Malformed::TooLong => "the request is too long",
-            Malformed::TooSlow => "the request did not come in time",
+            RequestError::Garbled => "this is no request of HTTP/1",
+            RequestError::Method => "pages can be read with GET and HEAD, nothing else",
+            RequestError::TooLong => "the request is too long",
+            RequestError::TooSlow => "the request did not come in time",
         }
     }
 }
@@ -52,31 +52,31 @@ pub(super) fn complete(bytes: &[u8]) -> Option<&[u8]> {
     Some(&bytes[..end])
 }
 
-impl Request {
+impl HttpRequest {
     /// Reads line and headers.
     ///
     /// # Errors
-    /// [`Malformed`].
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let text = std::str::from_utf8(bytes).map_err(|_| Malformed::Garbled)?;
+    /// [`RequestError`].
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, RequestError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| RequestError::Garbled)?;
         let mut lines = text.split("\r\n");
         let mut words = lines.next().unwrap_or_default().split(' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return Err(Malformed::Garbled);
+            return Err(RequestError::Garbled);
         };
         // A proxy's form of the target is as good.
         let path = target
             .strip_prefix("http://")
             .map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]));
         if !version.starts_with("HTTP/1.") || !path.starts_with('/') {
-            return Err(Malformed::Garbled);
+            return Err(RequestError::Garbled);
         }
         let head_only = match method {
             "GET" => false,
             "HEAD" => true,
-            _ => return Err(Malformed::Method),
+            _ => return Err(RequestError::Method),
         };
         let accept: Vec<&str> = lines
             .filter_map(|line| line.split_once(':'))
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_request_of_prometheus_is_understood() {
         let text = b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\nACCEPT:*/*\r\n\r\n";
-        let request = Request::parse(complete(text).expect("complete")).expect("a request");
+        let request = HttpRequest::parse(complete(text).expect("complete")).expect("a request");
         assert_eq!((request.path.as_str(), request.head_only), ("/metrics", false));
         assert_eq!(request.accept, "application/openmetrics-text;version=1.0.0,text/plain;q=0.5, */*");
         assert_eq!(complete(&text[..text.len() - 1]), None);
@@ -104,27 +104,27 @@ mod tests {
 
     #[test]
     fn what_is_no_request_for_a_page_is_refused() {
-        let parse = |text: &str| Request::parse(text.as_bytes()).map(|request| request.path);
+        let parse = |text: &str| HttpRequest::parse(text.as_bytes()).map(|request| request.path);
         assert_eq!(parse("GET http://proxy:1/metrics HTTP/1.0"), Ok("/metrics".to_owned()));
         assert_eq!(parse("HEAD http://proxy:1 HTTP/1.1"), Ok("/".to_owned()));
-        assert_eq!(parse("POST / HTTP/1.1"), Err(Malformed::Method));
+        assert_eq!(parse("POST / HTTP/1.1"), Err(RequestError::Method));
         for garbled in
             ["", "GET", "GET /", "GET / HTTP/2", "GET  / HTTP/1.1", "GET x HTTP/1.1", "\u{16}\u{3}"]
         {
-            assert_eq!(parse(garbled), Err(Malformed::Garbled), "{garbled}");
+            assert_eq!(parse(garbled), Err(RequestError::Garbled), "{garbled}");
         }
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_a_request_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Request::parse(&bytes);
-            let _ = complete(&bytes).map(Request::parse);
+            let _ = HttpRequest::parse(&bytes);
+            let _ = complete(&bytes).map(HttpRequest::parse);
         }
 
         #[test]
         fn any_words_are_a_request_or_none(text in "(GET|HEAD|PUT|) ?/?[a-z?#:/]{0,9} ?(HTTP/1.1)?(\r\n[aA]ccept:? ?[a-z]{0,3}){0,3}(\r\n\r\n)?") {
-            if let Ok(request) = Request::parse(text.as_bytes()) {
+            if let Ok(request) = HttpRequest::parse(text.as_bytes()) {
                 prop_assert!(request.path.starts_with('/') && !request.path.contains('?'));
             }
         }

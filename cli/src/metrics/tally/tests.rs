@@ -2,28 +2,31 @@ use super::*;
 use crate::metrics::families::{
     FAMILIES, IRQ_CPU, RSS_RECEIVE_PACKETS, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOFTIRQ_PROCESSED,
 };
-use crate::metrics::gather::Restart;
+use crate::metrics::gather::CounterReset;
 use proptest::prelude::*;
 
-fn scrape(tally: &mut Tally, gather: impl FnOnce(&mut Gathered)) -> (Exposition, Vec<(&'static str, usize)>) {
-    let mut gathered = Gathered::default();
+fn scrape(
+    tally: &mut MetricTotals,
+    gather: impl FnOnce(&mut GatheredSamples),
+) -> (Exposition, Vec<(&'static str, usize)>) {
+    let mut gathered = GatheredSamples::default();
     gather(&mut gathered);
     tally.take(FAMILIES, &gathered)
 }
 
-fn rows(exposition: &Exposition, family: &Family) -> Vec<(String, f64)> {
+fn rows(exposition: &Exposition, family: &MetricFamily) -> Vec<(String, f64)> {
     let found = exposition.families.iter().find(|(found, _)| found.name == family.name);
     let rows = found.map_or(&[][..], |(_, rows)| rows.as_slice());
     rows.iter().map(|row| (row.labels.join(" "), row.number.value())).collect()
 }
 
-fn socket(all: &mut Gathered, inode: u64, drops: u64) {
-    all.count_of(&SOCKET_DROPPED, &["udp", "53"], (inode, Restart::At32Bits), drops);
+fn socket(all: &mut GatheredSamples, inode: u64, drops: u64) {
+    all.count_of(&SOCKET_DROPPED, &["udp", "53"], (inode, CounterReset::At32Bits), drops);
 }
 
 #[test]
 fn a_sum_does_not_shrink_when_one_of_its_sources_goes() {
-    let mut tally = Tally::new(10);
+    let mut tally = MetricTotals::new(10);
     let mut total = |sockets: &[(u64, u64)]| {
         let (shown, _) = scrape(&mut tally, |all| {
             sockets.iter().for_each(|(inode, drops)| socket(all, *inode, *drops));
@@ -39,28 +42,28 @@ fn a_sum_does_not_shrink_when_one_of_its_sources_goes() {
 
 #[test]
 fn what_less_than_before_means_depends_on_the_counter() {
-    let mut tally = Tally::new(10);
+    let mut tally = MetricTotals::new(10);
     let mut counted = |restart, count| {
         let labels = [match restart {
-            Restart::Anew => "0",
-            Restart::At32Bits => "1",
-            Restart::Never => "2",
+            CounterReset::Anew => "0",
+            CounterReset::At32Bits => "1",
+            CounterReset::Never => "2",
         }];
         let (shown, _) =
             scrape(&mut tally, |all| all.count_of(&SOFTIRQ_PROCESSED, &labels, (0, restart), count));
         rows(&shown, &SOFTIRQ_PROCESSED)[0].1
     };
-    assert_eq!((counted(Restart::Anew, 100), counted(Restart::Anew, 7)), (100.0, 107.0));
+    assert_eq!((counted(CounterReset::Anew, 100), counted(CounterReset::Anew, 7)), (100.0, 107.0));
     let almost = (1 << 32) - 10;
-    assert_eq!(counted(Restart::At32Bits, almost) + 15.0, counted(Restart::At32Bits, 5));
-    assert_eq!((counted(Restart::Never, 100), counted(Restart::Never, 98)), (100.0, 100.0));
-    assert_eq!(counted(Restart::Never, 101), 101.0);
+    assert_eq!(counted(CounterReset::At32Bits, almost) + 15.0, counted(CounterReset::At32Bits, 5));
+    assert_eq!((counted(CounterReset::Never, 100), counted(CounterReset::Never, 98)), (100.0, 100.0));
+    assert_eq!(counted(CounterReset::Never, 101), 101.0);
 }
 
 #[test]
 fn series_beyond_the_limit_are_one_that_says_other() {
-    let mut tally = Tally::new(2);
-    let queues = |tally: &mut Tally, counts: &[(&str, u64)]| {
+    let mut tally = MetricTotals::new(2);
+    let queues = |tally: &mut MetricTotals, counts: &[(&str, u64)]| {
         let (shown, folded) = scrape(tally, |all| {
             for (queue, count) in counts {
                 all.count(&RSS_RECEIVE_PACKETS, &["eth0", queue], *count);
@@ -81,7 +84,7 @@ fn series_beyond_the_limit_are_one_that_says_other() {
 
 #[test]
 fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
-    let mut tally = Tally::new(1);
+    let mut tally = MetricTotals::new(1);
     let mut queue = |queue: &str, count| {
         let (shown, _) = scrape(&mut tally, |all| all.count(&RSS_RECEIVE_PACKETS, &["eth0", queue], count));
         rows(&shown, &RSS_RECEIVE_PACKETS)
@@ -97,7 +100,7 @@ fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
 
 #[test]
 fn gauges_are_joined_as_their_family_says() {
-    let mut tally = Tally::new(1);
+    let mut tally = MetricTotals::new(1);
     let (shown, _) = scrape(&mut tally, |all| {
         for port in ["53", "54", "55"] {
             all.value(&SOCKET_QUEUED, &["udp", port], 2.0);
@@ -114,7 +117,7 @@ fn gauges_are_joined_as_their_family_says() {
 
 #[test]
 fn groups_are_bounded_too() {
-    let mut tally = Tally::new(1);
+    let mut tally = MetricTotals::new(1);
     let (shown, folded) = scrape(&mut tally, |all| {
         for interface in 0..1000 {
             all.count(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1);
@@ -133,7 +136,7 @@ proptest! {
         most in 1..4_usize,
         scrapes in prop::collection::vec(prop::collection::vec((0..6_u64, 0..50_u64), 0..6), 1..12),
     ) {
-        let mut tally = Tally::new(most);
+        let mut tally = MetricTotals::new(most);
         let mut last: BTreeMap<String, f64> = BTreeMap::new();
         for queues in scrapes {
             let queues: BTreeMap<u64, u64> = queues.into_iter().collect();

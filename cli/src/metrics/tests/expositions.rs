@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use super::{Exporter, Exposition, FAMILIES, Format, Kind, Options, family, text};
-use linerate_host::recording::Entry;
-use linerate_host::{Host, Recording};
+use super::{Exporter, ExporterOptions, Exposition, ExpositionFormat, FAMILIES, MetricKind, family, text};
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Host, HostRecording};
 use linerate_testkit::specimen::{Node, Specimen, many, specimen};
 
 /// A specimen's exposition after one reading, or after so many.
-fn exported(specimen: &Specimen, options: &Options, scrapes: usize) -> Exposition {
-    let mut recording = Recording::new();
+fn exported(specimen: &Specimen, options: &ExporterOptions, scrapes: usize) -> Exposition {
+    let mut recording = HostRecording::new();
     for (path, node) in specimen.trees()[0].followed().entries() {
         let entry = match node {
-            Node::File(content) => Entry::File(content.clone().into_bytes()),
-            Node::Link(target) => Entry::Link(target.clone()),
+            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+            Node::Link(target) => RecordedEntry::Link(target.clone()),
         };
         recording.insert(path, entry);
     }
@@ -32,7 +32,7 @@ fn every_series_is_of_the_table_and_there_once() {
     let known = linerate_testkit::specimen::names().filter(|name| *name != "many").filter_map(specimen);
     for host in known.chain([many(4, 2, 8)]) {
         let name = host.name;
-        let exposition = exported(&host, &Options { pids: true, ..Options::default() }, 2);
+        let exposition = exported(&host, &ExporterOptions { pids: true, ..ExporterOptions::default() }, 2);
         let order: Vec<usize> = exposition
             .families
             .iter()
@@ -50,7 +50,7 @@ fn every_series_is_of_the_table_and_there_once() {
                 assert!(fine, "{name}: {} {row:?}", family.name);
             }
         }
-        let text = text::write(&exposition, Format::OpenMetrics);
+        let text = text::write(&exposition, ExpositionFormat::OpenMetrics);
         let series = text.lines().filter(|line| !line.starts_with('#'));
         for line in series {
             let name = line.split(['{', ' ']).next().expect("a name");
@@ -62,9 +62,10 @@ fn every_series_is_of_the_table_and_there_once() {
 #[test]
 fn the_same_reading_twice_adds_nothing() {
     let host = specimen("makita-2016").expect("a specimen");
-    let (once, twice) = (exported(&host, &Options::default(), 1), exported(&host, &Options::default(), 2));
+    let (once, twice) =
+        (exported(&host, &ExporterOptions::default(), 1), exported(&host, &ExporterOptions::default(), 2));
     for ((family, first), (_, second)) in once.families.iter().zip(&twice.families) {
-        let of_host = !family.name.contains("exporter") && matches!(family.kind, Kind::Counter(_));
+        let of_host = !family.name.contains("exporter") && matches!(family.kind, MetricKind::Counter(_));
         assert!(!of_host || first == second, "{}", family.name);
     }
 }
@@ -72,7 +73,7 @@ fn the_same_reading_twice_adds_nothing() {
 #[test]
 fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
     let host = many(32, 4, 16);
-    let all = exported(&host, &Options::default(), 1);
+    let all = exported(&host, &ExporterOptions::default(), 1);
     assert_eq!(value(&all, "linerate_softirq_processed_packets_total", &["31"]), Some(4_000_000.0));
     assert_eq!(value(&all, "linerate_machine_cpu_seconds_total", &["31", "softirq"]), Some(6_400.0));
     let queues = |exposition: &Exposition| {
@@ -84,7 +85,7 @@ fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
         rows.len()
     };
     assert_eq!(queues(&all), 64);
-    let few = exported(&host, &Options { most_series: 10, ..Options::default() }, 1);
+    let few = exported(&host, &ExporterOptions { most_series: 10, ..ExporterOptions::default() }, 1);
     // Ten, and one that stands for the others of each of four interfaces.
     assert!((11..=14).contains(&queues(&few)), "{}", queues(&few));
     assert_eq!(value(&few, "linerate_folded_series", &["linerate_rss_receive_packets"]), Some(54.0));
@@ -102,7 +103,7 @@ fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
 #[test]
 fn what_cannot_be_read_is_absent_and_said() {
     let exposition = {
-        let mut exporter = Exporter::new(Host::scripted::<String, String>([]), &Options::default());
+        let mut exporter = Exporter::new(Host::scripted::<String, String>([]), &ExporterOptions::default());
         exporter.scrape()
     };
     assert_eq!(value(&exposition, "linerate_unknown", &["machine.kernel", "missing"]), Some(1.0));
@@ -112,7 +113,7 @@ fn what_cannot_be_read_is_absent_and_said() {
 
 #[test]
 fn findings_are_told_by_id_and_severity() {
-    let exposition = exported(&specimen("makita-2016").expect("a specimen"), &Options::default(), 1);
+    let exposition = exported(&specimen("makita-2016").expect("a specimen"), &ExporterOptions::default(), 1);
     let (_, rows) =
         exposition.families.iter().find(|(family, _)| family.name == "linerate_findings").expect("findings");
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.labels[0].as_str()).collect();

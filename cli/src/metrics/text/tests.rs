@@ -2,24 +2,24 @@ use super::*;
 use crate::metrics::families::{CPU_SECONDS, LINK_UP, LOST_PACKETS, SOFTIRQ_BACKLOG_LIMIT};
 use proptest::prelude::*;
 
-fn row(labels: &[&str], number: Number) -> Row {
-    Row { labels: labels.iter().map(|label| (*label).to_owned()).collect(), number }
+fn row(labels: &[&str], number: MetricValue) -> ExposedSeries {
+    ExposedSeries { labels: labels.iter().map(|label| (*label).to_owned()).collect(), number }
 }
 
 fn exposition() -> Exposition {
     Exposition {
         families: vec![
-            (&CPU_SECONDS, vec![row(&["0", "softirq"], Number::Real(12.34))]),
-            (&LINK_UP, vec![row(&["a\"b\\c\nd"], Number::Real(1.0))]),
-            (&SOFTIRQ_BACKLOG_LIMIT, vec![row(&[], Number::Real(1000.0))]),
-            (&LOST_PACKETS, vec![row(&["route", "Ip.InDiscards", "", ""], Number::Whole(u64::MAX))]),
+            (&CPU_SECONDS, vec![row(&["0", "softirq"], MetricValue::Real(12.34))]),
+            (&LINK_UP, vec![row(&["a\"b\\c\nd"], MetricValue::Real(1.0))]),
+            (&SOFTIRQ_BACKLOG_LIMIT, vec![row(&[], MetricValue::Real(1000.0))]),
+            (&LOST_PACKETS, vec![row(&["route", "Ip.InDiscards", "", ""], MetricValue::Whole(u64::MAX))]),
         ],
     }
 }
 
 #[test]
 fn openmetrics_has_units_and_an_end() {
-    let text = write(&exposition(), Format::OpenMetrics);
+    let text = write(&exposition(), ExpositionFormat::OpenMetrics);
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("# HELP")).collect();
     assert_eq!(
         lines,
@@ -42,7 +42,7 @@ fn openmetrics_has_units_and_an_end() {
 
 #[test]
 fn the_older_format_names_counters_by_their_series() {
-    let text = write(&exposition(), Format::Prometheus);
+    let text = write(&exposition(), ExpositionFormat::Prometheus);
     assert!(text.contains("# TYPE linerate_machine_cpu_seconds_total counter\n"), "{text}");
     assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
 }
@@ -52,16 +52,16 @@ fn the_format_is_the_one_that_is_preferred() {
     let prometheus_2_42 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                            text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     for (accept, format) in [
-        (prometheus_2_42, Format::OpenMetrics),
-        ("", Format::Prometheus),
-        ("*/*", Format::Prometheus),
-        ("text/html,application/xhtml+xml", Format::Prometheus),
-        ("application/openmetrics-text;q=0.1,text/plain", Format::Prometheus),
-        ("Application/OpenMetrics-Text ; q=1", Format::OpenMetrics),
-        ("application/openmetrics-text;q=0", Format::Prometheus),
-        ("application/openmetrics-text;q=x,,;", Format::Prometheus),
+        (prometheus_2_42, ExpositionFormat::OpenMetrics),
+        ("", ExpositionFormat::Prometheus),
+        ("*/*", ExpositionFormat::Prometheus),
+        ("text/html,application/xhtml+xml", ExpositionFormat::Prometheus),
+        ("application/openmetrics-text;q=0.1,text/plain", ExpositionFormat::Prometheus),
+        ("Application/OpenMetrics-Text ; q=1", ExpositionFormat::OpenMetrics),
+        ("application/openmetrics-text;q=0", ExpositionFormat::Prometheus),
+        ("application/openmetrics-text;q=x,,;", ExpositionFormat::Prometheus),
     ] {
-        assert_eq!(Format::accepted(accept), format, "{accept}");
+        assert_eq!(ExpositionFormat::accepted(accept), format, "{accept}");
     }
 }
 
@@ -99,8 +99,8 @@ proptest! {
     #[test]
     fn any_label_is_on_its_line_and_read_again(value in "\\PC*[\\\\\"\n]{0,3}\\PC*") {
         prop_assume!(!value.is_empty());
-        let rows = vec![row(&[&value], Number::Whole(7))];
-        let text = write(&Exposition { families: vec![(&LINK_UP, rows)] }, Format::OpenMetrics);
+        let rows = vec![row(&[&value], MetricValue::Whole(7))];
+        let text = write(&Exposition { families: vec![(&LINK_UP, rows)] }, ExpositionFormat::OpenMetrics);
         // Only a line feed ends a line in these formats.
         let lines: Vec<&str> = text.split('\n').filter(|line| line.starts_with("linerate_link_up{")).collect();
         prop_assert_eq!(lines.len(), 1);

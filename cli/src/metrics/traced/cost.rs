@@ -9,48 +9,48 @@ use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_trace::TraceError;
-use linerate_trace::cost::{self, CpuCost, Look};
+use linerate_trace::cost::{self, CostSession, CpuCost};
 
 use crate::metrics::families::{COST_LOOK, COST_SECONDS, COST_STOLEN};
-use crate::metrics::gather::Gathered;
+use crate::metrics::gather::GatheredSamples;
 
 /// How long is looked until what was seen is taken up.
 const LAP: Duration = Duration::from_secs(2);
 
 /// A thread that looks, in windows that keep it below 1 % of a CPU (see [`linerate_trace::cost`]).
 #[derive(Debug)]
-pub(crate) struct Cost {
-    sums: Arc<Mutex<Sums>>,
+pub(crate) struct CostCollector {
+    sums: Arc<Mutex<CostTotals>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), TraceError>>>,
 }
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-struct Sums {
-    cpus: BTreeMap<u32, Taken>,
+struct CostTotals {
+    cpus: BTreeMap<u32, CpuNanoseconds>,
     share: Option<f64>,
 }
 
 /// Nanoseconds of a CPU.
 #[derive(Debug, Default, Clone, Copy)]
-struct Taken {
+struct CpuNanoseconds {
     net_rx: u64,
     net_tx: u64,
     nic_irq: u64,
     stolen: u64,
 }
 
-impl Cost {
+impl CostCollector {
     /// Begins to look.
     pub(crate) fn start() -> Result<Self, TraceError> {
-        let (sums, stop) = (Arc::<Mutex<Sums>>::default(), Arc::<AtomicBool>::default());
+        let (sums, stop) = (Arc::<Mutex<CostTotals>>::default(), Arc::<AtomicBool>::default());
         let (told, started) = mpsc::channel();
         let of_thread = (Arc::clone(&sums), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let host = Host::live();
             let (sums, stop) = of_thread;
-            let mut look = match Look::start(&host, None) {
+            let mut look = match CostSession::start(&host, None) {
                 Ok(look) => look,
                 Err(error) => {
                     // Nobody who does not wait can be told.
@@ -79,7 +79,7 @@ impl Cost {
     }
 
     /// What was taken since it began.
-    pub(crate) fn gather(&mut self, gathered: &mut Gathered) -> Result<(), String> {
+    pub(crate) fn gather(&mut self, gathered: &mut GatheredSamples) -> Result<(), String> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return Err(match thread.join() {
                 Ok(Err(error)) => error.to_string(),
@@ -103,7 +103,7 @@ impl Cost {
     }
 }
 
-impl Drop for Cost {
+impl Drop for CostCollector {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -113,8 +113,8 @@ impl Drop for Cost {
     }
 }
 
-impl Sums {
-    fn add(&mut self, cost: &cost::Cost) {
+impl CostTotals {
+    fn add(&mut self, cost: &cost::CostReport) {
         for cpu in &cost.cpus {
             self.cpus.entry(cpu.cpu).or_default().add(cpu);
         }
@@ -122,7 +122,7 @@ impl Sums {
     }
 }
 
-impl Taken {
+impl CpuNanoseconds {
     fn add(&mut self, cpu: &CpuCost) {
         self.net_rx += cpu.net_rx_ns;
         self.net_tx += cpu.net_tx_ns;
@@ -148,7 +148,7 @@ mod tests {
             in_threads_ns: 5,
             ..CpuCost::default()
         };
-        let mut taken = Taken::default();
+        let mut taken = CpuNanoseconds::default();
         taken.add(&cpu);
         taken.add(&cpu);
         assert_eq!((taken.net_rx, taken.stolen), (100, 50));

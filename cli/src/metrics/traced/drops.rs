@@ -4,26 +4,26 @@ use std::collections::BTreeMap;
 
 use linerate_host::Host;
 use linerate_trace::TraceError;
-use linerate_trace::drops::seen::{Direction, Look, Network, Point, Subject};
+use linerate_trace::drops::seen::{DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject};
 
 use crate::metrics::families::{DROPS_LOST, DROPS_MISSED, DROPS_PASSED};
-use crate::metrics::gather::Gathered;
+use crate::metrics::gather::GatheredSamples;
 
 /// Programs that count.
 #[derive(Debug)]
-pub(crate) struct Drops {
-    look: Look,
+pub(crate) struct DropsCollector {
+    look: DropsTracer,
 }
 
-impl Drops {
+impl DropsCollector {
     /// Begins to count the UDP packets of these ports, of the calling thread's network namespace.
     pub(crate) fn start(host: &Host, ports: &[u16]) -> Result<Self, TraceError> {
-        let subject = Subject { network: Network::Here, ports: ports.to_vec(), peer: None };
-        Ok(Self { look: Look::start(host, &subject)? })
+        let subject = PortSubject { network: NamespaceScope::Here, ports: ports.to_vec(), peer: None };
+        Ok(Self { look: DropsTracer::start(host, &subject)? })
     }
 
     /// What was counted since.
-    pub(crate) fn gather(&mut self, host: &Host, gathered: &mut Gathered) -> Result<(), String> {
+    pub(crate) fn gather(&mut self, host: &Host, gathered: &mut GatheredSamples) -> Result<(), String> {
         let seen = self.look.read(host).map_err(|error| error.to_string())?;
         // The kernel tells one reason at many places.
         let mut lost: BTreeMap<(&str, String), u64> = BTreeMap::new();
@@ -46,23 +46,23 @@ impl Drops {
     }
 }
 
-fn way(direction: Direction) -> &'static str {
+fn way(direction: PacketDirection) -> &'static str {
     match direction {
-        Direction::Request => "request",
-        Direction::Reply => "reply",
+        PacketDirection::Request => "request",
+        PacketDirection::Reply => "reply",
     }
 }
 
-fn point(point: Point) -> &'static str {
+fn point(point: PathPoint) -> &'static str {
     match point {
-        Point::Received => "received",
-        Point::Delivered => "delivered",
-        Point::Read => "read",
-        Point::Truncated => "truncated",
-        Point::LengthUnknown => "length_unknown",
-        Point::Sent => "sent",
-        Point::SendFailed => "send_failed",
-        Point::Queued => "queued",
-        Point::Forwarded => "forwarded",
+        PathPoint::Received => "received",
+        PathPoint::Delivered => "delivered",
+        PathPoint::Read => "read",
+        PathPoint::Truncated => "truncated",
+        PathPoint::LengthUnknown => "length_unknown",
+        PathPoint::Sent => "sent",
+        PathPoint::SendFailed => "send_failed",
+        PathPoint::Queued => "queued",
+        PathPoint::Forwarded => "forwarded",
     }
 }

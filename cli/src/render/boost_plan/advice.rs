@@ -1,14 +1,14 @@
 //! What is not done, and what the server's own configuration would fix.
 
-use linerate_tune::boost::plan::Advice;
+use linerate_tune::boost::plan::ServerAdvice;
 
 use super::heading;
-use crate::command::boost::Planned;
-use crate::render::column::Column;
-use crate::render::style::{Style, Tone};
+use crate::command::boost::BoostPlanDocument;
+use crate::render::column::TextColumn;
+use crate::render::style::{TextStyle, TextTone};
 
 /// A reason, with all that it holds for.
-pub(super) fn refusals(planned: &Planned<'_>, style: Style) -> Vec<String> {
+pub(super) fn refusals(planned: &BoostPlanDocument<'_>, style: TextStyle) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     let refused = planned.boost.refusals.iter().map(|refusal| (refusal.why.as_str(), refusal.what.as_str()));
     let left = planned.boost.plan.left.iter().map(|left| (left.why.as_str(), left.title.as_str()));
@@ -22,22 +22,22 @@ pub(super) fn refusals(planned: &Planned<'_>, style: Style) -> Vec<String> {
     if reasons.is_empty() {
         return Vec::new();
     }
-    let column = Column { style, before: 4, label: 0 };
+    let column = TextColumn { style, before: 4, label: 0 };
     let mut lines = heading("left as it is", style);
     for (why, what) in reasons {
-        lines.extend(what.iter().map(|what| style.paint(Tone::Warn, &format!("  {what}"))));
+        lines.extend(what.iter().map(|what| style.paint(TextTone::Warn, &format!("  {what}"))));
         lines.extend(column.labelled("", why));
     }
     lines
 }
 
 /// What it costs, the option, and where that is from.
-pub(super) fn advice(advice: &[Advice], style: Style) -> Vec<String> {
+pub(super) fn advice(advice: &[ServerAdvice], style: TextStyle) -> Vec<String> {
     if advice.is_empty() {
         return Vec::new();
     }
-    let column = Column { style, before: 2, label: 0 };
-    let below = Column { style, before: 4, label: 8 };
+    let column = TextColumn { style, before: 2, label: 0 };
+    let below = TextColumn { style, before: 4, label: 8 };
     let mut lines = heading("what the server's own configuration would fix", style);
     for one in advice {
         lines.extend(column.labelled("", &one.what));

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use linerate_tune::boost::plan::Place;
+use linerate_tune::boost::plan::CpuAssignment;
 
 use super::{MOST, heading, more};
-use crate::command::boost::Planned;
-use crate::render::column::Column;
+use crate::command::boost::BoostPlanDocument;
+use crate::render::column::TextColumn;
 use crate::render::format;
-use crate::render::style::Style;
-use crate::render::table::Table;
+use crate::render::style::TextStyle;
+use crate::render::table::TextTable;
 
 /// A line for each CPU that packets arrive on or that threads are to run on, and what becomes of the others.
-pub(super) fn lines(planned: &Planned<'_>, full: bool, style: Style) -> Vec<String> {
+pub(super) fn lines(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyle) -> Vec<String> {
     let places = &planned.boost.places;
     if places.is_empty() {
         return Vec::new();
     }
     let arrived = arrived(planned);
     let total: u64 = arrived.values().sum();
-    let (told, others): (Vec<&Place>, Vec<&Place>) =
+    let (told, others): (Vec<&CpuAssignment>, Vec<&CpuAssignment>) =
         places.iter().partition(|place| full || place.receives || !place.threads.is_empty());
-    let mut table = Table::new(&[">CPU", ">datagrams", "read by thread", "sockets"]);
+    let mut table = TextTable::new(&[">CPU", ">datagrams", "read by thread", "sockets"]);
     for place in &told {
         let came = arrived.get(&place.cpu).copied().unwrap_or(0);
         let came = match total {
@@ -42,13 +42,13 @@ pub(super) fn lines(planned: &Planned<'_>, full: bool, style: Style) -> Vec<Stri
             "Should packets come by {noun} {} too, they {verb} read by the thread nearest to it.",
             format::cpu_list(&cpus)
         );
-        lines.extend(Column { style, before: 2, label: 0 }.labelled("", &text));
+        lines.extend(TextColumn { style, before: 2, label: 0 }.labelled("", &text));
     }
     lines
 }
 
 /// Datagrams by the CPU they arrived on.
-fn arrived(planned: &Planned<'_>) -> BTreeMap<u32, u64> {
+fn arrived(planned: &BoostPlanDocument<'_>) -> BTreeMap<u32, u64> {
     let mut arrived = BTreeMap::new();
     for socket in planned.agreement.value().into_iter().flat_map(|agreement| &agreement.sockets) {
         for (cpu, packets) in &socket.arrived {
@@ -59,7 +59,7 @@ fn arrived(planned: &Planned<'_>) -> BTreeMap<u32, u64> {
 }
 
 /// The threads that are to run there, or those elsewhere that read its sockets.
-fn threads(planned: &Planned<'_>, place: &Place) -> String {
+fn threads(planned: &BoostPlanDocument<'_>, place: &CpuAssignment) -> String {
     if !place.threads.is_empty() {
         return listed(&place.threads);
     }

@@ -2,29 +2,31 @@
 
 use std::net::SocketAddr;
 
-use linerate_host::landing::{Landing, Landings};
+use linerate_host::landing::{DeliveryCount, DeliveryReport};
 use linerate_host::setting::SocketAt;
-use linerate_host::stage::socket::Protocol;
-use linerate_host::{CpuSet, Known, Setting, Value};
-use linerate_tune::Plan;
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::{CpuSet, Known, Setting, SettingValue};
+use linerate_tune::TunePlan;
 use linerate_tune::boost::BoostPlan;
-use linerate_tune::boost::plan::{Advice, Place, Refusal};
-use linerate_tune::boost::sight::{Group, Member, Reader, Seen, Server, ServerProcess};
-use linerate_tune::boost::verify::{Agreement, SocketAgreement};
-use linerate_tune::plan::{Interrupts, PlannedChange, SCHEMA};
+use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
+use linerate_tune::boost::sight::{
+    GroupSocket, ObservedServer, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess,
+};
+use linerate_tune::boost::verify::{DeliveryAgreement, SocketAgreement};
+use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA};
 
-use crate::command::boost::Planned;
+use crate::command::boost::BoostPlanDocument;
 
 /// What a plan is shown from.
-pub(crate) struct Sample {
-    pub(crate) server: Server,
+pub(crate) struct BoostPlanSample {
+    pub(crate) server: ObservedServer,
     pub(crate) boost: BoostPlan,
-    pub(crate) agreement: Known<Agreement>,
+    pub(crate) agreement: Known<DeliveryAgreement>,
 }
 
-impl Sample {
-    pub(crate) fn planned(&self) -> Planned<'_> {
-        Planned {
+impl BoostPlanSample {
+    pub(crate) fn planned(&self) -> BoostPlanDocument<'_> {
+        BoostPlanDocument {
             schema: "linerate.boost/1",
             version: "0.1.0",
             argv: Vec::new(),
@@ -38,10 +40,10 @@ impl Sample {
 }
 
 /// A master that holds all sockets, and two workers with a socket of each group.
-pub(crate) fn nsd() -> Sample {
-    let udp = group(Protocol::Udp, "0.0.0.0:53", &[41, 42]);
-    let tcp = group(Protocol::Tcp, "0.0.0.0:53", &[45, 46]);
-    let server = Server {
+pub(crate) fn nsd() -> BoostPlanSample {
+    let udp = group(SocketProtocol::Udp, "0.0.0.0:53", &[41, 42]);
+    let tcp = group(SocketProtocol::Tcp, "0.0.0.0:53", &[45, 46]);
+    let server = ObservedServer {
         name: "nsd".into(),
         product: Some("nsd".into()),
         processes: vec![
@@ -55,7 +57,7 @@ pub(crate) fn nsd() -> Sample {
         landings: Known::Value(landings()),
         notes: vec!["Its calls were sampled 40 times over 2 s.".into()],
     };
-    let plan = Plan {
+    let plan = TunePlan {
         schema: SCHEMA.into(),
         version: "0.1.0".into(),
         read_unix_seconds: None,
@@ -73,7 +75,7 @@ pub(crate) fn nsd() -> Sample {
         held_back: Vec::new(),
         left: Vec::new(),
     };
-    let place = |cpu, receives, sockets: [u64; 2], threads: &[u32]| Place {
+    let place = |cpu, receives, sockets: [u64; 2], threads: &[u32]| CpuAssignment {
         cpu,
         receives,
         sockets: sockets.to_vec(),
@@ -87,57 +89,57 @@ pub(crate) fn nsd() -> Sample {
             place(2, false, [41, 45], &[]),
             place(3, false, [42, 46], &[]),
         ],
-        advice: vec![Advice {
+        advice: vec![ServerAdvice {
             what: "Two workers take packets of four CPUs.".into(),
             option: Some("server-count: 4".into()),
             source: Some("https://nsd.docs.nlnetlabs.nl/".into()),
         }],
-        refusals: vec![Refusal {
+        refusals: vec![BoostRefusal {
             what: "tcp 0.0.0.0:53".into(),
             why: "is steered already by a classic program: left as it is".into(),
         }],
     };
-    Sample { server, boost, agreement: Known::Value(agreement()) }
+    BoostPlanSample { server, boost, agreement: Known::Value(agreement()) }
 }
 
 fn process(pid: u32, parent: Option<u32>, reads: bool) -> ServerProcess {
     ServerProcess { pid, parent, name: "nsd".into(), started: 100, threads: 1, reads }
 }
 
-fn reader(pid: u32, sockets: &[u64]) -> Reader {
-    Reader {
+fn reader(pid: u32, sockets: &[u64]) -> ReaderThread {
+    ReaderThread {
         pid,
         tid: pid,
         started: 100,
         name: "nsd".into(),
         sockets: sockets.to_vec(),
-        seen: Seen::Reading,
+        seen: ReaderEvidence::Reading,
         guessed: Vec::new(),
         allowed: Known::Value(CpuSet::from_list("0-3").expect("a list")),
         cpuset: None,
     }
 }
 
-fn group(protocol: Protocol, local: &str, cookies: &[u64]) -> Group {
-    let member = |cookie: &u64| Member {
+fn group(protocol: SocketProtocol, local: &str, cookies: &[u64]) -> ServerGroup {
+    let member = |cookie: &u64| GroupSocket {
         socket: SocketAt { cookie: *cookie, inode: 9_000 + cookie, pid: 812, descriptor: 3 },
         holders: vec![(812, 3)],
         options: Known::Value(None),
         drops: Some(0),
         receive_buffer_bytes: Some(212_992),
     };
-    Group {
+    ServerGroup {
         protocol,
         local: local.parse().expect("an address"),
         reuseport: true,
         members: cookies.iter().map(member).collect(),
-        ordered: protocol == Protocol::Udp,
+        ordered: protocol == SocketProtocol::Udp,
         steering: Known::Value("none".into()),
     }
 }
 
-fn landings() -> Landings {
-    let landing = |cookie, arrived_on, read_on, packets| Landing {
+fn landings() -> DeliveryReport {
+    let landing = |cookie, arrived_on, read_on, packets| DeliveryCount {
         cookie,
         arrived_on: Some(arrived_on),
         read_on,
@@ -147,17 +149,17 @@ fn landings() -> Landings {
     };
     let read =
         vec![landing(41, 0, 0, 300), landing(41, 1, 0, 200), landing(42, 0, 1, 260), landing(42, 1, 1, 240)];
-    Landings { seconds: 2.0, read, ..Landings::default() }
+    DeliveryReport { seconds: 2.0, read, ..DeliveryReport::default() }
 }
 
-fn agreement() -> Agreement {
+fn agreement() -> DeliveryAgreement {
     let socket = |cookie, arrived: [(u32, u64); 2], read, thread| SocketAgreement {
         cookie,
         arrived: arrived.to_vec(),
         read: vec![read],
         threads: vec![thread],
     };
-    Agreement {
+    DeliveryAgreement {
         packets: 1_000,
         on_arrival_cpu: 540,
         refused: 0,
@@ -174,20 +176,20 @@ fn thread(tid: u32) -> Setting {
 
 fn steering() -> Setting {
     let local: SocketAddr = "0.0.0.0:53".parse().expect("an address");
-    Setting::Steering { namespace: 4_026_531_840, protocol: Protocol::Udp, local }
+    Setting::Steering { namespace: 4_026_531_840, protocol: SocketProtocol::Udp, local }
 }
 
 fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
     PlannedChange {
         setting,
-        from: Value::new(from),
-        to: Value::new(to),
+        from: SettingValue::new(from),
+        to: SettingValue::new(to),
         why: why.into(),
         findings: Vec::new(),
         effect: None,
         source: None,
         risk: None,
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     }
 }

@@ -1,18 +1,18 @@
 //! Processes and threads of a server.
 
 use linerate_host::Known;
-use linerate_tune::boost::sight::{Reader, Server, ServerProcess};
+use linerate_tune::boost::sight::{ObservedServer, ReaderThread, ServerProcess};
 
 use super::{MOST, heading, more};
 use crate::render::format;
-use crate::render::style::Style;
-use crate::render::table::Table;
+use crate::render::style::TextStyle;
+use crate::render::table::TextTable;
 use crate::render::tune_plan::counted;
 
 /// A line a process, with the threads of it that read.
-pub(super) fn lines(server: &Server, full: bool, style: Style) -> Vec<String> {
+pub(super) fn lines(server: &ObservedServer, full: bool, style: TextStyle) -> Vec<String> {
     let mut lines = heading("the server", style);
-    let mut table = Table::new(&[">process", "name", "parent", "part"]);
+    let mut table = TextTable::new(&[">process", "name", "parent", "part"]);
     for process in &server.processes {
         let parent = process.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string());
         table.row(vec![process.pid.to_string(), process.name.clone(), parent, part(server, process)]);
@@ -24,9 +24,10 @@ pub(super) fn lines(server: &Server, full: bool, style: Style) -> Vec<String> {
 }
 
 /// What a process does in the server.
-fn part(server: &Server, process: &ServerProcess) -> String {
+fn part(server: &ObservedServer, process: &ServerProcess) -> String {
     let threads = usize::try_from(process.threads).unwrap_or(usize::MAX);
-    let readers: Vec<&Reader> = server.readers.iter().filter(|reader| reader.pid == process.pid).collect();
+    let readers: Vec<&ReaderThread> =
+        server.readers.iter().filter(|reader| reader.pid == process.pid).collect();
     if readers.is_empty() {
         let does = if process.reads { "reads, by a thread that is not known" } else { "only holds sockets" };
         return format!("{does}; {}", counted(threads, "thread"));
@@ -39,8 +40,9 @@ fn part(server: &Server, process: &ServerProcess) -> String {
 }
 
 /// Where threads may run.
-fn on_cpus(readers: &[&Reader]) -> String {
-    let single = |reader: &&&Reader| reader.allowed.value().is_some_and(|cpus| cpus.iter().count() == 1);
+fn on_cpus(readers: &[&ReaderThread]) -> String {
+    let single =
+        |reader: &&&ReaderThread| reader.allowed.value().is_some_and(|cpus| cpus.iter().count() == 1);
     let unknown = readers.iter().any(|reader| matches!(reader.allowed, Known::Unknown { .. }));
     match readers.iter().filter(single).count() {
         _ if unknown => "CPUs unknown".to_owned(),

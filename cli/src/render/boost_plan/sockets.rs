@@ -2,30 +2,30 @@
 
 use linerate_host::Known;
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::socket::Protocol;
-use linerate_tune::boost::sight::{Group, Member, Reader, Seen};
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_tune::boost::sight::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup};
 use linerate_tune::boost::verify::SocketAgreement;
 
 use super::{MOST, heading, more};
-use crate::command::boost::Planned;
-use crate::render::column::Column;
+use crate::command::boost::BoostPlanDocument;
+use crate::render::column::TextColumn;
 use crate::render::format;
-use crate::render::style::Style;
-use crate::render::table::Table;
+use crate::render::style::TextStyle;
+use crate::render::table::TextTable;
 use crate::render::tune_plan::counted;
 
 /// A table a group.
-pub(super) fn lines(planned: &Planned<'_>, full: bool, style: Style) -> Vec<String> {
+pub(super) fn lines(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyle) -> Vec<String> {
     let mut lines = heading("its sockets", style);
     for group in &planned.server.groups {
-        lines.extend(Column { style, before: 2, label: 0 }.labelled("", &kind(group)));
+        lines.extend(TextColumn { style, before: 2, label: 0 }.labelled("", &kind(group)));
         lines.extend(members(planned, group, full, style));
     }
     lines
 }
 
 /// Protocol, address, and how one of the sockets is chosen.
-fn kind(group: &Group) -> String {
+fn kind(group: &ServerGroup) -> String {
     let name = format!("{} {}", group.protocol.name(), group.local);
     if !group.reuseport && group.members.len() < 2 {
         return format!("{name}: one socket, not of a reuseport group");
@@ -55,19 +55,24 @@ pub(crate) fn chosen(steering: &Known<String>) -> String {
     }
 }
 
-fn members(planned: &Planned<'_>, group: &Group, full: bool, style: Style) -> Vec<String> {
+fn members(
+    planned: &BoostPlanDocument<'_>,
+    group: &ServerGroup,
+    full: bool,
+    style: TextStyle,
+) -> Vec<String> {
     let mut table =
-        Table::new(&[">#", ">socket", ">buffer KiB", ">lost", ">datagrams", ">on its CPU", "read by"]);
+        TextTable::new(&[">#", ">socket", ">buffer KiB", ">lost", ">datagrams", ">on its CPU", "read by"]);
     let agreement = planned.agreement.value();
     for (position, member) in group.members.iter().enumerate() {
         let seen = agreement.and_then(|agreement| {
             agreement.sockets.iter().find(|socket| socket.cookie == member.socket.cookie)
         });
         let position = if group.ordered { position.to_string() } else { "-".to_owned() };
-        let readers: Vec<&Reader> = planned.server.readers_of(member.socket.cookie).collect();
+        let readers: Vec<&ReaderThread> = planned.server.readers_of(member.socket.cookie).collect();
         let (datagrams, here) = match (group.protocol, seen) {
-            (Protocol::Udp, Some(seen)) => landed(planned, seen),
-            (Protocol::Udp, None) if agreement.is_some() => ("0".to_owned(), "-".to_owned()),
+            (SocketProtocol::Udp, Some(seen)) => landed(planned, seen),
+            (SocketProtocol::Udp, None) if agreement.is_some() => ("0".to_owned(), "-".to_owned()),
             _ => ("-".to_owned(), "-".to_owned()),
         };
         table.row(vec![
@@ -91,7 +96,7 @@ fn unknown() -> String {
 }
 
 /// Datagrams that were put into a socket, and the share of those read that was read where it arrived.
-fn landed(planned: &Planned<'_>, seen: &SocketAgreement) -> (String, String) {
+fn landed(planned: &BoostPlanDocument<'_>, seen: &SocketAgreement) -> (String, String) {
     let arrived: u64 = seen.arrived.iter().map(|(_, packets)| packets).sum();
     let landings = planned.server.landings.value();
     let known = landings.into_iter().flat_map(|landings| &landings.read).filter_map(|landing| {
@@ -104,7 +109,7 @@ fn landed(planned: &Planned<'_>, seen: &SocketAgreement) -> (String, String) {
 }
 
 /// The threads that read it, and how that is known.
-fn read_by(readers: &[&Reader], member: &Member, full: bool) -> String {
+fn read_by(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> String {
     /// Threads that are named one by one.
     const NAMED: usize = 3;
     let most = if full { usize::MAX } else { NAMED };
@@ -124,15 +129,15 @@ fn read_by(readers: &[&Reader], member: &Member, full: bool) -> String {
     }
 }
 
-fn words(reader: &Reader, member: &Member) -> &'static str {
+fn words(reader: &ReaderThread, member: &GroupSocket) -> &'static str {
     match reader.seen {
         // It was seen at another socket.
-        seen if seen < Seen::Ring && reader.guessed.contains(&member.socket.cookie) => "assumed",
-        Seen::Reading => "seen to read",
-        Seen::InCall => "waits in a call on it",
-        Seen::Polling => "waits for it in epoll",
-        Seen::Ring => "io_uring",
-        Seen::OnlyThread => "the only thread",
-        Seen::Assumed => "assumed",
+        seen if seen < ReaderEvidence::Ring && reader.guessed.contains(&member.socket.cookie) => "assumed",
+        ReaderEvidence::Reading => "seen to read",
+        ReaderEvidence::InCall => "waits in a call on it",
+        ReaderEvidence::Polling => "waits for it in epoll",
+        ReaderEvidence::Ring => "io_uring",
+        ReaderEvidence::OnlyThread => "the only thread",
+        ReaderEvidence::Assumed => "assumed",
     }
 }

@@ -3,7 +3,7 @@ use linerate_host::Known;
 use super::sample::nsd;
 use super::*;
 
-const WIDE: Style = Style { width: 100, colour: false };
+const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 
 #[test]
 fn the_first_line_is_the_verdict() {

@@ -2,30 +2,30 @@
 
 use linerate_host::{Known, Setting};
 use linerate_tune::boost::BoostPlan;
-use linerate_tune::boost::sight::Server;
-use linerate_tune::boost::verify::Agreement;
+use linerate_tune::boost::sight::ObservedServer;
+use linerate_tune::boost::verify::DeliveryAgreement;
 
-use crate::command::boost::Planned;
+use crate::command::boost::BoostPlanDocument;
 use crate::render::format;
-use crate::render::style::Tone;
+use crate::render::style::TextTone;
 use crate::render::tune_plan::counted;
 
 /// What is wrong, and what would be done about it.
-pub(super) fn verdict(planned: &Planned<'_>) -> (Tone, String) {
+pub(super) fn verdict(planned: &BoostPlanDocument<'_>) -> (TextTone, String) {
     let name = name(planned.server);
     let landed = landed(planned.agreement);
     let boost = planned.boost;
     if !boost.plan.changes.is_empty() {
-        return (Tone::Strong, format!("{name}: {landed}. This plan would {}.", what_changes(boost)));
+        return (TextTone::Strong, format!("{name}: {landed}. This plan would {}.", what_changes(boost)));
     }
     match nothing(boost) {
-        Some(why) => (Tone::Warn, format!("{name}: {landed}. Nothing can be done from outside: {why}")),
-        None => (Tone::Good, format!("{name}: nothing to change; {landed}.")),
+        Some(why) => (TextTone::Warn, format!("{name}: {landed}. Nothing can be done from outside: {why}")),
+        None => (TextTone::Good, format!("{name}: nothing to change; {landed}.")),
     }
 }
 
 /// `nsd on port 53`.
-pub(crate) fn name(server: &Server) -> String {
+pub(crate) fn name(server: &ObservedServer) -> String {
     let mut ports = server.udp_ports();
     if ports.is_empty() {
         ports = server.groups.iter().map(|group| group.local.port()).collect();
@@ -38,7 +38,7 @@ pub(crate) fn name(server: &Server) -> String {
 }
 
 /// How packets landed, in words.
-pub(crate) fn landed(agreement: &Known<Agreement>) -> String {
+pub(crate) fn landed(agreement: &Known<DeliveryAgreement>) -> String {
     match agreement {
         Known::Unknown { why } => format!("where its packets land is not known ({why})"),
         Known::Value(seen) if seen.packets == 0 => "no datagram was read while it was looked at".to_owned(),

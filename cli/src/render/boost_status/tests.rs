@@ -1,19 +1,19 @@
-use linerate_host::stage::socket::Protocol;
-use linerate_tune::boost::verify::Agreement;
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_tune::boost::verify::DeliveryAgreement;
 use linerate_tune::status::{TuneState, TuneStatus};
 
 use super::*;
-use crate::command::boost::Landed;
+use crate::command::boost::DeliveryCounts;
 
-const WIDE: Style = Style { width: 100, colour: false };
+const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 
-fn sample() -> InForce {
+fn sample() -> BoostStatusDocument {
     let socket = |cookie, present, packets| SteeredSocket {
         cookie,
         present,
         packets_by_cpu: BTreeMap::from([(0, packets)]),
     };
-    let steered = Steered {
+    let steered = SteeredSockets {
         by_cpu: BTreeMap::from([(0, vec![41]), (1, vec![42]), (2, vec![41])]),
         sockets: vec![socket(41, true, 12_345), socket(42, false, 7)],
         hashed_by_cpu: BTreeMap::from([(1, 9)]),
@@ -33,32 +33,33 @@ fn sample() -> InForce {
         persisted: false,
         settings: Vec::new(),
     };
-    let agreement = Agreement { packets: 1_000, on_arrival_cpu: 1_000, ..Agreement::default() };
-    let now = Now {
-        landed: Landed { seconds: Some(2.0), agreement: Known::Value(agreement) },
+    let agreement =
+        DeliveryAgreement { packets: 1_000, on_arrival_cpu: 1_000, ..DeliveryAgreement::default() };
+    let now = BoostedServerState {
+        landed: DeliveryCounts { seconds: Some(2.0), agreement: Known::Value(agreement) },
         unread_sockets: vec![42],
         changes_wanted: 1,
     };
     let local = "0.0.0.0:53".parse().expect("an address");
-    let group = SteeredGroup { protocol: Protocol::Udp, local, steered: Known::Value(Some(steered)) };
-    InForce {
+    let group = SteeredGroup { protocol: SocketProtocol::Udp, local, steered: Known::Value(Some(steered)) };
+    BoostStatusDocument {
         schema: "linerate.boost-status/1",
         version: "0.1.0",
         argv: Vec::new(),
         journal: "/var/lib/linerate/journal".into(),
         trouble: None,
         holder: None,
-        boosts: vec![Boosted { tune, groups: vec![group], now: Known::Value(now) }],
+        boosts: vec![ActiveBoost { tune, groups: vec![group], now: Known::Value(now) }],
     }
 }
 
 #[derive(clap::Parser)]
 struct TestPlace {
     #[command(flatten)]
-    place: Place,
+    place: StateDirArgs,
 }
 
-fn told(in_force: &InForce) -> String {
+fn told(in_force: &BoostStatusDocument) -> String {
     let line = <TestPlace as clap::Parser>::parse_from(["test"]);
     status(in_force, &line.place, false, WIDE)
 }

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 
 use linerate_host::CpuSet;
 
-use super::{Queue, Served, Transmit, Ways, packets_per_second};
+use super::{DrawnService, InterfacePaths, QueueFlow, TransmitChoice, packets_per_second};
 
 /// Shapes, in the units of the view box.
-pub(crate) struct Drawing {
+pub(crate) struct PathDrawing {
     pub(crate) title: String,
     pub(crate) width: u32,
     pub(crate) height: u32,
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) lines: Vec<Line>,
-    pub(crate) labels: Vec<Label>,
+    pub(crate) blocks: Vec<PictureBlock>,
+    pub(crate) lines: Vec<PictureEdge>,
+    pub(crate) labels: Vec<PictureLabel>,
 }
 
 /// A node, or a service.
-pub(crate) struct Block {
+pub(crate) struct PictureBlock {
     pub(crate) x: u32,
     pub(crate) y: u32,
     pub(crate) width: u32,
@@ -26,14 +26,14 @@ pub(crate) struct Block {
 }
 
 /// From one column to the next.
-pub(crate) struct Line {
+pub(crate) struct PictureEdge {
     pub(crate) path: String,
     pub(crate) thickness: String,
     pub(crate) class: &'static str,
     pub(crate) told: String,
 }
 
-pub(crate) struct Label {
+pub(crate) struct PictureLabel {
     pub(crate) x: u32,
     pub(crate) y: u32,
     pub(crate) anchor: &'static str,
@@ -62,16 +62,16 @@ const THINNEST: f64 = 1.0;
 const THICKEST: f64 = 9.0;
 
 /// The CPUs of one column, with the heights they are drawn at.
-struct Column {
+struct PictureColumn {
     x: u32,
     cpus: BTreeMap<u32, u32>,
     nodes: Vec<(CpuSet, u32)>,
     bottom: u32,
 }
 
-impl Drawing {
+impl PathDrawing {
     /// The ways of an interface, to a service where there is one to draw.
-    pub(crate) fn of(ways: &Ways, service: Option<&Served>) -> Self {
+    pub(crate) fn of(ways: &InterfacePaths, service: Option<&DrawnService>) -> Self {
         let mut drawing = Self {
             title: format!("{}: {}", ways.interface, ways.facts.join(", ")),
             width: WIDTH,
@@ -94,17 +94,17 @@ impl Drawing {
     }
 
     fn label(&mut self, x: u32, y: u32, anchor: &'static str, class: &'static str, text: impl Into<String>) {
-        self.labels.push(Label { x, y, anchor, class, text: text.into() });
+        self.labels.push(PictureLabel { x, y, anchor, class, text: text.into() });
     }
 
     /// Draws the nodes with those of their CPUs that take part.
     fn column<'a>(
         &mut self,
-        ways: &'a Ways,
+        ways: &'a InterfacePaths,
         x: u32,
         heading: &str,
-        pick: impl Fn(&'a Queue) -> Option<&'a CpuSet>,
-    ) -> Column {
+        pick: impl Fn(&'a QueueFlow) -> Option<&'a CpuSet>,
+    ) -> PictureColumn {
         self.label(x + BLOCK / 2, 18, "middle", "head", heading);
         let drawn: CpuSet = ways
             .queues
@@ -113,7 +113,7 @@ impl Drawing {
             .filter(|cpus| cpus.len() <= MOST_EACH)
             .flat_map(CpuSet::iter)
             .collect();
-        let mut column = Column { x, cpus: BTreeMap::new(), nodes: Vec::new(), bottom: 0 };
+        let mut column = PictureColumn { x, cpus: BTreeMap::new(), nodes: Vec::new(), bottom: 0 };
         let mut y = TOP;
         for (node, of_node) in &ways.nodes {
             let top = y;
@@ -143,7 +143,7 @@ impl Drawing {
             }
             y += 8;
             column.nodes.push((of_node.clone(), (top + y) / 2));
-            self.blocks.push(Block { x, y: top, width: BLOCK, height: y - top });
+            self.blocks.push(PictureBlock { x, y: top, width: BLOCK, height: y - top });
             y += GAP;
         }
         column.bottom = y;
@@ -151,7 +151,7 @@ impl Drawing {
     }
 
     /// Draws receive queues and their lines to CPUs; returns where that ends.
-    fn queues(&mut self, ways: &Ways, napi: &Column, rps: Option<&Column>) -> u32 {
+    fn queues(&mut self, ways: &InterfacePaths, napi: &PictureColumn, rps: Option<&PictureColumn>) -> u32 {
         self.label(QUEUES - 8, 18, "end", "head", "receive queue");
         let most = ways.queues.iter().filter_map(|queue| queue.rate).fold(0.0, f64::max);
         let pitch = if ways.queues.len() > 32 { PITCH - 2 } else { PITCH };
@@ -196,16 +196,27 @@ impl Drawing {
             .take(MOST_ROWS)
             .any(|line| line.path == path && line.thickness == thickness)
         {
-            self.lines.push(Line { path, thickness: thickness.to_owned(), class, told: told.to_owned() });
+            self.lines.push(PictureEdge {
+                path,
+                thickness: thickness.to_owned(),
+                class,
+                told: told.to_owned(),
+            });
         }
     }
 
     /// Draws the service; returns its height and the CPUs of its threads.
-    fn service(&mut self, ways: &Ways, service: &Served, from: &Column, middle: u32) -> (u32, CpuSet) {
+    fn service(
+        &mut self,
+        ways: &InterfacePaths,
+        service: &DrawnService,
+        from: &PictureColumn,
+        middle: u32,
+    ) -> (u32, CpuSet) {
         let all: Vec<usize> = (0..service.sockets.len()).collect();
         let (threads, cpus) = service.threads(&all, &ways.online);
         self.label(SERVICE + 90, 18, "middle", "head", "socket and thread");
-        self.blocks.push(Block { x: SERVICE, y: middle - 34, width: 180, height: 68 });
+        self.blocks.push(PictureBlock { x: SERVICE, y: middle - 34, width: 180, height: 68 });
         let sockets = match service.sockets.len() {
             1 => "one socket".to_owned(),
             _ => service.sockets_words(&ways.online),
@@ -237,7 +248,8 @@ impl Drawing {
             }
         }
         if rates.is_empty() {
-            let stack: CpuSet = ways.queues.iter().filter_map(Queue::stack).flat_map(CpuSet::iter).collect();
+            let stack: CpuSet =
+                ways.queues.iter().filter_map(QueueFlow::stack).flat_map(CpuSet::iter).collect();
             for height in from.each_height(&stack) {
                 self.line(
                     (from.x + BLOCK, height),
@@ -252,14 +264,14 @@ impl Drawing {
     }
 
     /// Draws transmit queues and what leads to them; returns where that ends.
-    fn sent(&mut self, ways: &Ways, from: &Column, served: Option<&(u32, CpuSet)>) -> u32 {
+    fn sent(&mut self, ways: &InterfacePaths, from: &PictureColumn, served: Option<&(u32, CpuSet)>) -> u32 {
         self.label(SENT + 8, 18, "start", "head", "transmit queue");
-        let stack: CpuSet = ways.queues.iter().filter_map(Queue::stack).flat_map(CpuSet::iter).collect();
+        let stack: CpuSet = ways.queues.iter().filter_map(QueueFlow::stack).flat_map(CpuSet::iter).collect();
         let cpus = served.map_or(&stack, |(_, cpus)| cpus);
         let plain = thickness(None, 0.0);
         let words = ways.transmit.words(cpus);
         let by_cpu = match &ways.transmit {
-            Transmit::ByCpu(map) => {
+            TransmitChoice::ByCpu(map) => {
                 let mut queues: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
                 for (cpu, of_cpu) in map.iter().filter(|(cpu, _)| cpus.contains(**cpu)) {
                     of_cpu.iter().for_each(|queue| queues.entry(queue).or_default().push(*cpu));
@@ -299,7 +311,7 @@ impl Drawing {
     }
 }
 
-impl Column {
+impl PictureColumn {
     /// Where lines to these CPUs end: at each, or where there are many, at their nodes.
     fn heights(&self, cpus: Option<&CpuSet>) -> Vec<u32> {
         let Some(cpus) = cpus else { return Vec::new() };
@@ -318,7 +330,7 @@ impl Column {
 }
 
 /// Packets per second by the CPU on which they meet the stack; empty with one reading.
-fn stack_rates(ways: &Ways) -> BTreeMap<u32, f64> {
+fn stack_rates(ways: &InterfacePaths) -> BTreeMap<u32, f64> {
     let mut rates: BTreeMap<u32, f64> = BTreeMap::new();
     for queue in &ways.queues {
         let (Some(rate), Some(stack)) = (queue.rate, queue.stack()) else { continue };

@@ -2,13 +2,13 @@
 
 use linerate_host::CpuSet;
 
-use super::{Queue, Ways};
+use super::{InterfacePaths, QueueFlow};
 
 /// Queues with the same way.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Lane {
+pub(crate) struct QueueLane {
     pub(crate) queues: CpuSet,
-    /// As of a [`Queue`], of all of them.
+    /// As of a [`QueueFlow`], of all of them.
     pub(crate) napi: Option<CpuSet>,
     pub(crate) rps: Option<CpuSet>,
     /// The node of the interrupts; none where they are on several, or where nothing is known.
@@ -20,9 +20,9 @@ pub(crate) struct Lane {
 /// Beyond this many a picture is no help; queues are then drawn as one although they differ in where RPS sends them.
 const MOST_LANES: usize = 12;
 
-impl Ways {
+impl InterfacePaths {
     /// The lanes, in the order of their first queues.
-    pub(crate) fn lanes(&self) -> Vec<Lane> {
+    pub(crate) fn lanes(&self) -> Vec<QueueLane> {
         let fine = self.grouped(|one, other| {
             (is_single(&one.napi) && is_single(&other.napi) || one.napi == other.napi)
                 && (one.rps == other.rps || is_small(&one.rps) && is_small(&other.rps))
@@ -30,15 +30,15 @@ impl Ways {
         if fine.len() <= MOST_LANES {
             return fine;
         }
-        let is_on = |queue: &Queue| queue.rps.as_ref().map(CpuSet::is_empty);
+        let is_on = |queue: &QueueFlow| queue.rps.as_ref().map(CpuSet::is_empty);
         self.grouped(|one, other| is_on(one) == is_on(other))
     }
 
-    fn grouped(&self, same: impl Fn(&Queue, &Queue) -> bool) -> Vec<Lane> {
-        let node = |queue: &Queue| queue.napi.as_ref().and_then(|cpus| self.node_of(cpus));
-        let mut groups: Vec<Vec<&Queue>> = Vec::new();
+    fn grouped(&self, same: impl Fn(&QueueFlow, &QueueFlow) -> bool) -> Vec<QueueLane> {
+        let node = |queue: &QueueFlow| queue.napi.as_ref().and_then(|cpus| self.node_of(cpus));
+        let mut groups: Vec<Vec<&QueueFlow>> = Vec::new();
         for queue in &self.queues {
-            let fits = |group: &&mut Vec<&Queue>| {
+            let fits = |group: &&mut Vec<&QueueFlow>| {
                 group.first().is_some_and(|first| {
                     first.hot == queue.hot && node(first) == node(queue) && same(first, queue)
                 })
@@ -48,13 +48,13 @@ impl Ways {
                 None => groups.push(vec![queue]),
             }
         }
-        groups.iter().map(|group| Lane::of(group, group.first().and_then(|first| node(first)))).collect()
+        groups.iter().map(|group| QueueLane::of(group, group.first().and_then(|first| node(first)))).collect()
     }
 }
 
-impl Lane {
-    fn of(queues: &[&Queue], node: Option<u32>) -> Self {
-        let union = |pick: fn(&Queue) -> Option<&CpuSet>| -> Option<CpuSet> {
+impl QueueLane {
+    fn of(queues: &[&QueueFlow], node: Option<u32>) -> Self {
+        let union = |pick: fn(&QueueFlow) -> Option<&CpuSet>| -> Option<CpuSet> {
             let sets: Option<Vec<&CpuSet>> = queues.iter().map(|queue| pick(queue)).collect();
             sets.map(|sets| sets.into_iter().flat_map(CpuSet::iter).collect())
         };

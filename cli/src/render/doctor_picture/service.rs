@@ -1,25 +1,25 @@
 //! Who takes the packets: a service, its sockets and its threads.
 
 use linerate_host::stage::PacketPath;
-use linerate_host::stage::socket::{Protocol, Service, Steering};
-use linerate_host::stage::thread::Serving;
+use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
+use linerate_host::stage::thread::ServingThread;
 use linerate_host::{CpuSet, Known};
 use serde::{Deserialize, Serialize};
 
 /// A service as it is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Served {
+pub(crate) struct DrawnService {
     /// `UDP 0.0.0.0:53`.
     pub(crate) name: String,
     /// `nsd[812]`; empty where it is unknown.
     pub(crate) processes: String,
-    pub(crate) sockets: Vec<Taker>,
-    pub(crate) steering: Option<Steering>,
+    pub(crate) sockets: Vec<SocketReader>,
+    pub(crate) steering: Option<SteeringState>,
 }
 
 /// A socket and who serves it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Taker {
+pub(crate) struct SocketReader {
     /// The CPU whose packets it asks for.
     pub(crate) incoming: Option<u32>,
     /// The CPUs each of its threads may run on.
@@ -27,9 +27,9 @@ pub(crate) struct Taker {
 }
 
 /// The service to draw, and the others.
-pub(super) fn choose(path: &PacketPath) -> (Option<Served>, Vec<Served>) {
+pub(super) fn choose(path: &PacketPath) -> (Option<DrawnService>, Vec<DrawnService>) {
     let services = path.socket.services();
-    let is_udp = |service: &&Service| service.protocol == Protocol::Udp;
+    let is_udp = |service: &&ServiceSockets| service.protocol == SocketProtocol::Udp;
     // What listens on a loopback address gets nothing from an interface with queues.
     let reachable = || services.iter().filter(|service| !service.local.ip().is_loopback());
     let named = reachable().filter(|service| service.named);
@@ -40,13 +40,13 @@ pub(super) fn choose(path: &PacketPath) -> (Option<Served>, Vec<Served>) {
     let others =
         services.iter().filter(|service| !chosen.is_some_and(|chosen| std::ptr::eq(chosen, *service)));
     (
-        chosen.map(|service| Served::of(path, service)),
-        others.map(|service| Served::of(path, service)).collect(),
+        chosen.map(|service| DrawnService::of(path, service)),
+        others.map(|service| DrawnService::of(path, service)).collect(),
     )
 }
 
-impl Served {
-    fn of(path: &PacketPath, service: &Service) -> Self {
+impl DrawnService {
+    fn of(path: &PacketPath, service: &ServiceSockets) -> Self {
         let processes = match &service.processes {
             Known::Value(processes) => {
                 let names: Vec<String> =
@@ -60,11 +60,11 @@ impl Served {
         };
         let threads = |inode| {
             let threads = path.thread.of_socket(inode);
-            threads.filter_map(|thread: &Serving| thread.allowed.value().cloned()).collect()
+            threads.filter_map(|thread: &ServingThread| thread.allowed.value().cloned()).collect()
         };
         let protocol = match service.protocol {
-            Protocol::Udp => "UDP",
-            Protocol::Tcp => "TCP",
+            SocketProtocol::Udp => "UDP",
+            SocketProtocol::Tcp => "TCP",
         };
         Self {
             name: format!("{protocol} {}", service.local),
@@ -72,7 +72,10 @@ impl Served {
             sockets: service
                 .sockets
                 .iter()
-                .map(|socket| Taker { incoming: socket.incoming_cpu(), threads: threads(socket.inode) })
+                .map(|socket| SocketReader {
+                    incoming: socket.incoming_cpu(),
+                    threads: threads(socket.inode),
+                })
                 .collect(),
             steering: service.steering.value().copied().flatten(),
         }
@@ -80,12 +83,12 @@ impl Served {
 
     /// Indices of the sockets that packets from these CPUs can get to.
     pub(crate) fn reached(&self, stack: &CpuSet) -> Vec<usize> {
-        let of_cpu = |taker: &Taker| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
+        let of_cpu = |taker: &SocketReader| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
         let all = 0..self.sockets.len();
         // A program that goes by CPU does not say which socket is whose.
         let told = !stack.is_empty() && self.sockets.iter().all(|taker| taker.incoming.is_some());
         match self.steering {
-            Some(Steering::Cpu) if told => {
+            Some(SteeringState::Cpu) if told => {
                 all.filter(|index| self.sockets.get(*index).is_some_and(of_cpu)).collect()
             }
             _ => all.collect(),
@@ -100,11 +103,11 @@ impl Served {
         match (count, self.steering) {
             (0, _) => "no socket".to_owned(),
             (1, _) => "the one socket".to_owned(),
-            (_, Some(Steering::Cpu)) if reached.len() == count => format!("{count} sockets by CPU"),
-            (_, Some(Steering::Cpu)) if reached.is_empty() => "no socket of these CPUs".to_owned(),
-            (_, Some(Steering::Cpu)) => format!("socket {reached} by CPU"),
-            (_, Some(Steering::Hash)) => format!("any of {count} sockets by hash"),
-            (_, Some(Steering::Program)) => format!("{count} sockets by program"),
+            (_, Some(SteeringState::Cpu)) if reached.len() == count => format!("{count} sockets by CPU"),
+            (_, Some(SteeringState::Cpu)) if reached.is_empty() => "no socket of these CPUs".to_owned(),
+            (_, Some(SteeringState::Cpu)) => format!("socket {reached} by CPU"),
+            (_, Some(SteeringState::Hash)) => format!("any of {count} sockets by hash"),
+            (_, Some(SteeringState::Program)) => format!("{count} sockets by program"),
             (_, None) => format!("{count} sockets"),
         }
     }
@@ -133,9 +136,9 @@ impl Served {
     pub(crate) fn line(&self, online: &CpuSet) -> String {
         let all: Vec<usize> = (0..self.sockets.len()).collect();
         let by = match self.steering {
-            Some(Steering::Hash) => " by hash",
-            Some(Steering::Cpu) => " by CPU",
-            Some(Steering::Program) => " by program",
+            Some(SteeringState::Hash) => " by hash",
+            Some(SteeringState::Cpu) => " by CPU",
+            Some(SteeringState::Program) => " by program",
             None => "",
         };
         let sockets = match self.sockets.len() {
@@ -151,13 +154,13 @@ impl Served {
 mod tests {
     use super::*;
 
-    fn served(incoming: [Option<u32>; 2]) -> Served {
-        let taker = |incoming: Option<u32>| Taker { incoming, threads: Vec::new() };
-        Served {
+    fn served(incoming: [Option<u32>; 2]) -> DrawnService {
+        let taker = |incoming: Option<u32>| SocketReader { incoming, threads: Vec::new() };
+        DrawnService {
             name: "UDP 0.0.0.0:53".to_owned(),
             processes: String::new(),
             sockets: incoming.map(taker).into(),
-            steering: Some(Steering::Cpu),
+            steering: Some(SteeringState::Cpu),
         }
     }
 

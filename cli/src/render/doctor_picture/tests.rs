@@ -1,17 +1,17 @@
 use super::*;
-use crate::render::style::Style;
-use linerate_host::recording::Entry;
-use linerate_host::{Host, PacketPath, Recording, Scope};
+use crate::render::style::TextStyle;
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Host, HostRecording, PacketPath, Scope};
 use linerate_testkit::specimen::{Node, specimen};
 
 pub(in crate::render) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
     let trees = specimen(name).expect("a specimen").trees();
     let mut paths = trees.iter().map(|tree| {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {
             let entry = match node {
-                Node::File(content) => Entry::File(content.clone().into_bytes()),
-                Node::Link(target) => Entry::Link(target.clone()),
+                Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+                Node::Link(target) => RecordedEntry::Link(target.clone()),
             };
             recording.insert(path, entry);
         }
@@ -22,8 +22,8 @@ pub(in crate::render) fn readings(name: &str) -> (PacketPath, Option<PacketPath>
 
 fn drawn(name: &str, width: usize) -> String {
     let (first, later) = readings(name);
-    let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
-    lines(&Picture::of(&view), Style { width, colour: false }).join("\n")
+    let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
+    lines(&PathPicture::of(&view), TextStyle { width, colour: false }).join("\n")
 }
 
 fn fits(text: &str, width: usize) {
@@ -50,23 +50,23 @@ fn the_queue_that_takes_all_is_a_way_of_its_own() {
 #[test]
 fn nothing_is_drawn_where_nothing_is_known() {
     let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
-    let view = View::once(&path);
-    assert!(lines(&Picture::of(&view), Style { width: 80, colour: false }).is_empty());
+    let view = HostView::once(&path);
+    assert!(lines(&PathPicture::of(&view), TextStyle { width: 80, colour: false }).is_empty());
 }
 
 #[test]
 fn every_host_stays_within_terminal_and_frame() {
     for name in linerate_testkit::specimen::names() {
         let (first, later) = readings(name);
-        let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
-        let picture = Picture::of(&view);
+        let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
+        let picture = PathPicture::of(&view);
         for width in [80, 120] {
-            let text = lines(&picture, Style { width, colour: false }).join("\n");
+            let text = lines(&picture, TextStyle { width, colour: false }).join("\n");
             fits(&text, width);
             assert!(text.lines().count() <= 60, "{name}: {text}");
         }
         for ways in &picture.interfaces {
-            let drawing = Drawing::of(ways, picture.service.as_ref());
+            let drawing = PathDrawing::of(ways, picture.service.as_ref());
             assert!(drawing.lines.len() < 1_000, "{name}: {} lines", drawing.lines.len());
             for label in &drawing.labels {
                 assert!(label.x < drawing.width && label.y < drawing.height, "{name}: {}", label.text);
@@ -80,8 +80,8 @@ fn transmit_queues_that_send_nothing_are_quiet_lines() {
     let of_transmit = |name: &str| {
         let (first, later) = readings(name);
         let later = later.expect("two readings");
-        let picture = Picture::of(&View::twice(&first, &later));
-        let drawing = Drawing::of(&picture.interfaces[0], picture.service.as_ref());
+        let picture = PathPicture::of(&HostView::twice(&first, &later));
+        let drawing = PathDrawing::of(&picture.interfaces[0], picture.service.as_ref());
         let lines = drawing.lines.into_iter().filter(|line| line.told.contains(": tx "));
         lines.map(|line| line.class).collect::<std::collections::BTreeSet<_>>()
     };

@@ -2,8 +2,8 @@
 
 use linerate_host::CpuSet;
 
-use super::{Lane, Picture, Served, Ways, packets_per_second};
-use crate::render::style::{Style, Tone, wrap};
+use super::{DrawnService, InterfacePaths, PathPicture, QueueLane, packets_per_second};
+use crate::render::style::{TextStyle, TextTone, wrap};
 
 const MOST_INTERFACES: usize = 4;
 const MOST_SERVICES: usize = 6;
@@ -12,14 +12,16 @@ const LONGEST_LIST: usize = 16;
 const ARROW: &str = " → ";
 
 /// The picture; no line where nothing can be drawn.
-pub(crate) fn lines(picture: &Picture, style: Style) -> Vec<String> {
+pub(crate) fn lines(picture: &PathPicture, style: TextStyle) -> Vec<String> {
     let mut lines = Vec::new();
     for ways in picture.interfaces.iter().take(MOST_INTERFACES) {
         lines.extend(interface(ways, picture.service.as_ref(), style));
         lines.push(String::new());
     }
     if let more @ 1.. = picture.interfaces.len().saturating_sub(MOST_INTERFACES) {
-        lines.push(style.paint(Tone::Faint, &format!("and {more} more interfaces: --interface draws one")));
+        lines.push(
+            style.paint(TextTone::Faint, &format!("and {more} more interfaces: --interface draws one")),
+        );
         lines.push(String::new());
     }
     let online = picture.interfaces.first().map(|ways| ways.online.clone()).unwrap_or_default();
@@ -31,13 +33,13 @@ pub(crate) fn lines(picture: &Picture, style: Style) -> Vec<String> {
             0 => String::new(),
             more => format!("and {more} more services; "),
         };
-        lines.push(style.paint(Tone::Faint, &format!("{more}--port draws the way to one")));
+        lines.push(style.paint(TextTone::Faint, &format!("{more}--port draws the way to one")));
         lines.push(String::new());
     }
     lines
 }
 
-fn interface(ways: &Ways, service: Option<&Served>, style: Style) -> Vec<String> {
+fn interface(ways: &InterfacePaths, service: Option<&DrawnService>, style: TextStyle) -> Vec<String> {
     let rates = ways.rates.map_or_else(String::new, |(receive, transmit)| {
         format!("; {} in, {} out", packets_per_second(receive), packets_per_second(transmit))
     });
@@ -49,7 +51,7 @@ fn interface(ways: &Ways, service: Option<&Served>, style: Style) -> Vec<String>
     for line in facts {
         let name = if lines.is_empty() { ways.interface.as_str() } else { "" };
         let name = format!("{name:<width$}", width = ways.interface.len());
-        lines.push(format!("{}  {line}", style.paint(Tone::Strong, &name)));
+        lines.push(format!("{}  {line}", style.paint(TextTone::Strong, &name)));
     }
     if let Some(service) = service {
         let processes = if service.processes.is_empty() { "a process unknown" } else { &service.processes };
@@ -64,7 +66,10 @@ fn interface(ways: &Ways, service: Option<&Served>, style: Style) -> Vec<String>
         lines.push(format!("{corner} {}", block(ways, *node, cpus, style)));
         let inside: Vec<_> = rows.iter().filter(|(of, _)| node.is_some() && of == node).collect();
         if inside.is_empty() && node.is_some() {
-            lines.push(format!("│ {}", style.paint(Tone::Faint, "no receive queue's interrupt comes here")));
+            lines.push(format!(
+                "│ {}",
+                style.paint(TextTone::Faint, "no receive queue's interrupt comes here")
+            ));
         }
         lines.extend(inside.iter().flat_map(|(_, cells)| row(cells, &widths, style)));
     }
@@ -76,18 +81,18 @@ fn interface(ways: &Ways, service: Option<&Served>, style: Style) -> Vec<String>
     lines
 }
 
-fn block(ways: &Ways, node: Option<u32>, cpus: &CpuSet, style: Style) -> String {
+fn block(ways: &InterfacePaths, node: Option<u32>, cpus: &CpuSet, style: TextStyle) -> String {
     let name = match node {
         Some(node) => format!("node {node}"),
         None => "this host".to_owned(),
     };
     let home =
         if node.is_some() && node == ways.home && ways.nodes.len() > 1 { ", with the NIC" } else { "" };
-    style.paint(Tone::Strong, &format!("{name}: CPU {cpus}{home}"))
+    style.paint(TextTone::Strong, &format!("{name}: CPU {cpus}{home}"))
 }
 
 /// What a lane passes, in order.
-fn cells(ways: &Ways, lane: &Lane, service: Option<&Served>) -> Vec<String> {
+fn cells(ways: &InterfacePaths, lane: &QueueLane, service: Option<&DrawnService>) -> Vec<String> {
     let rate = lane.rate.map_or_else(String::new, |rate| format!(" ({})", packets_per_second(rate)));
     let mut cells = vec![format!("rx {}{rate}", lane.queues)];
     cells.push(match &lane.napi {
@@ -114,7 +119,7 @@ fn cells(ways: &Ways, lane: &Lane, service: Option<&Served>) -> Vec<String> {
     cells
 }
 
-fn named(cpus: &CpuSet, ways: &Ways) -> String {
+fn named(cpus: &CpuSet, ways: &InterfacePaths) -> String {
     let list = cpus.to_string();
     match ways.node_of(cpus) {
         _ if *cpus == ways.online && cpus.len() > 1 => "any CPU".to_owned(),
@@ -136,7 +141,7 @@ fn widths<'a>(rows: impl Iterator<Item = &'a Vec<String>>) -> Vec<usize> {
 }
 
 /// A lane in one line, or where that is too long in several, broken before an arrow.
-fn row(cells: &[String], widths: &[usize], style: Style) -> Vec<String> {
+fn row(cells: &[String], widths: &[usize], style: TextStyle) -> Vec<String> {
     let room = style.width.saturating_sub(2).max(30);
     let arrows = ARROW.chars().count() * cells.len().saturating_sub(1);
     let fits = widths.iter().sum::<usize>() + arrows <= room;

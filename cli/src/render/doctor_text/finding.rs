@@ -2,14 +2,14 @@
 
 use linerate_host::{Finding, Severity};
 
-use crate::render::column::{Column, cut};
+use crate::render::column::{TextColumn, cut};
 use crate::render::doctor_value::value;
-use crate::render::style::{Style, Tone};
+use crate::render::style::{TextStyle, TextTone};
 
 const INDENT: usize = 8;
 
 /// The block in a few lines: what the longest texts say beyond is in the full one.
-pub(super) fn short(finding: &Finding, style: Style) -> Vec<String> {
+pub(super) fn short(finding: &Finding, style: TextStyle) -> Vec<String> {
     let column = column(style);
     let mut lines = heading(finding, style);
     lines.extend(column.labelled("seen", &column.capped(&seen(finding))));
@@ -24,7 +24,7 @@ pub(super) fn short(finding: &Finding, style: Style) -> Vec<String> {
 }
 
 /// The block with all evidence, commands and sources.
-pub(super) fn full(finding: &Finding, style: Style) -> Vec<String> {
+pub(super) fn full(finding: &Finding, style: TextStyle) -> Vec<String> {
     let column = column(style);
     let mut lines = heading(finding, style);
     for (index, item) in finding.evidence.iter().enumerate() {
@@ -47,16 +47,16 @@ fn fix_first(id: &str) -> String {
     format!("Fix {id}, then run doctor again: with packets on more CPUs before that, fewer are answered.")
 }
 
-fn column(style: Style) -> Column {
-    Column { style, before: 0, label: INDENT }
+fn column(style: TextStyle) -> TextColumn {
+    TextColumn { style, before: 0, label: INDENT }
 }
 
-fn heading(finding: &Finding, style: Style) -> Vec<String> {
+fn heading(finding: &Finding, style: TextStyle) -> Vec<String> {
     let severity = style.paint(tone(finding.severity), &format!("{:<INDENT$}", finding.severity.name()));
     let mut lines = vec![format!("{severity}{}", style.paint(tone(finding.severity), finding.id))];
     lines.extend(column(style).labelled("", &finding.title));
     for line in lines.iter_mut().skip(1) {
-        *line = style.paint(Tone::Strong, line);
+        *line = style.paint(TextTone::Strong, line);
     }
     lines
 }
@@ -72,11 +72,11 @@ fn seen(finding: &Finding) -> String {
     format!("{}: {} ({}){more}", first.what, cut(&value(&first.value), LONGEST), first.read_from)
 }
 
-fn tone(severity: Severity) -> Tone {
+fn tone(severity: Severity) -> TextTone {
     match severity {
-        Severity::High => Tone::Bad,
-        Severity::Medium => Tone::Warn,
-        Severity::Low => Tone::Strong,
-        Severity::Note => Tone::Faint,
+        Severity::High => TextTone::Bad,
+        Severity::Medium => TextTone::Warn,
+        Severity::Low => TextTone::Strong,
+        Severity::Note => TextTone::Faint,
     }
 }

@@ -1,19 +1,19 @@
 //! What could not be seen, grouped by what stood in the way.
 
-use linerate_host::diagnosis::Unknown;
+use linerate_host::diagnosis::UnknownItem;
 
-use crate::render::style::{Style, Tone, wrap};
+use crate::render::style::{TextStyle, TextTone, wrap};
 
 /// Groups beyond these are counted, not shown, but in the full form.
 const MOST: usize = 8;
 
 /// A line a reason.
-pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String> {
+pub(super) fn lines(unknown: &[UnknownItem], full: bool, style: TextStyle) -> Vec<String> {
     let groups = if full { groups(unknown) } else { alike(unknown) };
     if groups.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![style.paint(Tone::Strong, "could not see")];
+    let mut lines = vec![style.paint(TextTone::Strong, "could not see")];
     let most = if full { groups.len() } else { MOST };
     for (why, places) in groups.iter().take(most) {
         let text = match places.as_slice() {
@@ -28,13 +28,13 @@ pub(super) fn lines(unknown: &[Unknown], full: bool, style: Style) -> Vec<String
         }));
     }
     if groups.len() > most {
-        lines.push(style.paint(Tone::Faint, &format!("  and {} more", groups.len() - most)));
+        lines.push(style.paint(TextTone::Faint, &format!("  and {} more", groups.len() - most)));
     }
     lines
 }
 
 /// The same, where those of the same kind are one, although the words differ by a name or number.
-fn alike(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
+fn alike(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
     let mut alike: Vec<(&str, Vec<&str>)> = Vec::new();
     for (why, places) in groups(unknown) {
         let kind = |places: &[&str]| places.first().map(|place| kind(place));
@@ -52,7 +52,7 @@ fn kind(place: &str) -> String {
 }
 
 /// Places by what stood in the way, in the order of the first of each.
-pub(crate) fn groups(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
+pub(crate) fn groups(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for item in unknown {
         match groups.iter_mut().find(|(why, _)| *why == item.why) {
@@ -67,8 +67,8 @@ pub(crate) fn groups(unknown: &[Unknown]) -> Vec<(&str, Vec<&str>)> {
 mod tests {
     use super::*;
 
-    fn unknown(what: &str, why: &str) -> Unknown {
-        Unknown { what: what.to_owned(), why: why.to_owned() }
+    fn unknown(what: &str, why: &str) -> UnknownItem {
+        UnknownItem { what: what.to_owned(), why: why.to_owned() }
     }
 
     #[test]
@@ -78,7 +78,7 @@ mod tests {
             unknown("link[eth1].rings", "asking eth1: no privilege"),
             unknown("machine.cloud", "gone"),
         ];
-        let style = Style { width: 80, colour: false };
+        let style = TextStyle { width: 80, colour: false };
         assert_eq!(
             lines(&list, false, style),
             [

@@ -4,7 +4,7 @@ use crate::render::drops_text;
 #[test]
 fn the_page_shows_what_was_lost_and_fetches_nothing() {
     let ledger = drops_text::tests::ledger();
-    let page = drops(&Document::new(Some(0), ledger, None, None)).expect("a page");
+    let page = drops(&DropsDocument::new(Some(0), ledger, None, None)).expect("a page");
     assert!(page.contains("100 lost: a rule of netfilter dropped it"));
     assert!(page.contains(r#"<rect class="lost" x="900" width="100""#), "{page}");
     for outside in ["http:", "https:", "src=", "<script", "url(", "@import"] {

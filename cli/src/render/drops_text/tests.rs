@@ -1,13 +1,15 @@
 use linerate_host::Known;
-use linerate_trace::drops::seen::Overhead;
-use linerate_trace::drops::{Entry, Exactness, Ledger, Loss, Step, Way};
+use linerate_trace::drops::seen::TraceOverhead;
+use linerate_trace::drops::{
+    AccountingPath, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
+};
 
 use super::*;
 
-const STYLE: Style = Style { width: 110, colour: false };
+const STYLE: TextStyle = TextStyle { width: 110, colour: false };
 
-fn entry(stage: Step, packets_in: u64, packets_out: u64) -> Entry {
-    Entry {
+fn entry(stage: PathStep, packets_in: u64, packets_out: u64) -> StageEntry {
+    StageEntry {
         stage,
         packets_in: Known::Value(packets_in),
         packets_out: Known::Value(packets_out),
@@ -20,13 +22,13 @@ fn entry(stage: Step, packets_in: u64, packets_out: u64) -> Entry {
 }
 
 /// A thousand requests, of which a rule drops a hundred, and replies to the others.
-pub(in crate::render) fn ledger() -> Ledger {
-    let mut filter = entry(Step::Filter, 1_000, 900);
-    filter.losses.push(Loss {
+pub(in crate::render) fn ledger() -> PacketAccounting {
+    let mut filter = entry(PathStep::Filter, 1_000, 900);
+    filter.losses.push(StageLoss {
         name: "netfilter-rule".into(),
         what: "a rule of netfilter dropped it".into(),
         packets: 100,
-        exactness: Exactness::Exact,
+        exactness: LossExactness::Exact,
         place: Some("eth0".into()),
         symbol: Some("nf_hook_slow+0xb1".into()),
         source: "kfree_skb reason NETFILTER_DROP".into(),
@@ -34,20 +36,20 @@ pub(in crate::render) fn ledger() -> Ledger {
         finding: None,
     });
     let requests = vec![
-        entry(Step::Generator, 1_000, 1_000),
-        entry(Step::Link, 1_000, 1_000),
+        entry(PathStep::Generator, 1_000, 1_000),
+        entry(PathStep::Link, 1_000, 1_000),
         filter,
-        entry(Step::Socket, 900, 900),
+        entry(PathStep::Socket, 900, 900),
     ];
-    let replies = vec![entry(Step::Application, 900, 900), entry(Step::Generator, 900, 900)];
-    Ledger {
+    let replies = vec![entry(PathStep::Application, 900, 900), entry(PathStep::Generator, 900, 900)];
+    PacketAccounting {
         subject: "UDP port 53".into(),
         seconds: 2.0,
-        requests: Way { stages: requests },
-        replies: Way { stages: replies },
-        forwarded: Way::default(),
+        requests: AccountingPath { stages: requests },
+        replies: AccountingPath { stages: replies },
+        forwarded: AccountingPath::default(),
         sampled: None,
-        overhead: Known::Value(Overhead {
+        overhead: Known::Value(TraceOverhead {
             cpu_share: 0.021,
             run_ns: 61.0,
             timed_runs: 900,
@@ -58,8 +60,8 @@ pub(in crate::render) fn ledger() -> Ledger {
     }
 }
 
-fn shown_as(ledger: &Ledger, full: bool) -> String {
-    drops(&Document::new(Some(0), ledger.clone(), None, None), full, STYLE)
+fn shown_as(ledger: &PacketAccounting, full: bool) -> String {
+    drops(&DropsDocument::new(Some(0), ledger.clone(), None, None), full, STYLE)
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn a_verdict_adds_up_and_counts_in_the_singular() {
     ledger.requests.stages[2].losses[0].packets = 10;
     let loss = ledger.requests.stages[2].losses[0].clone();
     for name in ["a", "b", "c"] {
-        ledger.requests.stages[2].losses.push(Loss { name: name.to_owned(), ..loss.clone() });
+        ledger.requests.stages[2].losses.push(StageLoss { name: name.to_owned(), ..loss.clone() });
     }
     ledger.requests.stages[3].forwarded = 60;
     let text = shown_as(&ledger, false);
@@ -127,6 +129,10 @@ fn a_verdict_adds_up_and_counts_in_the_singular() {
 
 #[test]
 fn nothing_seen_is_no_success() {
-    let empty = Ledger { requests: Way::default(), replies: Way::default(), ..ledger() };
+    let empty = PacketAccounting {
+        requests: AccountingPath::default(),
+        replies: AccountingPath::default(),
+        ..ledger()
+    };
     assert!(shown_as(&empty, false).starts_with("No packets of it were seen"));
 }

@@ -5,16 +5,16 @@ use anyhow::Result;
 use super::super::flame_diff_text::{cpus, signed, verdict};
 use super::super::flame_text::kind;
 use super::super::format;
-use super::super::page::{self, Head, Part, Place, Table, Tile};
+use super::super::page::{self, FigureTile, HtmlTable, PageHead, PageResult, ResultPosition};
 use super::super::style::unbroken;
-use super::{Body, MOST, graph, named, remarks};
-use crate::command::flame::{Comparison, difference_for_page};
+use super::{FlamePageBody, MOST, graph, named, remarks};
+use crate::command::flame::{FlameComparison, difference_for_page};
 
 /// The page of two runs.
 ///
 /// # Errors
 /// Where the page cannot be rendered.
-pub(crate) fn difference(comparison: &Comparison) -> Result<String> {
+pub(crate) fn difference(comparison: &FlameComparison) -> Result<String> {
     page::alone(|place| difference_part(comparison, place))
 }
 
@@ -22,16 +22,16 @@ pub(crate) fn difference(comparison: &Comparison) -> Result<String> {
 ///
 /// # Errors
 /// Where it cannot be rendered.
-pub(crate) fn difference_part(comparison: &Comparison, place: &Place) -> Result<Part> {
-    let side = |side: &crate::command::flame::Side| {
+pub(crate) fn difference_part(comparison: &FlameComparison, place: &ResultPosition) -> Result<PageResult> {
+    let side = |side: &crate::command::flame::ComparedProfile| {
         format!("{}: {}, {}", side.file, side.host, format::utc(side.started_unix_seconds))
     };
-    let body = Body {
+    let body = FlamePageBody {
         place,
         remarks: remarks("", &comparison.warnings),
         tiles: vec![
-            Tile::new(format!("{:.3}", comparison.difference.before_cpus), "", "CPUs busy before"),
-            Tile::new(format!("{:.3}", comparison.difference.after_cpus), "", "CPUs busy after"),
+            FigureTile::new(format!("{:.3}", comparison.difference.before_cpus), "", "CPUs busy before"),
+            FigureTile::new(format!("{:.3}", comparison.difference.after_cpus), "", "CPUs busy after"),
         ],
         graph: difference_for_page(comparison)?.map(|graph| graph::placed(&graph, place)),
         graph_heading: "What changed",
@@ -50,7 +50,7 @@ pub(crate) fn difference_part(comparison: &Comparison, place: &Place) -> Result<
         ],
     };
     let after = &comparison.after;
-    let head = Head {
+    let head = PageHead {
         schema: comparison.schema.clone(),
         version: comparison.version.clone(),
         title: "What burns, before and after",
@@ -65,7 +65,7 @@ pub(crate) fn difference_part(comparison: &Comparison, place: &Place) -> Result<
     page::part(head, &body)
 }
 
-fn changed_spots(comparison: &Comparison) -> Table {
+fn changed_spots(comparison: &FlameComparison) -> HtmlTable {
     let row = |change: &crate::command::flame::SpotChange| {
         vec![
             cpus(change.before_cpus),
@@ -74,30 +74,30 @@ fn changed_spots(comparison: &Comparison) -> Table {
             format!("{}: {}", change.spot.id, change.spot.what),
         ]
     };
-    Table {
+    HtmlTable {
         heading: "Hot spots",
         columns: vec!["before", "after", "change", "hot spot"],
         rows: comparison.spots.iter().take(MOST).map(row).collect(),
         words_last: true,
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn changed_functions(comparison: &Comparison) -> Table {
-    let row = |change: &linerate_trace::flame::difference::Change| {
+fn changed_functions(comparison: &FlameComparison) -> HtmlTable {
+    let row = |change: &linerate_trace::flame::difference::FunctionChange| {
         let name = named(&change.function.name, change.function.module.as_ref());
         vec![cpus(change.before_cpus), cpus(change.after_cpus), signed(change.cpus()), name]
     };
-    Table {
+    HtmlTable {
         heading: "Functions by their own time",
         columns: vec!["before", "after", "change", "function"],
         rows: comparison.difference.functions.iter().take(MOST / 2).map(row).collect(),
         words_last: true,
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn changed_locks(comparison: &Comparison) -> Table {
+fn changed_locks(comparison: &FlameComparison) -> HtmlTable {
     let row = |change: &crate::command::flame::LockChange| {
         vec![
             format::time_span(change.before_ns_per_second),
@@ -106,12 +106,12 @@ fn changed_locks(comparison: &Comparison) -> Table {
             change.callers.join(" < "),
         ]
     };
-    Table {
+    HtmlTable {
         heading: "Waits for locks",
         about: "Time waited a second, over all CPUs".to_owned(),
         columns: vec!["before", "after", "lock", "where, and who called"],
         rows: comparison.locks.iter().take(MOST / 2).map(row).collect(),
         words_last: true,
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }

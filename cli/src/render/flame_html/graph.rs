@@ -1,12 +1,12 @@
 //! A flame graph as part of a page that may have others: its ids and its rules of style are made its own.
 
-use crate::render::page::Place;
+use crate::render::page::ResultPosition;
 
 /// What has an id in a graph.
 const NAMED: [&str; 7] = ["background", "title", "subtitle", "details", "unzoom", "matched", "frames"];
 
 /// The graph with ids that no other of the page has, and with rules that hold for nothing else.
-pub(super) fn placed(svg: &str, place: &Place) -> String {
+pub(super) fn placed(svg: &str, place: &ResultPosition) -> String {
     let own = place.id("graph");
     let mut placed = svg.replacen("<svg ", &format!("<svg id=\"{own}\" "), 1);
     for name in NAMED.into_iter().chain(["legend"]) {
@@ -37,10 +37,10 @@ mod tests {
         let svg = "<svg width=\"9\"><style type=\"text/css\">\ntext { x }\n#title { y }</style>\
                    <rect fill=\"url(#background)\"/><text id=\"title\">#title of text</text></svg>";
         assert_eq!(
-            placed(svg, &Place::among("r2")),
+            placed(svg, &ResultPosition::among("r2")),
             "<svg id=\"r2-graph\" width=\"9\"><style type=\"text/css\">\n#r2-graph text { x }\n#r2-graph-title { y }</style>\
              <rect fill=\"url(#r2-graph-background)\"/><text id=\"r2-graph-title\">#title of text</text></svg>"
         );
-        assert_eq!(placed("<g/>", &Place::alone()), "<g/>");
+        assert_eq!(placed("<g/>", &ResultPosition::alone()), "<g/>");
     }
 }

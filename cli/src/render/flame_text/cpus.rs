@@ -1,10 +1,10 @@
 //! What each CPU did.
 
-use linerate_trace::flame::{Context, CpuProfile, Profile};
+use linerate_trace::flame::{CpuContext, CpuProfile, StackProfile};
 
 use crate::render::format;
-use crate::render::style::{Style, Tone};
-use crate::render::table::Table;
+use crate::render::style::{TextStyle, TextTone};
+use crate::render::table::TextTable;
 
 /// Rows in the short form.
 const FEW: usize = 8;
@@ -13,11 +13,11 @@ const FEW: usize = 8;
 const HEADS: [&str; 6] = [">irq", ">softirq", ">in calls", ">ksoftirqd", ">tasks", ">idle"];
 
 /// A row a CPU; in the short form those with most in interrupt context.
-pub(super) fn lines(profile: &Profile, full: bool, style: Style) -> Vec<String> {
+pub(super) fn lines(profile: &StackProfile, full: bool, style: TextStyle) -> Vec<String> {
     let mut shown: Vec<&CpuProfile> = profile.cpus.iter().collect();
     if !full && shown.len() > FEW {
         let interrupt = |cpu: &CpuProfile| -> u64 {
-            let contexts = Context::ALL.into_iter().filter(|context| context.is_interrupt());
+            let contexts = CpuContext::ALL.into_iter().filter(|context| context.is_interrupt());
             contexts.map(|context| profile.samples_in(context, Some(cpu.cpu))).sum()
         };
         shown.sort_by_cached_key(|cpu| std::cmp::Reverse(interrupt(cpu)));
@@ -25,7 +25,7 @@ pub(super) fn lines(profile: &Profile, full: bool, style: Style) -> Vec<String> 
         shown.sort_by_key(|cpu| cpu.cpu);
     }
     let heads: Vec<&'static str> = [">CPU", ">samples"].into_iter().chain(HEADS).collect();
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for cpu in &shown {
         let mut row = vec![cpu.cpu.to_string(), format::grouped(cpu.samples)];
         row.extend(contexts(profile, cpu));
@@ -34,7 +34,7 @@ pub(super) fn lines(profile: &Profile, full: bool, style: Style) -> Vec<String> 
     let mut lines = table.lines(0, usize::MAX, style);
     let left = profile.cpus.len() - shown.len();
     if left > 0 {
-        lines.push(style.paint(Tone::Faint, &format!("and {left} CPUs with less in interrupt context")));
+        lines.push(style.paint(TextTone::Faint, &format!("and {left} CPUs with less in interrupt context")));
     }
     lines
 }
@@ -45,8 +45,8 @@ pub(in crate::render) fn context_heads() -> impl Iterator<Item = &'static str> {
 }
 
 /// Shares of a CPU's samples by context.
-pub(in crate::render) fn contexts(profile: &Profile, cpu: &CpuProfile) -> Vec<String> {
-    Context::ALL
+pub(in crate::render) fn contexts(profile: &StackProfile, cpu: &CpuProfile) -> Vec<String> {
+    CpuContext::ALL
         .into_iter()
         .map(|context| share(profile.samples_in(context, Some(cpu.cpu)), cpu.samples))
         .collect()

@@ -1,35 +1,38 @@
 //! Waits for locks.
 
-use linerate_trace::contention::{Contention, Lock, Waited};
+use linerate_trace::contention::{LockContention, LockKind, WaitSite};
 
-use crate::render::column::Column;
+use crate::render::column::TextColumn;
 use crate::render::format::{grouped, percent, time_span};
-use crate::render::style::{Style, Tone};
-use crate::render::table::Table;
+use crate::render::style::{TextStyle, TextTone};
+use crate::render::table::TextTable;
 
 /// Rows in the short form.
 const FEW: usize = 5;
 
 /// A line that sums up, and a row for each place of code.
-pub(super) fn lines(contention: &Contention, full: bool, style: Style) -> Vec<String> {
-    let column = Column { style, before: 0, label: 0 };
-    let mut lines: Vec<String> =
-        column.labelled("", &total(contention)).iter().map(|line| style.paint(Tone::Faint, line)).collect();
+pub(super) fn lines(contention: &LockContention, full: bool, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 0, label: 0 };
+    let mut lines: Vec<String> = column
+        .labelled("", &total(contention))
+        .iter()
+        .map(|line| style.paint(TextTone::Faint, line))
+        .collect();
     if contention.locks.is_empty() {
         return lines;
     }
-    let mut table = Table::new(&[">lost", ">waits", ">longest", "lock", "where, and who called"]);
+    let mut table = TextTable::new(&[">lost", ">waits", ">longest", "lock", "where, and who called"]);
     for waited in &contention.locks {
         table.row(row(waited));
     }
     lines.extend(table.lines(0, if full { usize::MAX } else { FEW }, style));
     if !full && contention.locks.len() > FEW {
-        lines.push(style.paint(Tone::Faint, &format!("and {} more", contention.locks.len() - FEW)));
+        lines.push(style.paint(TextTone::Faint, &format!("and {} more", contention.locks.len() - FEW)));
     }
     lines
 }
 
-fn row(waited: &Waited) -> Vec<String> {
+fn row(waited: &WaitSite) -> Vec<String> {
     vec![
         time_span(waited.waited_ns as f64),
         grouped(waited.waits),
@@ -40,7 +43,7 @@ fn row(waited: &Waited) -> Vec<String> {
 }
 
 /// What was lost in all of them.
-pub(in crate::render) fn total(contention: &Contention) -> String {
+pub(in crate::render) fn total(contention: &LockContention) -> String {
     let seconds = contention.seconds;
     if contention.waits == 0 {
         return format!("Locks: none was waited for within {seconds:.1} s");
@@ -63,23 +66,23 @@ pub(in crate::render) fn total(contention: &Contention) -> String {
 }
 
 /// Functions on the way to a lock, innermost first.
-pub(in crate::render) fn callers(waited: &Waited) -> String {
+pub(in crate::render) fn callers(waited: &WaitSite) -> String {
     if waited.callers.is_empty() { "unknown".to_owned() } else { waited.callers.join(" < ") }
 }
 
 /// A kind of lock, as the field calls it.
-pub(in crate::render) fn kind(lock: Lock) -> &'static str {
+pub(in crate::render) fn kind(lock: LockKind) -> &'static str {
     match lock {
-        Lock::Spinlock => "spinlock",
-        Lock::RwlockRead => "rwlock read",
-        Lock::RwlockWrite => "rwlock write",
-        Lock::MutexSpin => "mutex, spun",
-        Lock::Mutex => "mutex",
-        Lock::RwsemRead => "rwsem read",
-        Lock::RwsemWrite => "rwsem write",
-        Lock::PercpuRwsemRead => "percpu rwsem read",
-        Lock::PercpuRwsemWrite => "percpu rwsem write",
-        Lock::Rt => "rt mutex",
-        Lock::Other => "other",
+        LockKind::Spinlock => "spinlock",
+        LockKind::RwlockRead => "rwlock read",
+        LockKind::RwlockWrite => "rwlock write",
+        LockKind::MutexSpin => "mutex, spun",
+        LockKind::Mutex => "mutex",
+        LockKind::RwsemRead => "rwsem read",
+        LockKind::RwsemWrite => "rwsem write",
+        LockKind::PercpuRwsemRead => "percpu rwsem read",
+        LockKind::PercpuRwsemWrite => "percpu rwsem write",
+        LockKind::Rt => "rt mutex",
+        LockKind::Other => "other",
     }
 }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::render::made_up_flame;
 
-const WIDE: Style = Style { width: 100, colour: false };
-const NARROW: Style = Style { width: 80, colour: false };
+const WIDE: TextStyle = TextStyle { width: 100, colour: false };
+const NARROW: TextStyle = TextStyle { width: 80, colour: false };
 
 #[test]
 fn a_run_in_a_hundred_columns() {
@@ -23,13 +23,15 @@ fn lines_end_in_time_and_colour_is_asked_for() {
             assert!(!text.contains('\u{1b}'));
         }
     }
-    assert!(flame(&made_up_flame::run(), false, Style { colour: true, ..WIDE }).contains("\u{1b}[31m41 %"));
+    assert!(
+        flame(&made_up_flame::run(), false, TextStyle { colour: true, ..WIDE }).contains("\u{1b}[31m41 %")
+    );
 }
 
 #[test]
 fn waits_are_the_verdict_where_no_sample_shows_them() {
     let mut document = made_up_flame::run();
-    let first = |document: &Document| flame(document, false, WIDE).lines().next().map(str::to_owned);
+    let first = |document: &FlameDocument| flame(document, false, WIDE).lines().next().map(str::to_owned);
     assert_eq!(
         first(&document).as_deref(),
         Some(
@@ -53,7 +55,7 @@ fn waits_come_first_where_they_take_much_time_and_not_where_they_take_little() {
     let mut document = made_up_flame::run();
     // What samples show is the work of waking up, under whose lock the others wait.
     document.spots[0].id = "wake-ups".to_owned();
-    let order = |document: &Document| {
+    let order = |document: &FlameDocument| {
         let text = flame(document, false, WIDE);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}: {text}"));
         (text.contains("they wait for locks"), at("\nLocks:") < at("\nHot spots"))
@@ -75,7 +77,7 @@ fn idle_cpus_are_told() {
     document.spots.clear();
     document.functions.clear();
     let profile = document.profile.as_mut().expect("made up");
-    profile.stacks.retain(|stack| stack.context == linerate_trace::flame::Context::Idle);
+    profile.stacks.retain(|stack| stack.context == linerate_trace::flame::CpuContext::Idle);
     profile.cpus.iter_mut().for_each(|cpu| cpu.samples = cpu.idle);
     assert!(flame(&document, false, WIDE).starts_with("All samples are idle: the CPUs had nothing to do."));
     let profile = document.profile.as_mut().expect("made up");

@@ -6,11 +6,11 @@ use crate::render::made_up;
 /// Elements that have no end tag in HTML.
 const VOID: &[&str] = &["meta", "link", "br"];
 
-fn page(report: &Report) -> String {
+fn page(report: &LadderReport) -> String {
     ladder(report).expect("rendered")
 }
 
-fn every_kind() -> Vec<Report> {
+fn every_kind() -> Vec<LadderReport> {
     vec![
         made_up::climb(),
         made_up::all_skipped(),

@@ -3,8 +3,8 @@
 use super::*;
 use crate::render::made_up;
 
-fn plain(report: &Report, width: usize) -> String {
-    ladder(report, Style { width, colour: false })
+fn plain(report: &LadderReport, width: usize) -> String {
+    ladder(report, TextStyle { width, colour: false })
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn very_narrow_terminal() {
 
 #[test]
 fn in_colour() {
-    let text = ladder(&made_up::climb(), Style { width: 100, colour: true });
+    let text = ladder(&made_up::climb(), TextStyle { width: 100, colour: true });
     insta::assert_snapshot!(text.replace('\u{1b}', "ESC"));
 }
 
@@ -62,7 +62,7 @@ fn lines_fit_every_width_that_holds_the_names() {
     {
         for width in 34..180 {
             for colour in [false, true] {
-                let text = ladder(&report, Style { width, colour });
+                let text = ladder(&report, TextStyle { width, colour });
                 for line in text.lines() {
                     assert!(columns_of(line) <= width, "{width}: {line}");
                 }
@@ -93,7 +93,7 @@ fn figures_are_never_broken() {
 fn colour_only_adds_escapes() {
     let mut bare = String::new();
     let mut in_escape = false;
-    for character in ladder(&made_up::climb(), Style { width: 100, colour: true }).chars() {
+    for character in ladder(&made_up::climb(), TextStyle { width: 100, colour: true }).chars() {
         match character {
             '\u{1b}' => in_escape = true,
             'm' if in_escape => in_escape = false,

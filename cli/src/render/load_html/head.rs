@@ -1,20 +1,20 @@
 //! What stands above each kind of result of load.
 
-use linerate_load::Description;
+use linerate_load::GeneratorDescription;
 use linerate_load::load_document::LoadDocument;
 
-use super::super::page::{self, Head};
+use super::super::page::{self, PageHead};
 use super::super::style::unbroken;
 use super::super::{format, load_text};
 use crate::command::load::overload::OverloadDocument;
 use crate::command::load::ramp::RampDocument;
 
 /// What a document of load says of itself.
-pub(super) trait Load {
+pub(super) trait LoadPageHead {
     /// Its schema, the version of the program that made it, and how that was called.
     fn made_by(&self) -> (&str, &str, &[String]);
     /// What offered the load.
-    fn generator(&self) -> &Description;
+    fn generator(&self) -> &GeneratorDescription;
     /// What kind of result it is.
     fn title(&self) -> &'static str;
     /// The host that offered the load, where the document says.
@@ -22,9 +22,9 @@ pub(super) trait Load {
 }
 
 /// What stands above it.
-pub(super) fn head(document: &impl Load, verdict: &str, started: Option<u64>) -> Head {
+pub(super) fn head(document: &impl LoadPageHead, verdict: &str, started: Option<u64>) -> PageHead {
     let (schema, version, argv) = document.made_by();
-    Head {
+    PageHead {
         schema: schema.to_owned(),
         version: version.to_owned(),
         title: document.title(),
@@ -38,12 +38,12 @@ pub(super) fn head(document: &impl Load, verdict: &str, started: Option<u64>) ->
     }
 }
 
-impl Load for LoadDocument {
+impl LoadPageHead for LoadDocument {
     fn made_by(&self) -> (&str, &str, &[String]) {
         (&self.schema, &self.version, &self.argv)
     }
 
-    fn generator(&self) -> &Description {
+    fn generator(&self) -> &GeneratorDescription {
         &self.generator
     }
 
@@ -56,12 +56,12 @@ impl Load for LoadDocument {
     }
 }
 
-impl Load for RampDocument {
+impl LoadPageHead for RampDocument {
     fn made_by(&self) -> (&str, &str, &[String]) {
         (&self.schema, &self.version, &self.argv)
     }
 
-    fn generator(&self) -> &Description {
+    fn generator(&self) -> &GeneratorDescription {
         &self.generator
     }
 
@@ -74,12 +74,12 @@ impl Load for RampDocument {
     }
 }
 
-impl Load for OverloadDocument {
+impl LoadPageHead for OverloadDocument {
     fn made_by(&self) -> (&str, &str, &[String]) {
         (&self.schema, &self.version, &self.argv)
     }
 
-    fn generator(&self) -> &Description {
+    fn generator(&self) -> &GeneratorDescription {
         &self.generator
     }
 

@@ -2,14 +2,16 @@
 
 use anyhow::Result;
 use linerate_load::load_document::LoadDocument;
-use linerate_load::{Interval, Latency, SlotOutcome};
+use linerate_load::{Latency, SlotInterval, SlotOutcome};
 
-use super::super::axis::Axis;
-use super::super::curve::{Curves, Direction, Series, chart};
+use super::super::axis::ValueAxis;
+use super::super::curve::{ChartAxis, CurveChart, CurveSeries, chart};
 use super::super::format;
-use super::super::page::{self, Head, Part, Place, Table};
+use super::super::page::{self, HtmlTable, PageHead, PageResult, ResultPosition};
 use super::head::head;
-use super::{Body, Tile, generator_facts, latencies, latency_at, mark, notes, rates, seconds, shares};
+use super::{
+    FigureTile, LoadPageBody, generator_facts, latencies, latency_at, mark, notes, rates, seconds, shares,
+};
 use crate::command::load::overload::OverloadDocument;
 use crate::command::load::ramp::RampDocument;
 
@@ -19,7 +21,7 @@ pub(crate) fn slot(document: &LoadDocument) -> Result<String> {
 }
 
 /// One stretch of load in a page.
-pub(crate) fn slot_part(document: &LoadDocument, place: &Place) -> Result<Part> {
+pub(crate) fn slot_part(document: &LoadDocument, place: &ResultPosition) -> Result<PageResult> {
     let outcome = &document.outcome;
     let mut facts = generator_facts(&document.generator);
     facts.push(("sent for", seconds(outcome.duration.as_secs_f64())));
@@ -34,7 +36,7 @@ pub(crate) fn slot_part(document: &LoadDocument, place: &Place) -> Result<Part> 
     if !outcome.codes.is_empty() {
         tables.push(codes_table(outcome));
     }
-    let body = Body {
+    let body = LoadPageBody {
         place,
         tiles: slot_tiles(outcome),
         notes: notes(&document.missed, &document.warnings),
@@ -49,26 +51,26 @@ pub(crate) fn slot_part(document: &LoadDocument, place: &Place) -> Result<Part> 
         format::percent(outcome.loss_ratio()),
     );
     let started = outcome.started_realtime_ns / 1_000_000_000;
-    let head = Head { mark: mark(&document.missed), ..head(document, &verdict, Some(started)) };
+    let head = PageHead { mark: mark(&document.missed), ..head(document, &verdict, Some(started)) };
     page::part(head, &body)
 }
 
-fn slot_tiles(outcome: &SlotOutcome) -> Vec<Tile> {
+fn slot_tiles(outcome: &SlotOutcome) -> Vec<FigureTile> {
     vec![
-        Tile::new(format::rate(outcome.answered_per_second), "/s", "answered"),
-        Tile::new(
+        FigureTile::new(format::rate(outcome.answered_per_second), "/s", "answered"),
+        FigureTile::new(
             format::percent(outcome.loss_ratio()),
             "",
             format!("lost: {} of {}", format::grouped(outcome.lost), format::grouped(outcome.sent)),
         ),
-        Tile::new(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
-        Tile::new(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
+        FigureTile::new(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
+        FigureTile::new(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
     ]
 }
 
-fn latency_table(outcome: &SlotOutcome) -> Table {
+fn latency_table(outcome: &SlotOutcome) -> HtmlTable {
     let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
-    Table {
+    HtmlTable {
         heading: "Latency, us",
         columns: vec!["", "p50", "p90", "p99", "p99.9", "p99.99", "max"],
         rows: vec![
@@ -76,11 +78,11 @@ fn latency_table(outcome: &SlotOutcome) -> Table {
                 .chain(quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile)))
                 .collect(),
         ],
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn account_table(outcome: &SlotOutcome) -> Table {
+fn account_table(outcome: &SlotOutcome) -> HtmlTable {
     let counts = [
         outcome.sent,
         outcome.answered,
@@ -92,7 +94,7 @@ fn account_table(outcome: &SlotOutcome) -> Table {
         outcome.late,
         outcome.send_errors.total(),
     ];
-    Table {
+    HtmlTable {
         heading: "Every datagram",
         columns: vec![
             "",
@@ -107,43 +109,43 @@ fn account_table(outcome: &SlotOutcome) -> Table {
             "not sent",
         ],
         rows: vec![std::iter::once("datagrams".to_owned()).chain(counts.map(format::grouped)).collect()],
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn codes_table(outcome: &SlotOutcome) -> Table {
+fn codes_table(outcome: &SlotOutcome) -> HtmlTable {
     let row = |code: &linerate_load::CodeCount| {
         let name = code.name.clone().unwrap_or_else(|| format!("code {}", code.code));
         let share = code.count as f64 / outcome.answered.max(1) as f64;
         vec![name, format::grouped(code.count), format::percent(share), format::grouped(code.truncated)]
     };
-    Table {
+    HtmlTable {
         heading: "Answers by code",
         columns: vec!["code", "answers", "share", "truncated"],
         rows: outcome.codes.iter().map(row).collect(),
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
 /// Rate, latency and loss over time; nothing where no intervals were told.
-fn over_time(intervals: &[Interval]) -> Vec<Curves> {
+fn over_time(intervals: &[SlotInterval]) -> Vec<CurveChart> {
     if intervals.len() < 2 {
         return Vec::new();
     }
-    let middle = |interval: &Interval| interval.begins_seconds + interval.seconds / 2.0;
-    let series = |class, name, pick: &dyn Fn(&Interval) -> Option<f64>| Series {
+    let middle = |interval: &SlotInterval| interval.begins_seconds + interval.seconds / 2.0;
+    let series = |class, name, pick: &dyn Fn(&SlotInterval) -> Option<f64>| CurveSeries {
         class,
         name,
         values: intervals.iter().map(|interval| (middle(interval), pick(interval))).collect(),
         joined: true,
     };
     let ends = intervals.iter().map(|interval| interval.begins_seconds + interval.seconds);
-    let time = Direction { name: "seconds from the start", axis: Axis::linear(ends), read: seconds };
-    let rate = |count: u64, interval: &Interval| count as f64 / interval.seconds;
+    let time = ChartAxis { name: "seconds from the start", axis: ValueAxis::linear(ends), read: seconds };
+    let rate = |count: u64, interval: &SlotInterval| count as f64 / interval.seconds;
     let all_rates = intervals
         .iter()
         .flat_map(|interval| [rate(interval.sent, interval), rate(interval.received, interval)]);
-    let loss = |interval: &Interval| {
+    let loss = |interval: &SlotInterval| {
         let answered = interval.answered?;
         (interval.sent > 0).then(|| 1.0 - answered as f64 / interval.sent as f64)
     };
@@ -183,7 +185,7 @@ fn over_time(intervals: &[Interval]) -> Vec<Curves> {
 }
 
 /// Latency by the share that was answered within it: each step to the right is a tenth of those left.
-fn distribution(latency: &Latency) -> Option<Curves> {
+fn distribution(latency: &Latency) -> Option<CurveChart> {
     // The rarest of so many samples still is one of them.
     let rarest = (latency.count() as f64).clamp(10.0, 1e6);
     let steps = (rarest.log10() * 8.0).floor() as u32;
@@ -192,13 +194,13 @@ fn distribution(latency: &Latency) -> Option<Curves> {
         (rarity, latency.quantile(1.0 - 1.0 / rarity).map(|ns| ns as f64))
     });
     let values: Vec<(f64, Option<f64>)> = values.collect();
-    let across = Direction {
+    let across = ChartAxis {
         name: "share of the answers, each line a tenth of those left",
-        axis: Axis::log([1.0, rarest]),
+        axis: ValueAxis::log([1.0, rarest]),
         read: share_within,
     };
     let upward = latencies(values.iter().filter_map(|(_, ns)| ns.map(|ns| ns as u64)));
-    let series = Series { class: "one", name: "answered within", values, joined: true };
+    let series = CurveSeries { class: "one", name: "answered within", values, joined: true };
     (latency.count() > 0).then(|| chart("Latency by share", &across, &upward, &[series], None))
 }
 
@@ -215,7 +217,7 @@ pub(crate) fn ramp(document: &RampDocument) -> Result<String> {
 }
 
 /// A ramp in a page.
-pub(crate) fn ramp_part(document: &RampDocument, place: &Place) -> Result<Part> {
+pub(crate) fn ramp_part(document: &RampDocument, place: &ResultPosition) -> Result<PageResult> {
     let steps = &document.steps;
     let best = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
     let highest = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
@@ -232,16 +234,16 @@ pub(crate) fn ramp_part(document: &RampDocument, place: &Place) -> Result<Part> 
     };
     let mut facts = generator_facts(&document.generator);
     facts.extend(steps.first().map(|step| ("each step", seconds(step.duration.as_secs_f64()))));
-    let body = Body {
+    let body = LoadPageBody {
         place,
         tiles: Vec::new(),
         notes: notes(&[], &document.warnings),
         charts: over_rate(steps),
-        tables: vec![Table {
+        tables: vec![HtmlTable {
             heading: "Each rate",
             columns: vec!["asked/s", "offered/s", "answered/s", "loss", "p50 us", "p99 us", "max us"],
             rows: steps.iter().map(row).collect(),
-            ..Table::default()
+            ..HtmlTable::default()
         }],
         facts,
     };
@@ -251,8 +253,8 @@ pub(crate) fn ramp_part(document: &RampDocument, place: &Place) -> Result<Part> 
 }
 
 /// Answers, latency and loss against the rate offered.
-fn over_rate(steps: &[SlotOutcome]) -> Vec<Curves> {
-    let series = |class, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| Series {
+fn over_rate(steps: &[SlotOutcome]) -> Vec<CurveChart> {
+    let series = |class, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| CurveSeries {
         class,
         name,
         values: steps.iter().map(|step| (step.offered_per_second, pick(step))).collect(),
@@ -299,8 +301,8 @@ pub(crate) fn overload(document: &OverloadDocument) -> Result<String> {
 }
 
 /// Multiples of a known capacity in a page.
-pub(crate) fn overload_part(document: &OverloadDocument, place: &Place) -> Result<Part> {
-    let body = Body {
+pub(crate) fn overload_part(document: &OverloadDocument, place: &ResultPosition) -> Result<PageResult> {
+    let body = LoadPageBody {
         place,
         tiles: Vec::new(),
         notes: notes(&[], &document.warnings),
@@ -313,18 +315,18 @@ pub(crate) fn overload_part(document: &OverloadDocument, place: &Place) -> Resul
 }
 
 /// What is answered at each multiple of capacity.
-pub(super) fn overload_table(overload: &[linerate_load::capacity::Overload]) -> Table {
-    let row = |one: &linerate_load::capacity::Overload| {
+pub(super) fn overload_table(overload: &[linerate_load::capacity::OverloadResult]) -> HtmlTable {
+    let row = |one: &linerate_load::capacity::OverloadResult| {
         let goodput = match (one.goodput_ratio.value(), one.goodput_ratio.why()) {
             (Some(ratio), _) => format::percent(*ratio),
             (None, why) => format!("unknown: {}", why.unwrap_or("no reason recorded")),
         };
         vec![format!("{} x", one.factor), format::rate(one.offered_per_second), goodput]
     };
-    Table {
+    HtmlTable {
         heading: "Above capacity",
         columns: vec!["asked", "offered/s", "of capacity still answered"],
         rows: overload.iter().map(row).collect(),
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }

@@ -1,26 +1,26 @@
 //! The page of a search.
 
 use anyhow::{Context, Result};
-use linerate_load::capacity::{Ended, Overload, Verdict};
-use linerate_load::stats::Interval;
-use linerate_load::{Description, Quantiles};
+use linerate_load::capacity::{OverloadResult, ProbeVerdict, SearchEnd};
+use linerate_load::stats::ConfidenceInterval;
+use linerate_load::{GeneratorDescription, LatencyQuantiles};
 use serde::Deserialize;
 
-use super::super::axis::Axis;
-use super::super::curve::{Curves, Direction, Series, chart};
-use super::super::page::{self, Head, Part, Place, Table};
+use super::super::axis::ValueAxis;
+use super::super::curve::{ChartAxis, CurveChart, CurveSeries, chart};
+use super::super::page::{self, HtmlTable, PageHead, PageResult, ResultPosition};
 use super::super::{format, load_search};
-use super::head::{Load, head};
+use super::head::{LoadPageHead, head};
 use super::run::overload_table;
-use super::{Body, Tile, generator_facts, latencies, mark, notes, seconds, shares};
-use crate::command::load::search::{Method, SearchDocument};
+use super::{FigureTile, LoadPageBody, generator_facts, latencies, mark, notes, seconds, shares};
+use crate::command::load::search::{SearchDocument, SearchMethod};
 
 /// The closer look shows rates up to this share away from capacity.
 const NEAR: f64 = 0.08;
 
 /// What a page shows of a search: of its latencies the quantiles, as JSON has them.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct Found {
+pub(crate) struct SearchPageInput {
     schema: String,
     version: String,
     argv: Vec<String>,
@@ -28,18 +28,18 @@ pub(crate) struct Found {
     started_unix_seconds: Option<u64>,
     #[serde(default)]
     host: Option<String>,
-    generator: Description,
-    method: Method,
-    transactions_per_second: Interval,
+    generator: GeneratorDescription,
+    method: SearchMethod,
+    transactions_per_second: ConfidenceInterval,
     spread_ratio: f64,
     loss_ratio: f64,
-    latency_ns: Quantiles,
+    latency_ns: LatencyQuantiles,
     generator_bound: bool,
     confirmed: usize,
-    neighbourhood: Sample,
-    searches: Vec<Sample>,
+    neighbourhood: SearchSample,
+    searches: Vec<SearchSample>,
     #[serde(default)]
-    overload: Vec<Overload>,
+    overload: Vec<OverloadResult>,
     #[serde(default)]
     missed: Vec<String>,
     warnings: Vec<String>,
@@ -47,30 +47,30 @@ pub(crate) struct Found {
 
 /// One search.
 #[derive(Debug, Clone, Deserialize)]
-struct Sample {
+struct SearchSample {
     transactions_per_second: f64,
     loss_ratio: f64,
-    latency_ns: Quantiles,
+    latency_ns: LatencyQuantiles,
     generator_bound: bool,
-    ended: Ended,
-    slots: Vec<Probe>,
+    ended: SearchEnd,
+    slots: Vec<ProbedRate>,
 }
 
 /// One rate that was tried.
 #[derive(Debug, Clone, Deserialize)]
-struct Probe {
+struct ProbedRate {
     offered_per_second: f64,
     loss_ratio: f64,
-    latency_ns: Quantiles,
-    verdict: Verdict,
+    latency_ns: LatencyQuantiles,
+    verdict: ProbeVerdict,
 }
 
-impl Load for Found {
+impl LoadPageHead for SearchPageInput {
     fn made_by(&self) -> (&str, &str, &[String]) {
         (&self.schema, &self.version, &self.argv)
     }
 
-    fn generator(&self) -> &Description {
+    fn generator(&self) -> &GeneratorDescription {
         &self.generator
     }
 
@@ -86,12 +86,12 @@ impl Load for Found {
 /// The page of a search.
 pub(crate) fn search(document: &SearchDocument) -> Result<String> {
     let value = serde_json::to_value(document).context("the result cannot be written as JSON")?;
-    let found: Found = serde_json::from_value(value).context("the result cannot be read again")?;
+    let found: SearchPageInput = serde_json::from_value(value).context("the result cannot be read again")?;
     page::alone(|place| search_part(&found, place))
 }
 
 /// A search in a page.
-pub(crate) fn search_part(found: &Found, place: &Place) -> Result<Part> {
+pub(crate) fn search_part(found: &SearchPageInput, place: &ResultPosition) -> Result<PageResult> {
     let mut tables = vec![searches_table(found)];
     if !found.overload.is_empty() {
         tables.push(overload_table(&found.overload));
@@ -103,7 +103,7 @@ pub(crate) fn search_part(found: &Found, place: &Place) -> Result<Part> {
     facts.push(("after a lead-in of", seconds(method.lead_in_seconds)));
     facts.push(("confirmed for", seconds(method.confirm_slot_seconds)));
     facts.push(("resolution", format::percent(method.resolution_ratio)));
-    let body = Body {
+    let body = LoadPageBody {
         place,
         tiles: tiles(found),
         notes: notes(&found.missed, &found.warnings),
@@ -112,11 +112,11 @@ pub(crate) fn search_part(found: &Found, place: &Place) -> Result<Part> {
         facts,
     };
     let verdict = format!("Capacity: {}", found.headline());
-    let head = Head { mark: mark(&found.missed), ..head(found, &verdict, found.started_unix_seconds) };
+    let head = PageHead { mark: mark(&found.missed), ..head(found, &verdict, found.started_unix_seconds) };
     page::part(head, &body)
 }
 
-impl Found {
+impl SearchPageInput {
     /// When it began.
     pub(crate) fn unix_seconds(&self) -> Option<u64> {
         self.started_unix_seconds
@@ -131,7 +131,7 @@ fn microseconds(ns: Option<u64>) -> String {
     ns.map_or_else(|| format::UNKNOWN.to_owned(), format::microseconds)
 }
 
-fn tiles(capacity: &Found) -> Vec<Tile> {
+fn tiles(capacity: &SearchPageInput) -> Vec<FigureTile> {
     let rate = &capacity.transactions_per_second;
     if rate.median <= 0.0 {
         return Vec::new();
@@ -142,72 +142,77 @@ fn tiles(capacity: &Found) -> Vec<Tile> {
         |(low, high)| format!("{} (95 %)", format::rate_range(low, high)),
     );
     vec![
-        Tile::new(
+        FigureTile::new(
             format!("{bound}{}", format::rate(rate.median)),
             "/s",
             format!("highest rate that holds: {doubt}"),
         ),
-        Tile::new(
+        FigureTile::new(
             format::percent(capacity.spread_ratio),
             "",
             format!("spread of {} searches, {} confirmed", rate.samples, capacity.confirmed),
         ),
-        Tile::new(format::percent(capacity.loss_ratio), "", "lost at that rate"),
-        Tile::new(microseconds(capacity.latency_ns.p99), "us", "99 % answered within, at that rate"),
+        FigureTile::new(format::percent(capacity.loss_ratio), "", "lost at that rate"),
+        FigureTile::new(microseconds(capacity.latency_ns.p99), "us", "99 % answered within, at that rate"),
     ]
 }
 
-fn all(capacity: &Found) -> impl Iterator<Item = (&'static str, &Sample)> {
+fn all(capacity: &SearchPageInput) -> impl Iterator<Item = (&'static str, &SearchSample)> {
     let searches = capacity.searches.iter().map(|search| ("search", search));
     std::iter::once(("neighbourhood", &capacity.neighbourhood)).chain(searches)
 }
 
 /// Loss and latency against the rate offered, all of it and near capacity.
-fn charts(capacity: &Found) -> Vec<Curves> {
-    let probes: Vec<&Probe> = all(capacity).flat_map(|(_, search)| &search.slots).collect();
+fn charts(capacity: &SearchPageInput) -> Vec<CurveChart> {
+    let probes: Vec<&ProbedRate> = all(capacity).flat_map(|(_, search)| &search.slots).collect();
     if probes.is_empty() {
         return Vec::new();
     }
     let found = capacity.transactions_per_second.median;
     let mark = || (found > 0.0).then(|| (found, capacity.headline()));
-    let near = |probe: &&Probe| (probe.offered_per_second / found - 1.0).abs() <= NEAR;
-    let close: Vec<&Probe> = probes.iter().copied().filter(near).collect();
+    let near = |probe: &&ProbedRate| (probe.offered_per_second / found - 1.0).abs() <= NEAR;
+    let close: Vec<&ProbedRate> = probes.iter().copied().filter(near).collect();
     let wide =
-        offered(Axis::fitting(&probes.iter().map(|probe| probe.offered_per_second).collect::<Vec<_>>()));
+        offered(ValueAxis::fitting(&probes.iter().map(|probe| probe.offered_per_second).collect::<Vec<_>>()));
     let mut charts = vec![loss("Loss", &wide, &probes, mark()), latency("Latency", &wide, &probes, mark())];
     if close.len() > 1 {
-        let narrow = offered(Axis::close(close.iter().map(|probe| probe.offered_per_second)));
+        let narrow = offered(ValueAxis::close(close.iter().map(|probe| probe.offered_per_second)));
         charts.push(loss("Loss near capacity", &narrow, &close, mark()));
         charts.push(latency("Latency near capacity", &narrow, &close, mark()));
     }
     charts
 }
 
-fn offered(axis: Axis) -> Direction {
+fn offered(axis: ValueAxis) -> ChartAxis {
     let name = if axis.is_log() { "offered a second, logarithmic" } else { "offered a second" };
-    Direction { name, axis, read: format::rate }
+    ChartAxis { name, axis, read: format::rate }
 }
 
-fn loss(title: &str, across: &Direction, probes: &[&Probe], mark: Option<(f64, String)>) -> Curves {
+fn loss(title: &str, across: &ChartAxis, probes: &[&ProbedRate], mark: Option<(f64, String)>) -> CurveChart {
     let upward = shares(probes.iter().map(|probe| probe.loss_ratio));
     chart(title, across, &upward, &series(probes, |probe| Some(probe.loss_ratio)), mark)
 }
 
-fn latency(title: &str, across: &Direction, probes: &[&Probe], mark: Option<(f64, String)>) -> Curves {
-    let p99 = |probe: &Probe| probe.latency_ns.p99;
+fn latency(
+    title: &str,
+    across: &ChartAxis,
+    probes: &[&ProbedRate],
+    mark: Option<(f64, String)>,
+) -> CurveChart {
+    let p99 = |probe: &ProbedRate| probe.latency_ns.p99;
     let upward = latencies(probes.iter().filter_map(|probe| p99(probe)));
     let series = series(probes, |probe| p99(probe).map(|ns| ns as f64));
     chart(format!("{title}: 99 % answered within"), across, &upward, &series, mark)
 }
 
 /// What held and what did not, apart.
-fn series(probes: &[&Probe], pick: impl Fn(&Probe) -> Option<f64>) -> [Series; 2] {
-    let of = |class, name, held: bool| Series {
+fn series(probes: &[&ProbedRate], pick: impl Fn(&ProbedRate) -> Option<f64>) -> [CurveSeries; 2] {
+    let of = |class, name, held: bool| CurveSeries {
         class,
         name,
         values: probes
             .iter()
-            .filter(|probe| (probe.verdict == Verdict::Holds) == held)
+            .filter(|probe| (probe.verdict == ProbeVerdict::Holds) == held)
             .map(|probe| (probe.offered_per_second, pick(probe)))
             .collect(),
         joined: false,
@@ -215,8 +220,8 @@ fn series(probes: &[&Probe], pick: impl Fn(&Probe) -> Option<f64>) -> [Series; 2
     [of("fails", "did not hold", false), of("holds", "held", true)]
 }
 
-fn searches_table(capacity: &Found) -> Table {
-    let row = |(name, search): (&str, &Sample)| {
+fn searches_table(capacity: &SearchPageInput) -> HtmlTable {
+    let row = |(name, search): (&str, &SearchSample)| {
         vec![
             name.to_owned(),
             format::rate(search.transactions_per_second),
@@ -227,20 +232,20 @@ fn searches_table(capacity: &Found) -> Table {
             ended(search).to_owned(),
         ]
     };
-    Table {
+    HtmlTable {
         heading: "Each search",
         columns: vec!["", "holds/s", "loss", "p50 us", "p99 us", "rates tried", "ended"],
         rows: all(capacity).map(row).collect(),
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }
 
-fn ended(search: &Sample) -> &'static str {
+fn ended(search: &SearchSample) -> &'static str {
     match search.ended {
-        Ended::Confirmed if search.generator_bound => "at the generator's limit",
-        Ended::Confirmed => "confirmed",
-        Ended::NothingHolds => "nothing holds",
-        Ended::OutOfTime => "out of time",
-        Ended::Cancelled => "interrupted",
+        SearchEnd::Confirmed if search.generator_bound => "at the generator's limit",
+        SearchEnd::Confirmed => "confirmed",
+        SearchEnd::NothingHolds => "nothing holds",
+        SearchEnd::OutOfTime => "out of time",
+        SearchEnd::Cancelled => "interrupted",
     }
 }

@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use linerate_load::capacity::{self, SearchOptions};
-use linerate_load::generator::Builder;
+use linerate_load::generator::GeneratorBuilder;
 
 use anyhow::Result;
 
 use super::*;
 use crate::command::load::overload::OverloadDocument;
 use crate::command::load::ramp::RampDocument;
-use crate::command::load::search::{Method, SearchDocument};
+use crate::command::load::search::{SearchDocument, SearchMethod};
 use crate::render::made_up_load;
 
 /// What every page has to be.
@@ -68,7 +68,7 @@ fn a_ramp_has_its_curves_over_the_rate() {
 #[test]
 fn overload_that_is_unknown_says_why() {
     let mut unknown = Vec::new();
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec!["127.0.0.1:9".parse().expect("an address")])
         .start_socket()
         .expect("a generator");
@@ -91,7 +91,7 @@ fn overload_that_is_unknown_says_why() {
 
 #[test]
 fn a_search_that_found_nothing_is_a_page_too() {
-    let mut generator = Builder::default()
+    let mut generator = GeneratorBuilder::default()
         .targets(vec!["127.0.0.1:9".parse().expect("an address")])
         .start_socket()
         .expect("a generator");
@@ -105,7 +105,7 @@ fn a_search_that_found_nothing_is_a_page_too() {
         started_unix_seconds: None,
         host: None,
         generator: made_up_load::generator(),
-        method: Method {
+        method: SearchMethod {
             max_loss_ratio: 0.001,
             max_p99_ns: Some(1_000_000),
             resolution_ratio: 0.01,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one tab; it ends with this.
-pub(super) struct Browser {
+pub(super) struct TestBrowser {
     child: Child,
     commands: ChildStdin,
     answers: Receiver<Value>,
@@ -23,7 +23,7 @@ pub(super) struct Browser {
     _home: tempfile::TempDir,
 }
 
-impl Browser {
+impl TestBrowser {
     /// Starts it; none, with the reason, where there is none.
     pub(super) fn start() -> Result<Self, String> {
         let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
@@ -169,7 +169,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for TestBrowser {
     fn drop(&mut self) {
         // It is gone already, or goes now; there is nothing else to be done about either.
         let _ = self.child.kill();

@@ -5,16 +5,16 @@ mod sheets;
 use std::fs;
 use std::path::Path;
 
-use linerate_host::diagnosis::Unknown;
-use linerate_host::{Diagnosis, View};
-use linerate_trace::drops::Ledger;
+use linerate_host::diagnosis::UnknownItem;
+use linerate_host::{Diagnosis, HostView};
+use linerate_trace::drops::PacketAccounting;
 use serde_json::{Value, json};
 
 use crate::command::doctor;
 use crate::command::drops;
 use crate::command::load::{overload, ramp};
 use crate::command::report::reading;
-use crate::render::report::{Story, page};
+use crate::render::report::{OrderedResults, page};
 use crate::render::{
     cost_html, doctor_html, doctor_picture, drops_html, drops_text, flame_html, ladder_html, load_html,
     made_up, made_up_cost, made_up_flame, made_up_load,
@@ -47,13 +47,14 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-fn with_doctor<T>(specimen: &str, with: impl FnOnce(&doctor::Document<'_>) -> T) -> T {
+fn with_doctor<T>(specimen: &str, with: impl FnOnce(&doctor::DoctorDocument<'_>) -> T) -> T {
     let (first, later) = doctor_picture::tests::readings(specimen);
-    let view = later.as_ref().map_or(View::once(&first), |later| View::twice(&first, later));
+    let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
     let mut diagnosis = Diagnosis::of(&view);
-    let unknown = |what: &str| Unknown { what: what.to_owned(), why: "asking eth0: no privilege".to_owned() };
+    let unknown =
+        |what: &str| UnknownItem { what: what.to_owned(), why: "asking eth0: no privilege".to_owned() };
     diagnosis.unknown.extend(["link[eth0].rings", "link[eth0].coalescing"].map(unknown));
-    with(&doctor::Document::about(&view, &diagnosis, Some(1_772_355_000), false))
+    with(&doctor::DoctorDocument::about(&view, &diagnosis, Some(1_772_355_000), false))
 }
 
 fn ramp() -> ramp::RampDocument {
@@ -126,8 +127,8 @@ fn search() -> Value {
 }
 
 /// What was lost; or all that was answered.
-fn drops(lossy: bool) -> drops::Document {
-    let mut ledger: Ledger = drops_text::tests::ledger();
+fn drops(lossy: bool) -> drops::DropsDocument {
+    let mut ledger: PacketAccounting = drops_text::tests::ledger();
     if lossy {
         ledger.elsewhere = ledger.requests.stages.iter().flat_map(|stage| stage.losses.clone()).collect();
         ledger.requests.stages[1].waiting = 12;
@@ -141,7 +142,7 @@ fn drops(lossy: bool) -> drops::Document {
             stage.packets_out = linerate_host::Known::Value(900);
         }
     }
-    drops::Document::new(Some(1_772_375_600), ledger, None, None)
+    drops::DropsDocument::new(Some(1_772_375_600), ledger, None, None)
 }
 
 /// Each kind of result in a file, and what there is no page for.
@@ -176,7 +177,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     }
     let read = reading::read(&[directory]).expect("read");
     assert_eq!(read.unread.len(), 2, "{:?}", read.unread);
-    let joined = Story::of(read).joined().expect("joined");
+    let joined = OrderedResults::of(read).joined().expect("joined");
     assert_eq!(joined.members.len(), if with_path { 12 + sheets::all().len() } else { 2 });
     page(&joined, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
 }

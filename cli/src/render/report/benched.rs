@@ -2,19 +2,19 @@
 
 use anyhow::Result;
 use linerate_host::Known;
-use linerate_load::stats::Interval;
+use linerate_load::stats::ConfidenceInterval;
 use serde::Deserialize;
 
-use super::sheet::{Body, Origin, Sheet, count};
+use super::sheet::{OriginInput, SheetBody, SummarySheet, count};
 use crate::render::format::{self, cpu_list};
-use crate::render::page::{self, Head, Note, Part, Place, Table, Tile};
-use crate::render::style::Tone;
+use crate::render::page::{self, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use crate::render::style::TextTone;
 
 /// `linerate.bench-servers/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Bench {
+pub(crate) struct BenchDocument {
     #[serde(flatten)]
-    origin: Origin,
+    origin: OriginInput,
     kernel: String,
     cpu: String,
     server_cpus: Vec<u32>,
@@ -24,38 +24,38 @@ pub(crate) struct Bench {
     search_seconds: f64,
     rounds: u32,
     load_average: Option<f64>,
-    parts: Vec<Received>,
+    parts: Vec<PlacementResult>,
     judged: bool,
 }
 
 /// What was seen with packets received in one way.
 #[derive(Debug, Deserialize)]
-struct Received {
+struct PlacementResult {
     placement: String,
-    servers: Vec<Server>,
-    promises: Vec<Promise>,
+    servers: Vec<BenchServer>,
+    promises: Vec<BenchThreshold>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Server {
+struct BenchServer {
     name: String,
     not_here: Option<String>,
-    capacity_per_second: Option<Interval>,
+    capacity_per_second: Option<ConfidenceInterval>,
     generator_bound: bool,
-    overload_factor: Option<Interval>,
-    goodput_ratio: Option<Interval>,
+    overload_factor: Option<ConfidenceInterval>,
+    goodput_ratio: Option<ConfidenceInterval>,
     cpu_ns_per_transaction: Known<f64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Promise {
+struct BenchThreshold {
     what: String,
     verdict: String,
-    ratio: Option<Interval>,
+    ratio: Option<ConfidenceInterval>,
     remarks: Vec<String>,
 }
 
-impl Sheet for Bench {
+impl SummarySheet for BenchDocument {
     fn rank(&self) -> u8 {
         super::BENCHED
     }
@@ -64,22 +64,22 @@ impl Sheet for Bench {
         self.origin.started_unix_seconds
     }
 
-    fn part(&self, place: &Place) -> Result<Part> {
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
         let missed = self.promises("miss");
         let told = self.parts.iter().flat_map(|part| {
             let named = move |name: &str| format!("{name}, {}", part.placement);
             part.servers.iter().map(move |server| server.row(named(&server.name)))
         });
-        let promises = self.parts.iter().flat_map(|part| &part.promises).map(Promise::row);
-        let body = Body {
+        let promises = self.parts.iter().flat_map(|part| &part.promises).map(BenchThreshold::row);
+        let body = SheetBody {
             tiles: vec![
-                Tile::new(self.promises("pass").to_string(), "", "promises kept"),
-                Tile::new(missed.to_string(), "", "missed").of_class(if missed > 0 { "high" } else { "" }),
-                Tile::new(self.promises("not-here").to_string(), "", "could not be looked at here"),
+                FigureTile::new(self.promises("pass").to_string(), "", "promises kept"),
+                FigureTile::new(missed.to_string(), "", "missed").of_class(if missed > 0 { "high" } else { "" }),
+                FigureTile::new(self.promises("not-here").to_string(), "", "could not be looked at here"),
             ],
             notes: self.notes(),
             tables: vec![
-                Table {
+                HtmlTable {
                     heading: "Servers, and where packets are received",
                     about: "The highest rate that held, and what was answered of it when more was offered: median and \
                             95 % interval."
@@ -87,14 +87,14 @@ impl Sheet for Bench {
                     columns: vec!["server", "capacity/s", "answered above it", "offered", "CPU a transaction"],
                     rows: told.collect(),
                     below: "≥: the generator was the limit.".to_owned(),
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
-                Table {
+                HtmlTable {
                     heading: "What was promised",
                     columns: vec!["", "ratio", "promise"],
                     rows: promises.collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
             ],
         };
@@ -110,23 +110,23 @@ impl Sheet for Bench {
         };
         let mark = match (self.judged, missed) {
             (false, _) => None,
-            (true, 0) => Head::mark(Tone::Good, "kept"),
-            (true, _) => Head::mark(Tone::Bad, "missed"),
+            (true, 0) => PageHead::mark(TextTone::Good, "kept"),
+            (true, _) => PageHead::mark(TextTone::Bad, "missed"),
         };
         let host = page::host(None, Some(&self.kernel), Some(&self.cpu), None);
-        body.part(Head { mark, host, ..self.origin.head("Servers beside each other", &verdict) }, place)
+        body.part(PageHead { mark, host, ..self.origin.head("Servers beside each other", &verdict) }, place)
     }
 }
 
-impl Bench {
+impl BenchDocument {
     /// How many promises came to this.
     fn promises(&self, verdict: &str) -> usize {
         let all = self.parts.iter().flat_map(|part| &part.promises);
         all.filter(|promise| promise.verdict == verdict).count()
     }
 
-    fn notes(&self) -> Vec<Note> {
-        let mut notes = vec![Note::new(format!(
+    fn notes(&self) -> Vec<PageNote> {
+        let mut notes = vec![PageNote::new(format!(
             "{} on CPU {}, the generator on CPU {}; requests of {} bytes; {} turns of {} s.",
             count(self.workers as usize, "worker", "workers"),
             cpu_list(&self.server_cpus),
@@ -136,7 +136,7 @@ impl Bench {
             self.search_seconds
         ))];
         if let Some(load) = self.load_average {
-            notes.push(Note::new(format!(
+            notes.push(PageNote::new(format!(
                 "Load average before: {load:.1}. Other work on the machine spoils capacities before it does CPU time."
             )));
         }
@@ -144,13 +144,13 @@ impl Bench {
     }
 }
 
-impl Server {
+impl BenchServer {
     fn row(&self, name: String) -> Vec<String> {
         if let (Some(why), None) = (&self.not_here, &self.capacity_per_second) {
             return vec![name, format!("not here: {why}"), String::new(), String::new(), String::new()];
         }
         let bound = if self.generator_bound { "≥" } else { "" };
-        let figure = |interval: &Option<Interval>, shown: &dyn Fn(f64) -> String| match interval {
+        let figure = |interval: &Option<ConfidenceInterval>, shown: &dyn Fn(f64) -> String| match interval {
             Some(interval) => told(interval, shown),
             None => "unknown".to_owned(),
         };
@@ -167,7 +167,7 @@ impl Server {
     }
 }
 
-impl Promise {
+impl BenchThreshold {
     fn row(&self) -> Vec<String> {
         let verdict = match self.verdict.as_str() {
             "pass" => "kept",
@@ -182,7 +182,7 @@ impl Promise {
 }
 
 /// A median with its interval, where it has one.
-fn told(interval: &Interval, shown: &dyn Fn(f64) -> String) -> String {
+fn told(interval: &ConfidenceInterval, shown: &dyn Fn(f64) -> String) -> String {
     match (interval.low, interval.high) {
         (Some(low), Some(high)) => format!("{} ({} to {})", shown(interval.median), shown(low), shown(high)),
         _ => shown(interval.median),

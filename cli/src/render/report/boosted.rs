@@ -4,54 +4,54 @@ use anyhow::Result;
 use linerate_host::Known;
 use serde::Deserialize;
 
-use super::sheet::{Body, Origin, Sheet, count};
-use super::tuned::{Step, steps};
+use super::sheet::{OriginInput, SheetBody, SummarySheet, count};
+use super::tuned::{TuneStepInput, steps};
 use crate::render::format::{self, cpu_list, grouped};
-use crate::render::page::{Head, Note, Part, Place as Where, Table, Tile};
-use crate::render::style::Tone;
+use crate::render::page::{FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use crate::render::style::TextTone;
 
 /// `linerate.boost/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Planned {
+pub(crate) struct BoostPlanInput {
     #[serde(flatten)]
-    origin: Origin,
-    server: Server,
-    agreement: Known<Agreement>,
-    plan: linerate_tune::Plan,
+    origin: OriginInput,
+    server: BoostServerInput,
+    agreement: Known<AgreementInput>,
+    plan: linerate_tune::TunePlan,
     #[serde(flatten)]
-    drawn: Drawn,
+    drawn: BoostPlanSummary,
 }
 
 #[derive(Debug, Deserialize)]
-struct Server {
+struct BoostServerInput {
     name: String,
 }
 
 /// `linerate.boost-apply/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Applied {
+pub(crate) struct BoostApplyInput {
     #[serde(flatten)]
-    origin: Origin,
+    origin: OriginInput,
     tune: Option<u64>,
-    changes: Vec<Step>,
+    changes: Vec<TuneStepInput>,
     broke_off: Option<String>,
-    before: Landed,
-    now: Option<Landed>,
-    verification: Verification,
+    before: DeliveryInput,
+    now: Option<DeliveryInput>,
+    verification: VerificationInput,
     #[serde(flatten)]
-    drawn: Drawn,
+    drawn: BoostPlanSummary,
 }
 
 /// What both have of a plan.
 #[derive(Debug, Deserialize)]
-struct Drawn {
-    places: Vec<Place>,
-    advice: Vec<Advice>,
-    refusals: Vec<Refusal>,
+struct BoostPlanSummary {
+    places: Vec<CpuInput>,
+    advice: Vec<AdviceInput>,
+    refusals: Vec<RefusalInput>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Place {
+struct CpuInput {
     cpu: u32,
     receives: bool,
     sockets: Vec<u64>,
@@ -59,25 +59,25 @@ struct Place {
 }
 
 #[derive(Debug, Deserialize)]
-struct Advice {
+struct AdviceInput {
     what: String,
     option: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Refusal {
+struct RefusalInput {
     what: String,
     why: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Landed {
+struct DeliveryInput {
     seconds: Option<f64>,
-    agreement: Known<Agreement>,
+    agreement: Known<AgreementInput>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Agreement {
+struct AgreementInput {
     packets: u64,
     on_arrival_cpu: u64,
     refused: u64,
@@ -85,21 +85,21 @@ struct Agreement {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
-enum Verification {
-    AsPlanned { conformity: Conformity },
+enum VerificationInput {
+    AsPlanned { conformity: ConformityInput },
     Harmful { why: String },
-    Elsewhere { conformity: Conformity },
-    Idle { conformity: Conformity },
+    Elsewhere { conformity: ConformityInput },
+    Idle { conformity: ConformityInput },
     NotJudged { why: String },
 }
 
 #[derive(Debug, Deserialize)]
-struct Conformity {
+struct ConformityInput {
     packets: u64,
     as_planned: u64,
 }
 
-impl Sheet for Planned {
+impl SummarySheet for BoostPlanInput {
     fn rank(&self) -> u8 {
         super::LOOKED
     }
@@ -108,7 +108,7 @@ impl Sheet for Planned {
         self.origin.started_unix_seconds
     }
 
-    fn part(&self, place: &Where) -> Result<Part> {
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
         let name = &self.server.name;
         let planned = count(self.plan.changes.len(), "change", "changes");
         let verdict = match &self.agreement {
@@ -130,19 +130,19 @@ impl Sheet for Planned {
             ]
         });
         let mut tables = self.drawn.tables();
-        tables.push(Table {
+        tables.push(HtmlTable {
             heading: "What would be changed",
             columns: vec!["setting", "from", "to", "why"],
             rows: changes.collect(),
             words_last: true,
-            ..Table::default()
+            ..HtmlTable::default()
         });
-        let body = Body { notes: self.drawn.notes(), tables, ..Body::default() };
+        let body = SheetBody { notes: self.drawn.notes(), tables, ..SheetBody::default() };
         body.part(self.origin.head("A server that runs, and where its packets land", &verdict), place)
     }
 }
 
-impl Sheet for Applied {
+impl SummarySheet for BoostApplyInput {
     fn rank(&self) -> u8 {
         super::BOOSTED
     }
@@ -151,9 +151,9 @@ impl Sheet for Applied {
         self.origin.started_unix_seconds
     }
 
-    fn part(&self, place: &Where) -> Result<Part> {
-        let mut notes: Vec<Note> =
-            self.broke_off.iter().map(|why| Note::alarm("Broke off:", why.clone())).collect();
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
+        let mut notes: Vec<PageNote> =
+            self.broke_off.iter().map(|why| PageNote::alarm("Broke off:", why.clone())).collect();
         notes.extend(self.drawn.notes());
         let made = match self.tune {
             Some(tune) => format!("Tune {tune}: {}", count(self.changes.len(), "change", "changes")),
@@ -163,27 +163,27 @@ impl Sheet for Applied {
         let mut tables = vec![self.before_and_now()];
         tables.extend(self.drawn.tables());
         tables.push(steps(&self.changes));
-        let body = Body { tiles: self.tiles(), notes, tables };
-        let mark = if self.broke_off.is_some() { Head::mark(Tone::Bad, "broke off") } else { mark };
+        let body = SheetBody { tiles: self.tiles(), notes, tables };
+        let mark = if self.broke_off.is_some() { PageHead::mark(TextTone::Bad, "broke off") } else { mark };
         let verdict = format!("{made}; {landed}");
-        body.part(Head { mark, ..self.origin.head("A server that was boosted", &verdict) }, place)
+        body.part(PageHead { mark, ..self.origin.head("A server that was boosted", &verdict) }, place)
     }
 }
 
-impl Applied {
-    fn tiles(&self) -> Vec<Tile> {
-        let of = |landed: Option<&Landed>| match landed.map(|landed| &landed.agreement) {
+impl BoostApplyInput {
+    fn tiles(&self) -> Vec<FigureTile> {
+        let of = |landed: Option<&DeliveryInput>| match landed.map(|landed| &landed.agreement) {
             Some(Known::Value(seen)) => share(seen.on_arrival_cpu, seen.packets),
             _ => "?".to_owned(),
         };
         vec![
-            Tile::new(of(Some(&self.before)), "", "read on the CPU they arrived on, before"),
-            Tile::new(of(self.now.as_ref()), "", "the same now"),
+            FigureTile::new(of(Some(&self.before)), "", "read on the CPU they arrived on, before"),
+            FigureTile::new(of(self.now.as_ref()), "", "the same now"),
         ]
     }
 
-    fn before_and_now(&self) -> Table {
-        let both = |figure: &dyn Fn(&Landed, &Agreement) -> String| {
+    fn before_and_now(&self) -> HtmlTable {
+        let both = |figure: &dyn Fn(&DeliveryInput, &AgreementInput) -> String| {
             [Some(&self.before), self.now.as_ref()].map(|landed| match landed {
                 Some(landed) => match &landed.agreement {
                     Known::Value(seen) => figure(landed, seen),
@@ -193,7 +193,7 @@ impl Applied {
             })
         };
         let row = |name: &str, [before, now]: [String; 2]| vec![name.to_owned(), before, now];
-        Table {
+        HtmlTable {
             heading: "How packets landed",
             columns: vec!["", "before", "now"],
             rows: vec![
@@ -210,25 +210,25 @@ impl Applied {
                 ),
                 row("lost to full buffers", both(&|_, seen| grouped(seen.refused))),
             ],
-            ..Table::default()
+            ..HtmlTable::default()
         }
     }
 }
 
-impl Drawn {
+impl BoostPlanSummary {
     /// What only the server's own configuration would fix, and what is left.
-    fn notes(&self) -> Vec<Note> {
+    fn notes(&self) -> Vec<PageNote> {
         let advice = self.advice.iter().map(|advice| match &advice.option {
-            Some(option) => Note::alarm("The server's own:", format!("{}: {option}", advice.what)),
-            None => Note::alarm("The server's own:", advice.what.clone()),
+            Some(option) => PageNote::alarm("The server's own:", format!("{}: {option}", advice.what)),
+            None => PageNote::alarm("The server's own:", advice.what.clone()),
         });
         let refusals =
-            self.refusals.iter().map(|refusal| Note::new(format!("{}: {}", refusal.what, refusal.why)));
+            self.refusals.iter().map(|refusal| PageNote::new(format!("{}: {}", refusal.what, refusal.why)));
         advice.chain(refusals).collect()
     }
 
-    fn tables(&self) -> Vec<Table> {
-        let row = |place: &Place| {
+    fn tables(&self) -> Vec<HtmlTable> {
+        let row = |place: &CpuInput| {
             let threads: Vec<String> = place.threads.iter().map(u32::to_string).collect();
             vec![
                 format!("CPU {}", cpu_list(&[place.cpu])),
@@ -237,19 +237,19 @@ impl Drawn {
                 threads.join(", "),
             ]
         };
-        vec![Table {
-            heading: "Where each CPU's packets are to go",
+        vec![HtmlTable {
+            heading: "ResultPosition each CPU's packets are to go",
             columns: vec!["CPU", "gets packets", "sockets", "threads"],
             rows: self.places.iter().map(row).collect(),
-            ..Table::default()
+            ..HtmlTable::default()
         }]
     }
 }
 
-impl Verification {
+impl VerificationInput {
     /// In words, and as a mark.
     fn told(&self) -> (String, Option<(&'static str, String)>) {
-        let landed = |seen: &Conformity| {
+        let landed = |seen: &ConformityInput| {
             format!(
                 "{} of {} datagrams landed as planned",
                 share(seen.as_planned, seen.packets),
@@ -257,15 +257,17 @@ impl Verification {
             )
         };
         match self {
-            Self::AsPlanned { conformity } => (landed(conformity), Head::mark(Tone::Good, "as planned")),
+            Self::AsPlanned { conformity } => {
+                (landed(conformity), PageHead::mark(TextTone::Good, "as planned"))
+            }
             Self::Elsewhere { conformity } => {
-                (landed(conformity), Head::mark(Tone::Bad, "packets land elsewhere"))
+                (landed(conformity), PageHead::mark(TextTone::Bad, "packets land elsewhere"))
             }
             Self::Idle { conformity } => (
                 format!("{} datagrams came, too few to tell", grouped(conformity.packets)),
-                Head::mark(Tone::Plain, "idle"),
+                PageHead::mark(TextTone::Plain, "idle"),
             ),
-            Self::Harmful { why } => (format!("undone: {why}"), Head::mark(Tone::Bad, "undone")),
+            Self::Harmful { why } => (format!("undone: {why}"), PageHead::mark(TextTone::Bad, "undone")),
             Self::NotJudged { why } => (format!("not judged: {why}"), None),
         }
     }

@@ -2,46 +2,46 @@
 
 use serde::Serialize;
 
-use crate::command::report::reading::{OWN_SCHEMA, Unread};
-use crate::render::page::{self, Head};
+use crate::command::report::reading::{OWN_SCHEMA, UnreadFile};
+use crate::render::page::{self, PageHead};
 
 /// A result among others.
 #[derive(Debug)]
-pub(crate) struct Member {
+pub(crate) struct JoinedResult {
     /// Its id in the page.
     pub(crate) id: String,
     pub(crate) file: String,
-    pub(crate) head: Head,
+    pub(crate) head: PageHead,
     /// HTML.
     pub(crate) body: String,
 }
 
 /// All results in their order.
 #[derive(Debug)]
-pub(crate) struct Joined {
-    pub(crate) members: Vec<Member>,
+pub(crate) struct JoinedResults {
+    pub(crate) members: Vec<JoinedResult>,
     /// The picture of the path as HTML.
     pub(crate) path: Option<String>,
     /// Whose picture it is.
     pub(crate) path_of: Option<usize>,
-    pub(crate) unread: Vec<Unread>,
+    pub(crate) unread: Vec<UnreadFile>,
 }
 
 /// Schema `linerate.report/1`.
 #[derive(Debug, Serialize)]
-pub(crate) struct Document {
+pub(crate) struct ReportDocument {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
     /// The file whose picture of the path stands first; null where there is none.
     path_from: Option<String>,
     /// In the order in which they are told.
-    results: Vec<Told>,
+    results: Vec<UnshownFile>,
     unread: Vec<NotShown>,
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct UnshownFile {
     file: String,
     schema: String,
     version: String,
@@ -61,7 +61,7 @@ struct NotShown {
     why: String,
 }
 
-impl Joined {
+impl JoinedResults {
     /// What the page is called.
     pub(crate) fn title(&self) -> String {
         match self.members.len() {
@@ -94,8 +94,8 @@ impl Joined {
     }
 
     /// The document of all that.
-    pub(crate) fn document(&self, argv: Vec<String>) -> Document {
-        let told = |member: &Member| Told {
+    pub(crate) fn document(&self, argv: Vec<String>) -> ReportDocument {
+        let told = |member: &JoinedResult| UnshownFile {
             file: member.file.clone(),
             schema: member.head.schema.clone(),
             version: member.head.version.clone(),
@@ -105,12 +105,12 @@ impl Joined {
             verdict: plain(&member.head.verdict),
             mark: member.head.mark.as_ref().map(|(_, words)| words.clone()),
         };
-        let not_shown = |unread: &Unread| NotShown {
+        let not_shown = |unread: &UnreadFile| NotShown {
             file: unread.file.clone(),
             schema: unread.schema.clone(),
             why: unread.why.clone(),
         };
-        Document {
+        ReportDocument {
             schema: OWN_SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             argv,

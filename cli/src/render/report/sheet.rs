@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::render::format;
-use crate::render::page::{self, Head, Note, Part, Place, Table, Tile};
+use crate::render::page::{self, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
 use crate::render::style::unbroken;
 
 /// A result that can be shown as a sheet.
-pub(crate) trait Sheet: Debug {
+pub(crate) trait SummarySheet: Debug {
     /// Its place in the story, as [`super::rank`] has those of others.
     fn rank(&self) -> u8;
 
@@ -23,29 +23,29 @@ pub(crate) trait Sheet: Debug {
     ///
     /// # Errors
     /// Only if formatting fails, which no result is known to cause.
-    fn part(&self, place: &Place) -> Result<Part>;
+    fn part(&self, place: &ResultPosition) -> Result<PageResult>;
 }
 
 #[derive(Template)]
 #[template(path = "sheet.html")]
-struct Placed<'a> {
-    place: &'a Place,
-    tiles: Vec<Tile>,
-    notes: Vec<Note>,
-    tables: Vec<Table>,
+struct PlacedSheet<'a> {
+    place: &'a ResultPosition,
+    tiles: Vec<FigureTile>,
+    notes: Vec<PageNote>,
+    tables: Vec<HtmlTable>,
 }
 
 /// What stands in a sheet.
 #[derive(Default)]
-pub(super) struct Body {
-    pub(super) tiles: Vec<Tile>,
-    pub(super) notes: Vec<Note>,
-    pub(super) tables: Vec<Table>,
+pub(super) struct SheetBody {
+    pub(super) tiles: Vec<FigureTile>,
+    pub(super) notes: Vec<PageNote>,
+    pub(super) tables: Vec<HtmlTable>,
 }
 
 /// What documents say of themselves.
 #[derive(Debug, Deserialize)]
-pub(super) struct Origin {
+pub(super) struct OriginInput {
     pub(super) schema: String,
     pub(super) version: String,
     #[serde(default)]
@@ -56,10 +56,10 @@ pub(super) struct Origin {
     pub(super) started_unix_seconds: Option<u64>,
 }
 
-impl Origin {
+impl OriginInput {
     /// What is said above a result, but for its mark.
-    pub(super) fn head(&self, title: &'static str, verdict: &str) -> Head {
-        Head {
+    pub(super) fn head(&self, title: &'static str, verdict: &str) -> PageHead {
+        PageHead {
             schema: self.schema.clone(),
             version: self.version.clone(),
             title,
@@ -77,12 +77,12 @@ impl Origin {
     }
 }
 
-impl Body {
+impl SheetBody {
     /// As it stands in a page. Tables without rows are left out.
-    pub(super) fn part(self, head: Head, place: &Place) -> Result<Part> {
+    pub(super) fn part(self, head: PageHead, place: &ResultPosition) -> Result<PageResult> {
         let Self { tiles, notes, mut tables } = self;
         tables.retain(|table| !table.rows.is_empty());
-        page::part(head, &Placed { place, tiles, notes, tables })
+        page::part(head, &PlacedSheet { place, tiles, notes, tables })
     }
 }
 

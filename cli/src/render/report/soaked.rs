@@ -3,16 +3,16 @@
 use anyhow::Result;
 use serde::Deserialize;
 
-use super::sheet::{Body, Origin, Sheet, count};
+use super::sheet::{OriginInput, SheetBody, SummarySheet, count};
 use crate::render::format::{self, grouped};
-use crate::render::page::{self, Head, Note, Part, Place, Table, Tile};
-use crate::render::style::Tone;
+use crate::render::page::{self, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use crate::render::style::TextTone;
 
 /// `linerate.soak/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Soak {
+pub(crate) struct SoakInput {
     #[serde(flatten)]
-    origin: Origin,
+    origin: OriginInput,
     elapsed_seconds: f64,
     kernel: String,
     cpu: String,
@@ -26,38 +26,38 @@ pub(crate) struct Soak {
     payload_bytes: u64,
     capacity_per_second: f64,
     offered_per_second: f64,
-    events: Vec<Happened>,
-    requests: Vec<Requests>,
+    events: Vec<SoakEventInput>,
+    requests: Vec<SoakRequestsInput>,
     unbalanced: Vec<String>,
-    panics: Panics,
-    memory: Memory,
+    panics: SoakPanicsInput,
+    memory: SoakMemoryInput,
     kept: bool,
 }
 
 #[derive(Debug, Deserialize)]
-struct Happened {
+struct SoakEventInput {
     what: String,
     times: u32,
 }
 
 /// Those of the rounds in which the link stayed up, or of those in which it did not.
 #[derive(Debug, Deserialize)]
-struct Requests {
+struct SoakRequestsInput {
     link: String,
     sent: u64,
     answered: u64,
-    losses: Vec<Loss>,
-    uncounted: Vec<Loss>,
+    losses: Vec<SoakLossInput>,
+    uncounted: Vec<SoakLossInput>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Loss {
+struct SoakLossInput {
     what: String,
     requests: i64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Panics {
+struct SoakPanicsInput {
     asked: u64,
     restarts: u64,
     requests_lost: u64,
@@ -65,13 +65,13 @@ struct Panics {
 }
 
 #[derive(Debug, Deserialize)]
-struct Memory {
+struct SoakMemoryInput {
     first_quarter_bytes: Option<f64>,
     last_quarter_bytes: Option<f64>,
     kept: bool,
 }
 
-impl Sheet for Soak {
+impl SummarySheet for SoakInput {
     fn rank(&self) -> u8 {
         super::SOAKED
     }
@@ -80,28 +80,28 @@ impl Sheet for Soak {
         self.origin.started_unix_seconds
     }
 
-    fn part(&self, place: &Place) -> Result<Part> {
-        let happened = |event: &Happened| vec![grouped(u64::from(event.times)), event.what.clone()];
-        let body = Body {
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
+        let happened = |event: &SoakEventInput| vec![grouped(u64::from(event.times)), event.what.clone()];
+        let body = SheetBody {
             tiles: self.tiles(),
             notes: self.notes(),
             tables: vec![
-                Table {
+                HtmlTable {
                     heading: "What became of requests",
                     about: "A loss that somebody counted is one with a name. What nobody counted may be lost only where a \
                             device that goes down frees what it holds; less than none was counted twice."
                         .to_owned(),
                     columns: vec!["the link", "requests", "fate"],
-                    rows: self.requests.iter().flat_map(Requests::rows).collect(),
+                    rows: self.requests.iter().flat_map(SoakRequestsInput::rows).collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
-                Table {
+                HtmlTable {
                     heading: "What happened meanwhile",
                     columns: vec!["times", "event"],
                     rows: self.events.iter().map(happened).collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
             ],
         };
@@ -116,18 +116,18 @@ impl Sheet for Soak {
             }
         );
         let mark = match self.kept {
-            true => Head::mark(Tone::Good, "kept"),
-            false => Head::mark(Tone::Bad, "failed"),
+            true => PageHead::mark(TextTone::Good, "kept"),
+            false => PageHead::mark(TextTone::Bad, "failed"),
         };
         let host = page::host(None, Some(&self.kernel), Some(&self.cpu), None);
         body.part(
-            Head { mark, host, ..self.origin.head("A server while things change around it", &verdict) },
+            PageHead { mark, host, ..self.origin.head("A server while things change around it", &verdict) },
             place,
         )
     }
 }
 
-impl Soak {
+impl SoakInput {
     fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         if !self.unbalanced.is_empty() {
@@ -148,8 +148,8 @@ impl Soak {
         failures
     }
 
-    fn tiles(&self) -> Vec<Tile> {
-        let sum = |figure: fn(&Requests) -> u64| self.requests.iter().map(figure).sum::<u64>();
+    fn tiles(&self) -> Vec<FigureTile> {
+        let sum = |figure: fn(&SoakRequestsInput) -> u64| self.requests.iter().map(figure).sum::<u64>();
         let megabytes = |bytes: Option<f64>| match bytes {
             Some(bytes) => format!("{:.2}", bytes / 1e6),
             None => "?".to_owned(),
@@ -157,17 +157,17 @@ impl Soak {
         let class = |kept: bool| if kept { "" } else { "high" };
         let unbalanced = self.unbalanced.len();
         vec![
-            Tile::new(grouped(sum(|requests| requests.sent)), "", "requests sent"),
-            Tile::new(grouped(sum(|requests| requests.answered)), "", "answered"),
-            Tile::new(unbalanced.to_string(), "", "rounds with requests nobody counted")
+            FigureTile::new(grouped(sum(|requests| requests.sent)), "", "requests sent"),
+            FigureTile::new(grouped(sum(|requests| requests.answered)), "", "answered"),
+            FigureTile::new(unbalanced.to_string(), "", "rounds with requests nobody counted")
                 .of_class(class(unbalanced == 0)),
-            Tile::new(
+            FigureTile::new(
                 format!("{} of {}", self.panics.restarts, self.panics.asked),
                 "",
                 format!("restarts after panics, with {} requests lost", grouped(self.panics.requests_lost)),
             )
             .of_class(class(self.panics.kept)),
-            Tile::new(
+            FigureTile::new(
                 megabytes(self.memory.last_quarter_bytes),
                 "MB",
                 format!("resident at last, {} MB at first", megabytes(self.memory.first_quarter_bytes)),
@@ -176,11 +176,12 @@ impl Soak {
         ]
     }
 
-    fn notes(&self) -> Vec<Note> {
-        let unbalanced = self.unbalanced.iter().map(|round| Note::alarm("Does not balance:", round.clone()));
-        let fallbacks = self.fallbacks.iter().map(|what| Note::alarm("Fell back:", what.clone()));
-        let mut notes: Vec<Note> = unbalanced.chain(fallbacks).collect();
-        notes.push(Note::new(format!(
+    fn notes(&self) -> Vec<PageNote> {
+        let unbalanced =
+            self.unbalanced.iter().map(|round| PageNote::alarm("Does not balance:", round.clone()));
+        let fallbacks = self.fallbacks.iter().map(|what| PageNote::alarm("Fell back:", what.clone()));
+        let mut notes: Vec<PageNote> = unbalanced.chain(fallbacks).collect();
+        notes.push(PageNote::new(format!(
             "{} on CPU {}, the generator on CPU {}; {} flows, requests of {} bytes. Capacity was found to be {}/s.",
             count(self.workers as usize, "worker", "workers"),
             self.server_cpu,
@@ -190,13 +191,13 @@ impl Soak {
             format::rate(self.capacity_per_second)
         )));
         if let Some(load) = self.load_average {
-            notes.push(Note::new(format!("Load average before: {load:.1}.")));
+            notes.push(PageNote::new(format!("Load average before: {load:.1}.")));
         }
         notes
     }
 }
 
-impl Requests {
+impl SoakRequestsInput {
     /// A row a fate.
     fn rows(&self) -> Vec<Vec<String>> {
         let link = match self.link.as_str() {
@@ -204,8 +205,9 @@ impl Requests {
             _ => "went down and up",
         };
         let row = |count: String, fate: String| vec![link.to_owned(), count, fate];
-        let of_loss = |loss: &Loss| row(signed(loss.requests), loss.what.clone());
-        let uncounted = |loss: &Loss| row(signed(loss.requests), format!("counted by nobody: {}", loss.what));
+        let of_loss = |loss: &SoakLossInput| row(signed(loss.requests), loss.what.clone());
+        let uncounted =
+            |loss: &SoakLossInput| row(signed(loss.requests), format!("counted by nobody: {}", loss.what));
         let mut rows = vec![
             row(grouped(self.sent), "sent".to_owned()),
             row(grouped(self.answered), "answered".to_owned()),

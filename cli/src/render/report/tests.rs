@@ -2,10 +2,10 @@ use std::fs;
 
 use super::*;
 use crate::command::report::reading;
-use crate::render::style::Style;
+use crate::render::style::TextStyle;
 use crate::render::{made_up, made_up_cost, made_up_flame};
 
-fn joined() -> Joined {
+fn joined() -> JoinedResults {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
     write("b.json", serde_json::to_string(&made_up_cost::document()).expect("JSON"));
@@ -13,8 +13,9 @@ fn joined() -> Joined {
     write("c.json", serde_json::to_string(&made_up::climb()).expect("JSON"));
     write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());
     write("e.txt", "no result".to_owned());
-    let mut joined =
-        Story::of(reading::read(&[directory.path().to_owned()]).expect("read")).joined().expect("joined");
+    let mut joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
+        .joined()
+        .expect("joined");
     let prefix = format!("{}/", directory.path().display());
     for file in joined.members.iter_mut().map(|member| &mut member.file) {
         *file = file.replace(&prefix, "");
@@ -49,8 +50,9 @@ fn what_was_changed_and_put_back_is_told_by_time() {
     // Of an earlier version, which told no time.
     write("d.json", "linerate.tune-undo/1", None, "\"settings\": []");
     write("e.json", "linerate.tune-apply/1", None, applied);
-    let joined =
-        Story::of(reading::read(&[directory.path().to_owned()]).expect("read")).joined().expect("joined");
+    let joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
+        .joined()
+        .expect("joined");
     let files: Vec<&str> = joined.members.iter().map(|member| short(&member.file)).collect();
     assert_eq!(files, ["e.json", "d.json", "c.json", "b.json", "a.json"]);
     assert_eq!(joined.members[4].head.unix_seconds, Some(1_700_000_030));
@@ -59,7 +61,7 @@ fn what_was_changed_and_put_back_is_told_by_time() {
 
 #[test]
 fn the_text_has_a_row_a_result_and_what_is_not_shown() {
-    let text = text(&joined(), Style { width: 120, colour: false });
+    let text = text(&joined(), TextStyle { width: 120, colour: false });
     insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
 }
 

@@ -1,14 +1,14 @@
 //! What results say, as text.
 
-use super::Joined;
+use super::JoinedResults;
 use super::joined::plain;
-use crate::render::column::Column;
-use crate::render::style::{Style, Tone};
-use crate::render::table::Table;
+use crate::render::column::TextColumn;
+use crate::render::style::{TextStyle, TextTone};
+use crate::render::table::TextTable;
 
 /// A row a result with its verdict below, then what could not be shown.
-pub(crate) fn text(joined: &Joined, style: Style) -> String {
-    let mut table = Table::new(&["file", "schema", "when", "host"]);
+pub(crate) fn text(joined: &JoinedResults, style: TextStyle) -> String {
+    let mut table = TextTable::new(&["file", "schema", "when", "host"]);
     for member in &joined.members {
         let head = &member.head;
         table.row(vec![member.file.clone(), head.schema.clone(), plain(&head.time), plain(&head.host)]);
@@ -30,25 +30,25 @@ pub(crate) fn text(joined: &Joined, style: Style) -> String {
     }
     if !joined.unread.is_empty() {
         lines.push(String::new());
-        lines.push(style.paint(Tone::Strong, "not shown"));
+        lines.push(style.paint(TextTone::Strong, "not shown"));
         let told = joined.unread.iter().map(|unread| format!("{}: {}", unread.file, unread.why));
-        lines.extend(told.flat_map(|line| wrapped(Tone::Plain, &line, style)));
+        lines.extend(told.flat_map(|line| wrapped(TextTone::Plain, &line, style)));
     }
     lines.push(String::new());
     lines.join("\n")
 }
 
-fn tone(class: Option<&str>) -> Tone {
+fn tone(class: Option<&str>) -> TextTone {
     match class {
-        Some("good") => Tone::Good,
-        Some("bad") => Tone::Bad,
-        Some("warn") => Tone::Warn,
-        _ => Tone::Plain,
+        Some("good") => TextTone::Good,
+        Some("bad") => TextTone::Bad,
+        Some("warn") => TextTone::Warn,
+        _ => TextTone::Plain,
     }
 }
 
 /// A text in lines that begin two columns in.
-fn wrapped(tone: Tone, text: &str, style: Style) -> Vec<String> {
-    let column = Column { style, before: 2, label: 0 };
+fn wrapped(tone: TextTone, text: &str, style: TextStyle) -> Vec<String> {
+    let column = TextColumn { style, before: 2, label: 0 };
     column.labelled("", text).iter().map(|line| style.paint(tone, line)).collect()
 }

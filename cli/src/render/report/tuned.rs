@@ -1,29 +1,29 @@
 //! What `linerate tune` planned, changed, and put back.
 
 use anyhow::Result;
-use linerate_tune::Plan;
+use linerate_tune::TunePlan;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::sheet::{Body, Origin, Sheet, count, outcome};
-use crate::render::page::{self, Head, Note, Part, Place, Table, Tile};
-use crate::render::style::{Tone, unbroken};
+use super::sheet::{OriginInput, SheetBody, SummarySheet, count, outcome};
+use crate::render::page::{self, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use crate::render::style::{TextTone, unbroken};
 
 /// `linerate.tune-apply/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Applied {
+pub(crate) struct TuneApplyInput {
     #[serde(flatten)]
-    origin: Origin,
+    origin: OriginInput,
     tune: u64,
     goal: String,
-    changes: Vec<Step>,
+    changes: Vec<TuneStepInput>,
     broke_off: Option<String>,
-    findings: Option<Vec<Remaining>>,
+    findings: Option<Vec<RemainingInput>>,
 }
 
 /// A change and what became of it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Step {
+pub(super) struct TuneStepInput {
     name: String,
     from: String,
     to: String,
@@ -31,7 +31,7 @@ pub(super) struct Step {
 }
 
 #[derive(Debug, Deserialize)]
-struct Remaining {
+struct RemainingInput {
     id: String,
     severity: String,
     title: String,
@@ -39,9 +39,9 @@ struct Remaining {
 
 /// `linerate.tune-undo/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Undone {
+pub(crate) struct TuneUndoInput {
     #[serde(flatten)]
-    origin: Origin,
+    origin: OriginInput,
     tune: u64,
     settings: Vec<PutBack>,
 }
@@ -53,7 +53,7 @@ struct PutBack {
     outcome: Value,
 }
 
-impl Sheet for Plan {
+impl SummarySheet for TunePlan {
     fn rank(&self) -> u8 {
         super::PLANNED
     }
@@ -62,7 +62,7 @@ impl Sheet for Plan {
         self.read_unix_seconds
     }
 
-    fn part(&self, place: &Place) -> Result<Part> {
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
         let all = || self.agreements.iter().chain(&self.changes);
         let rows = all().map(|change| {
             vec![
@@ -80,37 +80,37 @@ impl Sheet for Plan {
             vec![held.until_fixed.clone(), what, format!("{} {}", held.why, held.effect), held.first.clone()]
         });
         let changes = count(all().count(), "change", "changes");
-        let body = Body {
+        let body = SheetBody {
             tiles: vec![
-                Tile::new(all().count().to_string(), "", "changes"),
-                Tile::new(self.left.len().to_string(), "", "findings left as they are"),
+                FigureTile::new(all().count().to_string(), "", "changes"),
+                FigureTile::new(self.left.len().to_string(), "", "findings left as they are"),
             ],
             tables: vec![
-                Table {
+                HtmlTable {
                     heading: "What would be changed",
                     columns: vec!["setting", "from", "to", "why"],
                     rows: rows.collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
-                Table {
+                HtmlTable {
                     heading: "What is held back",
                     columns: vec!["until fixed", "what", "why", "what to do first"],
                     rows: held.collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
-                Table {
+                HtmlTable {
                     heading: "What is left",
                     columns: vec!["finding", "severity", "what", "why it is left"],
                     rows: left.collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
             ],
-            ..Body::default()
+            ..SheetBody::default()
         };
-        let head = Head {
+        let head = PageHead {
             schema: self.schema.clone(),
             version: self.version.clone(),
             title: "A plan for the path",
@@ -126,7 +126,7 @@ impl Sheet for Plan {
     }
 }
 
-impl Sheet for Applied {
+impl SummarySheet for TuneApplyInput {
     fn rank(&self) -> u8 {
         super::TUNED
     }
@@ -135,23 +135,25 @@ impl Sheet for Applied {
         self.origin.started_unix_seconds
     }
 
-    fn part(&self, place: &Place) -> Result<Part> {
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
         let found = self.findings.as_deref().unwrap_or_default();
         let remain = found.iter().filter(|finding| finding.severity != "note").count();
-        let mut notes: Vec<Note> =
-            self.broke_off.iter().map(|why| Note::alarm("Broke off:", why.clone())).collect();
+        let mut notes: Vec<PageNote> =
+            self.broke_off.iter().map(|why| PageNote::alarm("Broke off:", why.clone())).collect();
         if self.findings.is_none() {
-            notes.push(Note::new("What doctor finds afterwards is not known: the host could not be read."));
+            notes.push(PageNote::new(
+                "What doctor finds afterwards is not known: the host could not be read.",
+            ));
         }
-        let body = Body {
+        let body = SheetBody {
             tiles: vec![
-                Tile::new(self.changes.len().to_string(), "", "changes"),
-                Tile::new(remain.to_string(), "", "findings above note that remain"),
+                FigureTile::new(self.changes.len().to_string(), "", "changes"),
+                FigureTile::new(remain.to_string(), "", "findings above note that remain"),
             ],
             notes,
             tables: vec![
                 steps(&self.changes),
-                Table {
+                HtmlTable {
                     heading: "What doctor still finds",
                     columns: vec!["finding", "severity", "what"],
                     rows: found
@@ -161,7 +163,7 @@ impl Sheet for Applied {
                         })
                         .collect(),
                     words_last: true,
-                    ..Table::default()
+                    ..HtmlTable::default()
                 },
             ],
         };
@@ -173,15 +175,15 @@ impl Sheet for Applied {
             if self.broke_off.is_some() { ", broken off" } else { " made and read back" },
         );
         let mark = match (self.broke_off.is_some(), remain) {
-            (true, _) => Head::mark(Tone::Bad, "broke off"),
-            (false, 0) => Head::mark(Tone::Good, "made"),
-            (false, _) => Head::mark(Tone::Warn, "made, something remains"),
+            (true, _) => PageHead::mark(TextTone::Bad, "broke off"),
+            (false, 0) => PageHead::mark(TextTone::Good, "made"),
+            (false, _) => PageHead::mark(TextTone::Warn, "made, something remains"),
         };
-        body.part(Head { mark, ..self.origin.head("What was tuned", &verdict) }, place)
+        body.part(PageHead { mark, ..self.origin.head("What was tuned", &verdict) }, place)
     }
 }
 
-impl Sheet for Undone {
+impl SummarySheet for TuneUndoInput {
     fn rank(&self) -> u8 {
         super::UNDONE
     }
@@ -190,7 +192,7 @@ impl Sheet for Undone {
         self.origin.started_unix_seconds
     }
 
-    fn part(&self, place: &Place) -> Result<Part> {
+    fn part(&self, place: &ResultPosition) -> Result<PageResult> {
         let is_back = |setting: &&PutBack| {
             setting.outcome.as_str().is_some_and(|outcome| matches!(outcome, "restored" | "already"))
         };
@@ -200,16 +202,16 @@ impl Sheet for Undone {
             .settings
             .iter()
             .map(|setting| vec![setting.name.clone(), setting.first.clone(), outcome(&setting.outcome)]);
-        let body = Body {
-            tiles: vec![Tile::new(format!("{back} of {all}"), "", "settings are as they were before")],
-            tables: vec![Table {
+        let body = SheetBody {
+            tiles: vec![FigureTile::new(format!("{back} of {all}"), "", "settings are as they were before")],
+            tables: vec![HtmlTable {
                 heading: "Settings put back",
                 columns: vec!["setting", "before the tune", "became"],
                 rows: rows.collect(),
                 words_last: true,
-                ..Table::default()
+                ..HtmlTable::default()
             }],
-            ..Body::default()
+            ..SheetBody::default()
         };
         let verdict = match back == all {
             true => format!("Tune {} undone: all is as it was before", self.tune),
@@ -218,22 +220,23 @@ impl Sheet for Undone {
             }
         };
         let mark = match back == all {
-            true => Head::mark(Tone::Good, "undone"),
-            false => Head::mark(Tone::Warn, "something was left"),
+            true => PageHead::mark(TextTone::Good, "undone"),
+            false => PageHead::mark(TextTone::Warn, "something was left"),
         };
-        body.part(Head { mark, ..self.origin.head("What was put back", &verdict) }, place)
+        body.part(PageHead { mark, ..self.origin.head("What was put back", &verdict) }, place)
     }
 }
 
 /// Changes and what became of each.
-pub(super) fn steps(changes: &[Step]) -> Table {
-    let row =
-        |step: &Step| vec![step.name.clone(), step.from.clone(), step.to.clone(), outcome(&step.outcome)];
-    Table {
+pub(super) fn steps(changes: &[TuneStepInput]) -> HtmlTable {
+    let row = |step: &TuneStepInput| {
+        vec![step.name.clone(), step.from.clone(), step.to.clone(), outcome(&step.outcome)]
+    };
+    HtmlTable {
         heading: "What was changed",
         columns: vec!["setting", "from", "to", "became"],
         rows: changes.iter().map(row).collect(),
         words_last: true,
-        ..Table::default()
+        ..HtmlTable::default()
     }
 }

@@ -1,23 +1,23 @@
 //! Transmit queues, a block an interface.
 
-use linerate_host::live::picture::{Interface, Place, TransmitQueue};
-use linerate_host::live::{Item, Metric, Picture};
+use linerate_host::live::picture::{FindingSite, InterfaceSnapshot, TransmitQueueSnapshot};
+use linerate_host::live::{HistoryItem, HistoryMetric, Snapshot};
 
 use super::{empty, figure, head, lost, mark, rate, small};
 use crate::render::format;
-use crate::render::style::Tone;
-use crate::render::top_panel::{Block, Cell, Panel, Row, Stage};
+use crate::render::style::TextTone;
+use crate::render::top_panel::{PanelCell, PanelRow, PanelStage, RowBlock, TopPanel};
 
-pub(super) fn panel(picture: &Picture) -> Panel {
+pub(super) fn panel(picture: &Snapshot) -> TopPanel {
     let heads = vec![head("pps", 0), head("drops", 0), head("waiting", 2), head("XPS", 1)];
     if picture.interfaces.is_empty() {
-        return empty(Stage::Out, heads, "no interface to look at");
+        return empty(PanelStage::Out, heads, "no interface to look at");
     }
     let blocks = picture.interfaces.iter().map(|interface| block(picture, interface)).collect();
-    Panel { stage: Stage::Out, heads, blocks, unknown: None, unfiltered: false }
+    TopPanel { stage: PanelStage::Out, heads, blocks, unknown: None, unfiltered: false }
 }
 
-fn block(picture: &Picture, interface: &Interface) -> Block {
+fn block(picture: &Snapshot, interface: &InterfaceSnapshot) -> RowBlock {
     let name = &interface.interface;
     let mut facts: Vec<String> = Vec::new();
     if interface.gone_seconds.is_some() {
@@ -33,8 +33,8 @@ fn block(picture: &Picture, interface: &Interface) -> Block {
         facts.extend(interface.transmit.why().map(|_| "queues unknown".to_owned()));
     }
     let queues = interface.transmit.value().into_iter().flatten();
-    Block {
-        item: Some(Item::Interface(name.clone())),
+    RowBlock {
+        item: Some(HistoryItem::Interface(name.clone())),
         title: name.clone(),
         facts: facts.join(" · "),
         mark: None,
@@ -44,13 +44,13 @@ fn block(picture: &Picture, interface: &Interface) -> Block {
     }
 }
 
-fn row(picture: &Picture, interface: &Interface, queue: &TransmitQueue) -> Row {
+fn row(picture: &Snapshot, interface: &InterfaceSnapshot, queue: &TransmitQueueSnapshot) -> PanelRow {
     let name = &interface.interface;
-    Row {
-        item: Item::Transmit(name.clone(), queue.queue),
+    PanelRow {
+        item: HistoryItem::Transmit(name.clone(), queue.queue),
         name: format!("tx-{}", queue.queue),
         words: format!("{name} tx-{}", queue.queue),
-        mark: mark(picture, &Place::Transmit(name.clone(), queue.queue)),
+        mark: mark(picture, &FindingSite::Transmit(name.clone(), queue.queue)),
         gone: interface.gone_seconds.is_some(),
         idle: queue.packets_per_second.is_none_or(|rate| rate < 0.5)
             && queue.drops_per_second.is_none_or(|rate| rate == 0.0),
@@ -58,17 +58,17 @@ fn row(picture: &Picture, interface: &Interface, queue: &TransmitQueue) -> Row {
             rate(queue.packets_per_second),
             lost(queue.drops_per_second),
             match queue.backlog_packets {
-                None => Cell::untold(),
-                Some(0) => Cell::new("0", Tone::Faint),
-                Some(waiting) => Cell::new(waiting.to_string(), Tone::Warn),
+                None => PanelCell::untold(),
+                Some(0) => PanelCell::new("0", TextTone::Faint),
+                Some(waiting) => PanelCell::new(waiting.to_string(), TextTone::Warn),
             },
             match queue.xps.as_deref() {
-                None => Cell::untold(),
-                Some("") => Cell::new("off", Tone::Faint),
-                Some(cpus) => Cell::new(cpus, Tone::Plain),
+                None => PanelCell::untold(),
+                Some("") => PanelCell::new("off", TextTone::Faint),
+                Some(cpus) => PanelCell::new(cpus, TextTone::Plain),
             },
         ],
         figures: [figure(queue.packets_per_second), figure(queue.drops_per_second)],
-        metric: Metric::Packets,
+        metric: HistoryMetric::Packets,
     }
 }

@@ -1,23 +1,23 @@
 //! Receive queues, a block an interface.
 
-use linerate_host::live::picture::{Interface, Place, ReceiveQueue};
-use linerate_host::live::{Item, Metric, Picture};
+use linerate_host::live::picture::{FindingSite, InterfaceSnapshot, ReceiveQueue};
+use linerate_host::live::{HistoryItem, HistoryMetric, Snapshot};
 
 use super::{empty, figure, head, lost, mark, rate};
 use crate::render::format;
-use crate::render::style::Tone;
-use crate::render::top_panel::{Block, Cell, Panel, Row, Stage};
+use crate::render::style::TextTone;
+use crate::render::top_panel::{PanelCell, PanelRow, PanelStage, RowBlock, TopPanel};
 
-pub(super) fn panel(picture: &Picture) -> Panel {
+pub(super) fn panel(picture: &Snapshot) -> TopPanel {
     let heads = vec![head("pps", 0), head("drops", 0), head("irq/s", 2), head("CPU", 1), head("RPS", 3)];
     if picture.interfaces.is_empty() {
-        return empty(Stage::Queues, heads, "no interface to look at: --interface names one");
+        return empty(PanelStage::Queues, heads, "no interface to look at: --interface names one");
     }
     let blocks = picture.interfaces.iter().map(|interface| block(picture, interface)).collect();
-    Panel { stage: Stage::Queues, heads, blocks, unknown: None, unfiltered: false }
+    TopPanel { stage: PanelStage::Queues, heads, blocks, unknown: None, unfiltered: false }
 }
 
-fn block(picture: &Picture, interface: &Interface) -> Block {
+fn block(picture: &Snapshot, interface: &InterfaceSnapshot) -> RowBlock {
     let name = &interface.interface;
     let mut facts: Vec<String> = Vec::new();
     if interface.gone_seconds.is_some() {
@@ -35,40 +35,40 @@ fn block(picture: &Picture, interface: &Interface) -> Block {
         facts.extend(interface.node.filter(|_| picture.host.node_count() > 1).map(|n| format!("node {n}")));
     }
     let queues = interface.receive.value().into_iter().flatten();
-    Block {
-        item: Some(Item::Interface(name.clone())),
+    RowBlock {
+        item: Some(HistoryItem::Interface(name.clone())),
         title: name.clone(),
         facts: facts.join(" · "),
-        mark: mark(picture, &Place::Interface(name.clone())),
+        mark: mark(picture, &FindingSite::Interface(name.clone())),
         gone: interface.gone_seconds.is_some(),
         rows: queues.map(|queue| row(picture, interface, queue)).collect(),
         folded: None,
     }
 }
 
-fn row(picture: &Picture, interface: &Interface, queue: &ReceiveQueue) -> Row {
+fn row(picture: &Snapshot, interface: &InterfaceSnapshot, queue: &ReceiveQueue) -> PanelRow {
     let name = &interface.interface;
-    let tone = if queue.far_node { Tone::Warn } else { Tone::Plain };
+    let tone = if queue.far_node { TextTone::Warn } else { TextTone::Plain };
     let drops = queue.drops_per_second;
-    Row {
-        item: Item::Receive(name.clone(), queue.queue),
+    PanelRow {
+        item: HistoryItem::Receive(name.clone(), queue.queue),
         name: format!("rx-{}", queue.queue),
         words: format!("{name} rx-{}", queue.queue),
-        mark: mark(picture, &Place::Receive(name.clone(), queue.queue)),
+        mark: mark(picture, &FindingSite::Receive(name.clone(), queue.queue)),
         gone: interface.gone_seconds.is_some(),
         idle: queue.packets_per_second.is_none_or(|rate| rate < 0.5) && drops.is_none_or(|rate| rate == 0.0),
         cells: vec![
             rate(queue.packets_per_second),
             lost(drops),
             rate(queue.interrupts_per_second),
-            queue.cpu.map_or_else(Cell::untold, |cpu| Cell::new(cpu.to_string(), tone)),
+            queue.cpu.map_or_else(PanelCell::untold, |cpu| PanelCell::new(cpu.to_string(), tone)),
             match queue.rps.as_deref() {
-                None => Cell::untold(),
-                Some("") => Cell::new("off", Tone::Faint),
-                Some(cpus) => Cell::new(cpus, Tone::Plain),
+                None => PanelCell::untold(),
+                Some("") => PanelCell::new("off", TextTone::Faint),
+                Some(cpus) => PanelCell::new(cpus, TextTone::Plain),
             },
         ],
         figures: [figure(queue.packets_per_second), figure(drops)],
-        metric: Metric::Packets,
+        metric: HistoryMetric::Packets,
     }
 }

@@ -2,37 +2,37 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::live::picture::{Place, Seat, Thread};
-use linerate_host::live::{Item, Metric, Picture};
+use linerate_host::live::picture::{FindingSite, ThreadLocality, ThreadSnapshot};
+use linerate_host::live::{HistoryItem, HistoryMetric, Snapshot};
 
 use super::{empty, figure, head, mark, share};
-use crate::render::style::Tone;
-use crate::render::top_panel::{Block, Cell, Head, Panel, Row, Stage};
+use crate::render::style::TextTone;
+use crate::render::top_panel::{PanelCell, PanelHead, PanelRow, PanelStage, RowBlock, TopPanel};
 
-pub(super) fn panel(picture: &Picture) -> Panel {
+pub(super) fn panel(picture: &Snapshot) -> TopPanel {
     let heads = vec![
         head("time", 0),
         head("system", 2),
         head("CPU", 0),
-        Head { title: "packets", rank: 1, left: true },
-        Head { title: "may run", rank: 3, left: true },
+        PanelHead { title: "packets", rank: 1, left: true },
+        PanelHead { title: "may run", rank: 3, left: true },
     ];
     let threads = match (picture.threads.value(), picture.threads.why()) {
         (Some(threads), _) => threads,
-        (None, why) => return empty(Stage::Threads, heads, why.unwrap_or_default()),
+        (None, why) => return empty(PanelStage::Threads, heads, why.unwrap_or_default()),
     };
     if threads.is_empty() {
-        return empty(Stage::Threads, heads, "no thread that serves one of the sockets");
+        return empty(PanelStage::Threads, heads, "no thread that serves one of the sockets");
     }
-    let mut processes: BTreeMap<u32, Vec<&Thread>> = BTreeMap::new();
+    let mut processes: BTreeMap<u32, Vec<&ThreadSnapshot>> = BTreeMap::new();
     for thread in threads {
         processes.entry(thread.pid).or_default().push(thread);
     }
     let blocks = processes.into_iter().map(|(pid, threads)| block(picture, pid, &threads)).collect();
-    Panel { stage: Stage::Threads, heads, blocks, unknown: None, unfiltered: false }
+    TopPanel { stage: PanelStage::Threads, heads, blocks, unknown: None, unfiltered: false }
 }
 
-fn block(picture: &Picture, pid: u32, threads: &[&Thread]) -> Block {
+fn block(picture: &Snapshot, pid: u32, threads: &[&ThreadSnapshot]) -> RowBlock {
     let name = threads.iter().find(|thread| thread.tid == pid).or(threads.first());
     let services = name.and_then(|thread| thread.services.first()).cloned().unwrap_or_default();
     let gone = threads.iter().all(|thread| thread.gone_seconds.is_some());
@@ -41,7 +41,7 @@ fn block(picture: &Picture, pid: u32, threads: &[&Thread]) -> Block {
         let here = picture.findings_at_stage(service, linerate_host::StageName::Thread);
         here.map(|found| found.severity).max()
     });
-    Block {
+    RowBlock {
         item: None,
         title: format!("pid {pid}"),
         facts: if gone { "gone".to_owned() } else { services },
@@ -52,31 +52,34 @@ fn block(picture: &Picture, pid: u32, threads: &[&Thread]) -> Block {
     }
 }
 
-fn row(picture: &Picture, thread: &Thread) -> Row {
+fn row(picture: &Snapshot, thread: &ThreadSnapshot) -> PanelRow {
     let (seat, tone) = match thread.seat {
-        Some(Seat::WithPackets) => ("here", Tone::Good),
-        Some(Seat::OffQueue) => ("off", Tone::Warn),
-        Some(Seat::FarNode) => ("far node", Tone::Bad),
-        None => ("–", Tone::Faint),
+        Some(ThreadLocality::WithPackets) => ("here", TextTone::Good),
+        Some(ThreadLocality::OffQueue) => ("off", TextTone::Warn),
+        Some(ThreadLocality::FarNode) => ("far node", TextTone::Bad),
+        None => ("–", TextTone::Faint),
     };
     let moved = thread.moved_from.is_some();
-    Row {
-        item: Item::Thread(thread.tid),
+    PanelRow {
+        item: HistoryItem::Thread(thread.tid),
         name: format!("{} {}", thread.tid, thread.name),
         words: format!("{} {} pid {} {}", thread.name, thread.tid, thread.pid, thread.services.join(" ")),
-        mark: mark(picture, &Place::Thread(thread.tid)),
+        mark: mark(picture, &FindingSite::Thread(thread.tid)),
         gone: thread.gone_seconds.is_some(),
         idle: thread.cpu_share.is_none_or(|share| share < 0.005),
         cells: vec![
             share(thread.cpu_share, 0.9, 0.98),
             share(thread.system_share, 2.0, 2.0),
-            thread.cpu.map_or_else(Cell::untold, |cpu| {
-                Cell::new(format!("{}{cpu}", if moved { "»" } else { "" }), Tone::Plain)
+            thread.cpu.map_or_else(PanelCell::untold, |cpu| {
+                PanelCell::new(format!("{}{cpu}", if moved { "»" } else { "" }), TextTone::Plain)
             }),
-            Cell::new(seat, tone),
-            thread.allowed.as_ref().map_or_else(Cell::untold, |cpus| Cell::new(cpus.clone(), Tone::Faint)),
+            PanelCell::new(seat, tone),
+            thread
+                .allowed
+                .as_ref()
+                .map_or_else(PanelCell::untold, |cpus| PanelCell::new(cpus.clone(), TextTone::Faint)),
         ],
         figures: [figure(thread.cpu_share), figure(thread.cpu.map(f64::from))],
-        metric: Metric::Time,
+        metric: HistoryMetric::Time,
     }
 }

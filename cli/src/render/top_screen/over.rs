@@ -1,17 +1,17 @@
 //! What is shown over all else: help, an item closely, lines of text.
 
-use linerate_host::live::{Item, Metric, Picture};
+use linerate_host::live::{HistoryItem, HistoryMetric, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 
-use super::{Theme, findings_of};
-use crate::command::top::state::{Over, State};
+use super::{ScreenTheme, findings_of};
+use crate::command::top::state::{TopOverlay, TopState};
 use crate::render::format;
-use crate::render::style::{Tone, wrap};
+use crate::render::style::{TextTone, wrap};
 use crate::render::top_fit::sign;
-use crate::render::top_panel::Stage;
+use crate::render::top_panel::PanelStage;
 use crate::render::top_rows;
 use crate::render::top_spark::tall;
 
@@ -41,15 +41,15 @@ const LEGEND: &[&str] = &[
     "– is not told by the driver or kernel, or needs a second reading.",
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State, picture: &Picture, theme: Theme) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, picture: &Snapshot, theme: ScreenTheme) {
     let Some(over) = &state.over else { return };
     let screen = frame.area();
     let width = screen.width.saturating_sub(4).min(100);
     let inside = usize::from(width.saturating_sub(4));
     let (title, lines) = match over {
-        Over::Help => ("help".to_owned(), help(inside, theme)),
-        Over::Details(item) => (name(picture, item), details(state, picture, item, inside, theme)),
-        Over::Text(title, text) => {
+        TopOverlay::Help => ("help".to_owned(), help(inside, theme)),
+        TopOverlay::Details(item) => (name(picture, item), details(state, picture, item, inside, theme)),
+        TopOverlay::Text(title, text) => {
             let lines = text.iter().flat_map(|line| pieces(line, inside)).map(Line::raw);
             ((*title).to_owned(), lines.collect())
         }
@@ -68,8 +68,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, picture: &Picture, them
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.accent())
-        .title(Span::styled(format!(" {title} "), theme.tone(Tone::Strong)))
-        .title_bottom(Line::styled(format!("{more} Esc "), theme.tone(Tone::Faint)).right_aligned())
+        .title(Span::styled(format!(" {title} "), theme.tone(TextTone::Strong)))
+        .title_bottom(Line::styled(format!("{more} Esc "), theme.tone(TextTone::Faint)).right_aligned())
         .padding(ratatui::widgets::Padding::horizontal(1));
     frame.render_widget(Clear, area);
     frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(most), 0)), area);
@@ -80,7 +80,7 @@ fn pieces(line: &str, width: usize) -> Vec<String> {
     if line.chars().count() <= width { vec![line.to_owned()] } else { wrap(line, width) }
 }
 
-fn help(width: usize, theme: Theme) -> Vec<Line<'static>> {
+fn help(width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (key, what) in HELP {
         for (number, text) in wrap(what, width.saturating_sub(16)).into_iter().enumerate() {
@@ -90,25 +90,27 @@ fn help(width: usize, theme: Theme) -> Vec<Line<'static>> {
     }
     for text in LEGEND {
         lines.push(Line::raw(""));
-        lines.extend(wrap(text, width).into_iter().map(|line| Line::styled(line, theme.tone(Tone::Faint))));
+        lines.extend(
+            wrap(text, width).into_iter().map(|line| Line::styled(line, theme.tone(TextTone::Faint))),
+        );
     }
     lines
 }
 
-fn name(picture: &Picture, item: &Item) -> String {
+fn name(picture: &Snapshot, item: &HistoryItem) -> String {
     match item {
-        Item::Path => "the path".to_owned(),
-        Item::Interface(name) => name.clone(),
-        Item::Receive(name, queue) => format!("{name} rx-{queue}"),
-        Item::Transmit(name, queue) => format!("{name} tx-{queue}"),
-        Item::Cpu(cpu) => format!("CPU {cpu}"),
-        Item::Service(name) => name.clone(),
-        Item::Socket(inode) => {
+        HistoryItem::Path => "the path".to_owned(),
+        HistoryItem::Interface(name) => name.clone(),
+        HistoryItem::Receive(name, queue) => format!("{name} rx-{queue}"),
+        HistoryItem::Transmit(name, queue) => format!("{name} tx-{queue}"),
+        HistoryItem::Cpu(cpu) => format!("CPU {cpu}"),
+        HistoryItem::Service(name) => name.clone(),
+        HistoryItem::Socket(inode) => {
             let mut services = picture.services.value().into_iter().flatten();
             let of = services.find(|service| service.sockets.iter().any(|socket| socket.inode == *inode));
             format!("socket {inode} of {}", of.map_or("a service that is gone", |service| &service.name))
         }
-        Item::Thread(tid) => {
+        HistoryItem::Thread(tid) => {
             let mut threads = picture.threads.value().into_iter().flatten();
             let found = threads.find(|thread| thread.tid == *tid);
             found.map_or_else(
@@ -120,7 +122,13 @@ fn name(picture: &Picture, item: &Item) -> String {
 }
 
 /// All figures of an item, its curves, and what was found there.
-fn details(state: &State, picture: &Picture, item: &Item, width: usize, theme: Theme) -> Vec<Line<'static>> {
+fn details(
+    state: &TopState,
+    picture: &Snapshot,
+    item: &HistoryItem,
+    width: usize,
+    theme: ScreenTheme,
+) -> Vec<Line<'static>> {
     let mut lines = facts(picture, item, width, theme);
     for (metric, title) in metrics(item) {
         let figures: Vec<Option<f64>> = state.history.of(item, *metric).collect();
@@ -129,11 +137,11 @@ fn details(state: &State, picture: &Picture, item: &Item, width: usize, theme: T
         let most = known().fold(0.0, f64::max);
         lines.push(Line::raw(""));
         lines.push(Line::from(vec![
-            Span::styled(format!("{title}  "), theme.tone(Tone::Strong)),
+            Span::styled(format!("{title}  "), theme.tone(TextTone::Strong)),
             Span::raw(figure(*metric, now)),
             Span::styled(
                 format!("  most {} in {} pictures", figure(*metric, most), figures.len()),
-                theme.tone(Tone::Faint),
+                theme.tone(TextTone::Faint),
             ),
         ]));
         // Nothing but zeros is a line.
@@ -151,15 +159,15 @@ fn details(state: &State, picture: &Picture, item: &Item, width: usize, theme: T
             lines.push(Line::from(vec![Span::styled(mark, theme.tone(tone)), Span::raw(format!(" {text}"))]));
         }
         let remedy = wrap(&found.remedy, width.saturating_sub(2)).into_iter();
-        lines.extend(remedy.map(|text| Line::styled(format!("  {text}"), theme.tone(Tone::Faint))));
+        lines.extend(remedy.map(|text| Line::styled(format!("  {text}"), theme.tone(TextTone::Faint))));
     }
     lines
 }
 
 /// The cells of the item's row with their heads.
-fn facts(picture: &Picture, item: &Item, width: usize, theme: Theme) -> Vec<Line<'static>> {
-    let all = crate::render::top_panel::Choice { unfolded: true, ..Default::default() };
-    for stage in Stage::ALL {
+fn facts(picture: &Snapshot, item: &HistoryItem, width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
+    let all = crate::render::top_panel::RowSelection { unfolded: true, ..Default::default() };
+    for stage in PanelStage::ALL {
         let panel = top_rows::panel(picture, stage, &all);
         for block in &panel.blocks {
             if block.item.as_ref() == Some(item) {
@@ -172,44 +180,54 @@ fn facts(picture: &Picture, item: &Item, width: usize, theme: Theme) -> Vec<Line
                 if head.title.is_empty() || !cell.text.contains(|letter: char| letter.is_alphanumeric()) {
                     continue;
                 }
-                spans.push(Span::styled(format!("{} ", head.title), theme.tone(Tone::Faint)));
+                spans.push(Span::styled(format!("{} ", head.title), theme.tone(TextTone::Faint)));
                 spans.push(Span::styled(format!("{}   ", cell.text.trim()), theme.tone(cell.tone)));
             }
-            let place = Line::styled(format!("{} {}", block.title, block.facts), theme.tone(Tone::Faint));
+            let place = Line::styled(format!("{} {}", block.title, block.facts), theme.tone(TextTone::Faint));
             return vec![place, Line::from(spans)];
         }
     }
-    vec![Line::styled("it is gone", theme.tone(Tone::Faint))]
+    vec![Line::styled("it is gone", theme.tone(TextTone::Faint))]
 }
 
-fn metrics(item: &Item) -> &'static [(Metric, &'static str)] {
+fn metrics(item: &HistoryItem) -> &'static [(HistoryMetric, &'static str)] {
     match item {
-        Item::Path => &[(Metric::Packets, "packets received"), (Metric::Sent, "packets sent")],
-        Item::Interface(_) => &[
-            (Metric::Packets, "packets received"),
-            (Metric::Sent, "packets sent"),
-            (Metric::Drops, "lost on receive"),
-        ],
-        Item::Receive(..) => {
-            &[(Metric::Packets, "packets"), (Metric::Drops, "lost"), (Metric::Interrupts, "interrupts")]
+        HistoryItem::Path => {
+            &[(HistoryMetric::Packets, "packets received"), (HistoryMetric::Sent, "packets sent")]
         }
-        Item::Transmit(..) => &[(Metric::Packets, "packets"), (Metric::Drops, "lost")],
-        Item::Cpu(_) => &[
-            (Metric::Softirq, "time in softirq"),
-            (Metric::Packets, "packets"),
-            (Metric::Drops, "lost in the backlog"),
-            (Metric::Squeezes, "squeezes"),
+        HistoryItem::Interface(_) => &[
+            (HistoryMetric::Packets, "packets received"),
+            (HistoryMetric::Sent, "packets sent"),
+            (HistoryMetric::Drops, "lost on receive"),
         ],
-        Item::Service(_) | Item::Socket(_) => &[(Metric::Queued, "queued"), (Metric::Drops, "lost")],
-        Item::Thread(_) => &[(Metric::Time, "time")],
+        HistoryItem::Receive(..) => &[
+            (HistoryMetric::Packets, "packets"),
+            (HistoryMetric::Drops, "lost"),
+            (HistoryMetric::Interrupts, "interrupts"),
+        ],
+        HistoryItem::Transmit(..) => &[(HistoryMetric::Packets, "packets"), (HistoryMetric::Drops, "lost")],
+        HistoryItem::Cpu(_) => &[
+            (HistoryMetric::Softirq, "time in softirq"),
+            (HistoryMetric::Packets, "packets"),
+            (HistoryMetric::Drops, "lost in the backlog"),
+            (HistoryMetric::Squeezes, "squeezes"),
+        ],
+        HistoryItem::Service(_) | HistoryItem::Socket(_) => {
+            &[(HistoryMetric::Queued, "queued"), (HistoryMetric::Drops, "lost")]
+        }
+        HistoryItem::Thread(_) => &[(HistoryMetric::Time, "time")],
     }
 }
 
-fn figure(metric: Metric, value: f64) -> String {
+fn figure(metric: HistoryMetric, value: f64) -> String {
     match metric {
-        Metric::Softirq | Metric::Time => format::percent(value),
-        Metric::Queued => format!("{}B", format::rate(value)),
-        Metric::Packets | Metric::Sent | Metric::Drops | Metric::Interrupts | Metric::Squeezes => {
+        HistoryMetric::Softirq | HistoryMetric::Time => format::percent(value),
+        HistoryMetric::Queued => format!("{}B", format::rate(value)),
+        HistoryMetric::Packets
+        | HistoryMetric::Sent
+        | HistoryMetric::Drops
+        | HistoryMetric::Interrupts
+        | HistoryMetric::Squeezes => {
             format!("{}/s", format::rate(value))
         }
     }

@@ -3,17 +3,17 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
 use super::*;
-use crate::command::top::state::Over;
+use crate::command::top::state::TopOverlay;
 use crate::render::made_up_top;
 
-fn buffer(state: &State, (width, height): (u16, u16), colour: bool) -> Buffer {
+fn buffer(state: &TopState, (width, height): (u16, u16), colour: bool) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
-    terminal.draw(|frame| draw(frame, state, Theme { colour })).expect("drawn");
+    terminal.draw(|frame| draw(frame, state, ScreenTheme { colour })).expect("drawn");
     terminal.backend().buffer().clone()
 }
 
 /// The letters of a screen.
-fn screen(state: &State, size: (u16, u16)) -> String {
+fn screen(state: &TopState, size: (u16, u16)) -> String {
     let buffer = buffer(state, size, true);
     let line = |y: u16| {
         let line: String = (0..size.0).map(|x| buffer[(x, y)].symbol()).collect();
@@ -22,8 +22,8 @@ fn screen(state: &State, size: (u16, u16)) -> String {
     (0..size.1).map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn of(picture: Picture) -> State {
-    let mut state = State::default();
+fn of(picture: Snapshot) -> TopState {
+    let mut state = TopState::default();
     for seconds in 0..30 {
         let mut earlier = picture.clone();
         let part = f64::from(seconds % 7 + 1) / 7.0;
@@ -43,7 +43,7 @@ fn a_small_host_in_80_columns() {
 fn a_small_host_in_200_columns_with_an_item_chosen() {
     let mut state = of(made_up_top::small());
     state.focus = 1;
-    state.chosen[1] = Some(Item::Cpu(0));
+    state.chosen[1] = Some(HistoryItem::Cpu(0));
     insta::assert_snapshot!(screen(&state, (200, 60)));
 }
 
@@ -67,14 +67,14 @@ fn a_host_that_tells_nothing_says_why() {
 #[test]
 fn an_item_closely() {
     let mut state = of(made_up_top::small());
-    state.over = Some(Over::Details(Item::Cpu(0)));
+    state.over = Some(TopOverlay::Details(HistoryItem::Cpu(0)));
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
 fn help_fits_80_columns() {
     let mut state = of(made_up_top::small());
-    state.over = Some(Over::Help);
+    state.over = Some(TopOverlay::Help);
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
@@ -92,7 +92,7 @@ fn without_colour_there_is_none_and_the_letters_are_the_same() {
 
 #[test]
 fn any_size_is_drawn() {
-    let overs = [None, Some(Over::Help), Some(Over::Text("drops", vec!["x".repeat(300); 40]))];
+    let overs = [None, Some(TopOverlay::Help), Some(TopOverlay::Text("drops", vec!["x".repeat(300); 40]))];
     for picture in [made_up_top::small(), made_up_top::empty()] {
         let mut state = of(picture);
         for over in &overs {

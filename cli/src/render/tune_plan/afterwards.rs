@@ -1,30 +1,35 @@
 //! What doctor would say once a plan is carried out.
 
 use linerate_host::Severity;
-use linerate_tune::Plan;
-use linerate_tune::plan::Rehearsal;
+use linerate_tune::TunePlan;
+use linerate_tune::plan::PlanRehearsal;
 
 use super::counted;
-use crate::render::column::Column;
-use crate::render::style::{Style, Tone};
+use crate::render::column::TextColumn;
+use crate::render::style::{TextStyle, TextTone};
 
 /// What could not be seen when a plan was made; nothing where all was.
-pub(crate) fn unseen(unseen: &[String], style: Style) -> String {
+pub(crate) fn unseen(unseen: &[String], style: TextStyle) -> String {
     if unseen.is_empty() {
         return String::new();
     }
-    let column = Column { style, before: 2, label: 0 };
-    let mut lines = vec![String::new(), style.paint(Tone::Strong, "could not see")];
+    let column = TextColumn { style, before: 2, label: 0 };
+    let mut lines = vec![String::new(), style.paint(TextTone::Strong, "could not see")];
     lines.extend(unseen.iter().flat_map(|text| column.labelled("", text)));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// Findings above note that would remain, as far as a rehearsal on what was read can tell; nothing where none was made.
-pub(crate) fn afterwards(plan: &Plan, rehearsal: Option<&Rehearsal>, full: bool, style: Style) -> String {
+pub(crate) fn afterwards(
+    plan: &TunePlan,
+    rehearsal: Option<&PlanRehearsal>,
+    full: bool,
+    style: TextStyle,
+) -> String {
     let Some(rehearsal) = rehearsal.filter(|_| !plan.changes.is_empty()) else { return String::new() };
-    let column = Column { style, before: 2, label: 8 };
-    let mut lines = vec![String::new(), style.paint(Tone::Strong, "what doctor would find then")];
+    let column = TextColumn { style, before: 2, label: 8 };
+    let mut lines = vec![String::new(), style.paint(TextTone::Strong, "what doctor would find then")];
     let above = || rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
     for finding in above() {
         let is_left = plan.left.iter().any(|left| left.finding == finding.id);

@@ -2,18 +2,18 @@
 
 use linerate_host::Setting;
 use linerate_host::setting::QueueDirection;
-use linerate_tune::claim::{Acts, Agreement, Claim};
-use linerate_tune::plan::{Interrupts, PlannedChange};
-use linerate_tune::{Device, Plan};
+use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::{NamedDevice, TunePlan};
 
 use super::counted;
-use super::rows::{self, Row};
-use crate::render::column::Column;
-use crate::render::style::{Style, Tone};
+use super::rows::{self, SettingRow};
+use crate::render::column::TextColumn;
+use crate::render::style::{TextStyle, TextTone};
 
 /// Where a change belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Section {
+pub(super) enum PlanSection {
     /// With another program.
     Others,
     /// With an interface.
@@ -27,14 +27,14 @@ pub(super) enum Section {
 }
 
 /// Changes of one kind, for one reason.
-pub(super) struct Block<'a> {
-    pub(super) section: Section,
-    kind: Kind,
+pub(super) struct ChangeBlock<'a> {
+    pub(super) section: PlanSection,
+    kind: ChangeKind,
     changes: Vec<&'a PlannedChange>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ChangeKind {
     Interrupts,
     Rps,
     Xps,
@@ -45,15 +45,15 @@ enum Kind {
 }
 
 /// The plan's changes in blocks, those of a section one after the other.
-pub(super) fn blocks(plan: &Plan) -> Vec<Block<'_>> {
-    let agreements = plan.agreements.iter().map(|change| (Section::Others, change));
+pub(super) fn blocks(plan: &TunePlan) -> Vec<ChangeBlock<'_>> {
+    let agreements = plan.agreements.iter().map(|change| (PlanSection::Others, change));
     let changes = plan.changes.iter().map(|change| (section(&change.setting, &plan.devices), change));
-    let mut blocks: Vec<Block<'_>> = Vec::new();
+    let mut blocks: Vec<ChangeBlock<'_>> = Vec::new();
     for (section, change) in agreements.chain(changes) {
         match blocks.iter_mut().find(|block| block.section == section && block.takes(change)) {
             Some(block) => block.changes.push(change),
             None => {
-                let new = Block { section, kind: kind(&change.setting), changes: vec![change] };
+                let new = ChangeBlock { section, kind: kind(&change.setting), changes: vec![change] };
                 let after = blocks.iter().rposition(|block| block.section == new.section);
                 blocks.insert(after.map_or(blocks.len(), |place| place + 1), new);
             }
@@ -62,14 +62,14 @@ pub(super) fn blocks(plan: &Plan) -> Vec<Block<'_>> {
     blocks
 }
 
-impl Section {
-    pub(super) fn heading(&self, devices: &[Device]) -> String {
+impl PlanSection {
+    pub(super) fn heading(&self, devices: &[NamedDevice]) -> String {
         match self {
-            Section::Others => "with others".to_owned(),
-            Section::Server => "what is changed".to_owned(),
-            Section::Network => "network stack".to_owned(),
-            Section::Machine => "whole machine".to_owned(),
-            Section::Interface(name) => {
+            PlanSection::Others => "with others".to_owned(),
+            PlanSection::Server => "what is changed".to_owned(),
+            PlanSection::Network => "network stack".to_owned(),
+            PlanSection::Machine => "whole machine".to_owned(),
+            PlanSection::Interface(name) => {
                 let device = devices.iter().find(|device| device.interface == *name);
                 match device.and_then(|device| device.device.as_ref()) {
                     Some(device) => format!("{name} ({device})"),
@@ -80,7 +80,7 @@ impl Section {
     }
 }
 
-impl Block<'_> {
+impl ChangeBlock<'_> {
     fn takes(&self, other: &PlannedChange) -> bool {
         // Of a server each thread and socket has a reason of its own, in the same words.
         let why = |change: &PlannedChange| (!self.kind.is_of_server()).then(|| change.why.clone());
@@ -95,8 +95,8 @@ impl Block<'_> {
                 .is_some_and(|first| reason(first) == reason(other) && claims(first) == claims(other))
     }
 
-    pub(super) fn lines(&self, full: bool, style: Style) -> Vec<String> {
-        let column = Column { style, before: 4, label: 8 };
+    pub(super) fn lines(&self, full: bool, style: TextStyle) -> Vec<String> {
+        let column = TextColumn { style, before: 4, label: 8 };
         let text = |label: &str, text: &str| {
             if full { column.labelled(label, text) } else { column.short(label, text) }
         };
@@ -119,7 +119,7 @@ impl Block<'_> {
         lines.extend(text("risk", first.risk.as_deref().unwrap_or_default()));
         if let Some(words) = interrupted(first.interrupts) {
             lines.extend(
-                column.labelled("while", words).into_iter().map(|line| style.paint(Tone::Warn, &line)),
+                column.labelled("while", words).into_iter().map(|line| style.paint(TextTone::Warn, &line)),
             );
         }
         lines.extend(first.claims.iter().flat_map(|claim| self::claim(claim, column, full)));
@@ -130,23 +130,27 @@ impl Block<'_> {
     }
 
     /// What the rows of a table have in common.
-    fn heading(&self, style: Style) -> Vec<String> {
+    fn heading(&self, style: TextStyle) -> Vec<String> {
         let count = self.changes.len();
         let words = match self.kind {
-            Kind::Interrupts => format!("the CPU of {}", counted(count, "interrupt")),
-            Kind::Rps => format!("RPS: the CPUs that {} hand packets to", counted(count, "receive queue")),
-            Kind::Xps => format!("XPS: the CPUs that send by {}", counted(count, "transmit queue")),
-            Kind::Threads => format!("the CPUs of {}", counted(count, "thread")),
-            Kind::Steering if count > 1 => format!("which socket of {} is chosen", counted(count, "group")),
-            Kind::Options if count > 1 => counted(count, "socket option"),
-            Kind::Steering | Kind::Options | Kind::Other => return Vec::new(),
+            ChangeKind::Interrupts => format!("the CPU of {}", counted(count, "interrupt")),
+            ChangeKind::Rps => {
+                format!("RPS: the CPUs that {} hand packets to", counted(count, "receive queue"))
+            }
+            ChangeKind::Xps => format!("XPS: the CPUs that send by {}", counted(count, "transmit queue")),
+            ChangeKind::Threads => format!("the CPUs of {}", counted(count, "thread")),
+            ChangeKind::Steering if count > 1 => {
+                format!("which socket of {} is chosen", counted(count, "group"))
+            }
+            ChangeKind::Options if count > 1 => counted(count, "socket option"),
+            ChangeKind::Steering | ChangeKind::Options | ChangeKind::Other => return Vec::new(),
         };
-        vec![format!("  {}", style.paint(Tone::Strong, &words))]
+        vec![format!("  {}", style.paint(TextTone::Strong, &words))]
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<SettingRow> {
         let row = |change: &&PlannedChange| {
-            Row::new(self.name(&change.setting), &change.setting, &change.from, &change.to)
+            SettingRow::new(self.name(&change.setting), &change.setting, &change.from, &change.to)
         };
         self.changes.iter().map(row).collect()
     }
@@ -163,34 +167,34 @@ impl Block<'_> {
             };
         }
         let name = setting.to_string();
-        let Section::Interface(interface) = &self.section else { return name };
+        let PlanSection::Interface(interface) = &self.section else { return name };
         let bare = name
             .strip_prefix(&format!("{interface} "))
             .or_else(|| name.strip_suffix(&format!(" of {interface}")));
         bare.map_or_else(|| name.clone(), str::to_owned)
     }
 
-    fn commands(&self, column: Column) -> Vec<String> {
+    fn commands(&self, column: TextColumn) -> Vec<String> {
         let command = |change: &&PlannedChange| change.setting.command(&change.to);
         self.changes.iter().filter_map(command).map(|command| column.whole_command(&command)).collect()
     }
 }
 
 /// Who else sets it, and how that is agreed.
-fn claim(claim: &Claim, column: Column, full: bool) -> Vec<String> {
+fn claim(claim: &SettingClaim, column: TextColumn, full: bool) -> Vec<String> {
     let acts = match claim.acts {
-        Acts::Always => "again and again",
-        Acts::OnRestart => "when it is started or reloaded",
-        Acts::OnLink => "when the interface appears or is taken up",
-        Acts::AtBoot => "at boot",
+        EnforcementMode::Always => "again and again",
+        EnforcementMode::OnRestart => "when it is started or reloaded",
+        EnforcementMode::OnLink => "when the interface appears or is taken up",
+        EnforcementMode::AtBoot => "at boot",
     };
     let what = claim.what.trim_end_matches('.');
     let text = format!("{} sets it {acts}: {what} ({}).", claim.owner, claim.read_from);
     let mut lines = if full { column.labelled("also", &text) } else { column.short("also", &text) };
     match &claim.agreement {
-        Agreement::InPlan => lines.extend(column.labelled("", "The plan tells it to leave this be.")),
-        Agreement::NotNeeded => {}
-        Agreement::ByHand { commands } => match commands.split_first() {
+        ClaimAgreement::InPlan => lines.extend(column.labelled("", "The plan tells it to leave this be.")),
+        ClaimAgreement::NotNeeded => {}
+        ClaimAgreement::ByHand { commands } => match commands.split_first() {
             Some(_) if full => lines.extend(commands.iter().map(|command| column.whole_command(command))),
             Some((first, rest)) => lines.push(column.command("", first, rest.len())),
             None => {}
@@ -199,48 +203,50 @@ fn claim(claim: &Claim, column: Column, full: bool) -> Vec<String> {
     lines
 }
 
-fn interrupted(interrupts: Interrupts) -> Option<&'static str> {
+fn interrupted(interrupts: ChangeImpact) -> Option<&'static str> {
     match interrupts {
-        Interrupts::Nothing => None,
-        Interrupts::Order => Some("packets of a flow may be reordered for a moment; none is lost"),
-        Interrupts::Moment => Some("packets may be reordered or lost for a moment"),
-        Interrupts::Link => Some("the link goes down for up to seconds; what comes after it is planned anew"),
+        ChangeImpact::Nothing => None,
+        ChangeImpact::Order => Some("packets of a flow may be reordered for a moment; none is lost"),
+        ChangeImpact::Moment => Some("packets may be reordered or lost for a moment"),
+        ChangeImpact::Link => {
+            Some("the link goes down for up to seconds; what comes after it is planned anew")
+        }
     }
 }
 
-fn kind(setting: &Setting) -> Kind {
+fn kind(setting: &Setting) -> ChangeKind {
     match setting {
-        Setting::IrqAffinity { .. } => Kind::Interrupts,
-        Setting::QueueCpus { direction: QueueDirection::Receive, .. } => Kind::Rps,
-        Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Kind::Xps,
-        Setting::Steering { .. } => Kind::Steering,
-        Setting::ThreadCpus { .. } => Kind::Threads,
-        Setting::Socket { .. } => Kind::Options,
-        _ => Kind::Other,
+        Setting::IrqAffinity { .. } => ChangeKind::Interrupts,
+        Setting::QueueCpus { direction: QueueDirection::Receive, .. } => ChangeKind::Rps,
+        Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => ChangeKind::Xps,
+        Setting::Steering { .. } => ChangeKind::Steering,
+        Setting::ThreadCpus { .. } => ChangeKind::Threads,
+        Setting::Socket { .. } => ChangeKind::Options,
+        _ => ChangeKind::Other,
     }
 }
 
-impl Kind {
+impl ChangeKind {
     fn is_of_server(self) -> bool {
-        matches!(self, Kind::Steering | Kind::Threads | Kind::Options)
+        matches!(self, ChangeKind::Steering | ChangeKind::Threads | ChangeKind::Options)
     }
 }
 
-fn section(setting: &Setting, devices: &[Device]) -> Section {
+fn section(setting: &Setting, devices: &[NamedDevice]) -> PlanSection {
     match setting.interface() {
         // Sysctls of all interfaces, and of those to come.
-        Some(name) if ["all", "default"].contains(&name.as_ref()) => return Section::Network,
-        Some(name) => return Section::Interface(name.into_owned()),
+        Some(name) if ["all", "default"].contains(&name.as_ref()) => return PlanSection::Network,
+        Some(name) => return PlanSection::Interface(name.into_owned()),
         None => {}
     }
     match setting {
         // An interrupt bears its interface's name only where the driver gave it one.
         Setting::IrqAffinity { .. } => match devices {
-            [only] => Section::Interface(only.interface.clone()),
-            _ => Section::Machine,
+            [only] => PlanSection::Interface(only.interface.clone()),
+            _ => PlanSection::Machine,
         },
-        Setting::Governor { .. } | Setting::Audit => Section::Machine,
-        Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Section::Server,
-        _ => Section::Network,
+        Setting::Governor { .. } | Setting::Audit => PlanSection::Machine,
+        Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => PlanSection::Server,
+        _ => PlanSection::Network,
     }
 }

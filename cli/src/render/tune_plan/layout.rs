@@ -1,18 +1,18 @@
 //! Which CPUs the queues of an interface go to once all is done.
 
-use linerate_tune::Plan;
-use linerate_tune::plan::{Interrupts, Layout};
+use linerate_tune::TunePlan;
+use linerate_tune::plan::{ChangeImpact, InterfaceLayout};
 
-use crate::render::style::{Style, Tone};
+use crate::render::style::{TextStyle, TextTone};
 
 /// Rows beyond these are counted, not shown, but in the full form.
 const MOST: usize = 24;
 
 /// The layouts of interfaces whose queues are made anew, so that the changes do not show them yet; in `full`, all.
-pub(super) fn lines(plan: &Plan, full: bool, style: Style) -> Vec<String> {
-    let is_reset = |layout: &&Layout| {
+pub(super) fn lines(plan: &TunePlan, full: bool, style: TextStyle) -> Vec<String> {
+    let is_reset = |layout: &&InterfaceLayout| {
         plan.changes.iter().any(|change| {
-            change.interrupts == Interrupts::Link
+            change.interrupts == ChangeImpact::Link
                 && change.setting.interface().as_deref() == Some(layout.interface.as_str())
         })
     };
@@ -23,11 +23,11 @@ pub(super) fn lines(plan: &Plan, full: bool, style: Style) -> Vec<String> {
         .collect()
 }
 
-fn table(layout: &Layout, full: bool, style: Style) -> Vec<String> {
+fn table(layout: &InterfaceLayout, full: bool, style: TextStyle) -> Vec<String> {
     let heading = format!("where queues of {} are to go", layout.interface);
-    let mut lines = vec![String::new(), style.paint(Tone::Strong, &heading)];
+    let mut lines = vec![String::new(), style.paint(TextTone::Strong, &heading)];
     let head = format!("  {:<7}{:<11}{:<13}{}", "queue", "interrupt", "RPS", "XPS");
-    lines.push(style.paint(Tone::Faint, &head));
+    lines.push(style.paint(TextTone::Faint, &head));
     let most = if full { layout.queues.len() } else { MOST };
     for queue in layout.queues.iter().take(most) {
         let interrupt = queue.interrupt.map_or_else(|| "-".to_owned(), |cpu| format!("CPU {cpu}"));
@@ -37,7 +37,7 @@ fn table(layout: &Layout, full: bool, style: Style) -> Vec<String> {
     }
     if layout.queues.len() > most {
         let more = format!("  and {} more (--full)", layout.queues.len() - most);
-        lines.push(style.paint(Tone::Faint, &more));
+        lines.push(style.paint(TextTone::Faint, &more));
     }
     lines
 }

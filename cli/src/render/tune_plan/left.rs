@@ -1,17 +1,17 @@
 //! What a plan does not fix.
 
-use linerate_tune::plan::Left;
+use linerate_tune::plan::SkippedFinding;
 
-use crate::render::column::Column;
-use crate::render::style::{Style, Tone};
+use crate::render::column::TextColumn;
+use crate::render::style::{TextStyle, TextTone};
 
 /// A block for each, worst first as the plan has them.
-pub(super) fn lines(left: &[Left], full: bool, style: Style) -> Vec<String> {
+pub(super) fn lines(left: &[SkippedFinding], full: bool, style: TextStyle) -> Vec<String> {
     if left.is_empty() {
         return Vec::new();
     }
-    let mut lines = vec![String::new(), style.paint(Tone::Strong, "left as it is")];
-    let column = Column { style, before: 4, label: 8 };
+    let mut lines = vec![String::new(), style.paint(TextTone::Strong, "left as it is")];
+    let column = TextColumn { style, before: 4, label: 8 };
     for (index, one) in left.iter().enumerate() {
         let id = format!("  {:<8}{}", one.severity, one.finding);
         lines.push(style.paint(tone(&one.severity), &id));
@@ -33,16 +33,16 @@ pub(super) fn lines(left: &[Left], full: bool, style: Style) -> Vec<String> {
 }
 
 /// Whether two that follow each other are left for one reason, told with the last of them.
-fn is_for_the_same(one: &Left, next: &Left) -> bool {
+fn is_for_the_same(one: &SkippedFinding, next: &SkippedFinding) -> bool {
     one.why == next.why && one.commands == next.commands
 }
 
 /// As doctor paints that severity.
-fn tone(severity: &str) -> Tone {
+fn tone(severity: &str) -> TextTone {
     match severity {
-        "high" => Tone::Bad,
-        "medium" => Tone::Warn,
-        "note" => Tone::Faint,
-        _ => Tone::Strong,
+        "high" => TextTone::Bad,
+        "medium" => TextTone::Warn,
+        "note" => TextTone::Faint,
+        _ => TextTone::Strong,
     }
 }

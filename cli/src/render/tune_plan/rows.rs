@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use linerate_host::setting::SteeringTable;
-use linerate_host::{CpuSet, Setting, Value};
+use linerate_host::{CpuSet, Setting, SettingValue};
 
 use crate::render::column::cut;
 use crate::render::format;
-use crate::render::style::{Style, Tone};
+use crate::render::style::{TextStyle, TextTone};
 
 /// A value longer than this says more in the full form.
 const LONGEST: usize = 34;
@@ -15,7 +15,7 @@ const LONGEST: usize = 34;
 const MOST: usize = 24;
 
 /// A setting's row.
-pub(super) struct Row {
+pub(super) struct SettingRow {
     pub(super) name: String,
     pub(super) from: String,
     pub(super) to: String,
@@ -23,8 +23,8 @@ pub(super) struct Row {
     masks: Option<(String, String)>,
 }
 
-impl Row {
-    pub(super) fn new(name: String, setting: &Setting, from: &Value, to: &Value) -> Self {
+impl SettingRow {
+    pub(super) fn new(name: String, setting: &Setting, from: &SettingValue, to: &SettingValue) -> Self {
         let (was, becomes) = (shown(setting, from), shown(setting, to));
         let masks = is_mask(setting).then(|| (from.to_string(), to.to_string()));
         Self { name, from: was, to: becomes, masks }
@@ -32,8 +32,9 @@ impl Row {
 }
 
 /// The rows below one another, masks beside the lists of CPUs where there is room.
-pub(super) fn lines(rows: &[Row], before: usize, full: bool, style: Style) -> Vec<String> {
-    let widest = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
+pub(super) fn lines(rows: &[SettingRow], before: usize, full: bool, style: TextStyle) -> Vec<String> {
+    let widest =
+        |cell: fn(&SettingRow) -> &str| rows.iter().map(|row| cell(row).chars().count()).max().unwrap_or(0);
     let (name, from, to) = (widest(|row| &row.name), widest(|row| &row.from), widest(|row| &row.to));
     let indent = " ".repeat(before);
     let room = style.width.saturating_sub(before + name + from + to + 10);
@@ -48,7 +49,7 @@ pub(super) fn lines(rows: &[Row], before: usize, full: bool, style: Style) -> Ve
             let masks = match &row.masks {
                 Some((old, new)) if full || masks_fit => {
                     let pad = to.saturating_sub(row.to.chars().count()) + 4;
-                    style.paint(Tone::Faint, &format!("{}{old} -> {new}", " ".repeat(pad)))
+                    style.paint(TextTone::Faint, &format!("{}{old} -> {new}", " ".repeat(pad)))
                 }
                 _ => String::new(),
             };
@@ -56,18 +57,18 @@ pub(super) fn lines(rows: &[Row], before: usize, full: bool, style: Style) -> Ve
         })
         .collect();
     if rows.len() > most {
-        lines.push(style.paint(Tone::Faint, &format!("{indent}and {} more (--full)", rows.len() - most)));
+        lines.push(style.paint(TextTone::Faint, &format!("{indent}and {} more (--full)", rows.len() - most)));
     }
     lines
 }
 
 /// `eth0 rx-0/rps_cpus: none -> 0-3`.
-pub(super) fn one_line(setting: &Setting, from: &Value, to: &Value) -> String {
+pub(super) fn one_line(setting: &Setting, from: &SettingValue, to: &SettingValue) -> String {
     format!("{setting}: {} -> {}", shown(setting, from), shown(setting, to))
 }
 
 /// A value as people read it: CPUs as a list, nothing as `none`, in one line.
-pub(crate) fn shown(setting: &Setting, value: &Value) -> String {
+pub(crate) fn shown(setting: &Setting, value: &SettingValue) -> String {
     let text = value.as_str();
     if is_mask(setting)
         && let Some(cpus) = cpus(text)

@@ -1,25 +1,25 @@
 use linerate_host::setting::QueueDirection;
-use linerate_host::{Setting, Value};
-use linerate_tune::Device;
-use linerate_tune::claim::{Acts, Agreement, Claim};
-use linerate_tune::plan::{Interrupts, Left, PlannedChange, SCHEMA};
+use linerate_host::{Setting, SettingValue};
+use linerate_tune::NamedDevice;
+use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA, SkippedFinding};
 
 use super::*;
 
-const WIDE: Style = Style { width: 100, colour: false };
-const NARROW: Style = Style { width: 60, colour: false };
+const WIDE: TextStyle = TextStyle { width: 100, colour: false };
+const NARROW: TextStyle = TextStyle { width: 60, colour: false };
 
 fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
     PlannedChange {
         setting,
-        from: Value::new(from),
-        to: Value::new(to),
+        from: SettingValue::new(from),
+        to: SettingValue::new(to),
         why: why.to_owned(),
         findings: vec!["softirq.rps-missing".into()],
         effect: Some("At most as many CPUs more as had no packets.".into()),
         source: Some("Makita 2016".into()),
         risk: Some("The queues' CPUs have time left.".into()),
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     }
 }
@@ -28,24 +28,26 @@ fn queue(interface: &str, direction: QueueDirection, queue: u32) -> Setting {
     Setting::QueueCpus { interface: interface.into(), direction, queue }
 }
 
-fn sample() -> Plan {
+fn sample() -> TunePlan {
     let rps = |number, to| change(queue("eth0", QueueDirection::Receive, number), "00", to, "CPUs idle.");
     let mut table = change(Setting::RssTable { interface: "eth0".into() }, "equal 1", "equal 4", "Uneven.");
-    table.interrupts = Interrupts::Moment;
+    table.interrupts = ChangeImpact::Moment;
     let mut audit = change(Setting::Audit, "1", "0", "Audited without a rule.");
-    audit.claims.push(Claim {
+    audit.claims.push(SettingClaim {
         owner: "auditd".into(),
         what: "Sets enabled to 1".into(),
         read_from: "/etc/audit/rules.d".into(),
-        acts: Acts::OnRestart,
-        agreement: Agreement::ByHand { commands: vec!["echo '-e 0' > /etc/audit/rules.d/x.rules".into()] },
+        acts: EnforcementMode::OnRestart,
+        agreement: ClaimAgreement::ByHand {
+            commands: vec!["echo '-e 0' > /etc/audit/rules.d/x.rules".into()],
+        },
     });
-    Plan {
+    TunePlan {
         schema: SCHEMA.into(),
         version: "0.1.0".into(),
         read_unix_seconds: None,
         goal: "udp-server".into(),
-        devices: vec![Device {
+        devices: vec![NamedDevice {
             interface: "eth0".into(),
             index: 2,
             address: "02:00:00:00:00:01".into(),
@@ -57,7 +59,7 @@ fn sample() -> Plan {
         changes: vec![rps(0, "11"), audit, table, rps(1, "22")],
         target: Vec::new(),
         held_back: Vec::new(),
-        left: vec![Left {
+        left: vec![SkippedFinding {
             finding: "socket.shared-by-threads".into(),
             severity: "high".into(),
             title: "20 threads serve one socket".into(),
@@ -79,7 +81,7 @@ fn in_full_nothing_is_left_out() {
 
 #[test]
 fn a_plan_of_nothing_says_so() {
-    let empty = Plan { changes: Vec::new(), left: Vec::new(), cpus: Vec::new(), ..sample() };
+    let empty = TunePlan { changes: Vec::new(), left: Vec::new(), cpus: Vec::new(), ..sample() };
     assert_eq!(plan(&empty, "ns1", false, WIDE), "Nothing to change on ns1 for udp-server.\n");
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use linerate_testkit::reflector::installed::{Nsd as Files, find};
+use linerate_testkit::reflector::installed::{InstalledNsd as Files, find};
 use serde_json::Value;
 
 use super::scene::{ADDRESS, Host, count, tell};

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use linerate_testkit::reflector::{Reflector, Running};
+use linerate_testkit::reflector::{Reflector, RunningReflector};
 use serde_json::Value;
 
 use crate::schema::conforms;
@@ -106,7 +106,7 @@ impl Scene {
     }
 
     /// An echo on the receiver at the port.
-    pub(super) fn echo(&self) -> Running {
+    pub(super) fn echo(&self) -> RunningReflector {
         let start = || Reflector::builder().address(target()).start();
         self.receiver().run(start).expect("the host runs").expect("an echo")
     }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use linerate_lab::ladder::remote::{Generators, Load, Options, RemoteError, SshHost};
-use linerate_lab::{Lab, LabChild, Registry};
-use linerate_load::generator::Backend;
-use linerate_testkit::reflector::{Account, Reflector, Running};
+use linerate_lab::ladder::remote::{RemoteError, RemoteGenerators, RemoteLoad, RemoteOptions, SshHost};
+use linerate_lab::{Lab, LabChild, LabRegistry};
+use linerate_load::generator::GeneratorBackend;
+use linerate_testkit::reflector::{Reflector, ReflectorAccount, RunningReflector};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
@@ -24,7 +24,7 @@ const SERVICE: &str = "198.18.0.1:7777";
 /// Two senders that can be reached from the receiver.
 pub(crate) struct Scene {
     // In the order of dropping: what lives in the lab goes before it.
-    service: Running,
+    service: RunningReflector,
     _sshds: Vec<LabChild>,
     lab: Lab,
     directory: tempfile::TempDir,
@@ -38,7 +38,7 @@ impl Scene {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
-        let registry = Registry::at(directory.path().join("labs")).expect("a registry");
+        let registry = LabRegistry::at(directory.path().join("labs")).expect("a registry");
         let lab = match Lab::builder().registry(&registry).senders(2).queues(2).start() {
             Ok(lab) => lab,
             Err(error) => {
@@ -61,23 +61,23 @@ impl Scene {
     }
 
     /// Both senders, through sockets.
-    pub(crate) fn options(&self) -> Options {
-        Options {
+    pub(crate) fn options(&self) -> RemoteOptions {
+        RemoteOptions {
             hosts: vec![self.host_with_port(0, PORT), self.host_with_port(1, PORT)],
             ssh: self.ssh("client"),
             program: program().to_str().expect("a name").to_owned(),
-            load: Load {
+            load: RemoteLoad {
                 targets: vec![SERVICE.parse().expect("an address")],
-                backend: Backend::Socket,
-                ..Load::default()
+                backend: GeneratorBackend::Socket,
+                ..RemoteLoad::default()
             },
             cancel: Arc::default(),
         }
     }
 
     /// Starts them from the receiver.
-    pub(crate) fn generators(&self, options: Options) -> Result<Generators, RemoteError> {
-        self.lab.receiver().run(|| Generators::start(options)).expect("it ran")
+    pub(crate) fn generators(&self, options: RemoteOptions) -> Result<RemoteGenerators, RemoteError> {
+        self.lab.receiver().run(|| RemoteGenerators::start(options)).expect("it ran")
     }
 
     /// What a host is called in messages.
@@ -91,7 +91,7 @@ impl Scene {
     }
 
     /// What the service counted.
-    pub(crate) fn account(&self) -> Account {
+    pub(crate) fn account(&self) -> ReflectorAccount {
         self.service.account()
     }
 

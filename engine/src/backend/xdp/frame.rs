@@ -14,7 +14,7 @@ const HOPS: u8 = 64;
 
 /// Where the parts of a request are in its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct FrameLayout {
     ip: usize,
     ipv6: bool,
     /// End of the datagram; Ethernet's padding may follow.
@@ -23,7 +23,7 @@ pub(super) struct Layout {
 
 /// What the checksums of a request are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Checksum {
+pub(super) enum RequestChecksum {
     /// Right, or left out where IPv4 allows it.
     Fine,
     /// That of the pseudo header alone: the sender left the rest to a device that was none, since it is on this machine
@@ -32,7 +32,7 @@ pub(super) enum Checksum {
     Wrong,
 }
 
-impl Layout {
+impl FrameLayout {
     /// Where the parts are; none if this is no UDP datagram in one piece, with lengths that agree.
     #[inline]
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
@@ -96,20 +96,24 @@ impl Layout {
     }
 
     /// Whether the checksums are right.
-    pub(super) fn verify(self, frame: &[u8]) -> Checksum {
+    pub(super) fn verify(self, frame: &[u8]) -> RequestChecksum {
         let udp = self.udp();
         if !self.ipv6 && fold(sum(&frame[self.ip..udp])) != 0xffff {
-            return Checksum::Wrong;
+            return RequestChecksum::Wrong;
         }
         let written = [frame[udp + 6], frame[udp + 7]];
         if written == [0, 0] {
-            return if self.ipv6 { Checksum::Wrong } else { Checksum::Fine };
+            return if self.ipv6 { RequestChecksum::Wrong } else { RequestChecksum::Fine };
         }
         let pseudo = self.pseudo(frame, self.end - udp);
         if fold(pseudo + sum(&frame[udp..self.end])) == 0xffff {
-            return Checksum::Fine;
+            return RequestChecksum::Fine;
         }
-        if fold(pseudo).to_ne_bytes() == written { Checksum::Unfinished } else { Checksum::Wrong }
+        if fold(pseudo).to_ne_bytes() == written {
+            RequestChecksum::Unfinished
+        } else {
+            RequestChecksum::Wrong
+        }
     }
 
     /// The sum over the pseudo header of a datagram of `length` bytes, which is the same both ways.
@@ -179,9 +183,9 @@ impl Layout {
 
     /// The addresses and ports.
     #[inline]
-    pub(super) fn addresses(self, frame: &[u8], interface: u32) -> Addresses {
+    pub(super) fn addresses(self, frame: &[u8], interface: u32) -> FrameAddresses {
         let mut addresses =
-            Addresses { source: [0; 16], destination: [0; 16], port: 0, ipv6: self.ipv6, interface };
+            FrameAddresses { source: [0; 16], destination: [0; 16], port: 0, ipv6: self.ipv6, interface };
         let (from, bytes) = if self.ipv6 { (self.ip + 8, 16) } else { (self.ip + 12, 4) };
         addresses.source[..bytes].copy_from_slice(&frame[from..from + bytes]);
         addresses.destination[..bytes].copy_from_slice(&frame[from + bytes..from + 2 * bytes]);
@@ -192,7 +196,7 @@ impl Layout {
 
 /// Where a request in a frame came from, and to which address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Addresses {
+pub(crate) struct FrameAddresses {
     source: [u8; 16],
     destination: [u8; 16],
     port: u16,
@@ -200,7 +204,7 @@ pub(crate) struct Addresses {
     interface: u32,
 }
 
-impl Addresses {
+impl FrameAddresses {
     /// Who sent it. A link-local address comes with the interface, as a socket has it.
     pub(crate) fn source(&self) -> SocketAddr {
         match address(self.source, self.ipv6) {

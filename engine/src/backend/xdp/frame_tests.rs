@@ -59,7 +59,7 @@ fn ends() -> impl Strategy<Value = Ends> {
 
 /// A reply, in a frame's room.
 fn reply(request: &[u8], payload: Option<&[u8]>) -> Option<Vec<u8>> {
-    let layout = Layout::of(request)?;
+    let layout = FrameLayout::of(request)?;
     let mut room = request.to_vec();
     room.resize(2048, 0xee);
     let length = match payload {
@@ -84,34 +84,34 @@ proptest! {
     ) {
         let mut frame = ends.frame(&request, 3);
         frame.resize(frame.len() + padding, 0);
-        let layout = Layout::of(&frame).unwrap();
+        let layout = FrameLayout::of(&frame).unwrap();
         prop_assert_eq!(&frame[layout.payload()..layout.end()], request.as_slice());
-        prop_assert_eq!(layout.verify(&frame), Checksum::Fine);
+        prop_assert_eq!(layout.verify(&frame), RequestChecksum::Fine);
         let built = ends.back().frame(answer.as_ref().unwrap_or(&request), HOPS);
         let turned = reply(&frame, answer.as_deref()).unwrap();
-        prop_assert_eq!(Layout::of(&turned).unwrap().verify(&turned), Checksum::Fine);
+        prop_assert_eq!(FrameLayout::of(&turned).unwrap().verify(&turned), RequestChecksum::Fine);
         prop_assert_eq!(turned, built);
     }
 
     #[test]
     fn damage_is_seen(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200), at: proptest::sample::Index, by in 1..=255u8) {
         let mut frame = ends.frame(&request, 64);
-        let layout = Layout::of(&frame).unwrap();
+        let layout = FrameLayout::of(&frame).unwrap();
         let place = layout.payload() + at.index(request.len());
         frame[place] ^= by;
-        prop_assert_eq!(layout.verify(&frame), Checksum::Wrong);
+        prop_assert_eq!(layout.verify(&frame), RequestChecksum::Wrong);
     }
 
     #[test]
     fn an_unfinished_checksum_is_told_and_the_reply_is_right(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200)) {
         let mut frame = ends.frame(&request, 64);
-        let layout = Layout::of(&frame).unwrap();
+        let layout = FrameLayout::of(&frame).unwrap();
         let udp = layout.udp();
         let right = [frame[udp + 6], frame[udp + 7]];
         let pseudo = fold(layout.pseudo(&frame, layout.end() - udp)).to_ne_bytes();
         prop_assume!(pseudo != right && pseudo != [0, 0]);
         frame[udp + 6..udp + 8].copy_from_slice(&pseudo);
-        prop_assert_eq!(layout.verify(&frame), Checksum::Unfinished);
+        prop_assert_eq!(layout.verify(&frame), RequestChecksum::Unfinished);
         let built = ends.back().frame(&request, HOPS);
         prop_assert_eq!(reply(&frame, None).unwrap(), built);
     }
@@ -123,7 +123,7 @@ proptest! {
         frame[place] = by;
         frame.truncate(frame.len().saturating_sub(cut));
         for frame in [&bytes, &frame] {
-            if let Some(layout) = Layout::of(frame) {
+            if let Some(layout) = FrameLayout::of(frame) {
                 prop_assert!(layout.payload() <= layout.end() && layout.end() <= frame.len());
                 let _ = (layout.verify(frame), layout.addresses(frame, 1).source());
                 let _ = reply(frame, None);
@@ -136,11 +136,11 @@ proptest! {
 fn fragments_and_options_are_no_requests() {
     let ends = Ends { ipv6: false, vlans: 0, macs: [[2; 6]; 2], addresses: [[7; 16]; 2], ports: [1, 2] };
     let frame = ends.frame(b"hello", 64);
-    assert!(Layout::of(&frame).is_some());
+    assert!(FrameLayout::of(&frame).is_some());
     for (at, value) in [(14, 0x46), (20, 0x20), (21, 0x01), (23, 6), (39, 7), (39, 14)] {
         let mut changed = frame.clone();
         changed[at] = value;
-        assert_eq!(Layout::of(&changed), None, "{at} {value}");
+        assert_eq!(FrameLayout::of(&changed), None, "{at} {value}");
     }
 }
 
@@ -151,7 +151,7 @@ fn a_link_local_source_has_its_interface() {
     address[15] = 9;
     let ends = Ends { ipv6: true, vlans: 1, macs: [[2; 6]; 2], addresses: [address; 2], ports: [5, 53] };
     let frame = ends.frame(b"", 64);
-    let addresses = Layout::of(&frame).unwrap().addresses(&frame, 7);
+    let addresses = FrameLayout::of(&frame).unwrap().addresses(&frame, 7);
     assert_eq!(addresses.source().to_string(), "[fe80::9%7]:5");
     assert_eq!(addresses.destination().to_string(), "fe80::9");
 }

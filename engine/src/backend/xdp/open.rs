@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::program::{self, Program, TARGETS};
-use super::queue::{Frames, Queue, Share};
+use super::program::{self, TARGETS, XskProgram};
+use super::queue::{FramePool, WorkerQueues, XskQueue};
 use super::report::{self, XdpInterface, XdpQueue, XdpReport};
 use super::{Xdp, XdpMode};
 use crate::socket::Fallback;
 use crate::sys::thread::pin;
-use crate::sys::xsk::{self, Bind, Device, Sizes, Socket, Umem};
+use crate::sys::xsk::{self, NetDevice, RingSizes, Umem, XskBind, XskSocket};
 
 /// What the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
@@ -21,7 +21,7 @@ const LINK_HEADER: u32 = 22;
 
 /// What is to be served.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct XdpServeOptions<'a> {
     pub(crate) settings: Xdp,
     /// The address the sockets are bound to.
     pub(crate) address: SocketAddr,
@@ -34,23 +34,23 @@ pub(crate) struct Wanted<'a> {
 
 /// What was set up.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedXdp {
     pub(crate) report: XdpReport,
     /// By worker; none for one without queues.
-    pub(crate) shares: Vec<Option<Share>>,
+    pub(crate) shares: Vec<Option<WorkerQueues>>,
 }
 
 /// An interface with its program, before its queues have sockets.
-struct Attached {
-    device: Device,
+struct AttachedInterface {
+    device: NetDevice,
     driver: Option<String>,
     mtu: u32,
     queues: u32,
-    program: Program,
+    program: XskProgram,
 }
 
 /// Sets up what can be; what cannot is told in `fallbacks`. None where nothing can.
-pub(crate) fn open(wanted: &Wanted<'_>, fallbacks: &mut Vec<Fallback>) -> Option<Opened> {
+pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
     let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
     let chosen = xsk::interfaces()
         .map_err(|error| format!("cannot list the interfaces: {error}"))
@@ -74,7 +74,7 @@ pub(crate) fn open(wanted: &Wanted<'_>, fallbacks: &mut Vec<Fallback>) -> Option
     let mut interfaces: Vec<XdpInterface> =
         attached.iter().map(|one| describe(one, wanted.settings.mode)).collect();
     let deadline = Instant::now() + BUSY;
-    let mut parts: Vec<Option<(Vec<Queue>, Frames)>> = Vec::new();
+    let mut parts: Vec<Option<(Vec<XskQueue>, FramePool)>> = Vec::new();
     for worker in 0..wanted.placement.len() {
         parts.push(part(wanted, worker, frame_bytes, deadline, &mut attached, &mut interfaces, fallbacks));
     }
@@ -86,7 +86,7 @@ pub(crate) fn open(wanted: &Wanted<'_>, fallbacks: &mut Vec<Fallback>) -> Option
     }
     let programs = Arc::new(attached.into_iter().map(|one| one.program).collect::<Vec<_>>());
     let shares = parts.into_iter().map(|part| {
-        part.map(|(queues, frames)| Share {
+        part.map(|(queues, frames)| WorkerQueues {
             queues,
             frames,
             batch: u32::from(wanted.settings.batch.max(1)),
@@ -97,7 +97,7 @@ pub(crate) fn open(wanted: &Wanted<'_>, fallbacks: &mut Vec<Fallback>) -> Option
     });
     let shares = shares.collect();
     let warnings = report::warnings(&interfaces, wanted.settings.verify_checksums);
-    Some(Opened { report: XdpReport { interfaces, warnings }, shares })
+    Some(OpenedXdp { report: XdpReport { interfaces, warnings }, shares })
 }
 
 fn without(interface: &str, why: String) -> Fallback {
@@ -108,10 +108,10 @@ fn without(interface: &str, why: String) -> Fallback {
 ///
 /// At a wildcard address all addresses of this host are served, on whichever interface they are asked, as the stack does.
 fn choose(
-    wanted: &Wanted<'_>,
-    devices: &[Device],
+    wanted: &XdpServeOptions<'_>,
+    devices: &[NetDevice],
     fallbacks: &mut Vec<Fallback>,
-) -> Result<(Vec<Device>, Vec<SocketAddr>), String> {
+) -> Result<(Vec<NetDevice>, Vec<SocketAddr>), String> {
     let ip = wanted.address.ip().to_canonical();
     let scope = match wanted.address {
         SocketAddr::V6(v6) => v6.scope_id(),
@@ -122,11 +122,11 @@ fn choose(
         IpAddr::V6(any) if any.is_unspecified() => address.is_ipv6() || !wanted.only_v6,
         one => *address == one,
     };
-    let carries = |device: &&Device| {
+    let carries = |device: &&NetDevice| {
         let scoped = scope == 0 || device.index == scope;
         !device.loopback && scoped && device.addresses.iter().any(served)
     };
-    let chosen: Vec<Device> = if wanted.interfaces.is_empty() {
+    let chosen: Vec<NetDevice> = if wanted.interfaces.is_empty() {
         devices.iter().filter(carries).filter(|device| device.up).cloned().collect()
     } else {
         let mut chosen = Vec::new();
@@ -166,17 +166,17 @@ fn choose(
 }
 
 /// Bytes of a frame, so that the packets of all interfaces fit where that can be.
-fn frame_bytes(devices: &[Device]) -> u32 {
+fn frame_bytes(devices: &[NetDevice]) -> u32 {
     let longest = devices.iter().filter_map(|device| device.mtu().ok()).max().unwrap_or(1500);
     if longest + LINK_HEADER + HEADROOM <= 2048 { 2048 } else { 4096 }
 }
 
 fn attach(
-    wanted: &Wanted<'_>,
-    device: Device,
+    wanted: &XdpServeOptions<'_>,
+    device: NetDevice,
     targets: &[SocketAddr],
     frame_bytes: u32,
-) -> Result<Attached, String> {
+) -> Result<AttachedInterface, String> {
     let name = &device.name;
     let told = |what: &str, error: io::Error| format!("cannot read {what} of {name}: {error}");
     if !device.up {
@@ -189,13 +189,13 @@ fn attach(
     let mtu = device.mtu().map_err(|error| told("the MTU", error))?;
     // A driver that does not tell has one, or as good as: further ones go without.
     let queues = device.receive_queues().unwrap_or(1).max(1);
-    let asked = program::Wanted { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
-    let program = Program::attach(&asked, name, device.index, wanted.settings.mode)?;
+    let asked = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
+    let program = XskProgram::attach(&asked, name, device.index, wanted.settings.mode)?;
     let driver = device.driver().ok();
-    Ok(Attached { driver, mtu, queues, program, device })
+    Ok(AttachedInterface { driver, mtu, queues, program, device })
 }
 
-fn describe(attached: &Attached, mode: XdpMode) -> XdpInterface {
+fn describe(attached: &AttachedInterface, mode: XdpMode) -> XdpInterface {
     XdpInterface {
         name: attached.device.name.clone(),
         index: attached.device.index,
@@ -208,14 +208,14 @@ fn describe(attached: &Attached, mode: XdpMode) -> XdpInterface {
 
 /// A worker's queues: of each interface those whose number leaves the worker's when divided by the number of workers.
 fn part(
-    wanted: &Wanted<'_>,
+    wanted: &XdpServeOptions<'_>,
     worker: usize,
     frame_bytes: u32,
     deadline: Instant,
-    attached: &mut [Attached],
+    attached: &mut [AttachedInterface],
     interfaces: &mut [XdpInterface],
     fallbacks: &mut Vec<Fallback>,
-) -> Option<(Vec<Queue>, Frames)> {
+) -> Option<(Vec<XskQueue>, FramePool)> {
     let workers = wanted.placement.len();
     let own: Vec<(usize, u32)> = attached
         .iter()
@@ -235,9 +235,9 @@ fn part(
             return None;
         }
     };
-    let mut queues: Vec<Queue> = Vec::new();
+    let mut queues: Vec<XskQueue> = Vec::new();
     for (place, number) in own {
-        let Attached { device, driver, mtu, program, .. } = &mut attached[place];
+        let AttachedInterface { device, driver, mtu, program, .. } = &mut attached[place];
         let owner = queues.first().map(|queue| &queue.socket);
         let opened = socket(wanted.settings, &umem, device.index, number, owner, deadline).and_then(
             |(socket, rings)| {
@@ -262,7 +262,7 @@ fn part(
             frame_bytes,
             busy_poll_us: wanted.settings.busy_poll_us,
         });
-        queues.push(Queue {
+        queues.push(XskQueue {
             socket,
             rings,
             interface: device.index,
@@ -275,7 +275,7 @@ fn part(
             gone: false,
         });
     }
-    let mut frames = Frames::new(umem);
+    let mut frames = FramePool::new(umem);
     for queue in &mut queues {
         queue.restock(&mut frames);
         queue.wake_receive();
@@ -299,7 +299,7 @@ fn memory(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Result<Umem>
 const BUSY: Duration = Duration::from_secs(1);
 
 /// What was not to be had of a socket.
-struct Refused {
+struct SocketRefusal {
     what: &'static str,
     error: io::Error,
 }
@@ -310,18 +310,18 @@ fn socket(
     umem: &Umem,
     interface: u32,
     queue: u32,
-    owner: Option<&Socket>,
+    owner: Option<&XskSocket>,
     deadline: Instant,
-) -> Result<(Socket, xsk::Rings), String> {
+) -> Result<(XskSocket, xsk::SocketRings), String> {
     loop {
         match bind(settings, umem, interface, queue, owner) {
             Ok(bound) => return Ok(bound),
-            Err(Refused { error, .. })
+            Err(SocketRefusal { error, .. })
                 if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
             {
                 thread::sleep(Duration::from_millis(5));
             }
-            Err(Refused { what, error }) => return Err(refused(what, &error)),
+            Err(SocketRefusal { what, error }) => return Err(refused(what, &error)),
         }
     }
 }
@@ -332,14 +332,14 @@ fn bind(
     umem: &Umem,
     interface: u32,
     queue: u32,
-    owner: Option<&Socket>,
-) -> Result<(Socket, xsk::Rings), Refused> {
-    let at = |what: &'static str| move |error: io::Error| Refused { what, error };
-    let socket = Socket::new().map_err(at("open an AF_XDP socket"))?;
+    owner: Option<&XskSocket>,
+) -> Result<(XskSocket, xsk::SocketRings), SocketRefusal> {
+    let at = |what: &'static str| move |error: io::Error| SocketRefusal { what, error };
+    let socket = XskSocket::new().map_err(at("open an AF_XDP socket"))?;
     if owner.is_none() {
         socket.register(umem).map_err(at("register memory for frames"))?;
     }
-    let sizes = Sizes {
+    let sizes = RingSizes {
         fill: settings.frames,
         completion: settings.frames,
         receive: settings.frames,
@@ -354,7 +354,7 @@ fn bind(
     let _ = socket.send_all_at_once(settings.frames);
     let _ = socket.enlarge_send_buffer(SEND_BUFFER);
     let zero_copy = settings.zero_copy && settings.mode == XdpMode::Driver;
-    let bind = Bind { interface, queue, zero_copy, need_wakeup: settings.need_wakeup };
+    let bind = XskBind { interface, queue, zero_copy, need_wakeup: settings.need_wakeup };
     socket.bind(bind, owner.map(std::os::fd::AsFd::as_fd)).map_err(at("bind an AF_XDP socket"))?;
     Ok((socket, rings))
 }

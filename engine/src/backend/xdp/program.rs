@@ -8,7 +8,7 @@ use aya::maps::XskMap;
 use aya::{Ebpf, EbpfLoader};
 
 use super::XdpMode;
-use crate::sys::xsk::{self, Attach};
+use crate::sys::xsk::{self, AttachPoint};
 
 /// The program; a copy that is aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/xsk.bpf.o"));
@@ -21,7 +21,7 @@ const TARGET_BYTES: usize = 20;
 
 /// What a program redirects.
 #[derive(Debug)]
-pub(super) struct Wanted<'a> {
+pub(super) struct RedirectRule<'a> {
     pub(super) targets: &'a [SocketAddr],
     /// Hardware address of the interface.
     pub(super) mac: [u8; 6],
@@ -32,16 +32,16 @@ pub(super) struct Wanted<'a> {
 
 /// A program that is attached until this is dropped or the process ends. Nothing is pinned.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct XskProgram {
     _link: OwnedFd,
     ebpf: Ebpf,
 }
 
-impl Program {
+impl XskProgram {
     /// Loads the program and attaches it; until it is given sockets everything passes to the stack. The error says why
     /// not, for a person.
     pub(super) fn attach(
-        wanted: &Wanted<'_>,
+        wanted: &RedirectRule<'_>,
         interface: &str,
         index: u32,
         mode: XdpMode,
@@ -62,8 +62,8 @@ impl Program {
         program.load().map_err(|error| refused(&error))?;
         let descriptor = program.fd().map_err(|error| refused(&error))?;
         let how = match mode {
-            XdpMode::Driver => Attach::Driver,
-            XdpMode::Generic => Attach::Generic,
+            XdpMode::Driver => AttachPoint::Driver,
+            XdpMode::Generic => AttachPoint::Generic,
         };
         let link = xsk::attach(descriptor.as_fd(), index, how)
             .map_err(|error| cannot_attach(interface, mode, &error))?;
@@ -71,7 +71,7 @@ impl Program {
     }
 
     /// Redirects a queue's requests to a socket from now on, until that is closed.
-    pub(super) fn serve(&mut self, queue: u32, socket: &xsk::Socket) -> Result<(), String> {
+    pub(super) fn serve(&mut self, queue: u32, socket: &xsk::XskSocket) -> Result<(), String> {
         let map = self.ebpf.map_mut("sockets").ok_or_else(missing)?;
         let mut map = XskMap::try_from(map).map_err(|error| refused(&error))?;
         map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0).map_err(|error| refused(&error))

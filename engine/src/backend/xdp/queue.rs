@@ -3,29 +3,29 @@
 use std::io;
 use std::sync::Arc;
 
-use super::program::Program;
-use crate::sys::xsk::{Descriptor, Rings, Socket, Umem};
+use super::program::XskProgram;
+use crate::sys::xsk::{SocketRings, Umem, XdpDescriptor, XskSocket};
 
 /// What a worker serves by AF_XDP. Sockets close before the memory goes and the programs are taken off, so that what
 /// arrives meanwhile passes to the stack.
 #[derive(Debug)]
-pub(crate) struct Share {
-    pub(super) queues: Vec<Queue>,
-    pub(super) frames: Frames,
+pub(crate) struct WorkerQueues {
+    pub(super) queues: Vec<XskQueue>,
+    pub(super) frames: FramePool,
     pub(super) batch: u32,
     pub(super) verify_checksums: bool,
     pub(super) busy_poll: bool,
-    pub(super) _programs: Arc<Vec<Program>>,
+    pub(super) _programs: Arc<Vec<XskProgram>>,
 }
 
 /// The memory of frames, and those that neither ring nor device has.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FramePool {
     pub(super) umem: Umem,
     pub(super) free: Vec<u64>,
 }
 
-impl Frames {
+impl FramePool {
     /// All of them free; the lowest is taken first.
     pub(super) fn new(umem: Umem) -> Self {
         let step = u64::from(umem.frame_bytes());
@@ -42,9 +42,9 @@ impl Frames {
 
 /// A device queue.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub(super) socket: Socket,
-    pub(super) rings: Rings,
+pub(super) struct XskQueue {
+    pub(super) socket: XskSocket,
+    pub(super) rings: SocketRings,
     /// Index of the interface.
     pub(super) interface: u32,
     /// Bytes of the largest IP packet it sends.
@@ -62,10 +62,10 @@ pub(super) struct Queue {
     pub(super) gone: bool,
 }
 
-impl Queue {
+impl XskQueue {
     /// Takes sent frames back, and gives the kernel frames for packets to come.
     #[inline]
-    pub(super) fn restock(&mut self, frames: &mut Frames) {
+    pub(super) fn restock(&mut self, frames: &mut FramePool) {
         let completion = &mut self.rings.completion;
         if completion.available() > 0 {
             while let Some(address) = completion.take() {
@@ -89,7 +89,7 @@ impl Queue {
 
     /// The next packet of those that the ring was seen to have, and has the CPU fetch one that comes soon after.
     #[inline]
-    pub(super) fn take(&mut self, frames: &Frames) -> Option<Descriptor> {
+    pub(super) fn take(&mut self, frames: &FramePool) -> Option<XdpDescriptor> {
         if let Some(soon) = self.rings.receive.peek(AHEAD) {
             frames.umem.prefetch(soon.address);
         }

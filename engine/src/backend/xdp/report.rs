@@ -62,7 +62,7 @@ pub struct XdpQueue {
 }
 
 /// What is known of a driver.
-struct Known {
+struct DriverFacts {
     driver: &'static str,
     zero_copy_only: bool,
     what: &'static str,
@@ -70,28 +70,28 @@ struct Known {
 }
 
 /// Drivers of which it is better to know.
-const KNOWN: [Known; 4] = [
-    Known {
+const KNOWN: [DriverFacts; 4] = [
+    DriverFacts {
         driver: "veth",
         zero_copy_only: false,
         what: "a sender on this machine leaves the checksum of its requests unfinished, so that verify_checksums \
                accepts such ones here",
         source: "drivers/net/veth.c of Linux 6.18, veth_xdp_rcv_skb",
     },
-    Known {
+    DriverFacts {
         driver: "ena",
         zero_copy_only: true,
         what: "memory corruption and resets under load were reported of zero-copy with the vendor's driver 2.13.1 and \
                2.7.1; turn zero-copy off if either is seen",
         source: "https://github.com/amzn/amzn-drivers/issues/330 and 221",
     },
-    Known {
+    DriverFacts {
         driver: "ena",
         zero_copy_only: false,
         what: "redirected packets may be left unflushed after an error in the same poll with the vendor's driver 2.9.1",
         source: "https://github.com/amzn/amzn-drivers/issues/279",
     },
-    Known {
+    DriverFacts {
         driver: "ice",
         zero_copy_only: true,
         what: "with the kernel 4.18 of RHEL 8.5 the interface received nothing any more; later kernels are not known for it",

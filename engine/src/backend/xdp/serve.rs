@@ -5,19 +5,19 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::frame::{Checksum, Layout};
-use super::queue::{Frames, Queue, Share};
+use super::frame::{FrameLayout, RequestChecksum};
+use super::queue::{FramePool, WorkerQueues, XskQueue};
 use crate::backend::mmsg;
-use crate::backend::{Job, Receive, Tally, judge, too_long};
-use crate::overload::{Open, Policy};
+use crate::backend::{LocalCounters, ReceiveFailure, WorkerJob, judge, too_long};
+use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::{Action, ReplyOptions, Request, Service};
-use crate::sys::batch::{Batch, Kind, More, Off, V4, V6};
-use crate::sys::control::{Control, Pktinfo};
-use crate::sys::name::Name;
+use crate::sys::batch::{ControlKind, ExtendedControl, MessageBatch, NoControl, PktinfoV4, PktinfoV6};
+use crate::sys::control::{ControlBuffer, PktinfoMode};
+use crate::sys::name::SocketName;
 use crate::sys::single::send_message;
 use crate::sys::stamp;
-use crate::sys::xsk::Descriptor;
-use crate::worker::Phase;
+use crate::sys::xsk::XdpDescriptor;
+use crate::worker::WorkerPhase;
 
 /// How often the socket is looked at while frames keep coming: once so many rounds.
 const ROUNDS: u32 = 16;
@@ -28,42 +28,48 @@ const IDLE_POLLS: u32 = 64;
 /// How long a worker sleeps while frames wait to be sent: the device had no room, or is down.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-pub(super) fn run<S: Service>(mut job: Job<'_, S>, share: &mut Share) -> io::Result<()> {
+pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, share: &mut WorkerQueues) -> io::Result<()> {
     match job.gate.take() {
-        None => run_by(Open, job, share),
+        None => run_by(Unlimited, job, share),
         Some(gate) => run_by(gate, job, share),
     }
 }
 
-fn run_by<S: Service, P: Policy>(policy: P, job: Job<'_, S>, share: &mut Share) -> io::Result<()> {
+fn run_by<S: Service, P: AdmissionPolicy>(
+    policy: P,
+    job: WorkerJob<'_, S>,
+    share: &mut WorkerQueues,
+) -> io::Result<()> {
     match job.shape.asked.pktinfo {
-        _ if job.shape.asked.is_more() => run_with(Batch::<More>::new(job.shape), policy, job, share),
-        Pktinfo::Off => run_with(Batch::<Off>::new(job.shape), policy, job, share),
-        Pktinfo::V4 => run_with(Batch::<V4>::new(job.shape), policy, job, share),
-        Pktinfo::V6 => run_with(Batch::<V6>::new(job.shape), policy, job, share),
+        _ if job.shape.asked.is_more() => {
+            run_with(MessageBatch::<ExtendedControl>::new(job.shape), policy, job, share)
+        }
+        PktinfoMode::Off => run_with(MessageBatch::<NoControl>::new(job.shape), policy, job, share),
+        PktinfoMode::V4 => run_with(MessageBatch::<PktinfoV4>::new(job.shape), policy, job, share),
+        PktinfoMode::V6 => run_with(MessageBatch::<PktinfoV6>::new(job.shape), policy, job, share),
     }
 }
 
-fn run_with<S: Service, K: Kind, P: Policy>(
-    mut batch: Batch<K>,
+fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
+    mut batch: MessageBatch<K>,
     mut policy: P,
-    mut job: Job<'_, S>,
-    share: &mut Share,
+    mut job: WorkerJob<'_, S>,
+    share: &mut WorkerQueues,
 ) -> io::Result<()> {
-    let mut tally = Tally::new(job.counters);
+    let mut tally = LocalCounters::new(job.counters);
     let mut reply = vec![0; job.shape.reply].into_boxed_slice();
     share.recover();
     let (mut round, mut idle) = (0u32, 0u32);
     loop {
         let phase = job.ending.phase();
-        if phase == Phase::End {
+        if phase == WorkerPhase::End {
             share.end(&mut tally);
             return Ok(());
         }
         round = round.wrapping_add(1);
         let mut came = 0;
         for queue in share.queues.iter_mut().filter(|queue| !queue.gone) {
-            let mut desk = Desk {
+            let mut desk = FrameHandler {
                 job: &mut job,
                 policy: &mut policy,
                 tally: &mut tally,
@@ -85,7 +91,7 @@ fn run_with<S: Service, K: Kind, P: Policy>(
             idle = 0;
             continue;
         }
-        if phase == Phase::Drain {
+        if phase == WorkerPhase::Drain {
             job.ending.empty();
         } else if share.busy_poll && idle < IDLE_POLLS {
             idle += 1;
@@ -100,11 +106,11 @@ fn run_with<S: Service, K: Kind, P: Policy>(
 }
 
 /// Answers what is queued in the socket; returns whether anything was.
-fn from_socket<S: Service, K: Kind, P: Policy>(
-    batch: &mut Batch<K>,
+fn from_socket<S: Service, K: ControlKind, P: AdmissionPolicy>(
+    batch: &mut MessageBatch<K>,
     policy: &mut P,
-    job: &mut Job<'_, S>,
-    tally: &mut Tally<'_>,
+    job: &mut WorkerJob<'_, S>,
+    tally: &mut LocalCounters<'_>,
 ) -> io::Result<bool> {
     tally.counts.syscalls += 1;
     match batch.receive(job.socket, libc::MSG_DONTWAIT) {
@@ -119,23 +125,23 @@ fn from_socket<S: Service, K: Kind, P: Policy>(
             Ok(true)
         }
         Err(error) => match judge(error) {
-            Receive::Again => Ok(true),
-            Receive::Empty => {
+            ReceiveFailure::Again => Ok(true),
+            ReceiveFailure::Empty => {
                 policy.nothing();
                 Ok(false)
             }
-            Receive::Failed => {
+            ReceiveFailure::Failed => {
                 tally.counts.receive_errors += 1;
                 tally.rest = true;
                 tally.publish();
                 Ok(true)
             }
-            Receive::Broken(error) => Err(error),
+            ReceiveFailure::Broken(error) => Err(error),
         },
     }
 }
 
-impl Share {
+impl WorkerQueues {
     /// Waits for a packet, a datagram, or the end.
     fn sleep(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let unsent = self.queues.iter_mut().any(|queue| !queue.gone && queue.rings.transmit.pending() > 0);
@@ -165,7 +171,7 @@ impl Share {
     }
 
     /// Replies that no call could send are no answers.
-    fn end(&mut self, tally: &mut Tally<'_>) {
+    fn end(&mut self, tally: &mut LocalCounters<'_>) {
         for queue in &mut self.queues {
             tally.counts.syscalls += queue.send();
             let unsent = u64::from(queue.rings.transmit.pending());
@@ -178,10 +184,10 @@ impl Share {
 }
 
 /// Where requests in frames are decided about.
-struct Desk<'d, 'j, S, P> {
-    job: &'d mut Job<'j, S>,
+struct FrameHandler<'d, 'j, S, P> {
+    job: &'d mut WorkerJob<'j, S>,
     policy: &'d mut P,
-    tally: &'d mut Tally<'j>,
+    tally: &'d mut LocalCounters<'j>,
     reply: &'d mut [u8],
     /// Whether checksums are checked.
     verify: bool,
@@ -189,14 +195,14 @@ struct Desk<'d, 'j, S, P> {
     taken_ns: Option<i64>,
 }
 
-impl Queue {
+impl XskQueue {
     /// Answers up to a batch of packets; returns how many there were.
     #[inline]
-    fn turn<S: Service, P: Policy>(
+    fn turn<S: Service, P: AdmissionPolicy>(
         &mut self,
-        frames: &mut Frames,
+        frames: &mut FramePool,
         batch: u32,
-        desk: &mut Desk<'_, '_, S, P>,
+        desk: &mut FrameHandler<'_, '_, S, P>,
     ) -> u32 {
         let came = self.rings.receive.available().min(batch).min(self.rings.transmit.room(batch));
         let mut answered = 0;
@@ -211,7 +217,7 @@ impl Queue {
                 Some(length) => {
                     // There is room: `came` is no more than that.
                     let length = length as u32;
-                    self.rings.transmit.push(Descriptor { address: packet.address, length, options: 0 });
+                    self.rings.transmit.push(XdpDescriptor { address: packet.address, length, options: 0 });
                     answered += 1;
                 }
                 None => frames.recycle(packet.address),
@@ -232,15 +238,15 @@ impl Queue {
 
     /// Makes a request's frame the reply's; returns the bytes to send, none if the frame is not to be sent.
     #[inline(always)]
-    fn answer<S: Service, P: Policy>(
+    fn answer<S: Service, P: AdmissionPolicy>(
         &self,
         frame: &mut [u8],
         length: usize,
-        desk: &mut Desk<'_, '_, S, P>,
+        desk: &mut FrameHandler<'_, '_, S, P>,
     ) -> Option<usize> {
-        let Desk { job, policy, tally, reply, verify, taken_ns } = desk;
+        let FrameHandler { job, policy, tally, reply, verify, taken_ns } = desk;
         // What the program lets through is a request; anything else means a mistake there, and goes unanswered.
-        let layout = Layout::of(&frame[..length])?;
+        let layout = FrameLayout::of(&frame[..length])?;
         if *verify && !self.is_right(layout, &frame[..length]) {
             tally.counts.checksum_errors += 1;
             return None;
@@ -249,7 +255,8 @@ impl Queue {
         tally.counts.frames += 1;
         let addresses = layout.addresses(frame, self.interface);
         let family = job.shape.family;
-        if !policy.admits_from(|| Name::encode(addresses.source(), family).unwrap_or(Name::ZERO)) {
+        if !policy.admits_from(|| SocketName::encode(addresses.source(), family).unwrap_or(SocketName::ZERO))
+        {
             tally.shed();
             return None;
         }
@@ -296,11 +303,11 @@ impl Queue {
     }
 
     #[cold]
-    fn is_right(&self, layout: Layout, frame: &[u8]) -> bool {
+    fn is_right(&self, layout: FrameLayout, frame: &[u8]) -> bool {
         match layout.verify(frame) {
-            Checksum::Fine => true,
-            Checksum::Unfinished => self.unfinished_checksums,
-            Checksum::Wrong => false,
+            RequestChecksum::Fine => true,
+            RequestChecksum::Unfinished => self.unfinished_checksums,
+            RequestChecksum::Wrong => false,
         }
     }
 }
@@ -309,19 +316,21 @@ impl Queue {
 #[cold]
 fn by_socket<S: Service>(
     payload: &[u8],
-    addresses: &super::Addresses,
+    addresses: &super::FrameAddresses,
     options: ReplyOptions,
-    job: &Job<'_, S>,
-    tally: &mut Tally<'_>,
+    job: &WorkerJob<'_, S>,
+    tally: &mut LocalCounters<'_>,
 ) {
     let family = job.shape.family;
     let to = options.to.unwrap_or_else(|| addresses.source());
-    let name = Name::encode(to, family).unwrap_or(Name::ZERO);
+    let name = SocketName::encode(to, family).unwrap_or(SocketName::ZERO);
     // The address a request came to is a source for its own family only.
     let same_family = to.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
     let (mut control, length) = match same_family {
-        true => Control::leaving(job.shape.asked.pktinfo, addresses.destination(), addresses.interface()),
-        false => (Control::EMPTY, 0),
+        true => {
+            ControlBuffer::leaving(job.shape.asked.pktinfo, addresses.destination(), addresses.interface())
+        }
+        false => (ControlBuffer::EMPTY, 0),
     };
     let length = control.append(length, to.ip().to_canonical().is_ipv4(), options.extras());
     loop {

@@ -12,7 +12,7 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Device {
+pub(crate) struct NetDevice {
     pub(crate) name: String,
     pub(crate) index: u32,
     pub(crate) up: bool,
@@ -21,13 +21,13 @@ pub(crate) struct Device {
 }
 
 /// All interfaces, by index.
-pub(crate) fn interfaces() -> io::Result<Vec<Device>> {
+pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: writes the head of a list to `first`, which is freed below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut devices: Vec<Device> = Vec::new();
+    let mut devices: Vec<NetDevice> = Vec::new();
     let mut at = first;
     while !at.is_null() {
         // SAFETY: an entry of the list, which lives until it is freed; the name is a C string of it.
@@ -43,7 +43,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<Device>> {
         let place = match devices.iter().position(|device| device.index == index) {
             Some(place) => place,
             None => {
-                devices.push(Device {
+                devices.push(NetDevice {
                     name: name.to_string_lossy().into_owned(),
                     index,
                     up: flags & libc::IFF_UP != 0,
@@ -97,7 +97,7 @@ struct DriverInfo {
 /// `struct ethtool_channels`.
 #[derive(Default)]
 #[repr(C)]
-struct Channels {
+struct EthtoolChannels {
     command: u32,
     most: [u32; 4],
     receive: u32,
@@ -106,7 +106,7 @@ struct Channels {
     combined: u32,
 }
 
-impl Device {
+impl NetDevice {
     /// The name of its driver.
     pub(crate) fn driver(&self) -> io::Result<String> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
@@ -118,7 +118,7 @@ impl Device {
 
     /// How many queues it receives from.
     pub(crate) fn receive_queues(&self) -> io::Result<u32> {
-        let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+        let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
         // SAFETY: ETHTOOL_GCHANNELS fills a `struct ethtool_channels`.
         unsafe { self.ethtool(&mut channels)? };
         Ok(channels.receive + channels.combined)

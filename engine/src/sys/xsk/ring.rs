@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// `struct xdp_desc`: a packet in memory.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub(crate) struct Descriptor {
+pub(crate) struct XdpDescriptor {
     pub(crate) address: u64,
     pub(crate) length: u32,
     pub(crate) options: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Descriptor {
 
 /// A mapped ring.
 #[derive(Debug)]
-pub(super) struct Shared<T> {
+pub(super) struct SharedRing<T> {
     area: *mut u8,
     bytes: usize,
     producer: *const AtomicU32,
@@ -27,9 +27,9 @@ pub(super) struct Shared<T> {
 }
 
 // SAFETY: the mapping is this value's own; nothing of it belongs to a thread.
-unsafe impl<T: Send> Send for Shared<T> {}
+unsafe impl<T: Send> Send for SharedRing<T> {}
 
-impl<T> Shared<T> {
+impl<T> SharedRing<T> {
     /// Maps a ring of `size` entries, a power of two.
     pub(super) fn map(
         socket: BorrowedFd<'_>,
@@ -92,7 +92,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for SharedRing<T> {
     fn drop(&mut self) {
         // SAFETY: mapped in `map` with this length, and unmapped once.
         unsafe { libc::munmap(self.area.cast(), self.bytes) };
@@ -102,7 +102,7 @@ impl<T> Drop for Shared<T> {
 /// A ring that we put entries into.
 #[derive(Debug)]
 pub(crate) struct ProducerRing<T> {
-    shared: Shared<T>,
+    shared: SharedRing<T>,
     /// Where the next entry goes; those before it that are not submitted are unseen by the kernel.
     next: u32,
     /// How far the kernel was when last looked.
@@ -110,7 +110,7 @@ pub(crate) struct ProducerRing<T> {
 }
 
 impl<T: Copy> ProducerRing<T> {
-    pub(super) fn new(shared: Shared<T>) -> Self {
+    pub(super) fn new(shared: SharedRing<T>) -> Self {
         Self { shared, next: 0, consumed: 0 }
     }
 
@@ -164,7 +164,7 @@ impl<T: Copy> ProducerRing<T> {
     pub(crate) fn needs_wakeup(&self) -> bool {
         // What was submitted must be seen before the flag is read, or both sides wait for each other.
         std::sync::atomic::fence(Ordering::SeqCst);
-        // SAFETY: as `Shared::producer`.
+        // SAFETY: as `SharedRing::producer`.
         let flags = unsafe { &*self.shared.flags };
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
@@ -173,7 +173,7 @@ impl<T: Copy> ProducerRing<T> {
 /// A ring that we take entries from.
 #[derive(Debug)]
 pub(crate) struct ConsumerRing<T> {
-    shared: Shared<T>,
+    shared: SharedRing<T>,
     /// The entry that is taken next.
     next: u32,
     /// How far the kernel was when last looked.
@@ -181,7 +181,7 @@ pub(crate) struct ConsumerRing<T> {
 }
 
 impl<T: Copy> ConsumerRing<T> {
-    pub(super) fn new(shared: Shared<T>) -> Self {
+    pub(super) fn new(shared: SharedRing<T>) -> Self {
         Self { shared, next: 0, produced: 0 }
     }
 

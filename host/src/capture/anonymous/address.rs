@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses that were seen, each with its number, from one.
 #[derive(Default)]
-pub(super) struct Addresses {
+pub(super) struct AddressAliases {
     ip: BTreeMap<IpAddr, u32>,
     mac: BTreeMap<[u8; 6], u32>,
 }
 
-impl Addresses {
+impl AddressAliases {
     /// A text with every address in it replaced.
     pub(super) fn in_text(&mut self, text: &str) -> String {
         let is_part = |letter: char| letter.is_ascii_hexdigit() || matches!(letter, ':' | '.');
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn equal_addresses_stay_equal_and_common_ones_stay() {
-        let mut addresses = Addresses::default();
+        let mut addresses = AddressAliases::default();
         for (text, expected) in [
             (r#"{"local": "10.1.2.3:53"}"#, r#"{"local": "198.18.0.1:53"}"#),
             ("10.1.2.3/8 10.1.2.4", "198.18.0.1/8 198.18.0.2"),
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_tables_of_sockets_are_read_in_hexadecimal() {
-        let mut addresses = Addresses::default();
+        let mut addresses = AddressAliases::default();
         let line = "  81: 00000000:0035 0302010A:1F90 07 00000000:00000000 00:00000000 00000000  0\n";
         let text = addresses.in_hexadecimal(line);
         if cfg!(target_endian = "little") {
@@ -187,7 +187,7 @@ mod tests {
     proptest! {
         #[test]
         fn text_without_addresses_stays_and_any_is_taken(text in "[ -~\n]{0,200}", word in "[g-z ]{0,40}") {
-            let mut addresses = Addresses::default();
+            let mut addresses = AddressAliases::default();
             let _ = addresses.in_text(&text);
             let _ = addresses.in_hexadecimal(&text);
             prop_assert_eq!(addresses.in_text(&word), word);

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 
 use crate::Known;
-use crate::pulse::Pulse;
+use crate::pulse::CounterSample;
 use crate::stage::machine::CpuTimes;
 use crate::stage::softirq::SoftnetCpu;
 
-use super::Readings;
-use super::interrupts::Interrupts;
+use super::SnapshotInput;
+use super::interrupts::InterruptRates;
 use crate::live::growth::rate_32;
-use crate::live::picture::Cpu;
+use crate::live::picture::CpuSnapshot;
 
-pub(super) fn all(readings: &Readings<'_>, interrupts: &Interrupts) -> Known<Vec<Cpu>> {
+pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> Known<Vec<CpuSnapshot>> {
     let times = match &readings.now.cpu_times {
         Known::Value(times) => times,
         Known::Unknown { why } => return Known::unknown(why.clone()),
     };
-    let before = Counted::of(readings.before);
-    let now = Counted::of(Some(readings.now));
-    let mut cpus: Vec<Cpu> =
+    let before = CpuCounters::of(readings.before);
+    let now = CpuCounters::of(Some(readings.now));
+    let mut cpus: Vec<CpuSnapshot> =
         times.iter().map(|times| cpu(readings, interrupts, (&before, &now), times)).collect();
     let all: f64 = cpus.iter().filter_map(|cpu| cpu.packets_per_second).sum();
     for cpu in &mut cpus {
@@ -29,14 +29,14 @@ pub(super) fn all(readings: &Readings<'_>, interrupts: &Interrupts) -> Known<Vec
 }
 
 /// The counters of a reading by CPU.
-struct Counted<'a> {
+struct CpuCounters<'a> {
     times: BTreeMap<u32, &'a CpuTimes>,
     softnet: BTreeMap<u32, &'a SoftnetCpu>,
     net_rx: Option<&'a BTreeMap<u32, u64>>,
 }
 
-impl<'a> Counted<'a> {
-    fn of(pulse: Option<&'a Pulse>) -> Self {
+impl<'a> CpuCounters<'a> {
+    fn of(pulse: Option<&'a CounterSample>) -> Self {
         let times = pulse.and_then(|pulse| pulse.cpu_times.value()).into_iter().flatten();
         let softnet = pulse.and_then(|pulse| pulse.softnet.value()).into_iter().flatten();
         Self {
@@ -48,11 +48,11 @@ impl<'a> Counted<'a> {
 }
 
 fn cpu(
-    readings: &Readings<'_>,
-    interrupts: &Interrupts,
-    (before, now): (&Counted<'_>, &Counted<'_>),
+    readings: &SnapshotInput<'_>,
+    interrupts: &InterruptRates,
+    (before, now): (&CpuCounters<'_>, &CpuCounters<'_>),
     times: &CpuTimes,
-) -> Cpu {
+) -> CpuSnapshot {
     let cpu = times.cpu;
     let share = |part: fn(&CpuTimes) -> u64| {
         let earlier = before.times.get(&cpu)?;
@@ -61,11 +61,11 @@ fn cpu(
         Some((part(times).checked_sub(part(earlier))? as f64 / all as f64).min(1.0))
     };
     let softnet = |count: fn(&SoftnetCpu) -> Option<u64>| {
-        let of = |counted: &Counted<'_>| counted.softnet.get(&cpu).and_then(|line| count(line));
+        let of = |counted: &CpuCounters<'_>| counted.softnet.get(&cpu).and_then(|line| count(line));
         rate_32(of(before), of(now), readings.seconds)
     };
-    let net_rx = |counted: &Counted<'_>| counted.net_rx.and_then(|all| all.get(&cpu).copied());
-    Cpu {
+    let net_rx = |counted: &CpuCounters<'_>| counted.net_rx.and_then(|all| all.get(&cpu).copied());
+    CpuSnapshot {
         cpu,
         node: readings.path.machine.node_of(cpu),
         interrupts_per_second: interrupts.on(cpu),

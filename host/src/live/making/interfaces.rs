@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use crate::pulse::InterfacePulse;
-use crate::stage::irq::Vector;
-use crate::stage::link::Link;
+use crate::stage::irq::IrqVector;
+use crate::stage::link::LinkState;
 use crate::stage::rss::QueueCounts;
 use crate::{CpuSet, Known};
 
-use super::interrupts::Interrupts;
-use super::{Readings, list};
+use super::interrupts::InterruptRates;
+use super::{SnapshotInput, list};
 use crate::live::growth::{rate, rate_32, sum};
-use crate::live::picture::{Discipline, Interface, ReceiveQueue, TransmitQueue};
+use crate::live::picture::{InterfaceSnapshot, QdiscSnapshot, ReceiveQueue, TransmitQueueSnapshot};
 
 type Counts = Known<Option<Vec<QueueCounts>>>;
 
-pub(super) fn all(readings: &Readings<'_>, interrupts: &Interrupts) -> Vec<Interface> {
+pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> Vec<InterfaceSnapshot> {
     let interfaces = readings.path.link.iter().filter_map(|link| {
         let now = readings.now.interfaces.iter().find(|item| item.interface == link.interface)?;
         // One that was made anew under the same name counts from zero.
@@ -23,21 +23,21 @@ pub(super) fn all(readings: &Readings<'_>, interrupts: &Interrupts) -> Vec<Inter
             let same = |item: &&InterfacePulse| item.interface == link.interface && item.index == now.index;
             before.interfaces.iter().find(same)
         });
-        now.index.is_some().then(|| Reader { readings, interrupts, link, now, before }.interface())
+        now.index.is_some().then(|| RateReader { readings, interrupts, link, now, before }.interface())
     });
     interfaces.collect()
 }
 
-struct Reader<'a> {
-    readings: &'a Readings<'a>,
-    interrupts: &'a Interrupts,
-    link: &'a Link,
+struct RateReader<'a> {
+    readings: &'a SnapshotInput<'a>,
+    interrupts: &'a InterruptRates,
+    link: &'a LinkState,
     now: &'a InterfacePulse,
     before: Option<&'a InterfacePulse>,
 }
 
-impl Reader<'_> {
-    fn interface(&self) -> Interface {
+impl RateReader<'_> {
+    fn interface(&self) -> InterfaceSnapshot {
         let link = self.link;
         let total = |name: &str| {
             let before = self.before.and_then(|before| before.totals.get(name).copied());
@@ -45,7 +45,7 @@ impl Reader<'_> {
         };
         let discipline = self.discipline();
         let of_discipline = discipline.value().and_then(|root| root.as_ref()?.drops_per_second);
-        Interface {
+        InterfaceSnapshot {
             interface: link.interface.clone(),
             driver: link.driver.value().and_then(|driver| Some(driver.as_ref()?.name.clone())),
             node: link.node.value().copied().flatten(),
@@ -70,16 +70,16 @@ impl Reader<'_> {
             return Known::unknown(why);
         }
         let number = self.link.receive_queues.clone();
-        let counts = Pairs::new(self.before.map(|before| &before.receive), &self.now.receive);
+        let counts = QueuePairs::new(self.before.map(|before| &before.receive), &self.now.receive);
         number.map(|number| (0..number).map(|queue| self.receive_queue(queue, &counts)).collect())
     }
 
-    fn receive_queue(&self, queue: u32, counts: &Pairs<'_>) -> ReceiveQueue {
+    fn receive_queue(&self, queue: u32, counts: &QueuePairs<'_>) -> ReceiveQueue {
         let (interface, path) = (self.link.interface.as_str(), self.readings.path);
         let vector = path.irq.receive_vector(interface, queue);
         let irq = vector.map(|vector| vector.irq);
         let (interrupts_per_second, busiest) = irq.map_or((None, None), |irq| self.interrupts.of(irq));
-        let cpu = busiest.or_else(|| vector.and_then(Vector::cpu));
+        let cpu = busiest.or_else(|| vector.and_then(IrqVector::cpu));
         let node = self.link.node.value().copied().flatten();
         let cpus_node = cpu.and_then(|cpu| path.machine.node_of(cpu));
         ReceiveQueue {
@@ -95,7 +95,7 @@ impl Reader<'_> {
         }
     }
 
-    fn transmit(&self) -> Known<Vec<TransmitQueue>> {
+    fn transmit(&self) -> Known<Vec<TransmitQueueSnapshot>> {
         if let (None, Some(why)) = (self.now.transmit.value(), self.now.transmit.why()) {
             return Known::unknown(why);
         }
@@ -103,13 +103,13 @@ impl Reader<'_> {
         let Some(settings) = self.readings.path.transmit_of(interface) else {
             return Known::unknown(format!("{interface}: its transmit queues were not read"));
         };
-        let counts = Pairs::new(self.before.map(|before| &before.transmit), &self.now.transmit);
+        let counts = QueuePairs::new(self.before.map(|before| &before.transmit), &self.now.transmit);
         let vectors = self.readings.path.irq.vectors(interface);
         let (own, earlier) = (of_queues(Some(self.now)), of_queues(self.before));
-        let queue = |item: &crate::stage::transmit::TransmitQueue| {
+        let queue = |item: &crate::stage::transmit::TransmitQueueState| {
             let queue = item.queue;
             let (own, before) = (own.get(&queue), earlier.get(&queue));
-            TransmitQueue {
+            TransmitQueueSnapshot {
                 queue,
                 packets_per_second: counts.rate(queue, |item| Some(item.packets), self.readings.seconds),
                 drops_per_second: rate_32(
@@ -128,7 +128,7 @@ impl Reader<'_> {
         settings.queues.clone().map(|queues| queues.iter().map(queue).collect())
     }
 
-    fn discipline(&self) -> Known<Option<Discipline>> {
+    fn discipline(&self) -> Known<Option<QdiscSnapshot>> {
         let root = |pulse: &InterfacePulse| {
             pulse.disciplines.value().and_then(|all| all.iter().find(|item| item.parent == "root").cloned())
         };
@@ -136,10 +136,10 @@ impl Reader<'_> {
         let seconds = self.readings.seconds;
         self.now.disciplines.clone().map(|_| {
             let now = root(self.now)?;
-            let grown = |count: fn(&crate::stage::transmit::Discipline) -> u64| {
+            let grown = |count: fn(&crate::stage::transmit::QdiscState) -> u64| {
                 rate_32(before.as_ref().map(count), Some(count(&now)), seconds)
             };
-            Some(Discipline {
+            Some(QdiscSnapshot {
                 drops_per_second: grown(|item| item.drops),
                 requeues_per_second: grown(|item| item.requeues),
                 backlog_packets: now.backlog,
@@ -150,9 +150,9 @@ impl Reader<'_> {
 }
 
 /// The disciplines of transmit queues by queue: those below an `mq`, whose children are numbered from 1 in hexadecimal.
-fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::transmit::Discipline> {
+fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
     let all = pulse.and_then(|pulse| pulse.disciplines.value()).into_iter().flatten();
-    let of_queue = |item: &crate::stage::transmit::Discipline| {
+    let of_queue = |item: &crate::stage::transmit::QdiscState| {
         let (_, minor) = item.parent.rsplit_once(':')?;
         u32::from_str_radix(minor, 16).ok()?.checked_sub(1)
     };
@@ -165,12 +165,12 @@ fn told_by(counts: &Counts) -> Option<String> {
 }
 
 /// What queues counted at two readings, by queue.
-struct Pairs<'a> {
+struct QueuePairs<'a> {
     before: BTreeMap<u32, &'a QueueCounts>,
     now: BTreeMap<u32, &'a QueueCounts>,
 }
 
-impl<'a> Pairs<'a> {
+impl<'a> QueuePairs<'a> {
     fn new(before: Option<&'a Counts>, now: &'a Counts) -> Self {
         fn map(counts: &Counts) -> BTreeMap<u32, &QueueCounts> {
             let all = counts.value().into_iter().flatten().flatten();

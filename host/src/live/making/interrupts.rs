@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Readings;
+use super::SnapshotInput;
 
 /// How often the vectors of interfaces were handled.
-pub(super) struct Interrupts {
+pub(super) struct InterruptRates {
     /// By interrupt: times a second, and the CPU that handled most of them.
     of_vectors: BTreeMap<u32, (f64, Option<u32>)>,
     /// By CPU, times a second; none where there is nothing to compare.
     of_cpus: Option<BTreeMap<u32, f64>>,
 }
 
-impl Interrupts {
-    pub(super) fn between(readings: &Readings<'_>) -> Self {
+impl InterruptRates {
+    pub(super) fn between(readings: &SnapshotInput<'_>) -> Self {
         let none = Self { of_vectors: BTreeMap::new(), of_cpus: None };
         let (Some(now), Some(before), Some(seconds)) = (
             readings.now.interrupts.value(),

@@ -5,25 +5,27 @@ use std::collections::BTreeSet;
 use crate::setting::{QueueDirection, Setting};
 use crate::{Finding, PacketPath, StageName};
 
-use crate::live::picture::{Found, Place};
+use crate::live::picture::{FindingSite, LiveFinding};
 
 /// A finding of more places of a kind than this is of the whole.
 const MOST: usize = 16;
 
-pub(super) fn found(path: &PacketPath, finding: &Finding) -> Found {
+pub(super) fn found(path: &PacketPath, finding: &Finding) -> LiveFinding {
     let mut places = BTreeSet::new();
     for change in &finding.changes {
         places.extend(of_setting(path, &change.setting));
     }
     let words = words(finding);
     of_words(path, finding.stage, &words, &mut places);
-    let is_queue = |place: &&Place| matches!(place, Place::Receive(..) | Place::Transmit(..) | Place::Cpu(_));
+    let is_queue = |place: &&FindingSite| {
+        matches!(place, FindingSite::Receive(..) | FindingSite::Transmit(..) | FindingSite::Cpu(_))
+    };
     if places.iter().filter(is_queue).count() > MOST {
-        let interfaces: Vec<Place> = places
+        let interfaces: Vec<FindingSite> = places
             .iter()
             .filter_map(|place| match place {
-                Place::Receive(interface, _) | Place::Transmit(interface, _) => {
-                    Some(Place::Interface(interface.clone()))
+                FindingSite::Receive(interface, _) | FindingSite::Transmit(interface, _) => {
+                    Some(FindingSite::Interface(interface.clone()))
                 }
                 _ => None,
             })
@@ -31,7 +33,7 @@ pub(super) fn found(path: &PacketPath, finding: &Finding) -> Found {
         places.retain(|place| !is_queue(&place));
         places.extend(interfaces);
     }
-    Found {
+    LiveFinding {
         id: finding.id.to_owned(),
         stage: finding.stage,
         severity: finding.severity.into(),
@@ -41,17 +43,19 @@ pub(super) fn found(path: &PacketPath, finding: &Finding) -> Found {
     }
 }
 
-fn of_setting(path: &PacketPath, setting: &Setting) -> Option<Place> {
+fn of_setting(path: &PacketPath, setting: &Setting) -> Option<FindingSite> {
     match setting {
         Setting::QueueCpus { interface, direction: QueueDirection::Receive, queue }
-        | Setting::QueueFlows { interface, queue } => Some(Place::Receive(interface.clone(), *queue)),
+        | Setting::QueueFlows { interface, queue } => Some(FindingSite::Receive(interface.clone(), *queue)),
         Setting::QueueCpus { interface, direction: QueueDirection::Transmit, queue }
-        | Setting::QueueReceivers { interface, queue } => Some(Place::Transmit(interface.clone(), *queue)),
+        | Setting::QueueReceivers { interface, queue } => {
+            Some(FindingSite::Transmit(interface.clone(), *queue))
+        }
         Setting::IrqAffinity { irq, .. } => path.irq.interfaces.iter().find_map(|item| {
             let vector = item.vectors.value()?.iter().find(|vector| vector.irq == *irq)?;
-            Some(Place::Receive(item.interface.clone(), vector.receive_queue?))
+            Some(FindingSite::Receive(item.interface.clone(), vector.receive_queue?))
         }),
-        other => other.interface().map(|interface| Place::Interface(interface.into_owned())),
+        other => other.interface().map(|interface| FindingSite::Interface(interface.into_owned())),
     }
 }
 
@@ -61,21 +65,23 @@ fn words(finding: &Finding) -> Vec<String> {
     std::iter::once(finding.title.clone()).chain(text).collect()
 }
 
-fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut BTreeSet<Place>) {
+fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut BTreeSet<FindingSite>) {
     for link in &path.link {
         let interface = link.interface.as_str();
         let has_one = places.iter().any(|place| match place {
-            Place::Interface(name) | Place::Receive(name, _) | Place::Transmit(name, _) => name == interface,
+            FindingSite::Interface(name) | FindingSite::Receive(name, _) | FindingSite::Transmit(name, _) => {
+                name == interface
+            }
             _ => false,
         });
         if !has_one && words.iter().any(|text| has_word(text, interface)) {
-            places.insert(Place::Interface(interface.to_owned()));
+            places.insert(FindingSite::Interface(interface.to_owned()));
         }
     }
     for service in path.socket.services() {
         let name = service.name();
         if words.iter().any(|text| text.contains(&name)) {
-            places.insert(Place::Service(name));
+            places.insert(FindingSite::Service(name));
         }
     }
     if stage == StageName::Thread {
@@ -83,11 +89,12 @@ fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut 
         let ids = serving.map(|thread| thread.tid);
         let directory = |tid: u32| format!("/task/{tid}/");
         places.extend(
-            ids.filter(|tid| words.iter().any(|text| text.contains(&directory(*tid)))).map(Place::Thread),
+            ids.filter(|tid| words.iter().any(|text| text.contains(&directory(*tid))))
+                .map(FindingSite::Thread),
         );
     }
     if matches!(stage, StageName::Softirq | StageName::Machine | StageName::Irq) {
-        places.extend(words.iter().flat_map(|text| cpus_in(text)).map(Place::Cpu));
+        places.extend(words.iter().flat_map(|text| cpus_in(text)).map(FindingSite::Cpu));
     }
 }
 

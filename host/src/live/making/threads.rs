@@ -1,12 +1,12 @@
 //! Threads that serve the sockets: how much they ran, and where against the packets.
 
-use crate::stage::thread::{Serving, Task};
+use crate::stage::thread::{ServingThread, TaskStat};
 use crate::{CpuSet, Known};
 
 use super::interfaces::overlap;
-use super::{Readings, list};
+use super::{SnapshotInput, list};
 use crate::live::growth::rate;
-use crate::live::picture::{Cpu, Seat, Thread};
+use crate::live::picture::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
 /// Ticks of `USER_HZ` in a second; it is 100 on every architecture (include/asm-generic/param.h) but Alpha and ia64.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -15,13 +15,16 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const LEAST_SHARE: f64 = 0.02;
 const LEAST_PACKETS: f64 = 100.0;
 
-pub(super) fn all(readings: &Readings<'_>, cpus: &Known<Vec<Cpu>>) -> Known<Vec<Thread>> {
+pub(super) fn all(
+    readings: &SnapshotInput<'_>,
+    cpus: &Known<Vec<CpuSnapshot>>,
+) -> Known<Vec<ThreadSnapshot>> {
     let serving = match &readings.path.thread.serving {
         Known::Value(serving) => serving,
         Known::Unknown { why } => return Known::unknown(why.clone()),
     };
     let with_packets = with_packets(cpus.value().map_or(&[], Vec::as_slice));
-    let mut threads: Vec<Thread> = Vec::new();
+    let mut threads: Vec<ThreadSnapshot> = Vec::new();
     for known in serving {
         if threads.iter().any(|thread| thread.tid == known.tid) {
             continue;
@@ -39,8 +42,8 @@ pub(super) fn all(readings: &Readings<'_>, cpus: &Known<Vec<Cpu>>) -> Known<Vec<
 }
 
 /// CPUs on which packets meet the network stack, by what they did.
-fn with_packets(cpus: &[Cpu]) -> CpuSet {
-    let takes = |cpu: &&Cpu| {
+fn with_packets(cpus: &[CpuSnapshot]) -> CpuSet {
+    let takes = |cpu: &&CpuSnapshot| {
         cpu.packets_share.is_some_and(|share| share >= LEAST_SHARE)
             && cpu.packets_per_second.is_some_and(|packets| packets >= LEAST_PACKETS)
     };
@@ -48,26 +51,26 @@ fn with_packets(cpus: &[Cpu]) -> CpuSet {
 }
 
 fn thread(
-    readings: &Readings<'_>,
-    known: &Serving,
-    (before, now): (Option<&Task>, &Task),
+    readings: &SnapshotInput<'_>,
+    known: &ServingThread,
+    (before, now): (Option<&TaskStat>, &TaskStat),
     with_packets: &CpuSet,
-) -> Thread {
-    let share = |ticks: fn(&Task) -> Option<u64>| {
+) -> ThreadSnapshot {
+    let share = |ticks: fn(&TaskStat) -> Option<u64>| {
         rate(before.and_then(ticks), ticks(now), readings.seconds).map(|rate| rate / TICKS_PER_SECOND)
     };
-    let all = |task: &Task| task.user_ticks?.checked_add(task.system_ticks?);
+    let all = |task: &TaskStat| task.user_ticks?.checked_add(task.system_ticks?);
     let cpu_share = share(all);
     let ran = cpu_share.is_some_and(|share| share > 0.0);
     let cpu = now.last_cpu;
     let services = readings.path.socket.services().iter();
     let serves =
         services.filter(|service| service.sockets.iter().any(|socket| known.sockets.contains(&socket.inode)));
-    Thread {
+    ThreadSnapshot {
         pid: known.pid,
         tid: known.tid,
         name: known.name.clone(),
-        services: serves.map(crate::stage::socket::Service::name).collect(),
+        services: serves.map(crate::stage::socket::ServiceSockets::name).collect(),
         gone_seconds: None,
         cpu_share,
         system_share: share(|task| task.system_ticks),
@@ -78,17 +81,17 @@ fn thread(
     }
 }
 
-fn seat(readings: &Readings<'_>, cpu: u32, with_packets: &CpuSet) -> Option<Seat> {
+fn seat(readings: &SnapshotInput<'_>, cpu: u32, with_packets: &CpuSet) -> Option<ThreadLocality> {
     if with_packets.is_empty() {
         return None;
     }
     if with_packets.contains(cpu) {
-        return Some(Seat::WithPackets);
+        return Some(ThreadLocality::WithPackets);
     }
     let machine = &readings.path.machine;
     let own = machine.node_of(cpu).and_then(|node| machine.cpus_of(node));
     Some(match own {
-        Some(own) if !overlap(own, with_packets) => Seat::FarNode,
-        _ => Seat::OffQueue,
+        Some(own) if !overlap(own, with_packets) => ThreadLocality::FarNode,
+        _ => ThreadLocality::OffQueue,
     })
 }

@@ -4,32 +4,32 @@ use std::time::Instant;
 
 use crate::{Known, Scope};
 
-use crate::live::picture::{Interface, Picture, Service, Socket, Thread};
+use crate::live::picture::{InterfaceSnapshot, ServiceSnapshot, Snapshot, SocketSnapshot, ThreadSnapshot};
 
 /// So long it is shown, in seconds.
 const SHOWN: f64 = 5.0;
 
 /// What the last picture had, and when it went away.
 #[derive(Debug, Default)]
-pub(super) struct Departed {
-    interfaces: Vec<(Interface, Option<Instant>)>,
-    services: Vec<(Service, Option<Instant>)>,
-    threads: Vec<(Thread, Option<Instant>)>,
+pub(super) struct RecentlyRemoved {
+    interfaces: Vec<(InterfaceSnapshot, Option<Instant>)>,
+    services: Vec<(ServiceSnapshot, Option<Instant>)>,
+    threads: Vec<(ThreadSnapshot, Option<Instant>)>,
 }
 
-impl Departed {
+impl RecentlyRemoved {
     /// Puts into a picture what was in the one before and is gone. An interface that was asked for by name stays for good.
-    pub(super) fn keep(&mut self, picture: &mut Picture, at: Instant, scope: &Scope) {
-        let asked_for = |item: &Interface| scope.interfaces.contains(&item.interface);
+    pub(super) fn keep(&mut self, picture: &mut Snapshot, at: Instant, scope: &Scope) {
+        let asked_for = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
         for name in &scope.interfaces {
-            let known = |item: &Interface| item.interface == *name;
+            let known = |item: &InterfaceSnapshot| item.interface == *name;
             if !picture.interfaces.iter().any(known) && !self.interfaces.iter().any(|(item, _)| known(item)) {
-                let missing = Interface { interface: name.clone(), ..Interface::default() };
+                let missing = InterfaceSnapshot { interface: name.clone(), ..InterfaceSnapshot::default() };
                 self.interfaces.push((missing, Some(at)));
             }
         }
-        let same = |one: &Interface, other: &Interface| one.interface == other.interface;
-        let gone = |item: &Interface, seconds: f64| Interface {
+        let same = |one: &InterfaceSnapshot, other: &InterfaceSnapshot| one.interface == other.interface;
+        let gone = |item: &InterfaceSnapshot, seconds: f64| InterfaceSnapshot {
             interface: item.interface.clone(),
             driver: item.driver.clone(),
             node: item.node,
@@ -37,38 +37,41 @@ impl Departed {
             receive: Known::unknown("the interface is gone"),
             transmit: Known::unknown("the interface is gone"),
             discipline: Known::unknown("the interface is gone"),
-            ..Interface::default()
+            ..InterfaceSnapshot::default()
         };
         merge(&mut self.interfaces, &mut picture.interfaces, at, (same, gone), asked_for);
         if let Known::Value(services) = &mut picture.services {
-            let same = |one: &Service, other: &Service| one.sockets.iter().any(|socket| has(other, socket));
-            let gone = |item: &Service, seconds: f64| {
-                let socket = |socket: &Socket| Socket {
+            let same = |one: &ServiceSnapshot, other: &ServiceSnapshot| {
+                one.sockets.iter().any(|socket| has(other, socket))
+            };
+            let gone = |item: &ServiceSnapshot, seconds: f64| {
+                let socket = |socket: &SocketSnapshot| SocketSnapshot {
                     inode: socket.inode,
                     place: socket.place,
                     gone_seconds: Some(seconds),
-                    ..Socket::default()
+                    ..SocketSnapshot::default()
                 };
-                Service { sockets: item.sockets.iter().map(socket).collect(), ..item.clone() }
+                ServiceSnapshot { sockets: item.sockets.iter().map(socket).collect(), ..item.clone() }
             };
             merge(&mut self.services, services, at, (same, gone), |_| false);
         }
         if let Known::Value(threads) = &mut picture.threads {
-            let same = |one: &Thread, other: &Thread| (one.pid, one.tid) == (other.pid, other.tid);
-            let gone = |item: &Thread, seconds: f64| Thread {
+            let same =
+                |one: &ThreadSnapshot, other: &ThreadSnapshot| (one.pid, one.tid) == (other.pid, other.tid);
+            let gone = |item: &ThreadSnapshot, seconds: f64| ThreadSnapshot {
                 pid: item.pid,
                 tid: item.tid,
                 name: item.name.clone(),
                 services: item.services.clone(),
                 gone_seconds: Some(seconds),
-                ..Thread::default()
+                ..ThreadSnapshot::default()
             };
             merge(&mut self.threads, threads, at, (same, gone), |_| false);
         }
     }
 }
 
-fn has(service: &Service, socket: &Socket) -> bool {
+fn has(service: &ServiceSnapshot, socket: &SocketSnapshot) -> bool {
     service.sockets.iter().any(|other| other.inode == socket.inode)
 }
 

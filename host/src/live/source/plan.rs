@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use crate::pulse::Pulse;
-use crate::stage::socket::Protocol;
+use crate::pulse::CounterSample;
+use crate::stage::socket::SocketProtocol;
 use crate::{Host, PacketPath, Scope};
 
 use super::USUAL_AGE;
@@ -16,12 +16,12 @@ const LEAST_PART_OF_A_CPU: u32 = 200;
 const SOONEST: Duration = Duration::from_secs(3);
 
 /// A whole reading as it begins.
-pub(super) struct Begun {
+pub(super) struct FullReading {
     pub(super) at: Instant,
     cpu_time: Duration,
 }
 
-impl Begun {
+impl FullReading {
     pub(super) fn now() -> Self {
         Self { at: Instant::now(), cpu_time: cpu_time() }
     }
@@ -36,7 +36,7 @@ fn cpu_time() -> Duration {
 
 /// What a whole reading saw that a later one may miss or have more of.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ReadingPlan {
     at: Instant,
     took: Duration,
     cpu_time: Duration,
@@ -50,9 +50,9 @@ pub(super) struct Plan {
     processes: Vec<(u32, Option<u32>)>,
 }
 
-impl Plan {
-    pub(super) fn new(path: &PacketPath, begun: &Begun) -> Self {
-        let udp = path.socket.services().iter().filter(|service| service.protocol == Protocol::Udp);
+impl ReadingPlan {
+    pub(super) fn new(path: &PacketPath, begun: &FullReading) -> Self {
+        let udp = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);
         Self {
             at: Instant::now(),
             took: begun.at.elapsed(),
@@ -82,7 +82,7 @@ impl Plan {
     }
 
     /// Whether it is time: interfaces came or went, or sockets and threads did and it is not too soon, or it is long ago.
-    pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &Pulse) -> bool {
+    pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &CounterSample) -> bool {
         let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();
         self.interfaces_changed(host, pulse)
@@ -91,7 +91,7 @@ impl Plan {
                 && (self.sockets_changed(scope, pulse) || self.threads_changed(pulse)))
     }
 
-    fn interfaces_changed(&mut self, host: &Host, pulse: &Pulse) -> bool {
+    fn interfaces_changed(&mut self, host: &Host, pulse: &CounterSample) -> bool {
         let seen: Vec<(String, Option<u32>)> =
             pulse.interfaces.iter().map(|item| (item.interface.clone(), item.index)).collect();
         let names = host.list("/sys/class/net").ok();
@@ -99,7 +99,7 @@ impl Plan {
         seen != self.interfaces || (others.is_some() && others != names)
     }
 
-    fn sockets_changed(&self, scope: &Scope, pulse: &Pulse) -> bool {
+    fn sockets_changed(&self, scope: &Scope, pulse: &CounterSample) -> bool {
         let Some(sockets) = pulse.sockets.value() else { return false };
         let is_there = |inode: &u64| sockets.iter().any(|socket| socket.inode == *inode);
         let gone = self.sockets.iter().any(|inode| !is_there(inode));
@@ -115,7 +115,7 @@ impl Plan {
         gone || came
     }
 
-    fn threads_changed(&self, pulse: &Pulse) -> bool {
+    fn threads_changed(&self, pulse: &CounterSample) -> bool {
         self.processes.iter().any(|(pid, threads)| {
             let mut own = pulse.threads.iter().filter(|((of, _), _)| of == pid).peekable();
             own.peek().is_some() && own.any(|(_, task)| threads.is_some() && task.threads != *threads)

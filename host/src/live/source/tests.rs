@@ -1,35 +1,35 @@
 use super::*;
-use crate::Recording;
-use crate::recording::Entry;
+use crate::HostRecording;
+use crate::recording::RecordedEntry;
 use linerate_testkit::specimen::{Node, specimen};
 use serde_json::Value;
 
 /// A specimen as a capture in memory.
-fn captured(name: &str) -> Source {
+fn captured(name: &str) -> SnapshotSource {
     capture(name).into()
 }
 
-fn capture(name: &str) -> Capture {
+fn capture(name: &str) -> OpenedCapture {
     let trees = specimen(name).expect("a specimen").trees();
     let mut hosts = trees.iter().map(|tree| {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {
             let entry = match node {
-                Node::File(content) => Entry::File(content.clone().into_bytes()),
-                Node::Link(target) => Entry::Link(target.clone()),
+                Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+                Node::Link(target) => RecordedEntry::Link(target.clone()),
             };
             recording.insert(path, entry);
         }
         Host::recorded(recording)
     });
     let first = hosts.next().expect("a reading");
-    Capture { about: None, first, later: hosts.next() }
+    OpenedCapture { about: None, first, later: hosts.next() }
 }
 
 #[test]
 fn a_big_host_is_seen_whole_with_rates_between_its_readings() {
     let source = captured("many");
-    let mut live = Live::open(source, Scope::default());
+    let mut live = LiveHost::open(source, Scope::default());
     let picture = live.refresh();
     assert_eq!(picture.interval_seconds, Some(10.0));
     assert_eq!(picture.interfaces.len(), 4);
@@ -50,8 +50,8 @@ fn a_big_host_is_seen_whole_with_rates_between_its_readings() {
 
 #[test]
 fn a_host_that_was_read_once_has_no_rates_and_its_findings() {
-    let once = Capture { later: None, ..capture("small-vm") };
-    let picture = Live::open(once.into(), Scope::default()).refresh();
+    let once = OpenedCapture { later: None, ..capture("small-vm") };
+    let picture = LiveHost::open(once.into(), Scope::default()).refresh();
     assert_eq!(picture.interval_seconds, None);
     assert_eq!(picture.totals.rx_packets_per_second, None);
     assert!(!picture.findings.is_empty());
@@ -60,7 +60,7 @@ fn a_host_that_was_read_once_has_no_rates_and_its_findings() {
 #[test]
 fn nothing_at_all_is_unknown_and_no_panic() {
     let none = Host::scripted::<String, String>([]);
-    let mut live = Live::open(Source::Live(none), Scope::default());
+    let mut live = LiveHost::open(SnapshotSource::Live(none), Scope::default());
     let picture = live.refresh();
     assert!(picture.cpus.why().is_some_and(|why| why.contains("/proc/stat")));
     assert!(picture.services.why().is_some() && !picture.unknown.is_empty());
@@ -70,7 +70,7 @@ fn nothing_at_all_is_unknown_and_no_panic() {
 fn an_interface_that_is_asked_for_and_not_there_is_shown_as_gone() {
     let none = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n")]);
     let scope = Scope { interfaces: vec!["eth1".into()], ..Scope::default() };
-    let picture = Live::open(Source::Live(none), scope).refresh();
+    let picture = LiveHost::open(SnapshotSource::Live(none), scope).refresh();
     assert_eq!(picture.interfaces.len(), 1);
     assert_eq!(picture.interfaces[0].gone_seconds, Some(0.0));
 }
@@ -79,10 +79,10 @@ fn an_interface_that_is_asked_for_and_not_there_is_shown_as_gone() {
 fn a_picture_is_the_same_when_it_was_written_and_read() {
     for name in ["many", "small-vm", "makita-2016"] {
         let source = captured(name);
-        let picture = Live::open(source, Scope::default()).refresh();
+        let picture = LiveHost::open(source, Scope::default()).refresh();
         let text = serde_json::to_string(&picture).expect("written");
-        let again: Picture = serde_json::from_str(&text).expect("read");
-        let value = |picture: &Picture| serde_json::to_value(picture).expect("a value");
+        let again: Snapshot = serde_json::from_str(&text).expect("read");
+        let value = |picture: &Snapshot| serde_json::to_value(picture).expect("a value");
         assert!(same(&value(&again), &value(&picture)), "{name}");
     }
 }

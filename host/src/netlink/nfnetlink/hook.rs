@@ -3,8 +3,8 @@
 use std::io;
 
 use super::{cut_short, family_name, list, number, parts};
-use crate::netlink::generic::{Attributes, attribute, text};
-use crate::stage::filter::Hook;
+use crate::netlink::generic::{RequestAttributes, attribute, text};
+use crate::stage::filter::NetfilterHook;
 
 const SUBSYSTEM: u8 = 12;
 const GET: u8 = 0;
@@ -45,7 +45,7 @@ pub(super) fn hook_name(family: u8, number: u32) -> Option<&'static str> {
 }
 
 /// All functions at the hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them.
-pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<Hook>> {
+pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<NetfilterHook>> {
     let mut hooks = Vec::new();
     let mut of_device = Vec::new();
     for interface in interfaces {
@@ -64,15 +64,20 @@ pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<Hook>> {
 }
 
 /// The hooks of a device; none where the kernel has no such hook, or the device went away.
-fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<Hook>) -> Option<io::Error> {
+fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<NetfilterHook>) -> Option<io::Error> {
     let error = at(NETDEV, hook, Some(interface), hooks).err()?;
     let absent = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];
     let known = error.raw_os_error().is_some_and(|errno| absent.contains(&errno));
     (!known).then_some(error)
 }
 
-fn at(family: u8, hook: (u32, &str), interface: Option<&str>, hooks: &mut Vec<Hook>) -> io::Result<()> {
-    let request = Attributes::default().bytes(HOOK_NUMBER, &hook.0.to_be_bytes());
+fn at(
+    family: u8,
+    hook: (u32, &str),
+    interface: Option<&str>,
+    hooks: &mut Vec<NetfilterHook>,
+) -> io::Result<()> {
+    let request = RequestAttributes::default().bytes(HOOK_NUMBER, &hook.0.to_be_bytes());
     let request = match interface {
         Some(interface) => request.text(DEVICE, interface),
         None => request,
@@ -87,12 +92,12 @@ fn at(family: u8, hook: (u32, &str), interface: Option<&str>, hooks: &mut Vec<Ho
 }
 
 /// A function in an answer; at which hook, the question tells.
-pub(crate) fn function(body: &[u8]) -> io::Result<Hook> {
+pub(crate) fn function(body: &[u8]) -> io::Result<NetfilterHook> {
     let (family, attributes) = parts(body)?;
     let told = |kind| attribute(attributes, kind).map(text);
     let chain =
         attribute(attributes, CHAIN).and_then(|chain| attribute(chain, CHAIN_DESCRIPTION)).map(chain_name);
-    Ok(Hook {
+    Ok(NetfilterHook {
         family: family_name(family),
         hook: String::new(),
         interface: None,
@@ -114,13 +119,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn answer(attributes: &Attributes) -> Vec<u8> {
+    fn answer(attributes: &RequestAttributes) -> Vec<u8> {
         [&[2_u8, 0, 0, 0], attributes.as_bytes()].concat()
     }
 
     #[test]
     fn a_function_is_read_with_its_module() {
-        let attributes = Attributes::default()
+        let attributes = RequestAttributes::default()
             .text(MODULE, "nf_conntrack")
             .text(FUNCTION, "ipv4_conntrack_in")
             .bytes(HOOK_NUMBER, &0_u32.to_be_bytes())
@@ -132,10 +137,12 @@ mod tests {
 
     #[test]
     fn a_chain_is_named_as_nft_does() {
-        let description =
-            Attributes::default().text(CHAIN_TABLE, "fw").text(CHAIN_NAME, "input").bytes(CHAIN_FAMILY, &[1]);
-        let chain = Attributes::default().nested(CHAIN_DESCRIPTION, &description);
-        let attributes = Attributes::default()
+        let description = RequestAttributes::default()
+            .text(CHAIN_TABLE, "fw")
+            .text(CHAIN_NAME, "input")
+            .bytes(CHAIN_FAMILY, &[1]);
+        let chain = RequestAttributes::default().nested(CHAIN_DESCRIPTION, &description);
+        let attributes = RequestAttributes::default()
             .text(FUNCTION, "nft_do_chain_inet")
             .bytes(PRIORITY, &[0; 4])
             .nested(CHAIN, &chain);
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_priority_is_no_function() {
-        assert!(function(&answer(&Attributes::default().text(FUNCTION, "f"))).is_err());
+        assert!(function(&answer(&RequestAttributes::default().text(FUNCTION, "f"))).is_err());
         assert!(function(&[2]).is_err());
     }
 

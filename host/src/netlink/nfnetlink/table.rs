@@ -4,7 +4,7 @@ use std::io;
 
 use super::hook::hook_name;
 use super::{cut_short, family_name, list, number, parts};
-use crate::netlink::generic::{Attributes, attribute, text};
+use crate::netlink::generic::{RequestAttributes, attribute, text};
 use crate::stage::filter::{BaseChain, NftTable};
 
 const SUBSYSTEM: u8 = 10;
@@ -31,7 +31,7 @@ const POLICY_DROP: u32 = 0;
 
 /// The tables. Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not be read.
 pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
-    let none = Attributes::default();
+    let none = RequestAttributes::default();
     let mut tables = Vec::new();
     for answer in list(SUBSYSTEM, GET_TABLE, ALL_FAMILIES, &none)? {
         tables.push(table(&answer)?);
@@ -82,23 +82,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn answer(family: u8, attributes: &Attributes) -> Vec<u8> {
+    fn answer(family: u8, attributes: &RequestAttributes) -> Vec<u8> {
         [&[family, 0, 0, 0], attributes.as_bytes()].concat()
     }
 
-    fn chain(table: &str, uses: u32) -> Attributes {
-        Attributes::default().text(CHAIN_TABLE, table).bytes(CHAIN_USE, &uses.to_be_bytes())
+    fn chain(table: &str, uses: u32) -> RequestAttributes {
+        RequestAttributes::default().text(CHAIN_TABLE, table).bytes(CHAIN_USE, &uses.to_be_bytes())
     }
 
     #[test]
     fn chains_are_counted_to_their_table() {
-        let named = Attributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
+        let named = RequestAttributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
         let mut tables = [table(&answer(1, &named)).expect("a table")];
         let hooked = chain("fw", 2)
             .text(CHAIN_NAME, "first")
             .nested(
                 CHAIN_HOOK,
-                &Attributes::default()
+                &RequestAttributes::default()
                     .bytes(HOOK_NUMBER, &4_u32.to_be_bytes())
                     .bytes(HOOK_PRIORITY, &(-300_i32).to_be_bytes()),
             )
@@ -121,9 +121,12 @@ mod tests {
 
     #[test]
     fn what_is_cut_short_is_an_error() {
-        assert!(table(&answer(2, &Attributes::default())).is_err());
+        assert!(table(&answer(2, &RequestAttributes::default())).is_err());
         let mut tables = [NftTable::default()];
-        assert!(take_chain(&answer(2, &Attributes::default().text(CHAIN_TABLE, "fw")), &mut tables).is_err());
+        assert!(
+            take_chain(&answer(2, &RequestAttributes::default().text(CHAIN_TABLE, "fw")), &mut tables)
+                .is_err()
+        );
         assert!(take_chain(&[], &mut tables).is_err());
     }
 

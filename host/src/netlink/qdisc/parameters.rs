@@ -4,42 +4,42 @@
 
 use std::collections::BTreeSet;
 
-use crate::netlink::generic::{Attributes, attribute, attributes};
+use crate::netlink::generic::{RequestAttributes, attribute, attributes};
 
 /// How a kind takes its parameters.
-enum Form {
+enum ParameterForm {
     /// It has none.
     None,
     /// A structure of one number: this.
     Number(&'static str),
     /// Attributes.
-    Attributes(&'static [Parameter]),
+    Attributes(&'static [QdiscParameter]),
 }
 
-struct Parameter {
+struct QdiscParameter {
     attribute: u16,
     name: &'static str,
     bytes: usize,
-    unit: Unit,
+    unit: ParameterUnit,
 }
 
 #[derive(PartialEq, Eq)]
-enum Unit {
+enum ParameterUnit {
     Plain,
     /// Kept in units of 1024 ns and told in microseconds, rounded down both ways (net/codel.h).
     Codel,
 }
 
-const fn plain(attribute: u16, name: &'static str, bytes: usize) -> Parameter {
-    Parameter { attribute, name, bytes, unit: Unit::Plain }
+const fn plain(attribute: u16, name: &'static str, bytes: usize) -> QdiscParameter {
+    QdiscParameter { attribute, name, bytes, unit: ParameterUnit::Plain }
 }
 
-const fn codel(attribute: u16, name: &'static str) -> Parameter {
-    Parameter { attribute, name, bytes: 4, unit: Unit::Codel }
+const fn codel(attribute: u16, name: &'static str) -> QdiscParameter {
+    QdiscParameter { attribute, name, bytes: 4, unit: ParameterUnit::Codel }
 }
 
 /// `TCA_FQ_...` (linux/pkt_sched.h, Linux 6.18).
-const FQ: &[Parameter] = &[
+const FQ: &[QdiscParameter] = &[
     plain(1, "limit", 4),
     plain(2, "flow_limit", 4),
     plain(3, "quantum", 4),
@@ -60,7 +60,7 @@ const FQ: &[Parameter] = &[
 ];
 
 /// `TCA_FQ_CODEL_...`.
-const FQ_CODEL: &[Parameter] = &[
+const FQ_CODEL: &[QdiscParameter] = &[
     codel(1, "target"),
     plain(2, "limit", 4),
     codel(3, "interval"),
@@ -75,12 +75,12 @@ const FQ_CODEL: &[Parameter] = &[
 ];
 
 /// Kinds that hold no others and filter nothing. `pfifo_fast` tells of bands, and takes no parameters (net/sched/sch_generic.c).
-fn form(kind: &str) -> Option<Form> {
+fn form(kind: &str) -> Option<ParameterForm> {
     Some(match kind {
-        "mq" | "noqueue" | "pfifo_fast" => Form::None,
-        "pfifo" | "bfifo" => Form::Number("limit"),
-        "fq" => Form::Attributes(FQ),
-        "fq_codel" => Form::Attributes(FQ_CODEL),
+        "mq" | "noqueue" | "pfifo_fast" => ParameterForm::None,
+        "pfifo" | "bfifo" => ParameterForm::Number("limit"),
+        "fq" => ParameterForm::Attributes(FQ),
+        "fq_codel" => ParameterForm::Attributes(FQ_CODEL),
         _ => return None,
     })
 }
@@ -88,12 +88,12 @@ fn form(kind: &str) -> Option<Form> {
 /// Parameters in what the kernel tells; none where one of them is not known, so that they could not be put back.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
     let known = match form(kind)? {
-        Form::None => return Some(String::new()),
-        Form::Number(name) => {
+        ParameterForm::None => return Some(String::new()),
+        ParameterForm::Number(name) => {
             let number = u32::from_ne_bytes(*options.first_chunk()?);
             return Some(format!("{name} {number}"));
         }
-        Form::Attributes(known) => known,
+        ParameterForm::Attributes(known) => known,
     };
     let mut pairs = Vec::new();
     for (found, value) in attributes(options) {
@@ -113,17 +113,17 @@ pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let known = match form(kind)? {
-        Form::None => return words.is_empty().then(Vec::new),
-        Form::Number(name) => {
+        ParameterForm::None => return words.is_empty().then(Vec::new),
+        ParameterForm::Number(name) => {
             return match words.as_slice() {
                 [] => Some(Vec::new()),
                 [found, number] if *found == name => Some(number.parse::<u32>().ok()?.to_ne_bytes().to_vec()),
                 _ => None,
             };
         }
-        Form::Attributes(known) => known,
+        ParameterForm::Attributes(known) => known,
     };
-    let mut options = Attributes::default();
+    let mut options = RequestAttributes::default();
     let mut seen = BTreeSet::new();
     for pair in words.chunks_exact(2) {
         let [name, word] = pair else { return None };
@@ -136,12 +136,12 @@ pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
     Some(options.as_bytes().to_vec())
 }
 
-impl Parameter {
+impl QdiscParameter {
     fn value(&self, word: &str) -> Option<Vec<u8>> {
         match self.bytes {
             4 => {
                 let number: u32 = word.parse().ok()?;
-                let number = if self.unit == Unit::Codel { codel_time(number) } else { number };
+                let number = if self.unit == ParameterUnit::Codel { codel_time(number) } else { number };
                 Some(number.to_ne_bytes().to_vec())
             }
             1 => Some(vec![word.parse().ok()?]),
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_cannot_be_put_back() {
-        let unknown = Attributes::default().u32(99, 1);
+        let unknown = RequestAttributes::default().u32(99, 1);
         assert_eq!(read("fq", unknown.as_bytes()), None);
         assert_eq!(read("htb", &[]), None);
         for (kind, text) in

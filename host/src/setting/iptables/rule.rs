@@ -5,8 +5,8 @@ use std::io;
 
 use super::{may_ask, names_path, program, wrong_word};
 use crate::root::run;
-use crate::setting::Value;
-use crate::setting::knob::{Knob, Refusal};
+use crate::setting::SettingValue;
+use crate::setting::knob::{Knob, WriteRefusal};
 use crate::stage::filter::{IpFamily, IptablesTable};
 use crate::{Host, HostError};
 
@@ -35,14 +35,14 @@ const NO_TABLE: &str = "no table";
 
 const SHORT_COMMANDS: &str = "ADCIRLSFZNXPEthMwV";
 
-pub(in crate::setting) struct Rule<'a> {
+pub(in crate::setting) struct IptablesRule<'a> {
     pub(in crate::setting) family: IpFamily,
     pub(in crate::setting) table: &'a str,
     pub(in crate::setting) chain: &'a str,
     pub(in crate::setting) rule: &'a str,
 }
 
-impl Rule<'_> {
+impl IptablesRule<'_> {
     fn run(&self, action: &str) -> Result<String, String> {
         // Another program may be at the rules: wait for its lock.
         let head = ["-w", "5", "-t", self.table, action, self.chain];
@@ -70,7 +70,7 @@ impl Rule<'_> {
 
     /// Removes the table that nftables has for it, once nothing is in it; the older kind has no way to.
     fn remove_table(&self, host: &Host) {
-        let table = super::Table { family: self.family, table: self.table };
+        let table = super::IptablesDump { family: self.family, table: self.table };
         if host.is_live() && table.read(host).is_ok_and(|content| content.as_str().is_empty()) {
             // What is left is a table that does nothing.
             let _ = run("nft", &["delete", "table", &self.family.to_string(), self.table], "");
@@ -91,7 +91,7 @@ impl Rule<'_> {
     }
 }
 
-impl Knob for Rule<'_> {
+impl Knob for IptablesRule<'_> {
     fn name(&self) -> String {
         format!("{} rule -t {} {} {}", program(self.family), self.table, self.chain, self.rule)
     }
@@ -114,20 +114,20 @@ impl Knob for Rule<'_> {
             .or_else(|| wrong.then(rule))
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         if !may_ask(host, self.family, self.table)? {
-            return Ok(Value::new(NO_TABLE));
+            return Ok(SettingValue::new(NO_TABLE));
         }
         let what = format!("looking for the {}", self.name());
-        host.call::<String>(&self.key(), &what, || self.state()).map(Value::new)
+        host.call::<String>(&self.key(), &what, || self.state()).map(SettingValue::new)
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let known = ["present", "absent", NO_TABLE].contains(&value.as_str());
         if known { Ok(()) } else { Err("present, absent or no table") }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         if self.same(&self.read(host)?, value) {
             return Ok(());
         }
@@ -142,11 +142,11 @@ impl Knob for Rule<'_> {
         Ok(())
     }
 
-    fn same(&self, one: &Value, other: &Value) -> bool {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         (one.as_str() == "present") == (other.as_str() == "present")
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         let action = if value.as_str() == "present" { "-A" } else { "-D" };
         Some(format!("{} -t {} {action} {} {}", program(self.family), self.table, self.chain, self.rule))
     }
@@ -172,19 +172,19 @@ mod tests {
         ]);
         let rule = setting("raw", RULE);
         assert_eq!(rule.read(&host).expect("read").as_str(), "no table");
-        rule.write(&host, &Value::new("present")).expect("added");
+        rule.write(&host, &SettingValue::new("present")).expect("added");
         assert_eq!(rule.read(&host).expect("read").as_str(), "present");
         assert_eq!(host.read("/proc/net/ip_tables_names").expect("read"), "filter\nraw\n");
         let content =
             || host.call::<IptablesTable>("iptables/ip/raw", "", || unreachable!()).expect("content");
         assert_eq!(content().rules, 1);
-        rule.write(&host, &Value::new("absent")).expect("removed");
+        rule.write(&host, &SettingValue::new("absent")).expect("removed");
         assert_eq!((content().rules, rule.read(&host).expect("read").as_str()), (0, "absent"));
     }
 
     #[test]
     fn a_rule_is_typed_as_a_person_would() {
-        let typed = |value| setting("raw", RULE).command(&Value::new(value)).expect("a command");
+        let typed = |value| setting("raw", RULE).command(&SettingValue::new(value)).expect("a command");
         assert_eq!(typed("present"), "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
         assert_eq!(typed("absent"), "iptables -t raw -D PREROUTING -p udp --dport 53 -j NOTRACK");
     }
@@ -205,6 +205,6 @@ mod tests {
             assert!(matches!(error, SettingError::BadName { .. }), "{rule}: {error}");
         }
         assert!(matches!(setting("-F", RULE).read(&Host::live()), Err(SettingError::BadName { .. })));
-        assert!(setting("raw", RULE).check(&Value::new("1")).is_err());
+        assert!(setting("raw", RULE).check(&SettingValue::new("1")).is_err());
     }
 }

@@ -4,20 +4,20 @@ use std::io;
 
 use super::{may_ask, program, wrong_word};
 use crate::root::run;
-use crate::setting::Value;
-use crate::setting::knob::{Knob, Refusal};
+use crate::setting::SettingValue;
+use crate::setting::knob::{Knob, WriteRefusal};
 use crate::stage::filter::IpFamily;
 use crate::{Host, HostError};
 
 /// What iptables-nft prints of tables that others made in nftables.
 const FOREIGN: &str = "incompatible";
 
-pub(in crate::setting) struct Table<'a> {
+pub(in crate::setting) struct IptablesDump<'a> {
     pub(in crate::setting) family: IpFamily,
     pub(in crate::setting) table: &'a str,
 }
 
-impl Table<'_> {
+impl IptablesDump<'_> {
     fn key(&self) -> String {
         format!("{}-save/{}", program(self.family), self.table)
     }
@@ -41,7 +41,7 @@ impl Table<'_> {
     }
 }
 
-impl Knob for Table<'_> {
+impl Knob for IptablesDump<'_> {
     fn name(&self) -> String {
         format!("{} table {}", program(self.family), self.table)
     }
@@ -50,15 +50,15 @@ impl Knob for Table<'_> {
         wrong_word(self.table, "table")
     }
 
-    fn read(&self, host: &Host) -> Result<Value, HostError> {
+    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         if !may_ask(host, self.family, self.table)? {
-            return Ok(Value::new(""));
+            return Ok(SettingValue::new(""));
         }
         let what = format!("saving the {}", self.name());
-        host.call::<String>(&self.key(), &what, || self.save()).map(|saved| Value::new(plain(&saved)))
+        host.call::<String>(&self.key(), &what, || self.save()).map(|saved| SettingValue::new(plain(&saved)))
     }
 
-    fn check(&self, value: &Value) -> Result<(), &'static str> {
+    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let lines: Vec<&str> = value.as_str().lines().collect();
         let [first, inside @ .., last] = lines.as_slice() else {
             return if lines.is_empty() {
@@ -72,10 +72,12 @@ impl Knob for Table<'_> {
         if good { Ok(()) } else { Err("that table as iptables-save prints it, or nothing") }
     }
 
-    fn write(&self, host: &Host, value: &Value) -> Result<(), Refusal> {
+    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let before = self.read(host)?;
         if before.as_str().contains(FOREIGN) {
-            return Err(Refusal::Reason("nftables has rules in it that iptables cannot put back".to_owned()));
+            return Err(WriteRefusal::Reason(
+                "nftables has rules in it that iptables cannot put back".to_owned(),
+            ));
         }
         if self.same(&before, value) {
             return Ok(());
@@ -89,15 +91,15 @@ impl Knob for Table<'_> {
     }
 
     /// Whatever was counted.
-    fn same(&self, one: &Value, other: &Value) -> bool {
-        let lines = |value: &Value| -> Vec<String> {
+    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+        let lines = |value: &SettingValue| -> Vec<String> {
             let lines = value.as_str().lines();
             lines.map(|line| line.split(" [").next().unwrap_or(line).trim().to_owned()).collect()
         };
         lines(one) == lines(other)
     }
 
-    fn command(&self, value: &Value) -> Option<String> {
+    fn command(&self, value: &SettingValue) -> Option<String> {
         value.as_str().is_empty().then(|| format!("{} -t {} -F", program(self.family), self.table))
     }
 }
@@ -138,18 +140,18 @@ mod tests {
             before.as_str().starts_with("*raw\n:PREROUTING") && !before.as_str().contains('#'),
             "{before}"
         );
-        setting().write(&host, &Value::new("")).expect("flushed");
+        setting().write(&host, &SettingValue::new("")).expect("flushed");
         assert_eq!(setting().read(&host).expect("read").as_str(), "");
         setting().write(&host, &before).expect("restored");
         assert!(setting().same(&setting().read(&host).expect("read"), &before));
-        assert!(setting().same(&before, &Value::new(before.as_str().replace("[12:345]", "[99:9]"))));
+        assert!(setting().same(&before, &SettingValue::new(before.as_str().replace("[12:345]", "[99:9]"))));
     }
 
     #[test]
     fn no_value_reaches_beyond_its_table() {
         for bad in ["*nat\nCOMMIT", "*raw\nCOMMIT\n*nat\nCOMMIT", "*raw", "*raw\n-F\nCOMMIT", "reboot"] {
-            assert!(setting().check(&Value::new(bad)).is_err(), "{bad}");
+            assert!(setting().check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
-        assert!(setting().check(&Value::new("*raw\n:PREROUTING ACCEPT [0:0]\nCOMMIT")).is_ok());
+        assert!(setting().check(&SettingValue::new("*raw\n:PREROUTING ACCEPT [0:0]\nCOMMIT")).is_ok());
     }
 }

@@ -10,11 +10,11 @@ const DEEPEST: usize = 32;
 
 /// A part of a ruleset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum RulesetPart {
     /// A word, a quoted text, a comma or a semicolon.
     Word(String),
     /// What is in braces.
-    Braces(Vec<Part>),
+    Braces(Vec<RulesetPart>),
 }
 
 /// Whether two rulesets say the same.
@@ -44,17 +44,21 @@ pub(crate) fn any_ruleset(text: &str) {
 }
 
 /// The tables, where there is nothing beside them.
-fn tables(parts: &[Part]) -> Option<Vec<(NftFamily, String)>> {
+fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
     let mut tables = Vec::new();
-    let mut rest: Vec<&Part> = parts.iter().filter(|part| !is_word(part, ";")).collect();
+    let mut rest: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
     while !rest.is_empty() {
         let (table, length) = match rest.as_slice() {
-            [Part::Word(table), Part::Word(family), Part::Word(name), Part::Braces(_), ..]
+            [
+                RulesetPart::Word(table),
+                RulesetPart::Word(family),
+                RulesetPart::Word(name),
+                RulesetPart::Braces(_),
+                ..,
+            ] if table == "table" => ((NftFamily::from_name(family)?, name.clone()), 4),
+            [RulesetPart::Word(table), RulesetPart::Word(name), RulesetPart::Braces(_), ..]
                 if table == "table" =>
             {
-                ((NftFamily::from_name(family)?, name.clone()), 4)
-            }
-            [Part::Word(table), Part::Word(name), Part::Braces(_), ..] if table == "table" => {
                 ((NftFamily::Ip, name.clone()), 3)
             }
             _ => return None,
@@ -66,16 +70,16 @@ fn tables(parts: &[Part]) -> Option<Vec<(NftFamily, String)>> {
 }
 
 /// Whether it would read another file.
-fn includes(parts: &[Part]) -> bool {
+fn includes(parts: &[RulesetPart]) -> bool {
     parts.iter().any(|part| match part {
-        Part::Word(word) => word == "include",
-        Part::Braces(parts) => includes(parts),
+        RulesetPart::Word(word) => word == "include",
+        RulesetPart::Braces(parts) => includes(parts),
     })
 }
 
 /// Takes a text apart; none where braces or quotes do not match.
-fn parse(text: &str) -> Option<Vec<Part>> {
-    let mut open: Vec<Vec<Part>> = vec![Vec::new()];
+fn parse(text: &str) -> Option<Vec<RulesetPart>> {
+    let mut open: Vec<Vec<RulesetPart>> = vec![Vec::new()];
     let mut rest = text;
     while let Some(letter) = rest.chars().next() {
         let mut length = letter.len_utf8();
@@ -88,20 +92,20 @@ fn parse(text: &str) -> Option<Vec<Part>> {
             }
             '}' => {
                 let inside = open.pop()?;
-                open.last_mut()?.push(Part::Braces(inside));
+                open.last_mut()?.push(RulesetPart::Braces(inside));
             }
             '#' => length = rest.find('\n').unwrap_or(rest.len()),
-            '\n' | ';' => open.last_mut()?.push(Part::Word(";".to_owned())),
-            ',' => open.last_mut()?.push(Part::Word(",".to_owned())),
+            '\n' | ';' => open.last_mut()?.push(RulesetPart::Word(";".to_owned())),
+            ',' => open.last_mut()?.push(RulesetPart::Word(",".to_owned())),
             '"' => {
                 length = rest.get(1..)?.find('"')? + 2;
-                open.last_mut()?.push(Part::Word(rest.get(..length)?.to_owned()));
+                open.last_mut()?.push(RulesetPart::Word(rest.get(..length)?.to_owned()));
             }
             letter if letter.is_whitespace() => {}
             _ => {
                 let ends = |letter: char| letter.is_whitespace() || "{};,#\"".contains(letter);
                 length = rest.find(ends).unwrap_or(rest.len());
-                open.last_mut()?.push(Part::Word(rest.get(..length)?.to_owned()));
+                open.last_mut()?.push(RulesetPart::Word(rest.get(..length)?.to_owned()));
             }
         }
         rest = rest.get(length..)?;
@@ -111,8 +115,8 @@ fn parse(text: &str) -> Option<Vec<Part>> {
 }
 
 /// The same in the one way in which it is compared.
-fn settled(parts: Vec<Part>) -> Vec<Part> {
-    let mut settled: Vec<Vec<Part>> = Vec::new();
+fn settled(parts: Vec<RulesetPart>) -> Vec<RulesetPart> {
+    let mut settled: Vec<Vec<RulesetPart>> = Vec::new();
     for statement in statements(parts) {
         let statement = statement_settled(statement);
         let is_default =
@@ -121,13 +125,13 @@ fn settled(parts: Vec<Part>) -> Vec<Part> {
             settled.push(statement);
         }
     }
-    let semicolon = Part::Word(";".to_owned());
+    let semicolon = RulesetPart::Word(";".to_owned());
     settled.join(&semicolon)
 }
 
 /// Statements: what is between semicolons. A line that ends in a comma goes on, and one that ends in braces is over.
-fn statements(parts: Vec<Part>) -> Vec<Vec<Part>> {
-    let mut statements: Vec<Vec<Part>> = vec![Vec::new()];
+fn statements(parts: Vec<RulesetPart>) -> Vec<Vec<RulesetPart>> {
+    let mut statements: Vec<Vec<RulesetPart>> = vec![Vec::new()];
     for part in parts {
         let Some(last) = statements.last_mut() else { break };
         if !is_word(&part, ";") {
@@ -139,60 +143,60 @@ fn statements(parts: Vec<Part>) -> Vec<Vec<Part>> {
     statements
 }
 
-fn statement_settled(statement: Vec<Part>) -> Vec<Part> {
+fn statement_settled(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
     let mut settled = Vec::new();
     let mut parts = statement.into_iter().peekable();
     while let Some(part) = parts.next() {
         match part {
-            Part::Braces(inside) => match set(&inside) {
+            RulesetPart::Braces(inside) => match set(&inside) {
                 Some(elements) if elements.len() == 1 => settled.extend(elements.into_iter().flatten()),
                 Some(elements) => {
-                    settled.push(Part::Braces(elements.join(&Part::Word(",".to_owned()))));
+                    settled.push(RulesetPart::Braces(elements.join(&RulesetPart::Word(",".to_owned()))));
                 }
-                None => settled.push(Part::Braces(self::settled(inside))),
+                None => settled.push(RulesetPart::Braces(self::settled(inside))),
             },
-            Part::Word(word) if word == "counter" => {
-                settled.push(Part::Word(word));
+            RulesetPart::Word(word) if word == "counter" => {
+                settled.push(RulesetPart::Word(word));
                 for name in ["packets", "bytes"] {
                     if parts.next_if(|part| is_word(part, name)).is_some() {
                         parts.next();
                     }
                 }
             }
-            Part::Word(word) if word == "priority" => {
-                settled.push(Part::Word(word));
+            RulesetPart::Word(word) if word == "priority" => {
+                settled.push(RulesetPart::Word(word));
                 let words = std::iter::from_fn(|| {
-                    parts.next_if(|part| matches!(part, Part::Word(word) if word != "," ))
+                    parts.next_if(|part| matches!(part, RulesetPart::Word(word) if word != "," ))
                 });
                 let words: Vec<String> = words
                     .filter_map(|part| match part {
-                        Part::Word(word) => Some(word),
-                        Part::Braces(_) => None,
+                        RulesetPart::Word(word) => Some(word),
+                        RulesetPart::Braces(_) => None,
                     })
                     .collect();
                 match priority(&words) {
-                    Some(number) => settled.push(Part::Word(number.to_string())),
-                    None => settled.extend(words.into_iter().map(Part::Word)),
+                    Some(number) => settled.push(RulesetPart::Word(number.to_string())),
+                    None => settled.extend(words.into_iter().map(RulesetPart::Word)),
                 }
             }
-            word @ Part::Word(_) => settled.push(word),
+            word @ RulesetPart::Word(_) => settled.push(word),
         }
     }
     settled
 }
 
 /// The elements of a set in order; none where these are statements.
-fn set(inside: &[Part]) -> Option<Vec<Vec<Part>>> {
+fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
     let whole = statements(inside.to_vec());
     let [elements] = whole.iter().filter(|statement| !statement.is_empty()).collect::<Vec<_>>()[..] else {
         return None;
     };
-    if elements.iter().any(|part| matches!(part, Part::Braces(_))) {
+    if elements.iter().any(|part| matches!(part, RulesetPart::Braces(_))) {
         return None;
     }
     let split = elements.split(|part| is_word(part, ","));
-    let mut split: Vec<Vec<Part>> =
-        split.filter(|element| !element.is_empty()).map(<[Part]>::to_vec).collect();
+    let mut split: Vec<Vec<RulesetPart>> =
+        split.filter(|element| !element.is_empty()).map(<[RulesetPart]>::to_vec).collect();
     split.sort();
     Some(split)
 }
@@ -216,8 +220,8 @@ fn priority(words: &[String]) -> Option<i32> {
     }
 }
 
-fn is_word(part: &Part, word: &str) -> bool {
-    matches!(part, Part::Word(found) if found == word)
+fn is_word(part: &RulesetPart, word: &str) -> bool {
+    matches!(part, RulesetPart::Word(found) if found == word)
 }
 
 #[cfg(test)]

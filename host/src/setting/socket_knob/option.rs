@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use super::SocketKnob;
-use crate::root::Explained;
+use crate::root::ExplainedErrno;
 use crate::sys::sockopt::{set_word, word};
 
 /// Options of asm-generic/socket.h that libc has not.
@@ -24,7 +24,7 @@ const LARGEST_MINIMUM: u32 = 8192;
 
 /// What an option is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Setpoint {
+pub(super) enum OptionValue {
     /// A CPU, or none.
     Cpu(Option<u32>),
     Microseconds(u32),
@@ -37,22 +37,22 @@ pub(super) enum Setpoint {
     PathMtu(u32),
 }
 
-impl Setpoint {
+impl OptionValue {
     /// Reads a value; else says what such a knob takes.
     pub(super) fn parse(knob: SocketKnob, text: &str) -> Result<Self, &'static str> {
         // The kernel takes an int.
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| i32::try_from(*number).is_ok());
         match knob {
-            SocketKnob::IncomingCpu if text == "none" => Ok(Setpoint::Cpu(None)),
+            SocketKnob::IncomingCpu if text == "none" => Ok(OptionValue::Cpu(None)),
             SocketKnob::IncomingCpu => {
-                number(text).map(|cpu| Setpoint::Cpu(Some(cpu))).ok_or("a CPU, or 'none'")
+                number(text).map(|cpu| OptionValue::Cpu(Some(cpu))).ok_or("a CPU, or 'none'")
             }
             SocketKnob::BusyPoll => {
-                number(text).map(Setpoint::Microseconds).ok_or("a number of microseconds, 0 for none")
+                number(text).map(OptionValue::Microseconds).ok_or("a number of microseconds, 0 for none")
             }
             SocketKnob::ReceiveBuffer => {
                 let by_default = text.strip_suffix(" by default");
-                let buffer = |bytes| Setpoint::Buffer { bytes, asked: by_default.is_none() };
+                let buffer = |bytes| OptionValue::Buffer { bytes, asked: by_default.is_none() };
                 number(by_default.unwrap_or(text))
                     .filter(|bytes| *bytes > 0)
                     .map(buffer)
@@ -62,7 +62,7 @@ impl Setpoint {
                 .iter()
                 .position(|word| *word == text)
                 .and_then(|at| u32::try_from(at).ok())
-                .map(Setpoint::PathMtu)
+                .map(OptionValue::PathMtu)
                 .ok_or("one of want, dont, do, probe, interface, omit"),
         }
     }
@@ -70,7 +70,7 @@ impl Setpoint {
     /// What the kernel makes of it: of a buffer half is given, which it doubles (`__sock_set_rcvbuf` of net/core/sock.c).
     pub(super) fn rounded(self) -> Self {
         match self {
-            Setpoint::Buffer { bytes, asked } => Setpoint::Buffer { bytes: bytes & !1, asked },
+            OptionValue::Buffer { bytes, asked } => OptionValue::Buffer { bytes: bytes & !1, asked },
             other => other,
         }
     }
@@ -78,7 +78,7 @@ impl Setpoint {
     /// Whether it was taken when the other is read after it.
     pub(super) fn took(self, found: Self) -> bool {
         match (self, found) {
-            (Setpoint::Buffer { bytes, asked }, Setpoint::Buffer { bytes: found, asked: as_found })
+            (OptionValue::Buffer { bytes, asked }, OptionValue::Buffer { bytes: found, asked: as_found })
                 if asked == as_found && bytes < LARGEST_MINIMUM =>
             {
                 (bytes & !1..=LARGEST_MINIMUM).contains(&found)
@@ -89,8 +89,8 @@ impl Setpoint {
 
     /// Whether a write of it that broke off may have left the other: the lock is taken off last.
     pub(super) fn passes(self, found: Self) -> bool {
-        let Setpoint::Buffer { bytes, .. } = self else { return false };
-        Setpoint::Buffer { bytes, asked: true }.took(found)
+        let OptionValue::Buffer { bytes, .. } = self else { return false };
+        OptionValue::Buffer { bytes, asked: true }.took(found)
     }
 
     /// Reads it of a socket.
@@ -101,10 +101,10 @@ impl Setpoint {
         };
         match knob {
             SocketKnob::IncomingCpu => {
-                option(libc::SO_INCOMING_CPU).map(|cpu| Setpoint::Cpu(u32::try_from(cpu).ok()))
+                option(libc::SO_INCOMING_CPU).map(|cpu| OptionValue::Cpu(u32::try_from(cpu).ok()))
             }
-            SocketKnob::BusyPoll => option(SO_BUSY_POLL).and_then(unsigned).map(Setpoint::Microseconds),
-            SocketKnob::ReceiveBuffer => Ok(Setpoint::Buffer {
+            SocketKnob::BusyPoll => option(SO_BUSY_POLL).and_then(unsigned).map(OptionValue::Microseconds),
+            SocketKnob::ReceiveBuffer => Ok(OptionValue::Buffer {
                 bytes: unsigned(option(libc::SO_RCVBUF)?)?,
                 asked: lock(socket)?.is_none_or(|lock| lock & RECEIVE_LOCK != 0),
             }),
@@ -112,7 +112,7 @@ impl Setpoint {
                 let (level, option) = path_mtu(socket)?;
                 let number = unsigned(word(socket, level, option)?)?;
                 match PATH_MTU.get(number as usize) {
-                    Some(_) => Ok(Setpoint::PathMtu(number)),
+                    Some(_) => Ok(OptionValue::PathMtu(number)),
                     None => Err(io::Error::other(format!(
                         "the kernel tells {number}, which is none that is known"
                     ))),
@@ -129,10 +129,10 @@ impl Setpoint {
         };
         match self {
             // Any negative one is none (`reuseport_update_incoming_cpu` of net/core/sock_reuseport.c, Linux 6.18).
-            Setpoint::Cpu(cpu) => option(libc::SO_INCOMING_CPU, cpu.map_or(Ok(-1), int)?),
-            Setpoint::Microseconds(time) => option(SO_BUSY_POLL, int(time)?),
-            Setpoint::Buffer { bytes, asked } => write_buffer(socket, bytes, asked, largest),
-            Setpoint::PathMtu(number) => {
+            OptionValue::Cpu(cpu) => option(libc::SO_INCOMING_CPU, cpu.map_or(Ok(-1), int)?),
+            OptionValue::Microseconds(time) => option(SO_BUSY_POLL, int(time)?),
+            OptionValue::Buffer { bytes, asked } => write_buffer(socket, bytes, asked, largest),
+            OptionValue::PathMtu(number) => {
                 let (level, option) = path_mtu(socket)?;
                 set_word(socket, level, option, int(number)?)
             }
@@ -140,14 +140,14 @@ impl Setpoint {
     }
 }
 
-impl fmt::Display for Setpoint {
+impl fmt::Display for OptionValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Setpoint::Cpu(None) => f.write_str("none"),
-            Setpoint::Cpu(Some(number)) | Setpoint::Microseconds(number) => write!(f, "{number}"),
-            Setpoint::Buffer { bytes, asked: true } => write!(f, "{bytes}"),
-            Setpoint::Buffer { bytes, asked: false } => write!(f, "{bytes} by default"),
-            Setpoint::PathMtu(number) => f.write_str(PATH_MTU.get(*number as usize).unwrap_or(&"?")),
+            OptionValue::Cpu(None) => f.write_str("none"),
+            OptionValue::Cpu(Some(number)) | OptionValue::Microseconds(number) => write!(f, "{number}"),
+            OptionValue::Buffer { bytes, asked: true } => write!(f, "{bytes}"),
+            OptionValue::Buffer { bytes, asked: false } => write!(f, "{bytes} by default"),
+            OptionValue::PathMtu(number) => f.write_str(PATH_MTU.get(*number as usize).unwrap_or(&"?")),
         }
     }
 }
@@ -167,7 +167,7 @@ fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32
     let before = lock(socket)?;
     if before.is_none() && !asked {
         let words = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
-        return Err(Explained { errno: libc::EOPNOTSUPP, words }.into());
+        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into());
     }
     let forced = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
     match forced {
@@ -199,7 +199,7 @@ fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
         libc::AF_INET6 => Ok((libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)),
         _ => {
             let words = "it is no socket of IPv4 or IPv6".to_owned();
-            Err(Explained { errno: libc::EOPNOTSUPP, words }.into())
+            Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into())
         }
     }
 }

@@ -51,16 +51,16 @@ fn read(setting: &Setting) -> String {
 }
 
 fn write(setting: &Setting, value: &str) {
-    setting.write(&Host::live(), &Value::new(value)).expect("written");
+    setting.write(&Host::live(), &SettingValue::new(value)).expect("written");
 }
 
 /// Whether copies of sockets may be taken, and buffers be forced; else says so.
 fn may(test: &str, capable: bool) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
-    let done = buffer
-        .read(&Host::live())
-        .and_then(|_| if capable { buffer.write(&Host::live(), &Value::new("1000000000")) } else { Ok(()) });
+    let done = buffer.read(&Host::live()).and_then(|_| {
+        if capable { buffer.write(&Host::live(), &SettingValue::new("1000000000")) } else { Ok(()) }
+    });
     match done {
         Err(error) if error.is_denied() => {
             let _ = io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
@@ -93,7 +93,7 @@ fn each_option_is_set_and_put_back_exactly() {
         write(&setting, to);
         assert_eq!(read(&setting), to, "{setting}");
         // It is the very socket, and no copy of its own.
-        assert_eq!(Setpoint::read(knob, &socket).expect("read").to_string(), to);
+        assert_eq!(OptionValue::read(knob, &socket).expect("read").to_string(), to);
         write(&setting, &before);
         assert_eq!(read(&setting), before, "{setting}");
     }
@@ -172,7 +172,8 @@ fn a_socket_outlives_one_of_its_holders_and_ends_with_the_last() {
     write(&cpu, "none");
     second.end();
     // Children that other tests start have it between fork and exec.
-    let error = (0..1000).find_map(|_| cpu.write(&Host::live(), &Value::new("0")).err()).expect("closed");
+    let error =
+        (0..1000).find_map(|_| cpu.write(&Host::live(), &SettingValue::new("0")).err()).expect("closed");
     assert!(error.is_gone() || error.is_denied(), "{error}");
 }
 
@@ -185,7 +186,7 @@ fn another_socket_of_the_same_number_is_not_touched() {
     let mut other = own(&socket);
     other.cookie += 1;
     let cpu = setting(other, SocketKnob::IncomingCpu);
-    for error in [cpu.read(&Host::live()).map(drop), cpu.write(&Host::live(), &Value::new("0"))] {
+    for error in [cpu.read(&Host::live()).map(drop), cpu.write(&Host::live(), &SettingValue::new("0"))] {
         let error = error.expect_err("another socket");
         assert!(error.is_gone(), "{error}");
     }
@@ -199,13 +200,13 @@ fn a_fake_host_takes_values_and_refuses_them() {
     let buffer = setting(socket, SocketKnob::ReceiveBuffer);
     assert_eq!(buffer.to_string(), "receive buffer of socket 41 (descriptor 3 of process 812)");
     let host = Host::scripted([(path, "\"212992 by default\"")]);
-    buffer.write(&host, &Value::new("425985")).expect("written");
+    buffer.write(&host, &SettingValue::new("425985")).expect("written");
     assert_eq!(buffer.read(&host).expect("read").as_str(), "425984");
-    assert!(buffer.passes(&Value::new("425985 by default"), &Value::new("425984")));
+    assert!(buffer.passes(&SettingValue::new("425985 by default"), &SettingValue::new("425984")));
     let denied = host.refusing(path, libc::EPERM);
-    assert!(buffer.write(&denied, &Value::new("1000")).expect_err("refused").is_denied());
+    assert!(buffer.write(&denied, &SettingValue::new("1000")).expect_err("refused").is_denied());
     let gone = Host::scripted([(path, r#"{"errno": 2}"#)]);
-    assert!(buffer.write(&gone, &Value::new("1000")).expect_err("gone").is_gone());
+    assert!(buffer.write(&gone, &SettingValue::new("1000")).expect_err("gone").is_gone());
 }
 
 #[test]
@@ -218,7 +219,7 @@ fn what_a_knob_takes_is_said() {
         (SocketKnob::PathMtu, ["2", "", "DO"]),
     ] {
         for bad in bad {
-            let error = setting(socket, knob).check(&Value::new(bad)).expect_err(bad);
+            let error = setting(socket, knob).check(&SettingValue::new(bad)).expect_err(bad);
             assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
         }
     }
@@ -228,12 +229,12 @@ proptest! {
     #[test]
     fn a_value_means_what_it_was_made_of(number in 1..=i32::MAX.unsigned_abs(), word in 0_u32..6, flag: bool) {
         for (knob, made) in [
-            (SocketKnob::IncomingCpu, Setpoint::Cpu(flag.then_some(number))),
-            (SocketKnob::BusyPoll, Setpoint::Microseconds(number)),
-            (SocketKnob::ReceiveBuffer, Setpoint::Buffer { bytes: number, asked: flag }),
-            (SocketKnob::PathMtu, Setpoint::PathMtu(word)),
+            (SocketKnob::IncomingCpu, OptionValue::Cpu(flag.then_some(number))),
+            (SocketKnob::BusyPoll, OptionValue::Microseconds(number)),
+            (SocketKnob::ReceiveBuffer, OptionValue::Buffer { bytes: number, asked: flag }),
+            (SocketKnob::PathMtu, OptionValue::PathMtu(word)),
         ] {
-            prop_assert_eq!(Setpoint::parse(knob, &made.to_string()), Ok(made));
+            prop_assert_eq!(OptionValue::parse(knob, &made.to_string()), Ok(made));
             prop_assert!(made.took(made.rounded()));
         }
     }
@@ -241,7 +242,7 @@ proptest! {
     #[test]
     fn any_text_is_a_value_or_none(text in "[0-9a-z -]{0,20}") {
         for knob in KNOBS {
-            let _ = Setpoint::parse(knob, &text);
+            let _ = OptionValue::parse(knob, &text);
         }
     }
 }

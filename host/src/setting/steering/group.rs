@@ -8,37 +8,37 @@ use std::os::linux::fs::MetadataExt as _;
 
 use rustix::net::sockopt::socket_cookie;
 
-use super::program::Program;
-use crate::netlink::{DiagSocket, SocketState, diag_sockets};
-use crate::root::Explained;
-use crate::stage::socket::{Chooser, ChoosingProgram, Owners, Protocol, choosers, copy};
+use super::program::SteeringMaps;
+use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
+use crate::root::ExplainedErrno;
+use crate::stage::socket::{ChoosingProgram, DescriptorOwners, GroupChooser, SocketProtocol, choosers, copy};
 use crate::{Host, Known};
 
 /// What chooses among the sockets.
-pub(super) enum Steering {
+pub(super) enum GroupSteering {
     /// The kernel.
     None,
     /// Our program.
-    Ours(Box<Program>),
+    Ours(Box<SteeringMaps>),
     /// Another; what it is called.
     Foreign(String),
 }
 
 /// Its sockets.
-pub(super) struct Members {
+pub(super) struct GroupMembers {
     what: String,
     sockets: BTreeMap<u64, DiagSocket>,
-    owners: Owners,
+    owners: DescriptorOwners,
 }
 
 /// The sockets that are bound to this address, by cookie. `ENOENT` where none is.
 pub(super) fn sockets(
-    (namespace, protocol, local): (u64, Protocol, SocketAddr),
+    (namespace, protocol, local): (u64, SocketProtocol, SocketAddr),
 ) -> io::Result<BTreeMap<u64, DiagSocket>> {
     must_be_in(namespace)?;
     let (number, state) = match protocol {
-        Protocol::Udp => (libc::IPPROTO_UDP, SocketState::Unconnected),
-        Protocol::Tcp => (libc::IPPROTO_TCP, SocketState::Listening),
+        SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected),
+        SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening),
     };
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
@@ -51,40 +51,43 @@ pub(super) fn sockets(
         .collect();
     if found.is_empty() {
         let words = format!("no {} socket is bound to {local}", protocol.name());
-        return Err(Explained { errno: libc::ENOENT, words }.into());
+        return Err(ExplainedErrno { errno: libc::ENOENT, words }.into());
     }
     Ok(found)
 }
 
 /// What chooses among these sockets of a protocol.
-pub(super) fn steering(protocol: Protocol, sockets: &BTreeMap<u64, DiagSocket>) -> io::Result<Steering> {
+pub(super) fn steering(
+    protocol: SocketProtocol,
+    sockets: &BTreeMap<u64, DiagSocket>,
+) -> io::Result<GroupSteering> {
     let mut members = choosers(protocol)?;
     members.retain(|member| sockets.contains_key(&member.cookie));
-    let Some(first) = members.first() else { return Ok(Steering::None) };
+    let Some(first) = members.first() else { return Ok(GroupSteering::None) };
     if members.iter().any(|other| (&other.chooser, &other.program) != (&first.chooser, &first.program)) {
         return Err(io::Error::other("its sockets are in several groups, which are steered differently"));
     }
     Ok(match (first.chooser, &first.program) {
-        (Chooser::Kernel, _) => Steering::None,
-        (Chooser::Classic, _) => Steering::Foreign("classic".into()),
-        (Chooser::ClassicByCpu, _) => Steering::Foreign("classic-by-cpu".into()),
-        (Chooser::Extended, None) => Steering::Foreign("program".into()),
-        (Chooser::Extended, Some(program)) => {
+        (GroupChooser::Kernel, _) => GroupSteering::None,
+        (GroupChooser::Classic, _) => GroupSteering::Foreign("classic".into()),
+        (GroupChooser::ClassicByCpu, _) => GroupSteering::Foreign("classic-by-cpu".into()),
+        (GroupChooser::Extended, None) => GroupSteering::Foreign("program".into()),
+        (GroupChooser::Extended, Some(program)) => {
             let ours = match program.name.as_str() {
-                ChoosingProgram::STEER => Program::of(program.id)?,
+                ChoosingProgram::STEER => SteeringMaps::of(program.id)?,
                 _ => None,
             };
             let name = if program.name.is_empty() { "of no name" } else { &program.name };
-            let foreign = || Steering::Foreign(format!("program {name} (id {})", program.id));
-            ours.map_or_else(foreign, |program| Steering::Ours(Box::new(program)))
+            let foreign = || GroupSteering::Foreign(format!("program {name} (id {})", program.id));
+            ours.map_or_else(foreign, |program| GroupSteering::Ours(Box::new(program)))
         }
     })
 }
 
-impl Members {
+impl GroupMembers {
     /// Finds who holds these sockets.
     pub(super) fn of(what: String, sockets: BTreeMap<u64, DiagSocket>) -> Self {
-        Self { what, sockets, owners: Owners::observe(&Host::live()) }
+        Self { what, sockets, owners: DescriptorOwners::observe(&Host::live()) }
     }
 
     /// Cookies of its sockets.
@@ -122,7 +125,7 @@ impl Members {
         let socket = self.sockets.get(&cookie).ok_or(io::ErrorKind::NotFound)?;
         let holders = match self.owners.of(socket.inode) {
             Known::Value(holders) => holders,
-            Known::Unknown { why } => return Err(Explained { errno: libc::EPERM, words: why }.into()),
+            Known::Unknown { why } => return Err(ExplainedErrno { errno: libc::EPERM, words: why }.into()),
         };
         let mut failure = None;
         for holder in holders {

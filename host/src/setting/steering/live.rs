@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use super::group::{Members, Steering, sockets, steering};
-use super::program::{Program, detach, possible_cpus};
-use super::{Group, Steered, SteeredSocket, SteeringTable, placed};
-use crate::root::Explained;
+use super::group::{GroupMembers, GroupSteering, sockets, steering};
+use super::program::{SteeringMaps, detach, possible_cpus};
+use super::{ReuseportGroup, SteeredSocket, SteeredSockets, SteeringTable, placed};
+use crate::root::ExplainedErrno;
 
 /// Places for sockets beyond those that a group has now, for workers that are added; a place is 8 bytes, and 8 a CPU.
 const SPARE_PLACES: u32 = 64;
@@ -17,33 +17,33 @@ const SPARE_PLACES: u32 = 64;
 const RELEASE: Duration = Duration::from_secs(2);
 
 /// Why nothing was changed.
-pub(super) enum Failure {
+pub(super) enum SteeringFailure {
     /// It would not work, or is not ours.
     Reason(String),
     /// The system's reason.
     Io(io::Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for SteeringFailure {
     fn from(error: io::Error) -> Self {
-        Failure::Io(error)
+        SteeringFailure::Io(error)
     }
 }
 
 /// What steers the group, in the words of the knob.
-pub(super) fn read(group: &Group) -> io::Result<String> {
+pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
     let sockets = sockets(group.key()).map_err(explained)?;
     match steering(group.protocol, &sockets).map_err(explained)? {
-        Steering::None => Ok("none".into()),
-        Steering::Foreign(name) => Ok(name),
-        Steering::Ours(program) => Ok(table(&program)?.to_string()),
+        GroupSteering::None => Ok("none".into()),
+        GroupSteering::Foreign(name) => Ok(name),
+        GroupSteering::Ours(program) => Ok(table(&program)?.to_string()),
     }
 }
 
 /// What our program did; none where it is not there.
-pub(super) fn steered(group: &Group) -> io::Result<Option<Steered>> {
+pub(super) fn steered(group: &ReuseportGroup) -> io::Result<Option<SteeredSockets>> {
     let sockets = sockets(group.key()).map_err(explained)?;
-    let Steering::Ours(program) = steering(group.protocol, &sockets).map_err(explained)? else {
+    let GroupSteering::Ours(program) = steering(group.protocol, &sockets).map_err(explained)? else {
         return Ok(None);
     };
     let (entries, present) = (program.table()?, program.sockets()?);
@@ -52,7 +52,7 @@ pub(super) fn steered(group: &Group) -> io::Result<Option<Steered>> {
         let present = present.get(&place) == Some(&cookie);
         io::Result::Ok(SteeredSocket { cookie, present, packets_by_cpu: program.chosen(place)? })
     };
-    Ok(Some(Steered {
+    Ok(Some(SteeredSockets {
         by_cpu: placed::table(&entries, cpus).by_cpu,
         sockets: placed::places(&entries, cpus).into_iter().map(socket).collect::<io::Result<_>>()?,
         hashed_by_cpu: program.hashed()?,
@@ -60,27 +60,27 @@ pub(super) fn steered(group: &Group) -> io::Result<Option<Steered>> {
 }
 
 /// Attaches our program with this table, or changes the table of the one that is there.
-pub(super) fn steer(group: &Group, wanted: &SteeringTable) -> Result<(), Failure> {
+pub(super) fn steer(group: &ReuseportGroup, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     let sockets = sockets(group.key()).map_err(explained)?;
     let found = steering(group.protocol, &sockets).map_err(explained)?;
-    let members = Members::of(group.address(), sockets);
+    let members = GroupMembers::of(group.address(), sockets);
     check(&members, wanted)?;
     match found {
-        Steering::Foreign(name) => Err(Failure::Reason(foreign(&name))),
-        Steering::Ours(mut program) => change(&mut program, &members, wanted).map_err(permitted),
-        Steering::None => attach(&members, wanted).map_err(permitted),
+        GroupSteering::Foreign(name) => Err(SteeringFailure::Reason(foreign(&name))),
+        GroupSteering::Ours(mut program) => change(&mut program, &members, wanted).map_err(permitted),
+        GroupSteering::None => attach(&members, wanted).map_err(permitted),
     }
 }
 
 /// Detaches our program.
-pub(super) fn release(group: &Group) -> Result<(), Failure> {
+pub(super) fn release(group: &ReuseportGroup) -> Result<(), SteeringFailure> {
     let sockets = sockets(group.key()).map_err(explained)?;
     let program = match steering(group.protocol, &sockets).map_err(explained)? {
-        Steering::None => return Ok(()),
-        Steering::Foreign(name) => return Err(Failure::Reason(foreign(&name))),
-        Steering::Ours(program) => program,
+        GroupSteering::None => return Ok(()),
+        GroupSteering::Foreign(name) => return Err(SteeringFailure::Reason(foreign(&name))),
+        GroupSteering::Ours(program) => program,
     };
-    let members = Members::of(group.address(), sockets);
+    let members = GroupMembers::of(group.address(), sockets);
     let socket = members.any().map_err(explained)?;
     detach(socket.as_fd()).map_err(explained)?;
     // The kernel takes them out too, but later, and until then they can be in no other program's map.
@@ -101,20 +101,20 @@ pub(super) fn foreign(name: &str) -> String {
     )
 }
 
-fn check(members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
+fn check(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     if let Some(cookie) = wanted.cookies().find(|cookie| !members.has(*cookie)) {
         let there: Vec<String> = members.cookies().map(|cookie| cookie.to_string()).collect();
-        return Err(Failure::Reason(format!(
+        return Err(SteeringFailure::Reason(format!(
             "socket {cookie} is none of the group, whose sockets are {}",
             there.join(", ")
         )));
     }
     let last = rows()?.saturating_sub(1);
     if let Some(cpu) = wanted.by_cpu.keys().find(|cpu| **cpu > last) {
-        return Err(Failure::Reason(format!("there is no CPU {cpu}: the last is {last}")));
+        return Err(SteeringFailure::Reason(format!("there is no CPU {cpu}: the last is {last}")));
     }
     if members.bindings() > 1 {
-        return Err(Failure::Reason(
+        return Err(SteeringFailure::Reason(
             "its sockets are bound to different interfaces, and so several groups".into(),
         ));
     }
@@ -122,9 +122,9 @@ fn check(members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
 }
 
 /// All is in the program before it is attached, in one step.
-fn attach(members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
+fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     let number = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
-    let (loaded, mut program) = Program::load(number.saturating_mul(2).saturating_add(SPARE_PLACES))?;
+    let (loaded, mut program) = SteeringMaps::load(number.saturating_mul(2).saturating_add(SPARE_PLACES))?;
     change(&mut program, members, wanted)?;
     let any = wanted.cookies().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok(loaded.attach(members.copy(any)?.as_fd())?)
@@ -132,7 +132,11 @@ fn attach(members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
 
 /// Sockets that are new come in first, where no table points to; then the table is replaced; then those it no longer names
 /// go. At each moment, each place that a table in force points to holds the socket that is meant, unless it was closed.
-fn change(program: &mut Program, members: &Members, wanted: &SteeringTable) -> Result<(), Failure> {
+fn change(
+    program: &mut SteeringMaps,
+    members: &GroupMembers,
+    wanted: &SteeringTable,
+) -> Result<(), SteeringFailure> {
     let cpus = rows()?;
     let present = program.sockets()?;
     let pointed_to = placed::places(&program.table()?, cpus);
@@ -143,7 +147,7 @@ fn change(program: &mut Program, members: &Members, wanted: &SteeringTable) -> R
     let mut puts = Vec::new();
     for cookie in news {
         let place = free.next().ok_or_else(|| {
-            Failure::Reason(format!(
+            SteeringFailure::Reason(format!(
                 "the program has no place for socket {cookie}: undo it and apply it anew"
             ))
         })?;
@@ -166,7 +170,7 @@ fn change(program: &mut Program, members: &Members, wanted: &SteeringTable) -> R
 
 /// Puts a socket in, and waits for it to leave the map of a program that was detached a moment ago: the kernel frees both in
 /// the background, after an RCU grace period each, and tells nobody.
-fn put(program: &mut Program, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+fn put(program: &mut SteeringMaps, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match program.put(place, socket) {
@@ -179,17 +183,17 @@ fn put(program: &mut Program, place: u32, socket: BorrowedFd<'_>) -> io::Result<
 }
 
 /// `reuseport_array_update_check` of kernel/bpf/reuseport_array.c.
-fn not_put(cookie: u64, error: io::Error) -> Failure {
+fn not_put(cookie: u64, error: io::Error) -> SteeringFailure {
     match error.raw_os_error() {
-        Some(libc::EBUSY) => Failure::Reason(format!(
+        Some(libc::EBUSY) => SteeringFailure::Reason(format!(
             "socket {cookie} is in a map of another BPF program, or is that of a tunnel: it can be in no other"
         )),
-        Some(libc::EINVAL) => Failure::Reason(format!("socket {cookie} is in no reuseport group")),
-        _ => Failure::Io(error),
+        Some(libc::EINVAL) => SteeringFailure::Reason(format!("socket {cookie} is in no reuseport group")),
+        _ => SteeringFailure::Io(error),
     }
 }
 
-fn table(program: &Program) -> io::Result<SteeringTable> {
+fn table(program: &SteeringMaps) -> io::Result<SteeringTable> {
     Ok(placed::table(&program.table()?, rows()?))
 }
 
@@ -198,10 +202,10 @@ fn rows() -> io::Result<u32> {
     Ok(possible_cpus()?.into_iter().max().map_or(1, |last| last + 1))
 }
 
-fn permitted(failure: Failure) -> Failure {
+fn permitted(failure: SteeringFailure) -> SteeringFailure {
     match failure {
-        Failure::Io(error) => Failure::Io(explained(error)),
-        reason @ Failure::Reason(_) => reason,
+        SteeringFailure::Io(error) => SteeringFailure::Io(explained(error)),
+        reason @ SteeringFailure::Reason(_) => reason,
     }
 }
 
@@ -211,7 +215,7 @@ fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words = "it takes CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE, so run it as root";
-            Explained { errno, words: words.into() }.into()
+            ExplainedErrno { errno, words: words.into() }.into()
         }
         _ => error,
     }

@@ -21,7 +21,7 @@ static OBJECT: &[u8] =
 const ANY_LENGTH: u32 = 1 << 12;
 
 /// Its maps. Nothing is pinned: they stay as long as the program does, which is as long as it is attached.
-pub(super) struct Program {
+pub(super) struct SteeringMaps {
     sockets: MapData,
     tables: ArrayOfMaps<MapData, Array<MapData, Entry>>,
     chosen: PerCpuArray<MapData, u64>,
@@ -29,11 +29,11 @@ pub(super) struct Program {
 }
 
 /// The program itself, before it is attached.
-pub(super) struct Loaded(Ebpf);
+pub(super) struct LoadedSteering(Ebpf);
 
-impl Program {
+impl SteeringMaps {
     /// Loads a program for so many sockets, with none in it and no table.
-    pub(super) fn load(places: u32) -> io::Result<(Loaded, Self)> {
+    pub(super) fn load(places: u32) -> io::Result<(LoadedSteering, Self)> {
         let mut loader = EbpfLoader::new();
         pause_after_burst();
         let mut object = loader
@@ -43,17 +43,17 @@ impl Program {
             .map_err(chain)?;
         pause_after_burst();
         loaded(&mut object)?.load().map_err(chain)?;
-        let mut maps = Maps::default();
-        for name in Maps::NAMES {
+        let mut maps = FoundMaps::default();
+        for name in FoundMaps::NAMES {
             maps.take(name, object.take_map(name).ok_or(io::ErrorKind::NotFound)?)?;
         }
         let program = maps.whole().ok_or(io::ErrorKind::InvalidData)?;
-        Ok((Loaded(object), program))
+        Ok((LoadedSteering(object), program))
     }
 
     /// The maps of the program of this number; none where it is not ours, whatever its name.
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
-        let mut maps = Maps::default();
+        let mut maps = FoundMaps::default();
         for map in maps_of(id)? {
             let data = MapData::from_id(map).map_err(chain)?;
             let name = data.info().map_err(chain)?.name_as_str().unwrap_or_default().to_owned();
@@ -130,7 +130,7 @@ impl Program {
     }
 }
 
-impl Loaded {
+impl LoadedSteering {
     /// Attaches it to the group of this socket, in place of one that may be there.
     pub(super) fn attach(mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         loaded(&mut self.0)?.attach(socket).map_err(chain)
@@ -179,14 +179,14 @@ fn by_cpu(values: &PerCpuValues<u64>) -> io::Result<BTreeMap<u32, u64>> {
 
 /// Maps as they are found.
 #[derive(Default)]
-struct Maps {
+struct FoundMaps {
     sockets: Option<MapData>,
     tables: Option<ArrayOfMaps<MapData, Array<MapData, Entry>>>,
     chosen: Option<PerCpuArray<MapData, u64>>,
     hashed: Option<PerCpuArray<MapData, u64>>,
 }
 
-impl Maps {
+impl FoundMaps {
     const NAMES: [&str; 4] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed"];
 
     fn take(&mut self, name: &str, map: Map) -> io::Result<()> {
@@ -200,14 +200,18 @@ impl Maps {
         Ok(())
     }
 
-    fn whole(self) -> Option<Program> {
-        let Maps { sockets: Some(sockets), tables: Some(tables), chosen: Some(chosen), hashed: Some(hashed) } =
-            self
+    fn whole(self) -> Option<SteeringMaps> {
+        let FoundMaps {
+            sockets: Some(sockets),
+            tables: Some(tables),
+            chosen: Some(chosen),
+            hashed: Some(hashed),
+        } = self
         else {
             return None;
         };
         let info = sockets.info().ok()?;
         let fits = info.value_size() == 8 && info.max_entries() == chosen.len();
-        fits.then_some(Program { sockets, tables, chosen, hashed })
+        fits.then_some(SteeringMaps { sockets, tables, chosen, hashed })
     }
 }

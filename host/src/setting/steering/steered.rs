@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Group, live};
-use crate::stage::socket::Protocol;
+use super::{ReuseportGroup, live};
+use crate::stage::socket::SocketProtocol;
 use crate::{Host, HostError};
 
 /// A group that linerate's program steers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Steered {
+pub struct SteeredSockets {
     /// Cookies of the sockets that are meant to get the packets of each CPU.
     pub by_cpu: BTreeMap<u32, Vec<u64>>,
     /// Those sockets.
@@ -40,10 +40,10 @@ pub struct SteeredSocket {
 pub fn steered(
     host: &Host,
     namespace: u64,
-    protocol: Protocol,
+    protocol: SocketProtocol,
     local: SocketAddr,
-) -> Result<Option<Steered>, HostError> {
-    let group = Group { namespace, protocol, local };
+) -> Result<Option<SteeredSockets>, HostError> {
+    let group = ReuseportGroup { namespace, protocol, local };
     let what = format!("reading what the steering program of {} did", group.address());
     host.call(&format!("steered/{}/{local}", protocol.name()), &what, || live::steered(&group))
 }

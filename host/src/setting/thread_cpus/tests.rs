@@ -48,7 +48,7 @@ fn a_thread_of_another_process_is_bound_and_set_free() {
     let cpus = child.cpus();
     let before = cpus.read(&host).expect("read");
     let first = CpuSet::from_list(before.as_str()).expect("a list").iter().next().expect("a CPU");
-    let first = Value::new(first.to_string());
+    let first = SettingValue::new(first.to_string());
     cpus.write(&host, &first).expect("written");
     assert_eq!(cpus.read(&host).expect("read"), first);
     cpus.write(&host, &before).expect("written");
@@ -62,11 +62,11 @@ fn cpus_that_are_not_there_are_refused_or_left_out() {
     let cpus = child.cpus();
     let before = cpus.read(&host).expect("read");
     // Beyond what 1024 bits hold, and beyond every kernel.
-    let error = cpus.write(&host, &Value::new("9000")).expect_err("no such CPU");
+    let error = cpus.write(&host, &SettingValue::new("9000")).expect_err("no such CPU");
     assert!(error.to_string().contains("cpuset"), "{error}");
     assert_eq!(cpus.read(&host).expect("read"), before);
     let first = CpuSet::from_list(before.as_str()).expect("a list").iter().next().expect("a CPU");
-    match cpus.write(&host, &Value::new(format!("{first},9000"))).expect_err("half of it") {
+    match cpus.write(&host, &SettingValue::new(format!("{first},9000"))).expect_err("half of it") {
         SettingError::Partly { found, .. } => assert_eq!(found, first.to_string()),
         // Where there is but one CPU nothing changes.
         error => assert!(matches!(error, SettingError::Ignored { .. }), "{error}"),
@@ -85,7 +85,7 @@ fn a_thread_that_ended_is_gone() {
         let _ = child.0.wait();
         cpus
     }] {
-        for outcome in [setting.read(&host).map(drop), setting.write(&host, &Value::new("0"))] {
+        for outcome in [setting.read(&host).map(drop), setting.write(&host, &SettingValue::new("0"))] {
             let error = outcome.expect_err("it is not there");
             assert!(error.is_gone(), "{error}");
         }
@@ -106,16 +106,16 @@ fn a_fake_host_takes_lists_and_refuses_them() {
     let setting = setting();
     let host = fake(1234);
     assert_eq!(setting.to_string(), "CPUs of thread 813 of process 812");
-    assert_eq!(setting.command(&Value::new("2")).as_deref(), Some("taskset -pc 2 813"));
+    assert_eq!(setting.command(&SettingValue::new("2")).as_deref(), Some("taskset -pc 2 813"));
     assert!(
-        setting.same(&Value::new("0,1,2"), &Value::new("2,0-1"))
-            && !setting.same(&Value::new(""), &Value::new(""))
+        setting.same(&SettingValue::new("0,1,2"), &SettingValue::new("2,0-1"))
+            && !setting.same(&SettingValue::new(""), &SettingValue::new(""))
     );
-    setting.write(&host, &Value::new("1,2")).expect("written");
+    setting.write(&host, &SettingValue::new("1,2")).expect("written");
     assert_eq!(setting.read(&host).expect("read").as_str(), "1-2");
     assert!(host.read(STATUS).expect("read").ends_with("Mems_allowed_list:\t0\n"));
     let denied = host.refusing("/calls/thread/812/813/cpus.json", libc::EPERM);
-    assert!(setting.write(&denied, &Value::new("0")).expect_err("refused").is_denied());
+    assert!(setting.write(&denied, &SettingValue::new("0")).expect_err("refused").is_denied());
     assert!(setting.read(&fake(1235)).expect_err("another").is_gone());
     assert_eq!(Setting::thread_cpus(&fake(1234), 812, 813).expect("there"), setting);
 }
@@ -123,7 +123,7 @@ fn a_fake_host_takes_lists_and_refuses_them() {
 #[test]
 fn a_list_of_nothing_is_none() {
     for text in ["", "x", "3-1", "none", "-1"] {
-        assert!(setting().check(&Value::new(text)).is_err(), "{text}");
+        assert!(setting().check(&SettingValue::new(text)).is_err(), "{text}");
     }
 }
 

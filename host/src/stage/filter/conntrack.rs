@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Conntrack;
-use crate::counter::{Counter, Counts};
+use super::ConntrackState;
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 use crate::{Host, HostError, Known};
 
@@ -11,12 +11,12 @@ pub(super) const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 pub(super) const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 pub(super) const STATISTICS: &str = "/proc/net/stat/nf_conntrack";
 
-pub(super) fn conntrack(host: &Host) -> Known<Option<Conntrack>> {
+pub(super) fn conntrack(host: &Host) -> Known<Option<ConntrackState>> {
     let count = host.read(COUNT);
     if count.as_ref().is_err_and(HostError::is_missing) {
         return Known::Value(None);
     }
-    Known::Value(Some(Conntrack {
+    Known::Value(Some(ConntrackState {
         count: number(COUNT, count),
         max: number(MAX, host.read(MAX)),
         statistics: match host.read(STATISTICS) {
@@ -62,11 +62,11 @@ pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
 }
 
 /// What of it is told of packets; `early_drop` is of entries that made room for others.
-const COUNTED: [(&str, Counts); 4] = [
-    ("drop", Counts::PacketsLost),
-    ("insert_failed", Counts::PacketsLost),
-    ("early_drop", Counts::Events),
-    ("invalid", Counts::Events),
+const COUNTED: [(&str, CountedUnit); 4] = [
+    ("drop", CountedUnit::PacketsLost),
+    ("insert_failed", CountedUnit::PacketsLost),
+    ("early_drop", CountedUnit::Events),
+    ("invalid", CountedUnit::Events),
 ];
 
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
@@ -74,7 +74,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     let Some(statistics) = conntrack.and_then(|conntrack| conntrack.statistics.value()) else {
         return Vec::new();
     };
-    let counter = |(name, counts): &(&str, Counts)| {
+    let counter = |(name, counts): &(&str, CountedUnit)| {
         Some(Counter {
             stage: StageName::Filter,
             place: "conntrack".to_owned(),

@@ -1,10 +1,10 @@
 //! Packets that rules drop, which no counter of the kernel names.
 
-use super::Filter;
+use super::FilterState;
 use crate::PacketPath;
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "filter.rule-drops",
@@ -45,11 +45,11 @@ const FEWEST: f64 = 20.0;
 /// Share of what was received from which on a service is likely to notice.
 const MANY: f64 = 0.01;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sighting(view).into_iter().collect()
 }
 
-fn sighting(view: &View<'_>) -> Option<Sighting> {
+fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
     if !has_rules(&view.now.filter) {
         return None;
     }
@@ -71,13 +71,13 @@ fn sighting(view: &View<'_>) -> Option<Sighting> {
     let counters =
         "/proc/net/snmp and netstat: InReceives without all that was delivered, forwarded or an error";
     Some(
-        Sighting::new(severity, title)
+        RuleMatch::new(severity, title)
             .evidence("packets/s that no counter accounts for", dropped.round(), counters)
             .command(command(view)),
     )
 }
 
-fn command(view: &View<'_>) -> String {
+fn command(view: &HostView<'_>) -> String {
     match view.udp_services().find(|service| service.named) {
         Some(service) => format!("linerate drops --port {}", service.local.port()),
         None => "nft list ruleset".to_owned(),
@@ -97,7 +97,7 @@ fn unaccounted(path: &PacketPath) -> Option<i128> {
 }
 
 /// Whether packets meet rules on their way in.
-fn has_rules(filter: &Filter) -> bool {
+fn has_rules(filter: &FilterState) -> bool {
     let nftables = filter.nftables.value().is_some_and(|tables| {
         tables.iter().any(|table| table.hooks > 0 && !table.dormant && (table.rules > 0 || table.drops))
     });
@@ -124,8 +124,8 @@ mod tests {
         path
     }
 
-    fn found(before: &PacketPath, now: &PacketPath) -> Vec<Sighting> {
-        check(&View::twice(before, &later(now)))
+    fn found(before: &PacketPath, now: &PacketPath) -> Vec<RuleMatch> {
+        check(&HostView::twice(before, &later(now)))
     }
 
     #[test]
@@ -144,6 +144,6 @@ mod tests {
         let mut now = path(100_000, 90_000, 0);
         now.filter.nftables = Known::Value(Vec::new());
         assert!(found(&path(0, 0, 0), &now).is_empty());
-        assert!(check(&View::once(&path(100_000, 90_000, 0))).is_empty());
+        assert!(check(&HostView::once(&path(100_000, 90_000, 0))).is_empty());
     }
 }

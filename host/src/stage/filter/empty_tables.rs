@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Filter, NftTable, Table};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::{NftFamily, Value};
-use crate::stage::View;
+use super::{FilterState, IptablesTableState, NftTable};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::{NftFamily, SettingValue};
+use crate::stage::HostView;
 use crate::{Known, Setting};
 
 pub(super) const RULE: Rule = Rule {
@@ -24,19 +24,19 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// An empty table: what it is called, where its rules were counted, at how many hooks it is, and how to be rid of it.
-struct Empty {
+struct EmptyTable {
     name: String,
     read_from: &'static str,
     hooks: u32,
-    removal: Option<Removal>,
+    removal: Option<TableRemoval>,
 }
 
-enum Removal {
+enum TableRemoval {
     Change(Setting),
     Command(String),
 }
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let empty = empty_tables(&view.now.filter);
     let hooks: u32 = empty.iter().map(|table| table.hooks).sum();
     let names: Vec<&str> = empty.iter().map(|table| table.name.as_str()).collect();
@@ -50,12 +50,12 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
             names.join(", ")
         ),
     };
-    let mut sighting = Sighting::new(Severity::Low, title);
+    let mut sighting = RuleMatch::new(Severity::Low, title);
     for table in empty {
         sighting = sighting.evidence(format!("rules in {}", table.name), 0, table.read_from);
         sighting = match table.removal {
-            Some(Removal::Change(setting)) => sighting.change(setting, None, Value::new("")),
-            Some(Removal::Command(command)) => sighting.command(command),
+            Some(TableRemoval::Change(setting)) => sighting.change(setting, None, SettingValue::new("")),
+            Some(TableRemoval::Command(command)) => sighting.command(command),
             None => sighting,
         };
     }
@@ -66,7 +66,7 @@ fn count_of_hooks(hooks: u32) -> String {
     if hooks == 1 { "a hook".to_owned() } else { format!("{hooks} hooks") }
 }
 
-fn empty_tables(filter: &Filter) -> Vec<Empty> {
+fn empty_tables(filter: &FilterState) -> Vec<EmptyTable> {
     let modules = filter.modules.value().and_then(Option::as_ref);
     let iptables = filter.iptables.value().map_or(&[][..], Vec::as_slice);
     let nftables = filter.nftables.value().map_or(&[][..], Vec::as_slice);
@@ -74,29 +74,29 @@ fn empty_tables(filter: &Filter) -> Vec<Empty> {
     iptables.chain(nftables.iter().filter_map(empty_nftables)).collect()
 }
 
-fn empty_iptables(table: &Table, modules: Option<&BTreeSet<String>>) -> Option<Empty> {
+fn empty_iptables(table: &IptablesTableState, modules: Option<&BTreeSet<String>>) -> Option<EmptyTable> {
     let Known::Value(content) = table.content else { return None };
     let module = format!("{}table_{}", table.family, table.name);
-    (content.rules == 0 && content.hooks > 0).then(|| Empty {
+    (content.rules == 0 && content.hooks > 0).then(|| EmptyTable {
         name: format!("iptables {} {}", table.family, table.name),
         read_from: "getsockopt IPT_SO_GET_INFO",
         hooks: content.hooks,
         // What is part of the kernel cannot be unloaded.
         removal: modules
             .is_some_and(|modules| modules.contains(&module))
-            .then(|| Removal::Command(format!("modprobe -r {module}"))),
+            .then(|| TableRemoval::Command(format!("modprobe -r {module}"))),
     })
 }
 
-fn empty_nftables(table: &NftTable) -> Option<Empty> {
+fn empty_nftables(table: &NftTable) -> Option<EmptyTable> {
     let NftTable { family, name, rules, hooks, drops, dormant, .. } = table;
-    (*rules == 0 && *hooks > 0 && !drops && !dormant).then(|| Empty {
+    (*rules == 0 && *hooks > 0 && !drops && !dormant).then(|| EmptyTable {
         name: format!("nftables {family} {name}"),
         read_from: "nfnetlink, NFT_MSG_GETCHAIN",
         hooks: *hooks,
         removal: Some(match NftFamily::from_name(family) {
-            Some(family) => Removal::Change(Setting::NftTable { family, table: name.clone() }),
-            None => Removal::Command(format!("nft delete table {family} {name}")),
+            Some(family) => TableRemoval::Change(Setting::NftTable { family, table: name.clone() }),
+            None => TableRemoval::Command(format!("nft delete table {family} {name}")),
         }),
     })
 }
@@ -106,8 +106,11 @@ mod tests {
     use super::*;
     use crate::{Host, PacketPath, Scope};
 
-    fn sightings(files: &[(&str, &str)]) -> Vec<Sighting> {
-        check(&View::once(&PacketPath::observe(&Host::scripted(files.iter().copied()), &Scope::default())))
+    fn sightings(files: &[(&str, &str)]) -> Vec<RuleMatch> {
+        check(&HostView::once(&PacketPath::observe(
+            &Host::scripted(files.iter().copied()),
+            &Scope::default(),
+        )))
     }
 
     #[test]
@@ -145,7 +148,7 @@ mod tests {
         let tables =
             r#"[{"family": "inet", "name": "fw", "hooks": 3}, {"family": "ip", "name": "nat", "hooks": 4}]"#;
         let found = sightings(&[("/calls/nfnetlink/tables.json", tables)]);
-        let typed = |change: &crate::Change| change.setting.command(&change.to);
+        let typed = |change: &crate::SettingChange| change.setting.command(&change.to);
         let typed: Vec<String> = found[0].changes.iter().filter_map(typed).collect();
         assert_eq!(typed, ["nft delete table inet fw", "nft delete table ip nat"]);
     }

@@ -1,10 +1,10 @@
 //! XDP in generic mode.
 
 use super::InterfaceFilters;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::netlink::Mode;
-use crate::stage::View;
-use crate::stage::link::Device;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::netlink::XdpAttachKind;
+use crate::stage::HostView;
+use crate::stage::link::DeviceKind;
 
 pub(super) const RULE: Rule = Rule {
     id: "filter.generic-xdp",
@@ -22,18 +22,18 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.filter.interfaces.iter().filter_map(|filters| sighting(view, filters)).collect()
 }
 
-fn sighting(view: &View<'_>, filters: &InterfaceFilters) -> Option<Sighting> {
-    let attached = (*filters.xdp.value()?).filter(|attached| attached.mode == Mode::Generic)?;
+fn sighting(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<RuleMatch> {
+    let attached = (*filters.xdp.value()?).filter(|attached| attached.mode == XdpAttachKind::Generic)?;
     let name = &filters.interface;
     let runs = filters.driver_runs_xdp.value().copied().flatten();
     let device = view.now.link_of(name).and_then(|link| link.device.value());
     let severity = match (runs, device) {
         (Some(false), _) => Severity::Note,
-        (_, Some(Device::Hardware | Device::Virtio)) => Severity::Medium,
+        (_, Some(DeviceKind::Hardware | DeviceKind::Virtio)) => Severity::Medium,
         _ => Severity::Low,
     };
     let can = match runs {
@@ -41,7 +41,7 @@ fn sighting(view: &View<'_>, filters: &InterfaceFilters) -> Option<Sighting> {
         Some(false) => ", since its driver cannot run it itself",
         None => "",
     };
-    let mut sighting = Sighting::new(
+    let mut sighting = RuleMatch::new(
         severity,
         format!("The XDP program on {name} runs in generic mode{can}"),
     )
@@ -62,14 +62,14 @@ fn sighting(view: &View<'_>, filters: &InterfaceFilters) -> Option<Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::Attached;
+    use crate::netlink::AttachedXdp;
     use crate::{Host, Known, PacketPath, Scope};
 
-    fn path(mode: Option<Mode>, runs: Option<bool>) -> PacketPath {
+    fn path(mode: Option<XdpAttachKind>, runs: Option<bool>) -> PacketPath {
         let mut path = PacketPath::observe(&Host::scripted::<String, String>([]), &Scope::default());
         path.filter.interfaces = vec![InterfaceFilters {
             interface: "eth0".into(),
-            xdp: Known::Value(mode.map(|mode| Attached { id: Some(17), mode })),
+            xdp: Known::Value(mode.map(|mode| AttachedXdp { id: Some(17), mode })),
             driver_runs_xdp: Known::Value(runs),
             tc: Known::unknown("not asked"),
         }];
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_program_in_generic_mode_is_named_with_what_the_driver_can() {
-        let sightings = check(&View::once(&path(Some(Mode::Generic), Some(true))));
+        let sightings = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(true))));
         assert_eq!(
             sightings[0].title,
             "The XDP program on eth0 runs in generic mode, though its driver can run it itself"
@@ -88,15 +88,17 @@ mod tests {
             (&sightings[0].evidence[0].value, &sightings[0].evidence[1].value),
             (&"generic".into(), &17.into())
         );
-        let cannot = check(&View::once(&path(Some(Mode::Generic), Some(false))));
+        let cannot = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(false))));
         assert_eq!(cannot[0].severity, Severity::Note);
-        assert_eq!(check(&View::once(&path(Some(Mode::Generic), None)))[0].evidence.len(), 2);
+        assert_eq!(check(&HostView::once(&path(Some(XdpAttachKind::Generic), None)))[0].evidence.len(), 2);
     }
 
     #[test]
     fn other_modes_and_no_program_are_left_alone() {
-        for mode in [Some(Mode::Native), Some(Mode::Offloaded), Some(Mode::Several), None] {
-            assert!(check(&View::once(&path(mode, None))).is_empty());
+        for mode in
+            [Some(XdpAttachKind::Native), Some(XdpAttachKind::Offloaded), Some(XdpAttachKind::Several), None]
+        {
+            assert!(check(&HostView::once(&path(mode, None))).is_empty());
         }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::io;
 
-use super::Hook;
-use super::modules::Modules;
+use super::NetfilterHook;
+use super::modules::KernelModules;
 use crate::netlink::nfnetlink::hook;
 use crate::{Host, HostError, Known};
 
 const MODULE: &str = "nfnetlink_hook";
 
-pub(super) fn hooks(host: &Host, modules: &Modules, interfaces: &[&str]) -> Known<Vec<Hook>> {
+pub(super) fn hooks(host: &Host, modules: &KernelModules, interfaces: &[&str]) -> Known<Vec<NetfilterHook>> {
     let answer =
         host.call("nfnetlink/hooks", "listing netfilter's hooks", || match modules.objection(MODULE) {
             Some(objection) => Err(io::Error::other(objection)),
@@ -30,9 +30,9 @@ pub(super) fn hooks(host: &Host, modules: &Modules, interfaces: &[&str]) -> Know
 mod tests {
     use super::*;
 
-    fn observed(files: &[(&str, &str)]) -> Known<Vec<Hook>> {
+    fn observed(files: &[(&str, &str)]) -> Known<Vec<NetfilterHook>> {
         let host = Host::scripted(files.iter().copied());
-        hooks(&host, &Modules::read(&host), &["eth0"])
+        hooks(&host, &KernelModules::read(&host), &["eth0"])
     }
 
     #[test]
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn this_host_tells_or_says_why_not() {
         let host = Host::live();
-        if let Known::Unknown { why } = hooks(&host, &Modules::read(&host), &["lo"]) {
+        if let Known::Unknown { why } = hooks(&host, &KernelModules::read(&host), &["lo"]) {
             assert!(why.starts_with("listing netfilter's hooks: "), "{why}");
         }
     }

@@ -22,14 +22,14 @@ const NETFILTER: [&str; 10] = [
 ];
 
 /// Modules of a host.
-pub(super) struct Modules {
+pub(super) struct KernelModules {
     /// Those loaded; none where the kernel has no modules.
     loaded: Known<Option<BTreeSet<String>>>,
     /// Those that are part of the kernel.
     builtin: Known<BTreeSet<String>>,
 }
 
-impl Modules {
+impl KernelModules {
     pub(super) fn read(host: &Host) -> Self {
         let loaded = match host.read(LOADED) {
             Ok(text) => loaded(&text).map(Some).map_err(|reason| format!("{LOADED}: {reason}")).into(),
@@ -102,8 +102,8 @@ pub(crate) fn builtin(text: &str) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
-    fn modules(files: &[(&str, &str)]) -> Modules {
-        Modules::read(&Host::scripted(files.iter().copied()))
+    fn modules(files: &[(&str, &str)]) -> KernelModules {
+        KernelModules::read(&Host::scripted(files.iter().copied()))
     }
 
     const LINES: &str =

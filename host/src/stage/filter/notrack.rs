@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Conntrack, Filter, IpFamily, conntrack};
+use super::{ConntrackState, FilterState, IpFamily, conntrack};
 use crate::Setting;
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::{NftFamily, Value};
-use crate::stage::socket::Service;
-use crate::stage::{PacketPath, View};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::{NftFamily, SettingValue};
+use crate::stage::socket::ServiceSockets;
+use crate::stage::{HostView, PacketPath};
 
 /// Share of the table from which on a burst of new flows fills it.
 const NEARLY_FULL: f64 = 0.9;
@@ -39,7 +39,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let filter = &view.now.filter;
     let Some(Some(conntrack)) = filter.conntrack.value() else { return Vec::new() };
     if only_old_entries(view) {
@@ -48,14 +48,14 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     let lost = lost(view, conntrack);
     let full = fullness(conntrack).filter(|share| *share >= NEARLY_FULL);
     // A table that loses packets is told for every service; otherwise that a socket is there says nothing.
-    let services: Vec<&Service> = view
+    let services: Vec<&ServiceSockets> = view
         .udp_services()
         .filter(|service| lost.is_some() || full.is_some() || view.matters(service))
         .collect();
     let Some(first) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
     let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
     let severity = match (&lost, full) {
-        (Some(Lost { now: true, .. }), _) | (_, Some(_)) => Severity::High,
+        (Some(ConntrackLoss { now: true, .. }), _) | (_, Some(_)) => Severity::High,
         (Some(_), _) => Severity::Medium,
         _ if perhaps_exempt(filter) => Severity::Note,
         _ => Severity::Medium,
@@ -70,40 +70,41 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     if let Some(lost) = &lost {
         title += &format!(", and tracking dropped {} packets {}", amount::rate(lost.packets), lost.when);
     }
-    let sighting = evidence(Sighting::new(severity, title), filter, conntrack);
+    let sighting = evidence(RuleMatch::new(severity, title), filter, conntrack);
     vec![remedy(sighting, filter, &ports)]
 }
 
 /// Whether entries are all that tells of tracking, and no rule is left that could ask for it: entries stay for minutes after
 /// the last rule is gone. From Linux 4.10 on nothing is tracked then.
-fn only_old_entries(view: &View<'_>) -> bool {
+fn only_old_entries(view: &HostView<'_>) -> bool {
     let filter = &view.now.filter;
     let hooks = filter.hooks.value().into_iter().flatten();
-    let empty = |table: &super::Table| table.content.value().is_some_and(|content| content.rules == 0);
+    let empty =
+        |table: &super::IptablesTableState| table.content.value().is_some_and(|content| content.rules == 0);
     hooks.filter(|hook| hook.function.contains("conntrack_in")).count() == 0
         && filter.nftables.value().is_some_and(Vec::is_empty)
         && filter.iptables.value().is_some_and(|tables| tables.iter().all(empty))
         && view.now.machine.kernel_is_at_least(4, 10) == Some(true)
 }
 
-struct Lost {
+struct ConntrackLoss {
     packets: f64,
     when: &'static str,
     now: bool,
 }
 
-fn lost(view: &View<'_>, conntrack: &Conntrack) -> Option<Lost> {
+fn lost(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss> {
     let drops = |path: &PacketPath| path.filter.conntrack.value()?.as_ref()?.drops();
     let lost = match view.before {
-        Some(_) => Lost { packets: view.rate(drops)?, when: "each second", now: true },
+        Some(_) => ConntrackLoss { packets: view.rate(drops)?, when: "each second", now: true },
         #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
-        None => Lost { packets: conntrack.drops()? as f64, when: "since boot", now: false },
+        None => ConntrackLoss { packets: conntrack.drops()? as f64, when: "since boot", now: false },
     };
     (lost.packets >= FEWEST_LOST).then_some(lost)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
-fn fullness(conntrack: &Conntrack) -> Option<f64> {
+fn fullness(conntrack: &ConntrackState) -> Option<f64> {
     let (count, max) = (*conntrack.count.value()?, *conntrack.max.value()?);
     // 0 is no limit (nf_conntrack_alloc).
     (max > 0).then(|| count as f64 / max as f64)
@@ -111,15 +112,15 @@ fn fullness(conntrack: &Conntrack) -> Option<f64> {
 
 /// Whether there are rules where `notrack` rules are, so that these packets may be exempt already: what rules say is not
 /// read.
-fn perhaps_exempt(filter: &Filter) -> bool {
-    let raw = |table: &super::Table| {
+fn perhaps_exempt(filter: &FilterState) -> bool {
+    let raw = |table: &super::IptablesTableState| {
         table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)
     };
     filter.iptables.value().is_some_and(|tables| tables.iter().any(raw))
         || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
 }
 
-fn evidence(sighting: Sighting, filter: &Filter, conntrack: &Conntrack) -> Sighting {
+fn evidence(sighting: RuleMatch, filter: &FilterState, conntrack: &ConntrackState) -> RuleMatch {
     let mut sighting = sighting;
     let hooks = filter.hooks.value().map_or(&[][..], Vec::as_slice);
     if let Some(hook) = hooks.iter().find(|hook| hook.function.contains("conntrack_in")) {
@@ -142,7 +143,7 @@ fn evidence(sighting: Sighting, filter: &Filter, conntrack: &Conntrack) -> Sight
     }
 }
 
-fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sighting {
+fn remedy(sighting: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> RuleMatch {
     if ports.len() > MOST_PORTS {
         return sighting;
     }
@@ -158,8 +159,8 @@ fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sightin
         };
         return list.iter().fold(sighting, |sighting, port| {
             sighting
-                .change(rule("PREROUTING", &format!("--dport {port}")), None, Value::new("present"))
-                .change(rule("OUTPUT", &format!("--sport {port}")), None, Value::new("present"))
+                .change(rule("PREROUTING", &format!("--dport {port}")), None, SettingValue::new("present"))
+                .change(rule("OUTPUT", &format!("--sport {port}")), None, SettingValue::new("present"))
         });
     }
     let list = list.join(", ");
@@ -180,13 +181,13 @@ fn remedy(sighting: Sighting, filter: &Filter, ports: &BTreeSet<u16>) -> Sightin
         .chain(rule("prerouting", "dport"))
         .chain(rule("output", "sport"));
     let known = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
-    let from = (known == Some(false)).then(|| Value::new(""));
+    let from = (known == Some(false)).then(|| SettingValue::new(""));
     let sighting = sighting.change(
         Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() },
         from,
-        Value::new(ruleset),
+        SettingValue::new(ruleset),
     );
-    commands.fold(sighting, Sighting::command)
+    commands.fold(sighting, RuleMatch::command)
 }
 
 #[cfg(test)]
@@ -213,12 +214,12 @@ mod tests {
             .chain(files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned()))),
         );
         let mut path = PacketPath::observe(&host, &Scope::default());
-        path.socket.services = Known::Value(vec![Service { named, ..service(0) }]);
+        path.socket.services = Known::Value(vec![ServiceSockets { named, ..service(0) }]);
         path
     }
 
-    fn found(path: &PacketPath) -> Sighting {
-        check(&View::once(path)).pop().expect("a sighting")
+    fn found(path: &PacketPath) -> RuleMatch {
+        check(&HostView::once(path)).pop().expect("a sighting")
     }
 
     #[test]
@@ -234,10 +235,10 @@ mod tests {
             sighting.commands[2],
             "nft 'add rule inet linerate_notrack prerouting udp dport { 53 } notrack'"
         );
-        assert_eq!(sighting.changes[0].from, Some(Value::new("")));
+        assert_eq!(sighting.changes[0].from, Some(SettingValue::new("")));
         assert!(sighting.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
         // Nobody asked about it, and nothing says that it does anything.
-        assert!(check(&View::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
+        assert!(check(&HostView::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
     }
 
     #[test]
@@ -247,7 +248,7 @@ mod tests {
         assert!(full.title.ends_with("as connections, and the table is 95 % full"), "{}", full.title);
         let (before, now) =
             (path(10, 10, false, &[HOOK, NO_TABLES]), path(10, 30, false, &[HOOK, NO_TABLES]));
-        let dropping = check(&View::twice(&before, &now)).pop().expect("a sighting");
+        let dropping = check(&HostView::twice(&before, &now)).pop().expect("a sighting");
         assert_eq!(dropping.severity, Severity::High);
         assert!(dropping.title.ends_with("and tracking dropped 1 packets each second"), "{}", dropping.title);
         let once = found(&now);
@@ -264,7 +265,7 @@ mod tests {
         ];
         let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
         assert_eq!(sighting.severity, Severity::Note);
-        let typed = |change: &crate::Change| change.setting.command(&change.to);
+        let typed = |change: &crate::SettingChange| change.setting.command(&change.to);
         let typed: Vec<String> = sighting.changes.iter().filter_map(typed).collect();
         assert_eq!(typed[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
         assert_eq!(typed[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
@@ -283,7 +284,7 @@ mod tests {
     #[test]
     fn without_hooks_known_entries_tell() {
         assert_eq!(found(&path(10, 0, true, &[NO_TABLES])).severity, Severity::Medium);
-        assert!(check(&View::once(&path(0, 0, true, &[NO_TABLES]))).is_empty());
+        assert!(check(&HostView::once(&path(0, 0, true, &[NO_TABLES]))).is_empty());
     }
 
     #[test]
@@ -292,20 +293,20 @@ mod tests {
         gone.filter.nftables = Known::Value(Vec::new());
         gone.filter.iptables = Known::Value(Vec::new());
         gone.machine.kernel = Known::Value("6.18.44".to_owned());
-        assert!(check(&View::once(&gone)).is_empty());
+        assert!(check(&HostView::once(&gone)).is_empty());
         gone.machine.kernel = Known::Value("4.4.0".to_owned());
-        assert_eq!(check(&View::once(&gone)).len(), 1, "there the module is enough");
+        assert_eq!(check(&HostView::once(&gone)).len(), 1, "there the module is enough");
     }
 
     #[test]
     fn where_nothing_is_tracked_or_served_it_is_left_alone() {
         let no_hook = ("/calls/nfnetlink/hooks.json", "[]");
-        assert!(check(&View::once(&path(0, 0, true, &[no_hook, NO_TABLES]))).is_empty());
+        assert!(check(&HostView::once(&path(0, 0, true, &[no_hook, NO_TABLES]))).is_empty());
         let mut tcp = path(10, 0, true, &[HOOK, NO_TABLES]);
         tcp.socket.services = Known::Value(Vec::new());
-        assert!(check(&View::once(&tcp)).is_empty());
+        assert!(check(&HostView::once(&tcp)).is_empty());
         let mut unloaded = path(10, 0, true, &[HOOK, NO_TABLES]);
         unloaded.filter.conntrack = Known::Value(None);
-        assert!(check(&View::once(&unloaded)).is_empty());
+        assert!(check(&HostView::once(&unloaded)).is_empty());
     }
 }

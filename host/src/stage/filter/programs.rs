@@ -1,11 +1,11 @@
 //! Programs on an interface: XDP, tc and tcx.
 
 use super::InterfaceFilters;
-use crate::netlink::{Mode, tc, xdp_attached, xdp_features};
-use crate::stage::link::Link;
+use crate::netlink::{XdpAttachKind, tc, xdp_attached, xdp_features};
+use crate::stage::link::LinkState;
 use crate::{Host, Known};
 
-pub(super) fn on(host: &Host, link: &Link) -> InterfaceFilters {
+pub(super) fn on(host: &Host, link: &LinkState) -> InterfaceFilters {
     let interface = link.interface.clone();
     let index = match &link.index {
         Known::Value(index) => *index,
@@ -20,7 +20,7 @@ pub(super) fn on(host: &Host, link: &Link) -> InterfaceFilters {
     };
     let xdp = Known::from(xdp_attached(host, &interface, index));
     let driver_runs_xdp = match &xdp {
-        Known::Value(Some(attached)) if attached.mode == Mode::Generic => {
+        Known::Value(Some(attached)) if attached.mode == XdpAttachKind::Generic => {
             xdp_features(host, &interface, index).map(|features| Some(features.basic))
         }
         Known::Value(_) => Known::Value(None),

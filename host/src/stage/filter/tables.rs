@@ -4,8 +4,8 @@ use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::Table;
-use super::modules::Modules;
+use super::IptablesTableState;
+use super::modules::KernelModules;
 use crate::netlink::nfnetlink::table;
 use crate::sys::iptables;
 use crate::{Host, Known};
@@ -77,7 +77,7 @@ impl IpFamily {
     }
 }
 
-pub(super) fn nftables(host: &Host, modules: &Modules) -> Known<Vec<NftTable>> {
+pub(super) fn nftables(host: &Host, modules: &KernelModules) -> Known<Vec<NftTable>> {
     // A table is what nf_tables holds; without it there is none.
     if modules.has("nf_tables") == Known::Value(false) {
         return Known::Value(Vec::new());
@@ -95,7 +95,7 @@ pub(super) fn nftables(host: &Host, modules: &Modules) -> Known<Vec<NftTable>> {
     host.call("nfnetlink/tables", "listing nftables' tables", ask).into()
 }
 
-pub(super) fn iptables(host: &Host) -> Known<Vec<Table>> {
+pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
     let mut tables = Vec::new();
     for family in [IpFamily::Ip, IpFamily::Ip6] {
         let path = family.names_path();
@@ -112,10 +112,10 @@ pub(super) fn iptables(host: &Host) -> Known<Vec<Table>> {
     Known::Value(tables)
 }
 
-fn table_of(host: &Host, family: IpFamily, name: &str) -> Table {
+fn table_of(host: &Host, family: IpFamily, name: &str) -> IptablesTableState {
     let what = format!("reading the iptables table {name} of {family}");
     let content = host.call(&format!("iptables/{family}/{name}"), &what, || iptables::table(family, name));
-    Table { family, name: name.to_owned(), content: content.into() }
+    IptablesTableState { family, name: name.to_owned(), content: content.into() }
 }
 
 /// A name a line. It becomes part of a path, and so must be a plain word.
@@ -170,12 +170,12 @@ mod tests {
             ("/proc/sys/kernel/osrelease", "4.6.3\n"),
             ("/lib/modules/4.6.3/modules.builtin", "kernel/fs/ext4/ext4.ko\n"),
         ]);
-        assert_eq!(nftables(&host, &Modules::read(&host)), Known::Value(Vec::new()));
+        assert_eq!(nftables(&host, &KernelModules::read(&host)), Known::Value(Vec::new()));
         let bare = Host::scripted([(
             "/calls/nfnetlink/tables.json",
             r#"[{"family": "inet", "name": "fw", "rules": 2}]"#,
         )]);
-        let tables = nftables(&bare, &Modules::read(&bare)).into_value().expect("tables");
+        let tables = nftables(&bare, &KernelModules::read(&bare)).into_value().expect("tables");
         assert_eq!((&*tables[0].name, tables[0].rules, tables[0].hooks), ("fw", 2, 0));
     }
 
@@ -183,7 +183,7 @@ mod tests {
     fn this_host_tells_or_says_why_not() {
         let host = Host::live();
         assert!(
-            nftables(&host, &Modules::read(&host))
+            nftables(&host, &KernelModules::read(&host))
                 .why()
                 .is_none_or(|why| why.starts_with("listing nftables' tables: "))
         );

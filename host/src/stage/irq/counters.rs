@@ -1,6 +1,6 @@
 //! What interrupts count: how often each vector was handled.
 
-use crate::counter::{Counter, Counts};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
@@ -13,7 +13,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
             stage: StageName::Irq,
             place: format!("{interface} irq {}", vector.irq),
             name: vector.name.clone(),
-            counts: Counts::Events,
+            counts: CountedUnit::Events,
             value: vector.handled.iter().map(|(_, count)| count).sum(),
             read_from: "/proc/interrupts".to_owned(),
         })

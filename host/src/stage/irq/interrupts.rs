@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// An interrupt with a number; those of the machine itself (`NMI`, `LOC`) have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct InterruptLine {
     /// How often it was handled on each CPU: pairs of CPU and count, without those that are zero.
     pub handled: Vec<(u32, u64)>,
     /// Names of those who asked for it, as the file has them: `eth0-TxRx-3`, or several with commas between. Empty
@@ -16,7 +16,7 @@ pub(crate) struct Line {
 ///
 /// # Errors
 /// The line, and what of it is wrong.
-pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, Line>, String> {
+pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, InterruptLine>, String> {
     let mut lines = text.lines().enumerate();
     let (_, header) = lines.next().ok_or("no line in it")?;
     let cpus = columns(header).map_err(|item| format!("line 1: '{item}' is not a CPU"))?;
@@ -43,7 +43,7 @@ fn columns(header: &str) -> Result<Vec<u32>, &str> {
     if cpus.is_empty() { Err(header) } else { Ok(cpus) }
 }
 
-fn interrupt(cpus: &[u32], rest: &str) -> Result<Line, String> {
+fn interrupt(cpus: &[u32], rest: &str) -> Result<InterruptLine, String> {
     let mut handled = Vec::new();
     let mut rest = rest.as_bytes();
     for (column, cpu) in cpus.iter().enumerate() {
@@ -59,7 +59,7 @@ fn interrupt(cpus: &[u32], rest: &str) -> Result<Line, String> {
         }
         rest = tail;
     }
-    Ok(Line { handled, name: action(&String::from_utf8_lossy(rest.trim_ascii_start())).to_owned() })
+    Ok(InterruptLine { handled, name: action(&String::from_utf8_lossy(rest.trim_ascii_start())).to_owned() })
 }
 
 /// Digits alone. A file of 128 CPUs and 300 interrupts has 40,000 of these, nearly all of them zero.
@@ -130,7 +130,7 @@ MIS:          0
     fn counts_belong_to_the_cpu_of_their_column() {
         let lines = parse(VIRTUAL).expect("parsed");
         assert_eq!(lines.keys().copied().collect::<Vec<_>>(), [26, 37, 38, 39]);
-        assert_eq!(lines[&38], Line { handled: vec![(2, 20_868)], name: "virtio2-input.0".into() });
+        assert_eq!(lines[&38], InterruptLine { handled: vec![(2, 20_868)], name: "virtio2-input.0".into() });
         assert_eq!(lines[&39].handled, [(0, 15_604), (2, 7)]);
         assert_eq!(lines[&37].handled, []);
     }

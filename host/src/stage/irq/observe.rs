@@ -2,24 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::interrupts::{self, Line};
-use super::served::{Names, Served};
-use super::{InterfaceVectors, Irq, Vector};
+use super::interrupts::{self, InterruptLine};
+use super::served::{ServedQueues, VectorNames};
+use super::{InterfaceVectors, IrqState, IrqVector};
 use crate::cpu_set::ParseCpuSetError;
-use crate::stage::softirq::Napi;
+use crate::stage::softirq::NapiInstance;
 use crate::{CpuSet, Host, HostError, Known};
 
 const INTERRUPTS: &str = "/proc/interrupts";
 const DEBUG: &str = "/sys/kernel/debug/irq/irqs";
 
-impl Irq {
+impl IrqState {
     /// Reads the vectors of these interfaces.
     #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
         let lines = lines(host);
-        let source = Source {
+        let source = VectorSource {
             host,
-            napi: Napi::all(host).into_value().flatten().unwrap_or_default(),
+            napi: NapiInstance::all(host).into_value().flatten().unwrap_or_default(),
             tells_managed: host.list(DEBUG).is_ok(),
         };
         let interfaces: Vec<InterfaceVectors> = interfaces
@@ -38,11 +38,12 @@ impl Irq {
 
 /// The names of all interrupts by number, several with commas between where it is shared.
 pub fn names(host: &Host) -> Known<BTreeMap<u32, String>> {
-    let names = |lines: BTreeMap<u32, Line>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
+    let names =
+        |lines: BTreeMap<u32, InterruptLine>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
     Known::from(lines(host)).map(names)
 }
 
-fn lines(host: &Host) -> Result<BTreeMap<u32, Line>, String> {
+fn lines(host: &Host) -> Result<BTreeMap<u32, InterruptLine>, String> {
     let text = host.read(INTERRUPTS).map_err(|error| error.to_string())?;
     interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}"))
 }
@@ -59,24 +60,24 @@ fn isolated(host: &Host) -> Known<Option<CpuSet>> {
     }
 }
 
-struct Source<'a> {
+struct VectorSource<'a> {
     host: &'a Host,
-    napi: Vec<Napi>,
+    napi: Vec<NapiInstance>,
     tells_managed: bool,
 }
 
 /// What is behind an interface, as far as its interrupts go.
-struct Device {
+struct IrqDevice {
     /// Its name on its bus.
     name: Option<String>,
     /// Whether it is on a bus whose devices have no interrupt of their own.
     shares_interrupts: bool,
 }
 
-impl Source<'_> {
-    fn vectors(&self, lines: &BTreeMap<u32, Line>, interface: &str) -> Known<Vec<Vector>> {
+impl VectorSource<'_> {
+    fn vectors(&self, lines: &BTreeMap<u32, InterruptLine>, interface: &str) -> Known<Vec<IrqVector>> {
         let Some(device) = self.device(interface) else { return Known::Value(Vec::new()) };
-        let names = Names { interface, device: device.name.as_deref() };
+        let names = VectorNames { interface, device: device.name.as_deref() };
         let queues = self.told_queues(interface);
         let irqs = self.numbers(interface, lines, &names, &queues);
         if irqs.is_empty() && !device.shares_interrupts && self.is_up(interface) {
@@ -94,7 +95,7 @@ impl Source<'_> {
     }
 
     /// The device of an interface; none for one of software.
-    fn device(&self, interface: &str) -> Option<Device> {
+    fn device(&self, interface: &str) -> Option<IrqDevice> {
         let path = format!("/sys/class/net/{interface}/device");
         let name = match self.host.read_link(&path) {
             Ok(target) => target.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned),
@@ -105,7 +106,7 @@ impl Source<'_> {
         // Interrupts of USB are the controller's; those of Hyper-V's channels have no number.
         let bus = self.host.read_link(&format!("{path}/subsystem")).unwrap_or_default();
         let shares_interrupts = matches!(bus.rsplit('/').next(), Some("usb" | "vmbus"));
-        Some(Device { name, shares_interrupts })
+        Some(IrqDevice { name, shares_interrupts })
     }
 
     fn slot(&self, device: &str) -> Option<String> {
@@ -138,8 +139,8 @@ impl Source<'_> {
     fn numbers(
         &self,
         interface: &str,
-        lines: &BTreeMap<u32, Line>,
-        names: &Names<'_>,
+        lines: &BTreeMap<u32, InterruptLine>,
+        names: &VectorNames<'_>,
         told: &BTreeMap<u32, Queues>,
     ) -> Vec<u32> {
         let listed =
@@ -170,11 +171,11 @@ impl Source<'_> {
     fn vector(
         &self,
         irq: u32,
-        line: Option<&Line>,
+        line: Option<&InterruptLine>,
         receive_queue: Option<u32>,
         transmit_queue: Option<u32>,
-    ) -> Vector {
-        Vector {
+    ) -> IrqVector {
+        IrqVector {
             irq,
             name: line.map(|line| line.name.clone()).unwrap_or_default(),
             receive_queue,
@@ -222,11 +223,11 @@ impl Source<'_> {
         Known::Value(text.ok().map(|text| text.contains("IRQD_AFFINITY_MANAGED")))
     }
 
-    fn mask(&self, irq: u32, file: &str) -> Result<CpuSet, CpusError> {
+    fn mask(&self, irq: u32, file: &str) -> Result<CpuSet, VectorCpusError> {
         self.cpus(irq, file, CpuSet::from_mask)
     }
 
-    fn cpu_list(&self, irq: u32, file: &str) -> Result<CpuSet, CpusError> {
+    fn cpu_list(&self, irq: u32, file: &str) -> Result<CpuSet, VectorCpusError> {
         self.cpus(irq, file, CpuSet::from_list)
     }
 
@@ -235,13 +236,13 @@ impl Source<'_> {
         irq: u32,
         file: &str,
         parse: fn(&str) -> Result<CpuSet, ParseCpuSetError>,
-    ) -> Result<CpuSet, CpusError> {
+    ) -> Result<CpuSet, VectorCpusError> {
         let path = format!("/proc/irq/{irq}/{file}");
         let text = self.host.read(&path)?;
         if text.is_empty() {
-            return Err(CpusError::Empty { path });
+            return Err(VectorCpusError::Empty { path });
         }
-        parse(&text).map_err(|source| CpusError::Garbled { path, source })
+        parse(&text).map_err(|source| VectorCpusError::Garbled { path, source })
     }
 }
 
@@ -250,7 +251,7 @@ type Queues = (Option<u32>, Option<u32>);
 
 /// Why the CPUs of an interrupt are not known.
 #[derive(Debug, thiserror::Error)]
-enum CpusError {
+enum VectorCpusError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error("{path}: {source}")]
@@ -259,30 +260,34 @@ enum CpusError {
     Empty { path: String },
 }
 
-impl CpusError {
+impl VectorCpusError {
     fn is_missing(&self) -> bool {
-        matches!(self, CpusError::Host(error) if error.is_missing())
+        matches!(self, VectorCpusError::Host(error) if error.is_missing())
     }
 }
 
 /// Receive and transmit queue by interrupt, as the names of the vectors tell.
-fn served(irqs: &[u32], lines: &BTreeMap<u32, Line>, names: &Names<'_>) -> BTreeMap<u32, Queues> {
-    let told: Vec<(u32, Served)> = irqs
+fn served(
+    irqs: &[u32],
+    lines: &BTreeMap<u32, InterruptLine>,
+    names: &VectorNames<'_>,
+) -> BTreeMap<u32, Queues> {
+    let told: Vec<(u32, ServedQueues)> = irqs
         .iter()
         .filter_map(|irq| lines.get(irq).map(|line| (*irq, names.served(&line.name))))
-        .filter(|(_, served)| *served != Served::None)
+        .filter(|(_, served)| *served != ServedQueues::None)
         .collect();
-    let blocks = told.iter().filter(|(_, served)| matches!(served, Served::Block(_))).count();
+    let blocks = told.iter().filter(|(_, served)| matches!(served, ServedQueues::Block(_))).count();
     let half = u32::try_from(blocks / 2).unwrap_or(u32::MAX);
     let only = told.len() == 1;
     let queues = |served| match served {
-        Served::Receive(queue) => (Some(queue), None),
-        Served::Transmit(queue) => (None, Some(queue)),
-        Served::Both(queue) => (Some(queue), Some(queue)),
-        Served::Block(block) if block >= half => (Some(block - half), None),
-        Served::Block(block) => (None, Some(block)),
-        Served::Whole if only => (Some(0), Some(0)),
-        Served::Whole | Served::None => (None, None),
+        ServedQueues::Receive(queue) => (Some(queue), None),
+        ServedQueues::Transmit(queue) => (None, Some(queue)),
+        ServedQueues::Both(queue) => (Some(queue), Some(queue)),
+        ServedQueues::Block(block) if block >= half => (Some(block - half), None),
+        ServedQueues::Block(block) => (None, Some(block)),
+        ServedQueues::Whole if only => (Some(0), Some(0)),
+        ServedQueues::Whole | ServedQueues::None => (None, None),
     };
     told.into_iter().map(|(irq, served)| (irq, queues(served))).collect()
 }

@@ -4,9 +4,9 @@ pub(crate) mod irqbalance;
 pub(crate) mod link_file;
 pub(crate) mod tuned;
 
-use super::Owner;
-use crate::finding::Sighting;
-use crate::process::{Process, processes};
+use super::IrqOwner;
+use crate::finding::RuleMatch;
+use crate::process::{HostProcess, processes};
 use crate::stage::PacketPath;
 use crate::{Host, Known};
 
@@ -15,18 +15,18 @@ use crate::{Host, Known};
 const GOOGLE: &str = "google_guest_ag";
 
 /// All there are on this host. Scripts that ran once leave no trace and are none of them.
-pub(super) fn observe(host: &Host) -> Known<Vec<Owner>> {
+pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
     let running = match processes(host) {
         Known::Value(running) => running,
         Known::Unknown { why } => return Known::Unknown { why },
     };
-    let mut owners: Vec<Owner> = running.iter().filter_map(|process| of_process(host, process)).collect();
+    let mut owners: Vec<IrqOwner> = running.iter().filter_map(|process| of_process(host, process)).collect();
     owners.extend(link_file::observe(host));
     Known::Value(owners)
 }
 
 /// Adds who sets affinities, and as the first of its commands what has them leave these interrupts alone.
-pub(super) fn told(mut sighting: Sighting, path: &PacketPath, irqs: &[u32]) -> Sighting {
+pub(super) fn told(mut sighting: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
     for owner in path.irq.owners.value().into_iter().flatten() {
         let known = sighting.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
         if !known {
@@ -37,7 +37,7 @@ pub(super) fn told(mut sighting: Sighting, path: &PacketPath, irqs: &[u32]) -> S
     sighting
 }
 
-impl Owner {
+impl IrqOwner {
     /// What a person would type so that irqbalance leaves these interrupts alone from its next start on; none where it does
     /// already, and for others than irqbalance.
     #[must_use]
@@ -46,11 +46,11 @@ impl Owner {
     }
 }
 
-fn of_process(host: &Host, process: &Process) -> Option<Owner> {
+fn of_process(host: &Host, process: &HostProcess) -> Option<IrqOwner> {
     match process.comm.as_str() {
         "irqbalance" => Some(irqbalance::observe(host, process.pid)),
         "tuned" => tuned::observe(host, process.pid),
-        GOOGLE => Some(Owner {
+        GOOGLE => Some(IrqOwner {
             name: "google-guest-agent".to_owned(),
             how: "sets affinity and XPS when it starts".to_owned(),
             pid: Some(process.pid),

@@ -7,10 +7,10 @@ mod stacked;
 
 use std::collections::BTreeMap;
 
-use super::Vector;
+use super::IrqVector;
 use crate::CpuSet;
-use crate::finding::{Rule, Sighting};
-use crate::setting::{Setting, Value};
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::{Setting, SettingValue};
 use crate::stage::PacketPath;
 
 pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
@@ -21,7 +21,7 @@ const CAVEATS: &str = "Somebody put them there on purpose, as to keep CPUs free 
                       switch irqbalance off on EC2, which advises against it; Google's images come without it.";
 
 /// Adds where the vectors that serve receive queues go.
-fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
+fn with_vectors(sighting: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
     let shown: serde_json::Map<String, serde_json::Value> = vectors
         .iter()
         .map(|vector| {
@@ -33,8 +33,8 @@ fn with_vectors(sighting: Sighting, vectors: &[&Vector]) -> Sighting {
 }
 
 /// Adds to a sighting the changes that put each vector where `plan` has its queue, and says first who else sets them.
-fn fix(mut sighting: Sighting, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> Sighting {
-    let moved: Vec<(&Vector, u32)> = path
+fn fix(mut sighting: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> RuleMatch {
+    let moved: Vec<(&IrqVector, u32)> = path
         .irq
         .vectors(interface)
         .iter()
@@ -48,8 +48,8 @@ fn fix(mut sighting: Sighting, path: &PacketPath, interface: &str, plan: &BTreeM
     sighting =
         super::owner::told(sighting, path, &moved.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>());
     for (vector, cpu) in moved {
-        let from = vector.affinity.value().map(|cpus| Value::new(cpus.to_mask()));
-        let to = Value::new(CpuSet::from_iter([cpu]).to_mask());
+        let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
+        let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
         sighting = sighting.change(setting, from, to);
     }

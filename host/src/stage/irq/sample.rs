@@ -1,12 +1,12 @@
 //! Machines for the tests of rules: one interface, `eth0`, whose vector of queue n is interrupt 100 + n.
 
-use crate::recording::{Entry, Recording};
+use crate::recording::{HostRecording, RecordedEntry};
 use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host};
 
 /// A machine: lists of CPUs as the kernel writes them.
 #[derive(Debug, Clone)]
-pub(in crate::stage) struct Machine<'a> {
+pub(in crate::stage) struct SampleMachine<'a> {
     /// CPUs of each NUMA node.
     pub nodes: &'a [&'a str],
     /// Hardware threads of each core; none: a core a CPU.
@@ -25,7 +25,7 @@ pub(in crate::stage) struct Machine<'a> {
     pub files: &'a [(&'a str, &'a str)],
 }
 
-impl Default for Machine<'_> {
+impl Default for SampleMachine<'_> {
     fn default() -> Self {
         Self {
             nodes: &["0-3"],
@@ -41,7 +41,7 @@ impl Default for Machine<'_> {
 }
 
 /// What is observed of the machine.
-pub(in crate::stage) fn path(machine: &Machine<'_>) -> PacketPath {
+pub(in crate::stage) fn path(machine: &SampleMachine<'_>) -> PacketPath {
     let host = Host::recorded(machine.recording());
     PacketPath::observe(&host, &Scope { interfaces: vec!["eth0".into()], ..Scope::default() })
 }
@@ -51,11 +51,11 @@ pub(in crate::stage) fn cpus(list: &str) -> CpuSet {
     CpuSet::from_list(list).expect("a list")
 }
 
-impl Machine<'_> {
-    fn recording(&self) -> Recording {
-        let mut recording = Recording::new();
+impl SampleMachine<'_> {
+    fn recording(&self) -> HostRecording {
+        let mut recording = HostRecording::new();
         let mut file =
-            |path: String, content: String| recording.insert(path, Entry::File(content.into_bytes()));
+            |path: String, content: String| recording.insert(path, RecordedEntry::File(content.into_bytes()));
         let all = cpus(&self.nodes.join(","));
         file("/sys/devices/system/cpu/online".into(), format!("{all}\n"));
         file("/sys/devices/system/cpu/isolated".into(), format!("{}\n", self.isolated));
@@ -78,7 +78,8 @@ impl Machine<'_> {
             file((*path).to_owned(), (*content).to_owned());
         }
         if !self.vectors.is_empty() {
-            recording.insert("/sys/class/net/eth0/device", Entry::Link("../../../0000:01:00.0".into()));
+            recording
+                .insert("/sys/class/net/eth0/device", RecordedEntry::Link("../../../0000:01:00.0".into()));
         }
         recording
     }

@@ -2,7 +2,7 @@
 
 /// The queues a name tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Served {
+pub(crate) enum ServedQueues {
     /// A receive queue.
     Receive(u32),
     /// A transmit queue.
@@ -20,14 +20,14 @@ pub(crate) enum Served {
 
 /// How the names of an interface's vectors can be known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Names<'a> {
+pub(crate) struct VectorNames<'a> {
     /// The interface.
     pub interface: &'a str,
     /// Its device on its bus: `virtio2`, `0000:81:00.0`; none where there is no device.
     pub device: Option<&'a str>,
 }
 
-impl Names<'_> {
+impl VectorNames<'_> {
     /// Whether a vector with this name is the interface's.
     pub(crate) fn own(&self, name: &str) -> bool {
         name.split(", ").any(|one| self.owns(one.trim()))
@@ -47,10 +47,10 @@ impl Names<'_> {
     }
 
     /// The queues that a vector of the interface serves.
-    pub(crate) fn served(&self, name: &str) -> Served {
+    pub(crate) fn served(&self, name: &str) -> ServedQueues {
         let one = name.split(", ").map(str::trim).find(|one| self.owns(one)).unwrap_or(name);
         if one == self.interface || Some(one) == self.device {
-            return Served::Whole;
+            return ServedQueues::Whole;
         }
         let (one, _) = one.split_once('@').unwrap_or((one, ""));
         let mut own: String = one.to_ascii_lowercase();
@@ -89,27 +89,31 @@ fn words(text: &str) -> Vec<&str> {
     found
 }
 
-fn by_words(words: &[&str]) -> Served {
+fn by_words(words: &[&str]) -> ServedQueues {
     let number = |word: &&str| word.parse::<u32>().ok();
     match words {
         // i40e's vector of the flow director polls a queue of its own.
-        _ if words.contains(&"fdir") => Served::None,
+        _ if words.contains(&"fdir") => ServedQueues::None,
         // All queues of a virtio device on one vector (drivers/virtio/virtio_pci_common.c).
-        [.., "virtqueues"] => Served::Whole,
+        [.., "virtqueues"] => ServedQueues::Whole,
         // mlx4-2, a completion queue of mlx4.
-        ["mlx", "4", queue] => number(queue).map_or(Served::None, Served::Both),
+        ["mlx", "4", queue] => number(queue).map_or(ServedQueues::None, ServedQueues::Both),
         // Xen: eth0-q0-rx (drivers/net/xen-netfront.c)
-        [.., "q", queue, "rx"] => number(queue).map_or(Served::None, Served::Receive),
-        [.., "q", queue, "tx"] => number(queue).map_or(Served::None, Served::Transmit),
-        [.., "tx", "rx", queue] | [.., "rx", "tx", queue] => number(queue).map_or(Served::None, Served::Both),
-        [.., "blk" | "block", queue] => number(queue).map_or(Served::None, Served::Block),
+        [.., "q", queue, "rx"] => number(queue).map_or(ServedQueues::None, ServedQueues::Receive),
+        [.., "q", queue, "tx"] => number(queue).map_or(ServedQueues::None, ServedQueues::Transmit),
+        [.., "tx", "rx", queue] | [.., "rx", "tx", queue] => {
+            number(queue).map_or(ServedQueues::None, ServedQueues::Both)
+        }
+        [.., "blk" | "block", queue] => number(queue).map_or(ServedQueues::None, ServedQueues::Block),
         [.., word, queue] => match (*word, number(queue)) {
-            ("txrx" | "rxtx" | "comp" | "fp" | "q" | "queue" | "\u{1}", Some(queue)) => Served::Both(queue),
-            ("rx" | "input", Some(queue)) => Served::Receive(queue),
-            ("tx" | "output", Some(queue)) => Served::Transmit(queue),
-            _ => Served::None,
+            ("txrx" | "rxtx" | "comp" | "fp" | "q" | "queue" | "\u{1}", Some(queue)) => {
+                ServedQueues::Both(queue)
+            }
+            ("rx" | "input", Some(queue)) => ServedQueues::Receive(queue),
+            ("tx" | "output", Some(queue)) => ServedQueues::Transmit(queue),
+            _ => ServedQueues::None,
         },
-        _ => Served::None,
+        _ => ServedQueues::None,
     }
 }
 
@@ -121,41 +125,41 @@ mod tests {
     /// Names as drivers make them, each from its `request_irq` in Linux 6.18.
     #[test]
     fn the_queue_is_told_from_the_names_drivers_give() {
-        let eth0 = |device| Names { interface: "eth0", device };
+        let eth0 = |device| VectorNames { interface: "eth0", device };
         for (names, vector, expected) in [
-            (eth0(None), "eth0-TxRx-3", Served::Both(3)), // ixgbe, igb, igc, bnxt_en, hns3
-            (eth0(None), "i40e-eth0-TxRx-12", Served::Both(12)), // i40e
-            (eth0(None), "ice-eth0-TxRx-0", Served::Both(0)), // ice
-            (eth0(None), "iavf-eth0-TxRx-7", Served::Both(7)), // iavf
-            (eth0(None), "eth0-Tx-Rx-5", Served::Both(5)), // ena
-            (eth0(None), "eth0-rxtx-1", Served::Both(1)), // vmxnet3, nfp
-            (eth0(None), "bnxt: eth0-TxRx-1", Served::Both(1)),
-            (eth0(None), "eth0-rx-2", Served::Receive(2)), // enic, e1000e, sfc
-            (eth0(None), "eth0-tx-2", Served::Transmit(2)),
-            (eth0(None), "eth0-fp-4", Served::Both(4)),      // bnx2x
-            (eth0(None), "eth0-q2", Served::Both(2)),        // be2net
-            (eth0(None), "eth0 (queue 3)", Served::Both(3)), // cxgb4
-            (eth0(None), "eth0-9", Served::Both(9)),         // sfc, bnx2, atlantic
-            (eth0(None), "eth0-q1-rx", Served::Receive(1)),  // xen-netfront
-            (eth0(None), "eth0-q1-tx", Served::Transmit(1)),
-            (eth0(None), "eth0", Served::Whole), // e1000e, r8169
-            (eth0(None), "i801_smbus, eth0", Served::Whole),
-            (eth0(None), "eth0:lsc", Served::None),
-            (eth0(None), "i40e-eth0:fdir-TxRx-0", Served::None),
-            (eth0(Some("virtio2")), "virtio2-input.0", Served::Receive(0)),
-            (eth0(Some("virtio2")), "virtio2-output.3", Served::Transmit(3)),
-            (eth0(Some("virtio2")), "virtio2-config", Served::None),
-            (eth0(Some("virtio2")), "virtio2-virtqueues", Served::Whole),
-            (eth0(Some("virtio2")), "virtio2", Served::Whole),
-            (eth0(Some("0000:81:00.0")), "mlx5_comp3@pci:0000:81:00.0", Served::Both(3)),
-            (eth0(Some("0000:81:00.0")), "mlx5_async0@pci:0000:81:00.0", Served::None),
-            (eth0(Some("0000:81:00.0")), "mlx5_ctrl_0@pci:0000:81:00.0", Served::None),
-            (eth0(Some("0000:04:00.0")), "mlx4-2@0000:04:00.0", Served::Both(2)),
-            (eth0(Some("0000:00:04.0")), "gve-ntfy-blk5@pci:0000:00:04.0", Served::Block(5)),
-            (eth0(Some("0000:00:04.0")), "eth0-ntfy-block.5", Served::Block(5)),
-            (eth0(Some("0000:00:04.0")), "gve-mgmnt@pci:0000:00:04.0", Served::None),
-            (eth0(Some("0000:7d:00.0")), "hns3-0000:7d:00.0-TxRx-6", Served::Both(6)),
-            (eth0(Some("0000:7d:00.0")), "mana_q4@pci:0000:7d:00.0", Served::Both(4)),
+            (eth0(None), "eth0-TxRx-3", ServedQueues::Both(3)), // ixgbe, igb, igc, bnxt_en, hns3
+            (eth0(None), "i40e-eth0-TxRx-12", ServedQueues::Both(12)), // i40e
+            (eth0(None), "ice-eth0-TxRx-0", ServedQueues::Both(0)), // ice
+            (eth0(None), "iavf-eth0-TxRx-7", ServedQueues::Both(7)), // iavf
+            (eth0(None), "eth0-Tx-Rx-5", ServedQueues::Both(5)), // ena
+            (eth0(None), "eth0-rxtx-1", ServedQueues::Both(1)), // vmxnet3, nfp
+            (eth0(None), "bnxt: eth0-TxRx-1", ServedQueues::Both(1)),
+            (eth0(None), "eth0-rx-2", ServedQueues::Receive(2)), // enic, e1000e, sfc
+            (eth0(None), "eth0-tx-2", ServedQueues::Transmit(2)),
+            (eth0(None), "eth0-fp-4", ServedQueues::Both(4)), // bnx2x
+            (eth0(None), "eth0-q2", ServedQueues::Both(2)),   // be2net
+            (eth0(None), "eth0 (queue 3)", ServedQueues::Both(3)), // cxgb4
+            (eth0(None), "eth0-9", ServedQueues::Both(9)),    // sfc, bnx2, atlantic
+            (eth0(None), "eth0-q1-rx", ServedQueues::Receive(1)), // xen-netfront
+            (eth0(None), "eth0-q1-tx", ServedQueues::Transmit(1)),
+            (eth0(None), "eth0", ServedQueues::Whole), // e1000e, r8169
+            (eth0(None), "i801_smbus, eth0", ServedQueues::Whole),
+            (eth0(None), "eth0:lsc", ServedQueues::None),
+            (eth0(None), "i40e-eth0:fdir-TxRx-0", ServedQueues::None),
+            (eth0(Some("virtio2")), "virtio2-input.0", ServedQueues::Receive(0)),
+            (eth0(Some("virtio2")), "virtio2-output.3", ServedQueues::Transmit(3)),
+            (eth0(Some("virtio2")), "virtio2-config", ServedQueues::None),
+            (eth0(Some("virtio2")), "virtio2-virtqueues", ServedQueues::Whole),
+            (eth0(Some("virtio2")), "virtio2", ServedQueues::Whole),
+            (eth0(Some("0000:81:00.0")), "mlx5_comp3@pci:0000:81:00.0", ServedQueues::Both(3)),
+            (eth0(Some("0000:81:00.0")), "mlx5_async0@pci:0000:81:00.0", ServedQueues::None),
+            (eth0(Some("0000:81:00.0")), "mlx5_ctrl_0@pci:0000:81:00.0", ServedQueues::None),
+            (eth0(Some("0000:04:00.0")), "mlx4-2@0000:04:00.0", ServedQueues::Both(2)),
+            (eth0(Some("0000:00:04.0")), "gve-ntfy-blk5@pci:0000:00:04.0", ServedQueues::Block(5)),
+            (eth0(Some("0000:00:04.0")), "eth0-ntfy-block.5", ServedQueues::Block(5)),
+            (eth0(Some("0000:00:04.0")), "gve-mgmnt@pci:0000:00:04.0", ServedQueues::None),
+            (eth0(Some("0000:7d:00.0")), "hns3-0000:7d:00.0-TxRx-6", ServedQueues::Both(6)),
+            (eth0(Some("0000:7d:00.0")), "mana_q4@pci:0000:7d:00.0", ServedQueues::Both(4)),
         ] {
             assert!(names.own(vector), "{vector}");
             assert_eq!(names.served(vector), expected, "{vector}");
@@ -164,24 +168,24 @@ mod tests {
 
     #[test]
     fn an_interface_takes_no_other_ones_vectors() {
-        let names = Names { interface: "eth1", device: Some("virtio1") };
+        let names = VectorNames { interface: "eth1", device: Some("virtio1") };
         for other in ["eth10-TxRx-0", "veth1-rx-0", "virtio12-input.0", "xvirtio1-input.0", "", "ahci"] {
             assert!(!names.own(other), "{other}");
         }
-        assert!(!Names { interface: "", device: None }.own("eth0"));
+        assert!(!VectorNames { interface: "", device: None }.own("eth0"));
     }
 
     #[test]
     fn digits_of_the_interface_are_no_queue() {
-        let names = Names { interface: "ens1f0np0", device: None };
-        assert_eq!(names.served("ens1f0np0-TxRx-11"), Served::Both(11));
-        assert_eq!(names.served("ens1f0np0:misc"), Served::None);
+        let names = VectorNames { interface: "ens1f0np0", device: None };
+        assert_eq!(names.served("ens1f0np0-TxRx-11"), ServedQueues::Both(11));
+        assert_eq!(names.served("ens1f0np0:misc"), ServedQueues::None);
     }
 
     proptest! {
         #[test]
         fn any_name_is_answered(interface in ".{0,12}", device in ".{0,12}", name in ".{0,40}") {
-            let names = Names { interface: &interface, device: Some(&device) };
+            let names = VectorNames { interface: &interface, device: Some(&device) };
             let _ = (names.own(&name), names.served(&name));
         }
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Link;
-use crate::finding::{Rule, Sighting};
-use crate::setting::Value;
-use crate::stage::View;
+use super::LinkState;
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::SettingValue;
+use crate::stage::HostView;
 use crate::{CpuSet, Setting, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -24,11 +24,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| far(view, link)).collect()
 }
 
-fn far(view: &View<'_>, link: &Link) -> Option<Sighting> {
+fn far(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let machine = &view.now.machine;
     let near = link.node.value().copied().flatten()?;
     let near_cpus = machine.cpus_of(near).filter(|cpus| !cpus.is_empty())?;
@@ -43,7 +43,7 @@ fn far(view: &View<'_>, link: &Link) -> Option<Sighting> {
         link.interface,
         list.join(" and ")
     );
-    let sighting = Sighting::new(Severity::Medium, title)
+    let sighting = RuleMatch::new(Severity::Medium, title)
         .evidence("NUMA node of the NIC", near, format!("/sys/class/net/{}/device/numa_node", link.interface))
         .evidence("CPUs of its queues", cpus.to_string(), "/proc/irq/*/effective_affinity_list")
         .evidence(
@@ -55,7 +55,7 @@ fn far(view: &View<'_>, link: &Link) -> Option<Sighting> {
 }
 
 /// The CPUs that poll its receive queues; none where they are not known of every queue.
-fn napi_cpus(view: &View<'_>, link: &Link) -> Option<CpuSet> {
+fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     let queues = *link.receive_queues.value()?;
     let each = (0..queues).map(|queue| view.now.napi_cpus(&link.interface, queue));
     let each: Option<Vec<CpuSet>> = each.collect();
@@ -63,7 +63,7 @@ fn napi_cpus(view: &View<'_>, link: &Link) -> Option<CpuSet> {
 }
 
 /// Gives each receive queue's vector a CPU of the node, in turn.
-fn nearer(mut sighting: Sighting, view: &View<'_>, link: &Link, near: &CpuSet) -> Sighting {
+fn nearer(mut sighting: RuleMatch, view: &HostView<'_>, link: &LinkState, near: &CpuSet) -> RuleMatch {
     let vectors = view.now.irq.vectors(&link.interface).iter();
     let receiving = vectors.filter(|vector| vector.receive_queue.is_some());
     let cpus: Vec<u32> = near.iter().collect();
@@ -71,8 +71,8 @@ fn nearer(mut sighting: Sighting, view: &View<'_>, link: &Link, near: &CpuSet) -
         if vector.is_managed() {
             continue;
         }
-        let to = Value::new(CpuSet::from_iter([cpu]).to_mask());
-        let from = vector.affinity.value().map(|cpus| Value::new(cpus.to_mask()));
+        let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
+        let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
         sighting = sighting.change(setting, from, to);
     }

@@ -1,10 +1,10 @@
 //! GRO for services that gain nothing from it.
 
-use super::{Device, Link};
-use crate::finding::{Rule, Sighting};
-use crate::setting::{Offload, Value};
-use crate::stage::socket::{Protocol, Service};
-use crate::stage::{PacketPath, View};
+use super::{DeviceKind, LinkState};
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::{Offload, SettingValue};
+use crate::stage::socket::{ServiceSockets, SocketProtocol};
+use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -22,21 +22,21 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(service) = service(view) else { return Vec::new() };
     view.now.link.iter().filter_map(|link| on(link, service)).collect()
 }
 
 /// The UDP service that is examined, where the host does little else: one that was asked for and does not take merged
 /// datagrams, or any on a host that is seen to take in UDP almost only.
-fn service<'a>(view: &View<'a>) -> Option<&'a Service> {
+fn service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     let services = view.now.socket.services();
     // Sockets can ask for merged datagrams since Linux 5.0.
     let none_can_ask = view.now.machine.kernel_is_at_least(5, 0) == Some(false);
-    let plain = |service: &&Service| {
+    let plain = |service: &&ServiceSockets| {
         let takes_none =
             service.sockets.iter().all(|socket| socket.set().is_some_and(|options| !options.gro));
-        service.protocol == Protocol::Udp && (takes_none || none_can_ask)
+        service.protocol == SocketProtocol::Udp && (takes_none || none_can_ask)
     };
     let load = load(view)?;
     if load.forwarded > load.udp / 10.0 {
@@ -55,14 +55,14 @@ fn service<'a>(view: &View<'a>) -> Option<&'a Service> {
 }
 
 /// Packets per second.
-struct Load {
+struct PacketLoad {
     udp: f64,
     tcp: f64,
     forwarded: f64,
 }
 
 /// What the host takes in, between two readings or on average since boot.
-fn load(view: &View<'_>) -> Option<Load> {
+fn load(view: &HostView<'_>) -> Option<PacketLoad> {
     let count = |path: &PacketPath, name: &str| path.route.snmp.value()?.get(name).copied();
     let rate = |name: &str| match view.before {
         Some(_) => view.rate(|path| count(path, name)),
@@ -74,16 +74,16 @@ fn load(view: &View<'_>) -> Option<Load> {
             _ => None,
         },
     };
-    Some(Load {
+    Some(PacketLoad {
         udp: rate("Udp.InDatagrams")? + rate("Udp.InErrors").unwrap_or(0.0),
         tcp: rate("Tcp.InSegs")?,
         forwarded: rate("Ip.ForwDatagrams")?,
     })
 }
 
-fn on(link: &Link, service: &Service) -> Option<Sighting> {
+fn on(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
     const FEATURE: &str = "generic-receive-offload";
-    let has_device = matches!(link.device.value(), Some(Device::Hardware | Device::Virtio));
+    let has_device = matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio));
     let is_alone = link.bridge == Known::Value(None);
     let is_on = *link.features.value()?.get(FEATURE)?;
     if !(has_device && link.is_up() && is_alone && is_on) {
@@ -95,9 +95,9 @@ fn on(link: &Link, service: &Service) -> Option<Sighting> {
         service.local
     );
     let setting = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
-    let sighting = Sighting::new(Severity::Low, title)
+    let sighting = RuleMatch::new(Severity::Low, title)
         .evidence(FEATURE, "on", format!("ethtool -k {interface}"))
         .evidence("UDP service", service.local.to_string(), &service.read_from)
-        .change(setting, Some(Value::new("on")), Value::new("off"));
+        .change(setting, Some(SettingValue::new("on")), SettingValue::new("off"));
     Some(sighting)
 }

@@ -4,7 +4,7 @@
 
 /// Why a packet ended in the NIC or its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum LossReason {
     /// The ring of a receive queue had no free descriptor: its CPU did not give any back in time.
     RingDry,
     /// The NIC's own buffer before the rings overran: rings without descriptors, or a bus that is too slow.
@@ -19,23 +19,23 @@ pub(super) enum Reason {
 
 /// What counts a loss: names for the same thing of which a driver has one or another, the first that is there counts. A
 /// star stands for digits; such counters are added up.
-pub(super) struct Counted {
+pub(super) struct LossCounterNames {
     pub(super) names: &'static [&'static str],
-    pub(super) reason: Reason,
+    pub(super) reason: LossReason,
 }
 
-const fn counted(reason: Reason, names: &'static [&'static str]) -> Counted {
-    Counted { names, reason }
+const fn counted(reason: LossReason, names: &'static [&'static str]) -> LossCounterNames {
+    LossCounterNames { names, reason }
 }
 
-use Reason::{Allowance, Damaged, NoBuffer, Overrun, RingDry};
+use LossReason::{Allowance, Damaged, NoBuffer, Overrun, RingDry};
 
 /// What the drivers of this name count; empty for those that are not known here.
-pub(super) fn of_driver(name: &str) -> &'static [Counted] {
+pub(super) fn of_driver(name: &str) -> &'static [LossCounterNames] {
     DRIVERS.iter().find(|(drivers, _)| drivers.contains(&name)).map_or(&[], |(_, counted)| counted)
 }
 
-const DRIVERS: &[(&[&str], &[Counted])] = &[
+const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
     (
         &["ixgbe"],
         &[
@@ -200,7 +200,7 @@ const DRIVERS: &[(&[&str], &[Counted])] = &[
     (&["veth"], &[counted(NoBuffer, &["rx_queue_*_drops"])]),
 ];
 
-impl Reason {
+impl LossReason {
     /// What happened to such a packet, to follow a colon.
     pub(super) fn text(self) -> String {
         match self {

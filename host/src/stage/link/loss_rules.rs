@@ -1,11 +1,11 @@
 //! Packets lost in the NIC: what for, whether longer rings would help, and what a cloud takes away.
 
-use super::Link;
-use super::loss_names::Reason;
+use super::LinkState;
+use super::loss_names::LossReason;
 use super::losses::{losses, measure, rate};
-use crate::finding::{Rule, Sighting};
-use crate::setting::Value;
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::SettingValue;
+use crate::stage::HostView;
 use crate::{Setting, Severity};
 
 pub(super) const HARDWARE_DROPS: Rule = Rule {
@@ -58,22 +58,22 @@ pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
     check: allowance_exceeded,
 };
 
-fn is_hardware(reason: Reason) -> bool {
-    !matches!(reason, Reason::Allowance(_))
+fn is_hardware(reason: LossReason) -> bool {
+    !matches!(reason, LossReason::Allowance(_))
 }
 
-fn hardware_drops(view: &View<'_>) -> Vec<Sighting> {
-    let sight = |link: &Link| {
+fn hardware_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let sight = |link: &LinkState| {
         let measured = measure(view, link, is_hardware)?;
         let lost = measured.amount_and_share();
         let title = format!("{} loses {lost}: {}", link.interface, reasons(view, link, is_hardware));
-        Some(with_evidence(Sighting::new(measured.severity, title), view, link, is_hardware))
+        Some(with_evidence(RuleMatch::new(measured.severity, title), view, link, is_hardware))
     };
     view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
 }
 
 /// Why packets are lost, and the names of the counters, the most lost first: those that grow where any does, else all.
-fn reasons(view: &View<'_>, link: &Link, counts: fn(Reason) -> bool) -> String {
+fn reasons(view: &HostView<'_>, link: &LinkState, counts: fn(LossReason) -> bool) -> String {
     let mut lost: Vec<_> = losses(link)
         .into_iter()
         .filter(|loss| counts(loss.reason) && loss.packets > 0)
@@ -90,11 +90,11 @@ fn reasons(view: &View<'_>, link: &Link, counts: fn(Reason) -> bool) -> String {
 }
 
 fn with_evidence(
-    mut sighting: Sighting,
-    view: &View<'_>,
-    link: &Link,
-    counts: fn(Reason) -> bool,
-) -> Sighting {
+    mut sighting: RuleMatch,
+    view: &HostView<'_>,
+    link: &LinkState,
+    counts: fn(LossReason) -> bool,
+) -> RuleMatch {
     for loss in losses(link).into_iter().filter(|loss| counts(loss.reason) && loss.packets > 0) {
         if let Some(rate) = rate(view, link, &loss) {
             sighting = sighting.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
@@ -111,12 +111,12 @@ fn with_evidence(
 /// Above this lost part the CPU does not keep up on average, and a longer ring only has more to lose.
 const MORE_THAN_BURSTS: f64 = 0.01;
 
-fn ring_small(view: &View<'_>) -> Vec<Sighting> {
+fn ring_small(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| ring_of(view, link)).collect()
 }
 
-fn ring_of(view: &View<'_>, link: &Link) -> Option<Sighting> {
-    let ran_dry = |reason| matches!(reason, Reason::RingDry | Reason::Overrun);
+fn ring_of(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
+    let ran_dry = |reason| matches!(reason, LossReason::RingDry | LossReason::Overrun);
     let rings = link.rings.value().copied().flatten()?;
     let measured = measure(view, link, ran_dry)?;
     let share = measured.share?;
@@ -127,7 +127,7 @@ fn ring_of(view: &View<'_>, link: &Link) -> Option<Sighting> {
     {
         return None;
     }
-    let longer = super::Rings { rx: rings.rx.saturating_mul(4).min(rings.rx_max), ..rings };
+    let longer = super::RingLengths { rx: rings.rx.saturating_mul(4).min(rings.rx_max), ..rings };
     let severity = if measured.per_second.is_some() { Severity::Medium } else { Severity::Low };
     let title = format!(
         "Receive rings of {} have {} descriptors and could have {}; {} were lost for want of them",
@@ -137,17 +137,19 @@ fn ring_of(view: &View<'_>, link: &Link) -> Option<Sighting> {
         measured.amount(),
     );
     let read_from = format!("ethtool -g {}", link.interface);
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence("descriptors of a receive ring", rings.rx, &read_from)
         .evidence("descriptors it can have", rings.rx_max, read_from);
     let setting = Setting::Rings { interface: link.interface.clone() };
-    let sighting = sighting.change(setting, Some(Value::from(rings)), Value::from(longer));
-    Some(with_evidence(sighting, view, link, |reason| matches!(reason, Reason::RingDry | Reason::Overrun)))
+    let sighting = sighting.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer));
+    Some(with_evidence(sighting, view, link, |reason| {
+        matches!(reason, LossReason::RingDry | LossReason::Overrun)
+    }))
 }
 
-fn allowance_exceeded(view: &View<'_>) -> Vec<Sighting> {
-    let is_allowance = |reason| matches!(reason, Reason::Allowance(_));
-    let sight = |link: &Link| {
+fn allowance_exceeded(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let is_allowance = |reason| matches!(reason, LossReason::Allowance(_));
+    let sight = |link: &LinkState| {
         let measured = measure(view, link, is_allowance)?;
         let title = format!(
             "{} of {} were delayed or dropped outside this machine: {}",
@@ -155,7 +157,7 @@ fn allowance_exceeded(view: &View<'_>) -> Vec<Sighting> {
             link.interface,
             reasons(view, link, is_allowance)
         );
-        Some(with_evidence(Sighting::new(measured.severity, title), view, link, is_allowance))
+        Some(with_evidence(RuleMatch::new(measured.severity, title), view, link, is_allowance))
     };
     view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
 }

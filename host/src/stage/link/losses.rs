@@ -2,19 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use super::Link;
-use super::loss_names::{Reason, of_driver};
+use super::LinkState;
+use super::loss_names::{LossReason, of_driver};
 use crate::Severity;
 use crate::amount;
-use crate::counter::{Counter, Counts};
-use crate::stage::{PacketPath, StageName, View};
+use crate::counter::{CountedUnit, Counter};
+use crate::stage::{HostView, PacketPath, StageName};
 
 /// A counter of packets lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Loss {
+pub(super) struct LossCounter {
     /// Its name, with a star where the counters of several queues were added up.
     pub(super) name: &'static str,
-    pub(super) reason: Reason,
+    pub(super) reason: LossReason,
     /// Packets since the driver was loaded.
     pub(super) packets: u64,
     pub(super) read_from: String,
@@ -22,7 +22,7 @@ pub(super) struct Loss {
 
 /// How much of what arrives is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Measured {
+pub(super) struct LossRate {
     /// Packets lost per second; none where only the sum since boot is known, or nothing was lost between two readings.
     pub(super) per_second: Option<f64>,
     /// Packets since the driver was loaded.
@@ -40,19 +40,21 @@ const PEAKS: f64 = 1e-5;
 const NOTHING: f64 = 1e-7;
 
 /// Everything the interface is known to have lost; counters that are zero included.
-pub(super) fn losses(link: &Link) -> Vec<Loss> {
+pub(super) fn losses(link: &LinkState) -> Vec<LossCounter> {
     let mut losses = of_its_driver(link);
-    let has = |losses: &[Loss], reasons: &[Reason]| losses.iter().any(|loss| reasons.contains(&loss.reason));
-    if !has(&losses, &[Reason::RingDry, Reason::Overrun]) {
-        losses.extend(total(link, "rx_missed_errors", Reason::Overrun));
+    let has = |losses: &[LossCounter], reasons: &[LossReason]| {
+        losses.iter().any(|loss| reasons.contains(&loss.reason))
+    };
+    if !has(&losses, &[LossReason::RingDry, LossReason::Overrun]) {
+        losses.extend(total(link, "rx_missed_errors", LossReason::Overrun));
     }
-    if !has(&losses, &[Reason::Damaged]) {
-        losses.extend(total(link, "rx_crc_errors", Reason::Damaged));
+    if !has(&losses, &[LossReason::Damaged]) {
+        losses.extend(total(link, "rx_crc_errors", LossReason::Damaged));
     }
     losses
 }
 
-fn of_its_driver(link: &Link) -> Vec<Loss> {
+fn of_its_driver(link: &LinkState) -> Vec<LossCounter> {
     let (Some(Some(driver)), Some(Some(statistics))) = (link.driver.value(), link.statistics.value()) else {
         return Vec::new();
     };
@@ -61,7 +63,7 @@ fn of_its_driver(link: &Link) -> Vec<Loss> {
         let (name, packets) =
             counted.names.iter().find_map(|name| sum(statistics, name).map(|packets| (*name, packets)))?;
         let read_from = format!("ethtool -S {}", link.interface);
-        Some(Loss { name, reason: counted.reason, packets, read_from })
+        Some(LossCounter { name, reason: counted.reason, packets, read_from })
     });
     found.collect()
 }
@@ -78,15 +80,19 @@ fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
 }
 
 /// A counter that the kernel has of every interface (Documentation/networking/statistics.rst).
-fn total(link: &Link, name: &'static str, reason: Reason) -> Option<Loss> {
+fn total(link: &LinkState, name: &'static str, reason: LossReason) -> Option<LossCounter> {
     let packets = *link.totals.value()?.get(name)?;
     let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
-    Some(Loss { name, reason, packets, read_from })
+    Some(LossCounter { name, reason, packets, read_from })
 }
 
 /// How much is lost for the reasons that `counts` picks. None where nothing is, or too little to mention.
-pub(super) fn measure(view: &View<'_>, link: &Link, counts: impl Fn(Reason) -> bool) -> Option<Measured> {
-    let lost: Vec<Loss> = losses(link).into_iter().filter(|loss| counts(loss.reason)).collect();
+pub(super) fn measure(
+    view: &HostView<'_>,
+    link: &LinkState,
+    counts: impl Fn(LossReason) -> bool,
+) -> Option<LossRate> {
+    let lost: Vec<LossCounter> = losses(link).into_iter().filter(|loss| counts(loss.reason)).collect();
     let packets = lost.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
     let per_second: f64 = lost.iter().filter_map(|loss| rate(view, link, loss)).sum();
     if per_second > 0.0 {
@@ -97,7 +103,7 @@ pub(super) fn measure(view: &View<'_>, link: &Link, counts: impl Fn(Reason) -> b
             Some(share) if share < PEAKS => Severity::Note,
             _ => Severity::Medium,
         };
-        return Some(Measured { per_second: Some(per_second), packets, share, severity });
+        return Some(LossRate { per_second: Some(per_second), packets, share, severity });
     }
     if packets == 0 {
         return None;
@@ -111,22 +117,22 @@ pub(super) fn measure(view: &View<'_>, link: &Link, counts: impl Fn(Reason) -> b
         Some(share) if share >= LOSS_BOUND && view.before.is_none() => Severity::Medium,
         _ => Severity::Low,
     };
-    Some(Measured { per_second: None, packets, share, severity })
+    Some(LossRate { per_second: None, packets, share, severity })
 }
 
 /// By how much a loss grew per second. None without an earlier reading in which the same counter is known.
-pub(super) fn rate(view: &View<'_>, link: &Link, loss: &Loss) -> Option<f64> {
+pub(super) fn rate(view: &HostView<'_>, link: &LinkState, loss: &LossCounter) -> Option<f64> {
     view.rate(|path| {
         let mut losses = losses(path.link_of(&link.interface)?).into_iter();
         losses.find(|found| found.name == loss.name).map(|found| found.packets)
     })
 }
 
-fn received(link: &Link) -> Option<u64> {
+fn received(link: &LinkState) -> Option<u64> {
     link.totals.value()?.get("rx_packets").copied()
 }
 
-impl Measured {
+impl LossRate {
     /// How much, for a sentence: `451,300 packets/s`.
     pub(super) fn amount(&self) -> String {
         match self.per_second {
@@ -157,12 +163,12 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.link.iter().flat_map(of_link).collect()
 }
 
-fn of_link(link: &Link) -> Vec<Counter> {
-    const TOTALS: [(&str, Counts); 4] = [
-        ("rx_packets", Counts::PacketsIn),
-        ("rx_bytes", Counts::BytesIn),
-        ("tx_packets", Counts::PacketsOut),
-        ("tx_bytes", Counts::BytesOut),
+fn of_link(link: &LinkState) -> Vec<Counter> {
+    const TOTALS: [(&str, CountedUnit); 4] = [
+        ("rx_packets", CountedUnit::PacketsIn),
+        ("rx_bytes", CountedUnit::BytesIn),
+        ("tx_packets", CountedUnit::PacketsOut),
+        ("tx_bytes", CountedUnit::BytesOut),
     ];
     let counter = |name: &str, counts, value, read_from| Counter {
         stage: StageName::Link,
@@ -181,9 +187,9 @@ fn of_link(link: &Link) -> Vec<Counter> {
         let counts = match loss.name {
             // The device counts what it delayed with what it dropped.
             "bw_in_allowance_exceeded" | "bw_out_allowance_exceeded" | "pps_allowance_exceeded" => {
-                Counts::Events
+                CountedUnit::Events
             }
-            _ => Counts::PacketsLost,
+            _ => CountedUnit::PacketsLost,
         };
         counter(loss.name, counts, loss.packets, loss.read_from)
     });

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bridge, Device, Driver, Link, Sriov};
+use super::{BridgePort, DeviceKind, LinkDriver, LinkState, SriovState};
 use crate::stage::Scope;
 use crate::{Host, HostError, Known};
 
@@ -11,7 +11,7 @@ const INTERFACES: &str = "/sys/class/net";
 /// Reads the interfaces in scope: those it names, or those with a device behind them, or where there is none, all that
 /// are up but the loopback.
 #[must_use]
-pub fn observe(host: &Host, scope: &Scope) -> Vec<Link> {
+pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
         let mut names: Vec<&String> = scope.interfaces.iter().filter(|name| is_name(name)).collect();
         names.dedup();
@@ -39,20 +39,20 @@ fn directory(interface: &str) -> String {
     format!("{INTERFACES}/{interface}")
 }
 
-fn link(host: &Host, interface: &str) -> Link {
+fn link(host: &Host, interface: &str) -> LinkState {
     let base = directory(interface);
     let files = host.list(&base);
     let device_files = device_files(host, &base, &files);
     let driver = driver(host, interface, &base, &device_files);
     let device = device(&device_files, &driver);
     let (receive_queues, transmit_queues) = queues(host, &base);
-    Link {
+    LinkState {
         interface: interface.to_owned(),
         index: parsed(host, &format!("{base}/ifindex"), "an index"),
         up: Known::from(host.read(&format!("{base}/operstate"))).map(|state| state.trim() != "down"),
         speed_bits_per_second: match &device {
             // What veth and tun say of their speed is made up.
-            Known::Value(Device::Software) => Known::Value(None),
+            Known::Value(DeviceKind::Software) => Known::Value(None),
             _ => speed(host, &base),
         },
         mtu_bytes: parsed(host, &format!("{base}/mtu"), "a number of bytes"),
@@ -87,14 +87,14 @@ fn device_files(
     }
 }
 
-fn device(files: &Known<Option<Vec<String>>>, driver: &Known<Option<Driver>>) -> Known<Device> {
+fn device(files: &Known<Option<Vec<String>>>, driver: &Known<Option<LinkDriver>>) -> Known<DeviceKind> {
     match (files, driver) {
         (Known::Unknown { why }, _) => Known::unknown(why.clone()),
-        (Known::Value(None), _) => Known::Value(Device::Software),
+        (Known::Value(None), _) => Known::Value(DeviceKind::Software),
         (Known::Value(Some(_)), Known::Unknown { why }) => Known::unknown(why.clone()),
         (Known::Value(Some(_)), Known::Value(driver)) => {
             let is_virtio = driver.as_ref().is_some_and(|driver| driver.name == "virtio_net");
-            Known::Value(if is_virtio { Device::Virtio } else { Device::Hardware })
+            Known::Value(if is_virtio { DeviceKind::Virtio } else { DeviceKind::Hardware })
         }
     }
 }
@@ -105,7 +105,7 @@ fn driver(
     interface: &str,
     base: &str,
     device_files: &Known<Option<Vec<String>>>,
-) -> Known<Option<Driver>> {
+) -> Known<Option<LinkDriver>> {
     let driver = Known::offered(host.driver(interface));
     let has_device = matches!(device_files, Known::Value(Some(_)));
     if !has_device || matches!(driver, Known::Value(Some(_))) {
@@ -115,7 +115,7 @@ fn driver(
         Ok(target) => {
             let name = target.rsplit('/').next().unwrap_or(&target).to_owned();
             let (version, firmware, bus) = Default::default();
-            Known::Value(Some(Driver { name, version, firmware, bus }))
+            Known::Value(Some(LinkDriver { name, version, firmware, bus }))
         }
         Err(_) => driver,
     }
@@ -145,7 +145,7 @@ fn node(
     host: &Host,
     base: &str,
     device_files: &Known<Option<Vec<String>>>,
-    driver: &Known<Option<Driver>>,
+    driver: &Known<Option<LinkDriver>>,
 ) -> Known<Option<u32>> {
     let files = match device_files {
         Known::Value(Some(files)) => files,
@@ -192,7 +192,7 @@ fn queues(host: &Host, base: &str) -> (Known<u32>, Known<u32>) {
     }
 }
 
-fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> Known<Option<Sriov>> {
+fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> Known<Option<SriovState>> {
     let files = match device_files {
         Known::Value(Some(files)) => files,
         Known::Value(None) => return Known::Value(None),
@@ -201,7 +201,7 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
     let has = |name: &str| files.iter().any(|file| file == name);
     if has("physfn") {
         let (total, active) = (None, None);
-        return Known::Value(Some(Sriov {
+        return Known::Value(Some(SriovState {
             is_virtual_function: true,
             total,
             active,
@@ -218,7 +218,7 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
             // A function that a virtual machine has is no interface of this host, and has no such directory.
             let interfaces = functions
                 .flat_map(|function| host.list(&format!("{base}/device/{function}/net")).unwrap_or_default());
-            Known::Value(Some(Sriov {
+            Known::Value(Some(SriovState {
                 is_virtual_function: false,
                 total: Some(total),
                 active: Some(active),
@@ -230,7 +230,7 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
 }
 
 /// The bridge an interface is a port of; those ports of it that have `tun_flags` are taps (drivers/net/tun.c).
-fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Known<Option<Bridge>> {
+fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Known<Option<BridgePort>> {
     match files {
         Ok(files) if files.iter().any(|file| file == "brport") => {
             let is_tap = |port: &String| {
@@ -238,7 +238,7 @@ fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Kn
                 files.is_ok_and(|files| files.iter().any(|file| file == "tun_flags"))
             };
             Known::from(host.list(&format!("{base}/brport/bridge/brif")))
-                .map(|ports| Some(Bridge { taps: ports.into_iter().filter(is_tap).collect() }))
+                .map(|ports| Some(BridgePort { taps: ports.into_iter().filter(is_tap).collect() }))
         }
         Ok(_) => Known::Value(None),
         Err(error) => Known::unknown(error.to_string()),

@@ -1,9 +1,9 @@
 //! Whether there are as many receive queues as CPUs could use.
 
-use super::{Channels, Device, Link};
-use crate::finding::{Rule, Sighting};
-use crate::setting::Value;
-use crate::stage::View;
+use super::{ChannelCounts, DeviceKind, LinkState};
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::SettingValue;
+use crate::stage::HostView;
 use crate::stage::softirq::traffic;
 use crate::{CpuSet, Known, Setting, Severity};
 
@@ -40,39 +40,40 @@ pub(super) const BELOW_CPUS: Rule = Rule {
     check: below_cpus,
 };
 
-fn single(view: &View<'_>) -> Vec<Sighting> {
+fn single(view: &HostView<'_>) -> Vec<RuleMatch> {
     let cpus = cpus(view);
     interfaces(view).filter_map(|(link, queues)| single_of(view, link, queues, cpus?)).collect()
 }
 
-fn below_cpus(view: &View<'_>) -> Vec<Sighting> {
+fn below_cpus(view: &HostView<'_>) -> Vec<RuleMatch> {
     let cpus = cpus(view);
     interfaces(view).filter_map(|(link, queues)| below_of(view, link, queues, cpus?)).collect()
 }
 
 /// CPUs that are worth a queue, and all. Two hardware threads of a core are worth one.
 #[derive(Clone, Copy)]
-struct Cpus {
+struct QueueCpus {
     cores: u32,
     online: u32,
 }
 
-fn cpus(view: &View<'_>) -> Option<Cpus> {
+fn cpus(view: &HostView<'_>) -> Option<QueueCpus> {
     let machine = &view.now.machine;
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let online = count(machine.online.value().map(CpuSet::len)?);
     let cores = count(machine.cores.value()?.len());
-    Some(Cpus { cores: cores.min(online), online })
+    Some(QueueCpus { cores: cores.min(online), online })
 }
 
 /// Interfaces that are up and have a device; the queues of software are no hardware's.
-fn interfaces<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Link, u32)> {
+fn interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = (&'a LinkState, u32)> {
     let links = view.now.link.iter().filter(|link| link.is_up());
-    let links = links.filter(|link| matches!(link.device.value(), Some(Device::Hardware | Device::Virtio)));
+    let links =
+        links.filter(|link| matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio)));
     links.filter_map(|link| Some((link, *link.receive_queues.value()?)))
 }
 
-fn single_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sighting> {
+fn single_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
     if queues != 1 || cpus.online < 2 {
         return None;
     }
@@ -87,7 +88,7 @@ fn single_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Si
     sighting(view, link, "one receive queue", &room(link, queues, cpus.cores.max(2))?, cpus, severity)
 }
 
-fn below_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sighting> {
+fn below_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
     if queues < 2 || queues >= cpus.cores {
         return None;
     }
@@ -102,42 +103,42 @@ fn below_of(view: &View<'_>, link: &Link, queues: u32, cpus: Cpus) -> Option<Sig
 }
 
 fn sighting(
-    view: &View<'_>,
-    link: &Link,
+    view: &HostView<'_>,
+    link: &LinkState,
     queues: &str,
-    room: &Room,
-    cpus: Cpus,
+    room: &QueueRoom,
+    cpus: QueueCpus,
     severity: impl FnOnce(bool) -> Severity,
-) -> Option<Sighting> {
+) -> Option<RuleMatch> {
     let interface = &link.interface;
     let has = format!("{interface} has {queues} for {} CPUs", cpus.online);
     let limit = match *room {
-        Room::More(from, to) => {
+        QueueRoom::More(from, to) => {
             let title = format!("{has}, and its device offers {}", offered(from));
-            let sighting = evidence(Sighting::new(severity(true), title), link, cpus);
+            let sighting = evidence(RuleMatch::new(severity(true), title), link, cpus);
             let setting = Setting::Channels { interface: interface.clone() };
-            return Some(sighting.change(setting, Some(Value::from(from)), Value::from(to)));
+            return Some(sighting.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
         }
-        Room::Full => "its device offers no more",
-        Room::Fixed => "its driver does not let that be changed",
+        QueueRoom::Full => "its device offers no more",
+        QueueRoom::Fixed => "its driver does not let that be changed",
     };
     // RPS is the remedy then, and where it is set all is done.
     if rps_is_set(view, link)? {
         return None;
     }
     let title = format!("{has}, and {limit}: RPS can give the others work");
-    Some(evidence(Sighting::new(severity(false), title), link, cpus))
+    Some(evidence(RuleMatch::new(severity(false), title), link, cpus))
 }
 
-fn offered(channels: Channels) -> u32 {
+fn offered(channels: ChannelCounts) -> u32 {
     if channels.combined_max > 0 { channels.combined_max } else { channels.rx_max }
 }
 
 /// Whether there can be more queues.
 #[derive(Clone, Copy)]
-enum Room {
+enum QueueRoom {
     /// There can: the channels as they are, and as they should be.
-    More(Channels, Channels),
+    More(ChannelCounts, ChannelCounts),
     /// The device has no more.
     Full,
     /// The driver does not tell or set channels.
@@ -145,20 +146,23 @@ enum Room {
 }
 
 /// Whether there can be more queues than these, up to as many as are wanted; none where that is not known.
-fn room(link: &Link, queues: u32, wanted: u32) -> Option<Room> {
-    let Some(now) = *link.channels.value()? else { return Some(Room::Fixed) };
+fn room(link: &LinkState, queues: u32, wanted: u32) -> Option<QueueRoom> {
+    let Some(now) = *link.channels.value()? else { return Some(QueueRoom::Fixed) };
     let target = wanted.min(offered(now));
     if now.combined_max > 0 && target > now.combined.saturating_add(now.rx) {
-        return Some(Room::More(now, Channels { combined: target, ..now }));
+        return Some(QueueRoom::More(now, ChannelCounts { combined: target, ..now }));
     }
     if now.combined_max == 0 && target > now.rx {
-        return Some(Room::More(now, Channels { rx: target, tx: now.tx.max(target.min(now.tx_max)), ..now }));
+        return Some(QueueRoom::More(
+            now,
+            ChannelCounts { rx: target, tx: now.tx.max(target.min(now.tx_max)), ..now },
+        ));
     }
-    (offered(now) <= queues).then_some(Room::Full)
+    (offered(now) <= queues).then_some(QueueRoom::Full)
 }
 
 /// Whether RPS hands packets of any of its queues on; none where that is not known of all.
-fn rps_is_set(view: &View<'_>, link: &Link) -> Option<bool> {
+fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     let rps = view.now.softirq.rps.iter().find(|rps| rps.interface == link.interface)?;
     let queues = rps.queues.value()?;
     let sets = queues.iter().map(|queue| queue.cpus.value().map(|cpus| !cpus.is_empty()));
@@ -168,23 +172,23 @@ fn rps_is_set(view: &View<'_>, link: &Link) -> Option<bool> {
 
 /// Whether the interface takes in a good part of what a queue can, or somebody asked for a service
 /// and it was not seen to be idle meanwhile.
-fn matters(view: &View<'_>, link: &Link) -> bool {
+fn matters(view: &HostView<'_>, link: &LinkState) -> bool {
     let idle = view.before.is_some() && traffic::is_quiet(view, &link.interface);
     is_busy(view, link) || is_named(view) && !idle
 }
 
 /// Whether somebody asked for a service.
-fn is_named(view: &View<'_>) -> bool {
+fn is_named(view: &HostView<'_>) -> bool {
     view.now.socket.services().iter().any(|service| service.named)
 }
 
 /// Whether so many packets come in that the queue's CPU has a good part of its work from them. One queue was seen to
 /// take in 450,000 a second at most.
-fn is_busy(view: &View<'_>, link: &Link) -> bool {
+fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
     /// Packets per second, measured; and as an average since boot, which has nights in it.
     const BUSY: f64 = 50_000.0;
     const BUSY_ON_AVERAGE: f64 = 10_000.0;
-    let packets = |link: &Link| link.totals.value().and_then(|totals| totals.get("rx_packets").copied());
+    let packets = |link: &LinkState| link.totals.value().and_then(|totals| totals.get("rx_packets").copied());
     if let Some(rate) = view.rate(|path| packets(path.link_of(&link.interface)?)) {
         return rate >= BUSY;
     }
@@ -193,7 +197,7 @@ fn is_busy(view: &View<'_>, link: &Link) -> bool {
     packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime)
 }
 
-fn evidence(sighting: Sighting, link: &Link, cpus: Cpus) -> Sighting {
+fn evidence(sighting: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {
     let queues = link.receive_queues.value().copied();
     let mut sighting = sighting
         .evidence("receive queues", queues, format!("/sys/class/net/{}/queues", link.interface))

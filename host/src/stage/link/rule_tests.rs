@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::finding::Sighting;
-use crate::setting::Value;
-use crate::stage::irq::{InterfaceVectors, Vector};
-use crate::stage::machine::Node;
-use crate::stage::socket::{Protocol, Service, Socket, SocketOptions};
+use crate::finding::RuleMatch;
+use crate::setting::SettingValue;
+use crate::stage::irq::{InterfaceVectors, IrqVector};
+use crate::stage::machine::NumaNode;
+use crate::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use crate::stage::softirq::{InterfaceRps, RpsQueue};
-use crate::stage::{PacketPath, Scope, View};
+use crate::stage::{HostView, PacketPath, Scope};
 use crate::{CpuSet, Host, Severity};
 
 /// A host of which nothing is known but these CPUs, and one interface that is up.
-fn path(cpus: u32, queues: u32, channels: Option<Channels>) -> PacketPath {
+fn path(cpus: u32, queues: u32, channels: Option<ChannelCounts>) -> PacketPath {
     let empty = Host::scripted::<String, String>([]);
     let scope = Scope { interfaces: vec!["eth0".into()], ..Scope::default() };
     let mut path = PacketPath::observe(&empty, &scope);
@@ -23,7 +23,7 @@ fn path(cpus: u32, queues: u32, channels: Option<Channels>) -> PacketPath {
     path.machine.kernel = Known::Value("6.12.0".into());
     let link = &mut path.link[0];
     link.up = Known::Value(true);
-    link.device = Known::Value(Device::Hardware);
+    link.device = Known::Value(DeviceKind::Hardware);
     link.receive_queues = Known::Value(queues);
     link.channels = Known::Value(channels);
     link.bridge = Known::Value(None);
@@ -46,13 +46,13 @@ fn rps(queues: u32, cpus: &[u32]) -> InterfaceRps {
     }
 }
 
-fn combined(now: u32, max: u32) -> Option<Channels> {
-    Some(Channels { combined: now, combined_max: max, ..Channels::default() })
+fn combined(now: u32, max: u32) -> Option<ChannelCounts> {
+    Some(ChannelCounts { combined: now, combined_max: max, ..ChannelCounts::default() })
 }
 
-fn driver(name: &str) -> Known<Option<Driver>> {
+fn driver(name: &str) -> Known<Option<LinkDriver>> {
     let (version, firmware, bus) = Default::default();
-    Known::Value(Some(Driver { name: name.into(), version, firmware, bus }))
+    Known::Value(Some(LinkDriver { name: name.into(), version, firmware, bus }))
 }
 
 fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -75,8 +75,8 @@ fn later(before: &PacketPath, received: u64, statistics: &[(&str, u64)]) -> Pack
     path
 }
 
-fn service(protocol: Protocol, named: bool, gro: Known<bool>) -> Service {
-    let socket = Socket {
+fn service(protocol: SocketProtocol, named: bool, gro: Known<bool>) -> ServiceSockets {
+    let socket = SocketState {
         inode: 1,
         cookie: None,
         uid: 0,
@@ -86,7 +86,7 @@ fn service(protocol: Protocol, named: bool, gro: Known<bool>) -> Service {
         options: gro.map(|gro| Some(SocketOptions { gro, ..SocketOptions::default() })),
         descriptors: Vec::new(),
     };
-    Service {
+    ServiceSockets {
         protocol,
         local: ([0, 0, 0, 0], 53).into(),
         processes: Known::Value(Vec::new()),
@@ -99,7 +99,7 @@ fn service(protocol: Protocol, named: bool, gro: Known<bool>) -> Service {
 }
 
 /// The one finding of a rule: how much it matters, its title, and the commands that fix it.
-fn one(rule: &Rule, view: &View<'_>) -> (Severity, String, Vec<String>) {
+fn one(rule: &Rule, view: &HostView<'_>) -> (Severity, String, Vec<String>) {
     let mut findings = rule.findings(view);
     assert_eq!(findings.len(), 1, "{findings:?}");
     let finding = findings.remove(0);
@@ -107,27 +107,27 @@ fn one(rule: &Rule, view: &View<'_>) -> (Severity, String, Vec<String>) {
     (finding.severity, finding.title, finding.commands)
 }
 
-fn none(rule: &Rule, view: &View<'_>) -> bool {
-    let found: Vec<Sighting> = (rule.check)(view);
+fn none(rule: &Rule, view: &HostView<'_>) -> bool {
+    let found: Vec<RuleMatch> = (rule.check)(view);
     found.is_empty()
 }
 
 #[test]
 fn one_queue_of_several_the_device_offers_is_found() {
     let mut path = path(8, 1, combined(1, 16));
-    let (severity, title, commands) = one(&queues::SINGLE, &View::once(&path));
+    let (severity, title, commands) = one(&queues::SINGLE, &HostView::once(&path));
     assert_eq!(severity, Severity::Medium);
     assert_eq!(title, "eth0 has one receive queue for 8 CPUs, and its device offers 16");
     assert_eq!(commands, ["ethtool -L eth0 combined 8"]);
-    path.socket.services = Known::Value(vec![service(Protocol::Udp, true, Known::Value(false))]);
-    assert_eq!(one(&queues::SINGLE, &View::once(&path)).0, Severity::High);
-    assert!(none(&queues::BELOW_CPUS, &View::once(&path)), "said once");
+    path.socket.services = Known::Value(vec![service(SocketProtocol::Udp, true, Known::Value(false))]);
+    assert_eq!(one(&queues::SINGLE, &HostView::once(&path)).0, Severity::High);
+    assert!(none(&queues::BELOW_CPUS, &HostView::once(&path)), "said once");
 }
 
 #[test]
 fn one_queue_of_a_quiet_small_machine_is_a_note() {
     let path = path(2, 1, combined(1, 1));
-    let (severity, title, commands) = one(&queues::SINGLE, &View::once(&path));
+    let (severity, title, commands) = one(&queues::SINGLE, &HostView::once(&path));
     assert_eq!(severity, Severity::Note);
     assert_eq!(
         title,
@@ -140,35 +140,35 @@ fn one_queue_of_a_quiet_small_machine_is_a_note() {
 fn one_queue_that_takes_much_and_cannot_be_more_is_medium_until_rps_is_set() {
     let before = counted(path(8, 1, None), "e1000e", 0, &[]);
     let now = later(&before, 600_000, &[]);
-    let (severity, title, _) = one(&queues::SINGLE, &View::twice(&before, &now));
+    let (severity, title, _) = one(&queues::SINGLE, &HostView::twice(&before, &now));
     assert_eq!(severity, Severity::Medium);
     assert!(title.contains("and its driver does not let that be changed"), "{title}");
     let mut spread = now.clone();
     spread.softirq.rps = vec![rps(1, &[1, 2, 3])];
-    assert!(none(&queues::SINGLE, &View::twice(&before, &spread)));
+    assert!(none(&queues::SINGLE, &HostView::twice(&before, &spread)));
     let mut unknown = now.clone();
     unknown.softirq.rps[0].queues = Known::unknown("no privilege");
-    assert!(none(&queues::SINGLE, &View::twice(&before, &unknown)));
+    assert!(none(&queues::SINGLE, &HostView::twice(&before, &unknown)));
     let mut unknown = now;
     unknown.link[0].channels = Known::unknown("no privilege");
-    assert!(none(&queues::SINGLE, &View::twice(&before, &unknown)));
+    assert!(none(&queues::SINGLE, &HostView::twice(&before, &unknown)));
 }
 
 #[test]
 fn one_queue_is_nothing_for_one_cpu_nor_for_software_nor_for_what_is_down() {
-    assert!(none(&queues::SINGLE, &View::once(&path(1, 1, combined(1, 8)))));
+    assert!(none(&queues::SINGLE, &HostView::once(&path(1, 1, combined(1, 8)))));
     let mut veth = path(8, 1, combined(1, 8));
-    veth.link[0].device = Known::Value(Device::Software);
-    assert!(none(&queues::SINGLE, &View::once(&veth)));
+    veth.link[0].device = Known::Value(DeviceKind::Software);
+    assert!(none(&queues::SINGLE, &HostView::once(&veth)));
     let mut down = path(8, 1, combined(1, 8));
     down.link[0].up = Known::Value(false);
-    assert!(none(&queues::SINGLE, &View::once(&down)));
+    assert!(none(&queues::SINGLE, &HostView::once(&down)));
 }
 
 #[test]
 fn fewer_queues_than_cpus_are_found_where_the_device_offers_more() {
     let view_of = path(20, 4, combined(4, 8));
-    let (severity, title, commands) = one(&queues::BELOW_CPUS, &View::once(&view_of));
+    let (severity, title, commands) = one(&queues::BELOW_CPUS, &HostView::once(&view_of));
     assert_eq!(severity, Severity::Low, "nobody says that it takes much");
     assert_eq!(title, "eth0 has 4 receive queues for 20 CPUs, and its device offers 8");
     assert_eq!(commands, ["ethtool -L eth0 combined 8"]);
@@ -176,15 +176,15 @@ fn fewer_queues_than_cpus_are_found_where_the_device_offers_more() {
 
 #[test]
 fn receive_channels_are_raised_where_there_are_no_combined_ones() {
-    let channels = Channels { rx: 2, tx: 2, rx_max: 8, tx_max: 8, ..Channels::default() };
+    let channels = ChannelCounts { rx: 2, tx: 2, rx_max: 8, tx_max: 8, ..ChannelCounts::default() };
     let view_of = path(4, 2, Some(channels));
-    assert_eq!(one(&queues::BELOW_CPUS, &View::once(&view_of)).2, ["ethtool -L eth0 rx 4 tx 4"]);
+    assert_eq!(one(&queues::BELOW_CPUS, &HostView::once(&view_of)).2, ["ethtool -L eth0 rx 4 tx 4"]);
 }
 
 #[test]
 fn the_devices_limit_is_a_note_and_with_rps_nothing() {
     let mut path = path(20, 8, combined(8, 8));
-    let (severity, title, commands) = one(&queues::BELOW_CPUS, &View::once(&path));
+    let (severity, title, commands) = one(&queues::BELOW_CPUS, &HostView::once(&path));
     assert_eq!(severity, Severity::Note);
     assert_eq!(
         title,
@@ -192,21 +192,21 @@ fn the_devices_limit_is_a_note_and_with_rps_nothing() {
     );
     assert!(commands.is_empty());
     path.softirq.rps = vec![rps(8, &[8, 9])];
-    assert!(none(&queues::BELOW_CPUS, &View::once(&path)));
+    assert!(none(&queues::BELOW_CPUS, &HostView::once(&path)));
 }
 
 #[test]
 fn a_queue_a_core_is_enough() {
     let mut path = path(16, 8, combined(8, 32));
     path.machine.cores = Known::Value((0..8).map(|core| CpuSet::from_iter([core, core + 8])).collect());
-    assert!(none(&queues::BELOW_CPUS, &View::once(&path)));
+    assert!(none(&queues::BELOW_CPUS, &HostView::once(&path)));
 }
 
 #[test]
 fn packets_that_found_no_descriptor_are_found_with_their_rate() {
     let before = counted(path(24, 11, None), "sfc", 1_000_000, &[("rx_nodesc_drop_cnt", 5)]);
     let now = later(&before, 4_552_000, &[("rx_nodesc_drop_cnt", 4_513_005)]);
-    let view = View::twice(&before, &now);
+    let view = HostView::twice(&before, &now);
     let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &view);
     assert_eq!(severity, Severity::High);
     assert_eq!(
@@ -221,7 +221,7 @@ fn a_counter_that_was_unknown_before_has_no_rate() {
     let mut before = counted(path(24, 11, None), "sfc", 1_000_000, &[]);
     before.link[0].statistics = Known::unknown("no privilege");
     let now = later(&before, 4_552_000, &[("rx_nodesc_drop_cnt", 4_513_005)]);
-    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &View::twice(&before, &now));
+    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &HostView::twice(&before, &now));
     assert_eq!(severity, Severity::Low);
     assert!(title.starts_with("eth0 loses 4,513,005 packets since boot"), "{title}");
 }
@@ -230,7 +230,7 @@ fn a_counter_that_was_unknown_before_has_no_rate() {
 fn losses_since_boot_are_said_to_be_and_weigh_less() {
     let statistics = [("rx_queue_0_drops", 40), ("rx_queue_11_drops", 60), ("rx_queue_all_drops", 9)];
     let path = counted(path(4, 4, None), "igb", 1_000_000, &statistics);
-    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &View::once(&path));
+    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &HostView::once(&path));
     assert_eq!(severity, Severity::Low);
     assert!(
         title.starts_with(
@@ -244,16 +244,16 @@ fn losses_since_boot_are_said_to_be_and_weigh_less() {
 #[test]
 fn a_few_losses_in_a_long_life_are_nothing() {
     let path = counted(path(4, 4, None), "igb", 10_000_000_000, &[("rx_missed_errors", 12)]);
-    assert!(none(&loss_rules::HARDWARE_DROPS, &View::once(&path)));
+    assert!(none(&loss_rules::HARDWARE_DROPS, &HostView::once(&path)));
     let unknown = PacketPath::observe(&Host::scripted::<String, String>([]), &Scope::default());
-    assert!(none(&loss_rules::HARDWARE_DROPS, &View::once(&unknown)));
+    assert!(none(&loss_rules::HARDWARE_DROPS, &HostView::once(&unknown)));
 }
 
 #[test]
 fn an_unknown_driver_is_judged_by_what_the_kernel_counts() {
     let mut path = counted(path(4, 4, None), "fancynic", 900_000, &[("drops_of_ours", 7)]);
     path.link[0].totals = Known::Value(counts(&[("rx_packets", 900_000), ("rx_missed_errors", 100_000)]));
-    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &View::once(&path));
+    let (severity, title, _) = one(&loss_rules::HARDWARE_DROPS, &HostView::once(&path));
     assert_eq!(severity, Severity::Medium);
     assert!(title.contains("10 % of what arrived") && title.contains("(rx_missed_errors)"), "{title}");
 }
@@ -261,35 +261,39 @@ fn an_unknown_driver_is_judged_by_what_the_kernel_counts() {
 #[test]
 fn rings_that_run_dry_at_peaks_can_be_longer() {
     let mut before = counted(path(4, 4, None), "mlx5_core", 0, &[("rx_out_of_buffer", 0)]);
-    before.link[0].rings = Known::Value(Some(Rings { rx: 1024, tx: 1024, rx_max: 8192, tx_max: 8192 }));
+    before.link[0].rings = Known::Value(Some(RingLengths { rx: 1024, tx: 1024, rx_max: 8192, tx_max: 8192 }));
     let now = later(&before, 10_000_000, &[("rx_out_of_buffer", 2_000)]);
-    let (severity, title, commands) = one(&loss_rules::RING_SMALL, &View::twice(&before, &now));
+    let (severity, title, commands) = one(&loss_rules::RING_SMALL, &HostView::twice(&before, &now));
     assert_eq!(severity, Severity::Medium);
     assert!(
         title.starts_with("Receive rings of eth0 have 1024 descriptors and could have 8192; 200 packets/s"),
         "{title}"
     );
     assert_eq!(commands, ["ethtool -G eth0 rx 4096 tx 1024"]);
-    assert!(none(&loss_rules::RING_SMALL, &View::once(&before)), "short rings that lose nothing are fine");
+    assert!(
+        none(&loss_rules::RING_SMALL, &HostView::once(&before)),
+        "short rings that lose nothing are fine"
+    );
     let mut longest = now;
-    longest.link[0].rings = Known::Value(Some(Rings { rx: 8192, tx: 1024, rx_max: 8192, tx_max: 8192 }));
-    assert!(none(&loss_rules::RING_SMALL, &View::twice(&before, &longest)));
+    longest.link[0].rings =
+        Known::Value(Some(RingLengths { rx: 8192, tx: 1024, rx_max: 8192, tx_max: 8192 }));
+    assert!(none(&loss_rules::RING_SMALL, &HostView::twice(&before, &longest)));
 }
 
 #[test]
 fn what_the_cloud_holds_back_is_found_by_what_was_used_up() {
     let before = counted(path(4, 4, None), "ena", 0, &[("pps_allowance_exceeded", 3)]);
     let now = later(&before, 1_000_000, &[("pps_allowance_exceeded", 50_003)]);
-    let view = View::twice(&before, &now);
+    let view = HostView::twice(&before, &now);
     let (severity, title, _) = one(&loss_rules::ALLOWANCE_EXCEEDED, &view);
     assert_eq!(severity, Severity::High);
     assert!(title.starts_with("5,000 packets/s of eth0 were delayed or dropped outside this"), "{title}");
     assert!(title.contains("allowance of packets a second"), "{title}");
     assert!(none(&loss_rules::HARDWARE_DROPS, &view), "that is not the hardware's");
-    assert!(none(&loss_rules::ALLOWANCE_EXCEEDED, &View::twice(&now, &later(&now, 2_000_000, &[]))));
+    assert!(none(&loss_rules::ALLOWANCE_EXCEEDED, &HostView::twice(&now, &later(&now, 2_000_000, &[]))));
 }
 
-fn with_gro(udp: u64, tcp: u64, services: Vec<Service>) -> PacketPath {
+fn with_gro(udp: u64, tcp: u64, services: Vec<ServiceSockets>) -> PacketPath {
     let mut path = path(4, 4, None);
     path.link[0].features = Known::Value(BTreeMap::from([("generic-receive-offload".to_owned(), true)]));
     path.route.snmp =
@@ -300,52 +304,52 @@ fn with_gro(udp: u64, tcp: u64, services: Vec<Service>) -> PacketPath {
 
 #[test]
 fn gro_is_found_where_the_host_takes_in_udp_only() {
-    let plain = || service(Protocol::Udp, false, Known::Value(false));
+    let plain = || service(SocketProtocol::Udp, false, Known::Value(false));
     let mut path = with_gro(10_000_000, 5_000, vec![plain()]);
-    let (severity, title, commands) = one(&gro::RULE, &View::once(&path));
+    let (severity, title, commands) = one(&gro::RULE, &HostView::once(&path));
     assert_eq!(severity, Severity::Low);
     assert_eq!(title, "GRO is on for eth0, and the UDP service on 0.0.0.0:53 does not take merged datagrams");
     assert_eq!(commands, ["ethtool -K eth0 generic-receive-offload off"]);
-    path.link[0].bridge = Known::Value(Some(Bridge::default()));
-    assert!(none(&gro::RULE, &View::once(&path)), "a bridge's packets gain from it");
+    path.link[0].bridge = Known::Value(Some(BridgePort::default()));
+    assert!(none(&gro::RULE, &HostView::once(&path)), "a bridge's packets gain from it");
 }
 
 #[test]
 fn gro_stays_where_tcp_matters_or_little_comes_or_merged_datagrams_are_asked_for() {
-    let plain = || service(Protocol::Udp, false, Known::Value(false));
+    let plain = || service(SocketProtocol::Udp, false, Known::Value(false));
     for (udp, tcp, services) in [
         (10_000_000, 9_000_000, vec![plain()]),
         (9_000, 10, vec![plain()]),
         (10_000_000, 10, vec![]),
-        (10_000_000, 10, vec![service(Protocol::Tcp, false, Known::Value(false))]),
-        (10_000_000, 10, vec![service(Protocol::Udp, false, Known::Value(true))]),
-        (10_000_000, 10, vec![service(Protocol::Udp, true, Known::unknown("no privilege")), plain()]),
-        (10, 1_000, vec![service(Protocol::Udp, true, Known::Value(false))]),
+        (10_000_000, 10, vec![service(SocketProtocol::Tcp, false, Known::Value(false))]),
+        (10_000_000, 10, vec![service(SocketProtocol::Udp, false, Known::Value(true))]),
+        (10_000_000, 10, vec![service(SocketProtocol::Udp, true, Known::unknown("no privilege")), plain()]),
+        (10, 1_000, vec![service(SocketProtocol::Udp, true, Known::Value(false))]),
     ] {
-        assert!(none(&gro::RULE, &View::once(&with_gro(udp, tcp, services))), "{udp} {tcp}");
+        assert!(none(&gro::RULE, &HostView::once(&with_gro(udp, tcp, services))), "{udp} {tcp}");
     }
     let mut router = with_gro(10_000_000, 10, vec![plain()]);
     let Known::Value(snmp) = &mut router.route.snmp else { unreachable!("it was set") };
     snmp.insert("Ip.ForwDatagrams".into(), 5_000_000);
-    assert!(none(&gro::RULE, &View::once(&router)));
+    assert!(none(&gro::RULE, &HostView::once(&router)));
 }
 
 #[test]
 fn a_service_that_was_asked_for_needs_no_load() {
-    let path = with_gro(100, 10, vec![service(Protocol::Udp, true, Known::Value(false))]);
-    assert_eq!(one(&gro::RULE, &View::once(&path)).0, Severity::Low);
-    let mut old = with_gro(100, 10, vec![service(Protocol::Udp, true, Known::unknown("not asked"))]);
+    let path = with_gro(100, 10, vec![service(SocketProtocol::Udp, true, Known::Value(false))]);
+    assert_eq!(one(&gro::RULE, &HostView::once(&path)).0, Severity::Low);
+    let mut old = with_gro(100, 10, vec![service(SocketProtocol::Udp, true, Known::unknown("not asked"))]);
     old.machine.kernel = Known::Value("4.6.3".into());
-    assert_eq!(one(&gro::RULE, &View::once(&old)).0, Severity::Low, "there was no way to ask for it");
+    assert_eq!(one(&gro::RULE, &HostView::once(&old)).0, Severity::Low, "there was no way to ask for it");
 }
 
 /// Two nodes of four CPUs, the NIC on node 0, and its queues' interrupts on these CPUs.
 fn on_nodes(interrupted: &[u32]) -> PacketPath {
     let mut path = path(8, 2, None);
-    let node = |node: u32| Node { node, cpus: (4 * node..4 * node + 4).collect() };
+    let node = |node: u32| NumaNode { node, cpus: (4 * node..4 * node + 4).collect() };
     path.machine.nodes = Known::Value(vec![node(0), node(1)]);
     path.link[0].node = Known::Value(Some(0));
-    let vector = |(queue, cpu): (u32, &u32)| Vector {
+    let vector = |(queue, cpu): (u32, &u32)| IrqVector {
         irq: 30 + queue,
         name: format!("eth0-TxRx-{queue}"),
         receive_queue: Some(queue),
@@ -364,35 +368,35 @@ fn on_nodes(interrupted: &[u32]) -> PacketPath {
 #[test]
 fn interrupts_on_the_other_node_only_are_found() {
     let path = on_nodes(&[4, 5]);
-    let (severity, title, commands) = one(&far_node::RULE, &View::once(&path));
+    let (severity, title, commands) = one(&far_node::RULE, &HostView::once(&path));
     assert_eq!(severity, Severity::Medium);
     assert_eq!(title, "eth0 is on NUMA node 0, and the interrupts of its queues go to CPUs of node 1 only");
     assert_eq!(
         commands,
         ["echo 00000001 > /proc/irq/30/smp_affinity", "echo 00000002 > /proc/irq/31/smp_affinity"]
     );
-    let changes = far_node::RULE.findings(&View::once(&path)).remove(0).changes;
-    assert_eq!(changes[0].from, Some(Value::new("00000010")));
+    let changes = far_node::RULE.findings(&HostView::once(&path)).remove(0).changes;
+    assert_eq!(changes[0].from, Some(SettingValue::new("00000010")));
 }
 
 #[test]
 fn interrupts_of_the_own_node_or_unknown_ones_are_not_judged() {
-    assert!(none(&far_node::RULE, &View::once(&on_nodes(&[0, 5]))));
-    assert!(none(&far_node::RULE, &View::once(&on_nodes(&[4]))), "of one queue nothing is known");
+    assert!(none(&far_node::RULE, &HostView::once(&on_nodes(&[0, 5]))));
+    assert!(none(&far_node::RULE, &HostView::once(&on_nodes(&[4]))), "of one queue nothing is known");
     let mut nowhere = on_nodes(&[4, 5]);
     nowhere.link[0].node = Known::Value(None);
-    assert!(none(&far_node::RULE, &View::once(&nowhere)));
+    assert!(none(&far_node::RULE, &HostView::once(&nowhere)));
 }
 
 #[test]
 fn virtual_functions_are_missed_where_machines_go_through_a_bridge() {
     let mut path = path(4, 4, None);
     let sriov =
-        Sriov { is_virtual_function: false, total: Some(63), active: Some(0), interfaces: Vec::new() };
+        SriovState { is_virtual_function: false, total: Some(63), active: Some(0), interfaces: Vec::new() };
     path.link[0].sriov = Known::Value(Some(sriov.clone()));
-    assert!(none(&virtual_functions::RULE, &View::once(&path)), "nobody would use them");
-    path.link[0].bridge = Known::Value(Some(Bridge { taps: vec!["vnet0".into(), "vnet1".into()] }));
-    let (severity, title, commands) = one(&virtual_functions::RULE, &View::once(&path));
+    assert!(none(&virtual_functions::RULE, &HostView::once(&path)), "nobody would use them");
+    path.link[0].bridge = Known::Value(Some(BridgePort { taps: vec!["vnet0".into(), "vnet1".into()] }));
+    let (severity, title, commands) = one(&virtual_functions::RULE, &HostView::once(&path));
     assert_eq!(severity, Severity::Low);
     assert_eq!(
         title,
@@ -404,8 +408,8 @@ fn virtual_functions_are_missed_where_machines_go_through_a_bridge() {
             "echo 0 > /sys/class/net/eth0/device/sriov_numvfs && echo 2 > /sys/class/net/eth0/device/sriov_numvfs"
         ]
     );
-    path.link[0].sriov = Known::Value(Some(Sriov { active: Some(4), ..sriov }));
-    assert!(none(&virtual_functions::RULE, &View::once(&path)));
+    path.link[0].sriov = Known::Value(Some(SriovState { active: Some(4), ..sriov }));
+    assert!(none(&virtual_functions::RULE, &HostView::once(&path)));
 }
 
 #[test]

@@ -3,15 +3,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::recording::{Entry, Recording};
-use crate::stage::{PacketPath, Scope, View};
+use crate::recording::{HostRecording, RecordedEntry};
+use crate::stage::{HostView, PacketPath, Scope};
 use crate::{Host, Known};
 
 /// An interface of four queues with a device, as a tree has it. Later files take the place of earlier ones.
 fn host(files: &[(&str, &str)]) -> Host {
     let base = "/sys/class/net/eth0";
-    let mut recording = Recording::new();
-    let mut file = |path: String, content: &str| recording.insert(path, Entry::File(content.into()));
+    let mut recording = HostRecording::new();
+    let mut file = |path: String, content: &str| recording.insert(path, RecordedEntry::File(content.into()));
     for (name, content) in [
         ("ifindex", "2\n"),
         ("operstate", "up\n"),
@@ -47,7 +47,7 @@ fn host(files: &[(&str, &str)]) -> Host {
     Host::recorded(recording)
 }
 
-fn eth0(host: &Host) -> Link {
+fn eth0(host: &Host) -> LinkState {
     let mut links = observe(host, &Scope::default());
     assert_eq!(links.len(), 1, "{links:?}");
     links.remove(0)
@@ -57,7 +57,7 @@ fn eth0(host: &Host) -> Link {
 fn an_interface_is_read() {
     let link = eth0(&host(&[]));
     assert_eq!((link.interface.as_str(), link.index, link.up), ("eth0", Known::Value(2), Known::Value(true)));
-    assert_eq!(link.device, Known::Value(Device::Hardware));
+    assert_eq!(link.device, Known::Value(DeviceKind::Hardware));
     assert_eq!(link.speed_bits_per_second, Known::Value(Some(10_000_000_000)));
     assert_eq!((link.mtu_bytes, link.node), (Known::Value(1500), Known::Value(Some(1))));
     assert_eq!((link.receive_queues, link.transmit_queues), (Known::Value(4), Known::Value(4)));
@@ -73,17 +73,17 @@ fn an_interface_is_read() {
 
 #[test]
 fn a_virtio_device_has_the_node_of_the_pci_device_before_it() {
-    let mut recording = Recording::new();
+    let mut recording = HostRecording::new();
     for (path, content) in [
         ("/sys/class/net/ens3/device/features", "0\n"),
         ("/sys/class/net/ens3/speed", "-1\n"),
         ("/calls/ethtool/ens3/driver.json", r#"{ "name": "virtio_net", "bus": "0000:00:03.0" }"#),
         ("/sys/bus/pci/devices/0000:00:03.0/numa_node", "0\n"),
     ] {
-        recording.insert(path, Entry::File(content.into()));
+        recording.insert(path, RecordedEntry::File(content.into()));
     }
     let links = observe(&Host::recorded(recording), &Scope::default());
-    assert_eq!(links[0].device, Known::Value(Device::Virtio));
+    assert_eq!(links[0].device, Known::Value(DeviceKind::Virtio));
     assert_eq!(links[0].node, Known::Value(Some(0)));
     assert_eq!(links[0].speed_bits_per_second, Known::Value(None));
     assert_eq!(links[0].sriov, Known::Value(None));
@@ -146,7 +146,7 @@ fn without_devices_all_that_is_up_but_the_loopback_is_looked_at() {
     let links = observe(&host, &Scope::default());
     let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
     assert_eq!(names, ["veth0"]);
-    assert_eq!(links[0].device, Known::Value(Device::Software));
+    assert_eq!(links[0].device, Known::Value(DeviceKind::Software));
     assert_eq!(links[0].speed_bits_per_second, Known::Value(None));
     let named = Scope { interfaces: vec!["lo".into()], ..Scope::default() };
     assert_eq!(observe(&host, &named).len(), 1);
@@ -188,7 +188,7 @@ proptest! {
         let path = PacketPath::observe(&host(&[(file, &content)]), &Scope::default());
         prop_assert_eq!(path.link.len(), 1);
         for rule in RULES {
-            let _ = rule.findings(&View::once(&path));
+            let _ = rule.findings(&HostView::once(&path));
         }
         let _ = losses::counters(&path);
     }

@@ -1,9 +1,9 @@
 //! Virtual functions that virtual machines could have instead of a way through the host's bridge.
 
-use super::Link;
-use crate::finding::{Rule, Sighting};
-use crate::setting::Value;
-use crate::stage::View;
+use super::LinkState;
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::SettingValue;
+use crate::stage::HostView;
 use crate::{Known, Setting, Severity};
 
 pub(super) const RULE: Rule = Rule {
@@ -22,11 +22,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter(|link| link.is_up()).filter_map(unused).collect()
 }
 
-fn unused(link: &Link) -> Option<Sighting> {
+fn unused(link: &LinkState) -> Option<RuleMatch> {
     let (Known::Value(Some(sriov)), Known::Value(Some(bridge))) = (&link.sriov, &link.bridge) else {
         return None;
     };
@@ -38,7 +38,7 @@ fn unused(link: &Link) -> Option<Sighting> {
         if machines == 1 { "interface is" } else { "interfaces are" }
     );
     let directory = format!("/sys/class/net/{interface}/device");
-    let sighting = Sighting::new(Severity::Low, title)
+    let sighting = RuleMatch::new(Severity::Low, title)
         .evidence("virtual functions it can have", total, format!("{directory}/sriov_totalvfs"))
         .evidence("virtual functions it has", 0, format!("{directory}/sriov_numvfs"))
         .evidence(
@@ -47,6 +47,6 @@ fn unused(link: &Link) -> Option<Sighting> {
             format!("/sys/class/net/{interface}/brport/bridge/brif"),
         );
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
-    let to = Value::new(machines.min(total).to_string());
-    Some(sighting.change(setting, Some(Value::new("0")), to))
+    let to = SettingValue::new(machines.min(total).to_string());
+    Some(sighting.change(setting, Some(SettingValue::new("0")), to))
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::Value;
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::SettingValue;
+use crate::stage::HostView;
 use crate::{CpuSet, Host, Known, Setting};
 
 fn path(cpu: u32, file: &str) -> String {
@@ -64,7 +64,7 @@ fn decides_itself(driver: Option<&str>) -> bool {
     matches!(driver, Some("intel_pstate" | "amd-pstate-epp" | "amd_pstate_epp"))
 }
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let machine = &view.now.machine;
     // What a guest sets, its hypervisor need not heed.
     let (Some(Some(governors)), false) =
@@ -87,7 +87,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     let fails = if names.len() == 1 { "which does not keep" } else { "none of which keeps" };
     let (slow, all) = (found.len(), governors.len());
     let title = format!("{slow} of {all} CPUs are governed by {}, {fails} full frequency", names.join(", "));
-    let mut sighting = Sighting::new(severity, title)
+    let mut sighting = RuleMatch::new(severity, title)
         .evidence(format!("governor of CPU {first}"), *example, path(*first, "scaling_governor"))
         .evidence("CPUs governed so", found.len(), "scaling_governor of each CPU");
     if let Some(driver) = driver {
@@ -95,7 +95,8 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     }
     for (cpu, governor) in &found {
         let setting = Setting::Governor { cpu: *cpu };
-        sighting = sighting.change(setting, Some(Value::new(governor)), Value::new("performance"));
+        sighting =
+            sighting.change(setting, Some(SettingValue::new(governor)), SettingValue::new("performance"));
     }
     vec![sighting]
 }
@@ -119,7 +120,7 @@ mod tests {
     #[test]
     fn a_cpu_kept_at_its_lowest_frequency_is_found_with_the_change() {
         let path = machine("powersave", "acpi-cpufreq", "fpu");
-        let sightings = check(&View::once(&path));
+        let sightings = check(&HostView::once(&path));
         assert_eq!(
             sightings[0].title,
             "1 of 2 CPUs are governed by powersave, which does not keep full frequency"
@@ -135,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_cpu_that_decides_itself_loses_little() {
-        let severity = |governor, driver| check(&View::once(&machine(governor, driver, "fpu")))[0].severity;
+        let severity =
+            |governor, driver| check(&HostView::once(&machine(governor, driver, "fpu")))[0].severity;
         assert_eq!(severity("powersave", "intel_pstate"), Severity::Low);
         assert_eq!(severity("schedutil", "intel_cpufreq"), Severity::Low);
         assert_eq!(severity("powersave", "intel_cpufreq"), Severity::Medium);
@@ -146,7 +148,10 @@ mod tests {
         for (governor, flags) in
             [("performance", "fpu"), ("powersave", "fpu hypervisor"), ("userspace", "fpu")]
         {
-            assert!(check(&View::once(&machine(governor, "acpi-cpufreq", flags))).is_empty(), "{governor}");
+            assert!(
+                check(&HostView::once(&machine(governor, "acpi-cpufreq", flags))).is_empty(),
+                "{governor}"
+            );
         }
     }
 

@@ -1,22 +1,22 @@
 //! What later kernels give a UDP service.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 /// A change that came with a kernel.
-struct Later {
+struct KernelChange {
     major: u32,
     minor: u32,
     gives: &'static str,
     source: &'static str,
 }
 
-const fn later(major: u32, minor: u32, gives: &'static str, source: &'static str) -> Later {
-    Later { major, minor, gives, source }
+const fn later(major: u32, minor: u32, gives: &'static str, source: &'static str) -> KernelChange {
+    KernelChange { major, minor, gives, source }
 }
 
 /// Newest last. Only what changes throughput, latency or what can be seen of a UDP service.
-const LATER: &[Later] = &[
+const LATER: &[KernelChange] = &[
     later(4, 5, "a program chooses the socket of a reuseport group (SO_ATTACH_REUSEPORT_CBPF)", "socket(7)"),
     later(
         4,
@@ -132,10 +132,10 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let machine = &view.now.machine;
     let Some(kernel) = machine.kernel.value() else { return Vec::new() };
-    let lacking: Vec<&Later> = LATER
+    let lacking: Vec<&KernelChange> = LATER
         .iter()
         .filter(|later| machine.kernel_is_at_least(later.major, later.minor) == Some(false))
         .collect();
@@ -151,8 +151,11 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
             last.major, last.minor
         )
     };
-    let mut sighting =
-        Sighting::new(Severity::Note, title).evidence("kernel", kernel.clone(), "/proc/sys/kernel/osrelease");
+    let mut sighting = RuleMatch::new(Severity::Note, title).evidence(
+        "kernel",
+        kernel.clone(),
+        "/proc/sys/kernel/osrelease",
+    );
     for later in lacking {
         sighting =
             sighting.evidence(format!("Linux {}.{}", later.major, later.minor), later.gives, later.source);
@@ -165,9 +168,9 @@ mod tests {
     use super::*;
     use crate::{Host, PacketPath, Scope};
 
-    fn sightings(release: &str) -> Vec<Sighting> {
+    fn sightings(release: &str) -> Vec<RuleMatch> {
         let host = Host::scripted([("/proc/sys/kernel/osrelease", release)]);
-        check(&View::once(&PacketPath::observe(&host, &Scope::default())))
+        check(&HostView::once(&PacketPath::observe(&host, &Scope::default())))
     }
 
     #[test]

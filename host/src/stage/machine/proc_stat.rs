@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::counter::{Counter, Counts};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 use crate::{CpuSet, Host, Known};
 
@@ -137,7 +137,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
             stage: StageName::Machine,
             place: place.clone(),
             name: name.to_owned(),
-            counts: Counts::Ticks,
+            counts: CountedUnit::Ticks,
             value,
             read_from: PATH.to_owned(),
         })

@@ -1,8 +1,8 @@
 //! Simultaneous multithreading: hardware threads that share a core.
 
 use super::proc_stat;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::{PacketPath, View};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::{HostView, PacketPath};
 use crate::{Host, Known};
 
 const CONTROL: &str = "/sys/devices/system/cpu/smt/control";
@@ -37,7 +37,7 @@ pub(super) const SHARED: Rule = Rule {
     check: check_shared,
 };
 
-fn check_shared(view: &View<'_>) -> Vec<Sighting> {
+fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(cores) = view.now.machine.cores.value() else { return Vec::new() };
     let Some(shared) = cores.iter().find(|core| core.len() > 1) else { return Vec::new() };
     let cpus: usize = cores.iter().map(crate::CpuSet::len).sum();
@@ -47,7 +47,7 @@ fn check_shared(view: &View<'_>) -> Vec<Sighting> {
     };
     let first = shared.iter().next().unwrap_or(0);
     let file = format!("/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list");
-    vec![Sighting::new(Severity::Note, title).evidence(
+    vec![RuleMatch::new(Severity::Note, title).evidence(
         format!("hardware threads of the core of CPU {first}"),
         shared.to_string(),
         file,
@@ -68,7 +68,7 @@ pub(super) const OFF: Rule = Rule {
     check: check_off,
 };
 
-fn check_off(view: &View<'_>) -> Vec<Sighting> {
+fn check_off(view: &HostView<'_>) -> Vec<RuleMatch> {
     let machine = &view.now.machine;
     // `forceoff` cannot be taken back before the next boot.
     if machine.smt_control.value().and_then(Option::as_deref) != Some("off") {
@@ -77,7 +77,7 @@ fn check_off(view: &View<'_>) -> Vec<Sighting> {
     let Some(busy) = busy_share(view).filter(|busy| *busy >= BUSY) else { return Vec::new() };
     let title = format!("Hardware threads are switched off, and the CPUs are {:.0} % busy", busy * 100.0);
     vec![
-        Sighting::new(Severity::Note, title)
+        RuleMatch::new(Severity::Note, title)
             .evidence("hardware threads", "off", CONTROL)
             .evidence("share of CPU time not idle, between the readings", busy, proc_stat::PATH)
             .command(format!("echo on > {CONTROL}")),
@@ -85,7 +85,7 @@ fn check_off(view: &View<'_>) -> Vec<Sighting> {
 }
 
 /// The share of CPU time that was not idle between the readings.
-fn busy_share(view: &View<'_>) -> Option<f64> {
+fn busy_share(view: &HostView<'_>) -> Option<f64> {
     let sums = |path: &PacketPath| {
         let times = path.machine.cpu_times.value()?;
         let total: u64 = times.iter().map(super::CpuTimes::total).sum();
@@ -118,10 +118,10 @@ mod tests {
 
     #[test]
     fn shared_cores_are_worth_a_note() {
-        let sightings = check_shared(&View::once(&machine("0-1", "on\n", "")));
+        let sightings = check_shared(&HostView::once(&machine("0-1", "on\n", "")));
         assert_eq!(sightings[0].title, "2 CPUs are hardware threads of one core");
         assert_eq!((sightings[0].severity, &sightings[0].evidence[0].value), (Severity::Note, &"0-1".into()));
-        assert!(check_shared(&View::once(&machine("0", "notsupported\n", ""))).is_empty());
+        assert!(check_shared(&HostView::once(&machine("0", "notsupported\n", ""))).is_empty());
     }
 
     #[test]
@@ -129,14 +129,14 @@ mod tests {
         let reading = |control: &str, stat: &str| machine("0", control, stat);
         let before = reading("off\n", "cpu0 0 0 0 100 0 0 0 0\n");
         let busy = reading("off\n", "cpu0 10 0 40 105 0 0 45 0\n");
-        let sightings = check_off(&View::twice(&before, &busy));
+        let sightings = check_off(&HostView::twice(&before, &busy));
         assert_eq!(sightings[0].title, "Hardware threads are switched off, and the CPUs are 95 % busy");
         assert_eq!(sightings[0].commands, ["echo on > /sys/devices/system/cpu/smt/control"]);
-        assert!(check_off(&View::once(&busy)).is_empty());
+        assert!(check_off(&HostView::once(&busy)).is_empty());
         let idle = reading("off\n", "cpu0 10 0 40 200 0 0 45 0\n");
-        assert!(check_off(&View::twice(&before, &idle)).is_empty());
+        assert!(check_off(&HostView::twice(&before, &idle)).is_empty());
         let forced = reading("forceoff\n", "cpu0 10 0 40 105 0 0 45 0\n");
-        assert!(check_off(&View::twice(&before, &forced)).is_empty());
+        assert!(check_off(&HostView::twice(&before, &forced)).is_empty());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Time that the hypervisor took.
 
 use super::{CpuTimes, proc_stat};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 /// Ticks below which a share says nothing: a second of one CPU.
 const FEWEST_TICKS: u64 = 100;
@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(now) = view.now.machine.cpu_times.value() else { return Vec::new() };
     let before = view.before.and_then(|before| before.machine.cpu_times.value());
     let spent: Vec<(u32, u64, u64)> = now
@@ -53,7 +53,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
         (false, false) => ("since boot", Severity::Low),
     };
     let title = format!("The hypervisor took {:.1} % of the CPU time {when}", share * 100.0);
-    let mut sighting = Sighting::new(severity, title).evidence(
+    let mut sighting = RuleMatch::new(severity, title).evidence(
         format!("ticks of steal, of {total} on all CPUs, {when}"),
         steal,
         proc_stat::PATH,
@@ -85,31 +85,31 @@ mod tests {
     fn what_is_taken_now_weighs_more_than_what_was_taken_since_boot() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 100 0 0 900 0 0 0 0\n");
         let now = reading("cpu0 150 0 0 930 0 0 0 20\ncpu1 150 0 0 950 0 0 0 0\n");
-        let sightings = check(&View::twice(&before, &now));
+        let sightings = check(&HostView::twice(&before, &now));
         assert_eq!(sightings[0].title, "The hypervisor took 10.0 % of the CPU time between the readings");
         assert_eq!(sightings[0].severity, Severity::Medium);
         assert_eq!(sightings[0].evidence[1].what, "ticks of steal on CPU 0, of 100");
         assert_eq!(sightings[0].evidence[1].value, 20);
         // The same steal is 0.9 % of the time since boot.
-        assert!(check(&View::once(&now)).is_empty());
+        assert!(check(&HostView::once(&now)).is_empty());
         let heavy = reading("cpu0 0 0 0 800 0 0 0 200\n");
-        assert_eq!(check(&View::once(&heavy))[0].severity, Severity::Medium);
-        assert!(check(&View::once(&heavy))[0].title.ends_with("since boot"));
+        assert_eq!(check(&HostView::once(&heavy))[0].severity, Severity::Medium);
+        assert!(check(&HostView::once(&heavy))[0].title.ends_with("since boot"));
     }
 
     #[test]
     fn a_machine_that_has_its_cpus_to_itself_is_left_alone() {
         let before = reading("cpu0 100 0 0 900 0 0 0 50\n");
         let now = reading("cpu0 150 0 0 950 0 0 0 50\n");
-        assert!(check(&View::twice(&before, &now)).is_empty());
-        assert!(check(&View::once(&reading("cpu0 0 0 0 10 0 0 0 5\n"))).is_empty());
-        assert!(check(&View::once(&reading("garbage\n"))).is_empty());
+        assert!(check(&HostView::twice(&before, &now)).is_empty());
+        assert!(check(&HostView::once(&reading("cpu0 0 0 0 10 0 0 0 5\n"))).is_empty());
+        assert!(check(&HostView::once(&reading("garbage\n"))).is_empty());
     }
 
     #[test]
     fn a_cpu_that_went_away_or_began_anew_is_left_out() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 500 0 0 900 0 0 0 800\n");
         let now = reading("cpu0 200 0 0 900 0 0 0 0\ncpu1 1 0 0 1 0 0 0 1\n");
-        assert!(check(&View::twice(&before, &now)).is_empty());
+        assert!(check(&HostView::twice(&before, &now)).is_empty());
     }
 }

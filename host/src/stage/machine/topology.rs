@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{Node, cpu_list};
+use super::{NumaNode, cpu_list};
 use crate::{CpuSet, Host, Known};
 
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 
 /// The nodes that have CPUs.
-pub(super) fn nodes(host: &Host) -> Known<Vec<Node>> {
+pub(super) fn nodes(host: &Host) -> Known<Vec<NumaNode>> {
     let names = match host.list(NODES) {
         Ok(names) => names,
         Err(error) => return Known::unknown(error.to_string()),
@@ -18,7 +18,7 @@ pub(super) fn nodes(host: &Host) -> Known<Vec<Node>> {
     for node in names.iter().filter_map(|name| name.strip_prefix("node")?.parse().ok()) {
         match cpu_list(host, &format!("{NODES}/node{node}/cpulist")) {
             Known::Value(cpus) if cpus.is_empty() => {}
-            Known::Value(cpus) => nodes.push(Node { node, cpus }),
+            Known::Value(cpus) => nodes.push(NumaNode { node, cpus }),
             Known::Unknown { why } => return Known::Unknown { why },
         }
     }
@@ -78,7 +78,7 @@ mod tests {
             ("/sys/devices/system/node/online", "2-3,10\n"),
         ]);
         let nodes = nodes(&host).into_value().expect("nodes");
-        let expected = [Node { node: 2, cpus: list("0-3") }, Node { node: 10, cpus: list("4-7") }];
+        let expected = [NumaNode { node: 2, cpus: list("0-3") }, NumaNode { node: 10, cpus: list("4-7") }];
         assert_eq!(nodes, expected);
     }
 

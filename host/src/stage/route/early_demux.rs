@@ -1,9 +1,9 @@
 //! Early demux: a look for a connected socket before the route is looked up.
 
 use super::number;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::Value;
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::SettingValue;
+use crate::stage::HostView;
 use crate::{Host, Known, Setting};
 
 const UDP: &str = "net.ipv4.udp_early_demux";
@@ -32,7 +32,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let route = &view.now.route;
     let on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
@@ -44,10 +44,10 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
         service.name()
     );
     vec![
-        Sighting::new(Severity::Low, title)
+        RuleMatch::new(Severity::Low, title)
             .evidence(UDP, 1, UDP_PATH)
             .evidence("unconnected UDP services", services.len(), service.read_from.clone())
-            .change(Setting::sysctl(UDP), Some(Value::new("1")), Value::new("0")),
+            .change(Setting::sysctl(UDP), Some(SettingValue::new("1")), SettingValue::new("0")),
     ]
 }
 
@@ -55,12 +55,12 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
 mod tests {
     use super::*;
     use crate::stage::socket::sample::service;
-    use crate::stage::socket::{Protocol, Service};
+    use crate::stage::socket::{ServiceSockets, SocketProtocol};
     use crate::{PacketPath, Scope};
 
-    fn path(protocol: Protocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
+    fn path(protocol: SocketProtocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
         let mut path = PacketPath::observe(&Host::scripted(files.iter().copied()), &Scope::default());
-        path.socket.services = Known::Value(vec![Service { protocol, named, ..service(0) }]);
+        path.socket.services = Known::Value(vec![ServiceSockets { protocol, named, ..service(0) }]);
         path
     }
 
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_service_that_was_asked_about_gains_a_little() {
-        let sightings = check(&View::once(&path(Protocol::Udp, true, &ON)));
+        let sightings = check(&HostView::once(&path(SocketProtocol::Udp, true, &ON)));
         assert_eq!(
             sightings[0].title,
             "Each UDP packet is looked up among connected sockets first, and udp 10.0.0.1:53 (echo) answers from sockets that are \
@@ -79,18 +79,19 @@ mod tests {
         let command = change.setting.command(&change.to);
         assert_eq!(command.as_deref(), Some("sysctl -w net.ipv4.udp_early_demux=0"));
         // Nobody asked about it, and nothing says that it does anything.
-        assert!(check(&View::once(&path(Protocol::Udp, false, &ON))).is_empty());
+        assert!(check(&HostView::once(&path(SocketProtocol::Udp, false, &ON))).is_empty());
     }
 
     #[test]
     fn it_is_left_alone_where_it_is_off_or_unknown_or_no_udp_is_served() {
-        let found =
-            |protocol, files: &[(&str, &str)]| !check(&View::once(&path(protocol, true, files))).is_empty();
-        assert!(!found(Protocol::Tcp, &ON));
-        assert!(!found(Protocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
-        assert!(!found(Protocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
+        let found = |protocol, files: &[(&str, &str)]| {
+            !check(&HostView::once(&path(protocol, true, files))).is_empty()
+        };
+        assert!(!found(SocketProtocol::Tcp, &ON));
+        assert!(!found(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
+        assert!(!found(SocketProtocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
         // Linux before 4.12 has one switch for TCP too, and is better left.
-        assert!(!found(Protocol::Udp, &ON[..1]));
-        assert!(!found(Protocol::Udp, &[ON[0], (UDP_PATH, "")]));
+        assert!(!found(SocketProtocol::Udp, &ON[..1]));
+        assert!(!found(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "")]));
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{InterfaceRoute, conf, conf_name, snmp};
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::Value;
-use crate::stage::{PacketPath, View};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::SettingValue;
+use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting};
 
 /// From this version on, the second lookup is left out without `rp_filter` alone (fib_validate_source in
@@ -36,7 +36,7 @@ pub(super) const VALIDATION: Rule = Rule {
     check: check_validation,
 };
 
-fn check_validation(view: &View<'_>) -> Vec<Sighting> {
+fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let (major, minor) = CHEAP_WITHOUT_ACCEPT_LOCAL;
     let needs_accept_local = view.now.machine.kernel_is_at_least(major, minor) == Some(false);
     let costly = |interface: &&InterfaceRoute| match interface.rp_filter.value() {
@@ -55,7 +55,7 @@ fn check_validation(view: &View<'_>) -> Vec<Sighting> {
     let severity = if forwards || idle { Severity::Note } else { Severity::Low };
     let names: Vec<&str> = interfaces.iter().map(|interface| interface.interface.as_str()).collect();
     let title = format!("The route of each IPv4 packet is looked up twice on {}", names.join(", "));
-    let sighting = Sighting::new(severity, title);
+    let sighting = RuleMatch::new(severity, title);
     let sighting = lower_all(sighting, view.now);
     vec![
         interfaces
@@ -64,18 +64,18 @@ fn check_validation(view: &View<'_>) -> Vec<Sighting> {
     ]
 }
 
-fn lower_all(sighting: Sighting, path: &PacketPath) -> Sighting {
+fn lower_all(sighting: RuleMatch, path: &PacketPath) -> RuleMatch {
     match path.route.rp_filter_all.value() {
         Some(0) | None => sighting,
         Some(all) => sighting.evidence("rp_filter of all", *all, conf("all", "rp_filter")).change(
             Setting::sysctl(conf_name("all", "rp_filter")),
-            Some(Value::new(all.to_string())),
-            Value::new("0"),
+            Some(SettingValue::new(all.to_string())),
+            SettingValue::new("0"),
         ),
     }
 }
 
-fn describe(sighting: Sighting, interface: &InterfaceRoute, needs_accept_local: bool) -> Sighting {
+fn describe(sighting: RuleMatch, interface: &InterfaceRoute, needs_accept_local: bool) -> RuleMatch {
     let name = &interface.interface;
     let mut sighting = sighting;
     if let Some(own) = interface.rp_filter_own.value() {
@@ -83,15 +83,18 @@ fn describe(sighting: Sighting, interface: &InterfaceRoute, needs_accept_local: 
         if *own != 0 {
             sighting = sighting.change(
                 Setting::sysctl(conf_name(name, "rp_filter")),
-                Some(Value::new(own.to_string())),
-                Value::new("0"),
+                Some(SettingValue::new(own.to_string())),
+                SettingValue::new("0"),
             );
         }
     }
     if needs_accept_local && interface.accept_local == Known::Value(false) {
-        sighting = sighting
-            .evidence(format!("accept_local of {name}"), 0, conf(name, "accept_local"))
-            .change(Setting::sysctl(conf_name(name, "accept_local")), Some(Value::new("0")), Value::new("1"));
+        sighting =
+            sighting.evidence(format!("accept_local of {name}"), 0, conf(name, "accept_local")).change(
+                Setting::sysctl(conf_name(name, "accept_local")),
+                Some(SettingValue::new("0")),
+                SettingValue::new("1"),
+            );
     }
     sighting
 }
@@ -112,7 +115,7 @@ pub(super) const DROPS: Rule = Rule {
     check: check_drops,
 };
 
-fn check_drops(view: &View<'_>) -> Vec<Sighting> {
+fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let counter = |name: &'static str| move |path: &PacketPath| path.route.snmp(name);
     let of = |read: &dyn Fn(&'static str) -> Option<f64>| Some((read(DROPPED)?, read(RECEIVED)?));
     #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
@@ -130,16 +133,16 @@ fn check_drops(view: &View<'_>) -> Vec<Sighting> {
         amount::rate(dropped),
         amount::rate(received)
     );
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence(format!("{DROPPED}, {when}"), dropped, snmp::NETSTAT)
         .evidence(format!("{RECEIVED}, {when}"), received, snmp::SNMP);
     let strict = |interface: &&InterfaceRoute| interface.rp_filter == Known::Value(1);
-    let evident = |sighting: Sighting, interface: &InterfaceRoute| {
+    let evident = |sighting: RuleMatch, interface: &InterfaceRoute| {
         let name = &interface.interface;
         sighting.evidence(format!("rp_filter in force on {name}"), 1, conf(name, "rp_filter")).change(
             Setting::sysctl(conf_name(name, "rp_filter")),
-            interface.rp_filter_own.value().map(|own| Value::new(own.to_string())),
-            Value::new("2"),
+            interface.rp_filter_own.value().map(|own| SettingValue::new(own.to_string())),
+            SettingValue::new("2"),
         )
     };
     vec![view.now.route.interfaces.iter().filter(strict).fold(sighting, evident)]
@@ -161,17 +164,17 @@ mod tests {
         ];
         let host = Host::scripted(files);
         let mut path = PacketPath::observe(&host, &Scope::default());
-        path.route = super::super::Route::observe(&host, &["ens1f0"]);
+        path.route = super::super::RouteState::observe(&host, &["ens1f0"]);
         path
     }
 
-    fn commands(sighting: &Sighting) -> Vec<String> {
+    fn commands(sighting: &RuleMatch) -> Vec<String> {
         sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
     }
 
     #[test]
     fn an_old_kernel_has_to_accept_local_sources_too() {
-        let sightings = check_validation(&View::once(&host("4.6.3", "1", "1", "0", 2)));
+        let sightings = check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 2)));
         assert_eq!(sightings[0].title, "The route of each IPv4 packet is looked up twice on ens1f0");
         assert_eq!(sightings[0].severity, Severity::Low);
         assert_eq!(
@@ -184,35 +187,35 @@ mod tests {
         );
         let evidence = &sightings[0].evidence[1];
         assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf("ens1f0", "rp_filter")));
-        let half_mended = check_validation(&View::once(&host("4.6.3", "0", "0", "0", 2)));
+        let half_mended = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
         assert_eq!(commands(&half_mended[0]), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
     }
 
     #[test]
     fn a_later_kernel_needs_only_the_filter_off() {
-        let loose = check_validation(&View::once(&host("6.1.0", "0", "2", "0", 2)));
+        let loose = check_validation(&HostView::once(&host("6.1.0", "0", "2", "0", 2)));
         assert_eq!(commands(&loose[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=0"]);
-        assert!(check_validation(&View::once(&host("6.1.0", "0", "0", "0", 2))).is_empty());
+        assert!(check_validation(&HostView::once(&host("6.1.0", "0", "0", "0", 2))).is_empty());
     }
 
     #[test]
     fn a_mended_host_is_left_alone_and_a_router_is_only_told() {
-        assert!(check_validation(&View::once(&host("4.6.3", "0", "0", "1", 2))).is_empty());
+        assert!(check_validation(&HostView::once(&host("4.6.3", "0", "0", "1", 2))).is_empty());
         assert_eq!(
-            check_validation(&View::once(&host("4.6.3", "1", "1", "0", 1)))[0].severity,
+            check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 1)))[0].severity,
             Severity::Note
         );
-        assert!(check_validation(&View::once(&host("4.6.3", "x", "1", "0", 2))).is_empty());
+        assert!(check_validation(&HostView::once(&host("4.6.3", "x", "1", "0", 2))).is_empty());
         // Without a kernel version nobody can tell whether accept_local matters.
-        assert!(check_validation(&View::once(&host("", "0", "0", "0", 2))).is_empty());
+        assert!(check_validation(&HostView::once(&host("", "0", "0", "0", 2))).is_empty());
     }
 
     #[test]
     fn a_host_without_udp_service_under_load_is_only_told() {
         let mut path = host("6.1.0", "2", "2", "0", 2);
-        assert_eq!(check_validation(&View::once(&path))[0].severity, Severity::Low);
+        assert_eq!(check_validation(&HostView::once(&path))[0].severity, Severity::Low);
         path.socket.services = Known::Value(Vec::new());
-        assert_eq!(check_validation(&View::once(&path))[0].severity, Severity::Note);
+        assert_eq!(check_validation(&HostView::once(&path))[0].severity, Severity::Note);
     }
 
     fn counted(uptime: &str, dropped: u64, received: u64) -> PacketPath {
@@ -225,18 +228,18 @@ mod tests {
         ];
         let host = Host::scripted(files);
         let mut path = PacketPath::observe(&host, &Scope::default());
-        path.route = super::super::Route::observe(&host, &["ens1f0"]);
+        path.route = super::super::RouteState::observe(&host, &["ens1f0"]);
         path
     }
 
     #[test]
     fn drops_now_weigh_more_than_drops_since_boot() {
         let (before, now) = (counted("10.0", 100, 1000), counted("12.0", 300, 3000));
-        let sightings = check_drops(&View::twice(&before, &now));
+        let sightings = check_drops(&HostView::twice(&before, &now));
         assert_eq!(sightings[0].title, "The reverse-path filter dropped 100 of 1,000 packets each second");
         assert_eq!(sightings[0].severity, Severity::Medium);
         assert_eq!(commands(&sightings[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
-        let once = check_drops(&View::once(&now));
+        let once = check_drops(&HostView::once(&now));
         assert_eq!(once[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
         assert_eq!(once[0].severity, Severity::Low);
     }
@@ -244,8 +247,8 @@ mod tests {
     #[test]
     fn a_forged_packet_now_and_then_and_old_drops_are_left_alone() {
         let (before, now) = (counted("10.0", 300, 1000), counted("12.0", 300, 3000));
-        assert!(check_drops(&View::twice(&before, &now)).is_empty());
-        assert!(check_drops(&View::once(&counted("10.0", 3, 1_000_000))).is_empty());
-        assert!(check_drops(&View::once(&counted("10.0", 0, 0))).is_empty());
+        assert!(check_drops(&HostView::twice(&before, &now)).is_empty());
+        assert!(check_drops(&HostView::once(&counted("10.0", 3, 1_000_000))).is_empty());
+        assert!(check_drops(&HostView::once(&counted("10.0", 0, 0))).is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::counter::{Counter, Counts};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 use crate::{Host, Known};
 
@@ -84,34 +84,34 @@ fn counter(counters: &mut BTreeMap<String, u64>, name: String, value: &str) -> R
 }
 
 /// What of it a packet meets in this stage; sockets' own counters are the socket stage's.
-const COUNTED: &[(&str, Counts, &str)] = &[
-    ("Ip.InReceives", Counts::PacketsIn, SNMP),
-    ("Ip.InDelivers", Counts::PacketsOut, SNMP),
-    ("Ip.InHdrErrors", Counts::PacketsLost, SNMP),
-    ("Ip.InAddrErrors", Counts::PacketsLost, SNMP),
-    ("Ip.InUnknownProtos", Counts::PacketsLost, SNMP),
-    ("Ip.InDiscards", Counts::PacketsLost, SNMP),
-    ("Ip.OutDiscards", Counts::PacketsLost, SNMP),
-    ("Ip.OutNoRoutes", Counts::PacketsLost, SNMP),
-    ("Ip.ReasmFails", Counts::Events, SNMP),
-    ("IpExt.InNoRoutes", Counts::PacketsLost, NETSTAT),
-    ("IpExt.InTruncatedPkts", Counts::PacketsLost, NETSTAT),
-    ("TcpExt.IPReversePathFilter", Counts::PacketsLost, NETSTAT),
-    ("Ip6InReceives", Counts::PacketsIn, SNMP6),
-    ("Ip6InDelivers", Counts::PacketsOut, SNMP6),
-    ("Ip6InHdrErrors", Counts::PacketsLost, SNMP6),
-    ("Ip6InNoRoutes", Counts::PacketsLost, SNMP6),
-    ("Ip6InAddrErrors", Counts::PacketsLost, SNMP6),
-    ("Ip6InUnknownProtos", Counts::PacketsLost, SNMP6),
-    ("Ip6InTruncatedPkts", Counts::PacketsLost, SNMP6),
-    ("Ip6InDiscards", Counts::PacketsLost, SNMP6),
-    ("Ip6OutDiscards", Counts::PacketsLost, SNMP6),
-    ("Ip6OutNoRoutes", Counts::PacketsLost, SNMP6),
-    ("Ip6ReasmFails", Counts::Events, SNMP6),
+const COUNTED: &[(&str, CountedUnit, &str)] = &[
+    ("Ip.InReceives", CountedUnit::PacketsIn, SNMP),
+    ("Ip.InDelivers", CountedUnit::PacketsOut, SNMP),
+    ("Ip.InHdrErrors", CountedUnit::PacketsLost, SNMP),
+    ("Ip.InAddrErrors", CountedUnit::PacketsLost, SNMP),
+    ("Ip.InUnknownProtos", CountedUnit::PacketsLost, SNMP),
+    ("Ip.InDiscards", CountedUnit::PacketsLost, SNMP),
+    ("Ip.OutDiscards", CountedUnit::PacketsLost, SNMP),
+    ("Ip.OutNoRoutes", CountedUnit::PacketsLost, SNMP),
+    ("Ip.ReasmFails", CountedUnit::Events, SNMP),
+    ("IpExt.InNoRoutes", CountedUnit::PacketsLost, NETSTAT),
+    ("IpExt.InTruncatedPkts", CountedUnit::PacketsLost, NETSTAT),
+    ("TcpExt.IPReversePathFilter", CountedUnit::PacketsLost, NETSTAT),
+    ("Ip6InReceives", CountedUnit::PacketsIn, SNMP6),
+    ("Ip6InDelivers", CountedUnit::PacketsOut, SNMP6),
+    ("Ip6InHdrErrors", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6InNoRoutes", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6InAddrErrors", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6InUnknownProtos", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6InTruncatedPkts", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6InDiscards", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6OutDiscards", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6OutNoRoutes", CountedUnit::PacketsLost, SNMP6),
+    ("Ip6ReasmFails", CountedUnit::Events, SNMP6),
 ];
 
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
-    let read = |(name, counts, file): &(&str, Counts, &str)| {
+    let read = |(name, counts, file): &(&str, CountedUnit, &str)| {
         Some(Counter {
             stage: StageName::Route,
             place: "host".to_owned(),
@@ -174,7 +174,7 @@ mod tests {
         let counters = counters(&PacketPath::observe(&host, &Scope::default()));
         let shown: Vec<String> = counters
             .iter()
-            .filter(|counter| counter.counts == Counts::PacketsLost && counter.value > 0)
+            .filter(|counter| counter.counts == CountedUnit::PacketsLost && counter.value > 0)
             .map(|counter| format!("{} {} {}", counter.name, counter.value, counter.read_from))
             .collect();
         assert_eq!(

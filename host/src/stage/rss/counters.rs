@@ -1,6 +1,6 @@
 //! What the receive queues count.
 
-use crate::counter::{Counter, Counts};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
@@ -17,12 +17,12 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
                     read_from: queue.read_from.clone(),
                 });
             };
-            add("packets", Counts::PacketsIn, queue.packets);
+            add("packets", CountedUnit::PacketsIn, queue.packets);
             if let Some(bytes) = queue.bytes {
-                add("bytes", Counts::BytesIn, bytes);
+                add("bytes", CountedUnit::BytesIn, bytes);
             }
             if let Some(drops) = queue.drops {
-                add("drops", Counts::PacketsLost, drops);
+                add("drops", CountedUnit::PacketsLost, drops);
             }
         }
     }

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use super::{HashFields, Indirection, Rss, queue_counts};
+use super::{HashFields, IndirectionInfo, RssState, queue_counts};
 use crate::netlink::qstats::QueueStatistics;
-use crate::stage::link::Link;
+use crate::stage::link::LinkState;
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError, Known};
 
 /// The kinds of packet whose hash matters here.
 const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
 
-impl Rss {
+impl RssState {
     /// Reads the interface; `statistics` are what its queues count, if the kernel tells.
     #[must_use]
-    pub(crate) fn observe(host: &Host, link: &Link, statistics: &Known<Option<QueueStatistics>>) -> Self {
+    pub(crate) fn observe(
+        host: &Host,
+        link: &LinkState,
+        statistics: &Known<Option<QueueStatistics>>,
+    ) -> Self {
         let interface = link.interface.as_str();
         let (table, hash) = match Known::offered(indirection(host, interface)) {
             Known::Value(Some(answer)) => {
@@ -46,7 +50,7 @@ impl Rss {
 }
 
 /// The indirection table and hash of an interface.
-pub(crate) fn indirection(host: &Host, interface: &str) -> Result<Indirection, HostError> {
+pub(crate) fn indirection(host: &Host, interface: &str) -> Result<IndirectionInfo, HostError> {
     let what = format!("reading the indirection table of {interface}");
     host.call(&format!("ethtool/{interface}/rss"), &what, || receive::indirection(interface))
 }
@@ -85,9 +89,9 @@ mod tests {
     use super::*;
     use crate::stage::rss::{NtupleRule, sample};
 
-    fn observe(calls: &[(&str, &str)]) -> Rss {
+    fn observe(calls: &[(&str, &str)]) -> RssState {
         let files = calls.iter().map(|(key, answer)| (format!("/calls/ethtool/eth0/{key}.json"), *answer));
-        Rss::observe(&Host::scripted(files), &sample::link("eth0", 4), &Known::Value(None))
+        RssState::observe(&Host::scripted(files), &sample::link("eth0", 4), &Known::Value(None))
     }
 
     #[test]

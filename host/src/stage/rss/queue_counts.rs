@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::queue_names::{Counted, NAMES};
+use super::queue_names::{NAMES, QueueCounterKind};
 use crate::Known;
 use crate::netlink::qstats::{QueueStatistic, QueueStatistics};
-use crate::stage::link::Link;
+use crate::stage::link::LinkState;
 
 /// What a receive queue took in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,35 +26,35 @@ pub struct QueueCounts {
 
 /// Which way the queues carry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum CountDirection {
     Receive,
     Transmit,
 }
 
 /// What the receive queues took in; none where no source tells.
 pub(super) fn observe(
-    link: &Link,
+    link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
 ) -> Known<Option<Vec<QueueCounts>>> {
-    queue_counts(link, statistics, Direction::Receive)
+    queue_counts(link, statistics, CountDirection::Receive)
 }
 
 /// What the queues of a direction carried; none where no source tells.
 pub(crate) fn queue_counts(
-    link: &Link,
+    link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
-    direction: Direction,
+    direction: CountDirection,
 ) -> Known<Option<Vec<QueueCounts>>> {
     let told = statistics.value().and_then(Option::as_ref).map(|told| match direction {
-        Direction::Receive => kernel_counts(&told.rx),
-        Direction::Transmit => kernel_counts(&told.tx),
+        CountDirection::Receive => kernel_counts(&told.rx),
+        CountDirection::Transmit => kernel_counts(&told.tx),
     });
     if let Some(counts) = told.filter(|counts| !counts.is_empty()) {
         return Known::Value(Some(counts));
     }
     let queues = match direction {
-        Direction::Receive => &link.receive_queues,
-        Direction::Transmit => &link.transmit_queues,
+        CountDirection::Receive => &link.receive_queues,
+        CountDirection::Transmit => &link.transmit_queues,
     };
     let most = queues.value().copied().unwrap_or(u32::MAX);
     match (&link.statistics, statistics.why()) {
@@ -76,10 +76,10 @@ pub(crate) fn queue_counts(
 
 /// Whether the interface as a whole carried packets: then queues that all say zero do not count them. Those of veth count
 /// only what NAPI took (drivers/net/veth.c, Linux 6.18).
-fn carried(link: &Link, direction: Direction) -> bool {
+fn carried(link: &LinkState, direction: CountDirection) -> bool {
     let name = match direction {
-        Direction::Receive => "rx_packets",
-        Direction::Transmit => "tx_packets",
+        CountDirection::Receive => "rx_packets",
+        CountDirection::Transmit => "tx_packets",
     };
     link.totals.value().and_then(|totals| totals.get(name)).is_some_and(|packets| *packets > 0)
 }
@@ -102,26 +102,26 @@ fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
 fn driver_counts(
     interface: &str,
     statistics: &BTreeMap<String, u64>,
-    direction: Direction,
+    direction: CountDirection,
     most: u32,
 ) -> Vec<QueueCounts> {
-    let mut queues: BTreeMap<u32, Sum<'_>> = BTreeMap::new();
+    let mut queues: BTreeMap<u32, CounterSum<'_>> = BTreeMap::new();
     for (name, value) in statistics {
         for (counted, queue) in meanings(name).filter(|(_, queue)| *queue < most) {
             let sum = queues.entry(queue).or_default();
             match (direction, counted) {
-                (Direction::Receive, Counted::ReceivedPackets)
-                | (Direction::Transmit, Counted::SentPackets) => {
+                (CountDirection::Receive, QueueCounterKind::ReceivedPackets)
+                | (CountDirection::Transmit, QueueCounterKind::SentPackets) => {
                     add(&mut sum.packets, *value);
                     sum.name = sum.name.or(Some(name));
                 }
-                (Direction::Receive, Counted::ReceivedBytes) => add(&mut sum.bytes, *value),
-                (Direction::Receive, Counted::ReceiveDrops) => add(&mut sum.drops, *value),
+                (CountDirection::Receive, QueueCounterKind::ReceivedBytes) => add(&mut sum.bytes, *value),
+                (CountDirection::Receive, QueueCounterKind::ReceiveDrops) => add(&mut sum.drops, *value),
                 _ => {}
             }
         }
     }
-    let counts = |(queue, sum): (u32, Sum<'_>)| {
+    let counts = |(queue, sum): (u32, CounterSum<'_>)| {
         Some(QueueCounts {
             queue,
             packets: sum.packets?,
@@ -134,7 +134,7 @@ fn driver_counts(
 }
 
 #[derive(Default)]
-struct Sum<'a> {
+struct CounterSum<'a> {
     packets: Option<u64>,
     bytes: Option<u64>,
     drops: Option<u64>,
@@ -146,7 +146,7 @@ fn add(sum: &mut Option<u64>, value: u64) {
 }
 
 /// What a counter's name means, and of which queue.
-fn meanings(name: &str) -> impl Iterator<Item = (Counted, u32)> + '_ {
+fn meanings(name: &str) -> impl Iterator<Item = (QueueCounterKind, u32)> + '_ {
     NAMES.iter().filter_map(move |known| {
         let number = name.strip_prefix(known.before)?.strip_suffix(known.after)?;
         let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn counts(names: &[(&str, u64)], direction: Direction, most: u32) -> Vec<QueueCounts> {
+    fn counts(names: &[(&str, u64)], direction: CountDirection, most: u32) -> Vec<QueueCounts> {
         let statistics = names.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         driver_counts("eth0", &statistics, direction, most)
     }
@@ -181,7 +181,7 @@ mod tests {
             ("rx_queue_2_packets", 0),
             ("tx_queue_0_packets", 7),
         ];
-        let received = counts(&names, Direction::Receive, 2);
+        let received = counts(&names, CountDirection::Receive, 2);
         assert_eq!(
             received.iter().map(|item| (item.queue, item.packets)).collect::<Vec<_>>(),
             [(0, 10), (1, 20)]
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(received[1].bytes, Some(2000));
         assert_eq!(received[1].drops, None);
         assert_eq!(received[1].read_from, "ethtool -S eth0: rx_queue_1_packets");
-        assert_eq!(counts(&names, Direction::Transmit, 2)[0].packets, 7);
+        assert_eq!(counts(&names, CountDirection::Transmit, 2)[0].packets, 7);
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
             ("Queue[8] InPackets", 8),
             ("rx_queue_10_xdp_packets", 10),
         ] {
-            let received = counts(&[(name, 1)], Direction::Receive, u32::MAX);
+            let received = counts(&[(name, 1)], CountDirection::Receive, u32::MAX);
             assert_eq!(received.iter().map(|item| item.queue).collect::<Vec<_>>(), [queue], "{name}");
         }
     }
@@ -221,7 +221,7 @@ mod tests {
             ("[0]: rx_bcast_packets", 1),
             ("[0]: rx_discards", 2),
         ];
-        let received = counts(&names, Direction::Receive, 1);
+        let received = counts(&names, CountDirection::Receive, 1);
         assert_eq!((received[0].packets, received[0].drops), (9, Some(2)));
     }
 
@@ -230,7 +230,7 @@ mod tests {
         for name in
             ["rx_packets", "rx_bytes", "rx_x_packets", "rx_queue__packets", "rx_queue_-1_packets", "", "]"]
         {
-            assert_eq!(counts(&[(name, 1)], Direction::Receive, u32::MAX), [], "{name}");
+            assert_eq!(counts(&[(name, 1)], CountDirection::Receive, u32::MAX), [], "{name}");
         }
     }
 

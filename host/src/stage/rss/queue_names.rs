@@ -1,10 +1,10 @@
 //! What drivers call the counters of their queues in `ethtool -S`. Data only.
 
-use Counted::{ReceiveDrops, ReceivedBytes, ReceivedPackets, SentPackets};
+use QueueCounterKind::{ReceiveDrops, ReceivedBytes, ReceivedPackets, SentPackets};
 
 /// Which way a queue carries packets, and what is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(super) enum QueueCounterKind {
     ReceivedPackets,
     ReceivedBytes,
     ReceiveDrops,
@@ -13,18 +13,18 @@ pub(super) enum Counted {
 
 /// A counter's name: what stands before the queue's number and after it. Several names for one queue's packets, as those of
 /// bnxt for kinds of address, are added up.
-pub(super) struct Name {
+pub(super) struct QueueCounterName {
     pub(super) before: &'static str,
     pub(super) after: &'static str,
-    pub(super) counted: Counted,
+    pub(super) counted: QueueCounterKind,
 }
 
-const fn name(before: &'static str, after: &'static str, counted: Counted) -> Name {
-    Name { before, after, counted }
+const fn name(before: &'static str, after: &'static str, counted: QueueCounterKind) -> QueueCounterName {
+    QueueCounterName { before, after, counted }
 }
 
 /// From the drivers' sources in Linux 3.10 to 6.18.
-pub(super) const NAMES: &[Name] = &[
+pub(super) const NAMES: &[QueueCounterName] = &[
     // ixgbe, ixgbevf, igb, igc, ice, fm10k, hv_netvsc; virtio_net from 4.9 to 6.8
     name("rx_queue_", "_packets", ReceivedPackets),
     name("rx_queue_", "_bytes", ReceivedBytes),

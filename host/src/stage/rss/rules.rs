@@ -9,33 +9,33 @@ mod table_uneven;
 
 use std::collections::BTreeMap;
 
-use super::Rss;
+use super::RssState;
 use crate::finding::Rule;
-use crate::stage::link::{Device, Link};
-use crate::stage::{PacketPath, View};
+use crate::stage::link::{DeviceKind, LinkState};
+use crate::stage::{HostView, PacketPath};
 
 pub(super) const RULES: &[Rule] =
     &[hash::RULE, table_misses::RULE, table_uneven::RULE, imbalance::RULE, single_flow::RULE];
 
 /// An interface with a NIC that has several receive queues: software, such as veth and tun, has no RSS.
-struct Scaled<'a> {
-    link: &'a Link,
-    rss: &'a Rss,
+struct ScaledInterface<'a> {
+    link: &'a LinkState,
+    rss: &'a RssState,
     queues: u32,
 }
 
-fn scaled<'a>(view: &View<'a>) -> impl Iterator<Item = Scaled<'a>> {
+fn scaled<'a>(view: &HostView<'a>) -> impl Iterator<Item = ScaledInterface<'a>> {
     let path: &'a PacketPath = view.now;
     path.link.iter().filter_map(move |link| {
         let queues = *link.receive_queues.value()?;
         let up = link.up.value() != Some(&false);
-        let software = link.device.value() == Some(&Device::Software);
+        let software = link.device.value() == Some(&DeviceKind::Software);
         (queues > 1 && up && !software).then_some(())?;
-        Some(Scaled { link, rss: path.rss_of(&link.interface)?, queues })
+        Some(ScaledInterface { link, rss: path.rss_of(&link.interface)?, queues })
     })
 }
 
-impl Scaled<'_> {
+impl ScaledInterface<'_> {
     fn interface(&self) -> &str {
         &self.link.interface
     }

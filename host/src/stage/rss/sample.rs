@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use super::{HashFields, QueueCounts, Rss};
-use crate::stage::link::{Device, Driver, Link};
-use crate::stage::transmit::Transmit;
+use super::{HashFields, QueueCounts, RssState};
+use crate::stage::link::{DeviceKind, LinkDriver, LinkState};
+use crate::stage::transmit::TransmitState;
 use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host, Known};
 
 /// An interface of hardware with so many queues each way, of a driver that tells nothing more.
-pub(crate) fn link(interface: &str, queues: u32) -> Link {
-    let driver = Driver {
+pub(crate) fn link(interface: &str, queues: u32) -> LinkState {
+    let driver = LinkDriver {
         name: "ice".into(),
         version: String::new(),
         firmware: String::new(),
         bus: "0000:01:00.0".into(),
     };
-    Link {
+    LinkState {
         interface: interface.into(),
         index: Known::Value(2),
         up: Known::Value(true),
         driver: Known::Value(Some(driver)),
-        device: Known::Value(Device::Hardware),
+        device: Known::Value(DeviceKind::Hardware),
         speed_bits_per_second: Known::Value(None),
         mtu_bytes: Known::Value(1500),
         node: Known::Value(None),
@@ -39,10 +39,10 @@ pub(crate) fn link(interface: &str, queues: u32) -> Link {
 }
 
 /// Receive-side scaling as it should be: every queue in the table as often as every other, ports in the hash.
-pub(crate) fn rss(interface: &str, queues: u32) -> Rss {
+pub(crate) fn rss(interface: &str, queues: u32) -> RssState {
     let with_ports = HashFields::from_letters("sdfn").expect("letters");
     let flows = ["udp4", "udp6", "tcp4", "tcp6"];
-    Rss {
+    RssState {
         interface: interface.into(),
         table: Known::Value(Some((0..queues).cycle().take(128).collect())),
         table_queues: Known::Value(Some(queues)),
@@ -60,7 +60,7 @@ pub(crate) fn path(cpus: u32, queues: u32) -> PacketPath {
     path.machine.online = Known::Value((0..cpus).collect::<CpuSet>());
     path.link = vec![link("eth0", queues)];
     path.rss = vec![rss("eth0", queues)];
-    path.transmit = vec![Transmit {
+    path.transmit = vec![TransmitState {
         interface: "eth0".into(),
         queues: Known::unknown("made up"),
         disciplines: Known::unknown("made up"),

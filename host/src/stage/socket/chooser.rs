@@ -14,7 +14,7 @@ use aya::programs::Iter;
 use aya::{Btf, Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
-use super::Protocol;
+use super::SocketProtocol;
 use crate::root::pause_after_burst;
 use crate::{Host, HostError};
 
@@ -32,14 +32,14 @@ const NO_PLACE: u32 = u32::MAX;
 
 /// A socket in its group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct ChooserMember {
     /// The socket's cookie.
     pub cookie: u64,
     /// Its place in the group, by which a classic program names it.
     #[serde(default)]
     pub place: Option<u32>,
     /// What chooses.
-    pub chooser: Chooser,
+    pub chooser: GroupChooser,
     /// The program that chooses, where it is an extended one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ChoosingProgram>,
@@ -62,7 +62,7 @@ impl ChoosingProgram {
 /// What chooses the socket of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Chooser {
+pub enum GroupChooser {
     /// The kernel: by hash, or by SO_INCOMING_CPU.
     Kernel,
     /// A classic program that does not look at the CPU.
@@ -74,22 +74,26 @@ pub enum Chooser {
 }
 
 /// Asks at the first need.
-pub(super) struct Choosers<'h> {
+pub(super) struct ChooserReader<'h> {
     host: &'h Host,
-    datagrams: OnceCell<Result<Vec<Member>, HostError>>,
-    listeners: OnceCell<Result<Vec<Member>, HostError>>,
+    datagrams: OnceCell<Result<Vec<ChooserMember>, HostError>>,
+    listeners: OnceCell<Result<Vec<ChooserMember>, HostError>>,
 }
 
-impl<'h> Choosers<'h> {
+impl<'h> ChooserReader<'h> {
     pub(super) fn new(host: &'h Host) -> Self {
         Self { host, datagrams: OnceCell::new(), listeners: OnceCell::new() }
     }
 
     /// The socket of this protocol with this cookie in its group; none where it is in none.
-    pub(super) fn member(&self, protocol: Protocol, cookie: u64) -> Result<Option<&Member>, &HostError> {
+    pub(super) fn member(
+        &self,
+        protocol: SocketProtocol,
+        cookie: u64,
+    ) -> Result<Option<&ChooserMember>, &HostError> {
         let members = match protocol {
-            Protocol::Udp => &self.datagrams,
-            Protocol::Tcp => &self.listeners,
+            SocketProtocol::Udp => &self.datagrams,
+            SocketProtocol::Tcp => &self.listeners,
         };
         let ask = || {
             let what = "asking what chooses in reuseport groups (BPF iterator)";
@@ -101,11 +105,11 @@ impl<'h> Choosers<'h> {
 }
 
 /// The iterators, once they were asked for: to fit one to the kernel takes a fifth of a second, to run it nothing to speak of.
-static LOADED: Mutex<BTreeMap<Protocol, Ebpf>> = Mutex::new(BTreeMap::new());
+static LOADED: Mutex<BTreeMap<SocketProtocol, Ebpf>> = Mutex::new(BTreeMap::new());
 
 /// The members of all reuseport groups of the calling thread's network namespace. Sockets that nobody asked for their cookie
 /// have none yet.
-pub(crate) fn ask(protocol: Protocol) -> io::Result<Vec<Member>> {
+pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let object = match loaded.entry(protocol) {
         Entry::Occupied(object) => object.into_mut(),
@@ -121,7 +125,7 @@ pub(crate) fn ask(protocol: Protocol) -> io::Result<Vec<Member>> {
     members(&bytes)
 }
 
-fn load(protocol: Protocol) -> io::Result<Ebpf> {
+fn load(protocol: SocketProtocol) -> io::Result<Ebpf> {
     let btf = Btf::from_sys_fs().map_err(io::Error::other)?;
     pause_after_burst();
     let mut loader = EbpfLoader::new();
@@ -132,10 +136,10 @@ fn load(protocol: Protocol) -> io::Result<Ebpf> {
     Ok(object)
 }
 
-fn iterator(object: &mut Ebpf, protocol: Protocol) -> io::Result<&mut Iter> {
+fn iterator(object: &mut Ebpf, protocol: SocketProtocol) -> io::Result<&mut Iter> {
     let name = match protocol {
-        Protocol::Udp => "reuseport",
-        Protocol::Tcp => "reuseport_tcp",
+        SocketProtocol::Udp => "reuseport",
+        SocketProtocol::Tcp => "reuseport_tcp",
     };
     let program = object.program_mut(name).ok_or(io::ErrorKind::NotFound)?;
     program.try_into().map_err(io::Error::other)
@@ -160,7 +164,7 @@ pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
 }
 
 /// Reads what the program wrote.
-pub(crate) fn members(bytes: &[u8]) -> io::Result<Vec<Member>> {
+pub(crate) fn members(bytes: &[u8]) -> io::Result<Vec<ChooserMember>> {
     let chunks = bytes.chunks_exact(MEMBER_BYTES);
     if !chunks.remainder().is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the BPF iterator's answer is cut short"));
@@ -168,23 +172,23 @@ pub(crate) fn members(bytes: &[u8]) -> io::Result<Vec<Member>> {
     chunks.map(|chunk| member(chunk).ok_or_else(|| io::ErrorKind::InvalidData.into())).collect()
 }
 
-fn member(bytes: &[u8]) -> Option<Member> {
+fn member(bytes: &[u8]) -> Option<ChooserMember> {
     let word = |offset: usize| Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?));
     let chooser = match word(16)? {
-        0 => Chooser::Kernel,
-        1 => Chooser::Classic,
-        2 => Chooser::ClassicByCpu,
-        3 => Chooser::Extended,
+        0 => GroupChooser::Kernel,
+        1 => GroupChooser::Classic,
+        2 => GroupChooser::ClassicByCpu,
+        3 => GroupChooser::Extended,
         _ => return None,
     };
     let place = Some(word(8)?).filter(|place| *place != NO_PLACE);
     let name = bytes.get(NAME)?.split(|byte| *byte == 0).next()?;
     let program = ChoosingProgram { id: word(20)?, name: String::from_utf8_lossy(name).into_owned() };
-    Some(Member {
+    Some(ChooserMember {
         cookie: u64::from_ne_bytes(*bytes.first_chunk()?),
         place,
         chooser,
-        program: (chooser == Chooser::Extended).then_some(program),
+        program: (chooser == GroupChooser::Extended).then_some(program),
     })
 }
 
@@ -205,12 +209,12 @@ mod tests {
     #[test]
     fn members_are_read_and_what_is_cut_short_is_an_error() {
         let all = [bytes(77, 1, 2), bytes(78, NO_PLACE, 0), bytes(79, 0, 3)].concat();
-        let member = |cookie, place, chooser| Member { cookie, place, chooser, program: None };
+        let member = |cookie, place, chooser| ChooserMember { cookie, place, chooser, program: None };
         let program = Some(ChoosingProgram { id: 9, name: "choose".into() });
         let expected = [
-            member(77, Some(1), Chooser::ClassicByCpu),
-            member(78, None, Chooser::Kernel),
-            Member { program, ..member(79, Some(0), Chooser::Extended) },
+            member(77, Some(1), GroupChooser::ClassicByCpu),
+            member(78, None, GroupChooser::Kernel),
+            ChooserMember { program, ..member(79, Some(0), GroupChooser::Extended) },
         ];
         assert_eq!(members(&all).expect("read"), expected);
         assert!(members(&all[..50]).is_err() && members(&bytes(1, 0, 9)).is_err());

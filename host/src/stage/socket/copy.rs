@@ -10,9 +10,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::FileType;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::Descriptor;
+use super::DescriptorKind;
 use crate::Host;
-use crate::root::Explained;
+use crate::root::ExplainedErrno;
 
 /// A copy of this descriptor of a process, which must be the socket of this inode.
 ///
@@ -58,7 +58,7 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
         };
         for descriptor in descriptors.iter().filter_map(|name| name.parse::<u32>().ok()) {
             let link = host.read_link(&format!("/proc/{pid}/fd/{descriptor}"));
-            if link.is_ok_and(|link| Descriptor::of(&link) == Descriptor::Socket(inode)) {
+            if link.is_ok_and(|link| DescriptorKind::of(&link) == DescriptorKind::Socket(inode)) {
                 match copy(inode, (pid, descriptor)) {
                     // It was closed since it was listed.
                     Err(error) if is_gone(&error) => {}
@@ -70,16 +70,16 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
     let words = |pid| format!("/proc/{pid}/fd may not be read: it takes CAP_SYS_PTRACE, so run it as root");
     Err(refused.map_or_else(
         || gone("no process has that socket any more".to_owned()),
-        |pid| Explained { errno: libc::EACCES, words: words(pid) }.into(),
+        |pid| ExplainedErrno { errno: libc::EACCES, words: words(pid) }.into(),
     ))
 }
 
 fn is_gone(error: &io::Error) -> bool {
-    Explained::of(error).is_some_and(|explained| explained.errno == libc::ENOENT)
+    ExplainedErrno::of(error).is_some_and(|explained| explained.errno == libc::ENOENT)
 }
 
 fn gone(words: String) -> io::Error {
-    Explained { errno: libc::ENOENT, words }.into()
+    ExplainedErrno { errno: libc::ENOENT, words }.into()
 }
 
 /// A process that ended and a descriptor that was closed are not there; what is not permitted says what it takes.
@@ -90,11 +90,11 @@ fn explained(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words =
                 format!("a copy of a descriptor of process {pid} takes CAP_SYS_PTRACE, so run it as root");
-            Explained { errno, words }.into()
+            ExplainedErrno { errno, words }.into()
         }
         Some(libc::ENOSYS) => {
             let words = "pidfd_getfd takes Linux 5.6, and a sandbox that lets it pass".to_owned();
-            Explained { errno: libc::ENOSYS, words }.into()
+            ExplainedErrno { errno: libc::ENOSYS, words }.into()
         }
         _ => error,
     }

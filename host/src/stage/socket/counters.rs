@@ -1,26 +1,26 @@
 //! What sockets count.
 
-use super::{Service, Socket, Sockets};
-use crate::counter::{Counter, Counts};
+use super::{HostSockets, ServiceSockets, SocketState};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.socket.counters()
 }
 
-impl Sockets {
+impl HostSockets {
     /// Packets that each UDP socket lost. The kernel counts none that it got.
     #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
         let services = self.services().iter();
         let sockets =
             services.flat_map(|service| service.sockets.iter().map(move |socket| (service, socket)));
-        let counter = |(service, socket): (&Service, &Socket)| {
+        let counter = |(service, socket): (&ServiceSockets, &SocketState)| {
             Some(Counter {
                 stage: StageName::Socket,
                 place: format!("{} ino {}", service.name(), socket.inode),
                 name: "drops".to_owned(),
-                counts: Counts::PacketsLost,
+                counts: CountedUnit::PacketsLost,
                 value: socket.drops?,
                 read_from: service.read_from.clone(),
             })

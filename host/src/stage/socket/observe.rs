@@ -3,58 +3,58 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::chooser::Choosers;
-use super::owners::Owners;
+use super::chooser::ChooserReader;
+use super::owners::DescriptorOwners;
 use super::proc_net::{PortRange, port_range, proc_net_sockets};
 use super::steering::{order, steering};
-use super::{Process, Protocol, Service, Socket, Sockets, options};
-use crate::netlink::{DiagSocket, SocketState, diag_sockets};
+use super::{HostSockets, ServiceSockets, SocketOwner, SocketProtocol, SocketState, options};
+use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
 use crate::stage::Scope;
 use crate::{Host, Known};
 
 /// A list of the kernel's sockets: of one protocol and address family.
-struct List {
+struct SocketList {
     name: &'static str,
-    protocol: Protocol,
+    protocol: SocketProtocol,
     family: libc::c_int,
 }
 
-const LISTS: [List; 4] = [
-    List { name: "udp4", protocol: Protocol::Udp, family: libc::AF_INET },
-    List { name: "udp6", protocol: Protocol::Udp, family: libc::AF_INET6 },
-    List { name: "tcp4", protocol: Protocol::Tcp, family: libc::AF_INET },
-    List { name: "tcp6", protocol: Protocol::Tcp, family: libc::AF_INET6 },
+const LISTS: [SocketList; 4] = [
+    SocketList { name: "udp4", protocol: SocketProtocol::Udp, family: libc::AF_INET },
+    SocketList { name: "udp6", protocol: SocketProtocol::Udp, family: libc::AF_INET6 },
+    SocketList { name: "tcp4", protocol: SocketProtocol::Tcp, family: libc::AF_INET },
+    SocketList { name: "tcp6", protocol: SocketProtocol::Tcp, family: libc::AF_INET6 },
 ];
 
 /// A socket and whose it is.
-struct Found {
-    protocol: Protocol,
+struct OwnedSocket {
+    protocol: SocketProtocol,
     local: SocketAddr,
     interface_index: u32,
     owners: Known<Vec<u32>>,
-    socket: Socket,
+    socket: SocketState,
     read_from: &'static str,
 }
 
 /// What the sockets of a service have in common.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    protocol: Protocol,
+struct ServiceKey {
+    protocol: SocketProtocol,
     local: SocketAddr,
     interface_index: u32,
     uid: u32,
-    group: Group,
+    group: SocketGroup,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Group {
+enum SocketGroup {
     /// A reuseport group, whichever processes hold its sockets.
     Reuseport,
     /// Sockets of the same processes.
     Processes(Option<Vec<u32>>),
 }
 
-impl Sockets {
+impl HostSockets {
     /// Reads the sockets in scope.
     #[must_use]
     pub fn observe(host: &Host, scope: &Scope) -> Self {
@@ -86,11 +86,11 @@ impl Sockets {
     }
 }
 
-impl List {
+impl SocketList {
     fn read(&self, host: &Host) -> Result<(Vec<DiagSocket>, &'static str), String> {
         let (number, state, hex) = match self.protocol {
-            Protocol::Udp => (libc::IPPROTO_UDP, SocketState::Unconnected, "07"),
-            Protocol::Tcp => (libc::IPPROTO_TCP, SocketState::Listening, "0A"),
+            SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected, "07"),
+            SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening, "0A"),
         };
         let byte = |number: libc::c_int| u8::try_from(number).unwrap_or_default();
         let what = format!("listing {} sockets (sock_diag)", self.name);
@@ -112,10 +112,10 @@ impl List {
 
     fn path(&self) -> &'static str {
         match (self.protocol, self.family) {
-            (Protocol::Udp, libc::AF_INET) => "/proc/net/udp",
-            (Protocol::Udp, _) => "/proc/net/udp6",
-            (Protocol::Tcp, libc::AF_INET) => "/proc/net/tcp",
-            (Protocol::Tcp, _) => "/proc/net/tcp6",
+            (SocketProtocol::Udp, libc::AF_INET) => "/proc/net/udp",
+            (SocketProtocol::Udp, _) => "/proc/net/udp6",
+            (SocketProtocol::Tcp, libc::AF_INET) => "/proc/net/tcp",
+            (SocketProtocol::Tcp, _) => "/proc/net/tcp6",
         }
     }
 }
@@ -123,7 +123,7 @@ impl List {
 /// The UDP sockets that are bound and not connected, of both address families, whoever holds them.
 pub(crate) fn udp_sockets(host: &Host) -> Result<Vec<DiagSocket>, String> {
     let mut sockets = Vec::new();
-    for list in LISTS.iter().filter(|list| list.protocol == Protocol::Udp) {
+    for list in LISTS.iter().filter(|list| list.protocol == SocketProtocol::Udp) {
         sockets.extend(list.read(host)?.0);
     }
     Ok(sockets)
@@ -132,8 +132,8 @@ pub(crate) fn udp_sockets(host: &Host) -> Result<Vec<DiagSocket>, String> {
 fn services(
     host: &Host,
     scope: &Scope,
-    listed: Vec<(Protocol, DiagSocket, &'static str)>,
-) -> Known<Vec<Service>> {
+    listed: Vec<(SocketProtocol, DiagSocket, &'static str)>,
+) -> Known<Vec<ServiceSockets>> {
     let of_all = scope.port.is_none() && scope.pid.is_none();
     let in_scope = |socket: &DiagSocket| match scope.port {
         Some(port) => socket.local.port() == port,
@@ -143,29 +143,29 @@ fn services(
     if listed.is_empty() {
         return Known::Value(Vec::new());
     }
-    let owners = Owners::observe(host);
+    let owners = DescriptorOwners::observe(host);
     let mut found = Vec::new();
     for (protocol, socket, read_from) in listed {
         let descriptors = owners.of(socket.inode);
         match (scope.pid, &descriptors) {
             (Some(pid), Known::Value(holders)) if !holders.iter().any(|(holder, _)| *holder == pid) => {}
             (Some(_), Known::Unknown { why }) => return Known::unknown(why.clone()),
-            _ => found.push(Found::new(host, protocol, &socket, descriptors, read_from, !of_all)),
+            _ => found.push(OwnedSocket::new(host, protocol, &socket, descriptors, read_from, !of_all)),
         }
     }
     Known::Value(grouped(host, &owners, found, !of_all))
 }
 
-impl Found {
+impl OwnedSocket {
     fn new(
         host: &Host,
-        protocol: Protocol,
+        protocol: SocketProtocol,
         listed: &DiagSocket,
         descriptors: Known<Vec<(u32, u32)>>,
         read_from: &'static str,
         named: bool,
     ) -> Self {
-        let asked = protocol == Protocol::Udp || named;
+        let asked = protocol == SocketProtocol::Udp || named;
         let options = match &descriptors {
             Known::Value(held) => match held.first() {
                 Some(at) if asked => options(host, listed.inode, *at).map(Some).into(),
@@ -180,27 +180,27 @@ impl Found {
             pids.dedup();
             pids
         });
-        let socket = Socket {
+        let socket = SocketState {
             inode: listed.inode,
             cookie: listed.cookie,
             uid: listed.uid,
             queued_bytes: listed.queued,
             receive_buffer_bytes: listed.receive_buffer_bytes.or(size),
             // The kernel counts no losses of a listener this way.
-            drops: listed.drops.filter(|_| protocol == Protocol::Udp),
+            drops: listed.drops.filter(|_| protocol == SocketProtocol::Udp),
             options,
             descriptors: descriptors.into_value().unwrap_or_default(),
         };
         let (local, interface_index) = (listed.local, listed.interface_index);
-        Found { protocol, local, interface_index, owners, socket, read_from }
+        OwnedSocket { protocol, local, interface_index, owners, socket, read_from }
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> ServiceKey {
         let group = match self.socket.set() {
-            Some(options) if options.reuseport => Group::Reuseport,
-            _ => Group::Processes(self.owners.value().cloned()),
+            Some(options) if options.reuseport => SocketGroup::Reuseport,
+            _ => SocketGroup::Processes(self.owners.value().cloned()),
         };
-        Key {
+        ServiceKey {
             protocol: self.protocol,
             local: self.local,
             interface_index: self.interface_index,
@@ -210,21 +210,26 @@ impl Found {
     }
 }
 
-fn grouped(host: &Host, owners: &Owners, found: Vec<Found>, named: bool) -> Vec<Service> {
-    let mut groups: BTreeMap<Key, Vec<Found>> = BTreeMap::new();
+fn grouped(
+    host: &Host,
+    owners: &DescriptorOwners,
+    found: Vec<OwnedSocket>,
+    named: bool,
+) -> Vec<ServiceSockets> {
+    let mut groups: BTreeMap<ServiceKey, Vec<OwnedSocket>> = BTreeMap::new();
     for item in found {
         groups.entry(item.key()).or_default().push(item);
     }
     let mut names = BTreeMap::new();
-    let choosers = Choosers::new(host);
-    let service = |(key, mut members): (Key, Vec<Found>)| {
+    let choosers = ChooserReader::new(host);
+    let service = |(key, mut members): (ServiceKey, Vec<OwnedSocket>)| {
         // Cookies are given when they are first asked for, and say nothing of the order in which sockets were made.
         members.sort_by_key(|member| member.socket.inode);
         let processes = processes(host, &members, &mut names);
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
-        let mut sockets: Vec<Socket> = members.into_iter().map(|member| member.socket).collect();
+        let mut sockets: Vec<SocketState> = members.into_iter().map(|member| member.socket).collect();
         let ordered = order(&choosers, key.protocol, &mut sockets);
-        Service {
+        ServiceSockets {
             protocol: key.protocol,
             local: key.local,
             steering: steering(host, owners, &choosers, (key.protocol, &processes), &sockets),
@@ -239,7 +244,11 @@ fn grouped(host: &Host, owners: &Owners, found: Vec<Found>, named: bool) -> Vec<
 }
 
 /// The processes of all these sockets; unknown if those of one are.
-fn processes(host: &Host, members: &[Found], names: &mut BTreeMap<u32, String>) -> Known<Vec<Process>> {
+fn processes(
+    host: &Host,
+    members: &[OwnedSocket],
+    names: &mut BTreeMap<u32, String>,
+) -> Known<Vec<SocketOwner>> {
     let mut found = Vec::new();
     for member in members {
         match &member.owners {
@@ -257,7 +266,7 @@ fn processes(host: &Host, members: &[Found], names: &mut BTreeMap<u32, String>) 
                 |name| name.trim_end().to_owned(),
             )
         });
-        Process { pid, name: name.clone() }
+        SocketOwner { pid, name: name.clone() }
     };
     Known::Value(found.into_iter().map(named).collect())
 }

@@ -6,7 +6,7 @@ use crate::{Host, HostError, Known};
 
 /// Descriptors of all processes that are of interest here.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
+pub(crate) struct DescriptorOwners {
     sockets: BTreeMap<u64, Vec<(u32, u32)>>,
     programs: BTreeMap<u32, Vec<u32>>,
     refused: Vec<u32>,
@@ -15,7 +15,7 @@ pub(crate) struct Owners {
 
 /// What a descriptor's link says it is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Descriptor {
+pub(crate) enum DescriptorKind {
     /// A socket, by inode.
     Socket(u64),
     /// A BPF program.
@@ -26,23 +26,23 @@ pub(crate) enum Descriptor {
     Other,
 }
 
-impl Descriptor {
+impl DescriptorKind {
     /// Reads the text of a link in `/proc/PID/fd`.
     pub(crate) fn of(link: &str) -> Self {
         let inode = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
         match (inode.map(str::parse), link.trim_start_matches("anon_inode:")) {
-            (Some(Ok(inode)), _) => Descriptor::Socket(inode),
-            (_, "bpf-prog") => Descriptor::Program,
-            (_, "[eventpoll]") => Descriptor::Epoll,
-            _ => Descriptor::Other,
+            (Some(Ok(inode)), _) => DescriptorKind::Socket(inode),
+            (_, "bpf-prog") => DescriptorKind::Program,
+            (_, "[eventpoll]") => DescriptorKind::Epoll,
+            _ => DescriptorKind::Other,
         }
     }
 }
 
-impl Owners {
+impl DescriptorOwners {
     /// Reads the descriptors of all processes. One that ends meanwhile is left out.
     pub(crate) fn observe(host: &Host) -> Self {
-        let mut owners = Owners::default();
+        let mut owners = DescriptorOwners::default();
         match host.list("/proc") {
             Ok(names) => names
                 .iter()
@@ -66,10 +66,12 @@ impl Owners {
         };
         for descriptor in descriptors.iter().filter_map(|name| name.parse::<u32>().ok()) {
             let Ok(link) = host.read_link(&format!("{directory}/{descriptor}")) else { continue };
-            match Descriptor::of(&link) {
-                Descriptor::Socket(inode) => self.sockets.entry(inode).or_default().push((pid, descriptor)),
-                Descriptor::Program => self.programs.entry(pid).or_default().push(descriptor),
-                Descriptor::Epoll | Descriptor::Other => {}
+            match DescriptorKind::of(&link) {
+                DescriptorKind::Socket(inode) => {
+                    self.sockets.entry(inode).or_default().push((pid, descriptor));
+                }
+                DescriptorKind::Program => self.programs.entry(pid).or_default().push(descriptor),
+                DescriptorKind::Epoll | DescriptorKind::Other => {}
             }
         }
     }
@@ -103,25 +105,25 @@ fn is_refusal(error: &HostError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Recording;
-    use crate::recording::{Entry, Failure};
+    use crate::HostRecording;
+    use crate::recording::{RecordedEntry, RecordedFailure};
 
-    fn recording() -> Recording {
-        let mut recording = Recording::new();
+    fn recording() -> HostRecording {
+        let mut recording = HostRecording::new();
         for (path, target) in [
             ("/proc/12/fd/3", "socket:[700]"),
             ("/proc/12/fd/4", "anon_inode:bpf-prog"),
             ("/proc/12/fd/5", "/dev/null"),
             ("/proc/30/fd/9", "socket:[700]"),
         ] {
-            recording.insert(path, Entry::Link(target.into()));
+            recording.insert(path, RecordedEntry::Link(target.into()));
         }
         recording
     }
 
     #[test]
     fn a_socket_has_the_descriptors_of_all_its_processes() {
-        let owners = Owners::observe(&Host::recorded(recording()));
+        let owners = DescriptorOwners::observe(&Host::recorded(recording()));
         assert_eq!(owners.of(700), Known::Value(vec![(12, 3), (30, 9)]));
         assert_eq!(owners.of(701), Known::Value(vec![]));
         assert_eq!((owners.programs_of(12), owners.programs_of(30)), (&[4][..], &[][..]));
@@ -130,23 +132,26 @@ mod tests {
     #[test]
     fn nobody_is_not_said_where_somebody_may_not_be_looked_at() {
         let mut recording = recording();
-        recording.insert("/proc", Entry::Directory(["12", "30", "40", "41"].map(str::to_owned).to_vec()));
-        recording.insert("/proc/40/fd", Entry::Failed(Failure::Errno { errno: libc::EACCES }));
-        recording.insert("/proc/41/fd", Entry::Failed(Failure::Errno { errno: libc::ENOENT }));
-        let owners = Owners::observe(&Host::recorded(recording));
+        recording
+            .insert("/proc", RecordedEntry::Directory(["12", "30", "40", "41"].map(str::to_owned).to_vec()));
+        recording
+            .insert("/proc/40/fd", RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::EACCES }));
+        recording
+            .insert("/proc/41/fd", RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::ENOENT }));
+        let owners = DescriptorOwners::observe(&Host::recorded(recording));
         assert!(owners.of(700).value().is_some());
         let why = "/proc/40/fd may not be read: it takes CAP_SYS_PTRACE, so run it as root";
         assert_eq!(owners.of(701).why(), Some(why));
-        let owners = Owners::observe(&Host::scripted::<String, String>([]));
+        let owners = DescriptorOwners::observe(&Host::scripted::<String, String>([]));
         assert!(owners.of(700).why().is_some_and(|why| why.contains("/proc")));
     }
 
     #[test]
     fn a_link_says_what_a_descriptor_is() {
-        assert_eq!(Descriptor::of("socket:[812]"), Descriptor::Socket(812));
-        assert_eq!(Descriptor::of("anon_inode:[eventpoll]"), Descriptor::Epoll);
+        assert_eq!(DescriptorKind::of("socket:[812]"), DescriptorKind::Socket(812));
+        assert_eq!(DescriptorKind::of("anon_inode:[eventpoll]"), DescriptorKind::Epoll);
         for other in ["socket:[", "socket:[x]", "socket:812", "pipe:[1]", ""] {
-            assert_eq!(Descriptor::of(other), Descriptor::Other);
+            assert_eq!(DescriptorKind::of(other), DescriptorKind::Other);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Hosts with services, for tests of rules.
 
-use super::{Process, Protocol, Service, Socket, SocketOptions};
-use crate::stage::machine::Node;
-use crate::stage::thread::{How, Serving};
+use super::{ServiceSockets, SocketOptions, SocketOwner, SocketProtocol, SocketState};
+use crate::stage::machine::NumaNode;
+use crate::stage::thread::{ServingEvidence, ServingThread};
 use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host, Known};
 
@@ -32,11 +32,11 @@ pub(in crate::stage) fn later(path: &PacketPath) -> PacketPath {
 }
 
 /// A named service on port 53 with as many sockets, whose inodes are 700 and up.
-pub(in crate::stage) fn service(sockets: u64) -> Service {
-    Service {
-        protocol: Protocol::Udp,
+pub(in crate::stage) fn service(sockets: u64) -> ServiceSockets {
+    ServiceSockets {
+        protocol: SocketProtocol::Udp,
         local: ([10, 0, 0, 1], 53).into(),
-        processes: Known::Value(vec![Process { pid: 50, name: "echo".to_owned() }]),
+        processes: Known::Value(vec![SocketOwner { pid: 50, name: "echo".to_owned() }]),
         sockets: (700..700 + sockets).map(socket).collect(),
         steering: Known::Value(None),
         ordered: false,
@@ -45,8 +45,8 @@ pub(in crate::stage) fn service(sockets: u64) -> Service {
     }
 }
 
-fn socket(inode: u64) -> Socket {
-    Socket {
+fn socket(inode: u64) -> SocketState {
+    SocketState {
         inode,
         cookie: Some(inode),
         uid: 0,
@@ -59,13 +59,13 @@ fn socket(inode: u64) -> Socket {
 }
 
 /// A thread that was seen in recvfrom on this socket and may run on these CPUs (a list).
-pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> Serving {
-    Serving {
+pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> ServingThread {
+    ServingThread {
         pid: 50,
         tid,
         name: "worker".to_owned(),
         sockets: vec![inode],
-        how: How::InCall("recvfrom".to_owned()),
+        how: ServingEvidence::InCall("recvfrom".to_owned()),
         allowed: Known::Value(CpuSet::from_list(allowed).expect("a list")),
         last_cpu: Known::Value(0),
         user_ticks: Known::Value(0),
@@ -75,7 +75,7 @@ pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> Serving {
 
 impl PacketPath {
     /// Adds a service and its threads.
-    pub(in crate::stage) fn with(mut self, service: Service, threads: Vec<Serving>) -> Self {
+    pub(in crate::stage) fn with(mut self, service: ServiceSockets, threads: Vec<ServingThread>) -> Self {
         if let Known::Value(services) = &mut self.socket.services {
             services.push(service);
         }
@@ -86,7 +86,7 @@ impl PacketPath {
     }
 
     /// The first service.
-    pub(in crate::stage) fn service(&mut self) -> &mut Service {
+    pub(in crate::stage) fn service(&mut self) -> &mut ServiceSockets {
         match &mut self.socket.services {
             Known::Value(services) => &mut services[0],
             Known::Unknown { why } => panic!("{why}"),
@@ -94,7 +94,7 @@ impl PacketPath {
     }
 
     /// The thread with this number.
-    pub(in crate::stage) fn thread_mut(&mut self, index: usize) -> &mut Serving {
+    pub(in crate::stage) fn thread_mut(&mut self, index: usize) -> &mut ServingThread {
         match &mut self.thread.serving {
             Known::Value(serving) => &mut serving[index],
             Known::Unknown { why } => panic!("{why}"),
@@ -104,7 +104,7 @@ impl PacketPath {
     /// Two nodes of two CPUs each: 0 and 1, 2 and 3.
     pub(in crate::stage) fn with_nodes(mut self) -> Self {
         let cpus = |list: &str| CpuSet::from_list(list).expect("a list");
-        let node = |node: u32, list: &str| Node { node, cpus: cpus(list) };
+        let node = |node: u32, list: &str| NumaNode { node, cpus: cpus(list) };
         self.machine.nodes = Known::Value(vec![node(0, "0-1"), node(1, "2-3")]);
         self
     }

@@ -3,7 +3,7 @@
 use crate::stage::Scope;
 use crate::{Host, Known};
 
-use super::Sockets;
+use super::HostSockets;
 
 /// Why a scope names nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,7 @@ impl Scope {
     ///
     /// # Errors
     /// [`ScopeError::NoSocket`] and [`ScopeError::NoListener`].
-    pub fn check_sockets(&self, sockets: &Sockets) -> Result<(), ScopeError> {
+    pub fn check_sockets(&self, sockets: &HostSockets) -> Result<(), ScopeError> {
         let Known::Value(services) = &sockets.services else { return Ok(()) };
         if !services.is_empty() || sockets.lists.values().any(|list| list.value().is_none()) {
             return Ok(());
@@ -86,11 +86,11 @@ mod tests {
         let host =
             Host::scripted([("/calls/sock_diag/udp4.json", "[]"), ("/calls/sock_diag/udp6.json", "[]")]);
         let scope = Scope { port: Some(53), ..Scope::default() };
-        let sockets = Sockets::observe(&host, &scope);
+        let sockets = HostSockets::observe(&host, &scope);
         assert_eq!(scope.check_sockets(&sockets), Ok(()), "TCP is unknown: {sockets:?}");
         let empty =
             ["udp4", "udp6", "tcp4", "tcp6"].map(|key| (format!("/calls/sock_diag/{key}.json"), "[]"));
-        let sockets = Sockets::observe(&Host::scripted(empty), &scope);
+        let sockets = HostSockets::observe(&Host::scripted(empty), &scope);
         let error = scope.check_sockets(&sockets).expect_err("nobody");
         assert!(error.to_string().starts_with("nobody listens on port 53: "), "{error}");
         let scope = Scope { pid: Some(1), ..scope };

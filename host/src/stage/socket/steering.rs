@@ -1,8 +1,8 @@
 //! How the socket of a reuseport group is chosen, as far as it can be told from outside.
 
-use super::chooser::{Chooser, Choosers, ChoosingProgram, Member};
-use super::owners::Owners;
-use super::{Process, Protocol, Socket, Steering};
+use super::chooser::{ChooserMember, ChooserReader, ChoosingProgram, GroupChooser};
+use super::owners::DescriptorOwners;
+use super::{SocketOwner, SocketProtocol, SocketState, SteeringState};
 use crate::stage::machine;
 use crate::{Host, Known};
 
@@ -16,17 +16,17 @@ const HONOURED_SINCE: (u32, u32) = (6, 2);
 /// How a socket of these is chosen.
 pub(super) fn steering(
     host: &Host,
-    owners: &Owners,
-    choosers: &Choosers<'_>,
-    (protocol, processes): (Protocol, &Known<Vec<Process>>),
-    sockets: &[Socket],
-) -> Known<Option<Steering>> {
+    owners: &DescriptorOwners,
+    choosers: &ChooserReader<'_>,
+    (protocol, processes): (SocketProtocol, &Known<Vec<SocketOwner>>),
+    sockets: &[SocketState],
+) -> Known<Option<SteeringState>> {
     let [first, _, ..] = sockets else { return Known::Value(None) };
     let Known::Value(processes) = processes else {
         return Known::unknown("whose sockets they are is unknown");
     };
     if processes.iter().any(|process| holds_program(host, process.pid, owners.programs_of(process.pid))) {
-        return Known::Value(Some(Steering::Program));
+        return Known::Value(Some(SteeringState::Program));
     }
     let by_cpu = sockets.iter().all(|socket| socket.incoming_cpu().is_some());
     let cookie = first.cookie.filter(|cookie| *cookie != 0);
@@ -38,21 +38,25 @@ pub(super) fn steering(
         }
     };
     match member.map(|member| member.chooser) {
-        Some(Chooser::Extended) if member.is_some_and(is_ours) => Known::Value(Some(Steering::Cpu)),
-        Some(Chooser::ClassicByCpu) => Known::Value(Some(Steering::Cpu)),
-        Some(Chooser::Classic | Chooser::Extended) => Known::Value(Some(Steering::Program)),
-        Some(Chooser::Kernel) if by_cpu && incoming_cpu_is_honoured(host) => {
-            Known::Value(Some(Steering::Cpu))
+        Some(GroupChooser::Extended) if member.is_some_and(is_ours) => Known::Value(Some(SteeringState::Cpu)),
+        Some(GroupChooser::ClassicByCpu) => Known::Value(Some(SteeringState::Cpu)),
+        Some(GroupChooser::Classic | GroupChooser::Extended) => Known::Value(Some(SteeringState::Program)),
+        Some(GroupChooser::Kernel) if by_cpu && incoming_cpu_is_honoured(host) => {
+            Known::Value(Some(SteeringState::Cpu))
         }
-        Some(Chooser::Kernel) => Known::Value(Some(Steering::Hash)),
+        Some(GroupChooser::Kernel) => Known::Value(Some(SteeringState::Hash)),
         None => Known::unknown("they are in no reuseport group: the kernel gives all packets to one of them"),
     }
 }
 
 /// Puts the sockets of a group in the order in which a classic program counts them, where the kernel told all places, and
 /// says whether it did.
-pub(super) fn order(choosers: &Choosers<'_>, protocol: Protocol, sockets: &mut [Socket]) -> bool {
-    let place = |socket: &Socket| choosers.member(protocol, socket.cookie?).ok()??.place;
+pub(super) fn order(
+    choosers: &ChooserReader<'_>,
+    protocol: SocketProtocol,
+    sockets: &mut [SocketState],
+) -> bool {
+    let place = |socket: &SocketState| choosers.member(protocol, socket.cookie?).ok()??.place;
     let told = sockets.len() > 1 && sockets.iter().all(|socket| place(socket).is_some());
     if told {
         sockets.sort_by_key(place);
@@ -61,7 +65,7 @@ pub(super) fn order(choosers: &Choosers<'_>, protocol: Protocol, sockets: &mut [
 }
 
 /// Whether linerate attached its program, which goes by CPU.
-fn is_ours(member: &Member) -> bool {
+fn is_ours(member: &ChooserMember) -> bool {
     member.program.as_ref().is_some_and(|program| program.name == ChoosingProgram::STEER)
 }
 
@@ -85,15 +89,16 @@ fn incoming_cpu_is_honoured(host: &Host) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Recording;
-    use crate::recording::Entry;
+    use crate::HostRecording;
+    use crate::recording::RecordedEntry;
     use crate::stage::Scope;
-    use crate::stage::socket::Sockets;
+    use crate::stage::socket::HostSockets;
 
     /// A service of two sockets that a process holds.
-    fn tree(options: [&str; 2], kernel: &str) -> Recording {
-        let mut recording = Recording::new();
-        let mut file = |path: &str, text: &str| recording.insert(path, Entry::File(text.as_bytes().to_vec()));
+    fn tree(options: [&str; 2], kernel: &str) -> HostRecording {
+        let mut recording = HostRecording::new();
+        let mut file =
+            |path: &str, text: &str| recording.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
         let socket = |inode: u32| {
             format!(r#"{{"local": "10.0.0.1:53", "inode": {inode}, "cookie": {}}}"#, inode - 600)
         };
@@ -102,8 +107,8 @@ mod tests {
         file("/calls/socket/701/options.json", options[1]);
         file("/proc/sys/kernel/osrelease", kernel);
         file("/proc/50/comm", "echo\n");
-        recording.insert("/proc/50/fd/3", Entry::Link("socket:[700]".into()));
-        recording.insert("/proc/50/fd/4", Entry::Link("socket:[701]".into()));
+        recording.insert("/proc/50/fd/3", RecordedEntry::Link("socket:[700]".into()));
+        recording.insert("/proc/50/fd/4", RecordedEntry::Link("socket:[701]".into()));
         recording
     }
 
@@ -111,7 +116,7 @@ mod tests {
     const BY_CPU: [&str; 2] =
         [r#"{"reuseport": true, "incoming_cpu": 0}"#, r#"{"reuseport": true, "incoming_cpu": 1}"#];
 
-    fn told(mut recording: Recording, chooser: &str) -> (Known<Option<Steering>>, Vec<u64>) {
+    fn told(mut recording: HostRecording, chooser: &str) -> (Known<Option<SteeringState>>, Vec<u64>) {
         let (chooser, program) = chooser.split_once(' ').unwrap_or((chooser, "choose"));
         let program = format!(r#"{{"id": 9, "name": "{program}"}}"#);
         let member = |cookie: u32, place: u32| {
@@ -121,9 +126,9 @@ mod tests {
         };
         if !chooser.is_empty() {
             let answer = format!("[{},{}]", member(100, 1), member(101, 0));
-            recording.insert("/calls/reuseport/udp.json", Entry::File(answer.into_bytes()));
+            recording.insert("/calls/reuseport/udp.json", RecordedEntry::File(answer.into_bytes()));
         }
-        let sockets = Sockets::observe(&Host::recorded(recording), &Scope::default());
+        let sockets = HostSockets::observe(&Host::recorded(recording), &Scope::default());
         let service = &sockets.services()[0];
         (service.steering.clone(), service.sockets.iter().map(|socket| socket.inode).collect())
     }
@@ -131,11 +136,11 @@ mod tests {
     #[test]
     fn what_the_kernel_tells_is_taken() {
         for (chooser, steering) in [
-            ("kernel", Steering::Hash),
-            ("classic_by_cpu", Steering::Cpu),
-            ("classic", Steering::Program),
-            ("extended", Steering::Program),
-            ("extended linerate_steer", Steering::Cpu),
+            ("kernel", SteeringState::Hash),
+            ("classic_by_cpu", SteeringState::Cpu),
+            ("classic", SteeringState::Program),
+            ("extended", SteeringState::Program),
+            ("extended linerate_steer", SteeringState::Cpu),
         ] {
             let (found, order) = told(tree(REUSEPORT, "6.18.0"), chooser);
             assert_eq!((found, order), (Known::Value(Some(steering)), vec![701, 700]));
@@ -144,20 +149,20 @@ mod tests {
 
     #[test]
     fn a_cpu_asked_for_counts_from_the_kernel_on_that_honours_it() {
-        assert_eq!(told(tree(BY_CPU, "6.2.1"), "kernel").0, Known::Value(Some(Steering::Cpu)));
-        assert_eq!(told(tree(BY_CPU, "6.1.90-amd64"), "kernel").0, Known::Value(Some(Steering::Hash)));
+        assert_eq!(told(tree(BY_CPU, "6.2.1"), "kernel").0, Known::Value(Some(SteeringState::Cpu)));
+        assert_eq!(told(tree(BY_CPU, "6.1.90-amd64"), "kernel").0, Known::Value(Some(SteeringState::Hash)));
         let one = [BY_CPU[0], REUSEPORT[0]];
-        assert_eq!(told(tree(one, "6.18.0"), "kernel").0, Known::Value(Some(Steering::Hash)));
+        assert_eq!(told(tree(one, "6.18.0"), "kernel").0, Known::Value(Some(SteeringState::Hash)));
     }
 
     #[test]
     fn a_program_that_the_process_holds_is_told_without_asking() {
         let mut recording = tree(REUSEPORT, "4.19.0");
-        recording.insert("/proc/50/fd/9", Entry::Link("anon_inode:bpf-prog".into()));
+        recording.insert("/proc/50/fd/9", RecordedEntry::Link("anon_inode:bpf-prog".into()));
         let info = "pos:\t0\nflags:\t02000002\nprog_type:\t21\nprog_jited:\t1\n";
-        recording.insert("/proc/50/fdinfo/9", Entry::File(info.into()));
+        recording.insert("/proc/50/fdinfo/9", RecordedEntry::File(info.into()));
         let (found, order) = told(recording, "");
-        assert_eq!((found, order), (Known::Value(Some(Steering::Program)), vec![700, 701]));
+        assert_eq!((found, order), (Known::Value(Some(SteeringState::Program)), vec![700, 701]));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What the softirq counts.
 
 use super::SoftnetCpu;
-use crate::counter::{Counter, Counts};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
 const SOFTNET: &str = "/proc/net/softnet_stat";
@@ -10,18 +10,20 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     let softnet = path.softirq.softnet.value().map_or(&[][..], Vec::as_slice);
     let mut found: Vec<Counter> = softnet.iter().flat_map(of_cpu).collect();
     let net_rx = path.softirq.net_rx.value().into_iter().flatten();
-    found.extend(net_rx.map(|(cpu, runs)| counter(*cpu, "NET_RX", Counts::Events, *runs, "/proc/softirqs")));
+    found.extend(
+        net_rx.map(|(cpu, runs)| counter(*cpu, "NET_RX", CountedUnit::Events, *runs, "/proc/softirqs")),
+    );
     found
 }
 
 fn of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
     let counts = [
-        ("processed", Counts::PacketsIn, Some(line.processed)),
-        ("dropped", Counts::PacketsLost, Some(line.dropped)),
-        ("time_squeeze", Counts::Events, Some(line.time_squeeze)),
-        ("received_rps", Counts::Events, line.received_rps),
+        ("processed", CountedUnit::PacketsIn, Some(line.processed)),
+        ("dropped", CountedUnit::PacketsLost, Some(line.dropped)),
+        ("time_squeeze", CountedUnit::Events, Some(line.time_squeeze)),
+        ("received_rps", CountedUnit::Events, line.received_rps),
         // Each of these is in `dropped` too (net/core/dev.c, `enqueue_to_backlog`), so it is no further loss.
-        ("flow_limit", Counts::Events, line.flow_limit),
+        ("flow_limit", CountedUnit::Events, line.flow_limit),
     ];
     counts
         .into_iter()
@@ -29,7 +31,7 @@ fn of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
         .collect()
 }
 
-fn counter(cpu: u32, name: &str, counts: Counts, value: u64, read_from: &str) -> Counter {
+fn counter(cpu: u32, name: &str, counts: CountedUnit, value: u64, read_from: &str) -> Counter {
     Counter {
         stage: StageName::Softirq,
         place: format!("cpu {cpu}"),

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Softirq, SoftnetCpu};
-use crate::stage::{PacketPath, View};
+use super::{SoftirqState, SoftnetCpu};
+use crate::stage::{HostView, PacketPath};
 
 /// A counter of `/proc/net/softnet_stat`.
 pub(super) type Count = fn(&SoftnetCpu) -> u64;
 
 /// Per second and by CPU, by how much a counter grew between the readings. None without two readings.
-pub(super) fn rates(view: &View<'_>, count: Count) -> Option<BTreeMap<u32, f64>> {
+pub(super) fn rates(view: &HostView<'_>, count: Count) -> Option<BTreeMap<u32, f64>> {
     let seconds = view.seconds()?;
     let before = by_cpu(&view.before?.softirq, count)?;
     let now = by_cpu(&view.now.softirq, count)?;
@@ -22,7 +22,7 @@ pub(super) fn sum(path: &PacketPath, count: Count) -> Option<u64> {
     Some(by_cpu(&path.softirq, count)?.into_values().sum())
 }
 
-fn by_cpu(softirq: &Softirq, count: Count) -> Option<BTreeMap<u32, u64>> {
+fn by_cpu(softirq: &SoftirqState, count: Count) -> Option<BTreeMap<u32, u64>> {
     Some(softirq.softnet.value()?.iter().map(|line| (line.cpu, count(line))).collect())
 }
 
@@ -35,7 +35,7 @@ fn grown(before: u64, now: u64) -> f64 {
 }
 
 /// The share of time each CPU was in softirqs: between two readings, with one since boot. None where times are unknown.
-pub(super) fn time_shares(view: &View<'_>) -> Option<BTreeMap<u32, f64>> {
+pub(super) fn time_shares(view: &HostView<'_>) -> Option<BTreeMap<u32, f64>> {
     let now = times(view.now)?;
     let before = match view.before {
         Some(before) => times(before)?,

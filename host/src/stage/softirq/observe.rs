@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use super::{InterfaceRps, Napi, RpsQueue, Softirq, SoftnetCpu, softirqs, softnet};
-use crate::stage::link::Link;
+use super::{InterfaceRps, NapiInstance, RpsQueue, SoftirqState, SoftnetCpu, softirqs, softnet};
+use crate::stage::link::LinkState;
 use crate::{CpuSet, Host, Known};
 
 /// Those of `net.core` that matter to the softirq: Documentation/admin-guide/sysctl/net.rst.
@@ -17,15 +17,15 @@ const SYSCTLS: [&str; 6] = [
     "flow_limit_table_len",
 ];
 
-impl Softirq {
+impl SoftirqState {
     /// Reads what belongs to these interfaces and to all CPUs.
     #[must_use]
-    pub fn observe(host: &Host, links: &[Link]) -> Self {
+    pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         Self {
             softnet: softnet(host),
             net_rx: net_rx(host),
             rps: links.iter().map(|link| rps(host, &link.interface)).collect(),
-            napi: Napi::all(host),
+            napi: NapiInstance::all(host),
             sysctls: SYSCTLS.iter().filter_map(|name| sysctl(host, name)).collect(),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
             ("/proc/sys/net/core/netdev_budget", "300\n"),
             ("/proc/sys/net/core/dev_weight", "many\n"),
         ]);
-        let softirq = Softirq::observe(&host, &[]);
+        let softirq = SoftirqState::observe(&host, &[]);
         assert_eq!(softirq.sysctls["netdev_budget"], Known::Value(300));
         assert!(!softirq.sysctls.contains_key("netdev_budget_usecs"));
         assert_eq!(
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_live_host_is_read() {
-        let softirq = Softirq::observe(&Host::live(), &[]);
+        let softirq = SoftirqState::observe(&Host::live(), &[]);
         let lines = softirq.softnet.value().map_or(&[][..], Vec::as_slice);
         assert!(!lines.is_empty(), "{:?}", softirq.softnet);
         assert!(softirq.net_rx.value().is_some_and(|runs| runs.contains_key(&lines[0].cpu)));

@@ -9,8 +9,8 @@ mod skew;
 mod squeezed;
 
 use crate::CpuSet;
-use crate::finding::{Rule, Sighting};
-use crate::setting::{QueueDirection, Setting, Value};
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::{QueueDirection, Setting, SettingValue};
 use crate::stage::PacketPath;
 
 pub(super) const RULES: &[Rule] = &[
@@ -24,20 +24,24 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Adds a change of RPS of a receive queue, where it is one.
-fn with_rps(sighting: Sighting, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> Sighting {
+fn with_rps(sighting: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
     let now = path.softirq.rps_cpus(interface, queue);
     if now == Some(to) {
         return sighting;
     }
     let setting =
         Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue };
-    sighting.change(setting, now.map(|cpus| Value::new(cpus.to_mask())), Value::new(to.to_mask()))
+    sighting.change(
+        setting,
+        now.map(|cpus| SettingValue::new(cpus.to_mask())),
+        SettingValue::new(to.to_mask()),
+    )
 }
 
 /// The change of a sysctl of `net.core`.
-fn with_sysctl(sighting: Sighting, name: &str, from: u64, to: u64) -> Sighting {
+fn with_sysctl(sighting: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
     let setting = Setting::sysctl(format!("net.core.{name}"));
-    sighting.change(setting, Some(Value::new(from.to_string())), Value::new(to.to_string()))
+    sighting.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
 }
 
 /// A sysctl of `net.core`, where it is known.

@@ -1,6 +1,6 @@
 //! How much an interface has to do.
 
-use crate::stage::{PacketPath, View};
+use crate::stage::{HostView, PacketPath};
 
 /// Packets a second below which an interface is quiet: between two readings, and on average since boot, of which
 /// nights are a part.
@@ -8,7 +8,7 @@ const QUIET_NOW: f64 = 1_000.0;
 const QUIET_SINCE_BOOT: f64 = 100.0;
 
 /// Whether an interface is known to take in next to nothing.
-pub(in crate::stage) fn is_quiet(view: &View<'_>, interface: &str) -> bool {
+pub(in crate::stage) fn is_quiet(view: &HostView<'_>, interface: &str) -> bool {
     let received = |path: &PacketPath| path.link_of(interface)?.totals.value()?.get("rx_packets").copied();
     if view.before.is_some() {
         return view.rate(received).is_some_and(|rate| rate < QUIET_NOW);

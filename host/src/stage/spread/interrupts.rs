@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{near, order, usable_cpus, worth};
 use crate::CpuSet;
 use crate::stage::PacketPath;
-use crate::stage::irq::Vector;
-use crate::stage::machine::Machine;
+use crate::stage::irq::IrqVector;
+use crate::stage::machine::MachineState;
 
 /// The CPU of each queue's interrupt.
-pub(super) struct Placed {
+pub(super) struct PlacedVectors {
     pub(super) receive: BTreeMap<u32, u32>,
     pub(super) transmit: BTreeMap<u32, u32>,
     pub(super) managed: bool,
@@ -19,13 +19,13 @@ pub(super) struct Placed {
 pub(in crate::stage) fn receive_vectors<'a>(
     path: &'a PacketPath,
     interface: &str,
-) -> BTreeMap<u32, &'a Vector> {
+) -> BTreeMap<u32, &'a IrqVector> {
     let vectors = path.irq.vectors(interface).iter();
     vectors.filter_map(|vector| vector.receive_queue.map(|queue| (queue, vector))).collect()
 }
 
 /// The vectors that serve transmit queues, by queue.
-fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, &'a Vector> {
+fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, &'a IrqVector> {
     let vectors = path.irq.vectors(interface).iter();
     vectors.filter_map(|vector| vector.transmit_queue.map(|queue| (queue, vector))).collect()
 }
@@ -59,12 +59,12 @@ pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTree
 }
 
 /// The CPU of each vector; none where one has several, or where that is not known.
-fn now(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, u32>> {
+fn now(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
 }
 
 /// What the driver hints; none where it hints no CPU, or several, for one of them.
-fn hinted(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, u32>> {
+fn hinted(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect()
 }
 
@@ -75,7 +75,7 @@ fn in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
 
 /// Whether a placement uses as many CPUs as another, of the same worth, and none more often than it.
 fn as_good(
-    machine: &Machine,
+    machine: &MachineState,
     near: Option<u32>,
     order: &[u32],
     one: &BTreeMap<u32, u32>,
@@ -96,15 +96,15 @@ fn as_good(
 
 /// Where the interrupts of an interface go on CPUs in this order: where they are if that is as good as any, where the
 /// driver hints if that is, else in turn. Queues that packets come into go first.
-pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bool) -> Placed {
+pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bool) -> PlacedVectors {
     let vectors = receive_vectors(path, interface);
     let of_transmit = transmit_vectors(path, interface);
     let managed = vectors.values().chain(of_transmit.values()).any(|vector| vector.is_managed());
     if managed || stay {
-        let now = |vectors: &BTreeMap<u32, &Vector>| {
+        let now = |vectors: &BTreeMap<u32, &IrqVector>| {
             vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
         };
-        return Placed { receive: now(&vectors), transmit: now(&of_transmit), managed };
+        return PlacedVectors { receive: now(&vectors), transmit: now(&of_transmit), managed };
     }
     let reached = super::receive::reached(path, interface);
     let is_reached = |queue: &u32| reached.as_ref().is_none_or(|reached| reached.contains(queue));
@@ -118,12 +118,12 @@ pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bo
         .find(|placed| as_good(&path.machine, near, order, placed, &best))
         .unwrap_or(best);
     let transmit = of_transmit_queues(&of_transmit, &receive, order);
-    Placed { receive, transmit, managed }
+    PlacedVectors { receive, transmit, managed }
 }
 
 /// Transmit queues go where the receive queue of their number does; those without one where fewest are.
 fn of_transmit_queues(
-    vectors: &BTreeMap<u32, &Vector>,
+    vectors: &BTreeMap<u32, &IrqVector>,
     receive: &BTreeMap<u32, u32>,
     order: &[u32],
 ) -> BTreeMap<u32, u32> {

@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::finding::Severity;
 use crate::stage::irq::sample;
-use crate::stage::{STAGES, StageName, View};
+use crate::stage::{HostView, STAGES, StageName};
 use crate::{CpuSet, Known};
 
 /// A machine, and how its interface is set up, as lists.
 #[derive(Debug, Clone)]
-struct Random {
+struct RandomMachine {
     nodes: Vec<String>,
     cores: Vec<String>,
     isolated: String,
@@ -21,11 +21,11 @@ struct Random {
     rps: Vec<String>,
     xps: Vec<String>,
     reached: u32,
-    policy: Policy,
+    policy: SpreadPolicy,
 }
 
 #[derive(Debug, Clone)]
-struct Shape {
+struct MachineShape {
     nodes: u32,
     cores: u32,
     threads: u32,
@@ -34,14 +34,14 @@ struct Shape {
     isolated: Vec<bool>,
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+fn shape() -> impl Strategy<Value = MachineShape> {
     (1..4_u32, 1..20_u32, 1..3_u32, any::<bool>(), any::<bool>(), any::<bool>()).prop_flat_map(
         |(nodes, cores, threads, interleaved, some_offline, some_isolated)| {
             let all = (nodes * cores * threads) as usize;
             let part = |some: bool| {
                 proptest::collection::vec(proptest::bool::weighted(if some { 0.2 } else { 0.0 }), all..=all)
             };
-            (part(some_offline), part(some_isolated)).prop_map(move |(offline, isolated)| Shape {
+            (part(some_offline), part(some_isolated)).prop_map(move |(offline, isolated)| MachineShape {
                 nodes,
                 cores,
                 threads,
@@ -57,7 +57,7 @@ fn list(cpus: impl IntoIterator<Item = u32>) -> String {
     cpus.into_iter().collect::<CpuSet>().to_string()
 }
 
-impl Shape {
+impl MachineShape {
     /// Node and core of a CPU: second threads come after all cores, or nodes and cores in turn.
     fn place(&self, cpu: u32) -> (u32, u32) {
         let cores = self.nodes * self.cores;
@@ -77,18 +77,18 @@ impl Shape {
     }
 }
 
-fn random() -> impl Strategy<Value = Random> {
+fn random() -> impl Strategy<Value = RandomMachine> {
     (shape(), 1..129_usize, any::<bool>()).prop_flat_map(|(shape, queues, well)| {
         let online = shape.online();
         let isolated: Vec<u32> =
             online.iter().copied().filter(|cpu| *cpu != 0 && shape.isolated[*cpu as usize]).collect();
         let cpu = proptest::sample::select(online.clone());
         let some = proptest::collection::vec(proptest::sample::select(online.clone()), 0..4);
-        let policy = (any::<bool>(), 0..3_u8).prop_map(|(last, handing)| Policy {
+        let policy = (any::<bool>(), 0..3_u8).prop_map(|(last, handing)| SpreadPolicy {
             second_threads: if last { SecondThreads::Last } else { SecondThreads::Never },
-            handing: [Handing::None, Handing::OwnNode, Handing::EveryNode][usize::from(handing)],
+            handing: [RpsTarget::None, RpsTarget::OwnNode, RpsTarget::EveryNode][usize::from(handing)],
             free: CpuSet::new(),
-            ..Policy::default()
+            ..SpreadPolicy::default()
         });
         let vectors = if well {
             Just(online.iter().copied().cycle().take(queues).collect::<Vec<u32>>()).boxed()
@@ -103,7 +103,7 @@ fn random() -> impl Strategy<Value = Random> {
             (1..=queues, proptest::option::of(0..shape.nodes)),
             policy,
         )
-            .prop_map(move |(vectors, rps, xps, (reached, nic_node), policy)| Random {
+            .prop_map(move |(vectors, rps, xps, (reached, nic_node), policy)| RandomMachine {
                 nodes: shape.grouped(shape.nodes, |cpu| shape.place(cpu).0),
                 cores: shape.grouped(shape.nodes * shape.cores, |cpu| shape.place(cpu).1),
                 isolated: list(isolated.clone()),
@@ -125,7 +125,7 @@ fn strs(texts: &[String]) -> Vec<&str> {
     texts.iter().map(String::as_str).collect()
 }
 
-impl Random {
+impl RandomMachine {
     fn path(&self) -> PacketPath {
         let (nodes, cores, rps) = (strs(&self.nodes), strs(&self.cores), strs(&self.rps));
         let xps = self.xps.iter().enumerate().filter(|_| self.xps.len() > 1);
@@ -137,7 +137,7 @@ impl Random {
         let table: Vec<u32> = (0..self.reached).collect();
         files.push(("/calls/ethtool/eth0/rss.json".into(), format!("{{\"table\": {table:?}}}")));
         let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
-        sample::path(&sample::Machine {
+        sample::path(&sample::SampleMachine {
             nodes: &nodes,
             cores: &cores,
             isolated: &self.isolated,
@@ -151,7 +151,7 @@ impl Random {
 }
 
 /// The path once the spread is made.
-fn after(mut path: PacketPath, spread: &Spread) -> PacketPath {
+fn after(mut path: PacketPath, spread: &PacketSpread) -> PacketPath {
     if let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors {
         for vector in vectors {
             let cpu = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue)).copied();
@@ -177,7 +177,7 @@ fn after(mut path: PacketPath, spread: &Spread) -> PacketPath {
 }
 
 fn found(path: &PacketPath) -> Vec<String> {
-    let view = View::once(path);
+    let view = HostView::once(path);
     let concerned = [StageName::Irq, StageName::Softirq, StageName::Transmit];
     let stages = STAGES.iter().filter(|stage| concerned.contains(&stage.name));
     let rules = stages.flat_map(|stage| stage.rules).chain(STAGES[1].rules).filter(|rule| {
@@ -197,7 +197,7 @@ proptest! {
     fn every_cpu_takes_packets_and_none_besides(random in random()) {
         let path = random.path();
         let cpus = random.policy.cpus(&path).expect("known");
-        let spread = Spread::of(&path, &random.policy).expect("CPUs").remove(0);
+        let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
         let sources = receive::sources(&path, &spread);
         let mut takes: BTreeSet<u32> = sources.values().copied().collect();
         takes.extend(spread.receive.values().flat_map(CpuSet::iter));
@@ -206,9 +206,9 @@ proptest! {
         let expected: BTreeSet<u32> = cpus
             .iter()
             .filter(|cpu| match random.policy.handing {
-                Handing::EveryNode => true,
-                Handing::OwnNode => with_queue.contains(&machine.node_of(*cpu)),
-                Handing::None => sources.values().any(|own| own == cpu),
+                RpsTarget::EveryNode => true,
+                RpsTarget::OwnNode => with_queue.contains(&machine.node_of(*cpu)),
+                RpsTarget::None => sources.values().any(|own| own == cpu),
             })
             .collect();
         prop_assert_eq!(takes, expected);
@@ -226,7 +226,7 @@ proptest! {
     fn interrupts_have_cpus_of_their_own_in_order_of_worth(random in random()) {
         let path = random.path();
         let cpus = random.policy.cpus(&path).expect("known");
-        let spread = Spread::of(&path, &random.policy).expect("CPUs").remove(0);
+        let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
         let used: BTreeSet<u32> = spread.receive_interrupts.values().copied().collect();
         prop_assert_eq!(spread.receive_interrupts.len(), random.vectors.len());
         prop_assert_eq!(used.len(), random.vectors.len().min(cpus.len()));
@@ -247,7 +247,7 @@ proptest! {
     #[test]
     fn each_cpu_sends_by_one_queue_and_by_its_own_where_it_has_one(random in random()) {
         let path = random.path();
-        let spread = Spread::of(&path, &random.policy).expect("CPUs").remove(0);
+        let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
         let online = path.machine.online.value().expect("known");
         if random.xps.len() > 1 {
             let mut senders: Vec<u32> = spread.transmit.values().flat_map(CpuSet::iter).collect();
@@ -265,12 +265,12 @@ proptest! {
 
     #[test]
     fn a_spread_that_was_made_stays_and_doctor_has_nothing_to_say(mut random in random()) {
-        random.policy = Policy { handing: Handing::EveryNode, ..Policy::default() };
+        random.policy = SpreadPolicy { handing: RpsTarget::EveryNode, ..SpreadPolicy::default() };
         random.isolated = String::new();
         let path = random.path();
-        let spread = Spread::of(&path, &random.policy).expect("CPUs").remove(0);
+        let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
         let path = after(path, &spread);
-        prop_assert_eq!(&Spread::of(&path, &random.policy).expect("CPUs")[0], &spread);
+        prop_assert_eq!(&PacketSpread::of(&path, &random.policy).expect("CPUs")[0], &spread);
         prop_assert_eq!(found(&path), Vec::<String>::new());
     }
 }

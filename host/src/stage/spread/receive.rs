@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Handing, Spread};
+use super::{PacketSpread, RpsTarget};
 use crate::CpuSet;
 use crate::stage::PacketPath;
-use crate::stage::machine::Machine;
+use crate::stage::machine::MachineState;
 
 /// With this many CPUs beside its own, a queue's CPU has enough to do with handing packets on
 /// (Documentation/networking/scaling.rst).
@@ -24,7 +24,7 @@ pub(in crate::stage) fn reached(path: &PacketPath, interface: &str) -> Option<BT
 }
 
 /// The CPU of each queue that packets come into.
-pub(super) fn sources(path: &PacketPath, spread: &Spread) -> BTreeMap<u32, u32> {
+pub(super) fn sources(path: &PacketPath, spread: &PacketSpread) -> BTreeMap<u32, u32> {
     let reached = reached(path, &spread.interface);
     let is_reached = |queue: &u32| reached.as_ref().is_none_or(|reached| reached.contains(queue));
     spread
@@ -38,17 +38,17 @@ pub(super) fn sources(path: &PacketPath, spread: &Spread) -> BTreeMap<u32, u32> 
 /// Which queue gives each CPU without one its packets: of the queues of its node the one that hands to fewest, rather
 /// than that of its own core.
 pub(in crate::stage) fn handed_on(
-    machine: &Machine,
+    machine: &MachineState,
     sources: &BTreeMap<u32, u32>,
     without: &CpuSet,
-    handing: Handing,
+    handing: RpsTarget,
 ) -> BTreeMap<u32, BTreeSet<u32>> {
     let mut extra: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for cpu in without.iter().filter(|_| handing != Handing::None) {
+    for cpu in without.iter().filter(|_| handing != RpsTarget::None) {
         let (node, core) = (machine.node_of(cpu), machine.siblings_of(cpu));
         let is_near = |own: u32| machine.node_of(own) == node;
         let has_near = sources.values().any(|own| is_near(*own));
-        if !has_near && handing == Handing::OwnNode {
+        if !has_near && handing == RpsTarget::OwnNode {
             continue;
         }
         let best =
@@ -74,10 +74,10 @@ pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> C
 /// The CPUs of RPS of each queue. Masks that give the CPUs without a queue packets as evenly stay as they are.
 pub(super) fn receive(
     path: &PacketPath,
-    spread: &Spread,
+    spread: &PacketSpread,
     cpus: &CpuSet,
     without: &CpuSet,
-    handing: Handing,
+    handing: RpsTarget,
 ) -> BTreeMap<u32, CpuSet> {
     let queues = path.softirq.rps_queues(&spread.interface);
     let sources = sources(path, spread);
@@ -119,7 +119,7 @@ fn extra_of(
 /// Whether one way to hand packets on gives the same CPUs some, each by one queue, from its node where the other does so
 /// and from another core, and leaves no queue with more of them.
 fn is_as_even(
-    machine: &Machine,
+    machine: &MachineState,
     sources: &BTreeMap<u32, u32>,
     one: &BTreeMap<u32, BTreeSet<u32>>,
     other: &BTreeMap<u32, BTreeSet<u32>>,

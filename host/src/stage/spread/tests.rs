@@ -1,5 +1,5 @@
 use super::*;
-use crate::stage::irq::sample::{Machine as Sample, path};
+use crate::stage::irq::sample::{SampleMachine as Sample, path};
 
 fn shown(plan: Option<BTreeMap<u32, u32>>) -> Vec<u32> {
     plan.map_or_else(Vec::new, |plan| plan.into_values().collect())
@@ -38,8 +38,8 @@ fn isolated_cpus_get_none_and_more_queues_than_cpus_go_round() {
 #[test]
 fn rps_hands_no_packets_to_an_isolated_cpu_that_has_the_interrupt() {
     let machine = Sample { isolated: "2-3", vectors: &[2], rps: &[""], ..Sample::default() };
-    let policy = Policy { interrupts_stay: true, ..Policy::default() };
-    let spread = Spread::of(&path(&machine), &policy).expect("CPUs").remove(0);
+    let policy = SpreadPolicy { interrupts_stay: true, ..SpreadPolicy::default() };
+    let spread = PacketSpread::of(&path(&machine), &policy).expect("CPUs").remove(0);
     assert_eq!(spread.receive_interrupts[&0], 2);
     assert_eq!(spread.receive[&0].to_string(), "0-1");
 }

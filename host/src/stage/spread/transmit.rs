@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::CpuSet;
 use crate::stage::PacketPath;
-use crate::stage::link::Link;
-use crate::stage::machine::Machine;
-use crate::stage::transmit::TransmitQueue;
+use crate::stage::link::LinkState;
+use crate::stage::machine::MachineState;
+use crate::stage::transmit::TransmitQueueState;
 
 /// Drivers that choose the transmit queue by themselves, so that XPS has no say: by a table from the hypervisor
 /// (`netvsc_select_queue`, drivers/net/hyperv/netvsc_drv.c, Linux 6.18).
@@ -14,12 +14,15 @@ const CHOOSE_THEMSELVES: [&str; 1] = ["hv_netvsc"];
 
 /// The CPUs of each transmit queue by XPS; none where one of them is unknown, where there is but one queue, where the
 /// interface has no XPS, where its driver does not heed it, or where queues are chosen by receive queue instead.
-pub(in crate::stage) fn heeds_xps<'a>(path: &'a PacketPath, link: &Link) -> Option<Vec<(u32, &'a CpuSet)>> {
+pub(in crate::stage) fn heeds_xps<'a>(
+    path: &'a PacketPath,
+    link: &LinkState,
+) -> Option<Vec<(u32, &'a CpuSet)>> {
     let driver = link.driver.value().and_then(Option::as_ref);
     if driver.is_some_and(|driver| CHOOSE_THEMSELVES.contains(&driver.name.as_str())) {
         return None;
     }
-    let by_receive_queue = |queue: &TransmitQueue| match queue.xps_receive_queues.value() {
+    let by_receive_queue = |queue: &TransmitQueueState| match queue.xps_receive_queues.value() {
         Some(Some(queues)) => !queues.is_empty(),
         _ => false,
     };
@@ -33,7 +36,7 @@ pub(in crate::stage) fn heeds_xps<'a>(path: &'a PacketPath, link: &Link) -> Opti
 /// The CPUs of each transmit queue: each CPU has the queue whose interrupt comes to it, where there is one, else of the
 /// queues whose interrupts come to its node that with fewest CPUs, else of all.
 pub(in crate::stage) fn queue_of_each_cpu(
-    machine: &Machine,
+    machine: &MachineState,
     queues: &[u32],
     interrupts: &BTreeMap<u32, u32>,
     cpus: &CpuSet,
@@ -86,7 +89,7 @@ pub(super) fn transmit(
 /// Whether each CPU of the best masks has one queue in others too: that of its interrupt where there is one, from its
 /// node as often, and no queue more of them.
 fn is_as_good(
-    machine: &Machine,
+    machine: &MachineState,
     interrupts: &BTreeMap<u32, u32>,
     one: &BTreeMap<u32, CpuSet>,
     best: &BTreeMap<u32, CpuSet>,

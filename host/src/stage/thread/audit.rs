@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Audit;
+use super::AuditState;
 use crate::sys::audit;
 use crate::{Host, HostError, Known};
 
@@ -17,7 +17,7 @@ pub struct AuditRules {
     pub never_task: bool,
 }
 
-impl Audit {
+impl AuditState {
     /// Reads the audit status and the rules. The kernel answers in the initial user namespace only, the rules only with
     /// `CAP_AUDIT_CONTROL`.
     #[must_use]
@@ -46,7 +46,7 @@ mod tests {
             ("/calls/audit/rules.json", r#"{"count": 2, "later": 1}"#),
         ]);
         let rules = Known::Value(AuditRules { count: 2, never_task: false });
-        assert_eq!(Audit::observe(&host), Known::Value(Audit { enabled: 1, rules }));
+        assert_eq!(AuditState::observe(&host), Known::Value(AuditState { enabled: 1, rules }));
     }
 
     #[test]
@@ -55,7 +55,7 @@ mod tests {
             ("/calls/audit/enabled.json", "1"),
             ("/calls/audit/rules.json", r#"{"errno": 1}"#),
         ]);
-        let audit = Audit::observe(&host).into_value().expect("a status");
+        let audit = AuditState::observe(&host).into_value().expect("a status");
         assert_eq!(audit.enabled, 1);
         assert!(audit.rules.why().is_some_and(|why| why.starts_with("listing the audit rules: ")));
     }
@@ -64,13 +64,13 @@ mod tests {
     fn a_kernel_without_auditing_audits_nothing() {
         let host = Host::scripted([("/calls/audit/enabled.json", r#"{"errno": 93}"#)]);
         let rules = Known::Value(AuditRules::default());
-        assert_eq!(Audit::observe(&host), Known::Value(Audit { enabled: 0, rules }));
-        assert!(Audit::observe(&Host::scripted::<String, String>([])).value().is_none());
+        assert_eq!(AuditState::observe(&host), Known::Value(AuditState { enabled: 0, rules }));
+        assert!(AuditState::observe(&Host::scripted::<String, String>([])).value().is_none());
     }
 
     #[test]
     fn this_host_tells_or_says_why_not() {
-        let said = match Audit::observe(&Host::live()) {
+        let said = match AuditState::observe(&Host::live()) {
             Known::Value(audit) => audit.rules.why().map(str::to_owned),
             Known::Unknown { why } => Some(why),
         };

@@ -1,7 +1,7 @@
 //! What serving threads count: their time.
 
-use super::Serving;
-use crate::counter::{Counter, Counts};
+use super::ServingThread;
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
 /// Time of each serving thread, in user mode and in the kernel.
@@ -9,14 +9,14 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.thread.serving.value().into_iter().flatten().flat_map(times).collect()
 }
 
-fn times(thread: &Serving) -> impl Iterator<Item = Counter> + '_ {
+fn times(thread: &ServingThread) -> impl Iterator<Item = Counter> + '_ {
     let fields = [("utime", &thread.user_ticks), ("stime", &thread.system_ticks)];
     fields.into_iter().filter_map(|(name, ticks)| {
         Some(Counter {
             stage: StageName::Thread,
             place: format!("thread {} {}", thread.name, thread.tid),
             name: name.to_owned(),
-            counts: Counts::Ticks,
+            counts: CountedUnit::Ticks,
             value: *ticks.value()?,
             read_from: format!("/proc/{}/task/{}/stat", thread.pid, thread.tid),
         })

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::observe::{directory, doing, polled, task};
-use super::syscall::{Architecture, Call, Doing};
-use super::task::{Task, allowed};
-use crate::stage::socket::Service;
+use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
+use super::task::{TaskStat, allowed};
+use crate::stage::socket::ServiceSockets;
 use crate::{CpuSet, Host, Known};
 
 /// Samples of what the threads do that hold the sockets of services.
-pub struct Sampling<'h> {
+pub struct ThreadSampling<'h> {
     host: &'h Host,
     architecture: Option<Architecture>,
     /// Inodes of sockets by process and descriptor.
     held: BTreeMap<u32, BTreeMap<u32, u64>>,
-    threads: BTreeMap<(u32, u32), Sighting>,
+    threads: BTreeMap<(u32, u32), ThreadSightings>,
     /// What epoll instances and rings hold, by process and descriptor; none where they do not tell.
     polls: BTreeMap<(u32, u64), Option<BTreeSet<u64>>>,
     rings: BTreeMap<(u32, u64), BTreeSet<u64>>,
@@ -23,13 +23,13 @@ pub struct Sampling<'h> {
 
 /// What was seen of a thread. Sockets are named by their inodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ThreadSightings {
     /// Its process.
     pub pid: u32,
     /// The thread.
     pub tid: u32,
     /// Its line of `stat`, as it was at first; unknown where it may not be read.
-    pub task: Known<Task>,
+    pub task: Known<TaskStat>,
     /// The CPUs it may run on.
     pub allowed: Known<CpuSet>,
     /// Sockets that it was seen in a call on.
@@ -49,10 +49,10 @@ pub struct Sighting {
     pub untold: Option<String>,
 }
 
-impl<'h> Sampling<'h> {
+impl<'h> ThreadSampling<'h> {
     /// Of the threads of all processes that hold a socket of these services.
     #[must_use]
-    pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s Service>) -> Self {
+    pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s ServiceSockets>) -> Self {
         let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
         for socket in services.into_iter().flat_map(|service| &service.sockets) {
             for (pid, descriptor) in &socket.descriptors {
@@ -72,7 +72,7 @@ impl<'h> Sampling<'h> {
             let names = self.host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
             for tid in names.iter().filter_map(|name| name.parse().ok()) {
                 let known = self.threads.remove(&(pid, tid));
-                let Some(mut sighting) = known.or_else(|| Sighting::new(self.host, pid, tid)) else {
+                let Some(mut sighting) = known.or_else(|| ThreadSightings::new(self.host, pid, tid)) else {
                     continue;
                 };
                 self.see(&mut sighting);
@@ -90,34 +90,34 @@ impl<'h> Sampling<'h> {
 
     /// What was seen of the threads that are still there, by process and number.
     #[must_use]
-    pub fn threads(self) -> Vec<Sighting> {
+    pub fn threads(self) -> Vec<ThreadSightings> {
         self.threads.into_values().collect()
     }
 
-    fn see(&mut self, sighting: &mut Sighting) {
+    fn see(&mut self, sighting: &mut ThreadSightings) {
         let (pid, tid) = (sighting.pid, sighting.tid);
         let (number, first) = match doing(self.host, pid, tid) {
-            Known::Value(Doing::InCall { number, first }) => (number, first),
-            Known::Value(Doing::Running) => return sighting.running += 1,
-            Known::Value(Doing::Elsewhere) => return sighting.elsewhere += 1,
+            Known::Value(ThreadActivity::InCall { number, first }) => (number, first),
+            Known::Value(ThreadActivity::Running) => return sighting.running += 1,
+            Known::Value(ThreadActivity::Elsewhere) => return sighting.elsewhere += 1,
             Known::Unknown { why } => return sighting.untold = Some(why),
         };
         let sockets = self.held.get(&pid);
         let held = u32::try_from(first).ok().and_then(|descriptor| sockets?.get(&descriptor));
         match (self.architecture.map(|architecture| architecture.call(number)), held) {
-            (Some(Call::OnDescriptor(_)) | None, Some(inode)) => {
+            (Some(DescriptorCall::OnDescriptor(_)) | None, Some(inode)) => {
                 sighting.in_call.insert(*inode);
             }
-            (Some(Call::Epoll(_)), _) => match self.polled(pid, first) {
+            (Some(DescriptorCall::Epoll(_)), _) => match self.polled(pid, first) {
                 Some(inodes) if inodes.is_empty() => sighting.elsewhere += 1,
                 Some(inodes) => sighting.polling.extend(inodes),
                 None => sighting.selecting += 1,
             },
-            (Some(Call::Uring), _) => {
+            (Some(DescriptorCall::Uring), _) => {
                 let registered = self.registered(pid, first);
                 sighting.ring.get_or_insert_default().extend(registered);
             }
-            (Some(Call::Poll(_)), _) => sighting.selecting += 1,
+            (Some(DescriptorCall::Poll(_)), _) => sighting.selecting += 1,
             _ => sighting.elsewhere += 1,
         }
     }
@@ -140,10 +140,10 @@ impl<'h> Sampling<'h> {
     }
 }
 
-impl Sighting {
+impl ThreadSightings {
     /// None where the thread ended.
     fn new(host: &Host, pid: u32, tid: u32) -> Option<Self> {
-        Some(Sighting {
+        Some(ThreadSightings {
             pid,
             tid,
             task: task(host, pid, tid)?,
@@ -173,13 +173,13 @@ pub(crate) fn registered(fdinfo: &str) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Recording;
-    use crate::recording::Entry;
+    use crate::HostRecording;
+    use crate::recording::RecordedEntry;
     use crate::stage::socket::sample::service;
     use proptest::prelude::*;
 
     fn tree(files: &[(&str, &str)]) -> Host {
-        let mut recording = Recording::new();
+        let mut recording = HostRecording::new();
         let zeros = "0 ".repeat(23);
         let stat = format!("50 (worker) S 1 1 1 0 -1 0 0 0 0 0 5 6 {zeros}2 0 0\n");
         let own = [
@@ -188,7 +188,7 @@ mod tests {
             ("/proc/50/task/50/status", "Cpus_allowed_list:\t0-3\n"),
         ];
         for (path, text) in own.iter().chain(files) {
-            recording.insert(*path, Entry::File(text.as_bytes().to_vec()));
+            recording.insert(*path, RecordedEntry::File(text.as_bytes().to_vec()));
         }
         Host::rehearsal(recording)
     }
@@ -201,7 +201,7 @@ mod tests {
         ]);
         let mut service = service(2);
         service.sockets[1].descriptors = vec![(50, 4)];
-        let mut sampling = Sampling::new(&host, [&service]);
+        let mut sampling = ThreadSampling::new(&host, [&service]);
         for syscall in ["running\n", "45 0x3 0x7f00", "232 0x9 0x7f00", "202 0x7f00 0x0", "23 0x9 0x0"] {
             host.write("/proc/50/task/50/syscall", syscall).expect("written");
             sampling.take();
@@ -219,7 +219,7 @@ mod tests {
         let info =
             "pos:\t0\nSqThread:\t-1\nUserFiles:\t3\n    0: socket:[700]\n    2: /dev/null\nUserBufs:\t1\n";
         let host = tree(&[("/proc/50/task/50/syscall", "426 0x7 0x0"), ("/proc/50/fdinfo/7", info)]);
-        let mut sampling = Sampling::new(&host, [&service(1)]);
+        let mut sampling = ThreadSampling::new(&host, [&service(1)]);
         sampling.take();
         assert_eq!(sampling.threads()[0].ring, Some([700].into()));
         assert_eq!(registered("0: socket:[700]\n"), [0; 0]);

@@ -2,30 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use super::{How, Serving};
-use crate::stage::View;
+use super::{ServingEvidence, ServingThread};
+use crate::stage::HostView;
 
 /// Ticks of `USER_HZ` in a second, on all architectures that matter here (include/asm-generic/param.h).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-impl How {
+impl ServingEvidence {
     /// How sure it is: what was seen goes before what is assumed.
     fn rank(&self) -> u8 {
         match self {
-            How::InCall(_) => 3,
-            How::Polling(_) => 2,
-            How::OnlyThread => 1,
-            How::Assumed => 0,
+            ServingEvidence::InCall(_) => 3,
+            ServingEvidence::Polling(_) => 2,
+            ServingEvidence::OnlyThread => 1,
+            ServingEvidence::Assumed => 0,
         }
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> HostView<'a> {
     /// The threads that serve sockets, each as it was seen best.
     #[must_use]
-    pub fn serving(&self) -> Vec<&'a Serving> {
+    pub fn serving(&self) -> Vec<&'a ServingThread> {
         let readings = [Some(self.now), self.before].into_iter().flatten();
-        let mut best: BTreeMap<(u32, u32), &'a Serving> = BTreeMap::new();
+        let mut best: BTreeMap<(u32, u32), &'a ServingThread> = BTreeMap::new();
         for thread in readings.filter_map(|path| path.thread.serving.value()).flatten() {
             let known = best.entry((thread.pid, thread.tid)).or_insert(thread);
             if thread.how.rank() > known.how.rank() {
@@ -39,19 +39,19 @@ impl<'a> View<'a> {
     /// least half as much time in the kernel as the thread that takes most. A thread that sleeps in poll or computes
     /// does not receive.
     #[must_use]
-    pub fn serving_socket(&self, inode: u64) -> Vec<&'a Serving> {
+    pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving();
         threads.retain(|thread| thread.sockets.contains(&inode));
         let most = threads.iter().filter_map(|thread| self.kernel_ticks(thread)).max().unwrap_or(0);
         threads.retain(|thread| {
-            thread.how != How::Assumed
+            thread.how != ServingEvidence::Assumed
                 || self.kernel_ticks(thread).is_none_or(|ticks| ticks > 0 && ticks.saturating_mul(2) >= most)
         });
         threads
     }
 
     /// Ticks that a thread spent in the kernel between the readings, or since it began.
-    fn kernel_ticks(&self, thread: &Serving) -> Option<u64> {
+    fn kernel_ticks(&self, thread: &ServingThread) -> Option<u64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
             let found = all.iter().find(|found| (found.pid, found.tid) == (thread.pid, thread.tid))?;
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
     /// CPUs' worth of time that a thread takes: between the readings, or with one reading at least this much on average since
     /// boot.
     #[must_use]
-    pub fn cpus_taken(&self, thread: &Serving) -> Option<f64> {
+    pub fn cpus_taken(&self, thread: &ServingThread) -> Option<f64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
             all.iter().find(|found| (found.pid, found.tid) == (thread.pid, thread.tid))?.ticks()
@@ -87,7 +87,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Serving {
+impl ServingThread {
     /// Time it ran, in ticks of `USER_HZ`.
     #[must_use]
     pub fn ticks(&self) -> Option<u64> {
@@ -99,12 +99,12 @@ impl Serving {
     pub fn sight(&self) -> (String, String) {
         let directory = format!("/proc/{}/task/{}", self.pid, self.tid);
         match &self.how {
-            How::InCall(call) => (format!("in {call}"), format!("{directory}/syscall")),
-            How::Polling(call) => {
+            ServingEvidence::InCall(call) => (format!("in {call}"), format!("{directory}/syscall")),
+            ServingEvidence::Polling(call) => {
                 (format!("waits in {call}"), format!("{directory}/syscall, /proc/{}/fdinfo", self.pid))
             }
-            How::OnlyThread => ("the only thread".to_owned(), format!("/proc/{}/task", self.pid)),
-            How::Assumed => {
+            ServingEvidence::OnlyThread => ("the only thread".to_owned(), format!("/proc/{}/task", self.pid)),
+            ServingEvidence::Assumed => {
                 ("runs, or does not tell what it does".to_owned(), format!("{directory}/syscall"))
             }
         }

@@ -4,7 +4,7 @@ use crate::Host;
 
 /// What a thread does at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum ThreadActivity {
     /// It runs, or would if it had a CPU; the kernel then tells no more.
     Running,
     /// It waits in a system call of this number and first argument.
@@ -20,7 +20,7 @@ pub(crate) enum Doing {
 
 /// What a system call tells about the descriptor that is its first argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum DescriptorCall {
     /// It is about this descriptor.
     OnDescriptor(&'static str),
     /// It waits for what was put into this epoll instance.
@@ -42,40 +42,40 @@ pub(super) enum Architecture {
 
 /// Calls by their numbers on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl) and aarch64 (include/uapi/asm-generic/unistd.h);
 /// none where it has no such call.
-const CALLS: &[(Option<u64>, Option<u64>, Call)] = &[
-    (Some(45), Some(207), Call::OnDescriptor("recvfrom")),
-    (Some(47), Some(212), Call::OnDescriptor("recvmsg")),
-    (Some(299), Some(243), Call::OnDescriptor("recvmmsg")),
-    (Some(44), Some(206), Call::OnDescriptor("sendto")),
-    (Some(46), Some(211), Call::OnDescriptor("sendmsg")),
-    (Some(307), Some(269), Call::OnDescriptor("sendmmsg")),
-    (Some(0), Some(63), Call::OnDescriptor("read")),
-    (Some(19), Some(65), Call::OnDescriptor("readv")),
-    (Some(1), Some(64), Call::OnDescriptor("write")),
-    (Some(20), Some(66), Call::OnDescriptor("writev")),
-    (Some(43), Some(202), Call::OnDescriptor("accept")),
-    (Some(288), Some(242), Call::OnDescriptor("accept4")),
-    (Some(232), None, Call::Epoll("epoll_wait")),
-    (Some(281), Some(22), Call::Epoll("epoll_pwait")),
-    (Some(441), Some(441), Call::Epoll("epoll_pwait2")),
-    (Some(7), None, Call::Poll("poll")),
-    (Some(271), Some(73), Call::Poll("ppoll")),
-    (Some(23), None, Call::Poll("select")),
-    (Some(270), Some(72), Call::Poll("pselect6")),
-    (Some(426), Some(426), Call::Uring),
+const CALLS: &[(Option<u64>, Option<u64>, DescriptorCall)] = &[
+    (Some(45), Some(207), DescriptorCall::OnDescriptor("recvfrom")),
+    (Some(47), Some(212), DescriptorCall::OnDescriptor("recvmsg")),
+    (Some(299), Some(243), DescriptorCall::OnDescriptor("recvmmsg")),
+    (Some(44), Some(206), DescriptorCall::OnDescriptor("sendto")),
+    (Some(46), Some(211), DescriptorCall::OnDescriptor("sendmsg")),
+    (Some(307), Some(269), DescriptorCall::OnDescriptor("sendmmsg")),
+    (Some(0), Some(63), DescriptorCall::OnDescriptor("read")),
+    (Some(19), Some(65), DescriptorCall::OnDescriptor("readv")),
+    (Some(1), Some(64), DescriptorCall::OnDescriptor("write")),
+    (Some(20), Some(66), DescriptorCall::OnDescriptor("writev")),
+    (Some(43), Some(202), DescriptorCall::OnDescriptor("accept")),
+    (Some(288), Some(242), DescriptorCall::OnDescriptor("accept4")),
+    (Some(232), None, DescriptorCall::Epoll("epoll_wait")),
+    (Some(281), Some(22), DescriptorCall::Epoll("epoll_pwait")),
+    (Some(441), Some(441), DescriptorCall::Epoll("epoll_pwait2")),
+    (Some(7), None, DescriptorCall::Poll("poll")),
+    (Some(271), Some(73), DescriptorCall::Poll("ppoll")),
+    (Some(23), None, DescriptorCall::Poll("select")),
+    (Some(270), Some(72), DescriptorCall::Poll("pselect6")),
+    (Some(426), Some(426), DescriptorCall::Uring),
 ];
 
-impl Doing {
+impl ThreadActivity {
     /// Reads `running`, `45 0x3 ...`, or `-1 0x7ffd...`; none where it is neither.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         match words.next()? {
-            "running" => Some(Doing::Running),
-            "-1" => Some(Doing::Elsewhere),
+            "running" => Some(ThreadActivity::Running),
+            "-1" => Some(ThreadActivity::Elsewhere),
             number => {
                 let first = words.next()?.strip_prefix("0x")?;
                 let first = u64::from_str_radix(first, 16).ok()?;
-                Some(Doing::InCall { number: number.parse().ok()?, first })
+                Some(ThreadActivity::InCall { number: number.parse().ok()?, first })
             }
         }
     }
@@ -103,15 +103,15 @@ impl Architecture {
     }
 
     /// What the call of this number is.
-    pub(super) fn call(self, number: u64) -> Call {
-        let numbered = |(x86, arm, _): &&(Option<u64>, Option<u64>, Call)| {
+    pub(super) fn call(self, number: u64) -> DescriptorCall {
+        let numbered = |(x86, arm, _): &&(Option<u64>, Option<u64>, DescriptorCall)| {
             let own = match self {
                 Architecture::X86_64 => x86,
                 Architecture::Aarch64 => arm,
             };
             *own == Some(number)
         };
-        CALLS.iter().find(numbered).map_or(Call::Other, |(_, _, call)| *call)
+        CALLS.iter().find(numbered).map_or(DescriptorCall::Other, |(_, _, call)| *call)
     }
 }
 
@@ -123,11 +123,14 @@ mod tests {
     #[test]
     fn a_waiting_thread_tells_its_call_and_a_running_one_does_not() {
         let waiting = "45 0x3 0x7f9e17136000 0x20000 0x0 0x7ffd 0x7ffe 0x7fff680b05d8 0x7f9e172b02ad\n";
-        assert_eq!(Doing::parse(waiting), Some(Doing::InCall { number: 45, first: 3 }));
-        assert_eq!(Doing::parse("running\n"), Some(Doing::Running));
-        assert_eq!(Doing::parse("-1 0x7ffd0e7a0f38 0x7f3a5b0c9e2a\n"), Some(Doing::Elsewhere));
+        assert_eq!(ThreadActivity::parse(waiting), Some(ThreadActivity::InCall { number: 45, first: 3 }));
+        assert_eq!(ThreadActivity::parse("running\n"), Some(ThreadActivity::Running));
+        assert_eq!(
+            ThreadActivity::parse("-1 0x7ffd0e7a0f38 0x7f3a5b0c9e2a\n"),
+            Some(ThreadActivity::Elsewhere)
+        );
         for wrong in ["", "45", "45 3", "x 0x3", "45 0x"] {
-            assert_eq!(Doing::parse(wrong), None, "{wrong}");
+            assert_eq!(ThreadActivity::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -149,18 +152,18 @@ mod tests {
             (libc::SYS_accept, "accept"),
             (libc::SYS_accept4, "accept4"),
         ] {
-            assert_eq!(Architecture::X86_64.call(number(call)), Call::OnDescriptor(name));
+            assert_eq!(Architecture::X86_64.call(number(call)), DescriptorCall::OnDescriptor(name));
         }
         for (call, name) in [
-            (libc::SYS_epoll_wait, Call::Epoll("epoll_wait")),
-            (libc::SYS_epoll_pwait, Call::Epoll("epoll_pwait")),
-            (libc::SYS_epoll_pwait2, Call::Epoll("epoll_pwait2")),
-            (libc::SYS_poll, Call::Poll("poll")),
-            (libc::SYS_ppoll, Call::Poll("ppoll")),
-            (libc::SYS_select, Call::Poll("select")),
-            (libc::SYS_pselect6, Call::Poll("pselect6")),
-            (libc::SYS_io_uring_enter, Call::Uring),
-            (libc::SYS_futex, Call::Other),
+            (libc::SYS_epoll_wait, DescriptorCall::Epoll("epoll_wait")),
+            (libc::SYS_epoll_pwait, DescriptorCall::Epoll("epoll_pwait")),
+            (libc::SYS_epoll_pwait2, DescriptorCall::Epoll("epoll_pwait2")),
+            (libc::SYS_poll, DescriptorCall::Poll("poll")),
+            (libc::SYS_ppoll, DescriptorCall::Poll("ppoll")),
+            (libc::SYS_select, DescriptorCall::Poll("select")),
+            (libc::SYS_pselect6, DescriptorCall::Poll("pselect6")),
+            (libc::SYS_io_uring_enter, DescriptorCall::Uring),
+            (libc::SYS_futex, DescriptorCall::Other),
         ] {
             assert_eq!(Architecture::X86_64.call(number(call)), name);
         }
@@ -179,8 +182,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_doing_or_none(text in "\\PC*", numbers in "(-?[0-9]{1,22} ?(0x[0-9a-f]{0,20} ?){0,3})") {
-            let _ = Doing::parse(&text);
-            let _ = Doing::parse(&numbers);
+            let _ = ThreadActivity::parse(&text);
+            let _ = ThreadActivity::parse(&numbers);
         }
     }
 }

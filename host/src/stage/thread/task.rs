@@ -17,7 +17,7 @@ const SCHED_IDLE: u32 = 5;
 
 /// What the line `stat` tells of a process or thread; what it has no field for is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
+pub struct TaskStat {
     /// Its name (`comm`).
     pub name: String,
     /// Whether it runs, or would if it had a CPU.
@@ -40,7 +40,7 @@ pub struct Task {
     pub last_cpu: Option<u32>,
 }
 
-impl Task {
+impl TaskStat {
     /// Reads a line of `stat`; none where it has no name and state. The name may hold blanks and parentheses.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once('(')?;
@@ -48,7 +48,7 @@ impl Task {
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse().ok();
         let small = |index: usize| number(index).and_then(|number: u64| u32::try_from(number).ok());
-        Some(Task {
+        Some(TaskStat {
             name: name.to_owned(),
             runs: *fields.first()? == "R",
             stopped: ["T", "t"].contains(fields.first()?),
@@ -76,7 +76,7 @@ impl Task {
     /// Reads it of a thread.
     ///
     /// # Errors
-    /// As [`Task::of_process`].
+    /// As [`TaskStat::of_process`].
     pub fn of_thread(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
         let path = format!("/proc/{pid}/task/{tid}/stat");
         let text = host.read(&path)?;
@@ -116,7 +116,7 @@ pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
 
 /// A descriptor in an epoll instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Watched {
+pub(crate) struct EpollTarget {
     /// The number under which it was put there.
     pub(crate) descriptor: u32,
     /// Its inode (Linux 4.13).
@@ -125,11 +125,11 @@ pub(crate) struct Watched {
 
 /// What an epoll instance waits for, from its fdinfo: lines `tfd: 5 events: 19 data: 5  pos:0 ino:3b81 sdev:8`
 /// (ep_show_fdinfo in fs/eventpoll.c).
-pub(crate) fn watched(fdinfo: &str) -> Vec<Watched> {
+pub(crate) fn watched(fdinfo: &str) -> Vec<EpollTarget> {
     let line = |line: &str| {
         let descriptor = line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok()?;
         let inode = line.split_whitespace().find_map(|word| word.strip_prefix("ino:"));
-        Some(Watched { descriptor, inode: inode.and_then(|inode| u64::from_str_radix(inode, 16).ok()) })
+        Some(EpollTarget { descriptor, inode: inode.and_then(|inode| u64::from_str_radix(inode, 16).ok()) })
     };
     fdinfo.lines().filter_map(line).collect()
 }
@@ -144,24 +144,25 @@ mod tests {
 
     #[test]
     fn a_line_is_read_whatever_the_name() {
-        let task = Task::parse(STAT).expect("a thread");
+        let task = TaskStat::parse(STAT).expect("a thread");
         assert_eq!((task.name.as_str(), task.runs), ("tokio (rt) 1", true));
         assert_eq!((task.user_ticks, task.system_ticks, task.last_cpu), (Some(1712), Some(3304), Some(7)));
         assert_eq!((task.parent, task.threads, task.started), (Some(5240), Some(9), Some(8123)));
         assert!(!task.stopped && !task.scheduled_idle);
         let held = STAT.replace(") R ", ") T ").replace(" -1 7 0 0 ", " -1 7 0 5 ");
-        let held = Task::parse(&held).expect("a thread");
+        let held = TaskStat::parse(&held).expect("a thread");
         assert!(held.stopped && held.scheduled_idle);
-        let cut = Task::parse(&STAT[..60]).expect("a thread");
+        let cut = TaskStat::parse(&STAT[..60]).expect("a thread");
         assert_eq!((cut.user_ticks, cut.last_cpu), (None, None));
-        assert_eq!(Task::parse("5243 (tokio"), None);
+        assert_eq!(TaskStat::parse("5243 (tokio"), None);
     }
 
     #[test]
     fn this_thread_is_read() {
         let host = Host::live();
         let directory = format!("/proc/self/task/{}", rustix::thread::gettid().as_raw_nonzero());
-        let task = Task::parse(&host.read(&format!("{directory}/stat")).expect("read")).expect("a thread");
+        let task =
+            TaskStat::parse(&host.read(&format!("{directory}/stat")).expect("read")).expect("a thread");
         assert!(task.runs && task.last_cpu.is_some() && task.user_ticks.is_some());
         assert!(allowed(&host, &directory).value().is_some_and(|cpus| !cpus.is_empty()));
         assert!(allowed(&host, "/proc/self/task/0").why().is_some_and(|why| why.contains("/task/0/status")));
@@ -173,7 +174,7 @@ mod tests {
             tfd:        5 events:       19 data:                5  pos:0 ino:3b81 sdev:8\n\
             tfd:        7 events: 80000019 data:                7\n";
         let expected =
-            [Watched { descriptor: 5, inode: Some(0x3b81) }, Watched { descriptor: 7, inode: None }];
+            [EpollTarget { descriptor: 5, inode: Some(0x3b81) }, EpollTarget { descriptor: 7, inode: None }];
         assert_eq!(watched(fdinfo), expected);
     }
 
@@ -189,7 +190,7 @@ mod tests {
         #[test]
         fn any_text_is_an_answer(text in "\\PC*", line in "(tfd:|Cpus_allowed_list:|1 \\(a\\) )[ 0-9a-f,:ino-]{0,40}") {
             for text in [&text, &line] {
-                let _ = Task::parse(text);
+                let _ = TaskStat::parse(text);
                 let _ = watched(text);
                 let _ = allowed_in(text);
             }

@@ -1,9 +1,9 @@
 //! What leaves, and what is lost on the way out.
 
-use crate::counter::{Counter, Counts};
+use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
-use super::{Discipline, TransmitQueue};
+use super::{QdiscState, TransmitQueueState};
 
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     let mut counters = Vec::new();
@@ -16,7 +16,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
 }
 
 /// The discipline at the root counts what those below it count: theirs would be counted twice.
-fn of_discipline(interface: &str, root: &Discipline) -> [Counter; 3] {
+fn of_discipline(interface: &str, root: &QdiscState) -> [Counter; 3] {
     let counter = |name: &str, counts, value| Counter {
         stage: StageName::Transmit,
         place: format!("{interface} {}", root.kind),
@@ -26,13 +26,13 @@ fn of_discipline(interface: &str, root: &Discipline) -> [Counter; 3] {
         read_from: format!("RTM_GETQDISC of {interface}"),
     };
     [
-        counter("packets", Counts::PacketsIn, root.packets),
-        counter("drops", Counts::PacketsLost, root.drops),
-        counter("requeues", Counts::Events, root.requeues),
+        counter("packets", CountedUnit::PacketsIn, root.packets),
+        counter("drops", CountedUnit::PacketsLost, root.drops),
+        counter("requeues", CountedUnit::Events, root.requeues),
     ]
 }
 
-fn of_queue(interface: &str, queue: &TransmitQueue) -> impl Iterator<Item = Counter> {
+fn of_queue(interface: &str, queue: &TransmitQueueState) -> impl Iterator<Item = Counter> {
     let place = format!("{interface} tx-{}", queue.queue);
     let counter = |name: &str, counts, value, read_from| Counter {
         stage: StageName::Transmit,
@@ -43,10 +43,11 @@ fn of_queue(interface: &str, queue: &TransmitQueue) -> impl Iterator<Item = Coun
         read_from,
     };
     let file = format!("/sys/class/net/{interface}/queues/tx-{}/tx_timeout", queue.queue);
-    let timeouts = queue.timeouts.value().map(|count| counter("tx_timeout", Counts::Events, *count, file));
+    let timeouts =
+        queue.timeouts.value().map(|count| counter("tx_timeout", CountedUnit::Events, *count, file));
     let packets = queue.packets.value().copied().flatten().map(|count| {
         let read_from = queue.packets_read_from.clone().unwrap_or_default();
-        counter("packets", Counts::PacketsOut, count, read_from)
+        counter("packets", CountedUnit::PacketsOut, count, read_from)
     });
     packets.into_iter().chain(timeouts)
 }

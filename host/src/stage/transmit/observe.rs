@@ -1,17 +1,21 @@
 //! Reads the transmit queues of an interface.
 
-use super::{Transmit, TransmitQueue};
+use super::{TransmitQueueState, TransmitState};
 use crate::netlink::qdisc;
 use crate::netlink::qstats::QueueStatistics;
-use crate::stage::link::Link;
-use crate::stage::rss::{Direction, QueueCounts, queue_counts};
+use crate::stage::link::LinkState;
+use crate::stage::rss::{CountDirection, QueueCounts, queue_counts};
 use crate::{CpuSet, Host, HostError, Known};
 
-impl Transmit {
+impl TransmitState {
     /// Reads the interface; `statistics` are what its queues count, if the kernel tells.
     #[must_use]
-    pub(crate) fn observe(host: &Host, link: &Link, statistics: &Known<Option<QueueStatistics>>) -> Self {
-        let counts = queue_counts(link, statistics, Direction::Transmit);
+    pub(crate) fn observe(
+        host: &Host,
+        link: &LinkState,
+        statistics: &Known<Option<QueueStatistics>>,
+    ) -> Self {
+        let counts = queue_counts(link, statistics, CountDirection::Transmit);
         let directory = format!("/sys/class/net/{}/queues", link.interface);
         let queues = host.list(&directory).map(|names| {
             numbers(&names).into_iter().map(|queue| read_queue(host, &directory, queue, &counts)).collect()
@@ -37,13 +41,13 @@ fn read_queue(
     directory: &str,
     queue: u32,
     counts: &Known<Option<Vec<QueueCounts>>>,
-) -> TransmitQueue {
+) -> TransmitQueueState {
     let file = |name: &str| format!("{directory}/tx-{queue}/{name}");
     let counted = match counts {
         Known::Value(counts) => Ok(counts.iter().flatten().find(|item| item.queue == queue)),
         Known::Unknown { why } => Err(why),
     };
-    TransmitQueue {
+    TransmitQueueState {
         queue,
         xps_cpus: if_there(host, &file("xps_cpus"), read_mask),
         xps_receive_queues: if_there(host, &file("xps_rxqs"), read_mask),
@@ -100,12 +104,12 @@ mod tests {
         Host::scripted(files.iter().map(|(path, content)| (format!("{QUEUES}/{path}"), *content)))
     }
 
-    fn observe(host: &Host) -> Transmit {
+    fn observe(host: &Host) -> TransmitState {
         let statistics = QueueStatistics {
             tx: vec![QueueStatistic { queue: 10, packets: Some(7), ..QueueStatistic::default() }],
             ..QueueStatistics::default()
         };
-        Transmit::observe(host, &sample::link("eth0", 11), &Known::Value(Some(statistics)))
+        TransmitState::observe(host, &sample::link("eth0", 11), &Known::Value(Some(statistics)))
     }
 
     #[test]

@@ -8,38 +8,38 @@ mod xps_wrong;
 
 use std::collections::BTreeMap;
 
-use super::Transmit;
+use super::TransmitState;
 use crate::CpuSet;
-use crate::finding::{Rule, Sighting};
-use crate::setting::{QueueDirection, Setting, Value};
-use crate::stage::link::{Device, Link};
-use crate::stage::{PacketPath, View, spread};
+use crate::finding::{Rule, RuleMatch};
+use crate::setting::{QueueDirection, Setting, SettingValue};
+use crate::stage::link::{DeviceKind, LinkState};
+use crate::stage::{HostView, PacketPath, spread};
 
 pub(super) const RULES: &[Rule] =
     &[xps_missing::RULE, xps_wrong::RULE, single_queue::RULE, qdisc_drops::RULE, queue_stuck::RULE];
 
 /// A NIC with what is known of its transmit queues.
-struct Sending<'a> {
+struct TransmitNic<'a> {
     path: &'a PacketPath,
-    link: &'a Link,
-    transmit: &'a Transmit,
+    link: &'a LinkState,
+    transmit: &'a TransmitState,
     /// CPUs that are online.
     cpus: &'a CpuSet,
 }
 
 /// NICs that are up, on hosts with several CPUs. Software is left out: veth and tun have neither a discipline nor a lock a
 /// queue, or choose queues by themselves (`tun_select_queue`).
-fn sending<'a>(view: &View<'a>) -> impl Iterator<Item = Sending<'a>> {
+fn sending<'a>(view: &HostView<'a>) -> impl Iterator<Item = TransmitNic<'a>> {
     let path: &'a PacketPath = view.now;
     path.link.iter().filter_map(move |link| {
         let cpus = path.machine.online.value().filter(|cpus| cpus.len() > 1)?;
-        let nic = link.up.value() != Some(&false) && link.device.value() != Some(&Device::Software);
+        let nic = link.up.value() != Some(&false) && link.device.value() != Some(&DeviceKind::Software);
         nic.then_some(())?;
-        Some(Sending { path, link, transmit: path.transmit_of(&link.interface)?, cpus })
+        Some(TransmitNic { path, link, transmit: path.transmit_of(&link.interface)?, cpus })
     })
 }
 
-impl Sending<'_> {
+impl TransmitNic<'_> {
     fn interface(&self) -> &str {
         &self.link.interface
     }
@@ -58,7 +58,7 @@ impl Sending<'_> {
     }
 
     /// Adds the changes from the masks as they are to those of the plan. Queues for which there is no CPU are left out.
-    fn fix(&self, mut sighting: Sighting, now: &[(u32, &CpuSet)]) -> Sighting {
+    fn fix(&self, mut sighting: RuleMatch, now: &[(u32, &CpuSet)]) -> RuleMatch {
         for (queue, cpus) in self.plan() {
             let Some((_, from)) = now.iter().find(|(other, _)| *other == queue) else { continue };
             if cpus.is_empty() || **from == cpus {
@@ -69,7 +69,11 @@ impl Sending<'_> {
                 direction: QueueDirection::Transmit,
                 queue,
             };
-            sighting = sighting.change(setting, Some(Value::new(from.to_mask())), Value::new(cpus.to_mask()));
+            sighting = sighting.change(
+                setting,
+                Some(SettingValue::new(from.to_mask())),
+                SettingValue::new(cpus.to_mask()),
+            );
         }
         sighting
     }
@@ -86,7 +90,7 @@ fn xps_files(interface: &str) -> String {
 }
 
 /// Packets per second that the interface sent between two readings.
-fn sent_rate(view: &View<'_>, interface: &str) -> Option<f64> {
+fn sent_rate(view: &HostView<'_>, interface: &str) -> Option<f64> {
     view.rate(|path| path.link_of(interface)?.totals.value()?.get("tx_packets").copied())
 }
 
@@ -94,14 +98,14 @@ fn sent_rate(view: &View<'_>, interface: &str) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::machine::Node;
+    use crate::stage::machine::NumaNode;
     use crate::stage::rss::sample;
-    use crate::stage::transmit::TransmitQueue;
+    use crate::stage::transmit::TransmitQueueState;
 
     /// A host of so many CPUs and an interface with the XPS masks given, as lists.
     pub(super) fn path(cpus: u32, masks: &[&str]) -> PacketPath {
         let mut path = sample::path(cpus, u32::try_from(masks.len()).expect("few"));
-        let queue = |(mask, queue): (&&str, u32)| TransmitQueue {
+        let queue = |(mask, queue): (&&str, u32)| TransmitQueueState {
             queue,
             xps_cpus: Known::Value(Some(CpuSet::from_list(mask).expect("a list"))),
             xps_receive_queues: Known::Value(Some(CpuSet::new())),
@@ -115,7 +119,7 @@ mod tests {
     }
 
     fn plan_of(path: &PacketPath) -> Vec<String> {
-        let view = View::once(path);
+        let view = HostView::once(path);
         let sending = sending(&view).next().expect("a NIC");
         sending.plan().into_values().map(|cpus| cpus.to_string()).collect()
     }
@@ -125,7 +129,7 @@ mod tests {
         assert_eq!(plan_of(&path(4, &[""; 4])), ["0", "1", "2", "3"]);
         assert_eq!(plan_of(&path(2, &[""; 4])), ["0", "1", "", ""]);
         let mut nodes = path(8, &[""; 4]);
-        let node = |node, cpus| Node { node, cpus: CpuSet::from_list(cpus).expect("a list") };
+        let node = |node, cpus| NumaNode { node, cpus: CpuSet::from_list(cpus).expect("a list") };
         nodes.machine.nodes = Known::Value(vec![node(0, "0-1,4-5"), node(1, "2-3,6-7")]);
         assert_eq!(plan_of(&nodes), ["0,4", "1,5", "2,6", "3,7"]);
     }

@@ -5,7 +5,7 @@
 use std::io;
 
 use super::{RuleSpec, flow_spec, ioctl};
-use crate::stage::rss::{Hash, HashFields, Indirection, NtupleRule};
+use crate::stage::rss::{HashFields, HashFunction, IndirectionInfo, NtupleRule};
 
 const GET_HASH_FIELDS: u32 = 0x29;
 const SET_HASH_FIELDS: u32 = 0x2a;
@@ -48,16 +48,16 @@ const LIST_ATTEMPTS: u32 = 3;
 const SPARE_RULES: u32 = 16;
 
 /// The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or the table alone (`ETHTOOL_GRXFHINDIR`).
-pub(crate) fn indirection(interface: &str) -> io::Result<Indirection> {
+pub(crate) fn indirection(interface: &str) -> io::Result<IndirectionInfo> {
     match whole_indirection(interface) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            table(interface).map(|table| Indirection { table, hash: None })
+            table(interface).map(|table| IndirectionInfo { table, hash: None })
         }
         answer => answer,
     }
 }
 
-fn whole_indirection(interface: &str) -> io::Result<Indirection> {
+fn whole_indirection(interface: &str) -> io::Result<IndirectionInfo> {
     let mut sizes = vec![0; RXFH_BYTES];
     ask(interface, GET_INDIRECTION, &mut sizes)?;
     let entries = within(word(&sizes, RXFH_TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
@@ -68,8 +68,9 @@ fn whole_indirection(interface: &str) -> io::Result<Indirection> {
     ask(interface, GET_INDIRECTION, &mut answer)?;
     let (table, key) = answer[RXFH_BYTES..].split_at(entries as usize * 4);
     let function = flow_spec::hash_function(answer[RXFH_FUNCTION]);
-    let hash = (!key.is_empty() || !table.is_empty()).then(|| Hash { function, key: hexadecimal(key) });
-    Ok(Indirection { table: words(table), hash })
+    let hash =
+        (!key.is_empty() || !table.is_empty()).then(|| HashFunction { function, key: hexadecimal(key) });
+    Ok(IndirectionInfo { table: words(table), hash })
 }
 
 fn table(interface: &str) -> io::Result<Vec<u32>> {

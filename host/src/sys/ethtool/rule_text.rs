@@ -23,23 +23,23 @@ pub(crate) struct RuleSpec {
 }
 
 /// A field of a flow with ports: its name, where it is, and how long.
-struct Field {
+struct FlowField {
     name: &'static str,
     at: usize,
     bytes: usize,
 }
 
-const fn field(name: &'static str, at: usize, bytes: usize) -> Field {
-    Field { name, at, bytes }
+const fn field(name: &'static str, at: usize, bytes: usize) -> FlowField {
+    FlowField { name, at, bytes }
 }
 
 /// `struct ethtool_tcpip4_spec` and `ethtool_tcpip6_spec`.
-const FIELDS_4: [Field; 4] =
+const FIELDS_4: [FlowField; 4] =
     [field("src-ip", 0, 4), field("dst-ip", 4, 4), field("src-port", 8, 2), field("dst-port", 10, 2)];
-const FIELDS_6: [Field; 4] =
+const FIELDS_6: [FlowField; 4] =
     [field("src-ip", 0, 16), field("dst-ip", 16, 16), field("src-port", 32, 2), field("dst-port", 34, 2)];
 
-fn fields(flow: &str) -> Option<&'static [Field]> {
+fn fields(flow: &str) -> Option<&'static [FlowField]> {
     match flow {
         "tcp4" | "udp4" | "sctp4" => Some(&FIELDS_4),
         "tcp6" | "udp6" | "sctp6" => Some(&FIELDS_6),
@@ -141,7 +141,7 @@ impl RuleSpec {
     }
 }
 
-impl Field {
+impl FlowField {
     fn value(&self, word: &str) -> Option<Vec<u8>> {
         let bytes = match (self.bytes, word.parse::<IpAddr>()) {
             (2, _) => word.parse::<u16>().ok()?.to_be_bytes().to_vec(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::ioctl;
-use crate::root::Explained;
+use crate::root::ExplainedErrno;
 
 const GET_STRINGS: u32 = 0x1b;
 const GET_STATISTICS: u32 = 0x1d;
@@ -76,7 +76,7 @@ pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bo
             return Ok(());
         }
         let words = "the device has it fixed".to_owned();
-        return Err(Explained { errno: libc::EOPNOTSUPP, words }.into());
+        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into());
     }
     // struct ethtool_sfeatures: the command, the number of blocks, and of each block what to switch and to what.
     let blocks = names.len().div_ceil(32);

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::ioctl;
-use crate::stage::link::{Channels, Coalesce, Rings};
+use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths};
 
 const GET_COALESCE: u32 = 0x0e;
 const SET_COALESCE: u32 = 0x0f;
@@ -33,15 +33,15 @@ const CHANNELS_TX: usize = 6;
 const CHANNELS_COMBINED: usize = 8;
 
 /// Rings.
-pub(crate) fn rings(interface: &str) -> io::Result<Rings> {
+pub(crate) fn rings(interface: &str) -> io::Result<RingLengths> {
     let words = get::<RINGS_WORDS>(interface, GET_RINGS)?;
-    Ok(Rings { rx_max: words[1], tx_max: words[4], rx: words[RINGS_RX], tx: words[RINGS_TX] })
+    Ok(RingLengths { rx_max: words[1], tx_max: words[4], rx: words[RINGS_RX], tx: words[RINGS_TX] })
 }
 
 /// Channels.
-pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
+pub(crate) fn channels(interface: &str) -> io::Result<ChannelCounts> {
     let words = get::<CHANNELS_WORDS>(interface, GET_CHANNELS)?;
-    Ok(Channels {
+    Ok(ChannelCounts {
         rx_max: words[1],
         tx_max: words[2],
         combined_max: words[4],
@@ -52,9 +52,9 @@ pub(crate) fn channels(interface: &str) -> io::Result<Channels> {
 }
 
 /// Interrupt moderation. Here a driver cannot say that it has not one of these; it leaves zero.
-pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
+pub(crate) fn coalesce(interface: &str) -> io::Result<CoalesceSettings> {
     let words = get::<COALESCE_WORDS>(interface, GET_COALESCE)?;
-    Ok(Coalesce {
+    Ok(CoalesceSettings {
         rx_usecs: Some(words[COALESCE_RX_USECS]),
         rx_frames: Some(words[COALESCE_RX_FRAMES]),
         tx_usecs: Some(words[COALESCE_TX_USECS]),
@@ -65,7 +65,7 @@ pub(crate) fn coalesce(interface: &str) -> io::Result<Coalesce> {
 }
 
 /// Sets interrupt moderation; what is none stays as it is.
-pub(crate) fn set_coalesce(interface: &str, wanted: &Coalesce) -> io::Result<()> {
+pub(crate) fn set_coalesce(interface: &str, wanted: &CoalesceSettings) -> io::Result<()> {
     let values = [
         (COALESCE_RX_USECS, wanted.rx_usecs),
         (COALESCE_RX_FRAMES, wanted.rx_frames),

@@ -2,24 +2,26 @@
 
 use linerate_host::Known;
 use linerate_load::perf::MachineCounters;
-use linerate_load::{Description, Error, Generator, Interval, Mode, Slot, SlotOutcome};
+use linerate_load::{
+    Generator, GeneratorDescription, GeneratorError, LoadSlot, PacingMode, SlotInterval, SlotOutcome,
+};
 
 /// What a slot cost.
 #[derive(Debug, Clone)]
-struct Cost {
+struct SlotCost {
     asked_per_second: f64,
     cycles_per_transaction: Known<f64>,
     instructions_per_transaction: Known<f64>,
 }
 
 /// A generator with the machine's counters running beside it.
-pub(crate) struct Counted<'a> {
+pub(crate) struct CountedGenerator<'a> {
     inner: &'a mut dyn Generator,
     counters: Result<MachineCounters, String>,
-    costs: Vec<Cost>,
+    costs: Vec<SlotCost>,
 }
 
-impl<'a> Counted<'a> {
+impl<'a> CountedGenerator<'a> {
     /// Counts beside `inner`, if the machine has counters.
     pub(crate) fn new(inner: &'a mut dyn Generator) -> Self {
         Self { inner, counters: MachineCounters::open(), costs: Vec::new() }
@@ -30,7 +32,7 @@ impl<'a> Counted<'a> {
         if let Err(why) = &self.counters {
             return (Known::unknown(why.clone()), Known::unknown(why.clone()));
         }
-        let near: Vec<&Cost> =
+        let near: Vec<&SlotCost> =
             self.costs.iter().filter(|cost| cost.asked_per_second == asked_per_second).collect();
         (
             mean(near.iter().map(|cost| &cost.cycles_per_transaction)),
@@ -39,24 +41,30 @@ impl<'a> Counted<'a> {
     }
 }
 
-impl Generator for Counted<'_> {
-    fn describe(&self) -> Description {
+impl Generator for CountedGenerator<'_> {
+    fn describe(&self) -> GeneratorDescription {
         self.inner.describe()
     }
 
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         let counting = match &mut self.counters {
             Ok(counters) => counters.start().is_ok(),
             Err(_) => false,
         };
         let outcome = self.inner.watch(slot, observer)?;
-        if let (true, Ok(counters), Mode::Rate { per_second }) = (counting, &mut self.counters, slot.mode) {
+        if let (true, Ok(counters), PacingMode::Rate { per_second }) =
+            (counting, &mut self.counters, slot.mode)
+        {
             let counts = counters.stop();
             let each = |count: Known<u64>| match count {
                 Known::Value(_) if outcome.answered == 0 => Known::unknown("nothing was answered"),
                 known => known.map(|count| count as f64 / outcome.answered as f64),
             };
-            self.costs.push(Cost {
+            self.costs.push(SlotCost {
                 asked_per_second: per_second,
                 cycles_per_transaction: each(counts.cycles),
                 instructions_per_transaction: each(counts.instructions),

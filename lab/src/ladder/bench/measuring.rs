@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_load::Generator;
-use linerate_load::capacity::{self, Ended, Event, SearchOptions};
+use linerate_load::capacity::{self, SearchEnd, SearchEvent, SearchOptions};
 
-use super::counted::Counted;
-use super::{BenchError, Goodput, Sample, SampleRequest};
+use super::counted::CountedGenerator;
+use super::{BenchError, OverloadGoodput, SampleRequest, StepSample};
 
 /// How rates are offered and judged.
 #[derive(Debug, Clone)]
-pub struct Measuring {
+pub struct SampleMethod {
     /// Highest loss ratio at which a rate holds.
     pub max_loss: f64,
     /// Length of one probe of a rate.
@@ -28,7 +28,7 @@ pub struct Measuring {
     pub cancel: Arc<AtomicBool>,
 }
 
-impl Measuring {
+impl SampleMethod {
     /// Refuses to go on once it was told to stop.
     ///
     /// # Errors
@@ -46,10 +46,10 @@ impl Measuring {
         generator: &mut dyn Generator,
         request: &mut SampleRequest<'_>,
         fallbacks: Vec<String>,
-    ) -> Result<Sample, BenchError> {
+    ) -> Result<StepSample, BenchError> {
         let probing = RefCell::new(&mut *request.probing);
-        let observer = |event: Event<'_>| {
-            if let Event::Offering { per_second, .. } = event {
+        let observer = |event: SearchEvent<'_>| {
+            if let SearchEvent::Offering { per_second, .. } = event {
                 (probing.borrow_mut())(per_second);
             }
         };
@@ -66,9 +66,9 @@ impl Measuring {
             observer: Some(&observer),
             ..SearchOptions::default()
         };
-        let mut counted = Counted::new(generator);
+        let mut counted = CountedGenerator::new(generator);
         let found = capacity::search(&mut counted, &options).map_err(|error| self.failed(&error))?;
-        if found.ended == Ended::Cancelled {
+        if found.ended == SearchEnd::Cancelled {
             return Err(BenchError::Cancelled);
         }
         let (cycles_per_transaction, instructions_per_transaction) = counted.at(found.offered_per_second);
@@ -78,14 +78,14 @@ impl Measuring {
                 .last()
                 .map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
         });
-        Ok(Sample {
+        Ok(StepSample {
             transactions_per_second: found.transactions_per_second,
             loss_ratio: found.loss_ratio,
             latency: found.latency_ns,
             cycles_per_transaction,
             instructions_per_transaction,
             generator_bound,
-            unconfirmed: found.ended == Ended::OutOfTime,
+            unconfirmed: found.ended == SearchEnd::OutOfTime,
             fallbacks,
         })
     }
@@ -99,18 +99,18 @@ impl Measuring {
         generator: &mut dyn Generator,
         capacity: f64,
         factors: &[f64],
-    ) -> Result<Vec<Goodput>, BenchError> {
+    ) -> Result<Vec<OverloadGoodput>, BenchError> {
         self.go_on()?;
         let measured = capacity::overload(generator, capacity, factors, self.slot)
             .map_err(|error| self.failed(&error))?;
         Ok(measured
             .into_iter()
-            .map(|overload| Goodput { factor: overload.factor, ratio: overload.goodput_ratio })
+            .map(|overload| OverloadGoodput { factor: overload.factor, ratio: overload.goodput_ratio })
             .collect())
     }
 
     /// A generator that was told to stop may fail over it.
-    fn failed(&self, error: &linerate_load::Error) -> BenchError {
+    fn failed(&self, error: &linerate_load::GeneratorError) -> BenchError {
         match self.go_on() {
             Err(cancelled) => cancelled,
             Ok(()) => BenchError::Generator(error.to_string()),

@@ -3,17 +3,19 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_engine::{Backend, Builder, PathMtuDiscovery, Pinning, Program, Running, Server, Sockets};
+use linerate_engine::{
+    Backend, Builder, PathMtuDiscovery, Pinning, Running, Server, Sockets, SteeringProgram,
+};
 
 use super::BenchError;
-use crate::ladder::configuration::{Calls, Configuration, Sharing};
+use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
 
 /// Receive buffer of every server socket, so that a moment without CPU is not a loss.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// The server a configuration asks for, a worker for each of `cpus`.
 pub(crate) fn builder(
-    configuration: &Configuration,
+    configuration: &ServerConfiguration,
     address: SocketAddr,
     cpus: &[u32],
     largest: usize,
@@ -23,14 +25,14 @@ pub(crate) fn builder(
         .workers(cpus.len())
         .cpus(cpus)
         .sockets(match configuration.sharing {
-            Sharing::OneSocket => Sockets::Shared,
-            Sharing::Reuseport => Sockets::Reuseport,
-            Sharing::SteeredByCpu => Sockets::SteeredByCpu(Program::Cbpf),
+            PortSharing::OneSocket => Sockets::Shared,
+            PortSharing::Reuseport => Sockets::Reuseport,
+            PortSharing::SteeredByCpu => Sockets::SteeredByCpu(SteeringProgram::Cbpf),
         })
         .pinning(if configuration.pinned { Pinning::Own } else { Pinning::None })
         .backend(match configuration.calls {
-            Calls::One => Backend::Recvfrom,
-            Calls::Batched(batch) => Backend::Mmsg { batch },
+            ServerCalls::One => Backend::Recvfrom,
+            ServerCalls::Batched(batch) => Backend::Mmsg { batch },
         })
         .path_mtu_discovery(if configuration.skip_ip_id {
             PathMtuDiscovery::Do
@@ -61,7 +63,7 @@ pub(crate) fn fallbacks(server: Option<&Running>) -> Vec<String> {
 /// Asks a server that serves nobody whether it got busy polling; if not, says why.
 pub(crate) fn busy_poll_refusal() -> Option<String> {
     let configuration =
-        Configuration { busy_poll: Some(Duration::from_micros(50)), ..Configuration::baseline() };
+        ServerConfiguration { busy_poll: Some(Duration::from_micros(50)), ..ServerConfiguration::baseline() };
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     match builder(&configuration, loopback, &[0], 0).pinning(Pinning::None).prepare() {
         Ok(server) => server

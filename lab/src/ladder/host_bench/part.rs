@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use linerate_host::setting::{Offload, QueueDirection};
-use linerate_host::{Setting, Value};
-use linerate_tune::Plan;
-use linerate_tune::plan::{Interrupts, Left, PlannedChange};
+use linerate_host::{Setting, SettingValue};
+use linerate_tune::TunePlan;
+use linerate_tune::plan::{ChangeImpact, PlannedChange, SkippedFinding};
 
-use crate::ladder::configuration::Configuration;
-use crate::ladder::step::{RUNGS, Rung};
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::step::{LadderStep, RUNGS};
 
 /// A part of a configuration that settings of the host make up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum ConfigurationPart {
     /// Where received packets are processed.
     Receive,
     /// Which queue a CPU sends by.
@@ -29,15 +29,15 @@ pub(super) enum Part {
     EarlyDemux,
 }
 
-impl Part {
-    const ALL: [Part; 7] = [
-        Part::Receive,
-        Part::Transmit,
-        Part::Offload,
-        Part::Netfilter,
-        Part::SourceValidation,
-        Part::Audit,
-        Part::EarlyDemux,
+impl ConfigurationPart {
+    const ALL: [ConfigurationPart; 7] = [
+        ConfigurationPart::Receive,
+        ConfigurationPart::Transmit,
+        ConfigurationPart::Offload,
+        ConfigurationPart::Netfilter,
+        ConfigurationPart::SourceValidation,
+        ConfigurationPart::Audit,
+        ConfigurationPart::EarlyDemux,
     ];
 
     /// The part that a change belongs to; none where no step is about it.
@@ -47,52 +47,56 @@ impl Part {
             | Setting::IrqAffinity { .. }
             | Setting::RssTable { .. }
             | Setting::FlowHash { .. }
-            | Setting::Channels { .. } => Some(Part::Receive),
-            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Some(Part::Transmit),
-            Setting::Offload { offload: Offload::GenericReceive, .. } if change.to.as_str() == "off" => {
-                Some(Part::Offload)
+            | Setting::Channels { .. } => Some(ConfigurationPart::Receive),
+            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => {
+                Some(ConfigurationPart::Transmit)
             }
-            Setting::NftTable { .. } => Some(Part::Netfilter),
-            Setting::Audit => Some(Part::Audit),
-            Setting::Sysctl(name) if name.ends_with("_early_demux") => Some(Part::EarlyDemux),
+            Setting::Offload { offload: Offload::GenericReceive, .. } if change.to.as_str() == "off" => {
+                Some(ConfigurationPart::Offload)
+            }
+            Setting::NftTable { .. } => Some(ConfigurationPart::Netfilter),
+            Setting::Audit => Some(ConfigurationPart::Audit),
+            Setting::Sysctl(name) if name.ends_with("_early_demux") => Some(ConfigurationPart::EarlyDemux),
             Setting::Sysctl(name) if name.ends_with(".rp_filter") || name.ends_with(".accept_local") => {
-                Some(Part::SourceValidation)
+                Some(ConfigurationPart::SourceValidation)
             }
             _ => None,
         }
     }
 
     /// Whether a configuration has it as the plan says, not as it was found.
-    fn is_planned(self, configuration: &Configuration) -> bool {
+    fn is_planned(self, configuration: &ServerConfiguration) -> bool {
         match self {
-            Part::Receive => configuration.receive_spread,
-            Part::Transmit => configuration.transmit_by_cpu,
-            Part::Offload => !configuration.gro,
-            Part::Netfilter => !configuration.netfilter,
-            Part::SourceValidation => !configuration.source_validation,
-            Part::Audit => !configuration.audit,
-            Part::EarlyDemux => !configuration.early_demux,
+            ConfigurationPart::Receive => configuration.receive_spread,
+            ConfigurationPart::Transmit => configuration.transmit_by_cpu,
+            ConfigurationPart::Offload => !configuration.gro,
+            ConfigurationPart::Netfilter => !configuration.netfilter,
+            ConfigurationPart::SourceValidation => !configuration.source_validation,
+            ConfigurationPart::Audit => !configuration.audit,
+            ConfigurationPart::EarlyDemux => !configuration.early_demux,
         }
     }
 
     /// Whether something that is left is about it: a finding, or a value of the profile.
-    fn is_about(self, left: &Left) -> bool {
+    fn is_about(self, left: &SkippedFinding) -> bool {
         let stems: &[&str] = match self {
-            Part::Receive => &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"],
-            Part::Transmit => &["transmit.xps-", "transmit.single-queue"],
-            Part::Offload => &["link.gro-for-udp"],
-            Part::Netfilter => &["filter.conntrack-for-udp"],
-            Part::SourceValidation => &["route.source-validation", "route.reverse-path-drops"],
-            Part::Audit => &["thread.audit"],
-            Part::EarlyDemux => &["route.early-demux"],
+            ConfigurationPart::Receive => {
+                &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"]
+            }
+            ConfigurationPart::Transmit => &["transmit.xps-", "transmit.single-queue"],
+            ConfigurationPart::Offload => &["link.gro-for-udp"],
+            ConfigurationPart::Netfilter => &["filter.conntrack-for-udp"],
+            ConfigurationPart::SourceValidation => &["route.source-validation", "route.reverse-path-drops"],
+            ConfigurationPart::Audit => &["thread.audit"],
+            ConfigurationPart::EarlyDemux => &["route.early-demux"],
         };
         stems.iter().any(|stem| left.finding.starts_with(stem))
-            || self == Part::Offload && left.title.contains(Offload::GenericReceive.name())
+            || self == ConfigurationPart::Offload && left.title.contains(Offload::GenericReceive.name())
     }
 
     /// The parts that a step is about; none where it is about the server alone.
-    fn of_step(step: &Rung) -> impl Iterator<Item = Self> + use<> {
-        let mut with = Configuration::baseline();
+    fn of_step(step: &LadderStep) -> impl Iterator<Item = Self> + use<> {
+        let mut with = ServerConfiguration::baseline();
         (step.change)(&mut with);
         Self::ALL.into_iter().filter(move |part| part.is_planned(&with))
     }
@@ -100,25 +104,25 @@ impl Part {
 
 /// The changes of a plan that a climb goes back and forth between.
 #[derive(Debug, Clone)]
-pub(super) struct Alternated {
-    changes: Vec<(Part, PlannedChange)>,
+pub(super) struct AlternatedChanges {
+    changes: Vec<(ConfigurationPart, PlannedChange)>,
     /// Why a part has no changes, where there is more to say than that it is so already.
-    reasons: BTreeMap<Part, String>,
+    reasons: BTreeMap<ConfigurationPart, String>,
     /// What the plan would set and the climb does not, a line each.
     left: Vec<String>,
 }
 
-impl Alternated {
+impl AlternatedChanges {
     /// Sorts a plan's changes out.
-    pub(super) fn of(plan: &Plan, host_wide: bool) -> Self {
+    pub(super) fn of(plan: &TunePlan, host_wide: bool) -> Self {
         let mut alternated = Self { changes: Vec::new(), reasons: BTreeMap::new(), left: Vec::new() };
         for change in &plan.changes {
-            match Part::of(change) {
-                Some(Part::Audit) if !host_wide => {
+            match ConfigurationPart::of(change) {
+                Some(ConfigurationPart::Audit) if !host_wide => {
                     let why = "auditing belongs to the whole machine; --host-wide allows it to be switched";
-                    alternated.reasons.insert(Part::Audit, why.to_owned());
+                    alternated.reasons.insert(ConfigurationPart::Audit, why.to_owned());
                 }
-                Some(part) if change.interrupts == Interrupts::Link => {
+                Some(part) if change.interrupts == ChangeImpact::Link => {
                     let why = format!(
                         "{} is left '{}': to change it resets the link, which cannot be done back and forth; \
                          set it with linerate tune first, and climb then",
@@ -135,7 +139,7 @@ impl Alternated {
             }
         }
         for left in &plan.left {
-            for part in Part::ALL.into_iter().filter(|part| part.is_about(left)) {
+            for part in ConfigurationPart::ALL.into_iter().filter(|part| part.is_about(left)) {
                 let why = format!("the plan leaves it: {}: {}", left.title, left.why);
                 alternated.reasons.entry(part).or_insert(why);
             }
@@ -146,8 +150,8 @@ impl Alternated {
     /// Every setting that is gone back and forth between, with its value in a configuration.
     pub(super) fn settings(
         &self,
-        configuration: &Configuration,
-    ) -> impl DoubleEndedIterator<Item = (&Setting, &Value)> {
+        configuration: &ServerConfiguration,
+    ) -> impl DoubleEndedIterator<Item = (&Setting, &SettingValue)> {
         self.changes.iter().map(|(part, change)| {
             let value = if part.is_planned(configuration) { &change.to } else { &change.from };
             (&change.setting, value)
@@ -155,14 +159,14 @@ impl Alternated {
     }
 
     /// The settings that a configuration has as the plan says.
-    pub(super) fn planned(&self, configuration: &Configuration) -> impl Iterator<Item = &Setting> {
+    pub(super) fn planned(&self, configuration: &ServerConfiguration) -> impl Iterator<Item = &Setting> {
         let planned = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
         planned.map(|(_, change)| &change.setting)
     }
 
     /// Why a step cannot be had here, if it cannot.
-    pub(super) fn refusal(&self, step: &Rung) -> Option<String> {
-        let mut parts = Part::of_step(step).peekable();
+    pub(super) fn refusal(&self, step: &LadderStep) -> Option<String> {
+        let mut parts = ConfigurationPart::of_step(step).peekable();
         let part = *parts.peek()?;
         if parts.any(|part| self.changes.iter().any(|(of, _)| *of == part)) {
             return None;
@@ -174,9 +178,9 @@ impl Alternated {
     }
 
     /// The steps that change settings, and what they change.
-    pub(super) fn by_step(&self) -> Vec<(&'static Rung, Vec<&PlannedChange>)> {
-        let of_step = |step: &'static Rung| {
-            let parts: Vec<Part> = Part::of_step(step).collect();
+    pub(super) fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
+        let of_step = |step: &'static LadderStep| {
+            let parts: Vec<ConfigurationPart> = ConfigurationPart::of_step(step).collect();
             let of = self.changes.iter().filter(|(part, _)| parts.contains(part));
             (step, of.map(|(_, change)| change).collect::<Vec<_>>())
         };
@@ -195,11 +199,11 @@ mod tests {
     use crate::ladder::step;
     use linerate_tune::plan::SCHEMA;
 
-    fn change(setting: Setting, from: &str, to: &str, interrupts: Interrupts) -> PlannedChange {
+    fn change(setting: Setting, from: &str, to: &str, interrupts: ChangeImpact) -> PlannedChange {
         PlannedChange {
             setting,
-            from: Value::new(from),
-            to: Value::new(to),
+            from: SettingValue::new(from),
+            to: SettingValue::new(to),
             why: String::new(),
             findings: Vec::new(),
             effect: None,
@@ -210,8 +214,8 @@ mod tests {
         }
     }
 
-    fn plan(changes: Vec<PlannedChange>) -> Plan {
-        Plan {
+    fn plan(changes: Vec<PlannedChange>) -> TunePlan {
+        TunePlan {
             schema: SCHEMA.to_owned(),
             version: String::new(),
             read_unix_seconds: None,
@@ -223,7 +227,7 @@ mod tests {
             changes,
             target: Vec::new(),
             held_back: Vec::new(),
-            left: vec![Left {
+            left: vec![SkippedFinding {
                 finding: "route.source-validation".to_owned(),
                 severity: "low".to_owned(),
                 title: "rp_filter=1".to_owned(),
@@ -235,24 +239,24 @@ mod tests {
 
     fn gro() -> PlannedChange {
         let setting = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
-        change(setting, "on", "off", Interrupts::Nothing)
+        change(setting, "on", "off", ChangeImpact::Nothing)
     }
 
-    fn refusal(alternated: &Alternated, id: &str) -> Option<String> {
+    fn refusal(alternated: &AlternatedChanges, id: &str) -> Option<String> {
         let steps = step::select([id]).expect("a step");
         alternated.refusal(steps.last().expect("a step"))
     }
 
     #[test]
     fn a_step_has_its_changes_and_no_others() {
-        let early = change(Setting::sysctl("net.ipv4.udp_early_demux"), "1", "0", Interrupts::Nothing);
-        let alternated = Alternated::of(&plan(vec![gro(), early]), false);
-        let mut without_gro = Configuration::baseline();
+        let early = change(Setting::sysctl("net.ipv4.udp_early_demux"), "1", "0", ChangeImpact::Nothing);
+        let alternated = AlternatedChanges::of(&plan(vec![gro(), early]), false);
+        let mut without_gro = ServerConfiguration::baseline();
         without_gro.gro = false;
-        let values = |configuration: &Configuration| {
+        let values = |configuration: &ServerConfiguration| {
             alternated.settings(configuration).map(|(_, value)| value.to_string()).collect::<Vec<_>>()
         };
-        assert_eq!(values(&Configuration::baseline()), ["on", "1"]);
+        assert_eq!(values(&ServerConfiguration::baseline()), ["on", "1"]);
         assert_eq!(values(&without_gro), ["off", "1"]);
         let steps: Vec<&str> = alternated.by_step().iter().map(|(step, _)| step.id).collect();
         assert_eq!(steps, ["gro-off", "early-demux-off"]);
@@ -263,16 +267,16 @@ mod tests {
     #[test]
     fn a_step_without_a_change_says_why() {
         let interface = || "eth0".to_owned();
-        let alternated = Alternated::of(
+        let alternated = AlternatedChanges::of(
             &plan(vec![
                 change(
                     Setting::Channels { interface: interface() },
                     "combined 1",
                     "combined 8",
-                    Interrupts::Link,
+                    ChangeImpact::Link,
                 ),
-                change(Setting::Rings { interface: interface() }, "rx 256", "rx 4096", Interrupts::Link),
-                change(Setting::Audit, "1", "0", Interrupts::Nothing),
+                change(Setting::Rings { interface: interface() }, "rx 256", "rx 4096", ChangeImpact::Link),
+                change(Setting::Audit, "1", "0", ChangeImpact::Nothing),
             ]),
             false,
         );

@@ -3,35 +3,35 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use linerate_load::{Description, Error, Generator};
+use linerate_load::{Generator, GeneratorDescription, GeneratorError};
 
 use crate::ladder::bench::BenchError;
-use crate::ladder::remote::{self, RaiseError, RaiseOptions, RemoteError, Senders};
-use crate::ladder::report::Warning;
+use crate::ladder::remote::{self, RaiseError, RaiseOptions, RemoteError, SenderCounts};
+use crate::ladder::report::LadderWarning;
 
 /// Makes so many senders.
-pub type Start = Box<dyn FnMut(Senders) -> Result<Box<dyn Generator>, RemoteError> + Send>;
+pub type Start = Box<dyn FnMut(SenderCounts) -> Result<Box<dyn Generator>, RemoteError> + Send>;
 
 /// Generators that can be made more.
-pub struct Sending {
+pub struct RemoteSenders {
     start: Start,
-    steps: Vec<Senders>,
+    steps: Vec<SenderCounts>,
     /// Which of the steps sends now.
     at: usize,
     generator: Option<Box<dyn Generator>>,
-    described: Option<Description>,
+    described: Option<GeneratorDescription>,
     /// Names of the hosts, in the order in which they are taken.
     hosts: Vec<String>,
-    warning: Option<Warning>,
+    warning: Option<LadderWarning>,
     /// What the last ones had answered, a second.
     answered_per_second: f64,
     cancel: Arc<AtomicBool>,
 }
 
-impl Sending {
+impl RemoteSenders {
     /// Senders on `hosts` to be made by `start`, as few as the first of `steps` and as many as the last.
     #[must_use]
-    pub fn new(start: Start, hosts: Vec<String>, steps: Vec<Senders>, cancel: Arc<AtomicBool>) -> Self {
+    pub fn new(start: Start, hosts: Vec<String>, steps: Vec<SenderCounts>, cancel: Arc<AtomicBool>) -> Self {
         Self {
             start,
             steps,
@@ -57,7 +57,7 @@ impl Sending {
     }
 
     /// What the last ones were made of; none before there were any.
-    pub(super) fn described(&self) -> Option<&Description> {
+    pub(super) fn described(&self) -> Option<&GeneratorDescription> {
         self.described.as_ref()
     }
 
@@ -73,7 +73,7 @@ impl Sending {
     }
 
     /// What a reader has to know, where there were too few to be had.
-    pub(super) fn warning(&self) -> Option<&Warning> {
+    pub(super) fn warning(&self) -> Option<&LadderWarning> {
         self.warning.as_ref()
     }
 
@@ -103,7 +103,7 @@ impl Sending {
 
 fn lost(error: RaiseError) -> BenchError {
     match error {
-        RaiseError::Slot(Error::Cancelled) => BenchError::Cancelled,
+        RaiseError::Slot(GeneratorError::Cancelled) => BenchError::Cancelled,
         error => BenchError::GeneratorLost(error.to_string()),
     }
 }

@@ -1,16 +1,16 @@
 //! What a step sets where doctor sees no need of it, so that measuring can tell whether there is.
 
 use linerate_host::setting::{Offload, QueueDirection};
-use linerate_host::{CpuSet, Host, Setting, Value};
-use linerate_tune::plan::{Interrupts, PlannedChange};
-use linerate_tune::profile::Verdict;
-use linerate_tune::{Plan, Profile};
+use linerate_host::{CpuSet, Host, Setting, SettingValue};
+use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::profile::FindingPolicy;
+use linerate_tune::{TunePlan, TuneProfile};
 
 use crate::ladder::lab_bench::senders;
 
 /// Adds transmit queues to CPUs, where the plan has nothing to say of them and none has CPUs yet: without interrupts, as of
 /// a virtual interface, nothing tells which queue a CPU is nearest to.
-pub(crate) fn transmit(plan: &mut Plan, host: &Host, interface: &str, queues: u32, cpus: &[u32]) {
+pub(crate) fn transmit(plan: &mut TunePlan, host: &Host, interface: &str, queues: u32, cpus: &[u32]) {
     let is_transmit =
         |setting: &Setting| matches!(setting, Setting::QueueCpus { direction: QueueDirection::Transmit, .. });
     let is_left = plan.left.iter().any(|left| left.finding.starts_with("transmit.xps-"));
@@ -25,17 +25,17 @@ pub(crate) fn transmit(plan: &mut Plan, host: &Host, interface: &str, queues: u3
 }
 
 /// Adds that GRO is switched off, where the profile is for that and the plan says nothing of it, as of a virtual interface.
-pub(crate) fn offload(plan: &mut Plan, host: &Host, interface: &str, profile: &Profile) {
+pub(crate) fn offload(plan: &mut TunePlan, host: &Host, interface: &str, profile: &TuneProfile) {
     let setting = Setting::Offload { interface: interface.to_owned(), offload: Offload::GenericReceive };
     let name = setting.to_string();
     let is_told = plan.changes.iter().any(|change| change.setting == setting)
         || plan.left.iter().any(|left| left.title.starts_with(&name));
-    let is_wanted = matches!(profile.verdict("link.gro-for-udp"), Verdict::Fix(_));
+    let is_wanted = matches!(profile.verdict("link.gro-for-udp"), FindingPolicy::Fix(_));
     match setting.read(host) {
         Ok(from) if from.as_str() == "on" && is_wanted && !is_told => plan.changes.push(change(
             setting,
             from,
-            Value::new("off"),
+            SettingValue::new("off"),
             "Datagrams are merged only for sockets that ask for it, so that for others each packet is looked at in vain.",
             "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
         )),
@@ -52,13 +52,13 @@ fn one(host: &Host, interface: &str, queue: u32, cpus: &CpuSet) -> Option<Planne
     Some(change(
         setting,
         from,
-        Value::new(cpus.to_mask()),
+        SettingValue::new(cpus.to_mask()),
         "Each CPU sends by a queue of its own instead of one chosen by flow hash.",
         "Documentation/networking/scaling.rst, XPS",
     ))
 }
 
-fn change(setting: Setting, from: Value, to: Value, why: &str, source: &str) -> PlannedChange {
+fn change(setting: Setting, from: SettingValue, to: SettingValue, why: &str, source: &str) -> PlannedChange {
     PlannedChange {
         setting,
         from,
@@ -68,7 +68,7 @@ fn change(setting: Setting, from: Value, to: Value, why: &str, source: &str) -> 
         effect: None,
         source: Some(source.to_owned()),
         risk: None,
-        interrupts: Interrupts::Nothing,
+        interrupts: ChangeImpact::Nothing,
         claims: Vec::new(),
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     fn added(masks: [&str; 2], cpus: &[u32]) -> Vec<String> {
         let file = |queue: usize| format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
         let host = Host::scripted((0..2).map(|queue| (file(queue), masks[queue].to_owned())));
-        let mut plan = Plan {
+        let mut plan = TunePlan {
             schema: SCHEMA.to_owned(),
             version: String::new(),
             read_unix_seconds: None,

@@ -4,7 +4,7 @@ use linerate_host::CpuSet;
 
 /// The CPUs of server and generator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placement {
+pub struct CpuPlacement {
     /// The server's workers, and receive processing where it can be directed.
     pub server: Vec<u32>,
     /// The generator's threads.
@@ -16,7 +16,7 @@ pub struct Placement {
 /// CPUs from which on server and generator get halves of their own.
 const ENOUGH_TO_SPLIT: usize = 4;
 
-impl Placement {
+impl CpuPlacement {
     /// Places server and generator on `cpus`.
     ///
     /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it. Only
@@ -72,27 +72,27 @@ mod tests {
 
     #[test]
     fn two_cpus_are_shared_and_eight_are_split() {
-        assert!(Placement::on(&[0, 1], true).shared);
-        let split = Placement::on(&[0, 1, 2, 3, 4, 5, 6, 9], true);
+        assert!(CpuPlacement::on(&[0, 1], true).shared);
+        let split = CpuPlacement::on(&[0, 1, 2, 3, 4, 5, 6, 9], true);
         assert_eq!(
             (split.server, split.generator, split.shared),
             (vec![0, 1, 2, 3], vec![4, 5, 6, 9], false)
         );
-        assert!(Placement::on(&[0, 1, 2, 3], false).shared);
+        assert!(CpuPlacement::on(&[0, 1, 2, 3], false).shared);
     }
 
     #[test]
     fn receive_processing_is_on_half_of_the_cpus_or_on_all() {
-        let shared = Placement::on(&[3, 5], true);
+        let shared = CpuPlacement::on(&[3, 5], true);
         assert_eq!([shared.receive(false).to_string(), shared.receive(true).to_string()], ["3", ""]);
-        let split = Placement::on(&[0, 1, 2, 3, 4, 5, 6, 7], true);
+        let split = CpuPlacement::on(&[0, 1, 2, 3, 4, 5, 6, 7], true);
         assert_eq!([split.receive(false).to_string(), split.receive(true).to_string()], ["0-1", "0-3"]);
-        assert_eq!(Placement::on(&[7], true).receive(false).to_string(), "7");
+        assert_eq!(CpuPlacement::on(&[7], true).receive(false).to_string(), "7");
     }
 
     #[test]
     fn every_cpu_sends_by_one_queue() {
-        let placement = Placement::on(&[0, 1, 2], false);
+        let placement = CpuPlacement::on(&[0, 1, 2], false);
         let sent: Vec<String> = (0..2).map(|queue| placement.transmit(queue, 2, true).to_string()).collect();
         assert_eq!(sent, ["0,2", "1"]);
         assert!(placement.transmit(0, 2, false).is_empty());

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::{Lab, LabHost, Link};
+use crate::{Lab, LabHost, LabLink};
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
-use linerate_host::{Host, Setting, Value};
-use linerate_load::generator::{Builder, LiveFrames};
-use linerate_load::{Generator, Workload};
+use linerate_host::{Host, Setting, SettingValue};
+use linerate_load::generator::{GeneratorBuilder, LiveFrames};
+use linerate_load::{Generator, LoadWorkload};
 
-use super::placement::Placement;
-use super::stock::{self, Receiver, Settable};
-use super::{LabBench, LabBenchOptions, Refusals};
+use super::placement::CpuPlacement;
+use super::stock::{self, ReceiverInterface, SettableParts};
+use super::{LabBench, LabBenchOptions, StepRefusals};
 use crate::ladder::bench::{BenchError, server};
 
 /// Port of the lab's server.
@@ -41,11 +41,11 @@ impl LabBench {
         let lab = builder.start().map_err(in_lab)?;
         let link = lab.links()[0].clone();
         let receiver =
-            Receiver { interface: link.receiver.interface.clone(), queues: link.queues, port: PORT };
+            ReceiverInterface { interface: link.receiver.interface.clone(), queues: link.queues, port: PORT };
         let address = SocketAddr::from((link.receiver.ipv4[0], PORT));
         let host = Host::live_with_sys(lab.receiver().sys_path().map_err(in_lab)?);
         let (settable, refusals) = probe(lab.receiver(), &host, &receiver, options.host_wide)?;
-        let placement = Placement::on(&options.cpus, settable.queue_cpus);
+        let placement = CpuPlacement::on(&options.cpus, settable.queue_cpus);
         set_sender(&lab, &link, &placement, &settable)?;
         let (generator, server_nice) = generator(&lab.senders()[0], &options, &placement, address)?;
         // Last, so that a start that fails leaves no record of a change that was never made.
@@ -82,7 +82,7 @@ impl Drop for LabBench {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn in_lab(error: crate::Error) -> BenchError {
+fn in_lab(error: crate::LabError) -> BenchError {
     BenchError::Lab(error.to_string())
 }
 
@@ -90,12 +90,17 @@ fn audit_key() -> String {
     serde_json::to_string(&Setting::Audit).unwrap_or_default()
 }
 
-fn record_audit(lab: &Lab, found: &Value) -> Result<(), BenchError> {
+fn record_audit(lab: &Lab, found: &SettingValue) -> Result<(), BenchError> {
     lab.record_host_wide(&audit_key(), serde_json::Value::from(found.as_str())).map_err(in_lab)
 }
 
 /// Makes the sender look to the receiver like many clients behind a NIC.
-fn set_sender(lab: &Lab, link: &Link, placement: &Placement, settable: &Settable) -> Result<(), BenchError> {
+fn set_sender(
+    lab: &Lab,
+    link: &LabLink,
+    placement: &CpuPlacement,
+    settable: &SettableParts,
+) -> Result<(), BenchError> {
     let sender = &lab.senders()[0];
     let host = Host::live_with_sys(sender.sys_path().map_err(in_lab)?);
     let interface = &link.sender.interface;
@@ -104,14 +109,14 @@ fn set_sender(lab: &Lab, link: &Link, placement: &Placement, settable: &Settable
         // Where a sender could segment TCP itself, veth takes UDP past NAPI and GRO, which a NIC
         // never does (veth_skb_is_eligible_for_gro in drivers/net/veth.c, Linux 5.13).
         let setting = Setting::Offload { interface: interface.clone(), offload: Offload::TcpSegmentation };
-        settings.push((setting, Value::new("off")));
+        settings.push((setting, SettingValue::new("off")));
     }
     if settable.queue_cpus {
         // A transmit queue here is a NAPI instance there: each CPU has its own.
         for queue in 0..link.queues {
             let direction = QueueDirection::Transmit;
             let setting = Setting::QueueCpus { interface: interface.clone(), direction, queue };
-            settings.push((setting, Value::new(placement.generate(queue, link.queues).to_mask())));
+            settings.push((setting, SettingValue::new(placement.generate(queue, link.queues).to_mask())));
         }
     }
     sender
@@ -124,36 +129,37 @@ fn set_sender(lab: &Lab, link: &Link, placement: &Placement, settable: &Settable
 fn probe(
     lab_host: &LabHost,
     host: &Host,
-    receiver: &Receiver,
+    receiver: &ReceiverInterface,
     host_wide: bool,
-) -> Result<(Settable, Refusals), BenchError> {
+) -> Result<(SettableParts, StepRefusals), BenchError> {
     let interface = &receiver.interface;
     let queue = |direction| Setting::QueueCpus { interface: interface.clone(), direction, queue: 0 };
     lab_host
         .run(|| {
-            let failure =
-                |setting: &Setting, value: Value| setting.write(host, &value).err().map(|e| e.to_string());
-            let queue_cpus = failure(&queue(QueueDirection::Receive), Value::new("0"))
-                .or_else(|| failure(&queue(QueueDirection::Transmit), Value::new("0")))
+            let failure = |setting: &Setting, value: SettingValue| {
+                setting.write(host, &value).err().map(|e| e.to_string())
+            };
+            let queue_cpus = failure(&queue(QueueDirection::Receive), SettingValue::new("0"))
+                .or_else(|| failure(&queue(QueueDirection::Transmit), SettingValue::new("0")))
                 .map(|why| format!("RPS and XPS masks take root, not a user namespace: {why}"));
             let gro = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
-            let offload = failure(&gro, Value::new("on"));
+            let offload = failure(&gro, SettingValue::new("on"));
             let table = Setting::NftTable { family: NftFamily::Inet, table: stock::TABLE.to_owned() };
             let netfilter = failure(&table, stock::ruleset(receiver.port));
             let busy_poll = server::busy_poll_refusal();
             let (audit, audit_refusal) = audit(host, host_wide);
-            let settable = Settable {
+            let settable = SettableParts {
                 queue_cpus: queue_cpus.is_none(),
                 offload: offload.is_none(),
                 netfilter: netfilter.is_none(),
                 audit,
             };
-            (settable, Refusals { queue_cpus, offload, netfilter, audit: audit_refusal, busy_poll })
+            (settable, StepRefusals { queue_cpus, offload, netfilter, audit: audit_refusal, busy_poll })
         })
         .map_err(in_lab)
 }
 
-fn audit(host: &Host, host_wide: bool) -> (Option<Value>, Option<String>) {
+fn audit(host: &Host, host_wide: bool) -> (Option<SettingValue>, Option<String>) {
     if !host_wide {
         return (
             None,
@@ -176,18 +182,18 @@ fn audit(host: &Host, host_wide: bool) -> (Option<Value>, Option<String>) {
 fn generator(
     sender: &LabHost,
     options: &LabBenchOptions,
-    placement: &Placement,
+    placement: &CpuPlacement,
     target: SocketAddr,
 ) -> Result<(Box<dyn Generator>, Option<i32>), BenchError> {
     let start = |nice| {
         sender
             .run(|| {
-                Builder::default()
+                GeneratorBuilder::default()
                     .targets(vec![target])
                     .threads(placement.generator.len())
                     .cpus(Some(placement.generator.clone()))
                     .flows(options.flows as usize)
-                    .workload(Workload::Echo { payload_bytes: options.payload as usize })
+                    .workload(LoadWorkload::Echo { payload_bytes: options.payload as usize })
                     .no_fragment(options.no_fragment)
                     .backend(options.backend)
                     // A step switches GRO off, and with it what takes live frames at the far end.
@@ -209,6 +215,6 @@ fn generator(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn in_generator(error: linerate_load::Error) -> BenchError {
+fn in_generator(error: linerate_load::GeneratorError) -> BenchError {
     BenchError::Generator(error.to_string())
 }

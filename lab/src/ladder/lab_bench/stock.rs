@@ -2,17 +2,17 @@
 //! distribution leaves it in.
 
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 
-use super::placement::Placement;
-use crate::ladder::configuration::Configuration;
+use super::placement::CpuPlacement;
+use crate::ladder::configuration::ServerConfiguration;
 
 /// Name of the nftables table with the distribution's ruleset.
 pub(super) const TABLE: &str = "stock";
 
 /// What of the receiver can be set here. What cannot is left alone and its step refused.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Settable {
+pub(super) struct SettableParts {
     /// RPS and XPS masks.
     pub queue_cpus: bool,
     /// GRO.
@@ -20,12 +20,12 @@ pub(super) struct Settable {
     /// An nftables table with connection tracking.
     pub netfilter: bool,
     /// Auditing: the value it was found with.
-    pub audit: Option<Value>,
+    pub audit: Option<SettingValue>,
 }
 
 /// Interface of the receiver, and what is needed to set it.
 #[derive(Debug, Clone)]
-pub(super) struct Receiver {
+pub(super) struct ReceiverInterface {
     pub interface: String,
     pub queues: u32,
     pub port: u16,
@@ -33,39 +33,43 @@ pub(super) struct Receiver {
 
 /// Every setting of the receiver under a configuration, with its value.
 pub(super) fn settings(
-    receiver: &Receiver,
-    placement: &Placement,
-    settable: &Settable,
-    configuration: &Configuration,
-) -> Vec<(Setting, Value)> {
+    receiver: &ReceiverInterface,
+    placement: &CpuPlacement,
+    settable: &SettableParts,
+    configuration: &ServerConfiguration,
+) -> Vec<(Setting, SettingValue)> {
     let mut settings = sysctls(&receiver.interface, configuration);
     if settable.queue_cpus {
         for queue in 0..receiver.queues {
             let cpus =
                 |direction| Setting::QueueCpus { interface: receiver.interface.clone(), direction, queue };
             let receive = placement.receive(configuration.receive_spread);
-            settings.push((cpus(QueueDirection::Receive), Value::new(receive.to_mask())));
+            settings.push((cpus(QueueDirection::Receive), SettingValue::new(receive.to_mask())));
             let transmit = placement.transmit(queue, receiver.queues, configuration.transmit_by_cpu);
-            settings.push((cpus(QueueDirection::Transmit), Value::new(transmit.to_mask())));
+            settings.push((cpus(QueueDirection::Transmit), SettingValue::new(transmit.to_mask())));
         }
     }
     if settable.offload {
         let gro =
             Setting::Offload { interface: receiver.interface.clone(), offload: Offload::GenericReceive };
-        settings.push((gro, Value::new(if configuration.gro { "on" } else { "off" })));
+        settings.push((gro, SettingValue::new(if configuration.gro { "on" } else { "off" })));
     }
     if settable.netfilter {
         let table = Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() };
-        settings.push((table, if configuration.netfilter { ruleset(receiver.port) } else { Value::new("") }));
+        settings.push((
+            table,
+            if configuration.netfilter { ruleset(receiver.port) } else { SettingValue::new("") },
+        ));
     }
     if let Some(found) = &settable.audit {
-        settings.push((Setting::Audit, if configuration.audit { found.clone() } else { Value::new("0") }));
+        settings
+            .push((Setting::Audit, if configuration.audit { found.clone() } else { SettingValue::new("0") }));
     }
     settings
 }
 
-fn sysctls(interface: &str, configuration: &Configuration) -> Vec<(Setting, Value)> {
-    let on = |on: bool| Value::new(if on { "1" } else { "0" });
+fn sysctls(interface: &str, configuration: &ServerConfiguration) -> Vec<(Setting, SettingValue)> {
+    let on = |on: bool| SettingValue::new(if on { "1" } else { "0" });
     let validate = configuration.source_validation;
     // The kernel takes the larger of "all" and the interface for rp_filter, and either of the two
     // for accept_local (Documentation/networking/ip-sysctl.rst).
@@ -80,8 +84,8 @@ fn sysctls(interface: &str, configuration: &Configuration) -> Vec<(Setting, Valu
 
 /// The ruleset of a server as distributions and their guides have it: stateful, with the
 /// service's port open.
-pub(super) fn ruleset(port: u16) -> Value {
-    Value::new(format!(
+pub(super) fn ruleset(port: u16) -> SettingValue {
+    SettingValue::new(format!(
         "table inet {TABLE} {{
     chain input {{
         type filter hook input priority 0; policy drop;
@@ -105,9 +109,9 @@ pub(super) fn ruleset(port: u16) -> Value {
 mod tests {
     use super::*;
 
-    fn values(settable: &Settable, configuration: &Configuration) -> Vec<(String, String)> {
-        let receiver = Receiver { interface: "eth0".into(), queues: 2, port: 7 };
-        settings(&receiver, &Placement::on(&[0, 1], true), settable, configuration)
+    fn values(settable: &SettableParts, configuration: &ServerConfiguration) -> Vec<(String, String)> {
+        let receiver = ReceiverInterface { interface: "eth0".into(), queues: 2, port: 7 };
+        settings(&receiver, &CpuPlacement::on(&[0, 1], true), settable, configuration)
             .into_iter()
             .map(|(setting, value)| (setting.to_string(), value.to_string()))
             .collect()
@@ -115,9 +119,13 @@ mod tests {
 
     #[test]
     fn the_baseline_is_a_stock_host() {
-        let settable =
-            Settable { queue_cpus: true, offload: true, netfilter: true, audit: Some(Value::new("1")) };
-        let values = values(&settable, &Configuration::baseline());
+        let settable = SettableParts {
+            queue_cpus: true,
+            offload: true,
+            netfilter: true,
+            audit: Some(SettingValue::new("1")),
+        };
+        let values = values(&settable, &ServerConfiguration::baseline());
         let find = |name: &str| {
             values.iter().find(|(setting, _)| setting == name).map(|(_, value)| value.as_str()).expect(name)
         };
@@ -131,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_set_is_left_alone() {
-        let values = values(&Settable::default(), &Configuration::baseline());
+        let values = values(&SettableParts::default(), &ServerConfiguration::baseline());
         assert!(values.iter().all(|(setting, _)| setting.starts_with("net.ipv4.")), "{values:?}");
     }
 }

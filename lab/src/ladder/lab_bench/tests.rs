@@ -12,8 +12,8 @@ fn skip(test: &str, why: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-fn measuring() -> Measuring {
-    Measuring {
+fn measuring() -> SampleMethod {
+    SampleMethod {
         max_loss: 0.001,
         slot: Duration::from_millis(20),
         resolution: 1.1,
@@ -30,7 +30,7 @@ fn bench(test: &str) -> Option<LabBench> {
         queues: Some(2),
         flows: 4,
         payload: 100,
-        backend: linerate_load::generator::Backend::Auto,
+        backend: linerate_load::generator::GeneratorBackend::Auto,
         no_fragment: false,
         measuring: measuring(),
         host_wide: false,
@@ -45,7 +45,7 @@ fn bench(test: &str) -> Option<LabBench> {
 }
 
 /// Switches. A program that another test starts meanwhile has all of this process's sockets until it runs: the port too.
-fn switch(bench: &mut LabBench, configuration: &Configuration) -> Result<(), BenchError> {
+fn switch(bench: &mut LabBench, configuration: &ServerConfiguration) -> Result<(), BenchError> {
     let deadline = std::time::Instant::now() + Duration::from_secs(5);
     loop {
         match bench.switch(configuration) {
@@ -59,7 +59,7 @@ fn switch(bench: &mut LabBench, configuration: &Configuration) -> Result<(), Ben
     }
 }
 
-fn read_back(bench: &LabBench, wanted: &[(Setting, Value)]) {
+fn read_back(bench: &LabBench, wanted: &[(Setting, SettingValue)]) {
     let host = &bench.host;
     for (setting, value) in wanted {
         let found = bench.lab.receiver().run(|| setting.read(host)).expect("the host answers").expect("read");
@@ -77,7 +77,7 @@ fn every_step_that_is_not_refused_can_be_set_and_unset() {
             skip(step.id, &why);
             continue;
         }
-        let below = Configuration::baseline();
+        let below = ServerConfiguration::baseline();
         let mut above = below.clone();
         (step.change)(&mut above);
         for configuration in [&below, &above, &below] {
@@ -93,7 +93,7 @@ fn a_sample_is_measured_in_the_lab() {
     let Some(mut bench) = bench("a_sample_is_measured_in_the_lab") else {
         return;
     };
-    bench.switch(&Configuration::baseline()).expect("set");
+    bench.switch(&ServerConfiguration::baseline()).expect("set");
     let mut probed = 0;
     let mut request =
         SampleRequest { hint: None, budget: Duration::from_secs(5), probing: &mut |_| probed += 1 };
@@ -108,7 +108,7 @@ fn a_raised_flag_ends_the_bench() {
         return;
     };
     bench.options.measuring.cancel.store(true, Ordering::Relaxed);
-    assert!(matches!(bench.switch(&Configuration::baseline()), Err(BenchError::Cancelled)));
+    assert!(matches!(bench.switch(&ServerConfiguration::baseline()), Err(BenchError::Cancelled)));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn no_cpu_is_an_error_before_anything_is_made() {
         queues: None,
         flows: 1,
         payload: 100,
-        backend: linerate_load::generator::Backend::Auto,
+        backend: linerate_load::generator::GeneratorBackend::Auto,
         no_fragment: false,
         measuring: measuring(),
         host_wide: false,

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use linerate_load::generator::Backend;
+use linerate_load::generator::GeneratorBackend;
 use linerate_networks::Net;
 
 use super::error::RemoteError;
@@ -27,7 +27,7 @@ const SSH_OPTIONS: [&str; 11] = [
 
 /// What a generator on another host is to be; each host has one.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub struct RemoteLoad {
     /// Where requests go, as seen from the other hosts.
     pub targets: Vec<SocketAddr>,
     /// UDP payload of a request, bytes, for an echo; none where `more` says what is exchanged.
@@ -37,7 +37,7 @@ pub struct Load {
     /// Source ports a host; as `linerate load` has it if none.
     pub flows: Option<usize>,
     /// The way into the other hosts' kernels.
-    pub backend: Backend,
+    pub backend: GeneratorBackend,
     /// Whether to refuse what would be fragmented.
     pub no_fragment: bool,
     /// Networks that may be loaded although they are neither loopback, lab nor private, as the user named them.
@@ -46,14 +46,14 @@ pub struct Load {
     pub more: Vec<String>,
 }
 
-impl Default for Load {
+impl Default for RemoteLoad {
     fn default() -> Self {
-        Load {
+        RemoteLoad {
             targets: Vec::new(),
             payload_bytes: None,
             threads: None,
             flows: None,
-            backend: Backend::Auto,
+            backend: GeneratorBackend::Auto,
             no_fragment: false,
             allow: Vec::new(),
             more: Vec::new(),
@@ -61,7 +61,7 @@ impl Default for Load {
     }
 }
 
-impl Load {
+impl RemoteLoad {
     /// The words after the program's name.
     fn words(&self) -> Vec<String> {
         let mut words = vec!["load".to_owned(), "--on-demand".to_owned()];
@@ -76,9 +76,9 @@ impl Load {
         add(
             "--backend",
             match self.backend {
-                Backend::Auto => None,
-                Backend::Xdp => Some("xdp".to_owned()),
-                Backend::Socket => Some("socket".to_owned()),
+                GeneratorBackend::Auto => None,
+                GeneratorBackend::Xdp => Some("xdp".to_owned()),
+                GeneratorBackend::Socket => Some("socket".to_owned()),
             },
         );
         for net in &self.allow {
@@ -95,7 +95,7 @@ impl Load {
 }
 
 /// The line for the other host's shell that runs a generator there.
-pub(super) fn load_line(program: &str, load: &Load) -> Result<String, RemoteError> {
+pub(super) fn load_line(program: &str, load: &RemoteLoad) -> Result<String, RemoteError> {
     let words = load.words();
     shell_line(std::iter::once(program).chain(words.iter().map(String::as_str)))
 }
@@ -142,12 +142,12 @@ mod tests {
 
     #[test]
     fn a_generator_is_asked_for_with_what_was_set() {
-        let load = Load {
+        let load = RemoteLoad {
             targets: vec!["10.0.0.1:7".parse().expect("v4"), "[fd00::1]:7".parse().expect("v6")],
             payload_bytes: Some(64),
             threads: Some(2),
             flows: Some(32),
-            backend: Backend::Socket,
+            backend: GeneratorBackend::Socket,
             no_fragment: true,
             allow: vec!["192.0.2.0/24".parse().expect("a network")],
             more: vec!["--cpus".to_owned(), "0 1".to_owned()],

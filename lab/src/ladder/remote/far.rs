@@ -9,11 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_load::load_document::{self, LoadDocument};
-use linerate_load::{Error, Generator, Interval, Slot, SlotOutcome};
+use linerate_load::{Generator, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clock;
-use super::line::{Answer, Order, SCHEMA, SlotOrder};
+use super::line::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
 
 /// Without a sign of life for so long, the near side is taken for gone: a link that was cut leaves the connection open.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -36,8 +36,8 @@ pub fn serve(
     output: impl Write + Send,
     cancel: &AtomicBool,
 ) -> io::Result<()> {
-    let output = Output(Mutex::new(output));
-    output.say(&Answer::Ready {
+    let output = AnswerOutput(Mutex::new(output));
+    output.say(&RemoteAnswer::Ready {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         generator: Box::new(generator.describe()),
@@ -48,7 +48,7 @@ pub fn serve(
     thread::scope(|scope| {
         let (output, over) = (&output, &over);
         let reader = scope.spawn(move || {
-            let read = Reader { output, cancel, over, asked }.read(&input);
+            let read = OrderReader { output, cancel, over, asked }.read(&input);
             // Whatever ended it, nobody is left to want what is being sent.
             cancel.store(true, Ordering::Relaxed);
             read
@@ -64,16 +64,16 @@ pub fn serve(
 fn run(
     generator: &mut dyn Generator,
     orders: &Receiver<SlotOrder>,
-    output: &Output<impl Write>,
+    output: &AnswerOutput<impl Write>,
     cancel: &AtomicBool,
 ) -> io::Result<()> {
     // The channel ends with the reader.
     for order in orders {
         let number = order.number;
         let mut written = Ok(());
-        let mut observer = |interval: &Interval| {
+        let mut observer = |interval: &SlotInterval| {
             if written.is_ok() {
-                written = output.say(&Answer::Interval { slot: number, interval: interval.clone() });
+                written = output.say(&RemoteAnswer::Interval { slot: number, interval: interval.clone() });
             }
             if written.is_err() {
                 cancel.store(true, Ordering::Relaxed);
@@ -89,24 +89,28 @@ fn run(
 /// Runs a slot at the moment it asks for, or at once where that is over: when it began is in its account.
 fn begin(
     generator: &mut dyn Generator,
-    slot: &Slot,
-    observer: &mut dyn FnMut(&Interval),
-) -> Result<SlotOutcome, Error> {
+    slot: &LoadSlot,
+    observer: &mut dyn FnMut(&SlotInterval),
+) -> Result<SlotOutcome, GeneratorError> {
     let soon = |at_ns: &u64| *at_ns <= clock::realtime_ns().saturating_add(FURTHEST_NS);
-    let slot = Slot { start_at_realtime_ns: slot.start_at_realtime_ns.filter(soon), ..*slot };
+    let slot = LoadSlot { start_at_realtime_ns: slot.start_at_realtime_ns.filter(soon), ..*slot };
     match generator.watch(&slot, observer) {
-        Err(Error::StartIsOver { .. }) => {
-            generator.watch(&Slot { start_at_realtime_ns: None, ..slot }, observer)
+        Err(GeneratorError::StartIsOver { .. }) => {
+            generator.watch(&LoadSlot { start_at_realtime_ns: None, ..slot }, observer)
         }
         other => other,
     }
 }
 
-fn answer(slot: u64, generator: &dyn Generator, outcome: Result<SlotOutcome, Error>) -> Answer {
-    let failed = |cancelled, why: String| Answer::Failed { slot, cancelled, why };
+fn answer(
+    slot: u64,
+    generator: &dyn Generator,
+    outcome: Result<SlotOutcome, GeneratorError>,
+) -> RemoteAnswer {
+    let failed = |cancelled, why: String| RemoteAnswer::Failed { slot, cancelled, why };
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(error) => return failed(matches!(error, Error::Cancelled), error.to_string()),
+        Err(error) => return failed(matches!(error, GeneratorError::Cancelled), error.to_string()),
     };
     let document = LoadDocument {
         schema: load_document::SCHEMA.to_owned(),
@@ -121,16 +125,16 @@ fn answer(slot: u64, generator: &dyn Generator, outcome: Result<SlotOutcome, Err
         overlap_ratio: None,
     };
     match serde_json::to_value(&document) {
-        Ok(document) => Answer::Done { slot, document },
+        Ok(document) => RemoteAnswer::Done { slot, document },
         Err(error) => failed(false, format!("its account cannot be written as JSON: {error}")),
     }
 }
 
 /// Where answers go, whole lines at a time.
-struct Output<W>(Mutex<W>);
+struct AnswerOutput<W>(Mutex<W>);
 
-impl<W: Write> Output<W> {
-    fn say(&self, answer: &Answer) -> io::Result<()> {
+impl<W: Write> AnswerOutput<W> {
+    fn say(&self, answer: &RemoteAnswer) -> io::Result<()> {
         let mut line = serde_json::to_vec(answer)?;
         line.push(b'\n');
         let mut output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -140,15 +144,15 @@ impl<W: Write> Output<W> {
 }
 
 /// Reads orders while a slot is under way, too.
-struct Reader<'a, W> {
-    output: &'a Output<W>,
+struct OrderReader<'a, W> {
+    output: &'a AnswerOutput<W>,
     cancel: &'a AtomicBool,
     /// Raised when nothing read is wanted any more.
     over: &'a AtomicBool,
     asked: Sender<SlotOrder>,
 }
 
-impl<W: Write> Reader<'_, W> {
+impl<W: Write> OrderReader<'_, W> {
     fn read(self, input: &impl AsFd) -> io::Result<()> {
         let mut pending = Vec::new();
         let mut heard = Instant::now();
@@ -182,14 +186,14 @@ impl<W: Write> Reader<'_, W> {
             io::Error::new(io::ErrorKind::InvalidData, format!("'{shown}' is no order ({SCHEMA}): {error}"))
         })?;
         match order {
-            Order::Ping { number } => {
-                self.output.say(&Answer::Pong { number, realtime_ns: clock::realtime_ns() })
+            RemoteOrder::Ping { number } => {
+                self.output.say(&RemoteAnswer::Pong { number, realtime_ns: clock::realtime_ns() })
             }
-            Order::Stop => {
+            RemoteOrder::Stop => {
                 self.cancel.store(true, Ordering::Relaxed);
                 Ok(())
             }
-            Order::Slot(order) => {
+            RemoteOrder::Slot(order) => {
                 self.cancel.store(false, Ordering::Relaxed);
                 // Only a failure to answer ends the other side early, and that is told there.
                 let _ = self.asked.send(order);

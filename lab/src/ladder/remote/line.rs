@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use linerate_load::{Description, Interval, Mode, Slot};
+use linerate_load::{GeneratorDescription, LoadSlot, PacingMode, SlotInterval};
 use serde::{Deserialize, Serialize};
 
 /// The schema of the lines, as [`Answer::Ready`] tells it.
@@ -11,7 +11,7 @@ pub(super) const SCHEMA: &str = "linerate.load-on-demand/1";
 /// What the near side says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
-pub(super) enum Order {
+pub(super) enum RemoteOrder {
     /// Offer load.
     Slot(SlotOrder),
     /// Say what time it is; also a sign of life.
@@ -28,7 +28,7 @@ pub(super) enum Order {
 pub(super) struct SlotOrder {
     /// To know the answers by.
     pub(super) number: u64,
-    pub(super) pace: Pace,
+    pub(super) pace: RemotePace,
     pub(super) duration_ns: u64,
     pub(super) drain_ns: u64,
     pub(super) interval_ns: Option<u64>,
@@ -42,7 +42,7 @@ pub(super) struct SlotOrder {
 /// How requests are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Pace {
+pub(super) enum RemotePace {
     /// Requests a second.
     RatePerSecond(f64),
     /// Requests outstanding a flow.
@@ -53,12 +53,12 @@ pub(super) enum Pace {
 /// What the far side says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
-pub(super) enum Answer {
+pub(super) enum RemoteAnswer {
     /// The first line: the generator is made.
     Ready {
         schema: String,
         version: String,
-        generator: Box<Description>,
+        generator: Box<GeneratorDescription>,
         /// CPUs the program may run on.
         cpus: usize,
     },
@@ -69,7 +69,7 @@ pub(super) enum Answer {
         realtime_ns: u64,
     },
     /// An interval of a slot is over.
-    Interval { slot: u64, interval: Interval },
+    Interval { slot: u64, interval: SlotInterval },
     /// A slot is over: its account, a `linerate.load/1` document.
     Done { slot: u64, document: serde_json::Value },
     /// A slot could not be run.
@@ -83,11 +83,11 @@ pub(super) enum Answer {
 
 impl SlotOrder {
     /// `slot`, of which this generator offers one of `shares` equal parts.
-    pub(super) fn new(number: u64, slot: &Slot, shares: usize, begin_realtime_ns: u64) -> Self {
+    pub(super) fn new(number: u64, slot: &LoadSlot, shares: usize, begin_realtime_ns: u64) -> Self {
         let pace = match slot.mode {
-            Mode::Rate { per_second } => Pace::RatePerSecond(per_second / shares.max(1) as f64),
-            Mode::Window { outstanding } => Pace::Window(outstanding),
-            Mode::Flood => Pace::Flood,
+            PacingMode::Rate { per_second } => RemotePace::RatePerSecond(per_second / shares.max(1) as f64),
+            PacingMode::Window { outstanding } => RemotePace::Window(outstanding),
+            PacingMode::Flood => RemotePace::Flood,
         };
         SlotOrder {
             number,
@@ -101,18 +101,18 @@ impl SlotOrder {
     }
 
     /// As the far generator takes it.
-    pub(super) fn slot(&self) -> Slot {
+    pub(super) fn slot(&self) -> LoadSlot {
         let mode = match self.pace {
-            Pace::RatePerSecond(per_second) => Mode::Rate { per_second },
-            Pace::Window(outstanding) => Mode::Window { outstanding },
-            Pace::Flood => Mode::Flood,
+            RemotePace::RatePerSecond(per_second) => PacingMode::Rate { per_second },
+            RemotePace::Window(outstanding) => PacingMode::Window { outstanding },
+            RemotePace::Flood => PacingMode::Flood,
         };
-        Slot {
+        LoadSlot {
             drain: Duration::from_nanos(self.drain_ns),
             interval: self.interval_ns.map(Duration::from_nanos),
             live_frames: self.live_frames,
             start_at_realtime_ns: Some(self.begin_realtime_ns),
-            ..Slot::new(mode, Duration::from_nanos(self.duration_ns))
+            ..LoadSlot::new(mode, Duration::from_nanos(self.duration_ns))
         }
     }
 }
@@ -134,15 +134,15 @@ mod tests {
             shares in 1_usize..9, window in 1_u32..65_536, paced in any::<bool>(), begin in any::<u64>(),
         ) {
             let duration = Duration::from_millis(milliseconds);
-            let slot = if paced { Slot::rate(rate, duration) } else { Slot::window(window, duration) };
-            let slot = Slot { interval: interval.map(Duration::from_millis), ..slot };
-            let order = Order::Slot(SlotOrder::new(7, &slot, shares, begin));
+            let slot = if paced { LoadSlot::rate(rate, duration) } else { LoadSlot::window(window, duration) };
+            let slot = LoadSlot { interval: interval.map(Duration::from_millis), ..slot };
+            let order = RemoteOrder::Slot(SlotOrder::new(7, &slot, shares, begin));
             let text = serde_json::to_string(&order).expect("JSON");
             prop_assert!(!text.contains('\n'));
-            let Ok(Order::Slot(read)) = serde_json::from_str::<Order>(&text) else { panic!("{text}") };
+            let Ok(RemoteOrder::Slot(read)) = serde_json::from_str::<RemoteOrder>(&text) else { panic!("{text}") };
             let mut its = read.slot();
             prop_assert_eq!(its.start_at_realtime_ns.take(), Some(begin));
-            if let (Mode::Rate { per_second: all }, Mode::Rate { per_second: part }) = (slot.mode, &mut its.mode) {
+            if let (PacingMode::Rate { per_second: all }, PacingMode::Rate { per_second: part }) = (slot.mode, &mut its.mode) {
                 prop_assert!((*part * shares as f64 - all).abs() <= all * 1e-12);
                 *part = all;
             }
@@ -151,8 +151,8 @@ mod tests {
 
         #[test]
         fn any_line_is_an_order_or_an_error(text in "\\PC*") {
-            let _ = serde_json::from_str::<Order>(&text);
-            let _ = serde_json::from_str::<Answer>(&text);
+            let _ = serde_json::from_str::<RemoteOrder>(&text);
+            let _ = serde_json::from_str::<RemoteAnswer>(&text);
         }
     }
 }

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use linerate_load::Description;
+use linerate_load::GeneratorDescription;
 
 use super::clock::{ClockOffset, FarClock};
-use super::command::{self, Load};
+use super::command::{self, RemoteLoad};
 use super::error::RemoteError;
 use super::host::SshHost;
-use super::line::{Answer, Order};
+use super::line::{RemoteAnswer, RemoteOrder};
 
 /// How long an ssh that has nothing more to say may take to end.
 const TO_END: Duration = Duration::from_secs(2);
@@ -25,14 +25,14 @@ const KEPT_WORDS: usize = 4096;
 const SSH_FAILED: i32 = 255;
 
 /// What a link tells, with its place among the hosts.
-pub(super) struct Event {
+pub(super) struct HostEvent {
     pub(super) place: usize,
-    pub(super) news: News,
+    pub(super) news: LinkNews,
 }
 
 /// What happened on a link.
-pub(super) enum News {
-    Answer(Answer),
+pub(super) enum LinkNews {
+    Answer(RemoteAnswer),
     /// Something else than an answer, after the first answer.
     Odd(String),
     /// Nothing more will come.
@@ -41,12 +41,12 @@ pub(super) enum News {
 
 /// One host's connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct HostLink {
     pub(super) host: SshHost,
     /// What is made there; none before it is ready.
     pub(super) ready: Option<FarGenerator>,
     child: Child,
-    line: Line,
+    line: OrderLine,
     said: Arc<Mutex<Vec<u8>>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -55,19 +55,19 @@ pub(super) struct Link {
 #[derive(Debug, Clone)]
 pub(super) struct FarGenerator {
     pub(super) version: String,
-    pub(super) generator: Description,
+    pub(super) generator: GeneratorDescription,
     pub(super) cpus: usize,
 }
 
 /// Where orders go; shared with the thread that keeps the connection alive.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct OrderLine {
     stdin: Arc<Mutex<Option<ChildStdin>>>,
     clock: Arc<Mutex<FarClock>>,
 }
 
-impl Line {
-    pub(super) fn send(&self, order: &Order) -> io::Result<()> {
+impl OrderLine {
+    pub(super) fn send(&self, order: &RemoteOrder) -> io::Result<()> {
         let mut text = serde_json::to_vec(order)?;
         text.push(b'\n');
         match &mut *lock(&self.stdin) {
@@ -79,19 +79,19 @@ impl Line {
     /// Asks what time it is there.
     pub(super) fn ping(&self, number: u64) -> io::Result<()> {
         lock(&self.clock).asked(number);
-        self.send(&Order::Ping { number })
+        self.send(&RemoteOrder::Ping { number })
     }
 }
 
-impl Link {
+impl HostLink {
     /// Starts ssh; whether it gets anywhere is told to `news`.
     pub(super) fn start(
         ssh: &[String],
         host: &SshHost,
         program: &str,
-        load: &Load,
+        load: &RemoteLoad,
         place: usize,
-        news: &Sender<Event>,
+        news: &Sender<HostEvent>,
     ) -> Result<Self, RemoteError> {
         let line = command::load_line(program, load)?;
         let mut command = command::ssh(ssh, host, &line);
@@ -109,12 +109,12 @@ impl Link {
             let (said, clock, news) = (Arc::clone(&said), Arc::clone(&clock), news.clone());
             let tell = move |what| {
                 // Nobody listens any more when the generators are dropped.
-                let _ = news.send(Event { place, news: what });
+                let _ = news.send(HostEvent { place, news: what });
             };
             threads.push(thread::spawn(move || listen(stdout, &said, &clock, &tell)));
         }
-        let line = Line { stdin: Arc::new(Mutex::new(stdin)), clock };
-        Ok(Link { host: host.clone(), ready: None, child, line, said, threads })
+        let line = OrderLine { stdin: Arc::new(Mutex::new(stdin)), clock };
+        Ok(HostLink { host: host.clone(), ready: None, child, line, said, threads })
     }
 
     /// Lets the program there end, without waiting for it.
@@ -122,7 +122,7 @@ impl Link {
         lock(&self.line.stdin).take();
     }
 
-    pub(super) fn line(&self) -> &Line {
+    pub(super) fn line(&self) -> &OrderLine {
         &self.line
     }
 
@@ -186,7 +186,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for HostLink {
     fn drop(&mut self) {
         self.end();
     }
@@ -224,19 +224,19 @@ fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     child.wait().ok()
 }
 
-fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<FarClock>, tell: &dyn Fn(News)) {
+fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<FarClock>, tell: &dyn Fn(LinkNews)) {
     let mut lines = BufReader::new(stdout);
     let mut ready = false;
     loop {
         let mut line = Vec::new();
         match lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return tell(News::Gone),
+            Ok(0) | Err(_) => return tell(LinkNews::Gone),
             Ok(_) => {}
         }
         match serde_json::from_slice(&line) {
-            Ok(Answer::Pong { number, realtime_ns }) => {
+            Ok(RemoteAnswer::Pong { number, realtime_ns }) => {
                 lock(clock).answered(number, realtime_ns);
-                tell(News::Answer(Answer::Pong { number, realtime_ns }));
+                tell(LinkNews::Answer(RemoteAnswer::Pong { number, realtime_ns }));
             }
             Ok(answer) => {
                 // What was said on the way (a host key was added, a greeting) is no reason for a later end.
@@ -244,13 +244,13 @@ fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<FarClock>, tel
                     lock(said).clear();
                 }
                 ready = true;
-                tell(News::Answer(answer));
+                tell(LinkNews::Answer(answer));
             }
             // What a login shell greets with comes before.
             Err(_) if !ready => keep(&mut lock(said), &line),
             Err(_) => {
                 let start = String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim().to_owned();
-                tell(News::Odd(start));
+                tell(LinkNews::Odd(start));
             }
         }
     }

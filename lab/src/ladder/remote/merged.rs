@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use linerate_load::load_document::{self, LoadDocument};
-use linerate_load::{Interval, QueueMedians, SlotOutcome};
+use linerate_load::{QueueMedians, SlotInterval, SlotOutcome};
 
 /// One account of all parts, each with its host's name, and what a reader has to know of the merging.
 pub(super) fn outcome(mut parts: Vec<(String, LoadDocument)>) -> Result<(SlotOutcome, Vec<String>), String> {
@@ -32,13 +32,13 @@ fn worst_queue(queues: impl Iterator<Item = QueueMedians>) -> QueueMedians {
 
 /// Intervals that some hosts have told of, until all have.
 #[derive(Debug, Default)]
-pub(super) struct Intervals {
-    partly: BTreeMap<u32, (usize, Interval)>,
+pub(super) struct MergedIntervals {
+    partly: BTreeMap<u32, (usize, SlotInterval)>,
 }
 
-impl Intervals {
+impl MergedIntervals {
     /// Adds a host's interval; it is the whole once so many hosts have told of theirs.
-    pub(super) fn add(&mut self, interval: Interval, hosts: usize) -> Option<Interval> {
+    pub(super) fn add(&mut self, interval: SlotInterval, hosts: usize) -> Option<SlotInterval> {
         let number = interval.number;
         let told = match self.partly.remove(&number) {
             None => (1, interval),
@@ -70,16 +70,16 @@ mod tests {
 
     #[test]
     fn an_interval_is_told_when_all_have_it() {
-        let interval = |number, sent| Interval {
+        let interval = |number, sent| SlotInterval {
             number,
             begins_seconds: 0.0,
             seconds: 1.0,
             sent,
             received: sent,
             answered: None,
-            latency_ns: linerate_load::Quantiles::default(),
+            latency_ns: linerate_load::LatencyQuantiles::default(),
         };
-        let mut intervals = Intervals::default();
+        let mut intervals = MergedIntervals::default();
         assert_eq!(intervals.add(interval(0, 5), 2), None);
         assert_eq!(intervals.add(interval(1, 7), 2), None);
         assert_eq!(intervals.add(interval(0, 6), 2).map(|all| all.sent), Some(11));

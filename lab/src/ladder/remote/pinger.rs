@@ -6,21 +6,21 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::link::{Line, Link};
+use super::link::{HostLink, OrderLine};
 
 /// Well within the silence after which a far generator ends.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// A thread that asks; it ends when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Pinger {
+pub(super) struct KeepalivePinger {
     running: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Pinger {
+impl KeepalivePinger {
     /// Asks over the lines of these links.
-    pub(super) fn of(links: &[Link]) -> Self {
-        let lines: Vec<Line> = links.iter().map(|link| link.line().clone()).collect();
+    pub(super) fn of(links: &[HostLink]) -> Self {
+        let lines: Vec<OrderLine> = links.iter().map(|link| link.line().clone()).collect();
         let (end, ended) = mpsc::channel();
         let thread = thread::spawn(move || {
             let mut number = 0;
@@ -32,11 +32,11 @@ impl Pinger {
                 }
             }
         });
-        Pinger { running: Some((end, thread)) }
+        KeepalivePinger { running: Some((end, thread)) }
     }
 }
 
-impl Drop for Pinger {
+impl Drop for KeepalivePinger {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.running.take() {
             drop(end);

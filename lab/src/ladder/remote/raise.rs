@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linerate_load::{Error, Generator, Slot, stats};
+use linerate_load::{Generator, GeneratorError, LoadSlot, stats};
 use serde::Serialize;
 
 use super::error::RemoteError;
-use crate::ladder::report::{Warning, WarningKind};
+use crate::ladder::report::{LadderWarning, WarningKind};
 
 /// How many send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Senders {
+pub struct SenderCounts {
     /// Hosts, the first ones named.
     pub hosts: usize,
     /// Threads on each.
@@ -49,9 +49,9 @@ impl Default for RaiseOptions<'_> {
 
 /// What so many senders came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Step {
+pub struct SenderStep {
     /// How many.
-    pub senders: Senders,
+    pub senders: SenderCounts,
     /// What the receiver answered a second: the median of the slots.
     pub answered_per_second: f64,
     /// Half the distance from the lowest to the highest of them, as a share of it.
@@ -60,13 +60,13 @@ pub struct Step {
 
 /// How many senders it takes.
 #[derive(Debug)]
-pub struct Raised<G> {
+pub struct SaturationResult<G> {
     /// The generator of the last step, ready for more.
     pub generator: G,
     /// How many send: the last that were tried, so that there is some to spare where the receiver was the limit before.
-    pub senders: Senders,
+    pub senders: SenderCounts,
     /// Every number tried, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SenderStep>,
     /// Whether the rate still rose with the last step: then the senders were the limit and not the receiver.
     pub generator_bound: bool,
 }
@@ -80,7 +80,7 @@ pub enum RaiseError {
     Start(#[from] RemoteError),
     /// A slot could not be run.
     #[error(transparent)]
-    Slot(#[from] Error),
+    Slot(#[from] GeneratorError),
     /// There is nobody to send.
     #[error("no senders to try")]
     NoSteps,
@@ -89,16 +89,16 @@ pub enum RaiseError {
 /// Numbers of senders worth trying: one thread on one host, one on each, then twice as many on each until there are
 /// `cpus`, the CPUs of the smallest.
 #[must_use]
-pub fn steps(hosts: usize, cpus: usize) -> Vec<Senders> {
-    let mut all = vec![Senders { hosts: 1, threads: 1 }];
+pub fn steps(hosts: usize, cpus: usize) -> Vec<SenderCounts> {
+    let mut all = vec![SenderCounts { hosts: 1, threads: 1 }];
     let hosts = hosts.max(1);
     if hosts > 1 {
-        all.push(Senders { hosts, threads: 1 });
+        all.push(SenderCounts { hosts, threads: 1 });
     }
     let mut threads = 1;
     while threads < cpus {
         threads = (threads * 2).min(cpus);
-        all.push(Senders { hosts, threads });
+        all.push(SenderCounts { hosts, threads });
     }
     all
 }
@@ -109,11 +109,11 @@ pub fn steps(hosts: usize, cpus: usize) -> Vec<Senders> {
 /// # Errors
 /// Senders that cannot be started, a slot that fails, or a cancellation.
 pub fn raise<G: Generator>(
-    steps: &[Senders],
+    steps: &[SenderCounts],
     options: &RaiseOptions<'_>,
-    mut start: impl FnMut(Senders) -> Result<G, RemoteError>,
-) -> Result<Raised<G>, RaiseError> {
-    let mut tried: Vec<Step> = Vec::new();
+    mut start: impl FnMut(SenderCounts) -> Result<G, RemoteError>,
+) -> Result<SaturationResult<G>, RaiseError> {
+    let mut tried: Vec<SenderStep> = Vec::new();
     let mut last = None;
     let mut rising = true;
     for senders in steps {
@@ -129,41 +129,41 @@ pub fn raise<G: Generator>(
         }
     }
     let (generator, senders) = last.ok_or(RaiseError::NoSteps)?;
-    Ok(Raised { generator, senders, steps: tried, generator_bound: rising })
+    Ok(SaturationResult { generator, senders, steps: tried, generator_bound: rising })
 }
 
 fn measure(
     generator: &mut impl Generator,
-    senders: Senders,
+    senders: SenderCounts,
     options: &RaiseOptions<'_>,
-) -> Result<Step, RaiseError> {
+) -> Result<SenderStep, RaiseError> {
     let mut rates = Vec::new();
     for _ in 0..options.repeats.max(1) {
         if options.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-            return Err(Error::Cancelled.into());
+            return Err(GeneratorError::Cancelled.into());
         }
-        let outcome = generator.run(&Slot::window(options.window, options.slot))?;
+        let outcome = generator.run(&LoadSlot::window(options.window, options.slot))?;
         rates.push(outcome.answered_per_second);
     }
     let median = stats::median(&rates).unwrap_or(0.0);
     let (low, high) =
         rates.iter().fold((f64::MAX, 0.0_f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
     let noise_ratio = if median > 0.0 { (high - low) / 2.0 / median } else { 0.0 };
-    Ok(Step { senders, answered_per_second: median, noise_ratio })
+    Ok(SenderStep { senders, answered_per_second: median, noise_ratio })
 }
 
-fn rises(before: &Step, now: &Step, least: f64) -> bool {
+fn rises(before: &SenderStep, now: &SenderStep, least: f64) -> bool {
     let least = least.max(before.noise_ratio).max(now.noise_ratio);
     now.answered_per_second > before.answered_per_second * (1.0 + least)
 }
 
-impl<G> Raised<G> {
+impl<G> SaturationResult<G> {
     /// What a reader has to know, if the senders were the limit.
     #[must_use]
-    pub fn warning(&self) -> Option<Warning> {
+    pub fn warning(&self) -> Option<LadderWarning> {
         let [.., last] = self.steps.as_slice() else { return None };
-        let Senders { hosts, threads } = last.senders;
-        self.generator_bound.then(|| Warning {
+        let SenderCounts { hosts, threads } = last.senders;
+        self.generator_bound.then(|| LadderWarning {
             kind: WarningKind::GeneratorBound,
             detail: format!(
                 "the receiver answered {:.0}/s with {threads} threads on {hosts} host(s), and the rate still rose with the last that were added: there were no more to add",
@@ -178,8 +178,8 @@ mod tests {
     use super::*;
     use crate::ladder::remote::tests::Pretended;
 
-    fn raised(limit: f64, a_thread: f64, noise: f64) -> Raised<Pretended> {
-        let start = |senders: Senders| {
+    fn raised(limit: f64, a_thread: f64, noise: f64) -> SaturationResult<Pretended> {
+        let start = |senders: SenderCounts| {
             let able = (senders.hosts * senders.threads) as f64 * a_thread;
             Ok(Pretended::answering(able.min(limit), noise))
         };
@@ -190,7 +190,7 @@ mod tests {
     fn senders_are_added_until_the_receiver_is_the_limit() {
         let found = raised(350_000.0, 100_000.0, 0.005);
         // 100, 200 and 350 thousand, and as many again.
-        assert_eq!(found.senders, Senders { hosts: 2, threads: 4 });
+        assert_eq!(found.senders, SenderCounts { hosts: 2, threads: 4 });
         assert_eq!(found.steps.len(), 4);
         assert!(!found.generator_bound && found.warning().is_none());
     }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn senders_that_never_suffice_are_told_of() {
         let found = raised(1e9, 100_000.0, 0.005);
-        assert_eq!(found.senders, Senders { hosts: 2, threads: 6 });
+        assert_eq!(found.senders, SenderCounts { hosts: 2, threads: 6 });
         assert_eq!(found.warning().map(|warning| warning.kind), Some(WarningKind::GeneratorBound));
     }
 

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use linerate_load::load_document::LoadDocument;
-use linerate_load::{Error, Interval, Slot, SlotOutcome};
+use linerate_load::{GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 
 use super::clock;
-use super::line::{Answer, Order, SlotOrder};
-use super::link::News;
-use super::merged::{self, Intervals};
-use super::{Generators, Loss};
+use super::line::{RemoteAnswer, RemoteOrder, SlotOrder};
+use super::link::LinkNews;
+use super::merged::{self, MergedIntervals};
+use super::{LostHost, RemoteGenerators};
 
 /// From the order to its beginning: what it takes to cross the connection and to be prepared there.
 const LEAD: Duration = Duration::from_millis(100);
@@ -25,7 +25,7 @@ const FURTHEST: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What came of a slot so far, by the hosts' places.
-struct Course {
+struct RemoteSlot {
     number: u64,
     began: Instant,
     hosts: usize,
@@ -34,10 +34,10 @@ struct Course {
     failed: BTreeMap<usize, String>,
     lost: BTreeMap<usize, String>,
     cancelled: usize,
-    intervals: Intervals,
+    intervals: MergedIntervals,
 }
 
-impl Course {
+impl RemoteSlot {
     fn is_over(&self) -> bool {
         self.done.len() + self.failed.len() + self.lost.len() + self.cancelled >= self.hosts
     }
@@ -47,26 +47,26 @@ impl Course {
     }
 }
 
-impl Generators {
+impl RemoteGenerators {
     pub(super) fn carry_out(
         &mut self,
-        slot: &Slot,
-        observer: &mut dyn FnMut(&Interval),
-    ) -> Result<SlotOutcome, Error> {
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         slot.check()?;
         if let Some(loss) = self.lost.first() {
             let why = format!("its generator is lost, nothing was sent: {}", loss.why);
-            return Err(Error::Incomplete { who: loss.host.to_string(), why, others: None });
+            return Err(GeneratorError::Incomplete { who: loss.host.to_string(), why, others: None });
         }
         if self.options.cancel.load(Ordering::Relaxed) {
-            return Err(Error::Cancelled);
+            return Err(GeneratorError::Cancelled);
         }
         let ahead = slot.start_at_realtime_ns.map_or(0, |at_ns| at_ns.saturating_sub(clock::realtime_ns()));
         let ahead = Duration::from_nanos(ahead);
         if ahead > FURTHEST {
             let problem =
                 format!("{} s ahead, other hosts take at most {} s", ahead.as_secs(), FURTHEST.as_secs());
-            return Err(Error::Option { option: "start_at_realtime_ns", problem });
+            return Err(GeneratorError::Option { option: "start_at_realtime_ns", problem });
         }
         let mut course = self.order(slot);
         let deadline = course.began + ahead + LEAD + MOST_DOUBT + slot.duration + slot.drain + GRACE;
@@ -75,10 +75,10 @@ impl Generators {
     }
 
     /// Tells all hosts.
-    fn order(&mut self, slot: &Slot) -> Course {
+    fn order(&mut self, slot: &LoadSlot) -> RemoteSlot {
         self.slots += 1;
         let hosts = self.links.len();
-        let course = Course {
+        let course = RemoteSlot {
             number: self.slots,
             began: Instant::now(),
             hosts,
@@ -86,7 +86,7 @@ impl Generators {
             failed: BTreeMap::new(),
             lost: BTreeMap::new(),
             cancelled: 0,
-            intervals: Intervals::default(),
+            intervals: MergedIntervals::default(),
         };
         let doubt_ns =
             self.links.iter().filter_map(|link| Some(link.clock()?.uncertain_ns)).max().unwrap_or(0);
@@ -95,7 +95,7 @@ impl Generators {
         let begin_ns = slot.start_at_realtime_ns.unwrap_or(soon_ns);
         for link in &self.links {
             let far_ns = link.clock().map_or(begin_ns, |offset| offset.far(begin_ns));
-            let order = Order::Slot(SlotOrder::new(course.number, slot, hosts, far_ns));
+            let order = RemoteOrder::Slot(SlotOrder::new(course.number, slot, hosts, far_ns));
             // A line that is broken is told of by the end of the answers, with the reason.
             let _ = link.line().send(&order);
         }
@@ -103,14 +103,19 @@ impl Generators {
     }
 
     /// Waits until all hosts have given account, or failed.
-    fn follow(&mut self, course: &mut Course, deadline: Instant, observer: &mut dyn FnMut(&Interval)) {
+    fn follow(
+        &mut self,
+        course: &mut RemoteSlot,
+        deadline: Instant,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) {
         let mut stopped = false;
         while !course.is_over() {
             if !stopped && self.options.cancel.load(Ordering::Relaxed) {
                 stopped = true;
                 for link in &self.links {
                     // A broken line is noticed by its end.
-                    let _ = link.line().send(&Order::Stop);
+                    let _ = link.line().send(&RemoteOrder::Stop);
                 }
             }
             match self.next_event(deadline.min(Instant::now() + LOOK)) {
@@ -128,37 +133,43 @@ impl Generators {
         }
     }
 
-    fn take(&mut self, course: &mut Course, place: usize, news: News, observer: &mut dyn FnMut(&Interval)) {
+    fn take(
+        &mut self,
+        course: &mut RemoteSlot,
+        place: usize,
+        news: LinkNews,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) {
         let number = course.number;
         match news {
-            News::Answer(Answer::Interval { slot, interval }) if slot == number => {
+            LinkNews::Answer(RemoteAnswer::Interval { slot, interval }) if slot == number => {
                 let silent = course.lost.len() + course.failed.len();
                 if let Some(whole) = course.intervals.add(interval, course.hosts - silent.min(course.hosts)) {
                     observer(&whole);
                 }
             }
-            News::Answer(Answer::Done { slot, document }) if slot == number => {
+            LinkNews::Answer(RemoteAnswer::Done { slot, document }) if slot == number => {
                 match LoadDocument::parse(&document.to_string()) {
                     Ok(document) => course.done.insert(place, self.by_our_clock(place, document)).map(drop),
                     Err(error) => course.failed.insert(place, error.to_string()).map(drop),
                 };
             }
-            News::Answer(Answer::Failed { slot, cancelled, why }) if slot == number => {
+            LinkNews::Answer(RemoteAnswer::Failed { slot, cancelled, why }) if slot == number => {
                 if cancelled {
                     course.cancelled += 1;
                 } else {
                     course.failed.insert(place, why);
                 }
             }
-            News::Gone => {
+            LinkNews::Gone => {
                 let why = self.lose(place, Some(course.began.elapsed()));
                 course.lost.insert(place, why);
             }
-            News::Odd(words) => {
+            LinkNews::Odd(words) => {
                 course.failed.insert(place, format!("'{words}' came where an account should"));
             }
             // Of an earlier slot, or about the time.
-            News::Answer(_) => {}
+            LinkNews::Answer(_) => {}
         }
     }
 
@@ -171,13 +182,13 @@ impl Generators {
     }
 
     /// One account, or which host is to blame that there is none.
-    fn finish(&mut self, course: Course) -> Result<SlotOutcome, Error> {
+    fn finish(&mut self, course: RemoteSlot) -> Result<SlotOutcome, GeneratorError> {
         let into_slot = course.began.elapsed();
         for (place, why) in &course.lost {
             if let Some(link) = self.links.get(*place) {
                 let (host, why) = (link.host.clone(), why.clone());
                 if !self.lost.iter().any(|loss| loss.host == host) {
-                    self.lost.push(Loss { host, into_slot: Some(into_slot), why });
+                    self.lost.push(LostHost { host, into_slot: Some(into_slot), why });
                 }
             }
         }
@@ -198,13 +209,17 @@ impl Generators {
             );
             let why =
                 format!("{why}; noticed {:.1} s after the slot was ordered, {kept}", into_slot.as_secs_f64());
-            return Err(Error::Incomplete { who: self.name(place), why, others: others.map(Box::new) });
+            return Err(GeneratorError::Incomplete {
+                who: self.name(place),
+                why,
+                others: others.map(Box::new),
+            });
         }
         if measured == 0 {
-            return Err(Error::Cancelled);
+            return Err(GeneratorError::Cancelled);
         }
         let (outcome, warnings) =
-            merged.map_err(|why| Error::Incomplete { who: "ssh".to_owned(), why, others: None })?;
+            merged.map_err(|why| GeneratorError::Incomplete { who: "ssh".to_owned(), why, others: None })?;
         for warning in warnings {
             self.warn(warning);
         }

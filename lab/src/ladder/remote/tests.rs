@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::line::{Answer, Order, SlotOrder};
-use super::{Generators, Load, Options, RemoteError, serve};
+use super::line::{RemoteAnswer, RemoteOrder, SlotOrder};
+use super::{RemoteError, RemoteGenerators, RemoteLoad, RemoteOptions, serve};
 
-use linerate_load::{Description, Error, Generator, Interval, Latency, Slot, SlotOutcome};
+use linerate_load::{
+    Generator, GeneratorDescription, GeneratorError, Latency, LoadSlot, SlotInterval, SlotOutcome,
+};
 
 /// A generator that pretends to have sent.
 #[derive(Debug)]
@@ -30,8 +32,8 @@ impl Pretended {
 }
 
 impl Generator for Pretended {
-    fn describe(&self) -> Description {
-        Description {
+    fn describe(&self) -> GeneratorDescription {
+        GeneratorDescription {
             backend: "pretended".to_owned(),
             workload: "echo".to_owned(),
             threads: 1,
@@ -47,20 +49,24 @@ impl Generator for Pretended {
         }
     }
 
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         slot.check()?;
         self.slots += 1;
         let factor = 1.0 + self.noise * f64::from(self.slots % 3) - self.noise;
         let rate = self.answered_per_second * factor;
         let count = (rate * slot.duration.as_secs_f64()) as u64;
-        let interval = Interval {
+        let interval = SlotInterval {
             number: 0,
             begins_seconds: 0.0,
             seconds: slot.duration.as_secs_f64(),
             sent: count,
             received: count,
             answered: None,
-            latency_ns: linerate_load::Quantiles::default(),
+            latency_ns: linerate_load::LatencyQuantiles::default(),
         };
         observer(&interval);
         let mut latency_ns = Latency::new();
@@ -86,12 +92,15 @@ impl Generator for Pretended {
 /// Stands in for ssh: runs the last word, which is for the other host's shell, here.
 const HERE: [&str; 4] = ["sh", "-c", "for line; do :; done; eval \"$line\"", "ssh"];
 
-fn options(ssh: &[&str], program: &str) -> Options {
-    Options {
+fn options(ssh: &[&str], program: &str) -> RemoteOptions {
+    RemoteOptions {
         hosts: vec!["ssh://far1".parse().expect("a host"), "ssh://far2".parse().expect("a host")],
         ssh: ssh.iter().map(ToString::to_string).collect(),
         program: program.to_owned(),
-        load: Load { targets: vec!["127.0.0.1:9".parse().expect("an address")], ..Load::default() },
+        load: RemoteLoad {
+            targets: vec!["127.0.0.1:9".parse().expect("an address")],
+            ..RemoteLoad::default()
+        },
         cancel: Arc::default(),
     }
 }
@@ -104,8 +113,8 @@ fn program(directory: &Path, script: &str) -> String {
     path.to_str().expect("a name").to_owned()
 }
 
-fn refused(options: Options) -> RemoteError {
-    let error = Generators::start(options).expect_err("refused");
+fn refused(options: RemoteOptions) -> RemoteError {
+    let error = RemoteGenerators::start(options).expect_err("refused");
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error
 }
@@ -127,7 +136,7 @@ fn ready(version: &str, schema: &str) -> String {
 #[test]
 fn each_host_that_does_not_start_is_named_with_its_reason() {
     let directory = tempfile::tempdir().expect("a directory");
-    let none = refused(Options { hosts: Vec::new(), ..options(&HERE, "linerate") });
+    let none = refused(RemoteOptions { hosts: Vec::new(), ..options(&HERE, "linerate") });
     assert!(matches!(none, RemoteError::NoHosts));
     let mut twice = options(&HERE, "linerate");
     twice.hosts[1] = twice.hosts[0].clone();
@@ -164,11 +173,11 @@ fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
         ready("0.0.1", super::line::SCHEMA)
     );
     let mut generators =
-        Generators::start(options(&HERE, &program(directory.path(), &script))).expect("they start");
+        RemoteGenerators::start(options(&HERE, &program(directory.path(), &script))).expect("they start");
     assert!(generators.warnings()[0].contains("runs linerate 0.0.1"));
     assert!(generators.warnings()[2].contains("its clock is not known"));
     assert_eq!((generators.fewest_cpus(), generators.describe().threads), (3, 2));
-    let slot = Slot::rate(1_000.0, Duration::from_millis(20));
+    let slot = LoadSlot::rate(1_000.0, Duration::from_millis(20));
     let error = generators.run(&slot).expect_err("they end").to_string();
     assert!(error.starts_with("ssh://far1: gone; noticed "), "{error}");
     assert_eq!(generators.lost().len(), 2);
@@ -177,7 +186,9 @@ fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
 }
 
 /// The far side at one end of a pair of sockets, and a test at the other.
-fn with_far(test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> Answer)) -> (std::io::Result<()>, bool) {
+fn with_far(
+    test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> RemoteAnswer),
+) -> (std::io::Result<()>, bool) {
     let (near, far) = UnixStream::pair().expect("a pair");
     let cancel = AtomicBool::new(false);
     let served = std::thread::scope(|scope| {
@@ -201,28 +212,28 @@ fn with_far(test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> Answer)) -> (
     (served, cancel.load(Ordering::Relaxed))
 }
 
-fn say(near: &mut UnixStream, order: &Order) {
+fn say(near: &mut UnixStream, order: &RemoteOrder) {
     writeln!(near, "{}", serde_json::to_string(order).expect("JSON")).expect("written");
 }
 
 #[test]
 fn the_far_side_runs_slots_and_tells_the_time_until_its_input_ends() {
     let (served, cancelled) = with_far(|near, answer| {
-        assert!(matches!(answer(), Answer::Ready { schema, .. } if schema == super::line::SCHEMA));
-        say(near, &Order::Ping { number: 4 });
-        assert!(matches!(answer(), Answer::Pong { number: 4, realtime_ns } if realtime_ns > 0));
-        let slot = Slot::rate(500.0, Duration::from_millis(100));
+        assert!(matches!(answer(), RemoteAnswer::Ready { schema, .. } if schema == super::line::SCHEMA));
+        say(near, &RemoteOrder::Ping { number: 4 });
+        assert!(matches!(answer(), RemoteAnswer::Pong { number: 4, realtime_ns } if realtime_ns > 0));
+        let slot = LoadSlot::rate(500.0, Duration::from_millis(100));
         // A moment that is days away is no moment: the clock was set.
         for begin in [super::clock::realtime_ns(), u64::MAX] {
-            say(near, &Order::Slot(SlotOrder::new(9, &slot, 2, begin)));
-            assert!(matches!(answer(), Answer::Interval { slot: 9, .. }));
-            let Answer::Done { slot: 9, document } = answer() else { panic!("no account") };
+            say(near, &RemoteOrder::Slot(SlotOrder::new(9, &slot, 2, begin)));
+            assert!(matches!(answer(), RemoteAnswer::Interval { slot: 9, .. }));
+            let RemoteAnswer::Done { slot: 9, document } = answer() else { panic!("no account") };
             assert_eq!(document["sent"], 100);
             assert_eq!(document["started_realtime_ns"] == 7, begin == u64::MAX);
         }
-        let none = Slot { duration: Duration::ZERO, ..slot };
-        say(near, &Order::Slot(SlotOrder::new(10, &none, 2, 0)));
-        assert!(matches!(answer(), Answer::Failed { slot: 10, cancelled: false, .. }));
+        let none = LoadSlot { duration: Duration::ZERO, ..slot };
+        say(near, &RemoteOrder::Slot(SlotOrder::new(10, &none, 2, 0)));
+        assert!(matches!(answer(), RemoteAnswer::Failed { slot: 10, cancelled: false, .. }));
     });
     served.expect("a clean end");
     assert!(cancelled, "what is being sent ends with the input");

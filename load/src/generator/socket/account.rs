@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use super::intervals;
-use super::worker::{Report, Timing};
+use super::worker::{SendTiming, SocketWorkerReport};
 use crate::generator::MAX_BURST;
 use crate::generator::bound::bound_because;
-use crate::generator::{Mode, Slot};
+use crate::generator::{LoadSlot, PacingMode};
 use crate::latency::Latency;
-use crate::outcome::{Bursts, CodeCount, Interval, QueueMedians, SelfWatch, SendErrors, SlotOutcome};
-use crate::workload::Code;
+use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval, SlotOutcome};
+use crate::workload::ReplyCode;
 
 /// How a slot went, apart from what the threads tell.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Course {
-    pub(super) timing: Timing,
+pub(super) struct SocketSlot {
+    pub(super) timing: SendTiming,
     pub(super) start_ns: u64,
     pub(super) start_realtime_ns: u64,
     pub(super) cancelled: bool,
-    pub(super) code: Option<Code>,
+    pub(super) code: Option<ReplyCode>,
 }
 
 /// Sums up what the threads tell.
 pub(super) fn account(
-    slot: &Slot,
-    course: &Course,
-    reports: &[Report],
-    mut intervals: Vec<Interval>,
+    slot: &LoadSlot,
+    course: &SocketSlot,
+    reports: &[SocketWorkerReport],
+    mut intervals: Vec<SlotInterval>,
 ) -> SlotOutcome {
-    let Course { timing, start_ns, start_realtime_ns, cancelled, code } = *course;
+    let SocketSlot { timing, start_ns, start_realtime_ns, cancelled, code } = *course;
     let mut latency = Latency::new();
     let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
     let mut errors = SendErrors::default();
@@ -44,7 +44,7 @@ pub(super) fn account(
         watch.timed_out += report.timed_out;
         watch.thread_cpu_ratio.push(report.cpu_ratio);
     }
-    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&SocketWorkerReport) -> u64| reports.iter().map(of).sum::<u64>();
     let sent = sum(|report| report.sent);
     let answered = sum(|report| report.tally.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
@@ -54,10 +54,10 @@ pub(super) fn account(
     intervals::complete(&mut intervals, duration, reports);
     let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
     let asked_per_second = match slot.mode {
-        Mode::Rate { per_second } => Some(per_second),
-        Mode::Window { .. } | Mode::Flood => None,
+        PacingMode::Rate { per_second } => Some(per_second),
+        PacingMode::Window { .. } | PacingMode::Flood => None,
     };
-    if let Timing::Paced { tick_ns, interval_ns, stride, .. } = timing {
+    if let SendTiming::Paced { tick_ns, interval_ns, stride, .. } = timing {
         // Requests further apart than a tick leave at their time.
         watch.tick_ns = if interval_ns * stride as f64 >= tick_ns as f64 { 0 } else { tick_ns };
     }
@@ -89,11 +89,11 @@ pub(super) fn account(
     }
 }
 
-fn codes(code: Code, reports: &[Report]) -> Vec<CodeCount> {
+fn codes(code: ReplyCode, reports: &[SocketWorkerReport]) -> Vec<CodeCount> {
     code.counts(|value| reports.iter().map(|report| report.tally.codes[usize::from(value)]).sum())
 }
 
-fn bursts(reports: &[Report]) -> Bursts {
+fn bursts(reports: &[SocketWorkerReport]) -> SendBursts {
     let of = |length: usize| reports.iter().map(|report| report.bursts[length]).sum::<u64>();
     let total: u64 = (1..=MAX_BURST).map(of).sum();
     let mut passed = 0;
@@ -103,24 +103,24 @@ fn bursts(reports: &[Report]) -> Bursts {
     });
     let max = (1..=MAX_BURST).rev().find(|length| of(*length) > 0);
     let known = |length: Option<usize>| if total > 0 { length.unwrap_or(0) as u64 } else { 0 };
-    Bursts { median_requests: known(median), max_requests: known(max) }
+    SendBursts { median_requests: known(median), max_requests: known(max) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generator::socket::tally::{Counts, Tally};
+    use crate::generator::socket::tally::{DatagramCounts, ReceivedTotals};
     use crate::outcome::BoundReason;
-    use crate::workload::Mark;
+    use crate::workload::ReplyMark;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn report(sent: u64, answered: u64) -> Report {
-        Report {
+    fn report(sent: u64, answered: u64) -> SocketWorkerReport {
+        SocketWorkerReport {
             sent,
-            tally: Tally {
-                counts: Counts { answered, answered_in_time: answered, ..Counts::default() },
-                ..Tally::default()
+            tally: ReceivedTotals {
+                counts: DatagramCounts { answered, answered_in_time: answered, ..DatagramCounts::default() },
+                ..ReceivedTotals::default()
             },
             bursts: [0; MAX_BURST + 1],
             intervals: Vec::new(),
@@ -133,15 +133,15 @@ mod tests {
         }
     }
 
-    fn of(slot: &Slot, cancelled: bool, reports: &[Report]) -> SlotOutcome {
-        let timing = Timing::Window { outstanding: 1, timeout_ns: 1 };
-        let course = Course { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None };
+    fn of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
+        let timing = SendTiming::Window { outstanding: 1, timeout_ns: 1 };
+        let course = SocketSlot { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None };
         account(slot, &course, reports, Vec::new())
     }
 
     #[test]
     fn threads_are_summed_and_the_generator_is_cleared() {
-        let outcome = of(&Slot::rate(200.0, SECOND), false, &[report(100, 99), report(100, 90)]);
+        let outcome = of(&LoadSlot::rate(200.0, SECOND), false, &[report(100, 99), report(100, 90)]);
         assert_eq!((outcome.sent, outcome.answered, outcome.lost), (200, 189, 11));
         assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (200.0, 189.0));
         assert!(!outcome.generator_bound && outcome.self_watch.thread_cpu_ratio == [0.5, 0.5]);
@@ -149,17 +149,18 @@ mod tests {
 
     #[test]
     fn a_generator_at_its_limit_says_why() {
-        let reasons = |mode: &Slot, report: Report| of(mode, false, &[report]).self_watch.bound_because;
-        let paced = Slot::rate(1_000.0, SECOND);
-        let window = Slot::window(1, SECOND);
+        let reasons =
+            |mode: &LoadSlot, report: SocketWorkerReport| of(mode, false, &[report]).self_watch.bound_because;
+        let paced = LoadSlot::rate(1_000.0, SECOND);
+        let window = LoadSlot::window(1, SECOND);
         assert_eq!(reasons(&paced, report(980, 980)), [BoundReason::OfferedTooLittle { ratio: 0.98 }]);
-        let late = Report { late_sends: 20, ..report(1_000, 1_000) };
+        let late = SocketWorkerReport { late_sends: 20, ..report(1_000, 1_000) };
         assert_eq!(reasons(&paced, late), [BoundReason::SentLate { ratio: 0.02 }]);
-        let busy = Report { cpu_ratio: 0.97, ..report(1_000, 1_000) };
+        let busy = SocketWorkerReport { cpu_ratio: 0.97, ..report(1_000, 1_000) };
         assert_eq!(reasons(&window, busy), [BoundReason::ThreadBusy { cpu_ratio: 0.97 }]);
-        let deaf = Report { receive_drops: 10, ..report(1_000, 990) };
+        let deaf = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
         assert_eq!(reasons(&paced, deaf), [BoundReason::RepliesDropped { ratio: 0.01 }]);
-        let overtime = Report { last_sent_ns: 1_100_000_000, ..report(1_000, 1_000) };
+        let overtime = SocketWorkerReport { last_sent_ns: 1_100_000_000, ..report(1_000, 1_000) };
         assert!(of(&paced, false, &[overtime]).generator_bound);
     }
 
@@ -167,20 +168,20 @@ mod tests {
     fn what_the_kernel_would_not_take_is_no_lack_of_speed() {
         let mut forbidden = report(500, 0);
         forbidden.tally.errors.forbidden = 500;
-        assert!(!of(&Slot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
+        assert!(!of(&LoadSlot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
         let mut refused = report(500, 0);
         refused.tally.errors.refused = 500;
-        assert!(of(&Slot::rate(1_000.0, SECOND), false, &[refused]).generator_bound);
+        assert!(of(&LoadSlot::rate(1_000.0, SECOND), false, &[refused]).generator_bound);
     }
 
     #[test]
     fn a_cancelled_slot_is_as_long_as_it_was() {
-        let half = Report { last_sent_ns: 500_000_000, ..report(500, 500) };
-        let outcome = of(&Slot::rate(1_000.0, SECOND), true, &[half]);
+        let half = SocketWorkerReport { last_sent_ns: 500_000_000, ..report(500, 500) };
+        let outcome = of(&LoadSlot::rate(1_000.0, SECOND), true, &[half]);
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!(outcome.offered_per_second, 1_000.0);
-        let none = Report { last_sent_ns: 0, ..report(0, 0) };
-        let outcome = of(&Slot::rate(1_000.0, SECOND), true, &[none]);
+        let none = SocketWorkerReport { last_sent_ns: 0, ..report(0, 0) };
+        let outcome = of(&LoadSlot::rate(1_000.0, SECOND), true, &[none]);
         assert_eq!((outcome.sent, outcome.loss_ratio()), (0, 1.0));
     }
 
@@ -195,8 +196,8 @@ mod tests {
         one.bursts[24] = 1;
         other.bursts[3] = 4;
         let name = |code| (code == 3).then_some("NXDOMAIN");
-        let truncated = Some(Mark { offset: 2, mask: 2, value: 2 });
-        let code = Code { offset: 3, mask: 0x0f, truncated, name };
+        let truncated = Some(ReplyMark { offset: 2, mask: 2, value: 2 });
+        let code = ReplyCode { offset: 3, mask: 0x0f, truncated, name };
         let reports = [one, other];
         let counted = codes(code, &reports);
         let of = |counted: &CodeCount| (counted.code, counted.name.clone(), counted.count, counted.truncated);
@@ -204,7 +205,7 @@ mod tests {
             counted.iter().map(of).collect::<Vec<_>>(),
             [(0, None, 28, 0), (3, Some("NXDOMAIN".to_owned()), 14, 5)]
         );
-        assert_eq!(bursts(&reports), Bursts { median_requests: 1, max_requests: 24 });
-        assert_eq!(bursts(&[report(0, 0)]), Bursts::default());
+        assert_eq!(bursts(&reports), SendBursts { median_requests: 1, max_requests: 24 });
+        assert_eq!(bursts(&[report(0, 0)]), SendBursts::default());
     }
 }

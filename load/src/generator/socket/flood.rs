@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::worker::{Plan, Sending, Worker};
+use super::worker::{SendResult, SocketPlan, SocketWorker};
 use crate::generator::clock;
 
 /// Bursts sent in a row before replies are looked at.
@@ -11,9 +11,9 @@ const BURSTS_A_LOOK: u32 = 4;
 /// How long replies are waited for when no socket has room.
 const PAUSE: Duration = Duration::from_micros(50);
 
-impl Worker {
+impl SocketWorker {
     /// Sends a burst of each flow in turn until the slot ends. A request is meant to leave when it does.
-    pub(super) fn flood(&mut self, plan: &Plan) {
+    pub(super) fn flood(&mut self, plan: &SocketPlan) {
         let end_ns = plan.start_ns + plan.duration_ns;
         let mut turn = 0;
         let mut bursts = 0u32;
@@ -24,8 +24,8 @@ impl Worker {
                 return;
             }
             match self.send(turn, self.burst as u64, now_ns, |_| now_ns) {
-                Sending::Sent(_) => full = 0,
-                Sending::Full | Sending::GivenUp => full += 1,
+                SendResult::Sent(_) => full = 0,
+                SendResult::Full | SendResult::GivenUp => full += 1,
             }
             turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
             bursts = bursts.wrapping_add(1);

@@ -8,11 +8,11 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use socket2::Socket;
 
-use super::carried::Carried;
-use super::intervals::Book;
-use super::tally::{Expectation, Tally};
-use super::trail::Track;
-use crate::error::Error;
+use super::carried::RequestSource;
+use super::intervals::ThreadIntervals;
+use super::tally::{CountedParts, ReceivedTotals};
+use super::trail::FlowTrack;
+use crate::error::GeneratorError;
 use crate::generator::clock;
 use crate::sys::{ReceiveBatch, Received};
 
@@ -27,35 +27,40 @@ const LEAST_BUFFER_BYTES: usize = 2_048;
 
 /// A source port with its account.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct SocketFlow {
     pub(super) socket: Socket,
-    pub(super) track: Track,
+    pub(super) track: FlowTrack,
 }
 
 /// Receives for all flows of one thread.
-pub(super) struct Inbox {
+pub(super) struct FlowInbox {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     batch: ReceiveBatch,
-    pub(super) tally: Tally,
-    pub(super) book: Book,
+    pub(super) tally: ReceivedTotals,
+    pub(super) book: ThreadIntervals,
 }
 
-impl Inbox {
+impl FlowInbox {
     /// Watches `flows`; their indices are kept.
-    pub(super) fn new(flows: &[Flow], payload_bytes: usize, book: Book) -> Result<Self, Error> {
-        let failed =
-            |source: rustix::io::Errno| Error::system("cannot watch the generator's sockets", source);
+    pub(super) fn new(
+        flows: &[SocketFlow],
+        payload_bytes: usize,
+        book: ThreadIntervals,
+    ) -> Result<Self, GeneratorError> {
+        let failed = |source: rustix::io::Errno| {
+            GeneratorError::system("cannot watch the generator's sockets", source)
+        };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         for (index, flow) in flows.iter().enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, flow.socket.as_fd(), data, epoll::EventFlags::IN).map_err(failed)?;
         }
-        Ok(Inbox {
+        Ok(FlowInbox {
             epoll,
             events: Vec::with_capacity(flows.len().clamp(1, 256)),
             batch: ReceiveBatch::new(BATCH, payload_bytes.max(LEAST_BUFFER_BYTES)),
-            tally: Tally::default(),
+            tally: ReceivedTotals::default(),
             book,
         })
     }
@@ -64,9 +69,9 @@ impl Inbox {
     /// indices of the flows they came on in `touched`.
     pub(super) fn receive(
         &mut self,
-        flows: &mut [Flow],
-        carried: &Carried,
-        expected: &Expectation,
+        flows: &mut [SocketFlow],
+        carried: &RequestSource,
+        expected: &CountedParts,
         wait: Duration,
         touched: &mut Vec<usize>,
     ) -> usize {

@@ -3,30 +3,30 @@
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use super::worker::Report;
+use super::worker::SocketWorkerReport;
 use crate::generator::clock;
 use crate::latency::Latency;
-use crate::outcome::{Interval, Quantiles};
+use crate::outcome::{LatencyQuantiles, SlotInterval};
 
 /// What a thread tells of an interval or of the whole slot.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum IntervalMessage {
     /// An interval is over. A thread tells them in order.
-    Over(Part),
+    Over(IntervalPart),
     /// The slot is over: the last message of it.
-    Done(Box<Report>),
+    Done(Box<SocketWorkerReport>),
 }
 
 /// A thread's share of an interval.
 #[derive(Debug)]
-pub(super) struct Part {
-    counts: Counts,
+pub(super) struct IntervalPart {
+    counts: IntervalCounts,
     latency: Latency,
 }
 
 /// Counts of an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct IntervalCounts {
     /// Meant to leave in it, and left.
     pub(super) sent: u64,
     /// First replies that arrived in it.
@@ -37,13 +37,13 @@ pub(super) struct Counts {
 
 /// How a slot is cut; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cut {
+pub(super) struct SlotSplit {
     pub(super) start_ns: u64,
     pub(super) duration_ns: u64,
     pub(super) interval_ns: u64,
 }
 
-impl Cut {
+impl SlotSplit {
     fn count(&self) -> usize {
         usize::try_from(self.duration_ns.div_ceil(self.interval_ns)).unwrap_or(usize::MAX)
     }
@@ -53,45 +53,52 @@ impl Cut {
     }
 
     /// An interval of a slot that ended after `duration`.
-    fn interval(&self, number: usize, duration: Duration) -> Interval {
+    fn interval(&self, number: usize, duration: Duration) -> SlotInterval {
         let begins = Duration::from_nanos(self.interval_ns.saturating_mul(number as u64));
         let length = Duration::from_nanos(self.interval_ns).min(duration.saturating_sub(begins));
-        Interval {
+        SlotInterval {
             number: u32::try_from(number).unwrap_or(u32::MAX),
             begins_seconds: begins.as_secs_f64(),
             seconds: length.as_secs_f64(),
             sent: 0,
             received: 0,
             answered: None,
-            latency_ns: Quantiles::default(),
+            latency_ns: LatencyQuantiles::default(),
         }
     }
 }
 
 /// A thread's intervals.
-pub(super) struct Book {
-    cut: Option<Cut>,
-    counts: Vec<Counts>,
+pub(super) struct ThreadIntervals {
+    cut: Option<SlotSplit>,
+    counts: Vec<IntervalCounts>,
     /// The first that is not over; replies of it go to `latency`.
     current: usize,
     latency: Latency,
-    messages: Sender<Message>,
+    messages: Sender<IntervalMessage>,
     /// Distributions that were read and emptied: none is made while requests are under way.
     emptied: Receiver<Latency>,
 }
 
-impl Book {
-    pub(super) fn new(messages: Sender<Message>, emptied: Receiver<Latency>) -> Self {
-        Book { cut: None, counts: Vec::new(), current: 0, latency: Latency::new(), messages, emptied }
+impl ThreadIntervals {
+    pub(super) fn new(messages: Sender<IntervalMessage>, emptied: Receiver<Latency>) -> Self {
+        ThreadIntervals {
+            cut: None,
+            counts: Vec::new(),
+            current: 0,
+            latency: Latency::new(),
+            messages,
+            emptied,
+        }
     }
 
     /// Starts a slot.
-    pub(super) fn begin(&mut self, cut: Option<Cut>) {
+    pub(super) fn begin(&mut self, cut: Option<SlotSplit>) {
         self.cut = cut;
         self.current = 0;
         self.latency.clear();
         self.counts.clear();
-        self.counts.resize(cut.map_or(0, |cut| cut.count()), Counts::default());
+        self.counts.resize(cut.map_or(0, |cut| cut.count()), IntervalCounts::default());
     }
 
     /// Counts requests by when they were meant to leave; the times rise.
@@ -127,7 +134,7 @@ impl Book {
     }
 
     /// Ends the slot, early or not; returns the counts of its intervals.
-    pub(super) fn end(&mut self, cancelled: bool) -> Vec<Counts> {
+    pub(super) fn end(&mut self, cancelled: bool) -> Vec<IntervalCounts> {
         if cancelled {
             self.pass();
             let over = (self.current + 1).min(self.counts.len());
@@ -145,26 +152,28 @@ impl Book {
             let next = self.emptied.try_recv().unwrap_or_default();
             let latency = std::mem::replace(&mut self.latency, next);
             // If nobody listens any more, there is nobody to tell.
-            let _ = self.messages.send(Message::Over(Part { counts: self.counts[self.current], latency }));
+            let _ = self
+                .messages
+                .send(IntervalMessage::Over(IntervalPart { counts: self.counts[self.current], latency }));
             self.current += 1;
         }
     }
 }
 
 /// A thread as the one who puts the intervals together sees it.
-pub(super) struct Source<'a> {
-    pub(super) messages: &'a Receiver<Message>,
+pub(super) struct IntervalSource<'a> {
+    pub(super) messages: &'a Receiver<IntervalMessage>,
     pub(super) emptied: &'a Sender<Latency>,
 }
 
 /// Puts the threads' parts together, tells `observer` of each interval, and returns all of them and the reports; none
 /// if a thread is gone.
 pub(super) fn follow(
-    sources: &[Source<'_>],
-    cut: Option<Cut>,
-    observer: &mut dyn FnMut(&Interval),
-) -> Option<(Vec<Report>, Vec<Interval>)> {
-    let mut reports: Vec<Option<Box<Report>>> = sources.iter().map(|_| None).collect();
+    sources: &[IntervalSource<'_>],
+    cut: Option<SlotSplit>,
+    observer: &mut dyn FnMut(&SlotInterval),
+) -> Option<(Vec<SocketWorkerReport>, Vec<SlotInterval>)> {
+    let mut reports: Vec<Option<Box<SocketWorkerReport>>> = sources.iter().map(|_| None).collect();
     let mut intervals = Vec::new();
     let mut latency = Latency::new();
     while let Some(cut) = cut
@@ -175,8 +184,8 @@ pub(super) fn follow(
         let mut told = false;
         for (source, report) in sources.iter().zip(&mut reports).filter(|(_, report)| report.is_none()) {
             match source.messages.recv().ok()? {
-                Message::Done(done) => *report = Some(done),
-                Message::Over(mut part) => {
+                IntervalMessage::Done(done) => *report = Some(done),
+                IntervalMessage::Over(mut part) => {
                     told = true;
                     interval.sent += part.counts.sent;
                     interval.received += part.counts.received;
@@ -196,7 +205,7 @@ pub(super) fn follow(
     }
     for (source, report) in sources.iter().zip(&mut reports) {
         while report.is_none() {
-            if let Message::Done(done) = source.messages.recv().ok()? {
+            if let IntervalMessage::Done(done) = source.messages.recv().ok()? {
                 *report = Some(done);
             }
         }
@@ -205,7 +214,11 @@ pub(super) fn follow(
 }
 
 /// Fills in what was known only at the end of a slot of `duration`.
-pub(super) fn complete(intervals: &mut Vec<Interval>, duration: Duration, reports: &[Report]) {
+pub(super) fn complete(
+    intervals: &mut Vec<SlotInterval>,
+    duration: Duration,
+    reports: &[SocketWorkerReport],
+) {
     intervals.retain(|interval| interval.begins_seconds < duration.as_secs_f64());
     for (number, interval) in intervals.iter_mut().enumerate() {
         let counts = || reports.iter().filter_map(|report| report.intervals.get(number));
@@ -221,20 +234,20 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    const CUT: Cut = Cut { start_ns: 1_000, duration_ns: 250, interval_ns: 100 };
+    const CUT: SlotSplit = SlotSplit { start_ns: 1_000, duration_ns: 250, interval_ns: 100 };
 
-    fn book() -> (Book, Receiver<Message>, Sender<Latency>) {
+    fn book() -> (ThreadIntervals, Receiver<IntervalMessage>, Sender<Latency>) {
         let (tell, messages) = channel();
         let (emptied, empty) = channel();
-        let mut book = Book::new(tell, empty);
+        let mut book = ThreadIntervals::new(tell, empty);
         book.begin(Some(CUT));
         (book, messages, emptied)
     }
 
-    fn parts(messages: &Receiver<Message>) -> Vec<(u64, u64, u64)> {
+    fn parts(messages: &Receiver<IntervalMessage>) -> Vec<(u64, u64, u64)> {
         let part = |message| match message {
-            Message::Over(part) => (part.counts.sent, part.counts.received, part.latency.count()),
-            Message::Done(_) => panic!("the book does not end a slot"),
+            IntervalMessage::Over(part) => (part.counts.sent, part.counts.received, part.latency.count()),
+            IntervalMessage::Done(_) => panic!("the book does not end a slot"),
         };
         messages.try_iter().map(part).collect()
     }
@@ -252,7 +265,7 @@ mod tests {
         book.answered(1_180, 1_900);
         let counts = book.end(false);
         assert_eq!(parts(&messages), [(1, 2, 2), (0, 0, 0)]);
-        let of = |sent, received, answered| Counts { sent, received, answered };
+        let of = |sent, received, answered| IntervalCounts { sent, received, answered };
         assert_eq!(counts, [of(2, 1, 3), of(1, 2, 1), of(0, 0, 0)]);
     }
 
@@ -271,7 +284,7 @@ mod tests {
         let (mut book, messages, emptied) = book();
         book.answered(1_000, 1_150);
         drop(book);
-        let sources = [Source { messages: &messages, emptied: &emptied }];
+        let sources = [IntervalSource { messages: &messages, emptied: &emptied }];
         let mut seen = 0;
         assert!(follow(&sources, Some(CUT), &mut |_| seen += 1).is_none());
         assert_eq!(seen, 1);
@@ -279,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_ended_early_has_the_intervals_it_had() {
-        let mut intervals: Vec<Interval> =
+        let mut intervals: Vec<SlotInterval> =
             (0..3).map(|number| CUT.interval(number, Duration::from_nanos(250))).collect();
         assert!((intervals[2].seconds - 50e-9).abs() < 1e-15);
         complete(&mut intervals, Duration::from_nanos(120), &[]);

@@ -8,7 +8,7 @@ const MOST_IN_VIEW: u64 = 1 << 24;
 
 /// What a reply is to its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ReplyKind {
     /// The first to its request.
     First {
         /// A later request of the flow had been answered before.
@@ -24,7 +24,7 @@ pub(super) enum Answer {
 
 /// Requests of one flow and slot: sequences sent, answered, and holding a place in the window.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct SequenceWindow {
     answered: Box<[u64]>,
     released: Box<[u64]>,
     in_view: u64,
@@ -35,7 +35,7 @@ pub(super) struct Ledger {
     outstanding: u64,
 }
 
-impl Ledger {
+impl SequenceWindow {
     pub(super) fn new() -> Self {
         Self::with_at_most(MOST_IN_VIEW)
     }
@@ -44,7 +44,7 @@ impl Ledger {
     pub(super) fn with_at_most(most: u64) -> Self {
         let in_view = LEAST_IN_VIEW.min(most);
         let words = in_view.div_ceil(64) as usize;
-        Ledger {
+        SequenceWindow {
             answered: vec![0; words].into_boxed_slice(),
             released: vec![0; words].into_boxed_slice(),
             in_view,
@@ -126,16 +126,16 @@ impl Ledger {
     }
 
     /// Notes a reply to `sequence`.
-    pub(super) fn answer(&mut self, sequence: u64) -> Answer {
+    pub(super) fn answer(&mut self, sequence: u64) -> ReplyKind {
         if sequence >= self.next {
-            return Answer::NeverSent;
+            return ReplyKind::NeverSent;
         }
         if self.next - sequence > self.in_view {
-            return Answer::Late;
+            return ReplyKind::Late;
         }
         let (word, bit) = self.place(sequence);
         if self.answered[word] & bit != 0 {
-            return Answer::Duplicate;
+            return ReplyKind::Duplicate;
         }
         self.answered[word] |= bit;
         if self.released[word] & bit == 0 {
@@ -145,7 +145,7 @@ impl Ledger {
         if !reordered {
             self.highest = Some(sequence);
         }
-        Answer::First { reordered }
+        ReplyKind::First { reordered }
     }
 
     /// Releases the places of unanswered requests before sequence `before`; returns how many. An answer to them
@@ -180,39 +180,39 @@ mod tests {
 
     #[test]
     fn first_duplicate_reordered_late_and_never_sent() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SequenceWindow::new();
         ledger.begin(0);
         ledger.sent(3);
-        assert_eq!(ledger.answer(1), Answer::First { reordered: false });
-        assert_eq!(ledger.answer(1), Answer::Duplicate);
-        assert_eq!(ledger.answer(0), Answer::First { reordered: true });
-        assert_eq!(ledger.answer(3), Answer::NeverSent);
+        assert_eq!(ledger.answer(1), ReplyKind::First { reordered: false });
+        assert_eq!(ledger.answer(1), ReplyKind::Duplicate);
+        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: true });
+        assert_eq!(ledger.answer(3), ReplyKind::NeverSent);
         ledger.sent(LEAST_IN_VIEW);
-        assert_eq!(ledger.answer(2), Answer::Late);
-        assert_eq!(ledger.answer(3), Answer::First { reordered: false });
+        assert_eq!(ledger.answer(2), ReplyKind::Late);
+        assert_eq!(ledger.answer(3), ReplyKind::First { reordered: false });
     }
 
     #[test]
     fn a_slot_that_sends_more_keeps_more_in_view() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SequenceWindow::new();
         ledger.begin(3 * LEAST_IN_VIEW);
         ledger.sent(3 * LEAST_IN_VIEW);
-        assert_eq!(ledger.answer(0), Answer::First { reordered: false });
+        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: false });
         ledger.begin(1);
-        assert_eq!(ledger.answer(0), Answer::NeverSent);
+        assert_eq!(ledger.answer(0), ReplyKind::NeverSent);
         ledger.sent(1);
-        assert_eq!(ledger.answer(0), Answer::First { reordered: false }, "the last slot is forgotten");
+        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: false }, "the last slot is forgotten");
     }
 
     #[test]
     fn a_released_place_is_given_back_once() {
-        let mut ledger = Ledger::new();
+        let mut ledger = SequenceWindow::new();
         ledger.begin(0);
         ledger.sent(4);
         assert_eq!(ledger.release(2), 2);
         assert_eq!(ledger.release(2), 0);
         assert_eq!(ledger.outstanding(), 2);
-        assert_eq!(ledger.answer(0), Answer::First { reordered: false });
+        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: false });
         assert_eq!(ledger.outstanding(), 2);
         ledger.answer(3);
         assert_eq!(ledger.outstanding(), 1);
@@ -240,7 +240,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn places_are_never_lost_or_made_up(steps in steps()) {
-            let mut ledger = Ledger::new();
+            let mut ledger = SequenceWindow::new();
             ledger.begin(0);
             let mut answered = std::collections::HashSet::new();
             for step in steps {
@@ -248,10 +248,10 @@ mod tests {
                     Step::Sent(count) => ledger.sent(count),
                     Step::Release(before) => { ledger.release(before); }
                     Step::Answer(sequence) => match ledger.answer(sequence) {
-                        Answer::First { .. } => prop_assert!(answered.insert(sequence)),
-                        Answer::Duplicate => prop_assert!(answered.contains(&sequence)),
-                        Answer::Late => prop_assert!(ledger.next() - sequence > LEAST_IN_VIEW),
-                        Answer::NeverSent => prop_assert!(sequence >= ledger.next()),
+                        ReplyKind::First { .. } => prop_assert!(answered.insert(sequence)),
+                        ReplyKind::Duplicate => prop_assert!(answered.contains(&sequence)),
+                        ReplyKind::Late => prop_assert!(ledger.next() - sequence > LEAST_IN_VIEW),
+                        ReplyKind::NeverSent => prop_assert!(sequence >= ledger.next()),
                     },
                 }
                 prop_assert!(ledger.outstanding() + answered.len() as u64 <= ledger.next());

@@ -20,21 +20,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::builder::Builder;
-use super::{Description, Generator, Mode, Slot, clock};
-use crate::error::Error;
-use crate::header::Codec;
-use crate::outcome::{Interval, SlotOutcome};
-use crate::workload::{Code, Workload};
-use account::{Course, account};
-use carried::{Carried, Echo, Script};
-use inbox::Flow;
-use intervals::Cut;
-use open::{RECEIVE_BUFFER_BYTES, Sources, open};
-use thread::Thread;
+use super::builder::GeneratorBuilder;
+use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
+use crate::error::GeneratorError;
+use crate::header::RequestCodec;
+use crate::outcome::{SlotInterval, SlotOutcome};
+use crate::workload::{LoadWorkload, ReplyCode};
+use account::{SocketSlot, account};
+use carried::{EchoRequests, RequestSource, ScriptedRequests};
+use inbox::SocketFlow;
+use intervals::SlotSplit;
+use open::{RECEIVE_BUFFER_BYTES, SourceAddresses, open};
+use thread::SocketThread;
 pub(super) use thread::prepare;
-use trail::Track;
-use worker::{Plan, Timing, Worker};
+use trail::FlowTrack;
+use worker::{SendTiming, SocketPlan, SocketWorker};
 
 /// From the command to the start of a slot: time for all threads to wake up and clear their ledgers.
 const LEAD_NS: u64 = 2_000_000;
@@ -47,29 +47,29 @@ const FLOW_LEAD_NS: u64 = 4_000;
 /// Threads and sockets live until it is dropped.
 #[derive(Debug)]
 pub struct SocketGenerator {
-    threads: Vec<Thread>,
-    description: Description,
+    threads: Vec<SocketThread>,
+    description: GeneratorDescription,
     timeout: Duration,
-    code: Option<Code>,
+    code: Option<ReplyCode>,
     epoch: u32,
     cancel: Arc<AtomicBool>,
 }
 
 impl SocketGenerator {
-    pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
+    pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
         builder.check_files()?;
         let run = fastrand::u64(..);
-        let sources = Sources::of(builder);
+        let sources = SourceAddresses::of(builder);
         let mut receive_buffer_bytes = u64::MAX;
-        let mut shares: Vec<Vec<Flow>> = Vec::new();
+        let mut shares: Vec<Vec<SocketFlow>> = Vec::new();
         shares.resize_with(builder.threads, Vec::new);
         for id in 0..builder.flows {
             let socket = open(builder, &sources, id)?;
-            let granted = socket
-                .recv_buffer_size()
-                .map_err(|source| Error::system("cannot read SO_RCVBUF of a generator socket", source))?;
+            let granted = socket.recv_buffer_size().map_err(|source| {
+                GeneratorError::system("cannot read SO_RCVBUF of a generator socket", source)
+            })?;
             receive_buffer_bytes = receive_buffer_bytes.min(granted as u64);
-            shares[id % builder.threads].push(Flow { socket, track: track(builder, run, id as u32) });
+            shares[id % builder.threads].push(SocketFlow { socket, track: track(builder, run, id as u32) });
         }
         let mut fallbacks = Vec::new();
         if receive_buffer_bytes < RECEIVE_BUFFER_BYTES as u64 {
@@ -82,8 +82,8 @@ impl SocketGenerator {
             description: builder.describe(receive_buffer_bytes, fallbacks),
             timeout: builder.timeout,
             code: match &builder.workload {
-                Workload::Echo { .. } => None,
-                Workload::Exchange(exchange) => exchange.code,
+                LoadWorkload::Echo { .. } => None,
+                LoadWorkload::Exchange(exchange) => exchange.code,
             },
             epoch: 0,
             cancel: builder.cancel.clone(),
@@ -92,8 +92,8 @@ impl SocketGenerator {
             let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
             let (carried, blank) = carried(builder, run, index)?;
             let (burst, cancel) = (builder.burst, builder.cancel.clone());
-            let thread = Thread::start(index, cpu, builder.nice, move |book| {
-                Worker::new(flows, carried, &blank, burst, cancel, book)
+            let thread = SocketThread::start(index, cpu, builder.nice, move |book| {
+                SocketWorker::new(flows, carried, &blank, burst, cancel, book)
             })?;
             generator.threads.push(thread);
         }
@@ -108,22 +108,22 @@ impl SocketGenerator {
     /// Has each thread carry out its plan and puts together what they tell; none if one of them is gone.
     fn run_all(
         &self,
-        plan: impl Fn(usize) -> Plan,
-        cut: Option<Cut>,
-        observer: &mut dyn FnMut(&Interval),
-    ) -> Option<(Vec<worker::Report>, Vec<Interval>)> {
+        plan: impl Fn(usize) -> SocketPlan,
+        cut: Option<SlotSplit>,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Option<(Vec<worker::SocketWorkerReport>, Vec<SlotInterval>)> {
         for (index, thread) in self.threads.iter().enumerate() {
             thread.order(plan(index))?;
         }
-        let sources: Vec<_> = self.threads.iter().map(Thread::source).collect();
+        let sources: Vec<_> = self.threads.iter().map(SocketThread::source).collect();
         intervals::follow(&sources, cut, observer)
     }
 
-    fn timing(&self, slot: &Slot, thread: usize) -> Timing {
+    fn timing(&self, slot: &LoadSlot, thread: usize) -> SendTiming {
         match slot.mode {
-            Mode::Rate { per_second } => {
+            PacingMode::Rate { per_second } => {
                 let stride = self.threads.len() as u64;
-                Timing::Paced {
+                SendTiming::Paced {
                     interval_ns: 1e9 / per_second,
                     first: thread as u64,
                     stride,
@@ -131,39 +131,43 @@ impl SocketGenerator {
                     tick_ns: pace::tick_ns(per_second / stride as f64),
                 }
             }
-            Mode::Window { outstanding } => Timing::Window {
+            PacingMode::Window { outstanding } => SendTiming::Window {
                 outstanding: u64::from(outstanding),
                 timeout_ns: clock::whole_ns(self.timeout).max(1_000_000),
             },
-            Mode::Flood => Timing::Flood,
+            PacingMode::Flood => SendTiming::Flood,
         }
     }
 }
 
 impl Generator for SocketGenerator {
-    fn describe(&self) -> Description {
+    fn describe(&self) -> GeneratorDescription {
         self.description.clone()
     }
 
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         slot.check()?;
         if self.threads.is_empty() {
-            return Err(Error::Worker);
+            return Err(GeneratorError::Worker);
         }
         if self.cancel.load(Ordering::Relaxed) {
-            return Err(Error::Cancelled);
+            return Err(GeneratorError::Cancelled);
         }
         self.epoch = self.epoch.wrapping_add(1);
         let flows_each = self.description.flows.div_ceil(self.threads.len()) as u64;
         let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_each;
         let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
         let duration_ns = clock::whole_ns(slot.duration);
-        let cut = slot.interval.map(|interval| Cut {
+        let cut = slot.interval.map(|interval| SlotSplit {
             start_ns,
             duration_ns,
             interval_ns: clock::whole_ns(interval).max(1),
         });
-        let plan = |thread| Plan {
+        let plan = |thread| SocketPlan {
             epoch: self.epoch,
             start_ns,
             duration_ns,
@@ -174,9 +178,9 @@ impl Generator for SocketGenerator {
         let Some((reports, intervals)) = self.run_all(plan, cut, observer) else {
             // What the other threads have to tell of this slot must not be taken for the next one's.
             self.threads.clear();
-            return Err(Error::Worker);
+            return Err(GeneratorError::Worker);
         };
-        let course = Course {
+        let course = SocketSlot {
             timing: self.timing(slot, 0),
             start_ns,
             start_realtime_ns,
@@ -187,26 +191,31 @@ impl Generator for SocketGenerator {
     }
 }
 
-fn track(builder: &Builder, run: u64, id: u32) -> Track {
+fn track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
     match &builder.workload {
-        Workload::Echo { .. } => Track::of_echo(id),
-        Workload::Exchange(exchange) => {
-            Track::of_exchange(exchange, run, id, builder.flows.div_ceil(builder.threads))
+        LoadWorkload::Echo { .. } => FlowTrack::of_echo(id),
+        LoadWorkload::Exchange(exchange) => {
+            FlowTrack::of_exchange(exchange, run, id, builder.flows.div_ceil(builder.threads))
         }
     }
 }
 
 /// What a thread sends, and a payload to begin with, as long as the longest.
-fn carried(builder: &Builder, run: u64, thread: usize) -> Result<(Carried, Vec<u8>), Error> {
+fn carried(
+    builder: &GeneratorBuilder,
+    run: u64,
+    thread: usize,
+) -> Result<(RequestSource, Vec<u8>), GeneratorError> {
     match &builder.workload {
-        Workload::Echo { payload_bytes } => {
-            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooLarge(*payload_bytes))?;
+        LoadWorkload::Echo { payload_bytes } => {
+            let codec =
+                RequestCodec::new(*payload_bytes).ok_or(GeneratorError::PayloadTooLarge(*payload_bytes))?;
             let blank = codec.blank();
-            Ok((Carried::Echo(Echo::new(codec, run)), blank))
+            Ok((RequestSource::Echo(EchoRequests::new(codec, run)), blank))
         }
-        Workload::Exchange(exchange) => {
-            let script = Script::new(Arc::clone(exchange), thread, builder.threads);
-            Ok((Carried::Exchange(script), vec![0; builder.workload.longest_bytes().max(1)]))
+        LoadWorkload::Exchange(exchange) => {
+            let script = ScriptedRequests::new(Arc::clone(exchange), thread, builder.threads);
+            Ok((RequestSource::Exchange(script), vec![0; builder.workload.longest_bytes().max(1)]))
         }
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::error::Error;
-use crate::generator::builder::Builder;
+use crate::error::GeneratorError;
+use crate::generator::builder::GeneratorBuilder;
 use crate::sys;
 
 /// Receive buffer asked for, bytes: replies must not be lost here while a thread is held up.
@@ -19,51 +19,56 @@ const fn headers_bytes(v4: bool) -> usize {
 }
 
 /// Source addresses by family.
-pub(super) struct Sources {
+pub(super) struct SourceAddresses {
     v4: Vec<IpAddr>,
     v6: Vec<IpAddr>,
 }
 
-impl Sources {
-    pub(super) fn of(builder: &Builder) -> Self {
+impl SourceAddresses {
+    pub(super) fn of(builder: &GeneratorBuilder) -> Self {
         let (v4, v6) = builder.sources.iter().copied().partition(IpAddr::is_ipv4);
-        Sources { v4, v6 }
+        SourceAddresses { v4, v6 }
     }
 }
 
 /// Opens and connects the socket of a flow.
-pub(super) fn open(builder: &Builder, sources: &Sources, id: usize) -> Result<Socket, Error> {
+pub(super) fn open(
+    builder: &GeneratorBuilder,
+    sources: &SourceAddresses,
+    id: usize,
+) -> Result<Socket, GeneratorError> {
     let target = builder.targets[id % builder.targets.len()];
     let v4 = target.is_ipv4();
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP)).map_err(|source| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         match source.raw_os_error() {
-            Some(libc::EMFILE) => Error::TooManyFlows {
+            Some(libc::EMFILE) => GeneratorError::TooManyFlows {
                 flows: builder.flows,
                 wanted: limit.saturating_add(builder.flows as u64),
                 limit,
             },
-            _ => Error::system(format!("cannot open socket {id} of {}", builder.flows), source),
+            _ => GeneratorError::system(format!("cannot open socket {id} of {}", builder.flows), source),
         }
     })?;
     if let Some(from) = from(builder, sources, id, v4)? {
         socket.bind(&from.into()).map_err(|source| cannot_bind(from, source))?;
     }
     socket.connect(&target.into()).map_err(|source| {
-        Error::system(
+        GeneratorError::system(
             format!("cannot connect flow {id} of {} to {target}", builder.flows),
             ports_used_up(source),
         )
     })?;
     if builder.no_fragment {
         sys::forbid_fragments(socket.as_fd(), v4)
-            .map_err(|source| Error::system("cannot forbid fragments (IP_MTU_DISCOVER)", source))?;
-        let mtu = sys::path_mtu(socket.as_fd(), v4)
-            .map_err(|source| Error::system(format!("cannot read the path MTU to {target}"), source))?;
+            .map_err(|source| GeneratorError::system("cannot forbid fragments (IP_MTU_DISCOVER)", source))?;
+        let mtu = sys::path_mtu(socket.as_fd(), v4).map_err(|source| {
+            GeneratorError::system(format!("cannot read the path MTU to {target}"), source)
+        })?;
         let most = mtu.saturating_sub(headers_bytes(v4));
         if builder.workload.longest_bytes() > most {
-            return Err(Error::PayloadOverMtu {
+            return Err(GeneratorError::PayloadOverMtu {
                 payload: builder.workload.longest_bytes(),
                 mtu,
                 most,
@@ -76,12 +81,17 @@ pub(super) fn open(builder: &Builder, sources: &Sources, id: usize) -> Result<So
         let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     }
     sys::request_receive_stamps(socket.as_fd())
-        .map_err(|source| Error::system("cannot ask for receive times (SO_TIMESTAMPNS)", source))?;
+        .map_err(|source| GeneratorError::system("cannot ask for receive times (SO_TIMESTAMPNS)", source))?;
     Ok(socket)
 }
 
 /// Where a flow sends from, if that is asked for; port 0 for any.
-fn from(builder: &Builder, sources: &Sources, id: usize, v4: bool) -> Result<Option<SocketAddr>, Error> {
+fn from(
+    builder: &GeneratorBuilder,
+    sources: &SourceAddresses,
+    id: usize,
+    v4: bool,
+) -> Result<Option<SocketAddr>, GeneratorError> {
     let sources: &[IpAddr] = if v4 { &sources.v4 } else { &sources.v6 };
     let Some(ports) = &builder.source_ports else {
         // Flows of one target differ by the number of targets, so that is divided out first.
@@ -91,7 +101,7 @@ fn from(builder: &Builder, sources: &Sources, id: usize, v4: bool) -> Result<Opt
     let any = [if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }];
     let sources = if sources.is_empty() { &any[..] } else { sources };
     let row = id / sources.len();
-    let port = ports.clone().nth(row).ok_or(Error::TooFewPorts {
+    let port = ports.clone().nth(row).ok_or(GeneratorError::TooFewPorts {
         flows: builder.flows,
         ports: ports.len(),
         sources: sources.len(),
@@ -101,16 +111,16 @@ fn from(builder: &Builder, sources: &Sources, id: usize, v4: bool) -> Result<Opt
     Ok(Some(SocketAddr::new(source, port)))
 }
 
-fn cannot_bind(from: SocketAddr, source: io::Error) -> Error {
+fn cannot_bind(from: SocketAddr, source: io::Error) -> GeneratorError {
     let why = match source.raw_os_error() {
         Some(libc::EADDRNOTAVAIL) => {
             "not an address of this host: add it, or for a whole network `ip route add local NET dev lo`"
         }
         Some(libc::EADDRINUSE) => "another socket has that port: choose other source ports",
         Some(libc::EACCES) => "a port below net.ipv4.ip_unprivileged_port_start needs CAP_NET_BIND_SERVICE",
-        _ => return Error::system(format!("cannot send from {from}"), source),
+        _ => return GeneratorError::system(format!("cannot send from {from}"), source),
     };
-    Error::system(format!("cannot send from {from}"), io::Error::new(source.kind(), why))
+    GeneratorError::system(format!("cannot send from {from}"), io::Error::new(source.kind(), why))
 }
 
 /// EAGAIN from connect means that no source port is left (ip(7)).
@@ -129,11 +139,11 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn of(builder: &Builder, id: usize) -> Result<Option<SocketAddr>, Error> {
-        from(builder, &Sources::of(builder), id, true)
+    fn of(builder: &GeneratorBuilder, id: usize) -> Result<Option<SocketAddr>, GeneratorError> {
+        from(builder, &SourceAddresses::of(builder), id, true)
     }
 
-    fn all(builder: &Builder) -> Vec<(usize, SocketAddr)> {
+    fn all(builder: &GeneratorBuilder) -> Vec<(usize, SocketAddr)> {
         let flow = |id| (id % builder.targets.len(), of(builder, id).unwrap().unwrap());
         (0..builder.flows).map(flow).collect()
     }
@@ -142,7 +152,8 @@ mod tests {
     fn each_port_is_used_with_each_source_and_every_target_gets_all() {
         let targets = vec!["10.0.0.1:7".parse().unwrap(), "10.0.0.2:7".parse().unwrap()];
         let sources = vec!["10.0.1.1".parse().unwrap(), "10.0.1.2".parse().unwrap()];
-        let builder = Builder::default().targets(targets).sources(sources).source_ports(5000..=5003).flows(8);
+        let builder =
+            GeneratorBuilder::default().targets(targets).sources(sources).source_ports(5000..=5003).flows(8);
         let flows = all(&builder);
         let pairs: HashSet<SocketAddr> = flows.iter().map(|(_, from)| *from).collect();
         assert_eq!(pairs.len(), 8, "no pair of source and port is used twice");
@@ -150,12 +161,12 @@ mod tests {
         assert_eq!(ways.len(), 4);
         assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
         let error = of(&builder.flows(9), 8).unwrap_err();
-        assert!(matches!(error, Error::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
+        assert!(matches!(error, GeneratorError::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
     }
 
     #[test]
     fn ports_without_sources_leave_the_address_to_the_kernel() {
-        let builder = Builder::default().targets(vec!["10.0.0.1:7".parse().unwrap()]).flows(2);
+        let builder = GeneratorBuilder::default().targets(vec!["10.0.0.1:7".parse().unwrap()]).flows(2);
         assert!(of(&builder, 0).unwrap().is_none());
         let builder = builder.source_ports(9..=10);
         assert_eq!(all(&builder)[1].1, "0.0.0.0:10".parse().unwrap());

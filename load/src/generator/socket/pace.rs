@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::worker::{Plan, Sending, Timing, Worker};
+use super::worker::{SendResult, SendTiming, SocketPlan, SocketWorker};
 use crate::generator::clock;
 
 /// A tick at rates where one holds fewer than a burst of requests.
@@ -33,10 +33,10 @@ pub(super) fn tick_ns(per_second: f64) -> u64 {
     if in_a_tick < crate::generator::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
 }
 
-impl Worker {
+impl SocketWorker {
     /// Sends this thread's share of a schedule.
-    pub(super) fn pace(&mut self, plan: &Plan) {
-        let Timing::Paced { interval_ns, first, stride, total, tick_ns } = plan.timing else { return };
+    pub(super) fn pace(&mut self, plan: &SocketPlan) {
+        let SendTiming::Paced { interval_ns, first, stride, total, tick_ns } = plan.timing else { return };
         let share = total.saturating_sub(first).div_ceil(stride);
         let step_ns = interval_ns * stride as f64;
         let offset_ns = interval_ns * first as f64;
@@ -65,9 +65,9 @@ impl Worker {
                 let result = self.send(turn, burst, now_ns, |index| intended(done + index));
                 turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
                 match result {
-                    Sending::Sent(count) => done += count,
-                    Sending::GivenUp => done += 1,
-                    Sending::Full => break,
+                    SendResult::Sent(count) => done += count,
+                    SendResult::GivenUp => done += 1,
+                    SendResult::Full => break,
                 }
                 bursts += 1;
                 if bursts % BURSTS_A_LOOK == 0 {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::carried::Script;
-use super::tally::Judgement;
-use super::trail::Track;
+use super::carried::ScriptedRequests;
+use super::tally::DatagramKind;
+use super::trail::FlowTrack;
 use crate::sys::Received;
-use crate::workload::{Code, Exchange, Mark, Order, Tag, Verify};
+use crate::workload::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, ReplyVerifier, RequestOrder};
 
 /// Where replies have what: a mark, a code, the tag, and a number that only the test reads.
 const REPLY_MARK: u8 = 0x80;
@@ -21,15 +21,15 @@ const BYTES: usize = 16;
 #[derive(Debug)]
 struct NotForged;
 
-impl Verify for NotForged {
+impl ReplyVerifier for NotForged {
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool {
         request[TAG_AT..] == reply[TAG_AT..] && reply[1] != 0xee
     }
 }
 
-fn exchange(tag_bytes: Option<usize>, order: Order) -> Exchange {
-    let tag = tag_bytes.map(|bytes| Tag { bytes, request_offset: TAG_AT, reply_offset: TAG_AT });
-    let by_tag = order == Order::ByTag;
+fn exchange(tag_bytes: Option<usize>, order: RequestOrder) -> PreparedExchange {
+    let tag = tag_bytes.map(|bytes| EchoedTag { bytes, request_offset: TAG_AT, reply_offset: TAG_AT });
+    let by_tag = order == RequestOrder::ByTag;
     let requests = (0..if by_tag { 1024u32 } else { 3 }).map(|number| {
         let mut request = vec![0; BYTES];
         if by_tag && let Some(tag) = tag {
@@ -39,22 +39,22 @@ fn exchange(tag_bytes: Option<usize>, order: Order) -> Exchange {
         }
         request
     });
-    Exchange {
+    PreparedExchange {
         protocol: "raw",
         requests: requests.collect(),
         order,
         tag,
-        marks: vec![Mark { offset: 0, mask: REPLY_MARK, value: REPLY_MARK }],
+        marks: vec![ReplyMark { offset: 0, mask: REPLY_MARK, value: REPLY_MARK }],
         shortest_reply_bytes: TAG_AT + tag_bytes.unwrap_or(0),
-        code: Some(Code { offset: 1, mask: 0x0f, truncated: None, name: |_| None }),
-        verify: by_tag.then(|| Arc::new(NotForged) as Arc<dyn Verify>),
+        code: Some(ReplyCode { offset: 1, mask: 0x0f, truncated: None, name: |_| None }),
+        verify: by_tag.then(|| Arc::new(NotForged) as Arc<dyn ReplyVerifier>),
         notes: Vec::new(),
     }
 }
 
 /// A request under way, or its reply.
 #[derive(Debug, Clone)]
-struct Datagram {
+struct SimulatedDatagram {
     bytes: Vec<u8>,
     slot: u32,
     /// Number of the request in its slot.
@@ -62,23 +62,23 @@ struct Datagram {
 }
 
 /// One flow and the network behind it.
-struct Network {
+struct SimulatedNetwork {
     tag_bytes: Option<usize>,
-    script: Script,
-    track: Track,
+    script: ScriptedRequests,
+    track: FlowTrack,
     slot: u32,
     answered: HashSet<u64>,
     intended: HashMap<u64, u64>,
-    under_way: Vec<Datagram>,
+    under_way: Vec<SimulatedDatagram>,
 }
 
-impl Network {
-    fn new(tag_bytes: Option<usize>, order: Order) -> Self {
+impl SimulatedNetwork {
+    fn new(tag_bytes: Option<usize>, order: RequestOrder) -> Self {
         let exchange = Arc::new(exchange(tag_bytes, order));
-        Network {
+        SimulatedNetwork {
             tag_bytes,
-            track: Track::of_exchange(&exchange, 0x1234_5678, 1, 1),
-            script: Script::new(exchange, 0, 1),
+            track: FlowTrack::of_exchange(&exchange, 0x1234_5678, 1, 1),
+            script: ScriptedRequests::new(exchange, 0, 1),
             slot: 0,
             answered: HashSet::new(),
             intended: HashMap::new(),
@@ -99,7 +99,7 @@ impl Network {
             let mut bytes = vec![0; BYTES];
             let length = self.script.write(&self.track, index, &mut bytes);
             assert_eq!(length, BYTES);
-            self.under_way.push(Datagram { bytes, slot: self.slot, request: first + index });
+            self.under_way.push(SimulatedDatagram { bytes, slot: self.slot, request: first + index });
         }
         let slot = u64::from(self.slot);
         let intended = |request: u64| slot << 32 | request;
@@ -108,21 +108,21 @@ impl Network {
         self.intended.extend((first..first + count).map(|request| (request, intended(request))));
     }
 
-    fn reply(request: &Datagram, code: u8) -> Vec<u8> {
+    fn reply(request: &SimulatedDatagram, code: u8) -> Vec<u8> {
         let mut bytes = request.bytes.clone();
         bytes[0] = REPLY_MARK;
         bytes[1] = code;
         bytes
     }
 
-    fn judge(&mut self, bytes: &[u8]) -> Judgement {
+    fn judge(&mut self, bytes: &[u8]) -> DatagramKind {
         let reply = Received { bytes, truncated: false, realtime_ns: None };
         self.script.judge(&reply, &mut self.track)
     }
 
     /// Hands over the reply to a request, and holds the judgement against what is known. A tag of one or two bytes may be
     /// in use again: whose reply it is then cannot be told, and it is not handed over.
-    fn deliver(&mut self, request: &Datagram) {
+    fn deliver(&mut self, request: &SimulatedDatagram) {
         let next = self.track.ledger.next();
         let in_view = request.slot == self.slot && next - request.request <= self.track.ledger.in_view();
         let narrow = self.tag_bytes.is_some_and(|bytes| bytes <= 2);
@@ -131,20 +131,20 @@ impl Network {
         }
         let judgement = self.judge(&Self::reply(request, 5));
         if !in_view {
-            assert_eq!(judgement, Judgement::Late);
+            assert_eq!(judgement, DatagramKind::Late);
         } else if self.answered.insert(request.request) {
-            let Judgement::First { intended_ns, code, .. } = judgement else {
+            let DatagramKind::First { intended_ns, code, .. } = judgement else {
                 panic!("{judgement:?} instead of the answer to {request:?}, {next} sent");
             };
             assert_eq!((intended_ns, code), (self.intended[&request.request], Some(5)));
         } else {
-            assert_eq!(judgement, Judgement::Duplicate);
+            assert_eq!(judgement, DatagramKind::Duplicate);
         }
     }
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum SimulationStep {
     Send(u64),
     /// Answers one that is under way, `0` the oldest.
     Answer(prop::sample::Index),
@@ -156,64 +156,67 @@ enum Step {
     NewSlot,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<SimulationStep>> {
     let step = prop_oneof![
-        4 => (1..300u64).prop_map(Step::Send),
-        12 => any::<prop::sample::Index>().prop_map(Step::Answer),
-        2 => any::<prop::sample::Index>().prop_map(Step::Twice),
-        2 => any::<prop::sample::Index>().prop_map(Step::Drop),
-        1 => any::<prop::sample::Index>().prop_map(Step::Damage),
-        1 => any::<prop::sample::Index>().prop_map(Step::Forge),
-        1 => any::<u64>().prop_map(Step::Foreign),
-        1 => Just(Step::NewSlot),
+        4 => (1..300u64).prop_map(SimulationStep::Send),
+        12 => any::<prop::sample::Index>().prop_map(SimulationStep::Answer),
+        2 => any::<prop::sample::Index>().prop_map(SimulationStep::Twice),
+        2 => any::<prop::sample::Index>().prop_map(SimulationStep::Drop),
+        1 => any::<prop::sample::Index>().prop_map(SimulationStep::Damage),
+        1 => any::<prop::sample::Index>().prop_map(SimulationStep::Forge),
+        1 => any::<u64>().prop_map(SimulationStep::Foreign),
+        1 => Just(SimulationStep::NewSlot),
     ];
     prop::collection::vec(step, 0..120)
 }
 
-fn run(tag_bytes: usize, order: Order, steps: Vec<Step>) {
-    let mut network = Network::new(Some(tag_bytes), order);
+fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
+    let mut network = SimulatedNetwork::new(Some(tag_bytes), order);
     network.begin();
     for step in steps {
-        let taken = |network: &mut Network, index: prop::sample::Index| {
+        let taken = |network: &mut SimulatedNetwork, index: prop::sample::Index| {
             let count = network.under_way.len();
             (count > 0).then(|| network.under_way.swap_remove(index.index(count)))
         };
         match step {
-            Step::Send(count) => network.send(count),
-            Step::NewSlot => network.begin(),
-            Step::Answer(index) => {
+            SimulationStep::Send(count) => network.send(count),
+            SimulationStep::NewSlot => network.begin(),
+            SimulationStep::Answer(index) => {
                 if let Some(request) = taken(&mut network, index) {
                     network.deliver(&request);
                 }
             }
-            Step::Twice(index) => {
+            SimulationStep::Twice(index) => {
                 if let Some(request) = taken(&mut network, index) {
                     network.deliver(&request);
                     network.deliver(&request);
                 }
             }
-            Step::Drop(index) => drop(taken(&mut network, index)),
-            Step::Damage(index) => {
+            SimulationStep::Drop(index) => drop(taken(&mut network, index)),
+            SimulationStep::Damage(index) => {
                 if let Some(request) = taken(&mut network, index) {
-                    let mut reply = Network::reply(&request, 0);
+                    let mut reply = SimulatedNetwork::reply(&request, 0);
                     reply[0] = 0;
-                    assert_eq!(network.judge(&reply), Judgement::Corrupt);
-                    assert_eq!(network.judge(&Network::reply(&request, 0)[..TAG_AT]), Judgement::Corrupt);
+                    assert_eq!(network.judge(&reply), DatagramKind::Corrupt);
+                    assert_eq!(
+                        network.judge(&SimulatedNetwork::reply(&request, 0)[..TAG_AT]),
+                        DatagramKind::Corrupt
+                    );
                 }
             }
-            Step::Forge(index) if order == Order::ByTag => {
+            SimulationStep::Forge(index) if order == RequestOrder::ByTag => {
                 if let Some(request) = taken(&mut network, index) {
-                    let judgement = network.judge(&Network::reply(&request, 0xee));
-                    assert!(!matches!(judgement, Judgement::First { .. }), "{judgement:?}");
+                    let judgement = network.judge(&SimulatedNetwork::reply(&request, 0xee));
+                    assert!(!matches!(judgement, DatagramKind::First { .. }), "{judgement:?}");
                 }
             }
-            Step::Forge(_) => {}
-            Step::Foreign(tag) if tag_bytes == 8 && order == Order::InTurn => {
+            SimulationStep::Forge(_) => {}
+            SimulationStep::Foreign(tag) if tag_bytes == 8 && order == RequestOrder::InTurn => {
                 // Of 2^64 tags a few thousand are in view.
                 let bytes = [&[REPLY_MARK, 0][..], &tag.to_be_bytes()].concat();
-                assert_eq!(network.judge(&bytes), Judgement::Foreign);
+                assert_eq!(network.judge(&bytes), DatagramKind::Foreign);
             }
-            Step::Foreign(_) => {}
+            SimulationStep::Foreign(_) => {}
         }
         let (sent, answered) = (network.track.ledger.next(), network.answered.len() as u64);
         assert!(answered + network.track.ledger.outstanding() <= sent);
@@ -227,12 +230,12 @@ proptest! {
         tag_bytes in prop::sample::select(vec![1usize, 2, 4, 8]),
         steps in steps(),
     ) {
-        run(tag_bytes, Order::InTurn, steps);
+        run(tag_bytes, RequestOrder::InTurn, steps);
     }
 
     #[test]
     fn requests_in_the_order_of_their_tag_are_known_and_verified(steps in steps()) {
-        run(1, Order::ByTag, steps);
+        run(1, RequestOrder::ByTag, steps);
     }
 
     #[test]
@@ -242,7 +245,7 @@ proptest! {
         sent in 1..100_000u64,
         back in any::<prop::sample::Index>(),
     ) {
-        let mut network = Network::new(Some(tag_bytes), Order::InTurn);
+        let mut network = SimulatedNetwork::new(Some(tag_bytes), RequestOrder::InTurn);
         network.begin();
         network.track.ledger.sent(before);
         network.begin();
@@ -252,87 +255,90 @@ proptest! {
         let mut bytes = vec![REPLY_MARK, 0];
         bytes.extend_from_slice(&network.track.trail.tag_of(request).to_be_bytes()[8 - tag_bytes..]);
         let meaning = network.track.trail.meaning(&bytes, &network.track.ledger);
-        prop_assert_eq!(meaning, super::trail::Meaning::Request(request));
+        prop_assert_eq!(meaning, super::trail::TagMeaning::Request(request));
     }
 }
 
 #[test]
 fn a_reused_tag_is_the_newest_requests_and_the_old_one_is_lost() {
-    let mut network = Network::new(Some(1), Order::InTurn);
+    let mut network = SimulatedNetwork::new(Some(1), RequestOrder::InTurn);
     network.begin();
     network.send(300);
     let requests = std::mem::take(&mut network.under_way);
     assert_eq!(network.track.ledger.outstanding(), 256, "more cannot be told apart");
     // The first 44 share their tags with the last 44: what is answered is answered once.
     for request in &requests {
-        network.judge(&Network::reply(request, 0));
+        network.judge(&SimulatedNetwork::reply(request, 0));
     }
     assert_eq!(network.track.ledger.outstanding(), 0);
 }
 
 #[test]
 fn a_verified_reply_to_a_request_whose_tag_is_used_again_is_late() {
-    let mut network = Network::new(Some(1), Order::ByTag);
+    let mut network = SimulatedNetwork::new(Some(1), RequestOrder::ByTag);
     network.begin();
     network.send(600);
     let requests = std::mem::take(&mut network.under_way);
-    let judged = |network: &mut Network, number: usize| network.judge(&Network::reply(&requests[number], 0));
-    assert_eq!(judged(&mut network, 0), Judgement::Late, "tag 0 is of requests 0, 256 and 512");
-    assert_eq!(judged(&mut network, 256), Judgement::Late);
-    assert!(matches!(judged(&mut network, 512), Judgement::First { .. }));
-    assert_eq!(judged(&mut network, 512), Judgement::Duplicate);
-    let damaged = Datagram { bytes: vec![0xff; BYTES], slot: 1, request: 0 };
-    assert_eq!(network.judge(&Network::reply(&damaged, 0)), Judgement::Corrupt);
+    let judged = |network: &mut SimulatedNetwork, number: usize| {
+        network.judge(&SimulatedNetwork::reply(&requests[number], 0))
+    };
+    assert_eq!(judged(&mut network, 0), DatagramKind::Late, "tag 0 is of requests 0, 256 and 512");
+    assert_eq!(judged(&mut network, 256), DatagramKind::Late);
+    assert!(matches!(judged(&mut network, 512), DatagramKind::First { .. }));
+    assert_eq!(judged(&mut network, 512), DatagramKind::Duplicate);
+    let damaged = SimulatedDatagram { bytes: vec![0xff; BYTES], slot: 1, request: 0 };
+    assert_eq!(network.judge(&SimulatedNetwork::reply(&damaged, 0)), DatagramKind::Corrupt);
 }
 
 #[test]
 fn without_tags_the_oldest_outstanding_is_answered() {
-    let mut network = Network::new(None, Order::InTurn);
+    let mut network = SimulatedNetwork::new(None, RequestOrder::InTurn);
     network.begin();
     let reply = [REPLY_MARK, 3];
-    assert_eq!(network.judge(&reply), Judgement::Late, "nothing was sent yet");
+    assert_eq!(network.judge(&reply), DatagramKind::Late, "nothing was sent yet");
     network.send(3);
     network.track.ledger.release(1);
     for request in [1u64, 2] {
-        let Judgement::First { intended_ns, reordered: false, code: Some(3) } = network.judge(&reply) else {
+        let DatagramKind::First { intended_ns, reordered: false, code: Some(3) } = network.judge(&reply)
+        else {
             panic!("request {request} is outstanding");
         };
         assert_eq!(intended_ns, network.intended[&request]);
     }
-    assert_eq!(network.judge(&reply), Judgement::Duplicate, "nothing is outstanding");
+    assert_eq!(network.judge(&reply), DatagramKind::Duplicate, "nothing is outstanding");
     network.begin();
-    assert_eq!(network.judge(&reply), Judgement::Late);
+    assert_eq!(network.judge(&reply), DatagramKind::Late);
     network.send(1);
-    assert!(matches!(network.judge(&reply), Judgement::First { .. }));
+    assert!(matches!(network.judge(&reply), DatagramKind::First { .. }));
 }
 
 #[test]
 fn a_longer_reply_that_was_cut_is_fine_unless_it_is_to_be_verified() {
-    for (order, fine) in [(Order::InTurn, true), (Order::ByTag, false)] {
-        let mut network = Network::new(Some(1), order);
+    for (order, fine) in [(RequestOrder::InTurn, true), (RequestOrder::ByTag, false)] {
+        let mut network = SimulatedNetwork::new(Some(1), order);
         network.begin();
         network.send(1);
-        let bytes = Network::reply(&network.under_way[0], 0);
+        let bytes = SimulatedNetwork::reply(&network.under_way[0], 0);
         let reply = Received { bytes: &bytes, truncated: true, realtime_ns: None };
         let judgement = network.script.judge(&reply, &mut network.track);
-        assert_eq!(matches!(judgement, Judgement::First { .. }), fine);
+        assert_eq!(matches!(judgement, DatagramKind::First { .. }), fine);
     }
 }
 
 #[test]
 fn threads_take_the_requests_in_turn_together() {
-    let exchange = Arc::new(Exchange {
+    let exchange = Arc::new(PreparedExchange {
         requests: (0..5u8).map(|number| vec![number; 4]).collect(),
         tag: None,
         marks: Vec::new(),
         shortest_reply_bytes: 0,
         code: None,
-        ..exchange(None, Order::InTurn)
+        ..exchange(None, RequestOrder::InTurn)
     });
-    let mut track = Track::of_exchange(&exchange, 1, 0, 1);
+    let mut track = FlowTrack::of_exchange(&exchange, 1, 0, 1);
     let mut taken = [const { Vec::new() }; 2];
     for (thread, taken) in taken.iter_mut().enumerate() {
-        let mut script = Script::new(Arc::clone(&exchange), thread, 2);
+        let mut script = ScriptedRequests::new(Arc::clone(&exchange), thread, 2);
         for count in [1, 3, 2] {
             for index in 0..count {
                 let mut bytes = [0; 4];

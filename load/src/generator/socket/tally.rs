@@ -1,12 +1,12 @@
 //! What came in during a slot, counted by what it was.
 
-use super::intervals::Book;
+use super::intervals::ThreadIntervals;
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
 
 /// What a datagram is to its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum DatagramKind {
     Corrupt,
     Foreign,
     Late,
@@ -24,8 +24,8 @@ pub(super) enum Judgement {
 
 /// What came in during a slot.
 #[derive(Debug, Clone)]
-pub(super) struct Tally {
-    pub(super) counts: Counts,
+pub(super) struct ReceivedTotals {
+    pub(super) counts: DatagramCounts,
     pub(super) codes: [u64; 256],
     pub(super) errors: SendErrors,
     pub(super) latency: Latency,
@@ -35,7 +35,7 @@ pub(super) struct Tally {
 
 /// Datagrams by what they were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct DatagramCounts {
     pub(super) answered: u64,
     pub(super) answered_in_time: u64,
     pub(super) duplicate: u64,
@@ -47,16 +47,16 @@ pub(super) struct Counts {
 
 /// The parts of a slot that replies are counted by; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Expectation {
+pub(super) struct CountedParts {
     pub(super) half_ns: u64,
     pub(super) last_quarter_ns: u64,
     pub(super) end_ns: u64,
 }
 
-impl Default for Tally {
+impl Default for ReceivedTotals {
     fn default() -> Self {
-        Tally {
-            counts: Counts::default(),
+        ReceivedTotals {
+            counts: DatagramCounts::default(),
             codes: [0; 256],
             errors: SendErrors::default(),
             latency: Latency::new(),
@@ -66,10 +66,10 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl ReceivedTotals {
     /// Forgets what was counted and keeps the memory.
     pub(super) fn clear(&mut self) {
-        self.counts = Counts::default();
+        self.counts = DatagramCounts::default();
         self.codes.fill(0);
         self.errors = SendErrors::default();
         self.latency.clear();
@@ -80,17 +80,17 @@ impl Tally {
     /// Counts a datagram that arrived at `received_ns`.
     pub(super) fn note(
         &mut self,
-        judgement: Judgement,
+        judgement: DatagramKind,
         received_ns: impl FnOnce() -> u64,
-        expected: &Expectation,
-        book: &mut Book,
+        expected: &CountedParts,
+        book: &mut ThreadIntervals,
     ) {
         match judgement {
-            Judgement::Corrupt => self.counts.corrupt += 1,
-            Judgement::Foreign => self.counts.foreign += 1,
-            Judgement::Late => self.counts.late += 1,
-            Judgement::Duplicate => self.counts.duplicate += 1,
-            Judgement::First { intended_ns, reordered, code } => {
+            DatagramKind::Corrupt => self.counts.corrupt += 1,
+            DatagramKind::Foreign => self.counts.foreign += 1,
+            DatagramKind::Late => self.counts.late += 1,
+            DatagramKind::Duplicate => self.counts.duplicate += 1,
+            DatagramKind::First { intended_ns, reordered, code } => {
                 self.counts.answered += 1;
                 self.counts.reordered += u64::from(reordered);
                 if let Some(code) = code {
@@ -103,7 +103,7 @@ impl Tally {
         }
     }
 
-    fn record(&mut self, intended_ns: u64, received_ns: u64, expected: &Expectation) {
+    fn record(&mut self, intended_ns: u64, received_ns: u64, expected: &CountedParts) {
         let latency_ns = received_ns.saturating_sub(intended_ns);
         self.latency.record(latency_ns);
         if intended_ns < expected.half_ns {

@@ -1,7 +1,7 @@
 //! From the tag of a reply to the request it answers: one trail a flow.
 
-use super::matching::{Answer, Ledger};
-use crate::workload::{Exchange, Order, Tag};
+use super::matching::{ReplyKind, SequenceWindow};
+use crate::workload::{EchoedTag, PreparedExchange, RequestOrder};
 
 /// How many requests all flows of a thread keep in view together where their tags could tell more apart: 32 MiB of
 /// intended times.
@@ -12,18 +12,18 @@ const NARROW_BYTES: usize = 2;
 
 /// A flow's requests: what was sent, what was answered, and when it was meant to leave.
 #[derive(Debug)]
-pub(super) struct Track {
+pub(super) struct FlowTrack {
     pub(super) id: u32,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: SequenceWindow,
     /// Unused by our own header, which tells its sequence itself.
-    pub(super) trail: Trail,
+    pub(super) trail: FlowTrail,
 }
 
-/// What a flow remembers of the requests in view besides its [`Ledger`]. Its sequence counts on over the slots, so that
+/// What a flow remembers of the requests in view besides its [`SequenceWindow`]. Its sequence counts on over the slots, so that
 /// a straggler of the last slot is not taken for an answer in this one.
 #[derive(Debug, Default)]
-pub(super) struct Trail {
-    tag: Option<Tag>,
+pub(super) struct FlowTrail {
+    tag: Option<EchoedTag>,
     /// Added to a sequence to make its tag: nobody can answer what has not been asked.
     salt: u64,
     /// The sequence of the slot's first request.
@@ -38,7 +38,7 @@ pub(super) struct Trail {
 
 /// What a tag says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum TagMeaning {
     /// It is of this request of the slot.
     Request(u64),
     /// It is of an earlier slot, or of a request that cannot be told from others.
@@ -47,16 +47,16 @@ pub(super) enum Meaning {
     Unknown,
 }
 
-impl Track {
+impl FlowTrack {
     /// For our own header.
     pub(super) fn of_echo(id: u32) -> Self {
-        Track { id, ledger: Ledger::new(), trail: Trail::default() }
+        FlowTrack { id, ledger: SequenceWindow::new(), trail: FlowTrail::default() }
     }
 
     /// For an exchange, on a thread with so many flows.
-    pub(super) fn of_exchange(exchange: &Exchange, run: u64, id: u32, flows: usize) -> Self {
-        let ledger = Ledger::with_at_most(Trail::most_in_view(exchange, flows));
-        Track { id, ledger, trail: Trail::new(exchange, run, id) }
+    pub(super) fn of_exchange(exchange: &PreparedExchange, run: u64, id: u32, flows: usize) -> Self {
+        let ledger = SequenceWindow::with_at_most(FlowTrail::most_in_view(exchange, flows));
+        FlowTrack { id, ledger, trail: FlowTrail::new(exchange, run, id) }
     }
 
     /// Starts a slot in which at least the last `view` requests are to be kept in view, if possible.
@@ -67,17 +67,17 @@ impl Track {
     }
 }
 
-impl Trail {
-    fn new(exchange: &Exchange, run: u64, flow: u32) -> Self {
+impl FlowTrail {
+    fn new(exchange: &PreparedExchange, run: u64, flow: u32) -> Self {
         let salt = match exchange.order {
-            Order::InTurn => mix(run ^ mix(u64::from(flow).wrapping_add(1))),
-            Order::ByTag => 0,
+            RequestOrder::InTurn => mix(run ^ mix(u64::from(flow).wrapping_add(1))),
+            RequestOrder::ByTag => 0,
         };
-        Trail { tag: exchange.tag, salt, timed: true, ..Trail::default() }
+        FlowTrail { tag: exchange.tag, salt, timed: true, ..FlowTrail::default() }
     }
 
     /// The most requests that a flow can keep in view, if its thread has `flows`: a power of two.
-    fn most_in_view(exchange: &Exchange, flows: usize) -> u64 {
+    fn most_in_view(exchange: &PreparedExchange, flows: usize) -> u64 {
         let affordable = (MOST_IN_VIEW / flows.max(1) as u64).max(2);
         let affordable = 1 << affordable.ilog2();
         match exchange.tag {
@@ -122,33 +122,33 @@ impl Trail {
     }
 
     /// Which request a reply is to.
-    pub(super) fn meaning(&mut self, reply: &[u8], ledger: &Ledger) -> Meaning {
+    pub(super) fn meaning(&mut self, reply: &[u8], ledger: &SequenceWindow) -> TagMeaning {
         let Some(tag) = self.tag else { return self.oldest_outstanding(ledger) };
-        let Some(value) = tag.read(reply) else { return Meaning::Unknown };
+        let Some(value) = tag.read(reply) else { return TagMeaning::Unknown };
         let next = self.sequence(ledger.next());
         let narrow = tag.bytes <= NARROW_BYTES;
         // How far before the newest: of all with this tag the newest is meant.
         let back = next.wrapping_sub(1).wrapping_sub(value.wrapping_sub(self.salt)) & tag.mask();
         if back >= next {
-            return if narrow { Meaning::Past } else { Meaning::Unknown };
+            return if narrow { TagMeaning::Past } else { TagMeaning::Unknown };
         }
         match (next - 1 - back).checked_sub(self.base) {
-            Some(request) => Meaning::Request(request),
-            None => Meaning::Past,
+            Some(request) => TagMeaning::Request(request),
+            None => TagMeaning::Past,
         }
     }
 
-    fn oldest_outstanding(&mut self, ledger: &Ledger) -> Meaning {
+    fn oldest_outstanding(&mut self, ledger: &SequenceWindow) -> TagMeaning {
         if ledger.next() == 0 {
-            return Meaning::Past;
+            return TagMeaning::Past;
         }
         self.oldest = ledger.first_held(self.oldest);
         let newest = ledger.next() - 1;
         match self.oldest {
             // Nothing is outstanding: it is a reply too many, or to a request given up.
-            oldest if oldest <= newest => Meaning::Request(oldest),
-            _ if ledger.is_open(newest) => Meaning::Past,
-            _ => Meaning::Request(newest),
+            oldest if oldest <= newest => TagMeaning::Request(oldest),
+            _ if ledger.is_open(newest) => TagMeaning::Past,
+            _ => TagMeaning::Request(newest),
         }
     }
 
@@ -158,13 +158,13 @@ impl Trail {
     }
 }
 
-impl Meaning {
+impl TagMeaning {
     /// What that makes of the request in the ledger.
-    pub(super) fn answer(self, ledger: &mut Ledger) -> Answer {
+    pub(super) fn answer(self, ledger: &mut SequenceWindow) -> ReplyKind {
         match self {
-            Meaning::Request(request) => ledger.answer(request),
-            Meaning::Past => Answer::Late,
-            Meaning::Unknown => Answer::NeverSent,
+            TagMeaning::Request(request) => ledger.answer(request),
+            TagMeaning::Past => ReplyKind::Late,
+            TagMeaning::Unknown => ReplyKind::NeverSent,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::worker::{Plan, Sending, Worker};
+use super::worker::{SendResult, SocketPlan, SocketWorker};
 use crate::generator::clock;
 
 /// How often flows that got nothing are looked at as well: after a full socket or a request given up.
@@ -13,17 +13,17 @@ const PARTS: u64 = 8;
 
 /// How far each flow had come at a moment: what was sent before and is unanswered a timeout later gives its place
 /// back.
-struct Mark {
+struct FlowMark {
     sequences: Vec<u64>,
 }
 
-impl Worker {
+impl SocketWorker {
     /// Keeps `outstanding` requests a flow under way until the slot ends.
-    pub(super) fn keep_windows_full(&mut self, plan: &Plan, outstanding: u64, timeout_ns: u64) {
+    pub(super) fn keep_windows_full(&mut self, plan: &SocketPlan, outstanding: u64, timeout_ns: u64) {
         let end_ns = plan.start_ns + plan.duration_ns;
         let part_ns = timeout_ns.div_ceil(PARTS).max(1);
-        let mut marks: [Mark; PARTS as usize] =
-            std::array::from_fn(|_| Mark { sequences: vec![0; self.flows.len()] });
+        let mut marks: [FlowMark; PARTS as usize] =
+            std::array::from_fn(|_| FlowMark { sequences: vec![0; self.flows.len()] });
         let mut mark = 0;
         let mut next_mark_ns = plan.start_ns + part_ns;
         let mut next_sweep_ns = plan.start_ns;
@@ -68,7 +68,7 @@ impl Worker {
             }
             let now_ns = clock::now_ns();
             match self.send(index, places, now_ns, |_| now_ns) {
-                Sending::Sent(count) if count > 0 => {}
+                SendResult::Sent(count) if count > 0 => {}
                 // The sweep comes back to it.
                 _ => return,
             }

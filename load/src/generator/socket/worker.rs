@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::carried::Carried;
-use super::inbox::{Flow, Inbox};
-use super::intervals::{Book, Counts, Cut};
-use super::tally::{Expectation, Tally};
-use crate::error::Error;
+use super::carried::RequestSource;
+use super::inbox::{FlowInbox, SocketFlow};
+use super::intervals::{IntervalCounts, SlotSplit, ThreadIntervals};
+use super::tally::{CountedParts, ReceivedTotals};
+use crate::error::GeneratorError;
 use crate::generator::{MAX_BURST, clock};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};
@@ -36,18 +36,18 @@ const LONGEST_WAIT_NS: u64 = 20_000_000;
 
 /// What one thread does in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct SocketPlan {
     pub(super) epoch: u32,
     pub(super) start_ns: u64,
     pub(super) duration_ns: u64,
     pub(super) drain: Duration,
-    pub(super) timing: Timing,
-    pub(super) cut: Option<Cut>,
+    pub(super) timing: SendTiming,
+    pub(super) cut: Option<SlotSplit>,
 }
 
 /// When the requests of a thread leave.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Timing {
+pub(super) enum SendTiming {
     /// This thread's share of a schedule: request `first + i * stride` of `total`, one each `interval_ns`.
     Paced { interval_ns: f64, first: u64, stride: u64, total: u64, tick_ns: u64 },
     /// A window a flow.
@@ -58,12 +58,12 @@ pub(super) enum Timing {
 
 /// What a thread tells of a slot.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct SocketWorkerReport {
     pub(super) sent: u64,
-    pub(super) tally: Tally,
+    pub(super) tally: ReceivedTotals,
     /// How many bursts of each length left.
     pub(super) bursts: [u64; MAX_BURST + 1],
-    pub(super) intervals: Vec<Counts>,
+    pub(super) intervals: Vec<IntervalCounts>,
     pub(super) late_sends: u64,
     pub(super) worst_lag_ns: u64,
     pub(super) timed_out: u64,
@@ -75,7 +75,7 @@ pub(super) struct Report {
 
 /// What became of an attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sending {
+pub(super) enum SendResult {
     /// So many requests left.
     Sent(u64),
     /// The socket has no room now; the request stays due.
@@ -85,16 +85,16 @@ pub(super) enum Sending {
 }
 
 /// A thread's flows and everything it needs to drive them without allocating.
-pub(super) struct Worker {
-    pub(super) flows: Vec<Flow>,
+pub(super) struct SocketWorker {
+    pub(super) flows: Vec<SocketFlow>,
     pub(super) burst: usize,
     pub(super) timed_out: u64,
     pub(super) touched: Vec<usize>,
-    inbox: Inbox,
-    carried: Carried,
+    inbox: FlowInbox,
+    carried: RequestSource,
     bursts: [u64; MAX_BURST + 1],
     batch: SendBatch,
-    expected: Expectation,
+    expected: CountedParts,
     cancel: Arc<AtomicBool>,
     sent: u64,
     last_sent_ns: u64,
@@ -102,22 +102,22 @@ pub(super) struct Worker {
     worst_lag_ns: u64,
 }
 
-impl Worker {
+impl SocketWorker {
     /// For requests of up to `blank.len()` bytes.
     pub(super) fn new(
-        flows: Vec<Flow>,
-        carried: Carried,
+        flows: Vec<SocketFlow>,
+        carried: RequestSource,
         blank: &[u8],
         burst: usize,
         cancel: Arc<AtomicBool>,
-        book: Book,
-    ) -> Result<Self, Error> {
-        Ok(Worker {
-            inbox: Inbox::new(&flows, blank.len(), book)?,
+        book: ThreadIntervals,
+    ) -> Result<Self, GeneratorError> {
+        Ok(SocketWorker {
+            inbox: FlowInbox::new(&flows, blank.len(), book)?,
             touched: Vec::with_capacity(flows.len()),
             batch: SendBatch::new(burst, blank),
             bursts: [0; MAX_BURST + 1],
-            expected: Expectation::default(),
+            expected: CountedParts::default(),
             flows,
             carried,
             burst,
@@ -131,25 +131,25 @@ impl Worker {
     }
 
     /// Runs one slot.
-    pub(super) fn run(&mut self, plan: &Plan) -> Report {
+    pub(super) fn run(&mut self, plan: &SocketPlan) -> SocketWorkerReport {
         self.begin(plan);
         let drops_before = self.receive_drops();
         self.wait_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
             _ if self.cancelled() => {}
-            Timing::Paced { .. } => self.pace(plan),
-            Timing::Window { outstanding, timeout_ns } => {
+            SendTiming::Paced { .. } => self.pace(plan),
+            SendTiming::Window { outstanding, timeout_ns } => {
                 self.keep_windows_full(plan, outstanding, timeout_ns);
             }
-            Timing::Flood => self.flood(plan),
+            SendTiming::Flood => self.flood(plan),
         }
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.drain(plan.drain);
         let drops_after = self.receive_drops();
         let drops = drops_after.iter().zip(&drops_before).map(|(after, before)| after.wrapping_sub(*before));
-        Report {
+        SocketWorkerReport {
             sent: self.sent,
             receive_drops: drops.map(u64::from).sum(),
             intervals: self.inbox.book.end(self.cancelled()),
@@ -175,8 +175,8 @@ impl Worker {
         count: u64,
         now_ns: u64,
         intended: impl Fn(u64) -> u64,
-    ) -> Sending {
-        let Some(flow) = self.flows.get_mut(flow) else { return Sending::GivenUp };
+    ) -> SendResult {
+        let Some(flow) = self.flows.get_mut(flow) else { return SendResult::GivenUp };
         let count = count.min(self.burst as u64);
         self.carried.write(&flow.track, count, &mut self.batch, &intended);
         // A connected socket reports here what ICMP said to an earlier request, and takes the next one only after.
@@ -200,14 +200,14 @@ impl Worker {
                 self.sent += taken;
                 self.last_sent_ns = now_ns;
                 self.note_lag(taken, now_ns, intended);
-                Sending::Sent(taken)
+                SendResult::Sent(taken)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Sending::Full
+                SendResult::Full
             }
             Err(error) => {
                 self.inbox.tally.errors.count(&error);
-                Sending::GivenUp
+                SendResult::GivenUp
             }
         }
     }
@@ -230,7 +230,7 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, plan: &Plan) {
+    fn begin(&mut self, plan: &SocketPlan) {
         let view = self.view(plan);
         for flow in &mut self.flows {
             flow.track.begin(view);
@@ -263,18 +263,20 @@ impl Worker {
     }
 
     /// How many requests a flow has to keep in view: all that may still be answered.
-    fn view(&self, plan: &Plan) -> u64 {
+    fn view(&self, plan: &SocketPlan) -> u64 {
         let flows = self.flows.len().max(1) as u64;
         match plan.timing {
-            Timing::Paced { interval_ns, stride, .. } => {
+            SendTiming::Paced { interval_ns, stride, .. } => {
                 let span_ns = plan.duration_ns.min(clock::whole_ns(SPAN) + clock::whole_ns(plan.drain));
                 let requests = span_ns as f64 / (interval_ns * stride as f64) / flows as f64;
                 // Bursts differ in length, so a flow may get more than its even share.
                 (requests * 2.0) as u64
             }
             // How many will be sent is not known. What all flows have in view together is kept in bounds.
-            Timing::Flood => FLOOD_VIEW / flows,
-            Timing::Window { outstanding, .. } => (outstanding.saturating_mul(4)).max(WINDOW_VIEW / flows),
+            SendTiming::Flood => FLOOD_VIEW / flows,
+            SendTiming::Window { outstanding, .. } => {
+                (outstanding.saturating_mul(4)).max(WINDOW_VIEW / flows)
+            }
         }
     }
 

@@ -4,40 +4,40 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::bursts::BurstLengths;
-use super::judge::Failure;
-use super::program::Program;
-use super::slot::{Buckets, Count, Frame};
-use super::worker::{Report, Timing};
+use super::judge::BadReply;
+use super::program::LoadProgram;
+use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
+use super::worker::{XdpTiming, XdpWorkerReport};
 use crate::generator::bound::bound_because;
-use crate::generator::{Mode, Slot};
-use crate::outcome::{CodeCount, Interval, LeftAs, QueueMedians, SelfWatch, SlotOutcome};
+use crate::generator::{LoadSlot, PacingMode};
+use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SlotInterval, SlotOutcome};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
-use crate::workload::Code;
+use crate::workload::ReplyCode;
 
 /// How a slot went, apart from what the program counted.
-pub(super) struct Course<'a> {
-    pub(super) slot: &'a Slot,
-    pub(super) frame: Frame,
+pub(super) struct XdpSlot<'a> {
+    pub(super) slot: &'a LoadSlot,
+    pub(super) frame: SlotFrame,
     pub(super) start_realtime_ns: u64,
-    pub(super) timings: &'a [Timing],
+    pub(super) timings: &'a [XdpTiming],
     pub(super) cancelled: bool,
     pub(super) hands_over: bool,
-    pub(super) code: Option<Code>,
-    pub(super) reports: &'a [Report],
-    pub(super) intervals: Vec<Interval>,
+    pub(super) code: Option<ReplyCode>,
+    pub(super) reports: &'a [XdpWorkerReport],
+    pub(super) intervals: Vec<SlotInterval>,
     /// Replies that were counted as answers and are none, and how many could not be judged.
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<BadReply>,
     pub(super) unjudged: u64,
 }
 
 /// Sums up what the program counted and the threads tell.
-pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome {
-    let count = Count::of(program, course.hands_over);
+pub(super) fn account(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOutcome {
+    let count = RowTotals::of(program, course.hands_over);
     let intervals = std::mem::take(&mut course.intervals);
-    let Course { slot, frame, failures, .. } = &course;
+    let XdpSlot { slot, frame, failures, .. } = &course;
     let failed = failures.len() as u64;
     let failed_late = failures.iter().filter(|failure| failure.late).count() as u64;
-    let mut buckets = Buckets::of(program);
+    let mut buckets = LatencyBuckets::of(program);
     for failure in failures {
         buckets.take(segment(frame, failure.intended_ns), failure.latency_ns);
     }
@@ -46,8 +46,8 @@ pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome 
     let duration = if course.cancelled { elapsed.min(slot.duration) } else { slot.duration };
     let offered_per_second = count.sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
     let asked_per_second = match slot.mode {
-        Mode::Rate { per_second } => Some(per_second),
-        Mode::Window { .. } | Mode::Flood => None,
+        PacingMode::Rate { per_second } => Some(per_second),
+        PacingMode::Window { .. } | PacingMode::Flood => None,
     };
     let mut watch = self_watch(&course);
     watch.refused_by_link = count.refused;
@@ -92,7 +92,7 @@ pub(super) fn account(program: &Program, mut course: Course<'_>) -> SlotOutcome 
     }
 }
 
-fn segment(frame: &Frame, intended_ns: u64) -> usize {
+fn segment(frame: &SlotFrame, intended_ns: u64) -> usize {
     match intended_ns {
         early if early < frame.start_ns + frame.duration_ns / 2 => 0,
         early if early < frame.start_ns + frame.duration_ns / 4 * 3 => 1,
@@ -100,11 +100,11 @@ fn segment(frame: &Frame, intended_ns: u64) -> usize {
     }
 }
 
-fn self_watch(course: &Course<'_>) -> SelfWatch {
+fn self_watch(course: &XdpSlot<'_>) -> SelfWatch {
     let reports = course.reports;
     let tick_ns = course.timings.first().map_or(0, |timing| match timing {
-        Timing::Ticks(schedule) | Timing::Waits(schedule) => schedule.delay_ns(),
-        Timing::Window { .. } | Timing::Flood => 0,
+        XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => schedule.delay_ns(),
+        XdpTiming::Window { .. } | XdpTiming::Flood => 0,
     });
     SelfWatch {
         late_sends: reports.iter().map(|report| report.late_sends).sum(),
@@ -117,9 +117,9 @@ fn self_watch(course: &Course<'_>) -> SelfWatch {
     }
 }
 
-fn codes(program: &Program, code: Code, failures: &[Failure]) -> Vec<CodeCount> {
+fn codes(program: &LoadProgram, code: ReplyCode, failures: &[BadReply]) -> Vec<CodeCount> {
     code.counts(|value| {
-        let counted = |row: &crate::sys::xdp::Row| row.codes[usize::from(value)].load(Ordering::Relaxed);
+        let counted = |row: &crate::sys::xdp::XdpRow| row.codes[usize::from(value)].load(Ordering::Relaxed);
         let count: u64 = program.rows.iter().map(counted).sum();
         count.saturating_sub(failures.iter().filter(|failure| failure.code == Some(value)).count() as u64)
     })
@@ -127,19 +127,19 @@ fn codes(program: &Program, code: Code, failures: &[Failure]) -> Vec<CodeCount> 
 
 /// Fills in what was known only at the end.
 fn complete(
-    program: &Program,
-    course: &Course<'_>,
-    mut intervals: Vec<Interval>,
+    program: &LoadProgram,
+    course: &XdpSlot<'_>,
+    mut intervals: Vec<SlotInterval>,
     sent: u64,
     duration: Duration,
-) -> Vec<Interval> {
-    let Course { frame, failures, timings, .. } = course;
+) -> Vec<SlotInterval> {
+    let XdpSlot { frame, failures, timings, .. } = course;
     if frame.interval_ns == 0 {
         return Vec::new();
     }
     intervals.retain(|interval| interval.begins_seconds < duration.as_secs_f64());
     for (number, interval) in intervals.iter_mut().enumerate() {
-        let answered = |row: &crate::sys::xdp::Row| {
+        let answered = |row: &crate::sys::xdp::XdpRow| {
             row.intervals.get(number).map_or(0, |count| count.load(Ordering::Relaxed))
         };
         let begins_ns = frame.start_ns + frame.interval_ns * number as u64;
@@ -164,8 +164,8 @@ fn complete(
 }
 
 /// How many of the requests made were meant to leave then; none without a schedule.
-fn due(program: &Program, timings: &[Timing], span: std::ops::Range<u64>) -> Option<u64> {
-    let made = |row: &crate::sys::xdp::Row| row.sent.load(Ordering::Relaxed);
+fn due(program: &LoadProgram, timings: &[XdpTiming], span: std::ops::Range<u64>) -> Option<u64> {
+    let made = |row: &crate::sys::xdp::XdpRow| row.sent.load(Ordering::Relaxed);
     let rows = program.rows.iter().filter(|row| row.thread.load(Ordering::Relaxed) != 0);
     // Rows are in the order of CPUs, threads perhaps not: what counts is that each schedule is cut off where its row is.
     let mut total = 0;

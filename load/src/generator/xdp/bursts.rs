@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::outcome::Bursts;
+use crate::outcome::SendBursts;
 
 /// How often a call made so many requests.
 #[derive(Debug, Clone, Default)]
@@ -22,14 +22,14 @@ impl BurstLengths {
     }
 
     /// Median and maximum; 0 of none.
-    pub(super) fn summary(&self) -> Bursts {
+    pub(super) fn summary(&self) -> SendBursts {
         let total: u64 = self.0.values().sum();
         let mut passed = 0;
         let median = self.0.iter().find(|(_, count)| {
             passed += **count;
             passed * 2 >= total
         });
-        Bursts {
+        SendBursts {
             median_requests: median.map_or(0, |(length, _)| *length),
             max_requests: self.0.keys().next_back().copied().unwrap_or(0),
         }
@@ -43,14 +43,14 @@ mod tests {
     #[test]
     fn the_median_burst_is_in_the_middle() {
         let mut bursts = BurstLengths::default();
-        assert_eq!(bursts.summary(), Bursts::default());
+        assert_eq!(bursts.summary(), SendBursts::default());
         for length in [1, 1, 100, 4, 4, 4] {
             bursts.add(length, 1);
         }
-        assert_eq!(bursts.summary(), Bursts { median_requests: 4, max_requests: 100 });
+        assert_eq!(bursts.summary(), SendBursts { median_requests: 4, max_requests: 100 });
         let mut other = BurstLengths::default();
         (0..10).for_each(|_| other.add(1, 1));
         bursts.merge(&other);
-        assert_eq!(bursts.summary(), Bursts { median_requests: 1, max_requests: 100 });
+        assert_eq!(bursts.summary(), SendBursts { median_requests: 1, max_requests: 100 });
     }
 }

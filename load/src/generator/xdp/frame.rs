@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::header::{Codec, MAGIC};
+use crate::header::{MAGIC, RequestCodec};
 use crate::sys::xdp::HEAD_BYTES;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
@@ -14,7 +14,7 @@ const UDP_BYTES: usize = 8;
 
 /// From where to where a flow sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct FlowRoute {
     pub(super) from: SocketAddr,
     pub(super) to: SocketAddr,
     pub(super) from_mac: [u8; 6],
@@ -24,7 +24,7 @@ pub(super) struct Way {
 
 /// The headers of a flow's requests, final but for what varies: lengths, where requests differ in length, and checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct RequestHeaders {
     pub(super) bytes: [u8; HEAD_BYTES],
     pub(super) length: usize,
     /// The UDP checksum so far: pseudo header, ports and, if it is fixed, the length. Memory order, not folded.
@@ -39,7 +39,7 @@ pub(super) fn head_bytes(ipv6: bool, vlan: bool) -> usize {
 }
 
 /// The headers of requests of `payload` bytes each; none if they differ.
-pub(super) fn head(way: &Way, payload: Option<usize>) -> Head {
+pub(super) fn head(way: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
     let udp_length = payload.map_or(0, |payload| (payload + UDP_BYTES) as u16);
     let mut bytes = Vec::with_capacity(HEAD_BYTES);
     bytes.extend_from_slice(&way.to_mac);
@@ -91,11 +91,11 @@ pub(super) fn head(way: &Way, payload: Option<usize>) -> Head {
     let udp_sum = sum(&pseudo) + sum(&bytes[udp..]);
     let mut head = [0; HEAD_BYTES];
     head[..bytes.len()].copy_from_slice(&bytes);
-    Head { bytes: head, length: bytes.len(), sum: u32::from(fold(udp_sum)), ip_sum }
+    RequestHeaders { bytes: head, length: bytes.len(), sum: u32::from(fold(udp_sum)), ip_sum }
 }
 
 /// What of an echo request adds to the checksum of all requests of a generator alike.
-pub(super) fn echo_sum(codec: &Codec, run: u64) -> u32 {
+pub(super) fn echo_sum(codec: &RequestCodec, run: u64) -> u32 {
     let mut payload = codec.blank();
     payload[..4].copy_from_slice(&MAGIC);
     payload[8..16].copy_from_slice(&run.to_be_bytes());
@@ -121,9 +121,9 @@ pub(super) fn fold(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    fn way(from: &str, to: &str, vlan: Option<u16>) -> Way {
+    fn way(from: &str, to: &str, vlan: Option<u16>) -> FlowRoute {
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
-        Way { from, to, from_mac: [2, 0, 0, 0, 0, 1], to_mac: [2, 0, 0, 0, 0, 2], vlan }
+        FlowRoute { from, to, from_mac: [2, 0, 0, 0, 0, 1], to_mac: [2, 0, 0, 0, 0, 2], vlan }
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, RingBuf};
 
-use crate::error::Error;
+use crate::error::GeneratorError;
 use crate::sys::xdp::VERDICT_BYTES;
-use crate::workload::{Exchange, Verify};
+use crate::workload::{PreparedExchange, ReplyVerifier};
 
 /// Between two looks at an empty ring.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
@@ -22,7 +22,7 @@ const ROUNDS: u64 = 4;
 
 /// A reply that was counted as an answer and is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct BadReply {
     pub(super) latency_ns: u64,
     pub(super) intended_ns: u64,
     pub(super) in_time: bool,
@@ -33,20 +33,20 @@ pub(super) struct Failure {
 
 /// The thread, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Judge {
-    shared: Arc<Shared>,
+pub(super) struct ReplyJudge {
+    shared: Arc<JudgeShared>,
     handle: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct JudgeShared {
     judged: AtomicU64,
-    failures: Mutex<Vec<Failure>>,
+    failures: Mutex<Vec<BadReply>>,
     stop: AtomicBool,
 }
 
 /// `struct verdict` of bpf/load.h.
-struct Record<'a> {
+struct VerdictRecord<'a> {
     flow: u32,
     sequence: u64,
     latency_ns: u64,
@@ -55,13 +55,13 @@ struct Record<'a> {
     reply: &'a [u8],
 }
 
-impl Judge {
+impl ReplyJudge {
     pub(super) fn start(
         mut ring: RingBuf<MapData>,
-        exchange: Arc<Exchange>,
-        verify: Arc<dyn Verify>,
-    ) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::default());
+        exchange: Arc<PreparedExchange>,
+        verify: Arc<dyn ReplyVerifier>,
+    ) -> Result<Self, GeneratorError> {
+        let shared = Arc::new(JudgeShared::default());
         let theirs = Arc::clone(&shared);
         let handle = thread::Builder::new()
             .name("load-judge".to_owned())
@@ -80,13 +80,15 @@ impl Judge {
                     }
                 }
             })
-            .map_err(|source| Error::system("cannot start the thread that verifies replies", source))?;
-        Ok(Judge { shared, handle: Some(handle) })
+            .map_err(|source| {
+                GeneratorError::system("cannot start the thread that verifies replies", source)
+            })?;
+        Ok(ReplyJudge { shared, handle: Some(handle) })
     }
 
     /// Waits until so many replies have been judged since the last time; returns what failed, and how many were not
     /// judged after all.
-    pub(super) fn finish(&self, handed_over: u64) -> (Vec<Failure>, u64) {
+    pub(super) fn finish(&self, handed_over: u64) -> (Vec<BadReply>, u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.shared.judged.load(Ordering::Acquire) < handed_over && Instant::now() < deadline {
             thread::sleep(LOOK_AGAIN);
@@ -98,7 +100,7 @@ impl Judge {
     }
 }
 
-impl Drop for Judge {
+impl Drop for ReplyJudge {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(handle) = self.handle.take() {
@@ -108,7 +110,7 @@ impl Drop for Judge {
     }
 }
 
-fn judge(record: &[u8], exchange: &Exchange, verify: &dyn Verify) -> Option<Failure> {
+fn judge(record: &[u8], exchange: &PreparedExchange, verify: &dyn ReplyVerifier) -> Option<BadReply> {
     let record = read(record)?;
     let is_answer = |sequence| {
         let request = request(exchange, record.flow, sequence);
@@ -119,7 +121,7 @@ fn judge(record: &[u8], exchange: &Exchange, verify: &dyn Verify) -> Option<Fail
     }
     let range = exchange.tag.map_or(0, |tag| tag.mask().wrapping_add(1));
     let before = record.sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
-    Some(Failure {
+    Some(BadReply {
         latency_ns: record.latency_ns,
         intended_ns: record.intended_ns,
         in_time: record.in_time,
@@ -129,20 +131,20 @@ fn judge(record: &[u8], exchange: &Exchange, verify: &dyn Verify) -> Option<Fail
 }
 
 /// [`crate::workload::Order::ByTag`]: which of the prepared requests it was.
-fn request(exchange: &Exchange, flow: u32, sequence: u64) -> Option<&[u8]> {
+fn request(exchange: &PreparedExchange, flow: u32, sequence: u64) -> Option<&[u8]> {
     let range = exchange.tag?.mask().wrapping_add(1);
     let number = sequence.wrapping_add(range.wrapping_mul(u64::from(flow)));
     let at = number.checked_rem(exchange.requests.len() as u64)?;
     exchange.requests.get(at as usize).map(Vec::as_slice)
 }
 
-fn read(record: &[u8]) -> Option<Record<'_>> {
+fn read(record: &[u8]) -> Option<VerdictRecord<'_>> {
     let record = record.first_chunk::<VERDICT_BYTES>()?;
     let (words, _) = record.as_chunks::<8>();
     let word = |at: usize| u64::from_ne_bytes(words[at]);
     let (halves, _) = record.as_chunks::<4>();
     let length = u32::from_ne_bytes(halves[1]) as usize;
-    Some(Record {
+    Some(VerdictRecord {
         flow: u32::from_ne_bytes(halves[0]),
         sequence: word(1),
         latency_ns: word(2),

@@ -24,20 +24,20 @@ use std::time::Duration;
 
 use rustix::thread::sched_getaffinity;
 
-use super::builder::{Builder, LiveFrames};
-use super::{Description, Generator, Mode, Slot, clock};
-use crate::error::Error;
-use crate::outcome::{Interval, SlotOutcome};
+use super::builder::{GeneratorBuilder, LiveFrames};
+use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
+use crate::error::GeneratorError;
+use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::sys::xdp::INTERVALS;
-use crate::workload::{Code, Workload};
-use account::{Course, account};
-use judge::Judge;
-use program::Program;
-use route::Routes;
-use schedule::Schedule;
-use slot::Frame;
-use watch::Watch;
-use worker::{Plan, Report, Thread, Timing};
+use crate::workload::{LoadWorkload, ReplyCode};
+use account::{XdpSlot, account};
+use judge::ReplyJudge;
+use program::LoadProgram;
+use route::FlowRoutes;
+use schedule::SendSchedule;
+use slot::SlotFrame;
+use watch::IntervalWatch;
+use worker::{XdpPlan, XdpThread, XdpTiming, XdpWorkerReport};
 
 /// From the command to the start of a slot: time for all threads to wake up.
 const LEAD_NS: u64 = 2_000_000;
@@ -56,35 +56,37 @@ const ROW_LEAD_NS: u64 = 50_000;
 #[derive(Debug)]
 pub struct XdpGenerator {
     // In this order: threads and judge end before the program goes.
-    threads: Vec<Thread>,
-    reports: Receiver<Report>,
-    judge: Option<Judge>,
-    program: Arc<Program>,
+    threads: Vec<XdpThread>,
+    reports: Receiver<XdpWorkerReport>,
+    judge: Option<ReplyJudge>,
+    program: Arc<LoadProgram>,
     cpus: Vec<u32>,
     hands_over: bool,
     requests: u64,
     /// Which requests leave as live frames.
     live_frames: LiveFrames,
-    code: Option<Code>,
+    code: Option<ReplyCode>,
     timeout_ns: u64,
     epoch: u32,
-    description: Description,
+    description: GeneratorDescription,
     cancel: Arc<AtomicBool>,
 }
 
 impl XdpGenerator {
-    pub(super) fn start(builder: &Builder) -> Result<Self, Error> {
-        let routes = Routes::find(builder)?;
+    pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
+        let routes = FlowRoutes::find(builder)?;
         let cpus = cpus(builder)?;
         let run = fastrand::u64(..);
-        let mut program = Program::start(&routes, builder, run, &cpus)?;
+        let mut program = LoadProgram::start(&routes, builder, run, &cpus)?;
         let (judge, requests, code) = match &builder.workload {
-            Workload::Echo { .. } => (None, 1, None),
-            Workload::Exchange(exchange) => {
+            LoadWorkload::Echo { .. } => (None, 1, None),
+            LoadWorkload::Exchange(exchange) => {
                 let judge = match &exchange.verify {
-                    Some(verify) => {
-                        Some(Judge::start(program.verdicts()?, Arc::clone(exchange), Arc::clone(verify))?)
-                    }
+                    Some(verify) => Some(ReplyJudge::start(
+                        program.verdicts()?,
+                        Arc::clone(exchange),
+                        Arc::clone(verify),
+                    )?),
                     None => None,
                 };
                 (judge, exchange.requests.len() as u64, exchange.code)
@@ -96,9 +98,17 @@ impl XdpGenerator {
         let mut threads = Vec::with_capacity(cpus.len());
         for ((index, cpu), outlets) in cpus.iter().enumerate().zip(outlets) {
             let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
-            threads.push(Thread::start(index, *cpu, builder.nice, program, outlets, cancel, tell.clone())?);
+            threads.push(XdpThread::start(
+                index,
+                *cpu,
+                builder.nice,
+                program,
+                outlets,
+                cancel,
+                tell.clone(),
+            )?);
         }
-        let description = Description {
+        let description = GeneratorDescription {
             backend: "xdp".to_owned(),
             cpus: cpus.clone(),
             sources: sources(&routes),
@@ -121,7 +131,7 @@ impl XdpGenerator {
         })
     }
 
-    fn timings(&self, slot: &Slot, start_ns: u64) -> Vec<Timing> {
+    fn timings(&self, slot: &LoadSlot, start_ns: u64) -> Vec<XdpTiming> {
         let threads = self.cpus.len() as u64;
         let waits = match self.live_frames {
             LiveFrames::Always => true,
@@ -129,34 +139,38 @@ impl XdpGenerator {
             LiveFrames::Never => false,
         };
         let timing = |thread: u64| match slot.mode {
-            Mode::Rate { per_second } => {
+            PacingMode::Rate { per_second } => {
                 let total = (per_second * slot.duration.as_secs_f64()).round().max(1.0) as u64;
-                let schedule = Schedule::new(start_ns, 1e9 / per_second, total, thread, threads);
-                if waits { Timing::Waits(schedule) } else { Timing::Ticks(schedule) }
+                let schedule = SendSchedule::new(start_ns, 1e9 / per_second, total, thread, threads);
+                if waits { XdpTiming::Waits(schedule) } else { XdpTiming::Ticks(schedule) }
             }
-            Mode::Window { outstanding } => {
+            PacingMode::Window { outstanding } => {
                 let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);
                 let part_ns = slot::part_ns(self.timeout_ns);
-                Timing::Window { outstanding: u64::from(outstanding) * flows, part_ns }
+                XdpTiming::Window { outstanding: u64::from(outstanding) * flows, part_ns }
             }
-            Mode::Flood => Timing::Flood,
+            PacingMode::Flood => XdpTiming::Flood,
         };
         (0..threads).map(timing).collect()
     }
 }
 
 impl Generator for XdpGenerator {
-    fn describe(&self) -> Description {
+    fn describe(&self) -> GeneratorDescription {
         self.description.clone()
     }
 
-    fn watch(&mut self, slot: &Slot, observer: &mut dyn FnMut(&Interval)) -> Result<SlotOutcome, Error> {
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
         slot.check()?;
         if self.threads.is_empty() {
-            return Err(Error::Worker);
+            return Err(GeneratorError::Worker);
         }
         if self.cancel.load(Ordering::Relaxed) {
-            return Err(Error::Cancelled);
+            return Err(GeneratorError::Cancelled);
         }
         self.epoch = self.epoch.wrapping_add(1);
         let lead_ns = LEAD_NS
@@ -164,27 +178,31 @@ impl Generator for XdpGenerator {
             + ROW_LEAD_NS * self.program.rows.len() as u64;
         let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
         let duration_ns = clock::whole_ns(slot.duration);
-        let frame =
-            Frame { epoch: self.epoch, start_ns, duration_ns, interval_ns: interval_ns(slot, duration_ns) };
+        let frame = SlotFrame {
+            epoch: self.epoch,
+            start_ns,
+            duration_ns,
+            interval_ns: interval_ns(slot, duration_ns),
+        };
         let timings = self.timings(slot, start_ns);
         slot::begin(&self.program, &frame, &self.cpus, &timings, self.requests);
         for (thread, timing) in self.threads.iter().zip(&timings) {
-            thread.order(Plan { start_ns, duration_ns, timing: *timing }).ok_or(Error::Worker)?;
+            thread.order(XdpPlan { start_ns, duration_ns, timing: *timing }).ok_or(GeneratorError::Worker)?;
         }
-        let mut watch = Watch::new(&self.program, self.hands_over, frame);
+        let mut watch = IntervalWatch::new(&self.program, self.hands_over, frame);
         let Some(mut reports) = watch.follow(&self.reports, self.threads.len(), observer) else {
             // What the other threads have to tell of this slot must not be taken for the next one's.
             self.threads.clear();
-            return Err(Error::Worker);
+            return Err(GeneratorError::Worker);
         };
         if let Some(failure) = reports.iter_mut().find_map(|report| report.failure.take()) {
-            return Err(Error::system("cannot send live XDP frames (BPF_PROG_TEST_RUN)", failure));
+            return Err(GeneratorError::system("cannot send live XDP frames (BPF_PROG_TEST_RUN)", failure));
         }
         let intervals = watch.finish(slot.drain, &self.cancel, observer);
-        let verdicts = slot::Count::of(&self.program, self.hands_over).verdicts;
+        let verdicts = slot::RowTotals::of(&self.program, self.hands_over).verdicts;
         let (failures, unjudged) =
             self.judge.as_ref().map_or((Vec::new(), 0), |judge| judge.finish(verdicts));
-        let course = Course {
+        let course = XdpSlot {
             slot,
             frame,
             start_realtime_ns,
@@ -202,18 +220,18 @@ impl Generator for XdpGenerator {
 }
 
 /// The intervals that are accounted for, ns; 0 for none. Longer than asked for if there would be too many.
-fn interval_ns(slot: &Slot, duration_ns: u64) -> u64 {
+fn interval_ns(slot: &LoadSlot, duration_ns: u64) -> u64 {
     let least = duration_ns.div_ceil(INTERVALS as u64).max(1);
     slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(least))
 }
 
 /// A CPU for each thread: those asked for, or the first that the caller may use.
-fn cpus(builder: &Builder) -> Result<Vec<u32>, Error> {
+fn cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     let mut cpus = match &builder.cpus {
         Some(cpus) => cpus.clone(),
         None => {
-            let allowed =
-                sched_getaffinity(None).map_err(|e| Error::system("cannot read the allowed CPUs", e))?;
+            let allowed = sched_getaffinity(None)
+                .map_err(|e| GeneratorError::system("cannot read the allowed CPUs", e))?;
             (0..rustix::thread::CpuSet::MAX_CPU)
                 .filter(|cpu| allowed.is_set(*cpu))
                 .map(|cpu| cpu as u32)
@@ -223,7 +241,7 @@ fn cpus(builder: &Builder) -> Result<Vec<u32>, Error> {
     let mut seen = HashSet::new();
     cpus.retain(|cpu| seen.insert(*cpu));
     if cpus.len() < builder.threads {
-        return Err(Error::xdp(format!(
+        return Err(GeneratorError::xdp(format!(
             "{} threads on {} CPUs: each needs one of its own, ask for fewer threads",
             builder.threads,
             cpus.len()
@@ -233,12 +251,12 @@ fn cpus(builder: &Builder) -> Result<Vec<u32>, Error> {
     Ok(cpus)
 }
 
-fn no_frames(routes: &Routes) -> Vec<String> {
+fn no_frames(routes: &FlowRoutes) -> Vec<String> {
     let fallback = |why| format!("all requests leave as clones, fewer a second than live frames: {why}");
     routes.no_frames.iter().map(fallback).collect()
 }
 
-fn sources(routes: &Routes) -> Vec<std::net::IpAddr> {
+fn sources(routes: &FlowRoutes) -> Vec<std::net::IpAddr> {
     let mut seen = HashSet::new();
     routes.ways.iter().map(|way| way.from.ip()).filter(|source| seen.insert(*source)).collect()
 }

@@ -2,20 +2,22 @@
 
 use std::collections::HashSet;
 
-use crate::error::Error;
-use crate::generator::builder::Builder;
+use crate::error::GeneratorError;
+use crate::generator::builder::GeneratorBuilder;
 
 /// Below are the services' own.
 const LEAST_PORT: u16 = 10_000;
 
 /// As many ports as it takes for all flows from so many source addresses: flow `id` has number `id / sources`. Those asked
 /// for, or free ones that the kernel gives to no socket by itself.
-pub(super) fn choose(builder: &Builder, sources: usize) -> Result<Vec<u16>, Error> {
+pub(super) fn choose(builder: &GeneratorBuilder, sources: usize) -> Result<Vec<u16>, GeneratorError> {
     let wanted = builder.flows.div_ceil(sources.max(1));
     if let Some(asked) = &builder.source_ports {
         let ports: Vec<u16> = asked.clone().take(wanted).collect();
         return match ports.len() {
-            had if had < wanted => Err(Error::TooFewPorts { flows: builder.flows, ports: had, sources }),
+            had if had < wanted => {
+                Err(GeneratorError::TooFewPorts { flows: builder.flows, ports: had, sources })
+            }
             _ => Ok(ports),
         };
     }
@@ -30,7 +32,7 @@ pub(super) fn choose(builder: &Builder, sources: usize) -> Result<Vec<u16>, Erro
         .filter(|port| !(ephemeral.0..=ephemeral.1).contains(port) && !taken.contains(port));
     let ports: Vec<u16> = free.take(wanted).collect();
     if ports.len() < wanted {
-        return Err(Error::xdp(format!(
+        return Err(GeneratorError::xdp(format!(
             "{} flows need {wanted} source ports, and {} are free outside net.ipv4.ip_local_port_range: give ports or more source addresses",
             builder.flows,
             ports.len()
@@ -76,15 +78,18 @@ mod tests {
 
     #[test]
     fn ports_asked_for_are_taken_in_turn() {
-        let builder = Builder::default().flows(5).source_ports(7000..=7002);
+        let builder = GeneratorBuilder::default().flows(5).source_ports(7000..=7002);
         assert_eq!(choose(&builder, 2).unwrap(), [7000, 7001, 7002]);
-        assert!(matches!(choose(&builder, 1), Err(Error::TooFewPorts { flows: 5, ports: 3, sources: 1 })));
+        assert!(matches!(
+            choose(&builder, 1),
+            Err(GeneratorError::TooFewPorts { flows: 5, ports: 3, sources: 1 })
+        ));
     }
 
     #[test]
     fn free_ports_are_nobodys() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let builder = Builder::default().flows(100);
+        let builder = GeneratorBuilder::default().flows(100);
         let ports = choose(&builder, 1).unwrap();
         assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 100);
         assert!(taken().contains(&socket.local_addr().unwrap().port()));

@@ -8,14 +8,15 @@ use aya::programs::{ProgramFd, RawTracePoint, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
 use super::frame::{self, head};
-use super::route::Routes;
-use crate::error::Error;
-use crate::generator::builder::{Builder, LiveFrames};
-use crate::header::Codec;
+use super::route::FlowRoutes;
+use crate::error::GeneratorError;
+use crate::generator::builder::{GeneratorBuilder, LiveFrames};
+use crate::header::RequestCodec;
 use crate::sys::xdp::{
-    self, FILL_BYTES, Flow, Mapped, Namespace, Outlet, PROBES, Request, Row, Settings, Tuple,
+    self, FILL_BYTES, MappedArray, PROBES, ReplyNamespace, RequestOutlet, TupleEntry, XdpFlow, XdpRequest,
+    XdpRow, XdpSettings,
 };
-use crate::workload::{Exchange, Workload};
+use crate::workload::{LoadWorkload, PreparedExchange};
 
 /// The programs; a copy that is aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/load.bpf.o"));
@@ -34,13 +35,13 @@ const MOST_IN_VIEW: u64 = 1 << 24;
 const LEAST_ECHO_VIEW: u64 = 1 << 12;
 
 /// Programs and maps of a generator. Nothing is pinned: they go with it or with the process.
-pub(super) struct Program {
-    pub(super) rows: Mapped<Row>,
-    pub(super) flows: Mapped<Flow>,
-    pub(super) codec: Option<Codec>,
+pub(super) struct LoadProgram {
+    pub(super) rows: MappedArray<XdpRow>,
+    pub(super) flows: MappedArray<XdpFlow>,
+    pub(super) codec: Option<RequestCodec>,
     pub(super) run: u64,
     _attached: OwnedFd,
-    _namespace: Namespace,
+    _namespace: ReplyNamespace,
     ebpf: Ebpf,
     /// Echo: each flow's checksum but for what differs from slot to slot and request to request.
     sums: Vec<u32>,
@@ -54,24 +55,29 @@ pub(super) struct Program {
 
 /// What makes a thread's requests.
 #[derive(Debug)]
-pub(super) struct Outlets {
+pub(super) struct RequestOutlets {
     /// Live frames, where the interface takes them.
-    pub(super) frames: Option<Outlet>,
+    pub(super) frames: Option<RequestOutlet>,
     /// Clones of a socket buffer.
-    pub(super) clones: Outlet,
+    pub(super) clones: RequestOutlet,
 }
 
-impl Program {
+impl LoadProgram {
     /// Loads the programs and attaches them; flow `id` is kept in the row of CPU `cpus[id % cpus.len()]`.
-    pub(super) fn start(routes: &Routes, builder: &Builder, run: u64, cpus: &[u32]) -> Result<Self, Error> {
+    pub(super) fn start(
+        routes: &FlowRoutes,
+        builder: &GeneratorBuilder,
+        run: u64,
+        cpus: &[u32],
+    ) -> Result<Self, GeneratorError> {
         let workload = &builder.workload;
         let settings = settings(routes, workload, run)?;
         let requests = match workload {
-            Workload::Echo { .. } => 1,
-            Workload::Exchange(exchange) => exchange.requests.len(),
+            LoadWorkload::Echo { .. } => 1,
+            LoadWorkload::Exchange(exchange) => exchange.requests.len(),
         };
-        let row_count =
-            aya::util::nr_cpus().map_err(|(_, error)| Error::system("cannot count the CPUs", error))?;
+        let row_count = aya::util::nr_cpus()
+            .map_err(|(_, error)| GeneratorError::system("cannot count the CPUs", error))?;
         let mut ebpf = load(&settings, workload, routes.ways.len(), row_count, requests)?;
         let rows = mapped(&ebpf, "rows", row_count)?;
         let flows = mapped(&ebpf, "flows", routes.ways.len())?;
@@ -80,7 +86,7 @@ impl Program {
             routes,
             settings.tuple_factor,
         );
-        if let Workload::Exchange(exchange) = workload {
+        if let LoadWorkload::Exchange(exchange) = workload {
             fill_requests(&mapped(&ebpf, "requests", requests)?, exchange);
         }
         for program in ["send", "receive"] {
@@ -93,17 +99,19 @@ impl Program {
         for (program, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
             trace(&mut ebpf, program, event)?;
         }
-        let namespace = Namespace::with(descriptor(&mut ebpf, "send")?).map_err(|error| {
-            Error::xdp(format!("cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"))
+        let namespace = ReplyNamespace::with(descriptor(&mut ebpf, "send")?).map_err(|error| {
+            GeneratorError::xdp(format!(
+                "cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"
+            ))
         })?;
         let attached = xdp::attach(descriptor(&mut ebpf, "receive")?, routes.index)
             .map_err(|error| cannot_attach(&routes.interface, &error))?;
         let codec = match workload {
-            Workload::Echo { payload_bytes } => Codec::new(*payload_bytes),
-            Workload::Exchange(_) => None,
+            LoadWorkload::Echo { payload_bytes } => RequestCodec::new(*payload_bytes),
+            LoadWorkload::Exchange(_) => None,
         };
         let may_leave = builder.live_frames != LiveFrames::Never && routes.no_frames.is_none();
-        let mut program = Program {
+        let mut program = LoadProgram {
             rows,
             flows,
             codec,
@@ -122,16 +130,16 @@ impl Program {
     }
 
     /// What makes requests, for a thread.
-    pub(super) fn outlets(&mut self) -> Result<Outlets, Error> {
+    pub(super) fn outlets(&mut self) -> Result<RequestOutlets, GeneratorError> {
         let mut bytes = vec![0; self.head_bytes + self.longest];
         // The kernel reads what kind of packet a socket buffer holds before the program writes it.
         bytes[12..14].copy_from_slice(&self.ethertype);
-        let not_had = |error| Error::system("cannot duplicate a program's descriptor", error);
+        let not_had = |error| GeneratorError::system("cannot duplicate a program's descriptor", error);
         let frames = match self.frames_by {
             None => None,
             Some(interface) => {
                 let program = descriptor(&mut self.ebpf, "send")?;
-                Some(Outlet::frames(program, bytes.clone(), interface).map_err(not_had)?)
+                Some(RequestOutlet::frames(program, bytes.clone(), interface).map_err(not_had)?)
             }
         };
         let clones = match self.ebpf.program("send_clone") {
@@ -139,17 +147,17 @@ impl Program {
             _ => return Err(missing("send_clone")),
         };
         let clones: &ProgramFd = clones.map_err(|error| refused("send_clone", &error))?;
-        Ok(Outlets { frames, clones: Outlet::clones(clones.as_fd(), bytes).map_err(not_had)? })
+        Ok(RequestOutlets { frames, clones: RequestOutlet::clones(clones.as_fd(), bytes).map_err(not_had)? })
     }
 
     /// The replies to be judged.
-    pub(super) fn verdicts(&mut self) -> Result<RingBuf<MapData>, Error> {
+    pub(super) fn verdicts(&mut self) -> Result<RingBuf<MapData>, GeneratorError> {
         let map = self.ebpf.take_map("verdicts").ok_or_else(|| missing("verdicts"))?;
         RingBuf::try_from(map).map_err(|error| refused("verdicts", &error))
     }
 
-    fn fill_flows(&mut self, routes: &Routes, workload: &Workload, cpus: &[u32]) {
-        let payload = self.codec.as_ref().map(Codec::payload_bytes);
+    fn fill_flows(&mut self, routes: &FlowRoutes, workload: &LoadWorkload, cpus: &[u32]) {
+        let payload = self.codec.as_ref().map(RequestCodec::payload_bytes);
         let fixed = self.codec.as_ref().map_or(0, |codec| frame::echo_sum(codec, self.run));
         for (id, (flow, way)) in self.flows.iter().zip(&routes.ways).enumerate() {
             let head = head(way, payload);
@@ -161,8 +169,8 @@ impl Program {
             self.sums.push(head.sum + fixed);
             flow.ip_sum.store(head.ip_sum, Ordering::Relaxed);
             flow.cpu.store(cpus[id % cpus.len()], Ordering::Relaxed);
-            if let Workload::Exchange(exchange) = workload
-                && exchange.order == crate::workload::Order::InTurn
+            if let LoadWorkload::Exchange(exchange) = workload
+                && exchange.order == crate::workload::RequestOrder::InTurn
             {
                 flow.salt.store(mix(self.run ^ mix(id as u64 + 1)), Ordering::Relaxed);
             }
@@ -184,17 +192,18 @@ impl Program {
 }
 
 fn load(
-    settings: &Settings,
-    workload: &Workload,
+    settings: &XdpSettings,
+    workload: &LoadWorkload,
     flows: usize,
     rows: usize,
     requests: usize,
-) -> Result<Ebpf, Error> {
+) -> Result<Ebpf, GeneratorError> {
     let mut fill = vec![0; FILL_BYTES];
-    if let Some(blank) = Codec::new(FILL_BYTES).map(|codec| codec.blank()) {
+    if let Some(blank) = RequestCodec::new(FILL_BYTES).map(|codec| codec.blank()) {
         fill.copy_from_slice(&blank);
     }
-    let words = settings.view * flows as u64 / if matches!(workload, Workload::Echo { .. }) { 64 } else { 1 };
+    let words =
+        settings.view * flows as u64 / if matches!(workload, LoadWorkload::Echo { .. }) { 64 } else { 1 };
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     EbpfLoader::new()
         .btf(None)
@@ -210,23 +219,24 @@ fn load(
         .map_err(|error| refused("its maps", &error))
 }
 
-fn settings(routes: &Routes, workload: &Workload, run: u64) -> Result<Settings, Error> {
-    let Some(way) = routes.ways.first() else { return Err(Error::NoFlows) };
+fn settings(routes: &FlowRoutes, workload: &LoadWorkload, run: u64) -> Result<XdpSettings, GeneratorError> {
+    let Some(way) = routes.ways.first() else { return Err(GeneratorError::NoFlows) };
     let (mask, factor) = tuple_table(routes)?;
-    let common = Settings {
+    let common = XdpSettings {
         run,
         ipv6: u32::from(way.to.is_ipv6()),
         vlan: u32::from(way.vlan.is_some()),
         interface: routes.index,
         tuple_mask: mask,
         tuple_factor: factor,
-        ..Settings::default()
+        ..XdpSettings::default()
     };
     let flows = routes.ways.len() as u64;
     match workload {
-        Workload::Echo { payload_bytes } => {
-            let codec = Codec::new(*payload_bytes).ok_or(Error::PayloadTooLarge(*payload_bytes))?;
-            Ok(Settings {
+        LoadWorkload::Echo { payload_bytes } => {
+            let codec =
+                RequestCodec::new(*payload_bytes).ok_or(GeneratorError::PayloadTooLarge(*payload_bytes))?;
+            Ok(XdpSettings {
                 echo: 1,
                 payload: *payload_bytes as u32,
                 body_state: codec.body_state(),
@@ -234,22 +244,26 @@ fn settings(routes: &Routes, workload: &Workload, run: u64) -> Result<Settings, 
                 ..common
             })
         }
-        Workload::Exchange(exchange) => exchange_settings(common, exchange, flows),
+        LoadWorkload::Exchange(exchange) => exchange_settings(common, exchange, flows),
     }
 }
 
-fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Result<Settings, Error> {
+fn exchange_settings(
+    common: XdpSettings,
+    exchange: &PreparedExchange,
+    flows: u64,
+) -> Result<XdpSettings, GeneratorError> {
     let Some(tag) = exchange.tag else {
-        return Err(Error::xdp(format!(
+        return Err(GeneratorError::xdp(format!(
             "{} requests have no tag to tell replies apart by",
             exchange.protocol
         )));
     };
     let shortest = exchange.requests.iter().map(Vec::len).min().unwrap_or(0);
     let longest = exchange.requests.iter().map(Vec::len).max().unwrap_or(0);
-    let mut marks = [xdp::Mark::default(); xdp::MARKS];
+    let mut marks = [xdp::XdpMark::default(); xdp::MARKS];
     if exchange.marks.len() > marks.len() || exchange.shortest_reply_bytes > REPLY_BYTES {
-        return Err(Error::xdp(format!(
+        return Err(GeneratorError::xdp(format!(
             "replies with {} marks within {} bytes: a program reads {} marks within {REPLY_BYTES} bytes",
             exchange.marks.len(),
             exchange.shortest_reply_bytes,
@@ -257,12 +271,12 @@ fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Resul
         )));
     }
     for (place, mark) in marks.iter_mut().zip(&exchange.marks) {
-        *place = xdp::Mark { offset: mark.offset as u16, mask: mark.mask, value: mark.value & mark.mask };
+        *place = xdp::XdpMark { offset: mark.offset as u16, mask: mark.mask, value: mark.value & mark.mask };
     }
     let truncated = exchange.code.and_then(|code| code.truncated);
-    let by_tag = exchange.order == crate::workload::Order::ByTag;
+    let by_tag = exchange.order == crate::workload::RequestOrder::ByTag;
     let affordable = power_below(EXCHANGE_VIEW / flows).min(MOST_IN_VIEW);
-    Ok(Settings {
+    Ok(XdpSettings {
         view: affordable.min(tag.mask().saturating_add(1)).max(2),
         request_count: exchange.requests.len() as u32,
         request_mask: if by_tag { exchange.requests.len() as u32 - 1 } else { 0 },
@@ -285,7 +299,7 @@ fn exchange_settings(common: Settings, exchange: &Exchange, flows: u64) -> Resul
 }
 
 /// What frames are: 802.1Q, IPv6 or IPv4 (linux/if_ether.h).
-fn ethertype(settings: &Settings) -> [u8; 2] {
+fn ethertype(settings: &XdpSettings) -> [u8; 2] {
     match (settings.vlan != 0, settings.ipv6 != 0) {
         (true, _) => [0x81, 0x00],
         (false, true) => [0x86, 0xdd],
@@ -309,7 +323,7 @@ fn mix(value: u64) -> u64 {
 }
 
 /// The place where the search for a flow begins: `tuple_hash` of bpf/load.bpf.c.
-fn tuple_place(way: &frame::Way, factor: u32) -> u32 {
+fn tuple_place(way: &frame::FlowRoute, factor: u32) -> u32 {
     let low = |address: std::net::IpAddr| match address {
         std::net::IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
         std::net::IpAddr::V6(v6) => {
@@ -326,7 +340,7 @@ fn tuple_place(way: &frame::Way, factor: u32) -> u32 {
 }
 
 /// A size and a factor with which every flow is found within the places that are looked at.
-fn tuple_table(routes: &Routes) -> Result<(u32, u32), Error> {
+fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
     let mut random = fastrand::Rng::with_seed(routes.ways.len() as u64);
     let least = (routes.ways.len() * 4).next_power_of_two().max(1024);
     for size in [least, least * 2, least * 4] {
@@ -337,11 +351,14 @@ fn tuple_table(routes: &Routes) -> Result<(u32, u32), Error> {
             }
         }
     }
-    Err(Error::xdp(format!("{} flows cannot be told apart quickly enough: use fewer", routes.ways.len())))
+    Err(GeneratorError::xdp(format!(
+        "{} flows cannot be told apart quickly enough: use fewer",
+        routes.ways.len()
+    )))
 }
 
 /// The table: flow numbers plus one; none if one is out of reach.
-fn place_all(routes: &Routes, mask: u32, factor: u32) -> Option<Vec<u32>> {
+fn place_all(routes: &FlowRoutes, mask: u32, factor: u32) -> Option<Vec<u32>> {
     let mut table = vec![0u32; mask as usize + 1];
     for (id, way) in routes.ways.iter().enumerate() {
         let first = tuple_place(way, factor);
@@ -352,17 +369,17 @@ fn place_all(routes: &Routes, mask: u32, factor: u32) -> Option<Vec<u32>> {
     Some(table)
 }
 
-fn fill_tuples(tuples: &Mapped<Tuple>, routes: &Routes, factor: u32) {
+fn fill_tuples(tuples: &MappedArray<TupleEntry>, routes: &FlowRoutes, factor: u32) {
     let table = place_all(routes, tuples.len() as u32 - 1, factor).unwrap_or_default();
     for (place, flow) in tuples.iter().zip(table) {
         place.flow.store(flow, Ordering::Relaxed);
     }
 }
 
-fn fill_requests(requests: &Mapped<Request>, exchange: &Exchange) {
+fn fill_requests(requests: &MappedArray<XdpRequest>, exchange: &PreparedExchange) {
     for (place, bytes) in requests.iter().zip(&exchange.requests) {
         let mut bytes = bytes.clone();
-        if let (crate::workload::Order::InTurn, Some(tag)) = (exchange.order, exchange.tag) {
+        if let (crate::workload::RequestOrder::InTurn, Some(tag)) = (exchange.order, exchange.tag) {
             tag.write(0, &mut bytes);
         }
         place.length.store(bytes.len() as u32, Ordering::Relaxed);
@@ -375,23 +392,27 @@ fn fill_requests(requests: &Mapped<Request>, exchange: &Exchange) {
     }
 }
 
-fn mapped<T: xdp::Shared>(ebpf: &Ebpf, name: &'static str, count: usize) -> Result<Mapped<T>, Error> {
+fn mapped<T: xdp::Shared>(
+    ebpf: &Ebpf,
+    name: &'static str,
+    count: usize,
+) -> Result<MappedArray<T>, GeneratorError> {
     let Some(Map::Array(data)) = ebpf.map(name) else { return Err(missing(name)) };
-    Mapped::new(data.fd().as_fd(), count)
-        .map_err(|error| Error::xdp(format!("cannot map the BPF map {name}: {error}")))
+    MappedArray::new(data.fd().as_fd(), count)
+        .map_err(|error| GeneratorError::xdp(format!("cannot map the BPF map {name}: {error}")))
 }
 
-fn xdp_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, Error> {
+fn xdp_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, GeneratorError> {
     let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
     program.try_into().map_err(|error| refused(name, &error))
 }
 
-fn descriptor<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {
+fn descriptor<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, GeneratorError> {
     let program = xdp_program(ebpf, name)?;
     program.fd().map(AsFd::as_fd).map_err(|error| refused(name, &error))
 }
 
-fn trace(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), Error> {
+fn trace(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), GeneratorError> {
     let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
     let program: &mut RawTracePoint = program.try_into().map_err(|error| refused(name, &error))?;
     program.load().map_err(|error| refused(name, &error))?;
@@ -399,12 +420,12 @@ fn trace(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(),
     Ok(())
 }
 
-fn missing(name: &str) -> Error {
-    Error::xdp(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
+fn missing(name: &str) -> GeneratorError {
+    GeneratorError::xdp(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
 }
 
 /// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
-fn refused(what: &str, error: &dyn std::error::Error) -> Error {
+fn refused(what: &str, error: &dyn std::error::Error) -> GeneratorError {
     let mut text = error.to_string();
     let mut inner = error.source();
     while let Some(error) = inner {
@@ -412,11 +433,11 @@ fn refused(what: &str, error: &dyn std::error::Error) -> Error {
         inner = error.source();
     }
     let line = text.lines().next().unwrap_or_default();
-    Error::xdp(format!("the kernel does not take the BPF program ({what}): {line}"))
+    GeneratorError::xdp(format!("the kernel does not take the BPF program ({what}): {line}"))
 }
 
-fn cannot_attach(interface: &str, error: &std::io::Error) -> Error {
-    Error::xdp(match error.raw_os_error() {
+fn cannot_attach(interface: &str, error: &std::io::Error) -> GeneratorError {
+    GeneratorError::xdp(match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => {
             format!("{interface} runs an XDP program already: it is left alone, detach it or use sockets")
         }
@@ -425,9 +446,9 @@ fn cannot_attach(interface: &str, error: &std::io::Error) -> Error {
     })
 }
 
-impl std::fmt::Debug for Program {
+impl std::fmt::Debug for LoadProgram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program")
+        f.debug_struct("LoadProgram")
             .field("frames_by", &self.frames_by)
             .field("flows", &self.flows.len())
             .finish()

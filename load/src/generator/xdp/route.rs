@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use linerate_host::Host;
-use linerate_host::netlink::{self, Mode, Path, XdpState};
+use linerate_host::netlink::{self, RoutePath, XdpAttachKind, XdpState};
 
-use super::frame::{Way, head_bytes};
+use super::frame::{FlowRoute, head_bytes};
 use super::ports;
-use crate::error::Error;
-use crate::generator::builder::Builder;
+use crate::error::GeneratorError;
+use crate::generator::builder::GeneratorBuilder;
 use crate::sys::xdp::{FILL_BYTES, REQUEST_BYTES};
-use crate::workload::Workload;
+use crate::workload::LoadWorkload;
 
 /// The first kernel that sends frames made by a program: Linux 5.18.
 const LEAST_KERNEL: (u32, u32) = (5, 18);
@@ -21,8 +21,8 @@ const TELLING_KERNEL: (u32, u32) = (6, 3);
 
 /// The ways of all flows, which leave by one interface.
 #[derive(Debug)]
-pub(super) struct Routes {
-    pub(super) ways: Vec<Way>,
+pub(super) struct FlowRoutes {
+    pub(super) ways: Vec<FlowRoute>,
     pub(super) interface: String,
     pub(super) index: u32,
     /// Whether frames the link does not take are those the far end's queue has no room for.
@@ -31,26 +31,26 @@ pub(super) struct Routes {
     pub(super) no_frames: Option<String>,
 }
 
-impl Routes {
+impl FlowRoutes {
     /// Finds the ways in the calling thread's network namespace.
     ///
     /// # Errors
     /// [`Error::Xdp`] with what stands in the way.
-    pub(super) fn find(builder: &Builder) -> Result<Self, Error> {
-        check_kernel(&release(), LEAST_KERNEL).map_err(Error::xdp)?;
+    pub(super) fn find(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
+        check_kernel(&release(), LEAST_KERNEL).map_err(GeneratorError::xdp)?;
         check_user()?;
         let v4 = builder.targets.first().is_none_or(SocketAddr::is_ipv4);
         if builder.targets.iter().any(|target| target.is_ipv4() != v4) {
-            return Err(Error::xdp(
+            return Err(GeneratorError::xdp(
                 "targets of both IPv4 and IPv6: a program makes frames of one, give one kind",
             ));
         }
         let host = Host::live();
-        let mut paths = Paths { host: &host, found: HashMap::new() };
+        let mut paths = PathCache { host: &host, found: HashMap::new() };
         let sources = paths.sources(builder, v4)?;
         let ports = ports::choose(builder, sources.len())?;
         let mut ways = Vec::with_capacity(builder.flows);
-        let mut way_out: Option<Path> = None;
+        let mut way_out: Option<RoutePath> = None;
         for id in 0..builder.flows {
             let target = builder.targets[id % builder.targets.len()];
             let row = id / sources.len();
@@ -58,13 +58,13 @@ impl Routes {
             let path = paths.find(target.ip(), Some(source))?;
             let first = way_out.get_or_insert_with(|| path.clone());
             if (first.index, first.vlan) != (path.index, path.vlan) {
-                return Err(Error::xdp(format!(
+                return Err(GeneratorError::xdp(format!(
                     "targets by several ways ({} and {}): frames leave by one interface and VLAN, give targets of one",
                     named(first),
                     named(&path)
                 )));
             }
-            ways.push(Way {
+            ways.push(FlowRoute {
                 from: SocketAddr::new(source, ports[row]),
                 to: target,
                 from_mac: path.source_mac,
@@ -72,89 +72,90 @@ impl Routes {
                 vlan: path.vlan,
             });
         }
-        let Some(way_out) = way_out else { return Err(Error::NoFlows) };
+        let Some(way_out) = way_out else { return Err(GeneratorError::NoFlows) };
         check_length(builder, &way_out, v4)?;
         let state = netlink::xdp_state(&host, &way_out.interface, way_out.index)
-            .map_err(|error| Error::xdp(error.to_string()))?;
+            .map_err(|error| GeneratorError::xdp(error.to_string()))?;
         check_interface(&way_out.interface, &state)?;
         let hands_over = state.driver.value().is_some_and(|driver| driver == "veth");
         let no_frames = why_no_frames(&way_out.interface, &state);
-        Ok(Routes { ways, interface: way_out.interface, index: way_out.index, hands_over, no_frames })
+        Ok(FlowRoutes { ways, interface: way_out.interface, index: way_out.index, hands_over, no_frames })
     }
 }
 
 /// Ways that were looked up.
-struct Paths<'a> {
+struct PathCache<'a> {
     host: &'a Host,
-    found: HashMap<(IpAddr, Option<IpAddr>), Path>,
+    found: HashMap<(IpAddr, Option<IpAddr>), RoutePath>,
 }
 
-impl Paths<'_> {
-    fn find(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<Path, Error> {
+impl PathCache<'_> {
+    fn find(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<RoutePath, GeneratorError> {
         if let Some(path) = self.found.get(&(to, from)) {
             return Ok(path.clone());
         }
-        let path = netlink::path_to(self.host, to, from).map_err(|error| Error::xdp(error.to_string()))?;
+        let path =
+            netlink::path_to(self.host, to, from).map_err(|error| GeneratorError::xdp(error.to_string()))?;
         self.found.insert((to, from), path.clone());
         Ok(path)
     }
 
     /// The addresses flows come from: those asked for, or the one the kernel chooses.
-    fn sources(&mut self, builder: &Builder, v4: bool) -> Result<Vec<IpAddr>, Error> {
+    fn sources(&mut self, builder: &GeneratorBuilder, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
         let asked: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
         if !asked.is_empty() {
             return Ok(asked);
         }
-        let target = builder.targets.first().ok_or(Error::NoTargets)?;
+        let target = builder.targets.first().ok_or(GeneratorError::NoTargets)?;
         Ok(vec![self.find(target.ip(), None)?.source])
     }
 }
 
-fn named(path: &Path) -> String {
+fn named(path: &RoutePath) -> String {
     match path.vlan {
         Some(vlan) => format!("{} VLAN {vlan}", path.interface),
         None => path.interface.clone(),
     }
 }
 
-fn check_length(builder: &Builder, path: &Path, v4: bool) -> Result<(), Error> {
+fn check_length(builder: &GeneratorBuilder, path: &RoutePath, v4: bool) -> Result<(), GeneratorError> {
     let payload = builder.workload.longest_bytes();
     let most = path.mtu as usize - if v4 { 28 } else { 48 }.min(path.mtu as usize);
     if payload > most {
-        return Err(Error::xdp(format!(
+        return Err(GeneratorError::xdp(format!(
             "payload of {payload} bytes does not fit the MTU of {} bytes of {} unfragmented: at most {most} bytes",
             path.mtu,
             named(path)
         )));
     }
     let (most, what) = match builder.workload {
-        Workload::Echo { .. } => (FILL_BYTES, "an echo request must fit a page with its frame"),
-        Workload::Exchange(_) => (REQUEST_BYTES, "that is the longest prepared request a program takes"),
+        LoadWorkload::Echo { .. } => (FILL_BYTES, "an echo request must fit a page with its frame"),
+        LoadWorkload::Exchange(_) => (REQUEST_BYTES, "that is the longest prepared request a program takes"),
     };
     if payload > most {
-        return Err(Error::xdp(format!("payload of {payload} bytes is over {most} bytes: {what}")));
+        return Err(GeneratorError::xdp(format!("payload of {payload} bytes is over {most} bytes: {what}")));
     }
     debug_assert!(head_bytes(!v4, path.vlan.is_some()) <= crate::sys::xdp::HEAD_BYTES);
     Ok(())
 }
 
-fn check_interface(interface: &str, state: &XdpState) -> Result<(), Error> {
+fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorError> {
     if let Some(attached) = &state.attached {
         let which = attached.id.map_or_else(String::new, |id| format!(" (id {id})"));
         let place = match attached.mode {
-            Mode::Native => "in the driver",
-            Mode::Generic => "in generic mode",
-            Mode::Offloaded => "on the NIC",
-            Mode::Several => "in several places",
+            XdpAttachKind::Native => "in the driver",
+            XdpAttachKind::Generic => "in generic mode",
+            XdpAttachKind::Offloaded => "on the NIC",
+            XdpAttachKind::Several => "in several places",
         };
-        return Err(Error::xdp(format!(
+        return Err(GeneratorError::xdp(format!(
             "{interface} runs an XDP program already, {place}{which}: it is left alone, detach it or use sockets"
         )));
     }
     let Some(features) = state.features.value() else {
         // Before 6.3 the attempt tells.
         return match check_kernel(&release(), TELLING_KERNEL) {
-            Ok(()) => Err(Error::xdp(format!(
+            Ok(()) => Err(GeneratorError::xdp(format!(
                 "{interface} does not tell what XDP it can do: {}",
                 state.features.why().unwrap_or("no reason given")
             ))),
@@ -163,7 +164,9 @@ fn check_interface(interface: &str, state: &XdpState) -> Result<(), Error> {
     };
     let driver = state.driver.value().map_or("its driver", String::as_str);
     if !features.basic {
-        return Err(Error::xdp(format!("{interface} ({driver}) runs no XDP programs in the driver")));
+        return Err(GeneratorError::xdp(format!(
+            "{interface} ({driver}) runs no XDP programs in the driver"
+        )));
     }
     Ok(())
 }
@@ -184,15 +187,17 @@ fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
 }
 
 /// Programs need rights over the whole machine, which no user namespace has.
-fn check_user() -> Result<(), Error> {
+fn check_user() -> Result<(), GeneratorError> {
     // Where there are no user namespaces, there is no such file either.
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| "0 0 4294967295".to_owned());
     let words: Vec<&str> = map.split_whitespace().collect();
     if words != ["0", "0", "4294967295"] {
-        return Err(Error::xdp("this is a user namespace, where no BPF program may be loaded: run as root"));
+        return Err(GeneratorError::xdp(
+            "this is a user namespace, where no BPF program may be loaded: run as root",
+        ));
     }
     if !rustix::process::geteuid().is_root() {
-        return Err(Error::xdp(
+        return Err(GeneratorError::xdp(
             "it takes root (CAP_BPF, CAP_NET_ADMIN, and CAP_SYS_ADMIN for a network namespace)",
         ));
     }
@@ -218,7 +223,7 @@ fn check_kernel(release: &str, least: (u32, u32)) -> Result<(), String> {
 mod tests {
     use super::*;
     use linerate_host::Known;
-    use linerate_host::netlink::{Attached, XdpFeatures};
+    use linerate_host::netlink::{AttachedXdp, XdpFeatures};
 
     #[test]
     fn old_kernels_are_named() {
@@ -246,7 +251,7 @@ mod tests {
         assert_eq!(no_frames(able, "e1000e"), None);
         let none = XdpFeatures { basic: false, redirect: false, transmit: false };
         assert!(why(state(None, none, "lo")).unwrap_err().contains("no XDP programs in the driver"));
-        let taken = Attached { id: Some(42), mode: Mode::Generic };
+        let taken = AttachedXdp { id: Some(42), mode: XdpAttachKind::Generic };
         assert!(why(state(Some(taken), able, "veth")).unwrap_err().contains("(id 42): it is left alone"));
     }
 }

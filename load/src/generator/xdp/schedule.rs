@@ -6,7 +6,7 @@ const TICK_NS: u64 = 100_000;
 
 /// Request `i` of `share` is meant to leave at `first_ns + i * step_ns`, ns of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Schedule {
+pub(super) struct SendSchedule {
     /// The slot's start, so that no precision goes into the time since the machine's.
     start_ns: u64,
     offset_ns: f64,
@@ -16,10 +16,10 @@ pub(super) struct Schedule {
     pub(super) tick_ns: u64,
 }
 
-impl Schedule {
+impl SendSchedule {
     /// For thread `thread` of `threads`, which together send `total` requests, one each `interval_ns`.
     pub(super) fn new(start_ns: u64, interval_ns: f64, total: u64, thread: u64, threads: u64) -> Self {
-        Schedule {
+        SendSchedule {
             start_ns,
             offset_ns: interval_ns * thread as f64,
             thread: thread as u32,
@@ -81,7 +81,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_due_before_its_time(rate in 1e-3..1e7f64, index in 0..1_000_000u64, threads in 1..9u64) {
-            let schedule = Schedule::new(1 << 50, 1e9 / rate, u64::MAX / 2, threads - 1, threads);
+            let schedule = SendSchedule::new(1 << 50, 1e9 / rate, u64::MAX / 2, threads - 1, threads);
             let at = schedule.intended(index);
             prop_assert!(schedule.due(at + 2) > index);
             prop_assert!(schedule.due(at.saturating_sub(schedule.step_ns as u64 + 2)) <= index + 1);
@@ -89,13 +89,13 @@ mod tests {
 
         #[test]
         fn shares_make_up_the_whole(total in 0..100_000u64, threads in 1..17u64) {
-            let share = |thread| Schedule::new(0, 1.0, total, thread, threads).share;
+            let share = |thread| SendSchedule::new(0, 1.0, total, thread, threads).share;
             prop_assert_eq!((0..threads).map(share).sum::<u64>(), total);
         }
 
         #[test]
         fn added_up_steps_do_not_drift(rate in 1e3..1e7f64) {
-            let schedule = Schedule::new(0, 1e9 / rate, u64::MAX / 2, 0, 1);
+            let schedule = SendSchedule::new(0, 1e9 / rate, u64::MAX / 2, 0, 1);
             let (whole, fraction) = schedule.step();
             // Ten minutes.
             let count = (rate * 600.0) as u64;

@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::program::Program;
-use super::worker::{TIMEOUT_PARTS, Timing};
+use super::program::LoadProgram;
+use super::worker::{TIMEOUT_PARTS, XdpTiming};
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
-use crate::sys::xdp::{BUCKETS, Flow, Row, SEGMENTS, SUB_BITS};
+use crate::sys::xdp::{BUCKETS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
 
 /// What all replies and requests of a slot are judged by; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct SlotFrame {
     pub(super) epoch: u32,
     pub(super) start_ns: u64,
     pub(super) duration_ns: u64,
@@ -19,9 +19,15 @@ pub(super) struct Frame {
 }
 
 /// Makes flows and rows ready. No thread sends, and stragglers of the last slot are late from now on.
-pub(super) fn begin(program: &Program, frame: &Frame, cpus: &[u32], timings: &[Timing], requests: u64) {
+pub(super) fn begin(
+    program: &LoadProgram,
+    frame: &SlotFrame,
+    cpus: &[u32],
+    timings: &[XdpTiming],
+    requests: u64,
+) {
     // An answer gives its place back whichever CPU it comes in on, also one that sends nothing.
-    let part_ns = timings.iter().find_map(Timing::part_ns).unwrap_or(0);
+    let part_ns = timings.iter().find_map(XdpTiming::part_ns).unwrap_or(0);
     for row in program.rows.iter() {
         reset(row, frame);
         row.part.store(part_ns, Ordering::Relaxed);
@@ -40,11 +46,11 @@ pub(super) fn begin(program: &Program, frame: &Frame, cpus: &[u32], timings: &[T
     }
 }
 
-fn flow_first(program: &Program, flow: &Flow) -> u64 {
+fn flow_first(program: &LoadProgram, flow: &XdpFlow) -> u64 {
     if program.codec.is_some() { 0 } else { flow.first.load(Ordering::Relaxed) }
 }
 
-fn reset(row: &Row, frame: &Frame) {
+fn reset(row: &XdpRow, frame: &SlotFrame) {
     let used = row.answered.load(Ordering::Relaxed) > 0;
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
@@ -70,7 +76,7 @@ fn reset(row: &Row, frame: &Frame) {
     set(&row.epoch, u64::from(frame.epoch));
 }
 
-fn arm(row: &Row, timing: &Timing, thread: usize, threads: usize, flows: usize, requests: u64) {
+fn arm(row: &XdpRow, timing: &XdpTiming, thread: usize, threads: usize, flows: usize, requests: u64) {
     row.first_flow.store(thread as u32, Ordering::Relaxed);
     row.flow.store(thread as u32, Ordering::Relaxed);
     row.flow_step.store(threads as u32, Ordering::Relaxed);
@@ -86,7 +92,7 @@ fn arm(row: &Row, timing: &Timing, thread: usize, threads: usize, flows: usize, 
         row.step.store(step, Ordering::Relaxed);
         row.step_fraction.store(step_fraction, Ordering::Relaxed);
     }
-    if let Timing::Waits(schedule) = timing {
+    if let XdpTiming::Waits(schedule) = timing {
         row.tick.store(schedule.tick_ns, Ordering::Relaxed);
         row.next_tick.store(schedule.intended(0), Ordering::Relaxed);
         row.share.store(schedule.share, Ordering::Relaxed);
@@ -100,7 +106,7 @@ pub(super) fn part_ns(timeout_ns: u64) -> u64 {
 
 /// What the rows say together.
 #[derive(Debug, Clone)]
-pub(super) struct Count {
+pub(super) struct RowTotals {
     pub(super) sent: u64,
     pub(super) refused: u64,
     pub(super) errors: SendErrors,
@@ -117,10 +123,10 @@ pub(super) struct Count {
     pub(super) longest_ns: u64,
 }
 
-impl Count {
+impl RowTotals {
     /// The count so far. `hands_over`: frames that the link refused were lost at the far end, else they never left.
-    pub(super) fn of(program: &Program, hands_over: bool) -> Self {
-        let sum = |of: fn(&Row) -> &AtomicU64| -> u64 {
+    pub(super) fn of(program: &LoadProgram, hands_over: bool) -> Self {
+        let sum = |of: fn(&XdpRow) -> &AtomicU64| -> u64 {
             program.rows.iter().map(|row| of(row).load(Ordering::Relaxed)).sum()
         };
         let refused = sum(|row| &row.refused);
@@ -133,7 +139,7 @@ impl Count {
             ..SendErrors::default()
         };
         let unsent = errors.total() - errors.refused;
-        Count {
+        RowTotals {
             sent: sum(|row| &row.sent).saturating_sub(unsent),
             refused: if hands_over { refused } else { 0 },
             errors,
@@ -154,16 +160,16 @@ impl Count {
 
 /// Latencies by segment and bucket over all CPUs.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Buckets(Vec<u64>);
+pub(super) struct LatencyBuckets(Vec<u64>);
 
-impl Buckets {
+impl LatencyBuckets {
     pub(super) fn new() -> Self {
-        Buckets(vec![0; SEGMENTS * BUCKETS])
+        LatencyBuckets(vec![0; SEGMENTS * BUCKETS])
     }
 
     /// Those so far.
-    pub(super) fn of(program: &Program) -> Self {
-        let mut buckets = Buckets::new();
+    pub(super) fn of(program: &LoadProgram) -> Self {
+        let mut buckets = LatencyBuckets::new();
         for row in program.rows.iter() {
             if row.answered.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -176,7 +182,7 @@ impl Buckets {
     }
 
     /// What has come since `earlier`.
-    pub(super) fn since(&self, earlier: &Buckets) -> Latency {
+    pub(super) fn since(&self, earlier: &LatencyBuckets) -> Latency {
         let mut latency = Latency::new();
         for (at, (now, then)) in self.0.iter().zip(&earlier.0).enumerate() {
             record(&mut latency, at % BUCKETS, now.saturating_sub(*then));
@@ -254,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_back_is_gone() {
-        let mut buckets = Buckets::new();
+        let mut buckets = LatencyBuckets::new();
         buckets.0[BUCKETS + bucket(5_000)] = 2;
         buckets.take(1, 5_000);
         let latency = buckets.of_segments(0..SEGMENTS, 5_000);

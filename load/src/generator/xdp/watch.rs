@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use super::program::Program;
-use super::slot::{Buckets, Count, Frame};
-use super::worker::Report;
+use super::program::LoadProgram;
+use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
+use super::worker::XdpWorkerReport;
 use crate::generator::clock;
-use crate::outcome::{Interval, Quantiles};
+use crate::outcome::{LatencyQuantiles, SlotInterval};
 
 /// When all is answered, how long a duplicate is still waited for.
 const AFTERMATH: Duration = Duration::from_millis(5);
@@ -20,29 +20,29 @@ const SILENCE: Duration = Duration::from_millis(50);
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// What the counters said when the last interval ended.
-pub(super) struct Watch<'a> {
-    program: &'a Program,
+pub(super) struct IntervalWatch<'a> {
+    program: &'a LoadProgram,
     hands_over: bool,
-    frame: Frame,
+    frame: SlotFrame,
     sent: u64,
     answered: u64,
-    buckets: Buckets,
-    intervals: Vec<Interval>,
+    buckets: LatencyBuckets,
+    intervals: Vec<SlotInterval>,
 }
 
-impl<'a> Watch<'a> {
-    pub(super) fn new(program: &'a Program, hands_over: bool, frame: Frame) -> Self {
-        let buckets = Buckets::new();
-        Watch { program, hands_over, frame, sent: 0, answered: 0, buckets, intervals: Vec::new() }
+impl<'a> IntervalWatch<'a> {
+    pub(super) fn new(program: &'a LoadProgram, hands_over: bool, frame: SlotFrame) -> Self {
+        let buckets = LatencyBuckets::new();
+        IntervalWatch { program, hands_over, frame, sent: 0, answered: 0, buckets, intervals: Vec::new() }
     }
 
     /// Waits for the reports of so many threads and tells of intervals that end until then; none if a thread is gone.
     pub(super) fn follow(
         &mut self,
-        reports: &Receiver<Report>,
+        reports: &Receiver<XdpWorkerReport>,
         threads: usize,
-        observer: &mut dyn FnMut(&Interval),
-    ) -> Option<Vec<Report>> {
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Option<Vec<XdpWorkerReport>> {
         let mut received = Vec::with_capacity(threads);
         while received.len() < threads {
             let wait_ns = self.boundary_ns().saturating_sub(clock::now_ns());
@@ -57,7 +57,7 @@ impl<'a> Watch<'a> {
 
     /// When the interval under way ends; far off if there is none.
     fn boundary_ns(&self) -> u64 {
-        let Frame { start_ns, duration_ns, interval_ns, .. } = self.frame;
+        let SlotFrame { start_ns, duration_ns, interval_ns, .. } = self.frame;
         let begins_ns = interval_ns * self.intervals.len() as u64;
         if interval_ns == 0 || begins_ns >= duration_ns {
             return start_ns + duration_ns + 3_600_000_000_000;
@@ -65,23 +65,23 @@ impl<'a> Watch<'a> {
         start_ns + (begins_ns + interval_ns).min(duration_ns)
     }
 
-    fn end_interval(&mut self, observer: &mut dyn FnMut(&Interval)) {
-        let Frame { duration_ns, interval_ns, .. } = self.frame;
+    fn end_interval(&mut self, observer: &mut dyn FnMut(&SlotInterval)) {
+        let SlotFrame { duration_ns, interval_ns, .. } = self.frame;
         let begins_ns = interval_ns * self.intervals.len() as u64;
         if interval_ns == 0 || begins_ns >= duration_ns {
             return;
         }
-        let count = Count::of(self.program, self.hands_over);
-        let buckets = Buckets::of(self.program);
+        let count = RowTotals::of(self.program, self.hands_over);
+        let buckets = LatencyBuckets::of(self.program);
         let latency = buckets.since(&self.buckets);
-        let interval = Interval {
+        let interval = SlotInterval {
             number: self.intervals.len() as u32,
             begins_seconds: begins_ns as f64 / 1e9,
             seconds: interval_ns.min(duration_ns - begins_ns) as f64 / 1e9,
             sent: count.sent.saturating_sub(self.sent),
             received: count.answered.saturating_sub(self.answered),
             answered: None,
-            latency_ns: if latency.count() == 0 { Quantiles::default() } else { latency.quantiles() },
+            latency_ns: if latency.count() == 0 { LatencyQuantiles::default() } else { latency.quantiles() },
         };
         observer(&interval);
         (self.sent, self.answered, self.buckets) = (count.sent, count.answered, buckets);
@@ -93,8 +93,8 @@ impl<'a> Watch<'a> {
         mut self,
         drain: Duration,
         cancel: &AtomicBool,
-        observer: &mut dyn FnMut(&Interval),
-    ) -> Vec<Interval> {
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Vec<SlotInterval> {
         let end_ns = self.frame.start_ns + self.frame.duration_ns;
         // A schedule may be through before its last interval is.
         while self.frame.interval_ns > 0 && self.boundary_ns() <= end_ns {
@@ -116,7 +116,7 @@ impl<'a> Watch<'a> {
     fn drain(&self, drain: Duration) {
         let drain_ns = clock::whole_ns(drain);
         let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
-        let mut count = Count::of(self.program, self.hands_over);
+        let mut count = RowTotals::of(self.program, self.hands_over);
         let mut active_ns = clock::now_ns();
         let deadline_ns = active_ns + drain_ns;
         loop {
@@ -133,7 +133,7 @@ impl<'a> Watch<'a> {
                 return;
             }
             clock::sleep_until(until_ns.min(now_ns + LOOK_AGAIN_NS));
-            let next = Count::of(self.program, self.hands_over);
+            let next = RowTotals::of(self.program, self.hands_over);
             if next.arrivals != count.arrivals {
                 active_ns = clock::now_ns();
             }

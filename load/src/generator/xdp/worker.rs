@@ -6,13 +6,13 @@ use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use super::bursts::BurstLengths;
-use super::program::{Outlets, Program};
-use super::schedule::Schedule;
-use crate::error::Error;
+use super::program::{LoadProgram, RequestOutlets};
+use super::schedule::SendSchedule;
+use crate::error::GeneratorError;
 use crate::generator::clock;
 use crate::generator::socket::prepare;
 use crate::outcome::{LATE_NS, LeftAs};
-use crate::sys::xdp::{BATCH, PARTS, Row};
+use crate::sys::xdp::{BATCH, PARTS, XdpRow};
 
 /// The longest sleep, so that a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 10_000_000;
@@ -45,19 +45,19 @@ pub(super) const TIMEOUT_PARTS: u64 = 8;
 
 /// What a thread does in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct XdpPlan {
     pub(super) start_ns: u64,
     pub(super) duration_ns: u64,
-    pub(super) timing: Timing,
+    pub(super) timing: XdpTiming,
 }
 
 /// When the requests of a thread leave.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Timing {
+pub(super) enum XdpTiming {
     /// Each tick the requests that are due, as clones.
-    Ticks(Schedule),
+    Ticks(SendSchedule),
     /// Live frames that wait for their time in the program.
-    Waits(Schedule),
+    Waits(SendSchedule),
     /// So many requests of the thread under way.
     Window {
         outstanding: u64,
@@ -66,27 +66,27 @@ pub(super) enum Timing {
     Flood,
 }
 
-impl Timing {
+impl XdpTiming {
     /// The schedule that is kept, if there is one.
-    pub(super) fn schedule(&self) -> Option<&Schedule> {
+    pub(super) fn schedule(&self) -> Option<&SendSchedule> {
         match self {
-            Timing::Ticks(schedule) | Timing::Waits(schedule) => Some(schedule),
-            Timing::Window { .. } | Timing::Flood => None,
+            XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => Some(schedule),
+            XdpTiming::Window { .. } | XdpTiming::Flood => None,
         }
     }
 
     /// The parts of the timeout by which a window's requests are counted, if there is one; ns.
     pub(super) fn part_ns(&self) -> Option<u64> {
         match self {
-            Timing::Window { part_ns, .. } => Some(*part_ns),
-            Timing::Ticks(_) | Timing::Waits(_) | Timing::Flood => None,
+            XdpTiming::Window { part_ns, .. } => Some(*part_ns),
+            XdpTiming::Ticks(_) | XdpTiming::Waits(_) | XdpTiming::Flood => None,
         }
     }
 }
 
 /// What a thread tells of a slot besides what is in its row.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct XdpWorkerReport {
     pub(super) late_sends: u64,
     pub(super) worst_lag_ns: u64,
     pub(super) timed_out: u64,
@@ -101,35 +101,35 @@ pub(super) struct Report {
 
 /// A thread, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct XdpThread {
     /// None once the thread was told to end.
-    plans: Option<SyncSender<Plan>>,
+    plans: Option<SyncSender<XdpPlan>>,
     handle: Option<JoinHandle<()>>,
 }
 
-impl Drop for Thread {
+impl Drop for XdpThread {
     fn drop(&mut self) {
         self.plans = None;
         if let Some(handle) = self.handle.take() {
-            // A panic has been reported already, as `Error::Worker`.
+            // A panic has been reported already, as `GeneratorError::Worker`.
             let _ = handle.join();
         }
     }
 }
 
-impl Thread {
+impl XdpThread {
     /// Starts a thread in the caller's network namespace and waits until it is pinned.
     pub(super) fn start(
         index: usize,
         cpu: u32,
         nice: Option<i32>,
-        program: Arc<Program>,
-        outlets: Outlets,
+        program: Arc<LoadProgram>,
+        outlets: RequestOutlets,
         cancel: Arc<AtomicBool>,
-        reports: Sender<Report>,
-    ) -> Result<Self, Error> {
-        let (plans, orders) = sync_channel::<Plan>(1);
-        let (ready, is_ready) = sync_channel::<Result<(), Error>>(1);
+        reports: Sender<XdpWorkerReport>,
+    ) -> Result<Self, GeneratorError> {
+        let (plans, orders) = sync_channel::<XdpPlan>(1);
+        let (ready, is_ready) = sync_channel::<Result<(), GeneratorError>>(1);
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
             .spawn(move || {
@@ -141,18 +141,18 @@ impl Thread {
                 let Some(row) = program.rows.get(cpu as usize) else { return };
                 row.thread.store(thread_id(), Ordering::Relaxed);
                 while let Ok(plan) = orders.recv() {
-                    if reports.send(Worker::new(row, &outlets, &cancel).run(&plan)).is_err() {
+                    if reports.send(XdpWorker::new(row, &outlets, &cancel).run(&plan)).is_err() {
                         return;
                     }
                 }
             })
-            .map_err(|source| Error::system("cannot start a generator thread", source))?;
-        is_ready.recv().map_err(|_| Error::Worker)??;
-        Ok(Thread { plans: Some(plans), handle: Some(handle) })
+            .map_err(|source| GeneratorError::system("cannot start a generator thread", source))?;
+        is_ready.recv().map_err(|_| GeneratorError::Worker)??;
+        Ok(XdpThread { plans: Some(plans), handle: Some(handle) })
     }
 
     /// Hands it a plan; none if it is gone.
-    pub(super) fn order(&self, plan: Plan) -> Option<()> {
+    pub(super) fn order(&self, plan: XdpPlan) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()
     }
 }
@@ -162,16 +162,16 @@ fn thread_id() -> u32 {
 }
 
 /// A thread's slot under way.
-struct Worker<'a> {
-    row: &'a Row,
-    outlets: &'a Outlets,
+struct XdpWorker<'a> {
+    row: &'a XdpRow,
+    outlets: &'a RequestOutlets,
     cancel: &'a AtomicBool,
-    report: Report,
+    report: XdpWorkerReport,
 }
 
-impl<'a> Worker<'a> {
-    fn new(row: &'a Row, outlets: &'a Outlets, cancel: &'a AtomicBool) -> Self {
-        let report = Report {
+impl<'a> XdpWorker<'a> {
+    fn new(row: &'a XdpRow, outlets: &'a RequestOutlets, cancel: &'a AtomicBool) -> Self {
+        let report = XdpWorkerReport {
             late_sends: 0,
             worst_lag_ns: 0,
             timed_out: 0,
@@ -181,17 +181,17 @@ impl<'a> Worker<'a> {
             left_as: LeftAs::Clones,
             failure: None,
         };
-        Worker { row, outlets, cancel, report }
+        XdpWorker { row, outlets, cancel, report }
     }
 
-    fn run(mut self, plan: &Plan) -> Report {
+    fn run(mut self, plan: &XdpPlan) -> XdpWorkerReport {
         self.sleep_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
-            Timing::Ticks(schedule) => self.tick(plan, &schedule),
-            Timing::Waits(schedule) => self.wait(plan, &schedule),
-            Timing::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
-            Timing::Flood => self.flood(plan),
+            XdpTiming::Ticks(schedule) => self.tick(plan, &schedule),
+            XdpTiming::Waits(schedule) => self.wait(plan, &schedule),
+            XdpTiming::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
+            XdpTiming::Flood => self.flood(plan),
         }
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
@@ -200,7 +200,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends this thread's share of a schedule, each tick what is due.
-    fn tick(&mut self, plan: &Plan, schedule: &Schedule) {
+    fn tick(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
         let limit_ns = limit_ns(plan);
         let mut last_tick_ns = plan.start_ns;
         while !self.stopped() {
@@ -225,7 +225,7 @@ impl<'a> Worker<'a> {
 
     /// Has live frames wait for their time in calls that last: a program run over a frame that is not due lets it go
     /// back.
-    fn wait(&mut self, plan: &Plan, schedule: &Schedule) {
+    fn wait(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
         let limit_ns = limit_ns(plan);
         self.run_calls(BATCH as u64, |worker, began_ns| {
             let left_ns = limit_ns.saturating_sub(began_ns);
@@ -242,9 +242,9 @@ impl<'a> Worker<'a> {
     }
 
     /// Keeps `outstanding` requests under way until the slot ends.
-    fn keep_window_full(&mut self, plan: &Plan, outstanding: u64, part_ns: u64) {
+    fn keep_window_full(&mut self, plan: &XdpPlan, outstanding: u64, part_ns: u64) {
         let end_ns = plan.start_ns + plan.duration_ns;
-        let mut parts = Parts { oldest: 0, newest: 0 };
+        let mut parts = SlotParts { oldest: 0, newest: 0 };
         loop {
             let now_ns = clock::now_ns();
             if now_ns >= end_ns || self.stopped() {
@@ -261,7 +261,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    fn flood(&mut self, plan: &Plan) {
+    fn flood(&mut self, plan: &XdpPlan) {
         let end_ns = plan.start_ns + plan.duration_ns;
         if self.outlets.frames.is_none() {
             while clock::now_ns() < end_ns && !self.stopped() {
@@ -329,7 +329,7 @@ impl<'a> Worker<'a> {
         self.report.failure.is_some() || self.cancel.load(Ordering::Relaxed)
     }
 
-    fn note_lag(&mut self, schedule: &Schedule, done: u64, due: u64, now_ns: u64) {
+    fn note_lag(&mut self, schedule: &SendSchedule, done: u64, due: u64, now_ns: u64) {
         // Intended times rise, so the first lags most.
         let worst = now_ns.saturating_sub(schedule.intended(done));
         self.report.worst_lag_ns = self.report.worst_lag_ns.max(worst);
@@ -352,19 +352,19 @@ impl<'a> Worker<'a> {
 }
 
 /// Until when requests are sent: a little beyond the end, for a thread that was held up.
-fn limit_ns(plan: &Plan) -> u64 {
+fn limit_ns(plan: &XdpPlan) -> u64 {
     plan.start_ns + plan.duration_ns + LEAST_OVERTIME_NS.max(plan.duration_ns / 100)
 }
 
 /// Which parts of a slot may have requests under way. The program counts requests and answers by part.
-struct Parts {
+struct SlotParts {
     oldest: u64,
     newest: u64,
 }
 
-impl Parts {
+impl SlotParts {
     /// Begins parts up to `part` and gives up what was sent a timeout before; returns how many those were.
-    fn turn_to(&mut self, part: u64, row: &Row) -> u64 {
+    fn turn_to(&mut self, part: u64, row: &XdpRow) -> u64 {
         let mut given_up = 0;
         while self.newest < part {
             self.newest += 1;
@@ -381,7 +381,7 @@ impl Parts {
         given_up
     }
 
-    fn outstanding(&self, row: &Row) -> u64 {
+    fn outstanding(&self, row: &XdpRow) -> u64 {
         (self.oldest..=self.newest + 1).map(|part| under_way(row, part)).sum()
     }
 }
@@ -391,7 +391,7 @@ fn place(part: u64) -> usize {
 }
 
 /// What was sent in a part and is not answered. Answers are read first: more may have been sent since, but not less.
-fn under_way(row: &Row, part: u64) -> u64 {
+fn under_way(row: &XdpRow, part: u64) -> u64 {
     let returned = row.returned[place(part)].load(Ordering::SeqCst);
     row.made[place(part)].load(Ordering::SeqCst).saturating_sub(returned)
 }

@@ -40,7 +40,7 @@ struct TestRun {
 /// `struct xdp_md`.
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Context {
+struct XdpContext {
     data: u32,
     data_end: u32,
     data_meta: u32,
@@ -50,7 +50,7 @@ struct Context {
 }
 
 #[repr(C)]
-struct LinkCreate {
+struct XdpLinkCreate {
     program: u32,
     interface: u32,
     kind: u32,
@@ -79,7 +79,7 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<Owne
 }
 
 fn link(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
-    let mut attributes = LinkCreate { program: number(program), interface, kind: ATTACH_XDP, flags };
+    let mut attributes = XdpLinkCreate { program: number(program), interface, kind: ATTACH_XDP, flags };
     // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
     let link = unsafe { bpf(LINK_CREATE, &mut attributes)? };
     let link = i32::try_from(link).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
@@ -93,12 +93,12 @@ fn link(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<Owned
 /// CPU can be in the old one, some 15 ms before and after (net/bpf/test_run.c, bpf_test_run_xdp_live; kernel/bpf/dispatcher.c),
 /// but not for a program that is attached anywhere.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub(crate) struct ReplyNamespace {
     _link: OwnedFd,
     _namespace: File,
 }
 
-impl Namespace {
+impl ReplyNamespace {
     /// Makes one, which takes CAP_SYS_ADMIN; it is gone when this is dropped or the process ends.
     pub(crate) fn with(program: BorrowedFd<'_>) -> io::Result<Self> {
         let inside = || {
@@ -107,7 +107,7 @@ impl Namespace {
                 return Err(io::Error::last_os_error());
             }
             let namespace = File::open("/proc/thread-self/ns/net")?;
-            Ok(Namespace { _link: link(program, LOOPBACK, XDP_FLAGS_SKB_MODE)?, _namespace: namespace })
+            Ok(ReplyNamespace { _link: link(program, LOOPBACK, XDP_FLAGS_SKB_MODE)?, _namespace: namespace })
         };
         std::thread::scope(|scope| scope.spawn(inside).join())
             .map_err(|_| io::Error::other("the thread that makes a namespace ended"))?
@@ -116,28 +116,32 @@ impl Namespace {
 
 /// A program that makes requests, and the bytes it begins with.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct RequestOutlet {
     program: OwnedFd,
     bytes: Vec<u8>,
-    made: Made,
+    made: OutletMode,
 }
 
 /// What requests are made in.
 #[derive(Debug)]
-enum Made {
+enum OutletMode {
     Frames { interface: u32 },
     Clones,
 }
 
-impl Outlet {
+impl RequestOutlet {
     /// An XDP program whose live frames leave by `interface` of the namespace of the thread that makes them.
     pub(crate) fn frames(program: BorrowedFd<'_>, bytes: Vec<u8>, interface: u32) -> io::Result<Self> {
-        Ok(Outlet { program: program.try_clone_to_owned()?, bytes, made: Made::Frames { interface } })
+        Ok(RequestOutlet {
+            program: program.try_clone_to_owned()?,
+            bytes,
+            made: OutletMode::Frames { interface },
+        })
     }
 
     /// A traffic control program that sends clones of its socket buffer itself.
     pub(crate) fn clones(program: BorrowedFd<'_>, bytes: Vec<u8>) -> io::Result<Self> {
-        Ok(Outlet { program: program.try_clone_to_owned()?, bytes, made: Made::Clones })
+        Ok(RequestOutlet { program: program.try_clone_to_owned()?, bytes, made: OutletMode::Clones })
     }
 
     /// Runs the program `count` times; live frames leave after each `batch` of them, clones at once. What it lets go is on its way when this returns. A signal ends it early with EINTR
@@ -152,9 +156,9 @@ impl Outlet {
             ..TestRun::default()
         };
         let context;
-        if let Made::Frames { interface } = self.made {
-            context = Context { data_end: bytes, ingress_interface: interface, ..Context::default() };
-            attributes.context_in_bytes = size_of::<Context>() as u32;
+        if let OutletMode::Frames { interface } = self.made {
+            context = XdpContext { data_end: bytes, ingress_interface: interface, ..XdpContext::default() };
+            attributes.context_in_bytes = size_of::<XdpContext>() as u32;
             attributes.context_in = (&raw const context) as u64;
             attributes.flags = TEST_XDP_LIVE_FRAMES;
             attributes.batch = batch;

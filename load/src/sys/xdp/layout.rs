@@ -29,7 +29,7 @@ pub(crate) const VERDICT_BYTES: usize = 40 + REQUEST_BYTES;
 /// `struct mark`.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct Mark {
+pub(crate) struct XdpMark {
     pub(crate) offset: u16,
     pub(crate) mask: u8,
     pub(crate) value: u8,
@@ -38,7 +38,7 @@ pub(crate) struct Mark {
 /// `struct settings`: constants of the program.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
-pub(crate) struct Settings {
+pub(crate) struct XdpSettings {
     pub(crate) run: u64,
     pub(crate) view: u64,
     pub(crate) ipv6: u32,
@@ -64,18 +64,18 @@ pub(crate) struct Settings {
     pub(crate) interface: u32,
     pub(crate) truncated_offset: u16,
     pub(crate) truncated_mask: u16,
-    pub(crate) marks: [Mark; MARKS],
+    pub(crate) marks: [XdpMark; MARKS],
 }
 
 // SAFETY: `repr(C)`, only integers, and no padding: its size is the sum of its fields' (asserted below).
-unsafe impl aya::Pod for Settings {}
+unsafe impl aya::Pod for XdpSettings {}
 
-const _: () = assert!(size_of::<Settings>() == 104 + 4 * MARKS);
+const _: () = assert!(size_of::<XdpSettings>() == 104 + 4 * MARKS);
 
 /// `struct flow`.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Flow {
+pub(crate) struct XdpFlow {
     pub(crate) head: [AtomicU64; HEAD_BYTES / 8],
     pub(crate) sum: AtomicU32,
     pub(crate) ip_sum: AtomicU32,
@@ -89,30 +89,30 @@ pub(crate) struct Flow {
     _pad1: [AtomicU64; 7],
 }
 
-const _: () = assert!(size_of::<Flow>() == 192);
+const _: () = assert!(size_of::<XdpFlow>() == 192);
 
 /// An entry of the map of tuples; the kernel keeps entries 8 bytes apart.
 #[derive(Debug)]
 #[repr(C, align(8))]
-pub(crate) struct Tuple {
+pub(crate) struct TupleEntry {
     pub(crate) flow: AtomicU32,
 }
 
 /// `struct request`.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Request {
+pub(crate) struct XdpRequest {
     pub(crate) length: AtomicU32,
     pub(crate) sum: AtomicU32,
     pub(crate) bytes: [AtomicU64; REQUEST_BYTES / 8],
 }
 
-const _: () = assert!(size_of::<Request>() == 520);
+const _: () = assert!(size_of::<XdpRequest>() == 520);
 
 /// `struct row`: a CPU's part of a slot.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Row {
+pub(crate) struct XdpRow {
     pub(crate) when: AtomicU64,
     pub(crate) fraction: AtomicU64,
     pub(crate) step: AtomicU64,
@@ -173,4 +173,4 @@ pub(crate) struct Row {
     pub(crate) latency: [[AtomicU64; BUCKETS]; SEGMENTS],
 }
 
-const _: () = assert!(size_of::<Row>() == 1152 + 256 + 2048 + 8192 + 98304);
+const _: () = assert!(size_of::<XdpRow>() == 1152 + 256 + 2048 + 8192 + 98304);

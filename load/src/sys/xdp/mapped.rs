@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
-use super::layout::{Flow, Request, Row, Tuple};
+use super::layout::{TupleEntry, XdpFlow, XdpRequest, XdpRow};
 
 /// What a program and this process may both write at any time.
 ///
@@ -16,28 +16,28 @@ use super::layout::{Flow, Request, Row, Tuple};
 pub(crate) unsafe trait Shared {}
 
 // SAFETY: only atomics; a multiple of 8 bytes as asserted in layout.rs.
-unsafe impl Shared for Flow {}
+unsafe impl Shared for XdpFlow {}
 // SAFETY: as above.
-unsafe impl Shared for Request {}
+unsafe impl Shared for XdpRequest {}
 // SAFETY: as above.
-unsafe impl Shared for Row {}
+unsafe impl Shared for XdpRow {}
 // SAFETY: an atomic; aligned to 8 bytes and so as long.
-unsafe impl Shared for Tuple {}
+unsafe impl Shared for TupleEntry {}
 
 /// All entries of a map.
 #[derive(Debug)]
-pub(crate) struct Mapped<T: Shared> {
+pub(crate) struct MappedArray<T: Shared> {
     place: NonNull<T>,
     count: usize,
     bytes: usize,
 }
 
 // SAFETY: the memory belongs to no thread, and its content is atomic.
-unsafe impl<T: Shared> Send for Mapped<T> {}
+unsafe impl<T: Shared> Send for MappedArray<T> {}
 // SAFETY: as above.
-unsafe impl<T: Shared> Sync for Mapped<T> {}
+unsafe impl<T: Shared> Sync for MappedArray<T> {}
 
-impl<T: Shared> Mapped<T> {
+impl<T: Shared> MappedArray<T> {
     /// Maps the array of `count` entries that `map` is.
     pub(crate) fn new(map: BorrowedFd<'_>, count: usize) -> io::Result<Self> {
         let bytes = count * size_of::<T>();
@@ -54,14 +54,14 @@ impl<T: Shared> Mapped<T> {
         };
         match NonNull::new(place.cast::<T>()) {
             Some(place) if place.as_ptr().cast::<c_void>() != libc::MAP_FAILED => {
-                Ok(Mapped { place, count, bytes })
+                Ok(MappedArray { place, count, bytes })
             }
             _ => Err(io::Error::last_os_error()),
         }
     }
 }
 
-impl<T: Shared> Deref for Mapped<T> {
+impl<T: Shared> Deref for MappedArray<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -71,7 +71,7 @@ impl<T: Shared> Deref for Mapped<T> {
     }
 }
 
-impl<T: Shared> Drop for Mapped<T> {
+impl<T: Shared> Drop for MappedArray<T> {
     fn drop(&mut self) {
         // SAFETY: what `new` mapped, and no reference outlives `self`.
         unsafe { libc::munmap(self.place.as_ptr().cast(), self.bytes) };

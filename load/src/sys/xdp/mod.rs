@@ -4,9 +4,9 @@ mod call;
 mod layout;
 mod mapped;
 
-pub(crate) use call::{Namespace, Outlet, attach};
+pub(crate) use call::{ReplyNamespace, RequestOutlet, attach};
 pub(crate) use layout::{
-    BATCH, BUCKETS, FILL_BYTES, Flow, HEAD_BYTES, INTERVALS, MARKS, Mark, PARTS, PROBES, REQUEST_BYTES,
-    Request, Row, SEGMENTS, SUB_BITS, Settings, Tuple, VERDICT_BYTES,
+    BATCH, BUCKETS, FILL_BYTES, HEAD_BYTES, INTERVALS, MARKS, PARTS, PROBES, REQUEST_BYTES, SEGMENTS,
+    SUB_BITS, TupleEntry, VERDICT_BYTES, XdpFlow, XdpMark, XdpRequest, XdpRow, XdpSettings,
 };
-pub(crate) use mapped::{Mapped, Shared};
+pub(crate) use mapped::{MappedArray, Shared};

@@ -3,13 +3,13 @@
 mod name;
 mod types;
 
-use super::{Code, Exchange, Mark, Order, SourceError, Tag};
+use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder, SourceError};
 
 /// Bytes of a DNS header (RFC 1035, 4.1.1).
 const HEADER_BYTES: usize = 12;
 
 /// TC (RFC 1035, 4.1.1): the answer did not fit.
-const TRUNCATED: Mark = Mark { offset: 2, mask: 0x02, value: 0x02 };
+const TRUNCATED: ReplyMark = ReplyMark { offset: 2, mask: 0x02, value: 0x02 };
 
 /// What an OPT record without data takes (RFC 6891, 6.1.2).
 const OPT_BYTES: usize = 11;
@@ -27,7 +27,7 @@ const DNSSEC_OK: u32 = 0x8000;
 
 /// What queries have besides their names and types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct DnsQueryOptions {
     /// The response size an OPT record advertises, bytes; without one there is no record, unless DNSSEC is asked for.
     pub edns_bytes: Option<u16>,
     /// Whether DNSSEC records are asked for (the DO bit), which takes an OPT record.
@@ -37,9 +37,9 @@ pub struct Options {
 }
 
 /// As dnsperf does: recursion desired, no EDNS.
-impl Default for Options {
+impl Default for DnsQueryOptions {
     fn default() -> Self {
-        Options { edns_bytes: None, dnssec_ok: false, recursion_desired: true }
+        DnsQueryOptions { edns_bytes: None, dnssec_ok: false, recursion_desired: true }
     }
 }
 
@@ -49,7 +49,7 @@ impl Default for Options {
 ///
 /// # Errors
 /// A line that is no query, a type that does not go over UDP, or no query at all; `file` is what `text` is called.
-pub fn from_text(text: &str, file: &str, options: &Options) -> Result<Exchange, SourceError> {
+pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<PreparedExchange, SourceError> {
     if let Some(bytes) = options.edns_bytes.filter(|bytes| *bytes < LEAST_EDNS_BYTES) {
         let problem = format!("{bytes} bytes mean {LEAST_EDNS_BYTES}: give at least that, or no EDNS at all");
         return Err(SourceError::option("EDNS buffer size", problem));
@@ -79,14 +79,14 @@ pub fn from_text(text: &str, file: &str, options: &Options) -> Result<Exchange, 
         let problem = "no query: give at least one line NAME TYPE".to_owned();
         return Err(SourceError::File { file: file.to_owned(), problem });
     }
-    Ok(Exchange {
+    Ok(PreparedExchange {
         protocol: "dns",
         requests,
-        order: Order::InTurn,
-        tag: Some(Tag { bytes: 2, request_offset: 0, reply_offset: 0 }),
-        marks: vec![Mark { offset: 2, mask: 0x80, value: 0x80 }],
+        order: RequestOrder::InTurn,
+        tag: Some(EchoedTag { bytes: 2, request_offset: 0, reply_offset: 0 }),
+        marks: vec![ReplyMark { offset: 2, mask: 0x80, value: 0x80 }],
         shortest_reply_bytes: HEADER_BYTES,
-        code: Some(Code { offset: 3, mask: 0x0f, truncated: Some(TRUNCATED), name: code_name }),
+        code: Some(ReplyCode { offset: 3, mask: 0x0f, truncated: Some(TRUNCATED), name: code_name }),
         verify: None,
         notes: Vec::new(),
     })
@@ -97,7 +97,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().take_while(|word| !word.starts_with([';', '#'])).collect()
 }
 
-fn query(name: &[u8], kind: u16, options: &Options) -> Vec<u8> {
+fn query(name: &[u8], kind: u16, options: &DnsQueryOptions) -> Vec<u8> {
     let edns = options.edns_bytes.or(options.dnssec_ok.then_some(USUAL_EDNS_BYTES));
     let flags = if options.recursion_desired { RECURSION_DESIRED } else { 0 };
     let mut query = Vec::with_capacity(HEADER_BYTES + name.len() + 4 + OPT_BYTES);
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn one(line: &str, options: &Options) -> Vec<u8> {
+    fn one(line: &str, options: &DnsQueryOptions) -> Vec<u8> {
         from_text(line, "test", options).unwrap().requests.remove(0)
     }
 
@@ -154,29 +154,32 @@ mod tests {
     /// Captured from kdig 3.2.6 with +noadflag; the ids are the tags' places.
     #[test]
     fn queries_are_those_of_another_program() {
-        let plain = Options::default();
+        let plain = DnsQueryOptions::default();
         let captured = hex("000001000001000000000000076578616d706c6503636f6d0000010001");
         assert_eq!(one("example.com A", &plain), captured);
         assert_eq!(one("Example.COM. a", &plain).to_ascii_lowercase(), captured);
-        let dnssec = Options { edns_bytes: Some(1_232), dnssec_ok: true, ..plain };
+        let dnssec = DnsQueryOptions { edns_bytes: Some(1_232), dnssec_ok: true, ..plain };
         let captured = hex(concat!(
             "00000100000100000000000103612e62020178076578616d706c650000410001",
             "00002904d0000080000000"
         ));
         assert_eq!(one(r"a\.b.\001x.example TYPE65", &dnssec), captured);
-        assert_eq!(one(r"a\.b.\001x.example HTTPS", &Options { edns_bytes: None, ..dnssec }), captured);
-        let iterative = Options { recursion_desired: false, ..plain };
+        assert_eq!(
+            one(r"a\.b.\001x.example HTTPS", &DnsQueryOptions { edns_bytes: None, ..dnssec }),
+            captured
+        );
+        let iterative = DnsQueryOptions { recursion_desired: false, ..plain };
         assert_eq!(one(". NS", &iterative), hex("0000000000010000000000000000020001"));
     }
 
     #[test]
     fn files_have_comments_and_empty_lines() {
         let text = "; a file\n\n# of queries\nexample.com A ; with a remark\r\n  example.org\tAAAA\n";
-        let exchange = from_text(text, "q", &Options::default()).unwrap();
+        let exchange = from_text(text, "q", &DnsQueryOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), 2);
         assert_eq!(exchange.requests[1][exchange.requests[1].len() - 4..], [0, 28, 0, 1]);
         assert_eq!(exchange.to_string(), "dns: 2 requests of 29 bytes, told apart by 2 bytes at offset 0");
-        crate::Workload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
+        crate::LoadWorkload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
     }
 
     #[test]
@@ -199,22 +202,23 @@ mod tests {
             (&long, "257 bytes on the wire"),
             (&label, "label of 64 bytes"),
         ] {
-            let error =
-                from_text(&format!("; first\n{line}\n"), "q", &Options::default()).unwrap_err().to_string();
+            let error = from_text(&format!("; first\n{line}\n"), "q", &DnsQueryOptions::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
         }
         assert_eq!(
-            from_text(";\n", "q", &Options::default()).unwrap_err().to_string(),
+            from_text(";\n", "q", &DnsQueryOptions::default()).unwrap_err().to_string(),
             "q: no query: give at least one line NAME TYPE"
         );
-        let small = Options { edns_bytes: Some(511), ..Options::default() };
+        let small = DnsQueryOptions { edns_bytes: Some(511), ..DnsQueryOptions::default() };
         assert!(from_text(". A", "q", &small).unwrap_err().to_string().starts_with("EDNS buffer size: 511"));
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "[ -~\n;#.\\\\]{0,200}") {
-            if let Ok(exchange) = from_text(&text, "q", &Options::default()) {
+            if let Ok(exchange) = from_text(&text, "q", &DnsQueryOptions::default()) {
                 prop_assert!(exchange.requests.iter().all(|query| query.len() <= HEADER_BYTES + 255 + 4));
             }
         }

@@ -6,8 +6,8 @@ mod verify;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Code, Exchange, Order, SourceError, Tag};
-use packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, Packet, kind};
+use super::{EchoedTag, PreparedExchange, ReplyCode, RequestOrder, SourceError};
+use packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, PacketBuilder, kind};
 use verify::ReplyCheck;
 
 /// How many requests are prepared: each with an authenticator of its own, so that a server that remembers the last ones
@@ -20,7 +20,7 @@ const PASSWORD_BYTES: usize = 128;
 
 /// How the password is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Authentication {
+pub enum PasswordMethod {
     /// User-Password, hidden with the secret (RFC 2865, 5.2).
     #[default]
     Pap,
@@ -30,9 +30,9 @@ pub enum Authentication {
 
 /// What requests have besides user and password.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct RadiusOptions {
     /// How the password is told.
-    pub authentication: Authentication,
+    pub authentication: PasswordMethod,
     /// NAS-IP-Address, or NAS-IPv6-Address (RFC 3162).
     pub nas_address: Option<IpAddr>,
     /// NAS-Identifier. A request has to have it or the address (RFC 2865, 4.1).
@@ -42,10 +42,10 @@ pub struct Options {
 }
 
 /// PAP, the identifier `linerate`, with a Message-Authenticator.
-impl Default for Options {
+impl Default for RadiusOptions {
     fn default() -> Self {
-        Options {
-            authentication: Authentication::Pap,
+        RadiusOptions {
+            authentication: PasswordMethod::Pap,
             nas_address: None,
             nas_identifier: Some("linerate".to_owned()),
             message_authenticator: true,
@@ -63,22 +63,22 @@ pub fn access_requests(
     secret: &[u8],
     user: &str,
     password: &[u8],
-    options: &Options,
-) -> Result<Exchange, SourceError> {
+    options: &RadiusOptions,
+) -> Result<PreparedExchange, SourceError> {
     check(secret, user, password, options)?;
     let requests = (0..REQUESTS).map(|number| {
         let mut authenticator = [0; AUTHENTICATOR_BYTES];
         fastrand::fill(&mut authenticator);
         access_request(number as u8, authenticator, secret, user, password, options)
     });
-    Ok(Exchange {
+    Ok(PreparedExchange {
         protocol: "radius",
         requests: requests.collect(),
-        order: Order::ByTag,
-        tag: Some(Tag { bytes: 1, request_offset: 1, reply_offset: 1 }),
+        order: RequestOrder::ByTag,
+        tag: Some(EchoedTag { bytes: 1, request_offset: 1, reply_offset: 1 }),
         marks: Vec::new(),
         shortest_reply_bytes: HEADER_BYTES,
-        code: Some(Code { offset: 0, mask: 0xff, truncated: None, name: kind_name }),
+        code: Some(ReplyCode { offset: 0, mask: 0xff, truncated: None, name: kind_name }),
         verify: Some(Arc::new(ReplyCheck::new(secret))),
         notes: Vec::new(),
     })
@@ -90,19 +90,19 @@ fn access_request(
     secret: &[u8],
     user: &str,
     password: &[u8],
-    options: &Options,
+    options: &RadiusOptions,
 ) -> Vec<u8> {
-    let mut packet = Packet::new(kind::ACCESS_REQUEST, identifier, authenticator);
+    let mut packet = PacketBuilder::new(kind::ACCESS_REQUEST, identifier, authenticator);
     if options.message_authenticator {
         // The first, so that what an attacker could append comes after it (draft-ietf-radext-deprecating-radius).
         packet.attribute(kind::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES]);
     }
     packet.attribute(kind::USER_NAME, user.as_bytes());
     match options.authentication {
-        Authentication::Pap => {
+        PasswordMethod::Pap => {
             packet.attribute(kind::USER_PASSWORD, &packet::hidden(password, secret, authenticator));
         }
-        Authentication::Chap => {
+        PasswordMethod::Chap => {
             packet.attribute(kind::CHAP_PASSWORD, &packet::chap(identifier, password, authenticator));
         }
     }
@@ -117,7 +117,7 @@ fn access_request(
     packet.finish(options.message_authenticator.then_some(secret))
 }
 
-fn check(secret: &[u8], user: &str, password: &[u8], options: &Options) -> Result<(), SourceError> {
+fn check(secret: &[u8], user: &str, password: &[u8], options: &RadiusOptions) -> Result<(), SourceError> {
     let within = |option, bytes: usize, least: usize, most: usize| match bytes {
         bytes if bytes < least => Err(SourceError::option(option, "empty: give at least one byte")),
         bytes if bytes > most => {
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn requests_fit_together_and_differ() {
-        let exchange = access_requests(b"s3cret", "bob", b"hello", &Options::default()).unwrap();
+        let exchange = access_requests(b"s3cret", "bob", b"hello", &RadiusOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), REQUESTS);
         let authenticators: std::collections::HashSet<&[u8]> =
             exchange.requests.iter().map(|request| &request[4..20]).collect();
@@ -165,14 +165,14 @@ mod tests {
             "radius: 16384 requests of 71 bytes, told apart by 1 byte at offset 1"
         );
         assert!(!format!("{exchange:?}").contains("s3cret"));
-        crate::Workload::Exchange(Arc::new(exchange)).check().unwrap();
+        crate::LoadWorkload::Exchange(Arc::new(exchange)).check().unwrap();
     }
 
     #[test]
     fn what_does_not_fit_is_named() {
         let long = "x".repeat(254);
-        let options = Options::default();
-        let nameless = Options { nas_identifier: None, ..Options::default() };
+        let options = RadiusOptions::default();
+        let nameless = RadiusOptions { nas_identifier: None, ..RadiusOptions::default() };
         for (result, says) in [
             (access_requests(b"", "bob", b"", &options), "RADIUS secret: empty"),
             (access_requests(b"s", "", b"", &options), "RADIUS user: empty"),
@@ -190,11 +190,11 @@ mod tests {
     fn a_request_is_the_standards_example() {
         let authenticator =
             [0x0f, 0x40, 0x3f, 0x94, 0x73, 0x97, 0x80, 0x57, 0xbd, 0x83, 0xd5, 0xcb, 0x98, 0xf4, 0x22, 0x7a];
-        let options = Options {
+        let options = RadiusOptions {
             nas_address: Some("192.168.1.16".parse().unwrap()),
             nas_identifier: None,
             message_authenticator: false,
-            ..Options::default()
+            ..RadiusOptions::default()
         };
         let request = access_request(0, authenticator, b"xyzzy5461", "nemo", b"arctangent", &options);
         let mut wanted = vec![0x01, 0x00, 0x00, 0x32];

@@ -22,13 +22,13 @@ pub(super) mod kind {
 }
 
 /// A packet in the making.
-pub(super) struct Packet(Vec<u8>);
+pub(super) struct PacketBuilder(Vec<u8>);
 
-impl Packet {
+impl PacketBuilder {
     pub(super) fn new(kind: u8, identifier: u8, authenticator: [u8; AUTHENTICATOR_BYTES]) -> Self {
         let mut bytes = vec![kind, identifier, 0, 0];
         bytes.extend_from_slice(&authenticator);
-        Packet(bytes)
+        PacketBuilder(bytes)
     }
 
     /// Adds an attribute; its value has at most 253 bytes.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::packet::{AUTHENTICATOR_BYTES, HEADER_BYTES, kind, md5, message_authenticator};
-use crate::workload::Verify;
+use crate::workload::ReplyVerifier;
 
 /// The fewest and the most bytes of a packet (RFC 2865, 3).
 const PACKET_BYTES: std::ops::RangeInclusive<usize> = 20..=4_096;
@@ -32,7 +32,7 @@ impl ReplyCheck {
     }
 }
 
-impl Verify for ReplyCheck {
+impl ReplyVerifier for ReplyCheck {
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool {
         let (Some(header), Some(asked)) = (reply.first_chunk::<HEADER_BYTES>(), request.get(..HEADER_BYTES))
         else {
@@ -89,7 +89,7 @@ impl fmt::Debug for ReplyCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::radius::{Options, access_requests};
+    use crate::workload::radius::{RadiusOptions, access_requests};
     use proptest::prelude::*;
 
     /// RFC 2865, 7.1: the reply to the request whose authenticator this is.
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_wrong_message_authenticator_is_told_though_the_rest_is_right() {
-        let exchange = access_requests(b"s", "bob", b"hello", &Options::default()).unwrap();
+        let exchange = access_requests(b"s", "bob", b"hello", &RadiusOptions::default()).unwrap();
         let check = ReplyCheck::new(b"s");
         let request = &exchange.requests[7];
         let mut bytes = reply(request, b"s", &[18, 4, b'h', b'i']);

@@ -8,7 +8,7 @@ use pcap_file::DataLink;
 use pcap_file::pcap::PcapReader;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
-use crate::workload::{SourceError, Tag};
+use crate::workload::{EchoedTag, SourceError};
 
 /// First bytes of a pcapng file, and of pcap files in both byte orders, of microseconds and of nanoseconds.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
@@ -20,7 +20,7 @@ const SLL2_BYTES: usize = 20;
 
 /// What of a capture was left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Skipped {
+pub(super) struct SkippedPackets {
     not_udp: usize,
     fragments: usize,
     cut_short: usize,
@@ -30,7 +30,7 @@ pub(super) struct Skipped {
 }
 
 /// What a packet holds.
-enum Content<'a> {
+enum PacketContent<'a> {
     Payload(&'a [u8]),
     NotUdp,
     Fragment,
@@ -46,31 +46,31 @@ pub(super) fn is_capture(bytes: &[u8]) -> bool {
 pub(super) fn payloads(
     bytes: &[u8],
     file: &str,
-    tag: Option<Tag>,
-) -> Result<(Vec<Vec<u8>>, Option<Skipped>), SourceError> {
+    tag: Option<EchoedTag>,
+) -> Result<(Vec<Vec<u8>>, Option<SkippedPackets>), SourceError> {
     let failed = |problem: String| SourceError::File { file: file.to_owned(), problem };
     if !is_capture(bytes) {
         return Err(failed("neither a pcap nor a pcapng file".to_owned()));
     }
     let mut payloads = Vec::new();
-    let mut skipped = Skipped::default();
+    let mut skipped = SkippedPackets::default();
     let least = tag.map_or(1, |tag| tag.request_offset + tag.bytes);
     let mut take = |link: DataLink, packet: &[u8]| {
         match content(link, packet)? {
-            Content::Payload([]) => skipped.empty += 1,
-            Content::Payload(payload) if payload.len() < least => skipped.too_short_for_the_tag += 1,
-            Content::Payload(payload) => payloads.push(payload.to_vec()),
-            Content::NotUdp => skipped.not_udp += 1,
-            Content::Fragment => skipped.fragments += 1,
-            Content::CutShort => skipped.cut_short += 1,
-            Content::Malformed => skipped.malformed += 1,
+            PacketContent::Payload([]) => skipped.empty += 1,
+            PacketContent::Payload(payload) if payload.len() < least => skipped.too_short_for_the_tag += 1,
+            PacketContent::Payload(payload) => payloads.push(payload.to_vec()),
+            PacketContent::NotUdp => skipped.not_udp += 1,
+            PacketContent::Fragment => skipped.fragments += 1,
+            PacketContent::CutShort => skipped.cut_short += 1,
+            PacketContent::Malformed => skipped.malformed += 1,
         }
         Ok(())
     };
     let walked =
         if bytes.starts_with(&PCAPNG) { walk_pcapng(bytes, &mut take) } else { walk_pcap(bytes, &mut take) };
     walked.map_err(failed)?;
-    let skipped = (skipped != Skipped::default()).then_some(skipped);
+    let skipped = (skipped != SkippedPackets::default()).then_some(skipped);
     if payloads.is_empty() {
         let found = skipped.map_or_else(|| "it has no packets".to_owned(), |skipped| skipped.to_string());
         return Err(failed(format!("no UDP datagram to send: {found}")));
@@ -117,7 +117,7 @@ fn walk_pcapng(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn content(link: DataLink, packet: &[u8]) -> Result<Content<'_>, String> {
+fn content(link: DataLink, packet: &[u8]) -> Result<PacketContent<'_>, String> {
     let sliced = match link {
         DataLink::ETHERNET => SlicedPacket::from_ethernet(packet),
         DataLink::LINUX_SLL => SlicedPacket::from_linux_sll(packet),
@@ -126,7 +126,7 @@ fn content(link: DataLink, packet: &[u8]) -> Result<Content<'_>, String> {
                 let kind = u16::from_be_bytes([header[0], header[1]]);
                 SlicedPacket::from_ether_type(EtherType(kind), rest)
             }
-            None => return Ok(Content::CutShort),
+            None => return Ok(PacketContent::CutShort),
         },
         DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => SlicedPacket::from_ip(packet),
         other => {
@@ -134,17 +134,17 @@ fn content(link: DataLink, packet: &[u8]) -> Result<Content<'_>, String> {
         }
     };
     Ok(match sliced {
-        Err(SliceError::Len(_)) => Content::CutShort,
-        Err(_) => Content::Malformed,
-        Ok(sliced) if sliced.is_ip_payload_fragmented() => Content::Fragment,
+        Err(SliceError::Len(_)) => PacketContent::CutShort,
+        Err(_) => PacketContent::Malformed,
+        Ok(sliced) if sliced.is_ip_payload_fragmented() => PacketContent::Fragment,
         Ok(SlicedPacket { transport: Some(TransportSlice::Udp(datagram)), .. }) => {
-            Content::Payload(datagram.payload())
+            PacketContent::Payload(datagram.payload())
         }
-        Ok(_) => Content::NotUdp,
+        Ok(_) => PacketContent::NotUdp,
     })
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for SkippedPackets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reasons = [
             (self.not_udp, "not UDP"),
@@ -177,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
     use std::time::Duration;
 
-    const TAG: Tag = Tag { bytes: 2, request_offset: 0, reply_offset: 0 };
+    const TAG: EchoedTag = EchoedTag { bytes: 2, request_offset: 0, reply_offset: 0 };
 
     fn pcap(link: DataLink, packets: &[Vec<u8>]) -> Vec<u8> {
         let header = PcapHeader { datalink: link, ..PcapHeader::default() };

@@ -1,9 +1,9 @@
 //! Hexadecimal digits, a payload a line.
 
 use crate::header::MAX_PAYLOAD_BYTES;
-use crate::workload::{SourceError, Tag};
+use crate::workload::{EchoedTag, SourceError};
 
-pub(super) fn payloads(text: &str, file: &str, tag: Option<Tag>) -> Result<Vec<Vec<u8>>, SourceError> {
+pub(super) fn payloads(text: &str, file: &str, tag: Option<EchoedTag>) -> Result<Vec<Vec<u8>>, SourceError> {
     let mut payloads = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let wrong = |item: &str, problem: String| SourceError::Line {
@@ -53,11 +53,11 @@ fn bytes(digits: &str) -> Result<Vec<u8>, (String, &'static str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::workload::Tag;
+    use crate::workload::EchoedTag;
     use crate::workload::raw::from_hex;
     use proptest::prelude::*;
 
-    const TAG: Tag = Tag { bytes: 2, request_offset: 1, reply_offset: 3 };
+    const TAG: EchoedTag = EchoedTag { bytes: 2, request_offset: 1, reply_offset: 3 };
 
     #[test]
     fn lines_are_payloads() {
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(exchange.shortest_reply_bytes, 5);
         let told = "raw: 2 requests of 3 to 4 bytes, told apart by 2 bytes at offset 1 (in replies 3)";
         assert_eq!(exchange.to_string(), told);
-        crate::Workload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
+        crate::LoadWorkload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
         let tagless = from_hex("00", "h", None).unwrap();
         assert_eq!(
             tagless.to_string(),

@@ -3,27 +3,27 @@
 mod capture;
 mod hex;
 
-use super::{Exchange, Order, SourceError, Tag};
+use super::{EchoedTag, PreparedExchange, RequestOrder, SourceError};
 
 /// One request for each line of hexadecimal digits. Space between digits does not matter, and what follows `#` or `;` is
 /// left out. With a tag its place in the requests is overwritten; without one replies are taken in the order of
-/// the requests (see [`Exchange::tag`]). Whatever comes from the service is a reply, if it is long enough for the tag.
+/// the requests (see [`PreparedExchange::tag`]). Whatever comes from the service is a reply, if it is long enough for the tag.
 ///
 /// # Errors
 /// A line that is no hexadecimal, an odd digit, a payload too short for the tag or too long for a datagram, or none at
 /// all; `file` is what `text` is called.
-pub fn from_hex(text: &str, file: &str, tag: Option<Tag>) -> Result<Exchange, SourceError> {
+pub fn from_hex(text: &str, file: &str, tag: Option<EchoedTag>) -> Result<PreparedExchange, SourceError> {
     let requests = hex::payloads(text, file, tag)?;
     Ok(exchange(requests, tag, Vec::new()))
 }
 
 /// One request for each UDP datagram of a capture, in its order, whatever its ports: pcap or pcapng, of Ethernet (with
 /// VLAN tags or without), Linux "cooked" or bare IP packets. What else is in it is left out, and counted by reason in
-/// [`Exchange::notes`]. A tag is as in [`from_hex`].
+/// [`PreparedExchange::notes`]. A tag is as in [`from_hex`].
 ///
 /// # Errors
 /// No capture, another sort of link, or no datagram to send; `file` is what the capture is called.
-pub fn from_pcap(bytes: &[u8], file: &str, tag: Option<Tag>) -> Result<Exchange, SourceError> {
+pub fn from_pcap(bytes: &[u8], file: &str, tag: Option<EchoedTag>) -> Result<PreparedExchange, SourceError> {
     let (requests, skipped) = capture::payloads(bytes, file, tag)?;
     let notes = skipped.map(|skipped| format!("{file}: {skipped}")).into_iter().collect();
     Ok(exchange(requests, tag, notes))
@@ -34,11 +34,11 @@ pub fn is_capture(bytes: &[u8]) -> bool {
     capture::is_capture(bytes)
 }
 
-fn exchange(requests: Vec<Vec<u8>>, tag: Option<Tag>, notes: Vec<String>) -> Exchange {
-    Exchange {
+fn exchange(requests: Vec<Vec<u8>>, tag: Option<EchoedTag>, notes: Vec<String>) -> PreparedExchange {
+    PreparedExchange {
         protocol: "raw",
         requests,
-        order: Order::InTurn,
+        order: RequestOrder::InTurn,
         tag,
         marks: Vec::new(),
         shortest_reply_bytes: tag.map_or(0, |tag| tag.reply_offset + tag.bytes),

@@ -8,9 +8,10 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use super::super::rtype;
-use super::super::zonefile::{self, Record, Text, ZoneError, ZoneFiles, shown};
+use super::super::zonefile::{self, ZoneError, ZoneFiles, ZoneRecord, ZoneText, shown};
 use super::{
-    Bucket, COUNT, FLAG_WILDCARD, NO_ZONE, Name, Place, SLOT, Zone, Zones, bucket_of, label_count, mixed,
+    BucketIndex, COUNT, FLAG_WILDCARD, NO_ZONE, NameBucket, SLOT, StoredZone, WireName, Zones, bucket_of,
+    label_count, mixed,
 };
 
 /// Records for which there is a bucket.
@@ -29,7 +30,7 @@ const MANY: usize = 16;
 
 impl Zones {
     /// Reads all zones. Of `before` what did not change is shared.
-    pub(crate) fn read(zones: &[(&str, Text<'_>)], before: Option<&Zones>) -> Result<Self, ZoneError> {
+    pub(crate) fn read(zones: &[(&str, ZoneText<'_>)], before: Option<&Zones>) -> Result<Self, ZoneError> {
         let names: Vec<Vec<u8>> =
             zones.iter().map(|(name, _)| zonefile::apex(name)).collect::<Result<_, _>>()?;
         let before = before.filter(|before| {
@@ -38,20 +39,21 @@ impl Zones {
         if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
             return Err(ZoneError::Twice { zone: shown(&names[at]) });
         }
-        let Some(before) = before else { return Pass::new(names, None).all(zones) };
+        let Some(before) = before else { return ReadPass::new(names, None).all(zones) };
         for _ in 0..TRIES {
-            let mut sums = Pass::new(names.clone(), Some((before, Wanted::Nothing)));
+            let mut sums = ReadPass::new(names.clone(), Some((before, RebuildChoice::Nothing)));
             sums.files(zones)?;
             // Of much more or much less, and where much changed, all is made again, in buckets of the right size.
             let fits = (before.records / 4..=before.records * 4 + FILL).contains(&sums.records);
             if !fits {
-                return Pass::new(names, None).all(zones);
+                return ReadPass::new(names, None).all(zones);
             }
             let keep: Vec<bool> = std::iter::zip(&before.buckets, std::iter::zip(&before.sums, &sums.sums))
                 .map(|(bucket, (old, new))| old == new && !bucket.noted)
                 .collect();
             let expected = sums.sums;
-            let made = Pass::new(names.clone(), Some((before, Wanted::Buckets(keep)))).all(zones)?;
+            let made =
+                ReadPass::new(names.clone(), Some((before, RebuildChoice::Buckets(keep)))).all(zones)?;
             if made.sums == expected {
                 return Ok(made);
             }
@@ -61,16 +63,16 @@ impl Zones {
 }
 
 /// Which buckets of those before are made again.
-enum Wanted {
+enum RebuildChoice {
     Nothing,
     /// All but those that are kept.
     Buckets(Vec<bool>),
 }
 
 /// One time that all files are read.
-struct Pass<'a> {
+struct ReadPass<'a> {
     names: Vec<Vec<u8>>,
-    before: Option<(&'a Zones, Wanted)>,
+    before: Option<(&'a Zones, RebuildChoice)>,
     keys: RandomState,
     sums: Vec<u64>,
     shift: u32,
@@ -79,14 +81,14 @@ struct Pass<'a> {
     /// What was written down, and of each item its hash and where it is.
     items: Vec<u8>,
     index: Vec<(u32, u32)>,
-    name: Name,
+    name: WireName,
     /// The last parent that was noted to exist.
     parent: Vec<u8>,
     signed: Vec<bool>,
 }
 
-impl<'a> Pass<'a> {
-    fn new(names: Vec<Vec<u8>>, before: Option<(&'a Zones, Wanted)>) -> Self {
+impl<'a> ReadPass<'a> {
+    fn new(names: Vec<Vec<u8>>, before: Option<(&'a Zones, RebuildChoice)>) -> Self {
         let (keys, buckets, shift) = match &before {
             Some((zones, _)) => (zones.keys.clone(), zones.buckets.len(), zones.shift),
             None => (RandomState::new(), 0, 0),
@@ -104,13 +106,13 @@ impl<'a> Pass<'a> {
             most_labels,
             items: Vec::new(),
             index: Vec::new(),
-            name: Name::default(),
+            name: WireName::default(),
             parent: Vec::new(),
             signed,
         }
     }
 
-    fn files(&mut self, zones: &[(&str, Text<'_>)]) -> Result<Vec<ZoneFiles>, ZoneError> {
+    fn files(&mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Vec<ZoneFiles>, ZoneError> {
         let mut all = Vec::new();
         for (number, (name, text)) in zones.iter().enumerate() {
             let (mut full, number) = (false, number as u16);
@@ -128,7 +130,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Takes a record; false if there is no room.
-    fn record(&mut self, zone: u16, record: &Record<'_>) -> bool {
+    fn record(&mut self, zone: u16, record: &ZoneRecord<'_>) -> bool {
         self.records += 1;
         let apex = self.names[usize::from(zone)].len();
         let owner = record.owner;
@@ -157,10 +159,10 @@ impl<'a> Pass<'a> {
     }
 
     fn mark(&mut self, zone: u16, name: &[u8], mark: u16) {
-        self.item(zone, &Record { owner: name, rtype: mark, ttl: 0, data: &[], file: 0, line: 0 });
+        self.item(zone, &ZoneRecord { owner: name, rtype: mark, ttl: 0, data: &[], file: 0, line: 0 });
     }
 
-    fn item(&mut self, zone: u16, record: &Record<'_>) -> bool {
+    fn item(&mut self, zone: u16, record: &ZoneRecord<'_>) -> bool {
         self.name.set(record.owner);
         self.most_labels = self.most_labels.max(self.name.labels as u8);
         let hash = mixed(self.name.hash(self.name.labels), zone);
@@ -168,7 +170,7 @@ impl<'a> Pass<'a> {
             let bucket = bucket_of(hash, self.shift) as usize;
             self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, record));
             match wanted {
-                Wanted::Buckets(keep) if !keep[bucket] => {}
+                RebuildChoice::Buckets(keep) if !keep[bucket] => {}
                 _ => return true,
             }
         }
@@ -189,10 +191,10 @@ impl<'a> Pass<'a> {
     }
 
     /// Reads the files and makes zones of them.
-    fn all(mut self, zones: &[(&str, Text<'_>)]) -> Result<Zones, ZoneError> {
+    fn all(mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Zones, ZoneError> {
         let files = self.files(zones)?;
         let kept = match self.before.take() {
-            Some((before, Wanted::Buckets(keep))) => Some((before, keep)),
+            Some((before, RebuildChoice::Buckets(keep))) => Some((before, keep)),
             _ => None,
         };
         if kept.is_none() {
@@ -207,7 +209,8 @@ impl<'a> Pass<'a> {
         }
         // By bucket, hash and place in the files.
         self.index.sort_unstable();
-        let mut made = Making { files: &files, items: &self.items, notes: Vec::new(), scratch: Vec::new() };
+        let mut made =
+            BucketBuilder { files: &files, items: &self.items, notes: Vec::new(), scratch: Vec::new() };
         let mut buckets = Vec::with_capacity(self.sums.len());
         let mut rest = &self.index[..];
         for bucket in 0..self.sums.len() {
@@ -249,15 +252,15 @@ impl<'a> Pass<'a> {
 }
 
 impl Zones {
-    fn zone(&self, number: u16, apex: &[u8]) -> Zone {
-        let mut name = Name::default();
+    fn zone(&self, number: u16, apex: &[u8]) -> StoredZone {
+        let mut name = WireName::default();
         name.set(apex);
-        let nowhere = Place { bucket: 0, at: 0 };
+        let nowhere = BucketIndex { bucket: 0, at: 0 };
         let node = self.node(number, &name, name.labels).unwrap_or(nowhere);
         // There is one, or the file would have been refused.
         let soa = self.find_set(node, rtype::SOA);
         let minimum = soa.and_then(|soa| soa.records().next()).and_then(|(_, data)| data.last_chunk());
-        Zone {
+        StoredZone {
             apex: apex.into(),
             node,
             soa: soa.map_or(nowhere, |soa| soa.place),
@@ -272,7 +275,7 @@ fn table(names: &[Vec<u8>]) -> Vec<(u32, u16)> {
     let size = (names.len() * 2 + 1).next_power_of_two();
     let mut slots = vec![(0, NO_ZONE); size];
     for (zone, name) in names.iter().enumerate() {
-        let mut full = Name::default();
+        let mut full = WireName::default();
         full.set(name);
         let hash = full.hash(full.labels);
         let mut at = mixed(hash, 0) as usize & (size - 1);
@@ -285,7 +288,7 @@ fn table(names: &[Vec<u8>]) -> Vec<(u32, u16)> {
 }
 
 /// A number for what a record puts into its bucket. Sums do not depend on the order of the records.
-fn sum(keys: &RandomState, zone: u16, record: &Record<'_>) -> u64 {
+fn sum(keys: &RandomState, zone: u16, record: &ZoneRecord<'_>) -> u64 {
     let mut hasher = keys.build_hasher();
     hasher.write_u64(u64::from(zone) << 48 | u64::from(record.rtype) << 32 | u64::from(record.ttl));
     hasher.write(record.owner);
@@ -294,19 +297,25 @@ fn sum(keys: &RandomState, zone: u16, record: &Record<'_>) -> u64 {
 }
 
 /// What was written down at an offset.
-fn item(items: &[u8], offset: u32) -> (u16, Record<'_>) {
+fn item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
     let bytes = &items[offset as usize * ALIGNMENT..];
     let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     let long = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let (name, data) = (usize::from(word(14)), usize::from(word(16)));
     let (owner, rest) = bytes[ITEM_HEADER..].split_at(name);
-    let record =
-        Record { owner, rtype: word(2), ttl: long(4), line: long(8), file: word(12), data: &rest[..data] };
+    let record = ZoneRecord {
+        owner,
+        rtype: word(2),
+        ttl: long(4),
+        line: long(8),
+        file: word(12),
+        data: &rest[..data],
+    };
     (word(0), record)
 }
 
 /// What makes buckets of items.
-struct Making<'a> {
+struct BucketBuilder<'a> {
     files: &'a [ZoneFiles],
     items: &'a [u8],
     notes: Vec<String>,
@@ -314,24 +323,25 @@ struct Making<'a> {
 }
 
 /// A name that gets a place in a bucket.
-struct Node<'a> {
+struct NameNode<'a> {
     hash: u32,
     zone: u16,
     name: &'a [u8],
     wildcard: bool,
-    sets: Vec<Vec<Record<'a>>>,
+    sets: Vec<Vec<ZoneRecord<'a>>>,
 }
 
-impl<'a> Making<'a> {
+impl<'a> BucketBuilder<'a> {
     /// Makes a bucket of items sorted by hash.
-    fn bucket(&mut self, index: &[(u32, u32)]) -> Result<Bucket, ZoneError> {
-        let mut nodes: Vec<Node<'a>> = Vec::new();
+    fn bucket(&mut self, index: &[(u32, u32)]) -> Result<NameBucket, ZoneError> {
+        let mut nodes: Vec<NameNode<'a>> = Vec::new();
         let notes = self.notes.len();
         for &(hash, offset) in index {
             let (zone, record) = item(self.items, offset);
-            let same = |node: &Node<'_>| node.hash == hash && node.zone == zone && node.name == record.owner;
+            let same =
+                |node: &NameNode<'_>| node.hash == hash && node.zone == zone && node.name == record.owner;
             let at = nodes.iter().rposition(same).unwrap_or_else(|| {
-                nodes.push(Node { hash, zone, name: record.owner, wildcard: false, sets: Vec::new() });
+                nodes.push(NameNode { hash, zone, name: record.owner, wildcard: false, sets: Vec::new() });
                 nodes.len() - 1
             });
             match record.rtype {
@@ -370,14 +380,14 @@ impl<'a> Making<'a> {
                 records += set.len() as u32;
             }
         }
-        Ok(Bucket { bytes: Box::from(&scratch[..]), records, noted: self.notes.len() > notes })
+        Ok(NameBucket { bytes: Box::from(&scratch[..]), records, noted: self.notes.len() > notes })
     }
 
-    fn add(&mut self, node: &mut Node<'a>, record: Record<'a>) -> Result<(), ZoneError> {
+    fn add(&mut self, node: &mut NameNode<'a>, record: ZoneRecord<'a>) -> Result<(), ZoneError> {
         let zone = &self.files[usize::from(node.zone)];
         let alias = |rtype: u16| rtype == rtype::CNAME;
         let beside = |rtype: u16| matches!(rtype, rtype::RRSIG | rtype::NSEC | rtype::NSEC3);
-        let clash = |set: &Vec<Record<'_>>| {
+        let clash = |set: &Vec<ZoneRecord<'_>>| {
             let other = set[0].rtype;
             other != record.rtype
                 && (alias(other) && !beside(record.rtype) || alias(record.rtype) && !beside(other))
@@ -394,7 +404,7 @@ impl<'a> Making<'a> {
     }
 
     /// Leaves one of equal records, and looks for what does not go together.
-    fn settle(&mut self, zone: u16, set: &mut Vec<Record<'a>>) -> Result<(), ZoneError> {
+    fn settle(&mut self, zone: u16, set: &mut Vec<ZoneRecord<'a>>) -> Result<(), ZoneError> {
         if set.len() > MANY {
             let mut seen = HashSet::new();
             set.retain(|record| seen.insert(record.data));

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::event::epoll::EventFlags;
 use socket2::Socket;
 
-use super::super::{Answerer, Transport};
+use super::super::{DnsAnswerer, QueryTransport};
 
 /// A message with its length before it.
 const LONGEST: usize = 2 + u16::MAX as usize;
@@ -21,22 +21,22 @@ const TURN: usize = 16;
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum ConnectionWait {
     Read,
     Write,
     End,
 }
 
 /// What answers are made with.
-pub(super) struct Answering<'a> {
-    pub(super) answerer: &'a mut Answerer,
+pub(super) struct TcpAnswering<'a> {
+    pub(super) answerer: &'a mut DnsAnswerer,
     /// Room for the longest message.
     pub(super) reply: &'a mut [u8],
     pub(super) answered: &'a AtomicU64,
 }
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct TcpConnection {
     pub(super) socket: Socket,
     /// What epoll was told to watch for.
     pub(super) events: EventFlags,
@@ -50,36 +50,36 @@ pub(super) struct Connection {
     ended: bool,
 }
 
-impl Connection {
+impl TcpConnection {
     pub(super) fn new(socket: Socket, now: Instant) -> Self {
         let (input, output) = (Vec::new(), Vec::new());
         Self { socket, events: EventFlags::IN, last: now, input, output, sent: 0, ended: false }
     }
 
     /// Does what can be done without waiting.
-    pub(super) fn turn(&mut self, with: &mut Answering<'_>, now: Instant) -> Turn {
+    pub(super) fn turn(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
         for _ in 0..TURN {
             match self.flush(now) {
                 Ok(true) => {}
-                Ok(false) => return Turn::Write,
-                Err(()) => return Turn::End,
+                Ok(false) => return ConnectionWait::Write,
+                Err(()) => return ConnectionWait::End,
             }
             if self.answer(with, now) {
                 continue;
             }
             if self.ended {
-                return Turn::End;
+                return ConnectionWait::End;
             }
             match self.read() {
                 Ok(0) => self.ended = true,
                 Ok(_) => {}
-                Err(ErrorKind::WouldBlock) => return Turn::Read,
+                Err(ErrorKind::WouldBlock) => return ConnectionWait::Read,
                 Err(ErrorKind::Interrupted) => {}
-                Err(_) => return Turn::End,
+                Err(_) => return ConnectionWait::End,
             }
         }
         // There may be more, which epoll tells of after the others' turns.
-        if self.output.is_empty() { Turn::Read } else { Turn::Write }
+        if self.output.is_empty() { ConnectionWait::Read } else { ConnectionWait::Write }
     }
 
     fn read(&mut self) -> Result<usize, ErrorKind> {
@@ -91,7 +91,7 @@ impl Connection {
     }
 
     /// Answers the whole queries that are there, up to a limit; whether there are answers to send.
-    fn answer(&mut self, with: &mut Answering<'_>, now: Instant) -> bool {
+    fn answer(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> bool {
         let mut at = 0;
         while self.output.len() < MOST_WAITING - LONGEST
             && let Some(length) = self.input.get(at..at + 2)
@@ -100,7 +100,7 @@ impl Connection {
         {
             at += 2 + length;
             self.last = now;
-            if let Some(length) = with.answerer.answer(query, with.reply, Transport::Tcp) {
+            if let Some(length) = with.answerer.answer(query, with.reply, QueryTransport::Tcp) {
                 self.output.extend_from_slice(&(length as u16).to_be_bytes());
                 self.output.extend_from_slice(&with.reply[..length]);
                 with.answered.fetch_add(1, Ordering::Relaxed);

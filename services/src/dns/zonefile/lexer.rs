@@ -4,7 +4,7 @@ use std::io::BufRead;
 
 /// A word of an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Word<'a> {
+pub(super) struct ZoneWord<'a> {
     /// As in the file, with its escapes, but without quotes.
     pub(super) raw: &'a [u8],
     /// `"@"` is a text, `@` is the origin.
@@ -13,7 +13,7 @@ pub(super) struct Word<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Span {
+struct WordSpan {
     start: usize,
     end: usize,
     quoted: bool,
@@ -22,16 +22,16 @@ struct Span {
 
 /// One entry: a line, or several in parentheses. Kept and used again.
 #[derive(Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct ZoneEntry {
     text: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<WordSpan>,
     /// Whether it begins with white space, so that its owner is that of the record before.
     pub(super) blank: bool,
 }
 
-impl Entry {
-    pub(super) fn words(&self) -> impl Iterator<Item = Word<'_>> + Clone {
-        self.spans.iter().map(|span| Word {
+impl ZoneEntry {
+    pub(super) fn words(&self) -> impl Iterator<Item = ZoneWord<'_>> + Clone {
+        self.spans.iter().map(|span| ZoneWord {
             raw: &self.text[span.start..span.end],
             quoted: span.quoted,
             line: span.line,
@@ -64,7 +64,7 @@ impl Entry {
     pub(super) fn push(&mut self, raw: &[u8], quoted: bool, line: u32) {
         let start = self.text.len();
         self.text.extend_from_slice(raw);
-        self.spans.push(Span { start, end: self.text.len(), quoted, line });
+        self.spans.push(WordSpan { start, end: self.text.len(), quoted, line });
     }
 }
 
@@ -77,19 +77,19 @@ pub(super) enum LexError {
 
 /// Reads entries line by line, so that a file is never in memory as a whole.
 #[derive(Debug)]
-pub(super) struct Lexer<R> {
+pub(super) struct ZoneLexer<R> {
     input: R,
     line: u32,
     buffer: Vec<u8>,
 }
 
-impl<R: BufRead> Lexer<R> {
+impl<R: BufRead> ZoneLexer<R> {
     pub(super) fn new(input: R) -> Self {
         Self { input, line: 0, buffer: Vec::new() }
     }
 
     /// Reads the next entry that has words; false at the end of the file.
-    pub(super) fn next(&mut self, entry: &mut Entry) -> Result<bool, LexError> {
+    pub(super) fn next(&mut self, entry: &mut ZoneEntry) -> Result<bool, LexError> {
         entry.clear();
         // The line of the parenthesis that is open, and how many are.
         let (mut opened, mut depth) = (0, 0u32);
@@ -122,7 +122,7 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// Adds the words of the line in the buffer.
-    fn words(&self, entry: &mut Entry, depth: &mut u32) -> Result<(), &'static str> {
+    fn words(&self, entry: &mut ZoneEntry, depth: &mut u32) -> Result<(), &'static str> {
         let line = &self.buffer[..];
         let mut at = 0;
         while let Some(byte) = line.get(at) {
@@ -147,7 +147,7 @@ impl<R: BufRead> Lexer<R> {
 
     /// Adds the word without quotes that begins at `at`; returns where it ends. Behind '=' a part may be quoted
     /// (`alpn="h2,h3"`).
-    fn plain(&self, entry: &mut Entry, mut at: usize) -> Result<usize, &'static str> {
+    fn plain(&self, entry: &mut ZoneEntry, mut at: usize) -> Result<usize, &'static str> {
         let (line, start) = (&self.buffer[..], entry.text.len());
         while let Some(byte) = line.get(at) {
             match byte {
@@ -170,7 +170,7 @@ impl<R: BufRead> Lexer<R> {
                 }
             }
         }
-        entry.spans.push(Span { start, end: entry.text.len(), quoted: false, line: self.line });
+        entry.spans.push(WordSpan { start, end: entry.text.len(), quoted: false, line: self.line });
         Ok(at)
     }
 }

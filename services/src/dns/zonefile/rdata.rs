@@ -2,12 +2,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::lexer::Word;
+use super::lexer::ZoneWord;
 use super::value;
 
 /// A part of a record's data, in the order of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum RdataField {
     Name,
     U8,
     U16,
@@ -53,24 +53,29 @@ pub(super) enum Field {
     Services,
 }
 
-use Field as F;
+use RdataField as F;
 
 /// A type of record.
 #[derive(Debug)]
-pub(super) struct Kind {
+pub(super) struct RecordType {
     pub(super) rtype: u16,
     pub(super) name: &'static str,
-    fields: &'static [Field],
+    fields: &'static [RdataField],
     /// Data that is right.
     pub(super) example: &'static str,
 }
 
-const fn kind(rtype: u16, name: &'static str, fields: &'static [Field], example: &'static str) -> Kind {
-    Kind { rtype, name, fields, example }
+const fn kind(
+    rtype: u16,
+    name: &'static str,
+    fields: &'static [RdataField],
+    example: &'static str,
+) -> RecordType {
+    RecordType { rtype, name, fields, example }
 }
 
 /// By number. What is not here can be written as RFC 3597 has it.
-static KINDS: &[Kind] = &[
+static KINDS: &[RecordType] = &[
     kind(1, "A", &[F::Ip4], "192.0.2.1"),
     kind(2, "NS", &[F::Name], "ns1.example.com."),
     kind(3, "MD", &[F::Name], "mail.example.com."),
@@ -153,19 +158,19 @@ static KINDS: &[Kind] = &[
     kind(261, "RESINFO", &[F::Texts], "qnamemin exterr=15-17"),
 ];
 
-const SIGNATURE: &[Field] =
+const SIGNATURE: &[RdataField] =
     &[F::Type, F::Algorithm, F::U8, F::Period, F::Time, F::Time, F::U16, F::Name, F::Base64];
 const SIGNATURE_EXAMPLE: &str = "A 13 3 3600 20300101000000 20260101000000 12345 example.com. c2lnbmF0dXJl";
-const KEY: &[Field] = &[F::U16, F::U8, F::Algorithm, F::Base64];
+const KEY: &[RdataField] = &[F::U16, F::U8, F::Algorithm, F::Base64];
 const KEY_EXAMPLE: &str = "257 3 13 oJMRESz5E4gYzS/q6XDrvU1qMPYIjCWzJaOau8XNEZeqCYKD5ar0IRd8KqXXFJkqmVfRvMGP";
-const DELEGATION: &[Field] = &[F::U16, F::Algorithm, F::U8, F::Hex];
+const DELEGATION: &[RdataField] = &[F::U16, F::Algorithm, F::U8, F::Hex];
 const DELEGATION_EXAMPLE: &str =
     "12345 13 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-const SERVICE: &[Field] = &[F::U16, F::Name, F::Parameters];
+const SERVICE: &[RdataField] = &[F::U16, F::Name, F::Parameters];
 const SERVICE_EXAMPLE: &str = "1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1";
 
 /// The type with this number, if it can be written by name.
-pub(super) fn by_number(rtype: u16) -> Option<&'static Kind> {
+pub(super) fn by_number(rtype: u16) -> Option<&'static RecordType> {
     KINDS.binary_search_by_key(&rtype, |kind| kind.rtype).ok().map(|at| &KINDS[at])
 }
 
@@ -225,7 +230,7 @@ const KEYS: [&str; 9] =
 pub(super) type Wrong = String;
 
 /// The words of a record's data as they are used up.
-pub(super) struct Words<'a, I> {
+pub(super) struct RdataWords<'a, I> {
     pub(super) words: I,
     pub(super) origin: &'a [u8],
     pub(super) out: &'a mut Vec<u8>,
@@ -236,13 +241,13 @@ fn mnemonic<T: Copy + TryFrom<u64>>(all: &[(T, &str)], raw: &[u8]) -> Option<T> 
     named.map(|(value, _)| *value).or_else(|| value::number(raw))
 }
 
-fn said(word: Word<'_>, expected: &str) -> Wrong {
+fn said(word: ZoneWord<'_>, expected: &str) -> Wrong {
     format!("\"{}\" is not {expected}", String::from_utf8_lossy(word.raw))
 }
 
-impl<'a, I: Iterator<Item = Word<'a>> + Clone> Words<'_, I> {
+impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     /// Writes the data of a type.
-    pub(super) fn data(&mut self, kind: &Kind) -> Result<(), Wrong> {
+    pub(super) fn data(&mut self, kind: &RecordType) -> Result<(), Wrong> {
         for field in kind.fields {
             self.field(*field)?;
         }
@@ -267,7 +272,7 @@ impl<'a, I: Iterator<Item = Word<'a>> + Clone> Words<'_, I> {
         }
     }
 
-    fn next(&mut self, expected: &str) -> Result<Word<'a>, Wrong> {
+    fn next(&mut self, expected: &str) -> Result<ZoneWord<'a>, Wrong> {
         self.words.next().ok_or_else(|| format!("{expected} is missing"))
     }
 
@@ -285,7 +290,7 @@ impl<'a, I: Iterator<Item = Word<'a>> + Clone> Words<'_, I> {
         let first = self.next(expected)?;
         let mut all = first.raw.to_vec();
         self.words.by_ref().for_each(|word| all.extend_from_slice(word.raw));
-        if decode(&all, self.out) { Ok(()) } else { Err(said(Word { raw: &all, ..first }, expected)) }
+        if decode(&all, self.out) { Ok(()) } else { Err(said(ZoneWord { raw: &all, ..first }, expected)) }
     }
 
     fn name(&mut self) -> Result<(), Wrong> {
@@ -310,7 +315,7 @@ impl<'a, I: Iterator<Item = Word<'a>> + Clone> Words<'_, I> {
         Ok(())
     }
 
-    fn field(&mut self, field: Field) -> Result<(), Wrong> {
+    fn field(&mut self, field: RdataField) -> Result<(), Wrong> {
         match field {
             F::Name => self.name(),
             F::U8 => self.u8("a number up to 255").map(drop),
@@ -510,7 +515,7 @@ impl<'a, I: Iterator<Item = Word<'a>> + Clone> Words<'_, I> {
     /// Of HIP (RFC 8005): algorithm, identity tag, key, and servers.
     fn identity(&mut self) -> Result<(), Wrong> {
         let algorithm: u8 = self.value("an algorithm's number", value::number)?;
-        let decoded = |word: Word<'_>, decode: fn(&[u8], &mut Vec<u8>) -> bool, expected| {
+        let decoded = |word: ZoneWord<'_>, decode: fn(&[u8], &mut Vec<u8>) -> bool, expected| {
             let mut bytes = Vec::new();
             if decode(word.raw, &mut bytes) { Ok(bytes) } else { Err(said(word, expected)) }
         };
@@ -725,7 +730,7 @@ pub(super) fn is_of_type(rtype: u16, data: &[u8]) -> bool {
 }
 
 /// What follows a field, if it can be one.
-fn after(field: Field, data: &[u8]) -> Option<&[u8]> {
+fn after(field: RdataField, data: &[u8]) -> Option<&[u8]> {
     let counted = |data: &[u8]| Some(usize::from(*data.first()?) + 1);
     match field {
         F::Name => {
@@ -822,14 +827,14 @@ fn relay(kind: u8, data: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lexer::{Entry, Lexer};
+    use super::super::lexer::{ZoneEntry, ZoneLexer};
     use super::*;
 
     fn made(rtype: u16, text: &str) -> Result<Vec<u8>, Wrong> {
-        let mut entry = Entry::default();
-        let _ = Lexer::new(format!("{text}\n").as_bytes()).next(&mut entry);
+        let mut entry = ZoneEntry::default();
+        let _ = ZoneLexer::new(format!("{text}\n").as_bytes()).next(&mut entry);
         let mut out = Vec::new();
-        let mut words = Words { words: entry.words(), origin: b"\x01o\0", out: &mut out };
+        let mut words = RdataWords { words: entry.words(), origin: b"\x01o\0", out: &mut out };
         words.data(by_number(rtype).expect("known")).map(|()| out)
     }
 

@@ -8,7 +8,7 @@ use super::*;
 const HEAD: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n";
 
 fn zone(text: &str) -> Result<Zones, ZoneError> {
-    Zones::read(&[("example.test", Text::Here(text))], None)
+    Zones::read(&[("example.test", ZoneText::Here(text))], None)
 }
 
 fn refused(rest: &str) -> String {
@@ -21,7 +21,7 @@ fn refused(rest: &str) -> String {
 /// Records as `owner ttl type data`, without the SOA of the head.
 fn records(rest: &str) -> Vec<String> {
     let (text, mut all) = (format!("{HEAD}{rest}"), Vec::new());
-    let read = read("example.test", Text::Here(&text), &mut |record| {
+    let read = read("example.test", ZoneText::Here(&text), &mut |record| {
         let digits: String = record.data.iter().map(|byte| format!("{byte:02x}")).collect();
         all.push(format!("{} {} {}", item(record.owner, record.rtype), record.ttl, digits));
     });
@@ -94,7 +94,7 @@ fn times_have_units() {
     let soa = |times: &str| format!("$TTL 60\n@ SOA ns a 1 {times}\n");
     let data = |times: &str| {
         let mut all = Vec::new();
-        read("t", Text::Here(&soa(times)), &mut |record| all.push(record.data.to_vec())).map(|_| all)
+        read("t", ZoneText::Here(&soa(times)), &mut |record| all.push(record.data.to_vec())).map(|_| all)
     };
     assert_eq!(data("2h 30M 2w 1d").ok(), data("7200 1800 1209600 86400").ok());
 }

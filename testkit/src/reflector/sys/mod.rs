@@ -8,6 +8,6 @@ mod send;
 mod socket;
 
 pub(crate) use fork::fork;
-pub(crate) use receive::ReceiveBatch;
-pub(crate) use send::SendBatch;
+pub(crate) use receive::ReflectorReceiveBatch;
+pub(crate) use send::ReflectorSendBatch;
 pub(crate) use socket::{receive_drops, request_receive_stamps};

@@ -14,37 +14,37 @@ const BUFFER_BYTES: usize = 1 << 16;
 /// Room for one control message with a time in it, aligned for its header.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; 64]);
+struct ReflectorControl([u8; 64]);
 
 /// Datagrams received, with their sources and the kernel's receive time.
-pub(crate) struct ReceiveBatch {
+pub(crate) struct ReflectorReceiveBatch {
     buffers: Box<[u8]>,
     sources: Box<[libc::sockaddr_storage]>,
-    controls: Box<[Control]>,
+    controls: Box<[ReflectorControl]>,
     vectors: Box<[libc::iovec]>,
     messages: Box<[libc::mmsghdr]>,
     received: usize,
 }
 
-/// One datagram of a [`ReceiveBatch`].
-pub(crate) struct Received<'a> {
+/// One datagram of a [`ReflectorReceiveBatch`].
+pub(crate) struct ReflectorDatagram<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) from: SockAddr,
     /// When the kernel received it: CLOCK_REALTIME, ns.
     pub(crate) realtime_ns: Option<u64>,
 }
 
-impl ReceiveBatch {
+impl ReflectorReceiveBatch {
     /// Room for `count` datagrams of any length.
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: sockaddr_storage consists of integers, for which zeroes are valid.
         let nobody: libc::sockaddr_storage = unsafe { zeroed() };
         // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name, no buffers.
         let empty: libc::mmsghdr = unsafe { zeroed() };
-        ReceiveBatch {
+        ReflectorReceiveBatch {
             buffers: vec![0; count * BUFFER_BYTES].into_boxed_slice(),
             sources: vec![nobody; count].into_boxed_slice(),
-            controls: vec![Control([0; 64]); count].into_boxed_slice(),
+            controls: vec![ReflectorControl([0; 64]); count].into_boxed_slice(),
             vectors: vec![libc::iovec { iov_base: null_mut(), iov_len: 0 }; count].into_boxed_slice(),
             messages: vec![empty; count].into_boxed_slice(),
             received: 0,
@@ -85,9 +85,9 @@ impl ReceiveBatch {
     }
 
     /// The datagrams the last call took.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Received<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ReflectorDatagram<'_>> {
         let parts = self.buffers.chunks_exact(BUFFER_BYTES).zip(&self.sources).zip(&self.messages);
-        parts.take(self.received).map(|((buffer, source), message)| Received {
+        parts.take(self.received).map(|((buffer, source), message)| ReflectorDatagram {
             bytes: &buffer[..(message.msg_len as usize).min(buffer.len())],
             from: address(source, message.msg_hdr.msg_namelen),
             realtime_ns: receive_stamp(&message.msg_hdr),
@@ -108,8 +108,8 @@ fn address(source: &libc::sockaddr_storage, length: libc::socklen_t) -> SockAddr
 
 /// The SCM_TIMESTAMPNS of a message that recvmmsg filled in.
 fn receive_stamp(header: &libc::msghdr) -> Option<u64> {
-    // SAFETY: only called on headers of a `ReceiveBatch` after recvmmsg, so that control pointer and length
-    // describe the part of a live, aligned `Control` that the kernel wrote; the CMSG macros stay within that
+    // SAFETY: only called on headers of a `ReflectorReceiveBatch` after recvmmsg, so that control pointer and length
+    // describe the part of a live, aligned `ReflectorControl` that the kernel wrote; the CMSG macros stay within that
     // length, and the data is read unaligned after its length was checked.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);

@@ -9,17 +9,17 @@ use std::ptr::null_mut;
 use socket2::SockAddr;
 
 /// Headers for replies, made once.
-pub(crate) struct SendBatch {
+pub(crate) struct ReflectorSendBatch {
     vectors: Box<[libc::iovec]>,
     messages: Box<[libc::mmsghdr]>,
 }
 
-impl SendBatch {
+impl ReflectorSendBatch {
     /// For `count` replies a call.
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name, no buffers.
         let empty: libc::mmsghdr = unsafe { zeroed() };
-        SendBatch {
+        ReflectorSendBatch {
             vectors: vec![libc::iovec { iov_base: null_mut(), iov_len: 0 }; count].into_boxed_slice(),
             messages: vec![empty; count].into_boxed_slice(),
         }

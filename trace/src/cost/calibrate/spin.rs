@@ -38,14 +38,14 @@ const END: u8 = 3;
 
 /// A thread that spins on a CPU. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Spin {
+pub(super) struct SpinThread {
     wanted: Arc<AtomicU8>,
-    thread: Option<JoinHandle<Option<Spun>>>,
+    thread: Option<JoinHandle<Option<SpinResult>>>,
 }
 
 /// What it did.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Spun {
+pub(super) struct SpinResult {
     pub(super) tid: u32,
     /// While it counted.
     pub(super) elapsed: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Spun {
     pub(super) rounds_per_second: f64,
 }
 
-impl Spin {
+impl SpinThread {
     /// Begins to spin.
     pub(super) fn start(cpu: u32) -> io::Result<Self> {
         let wanted = Arc::new(AtomicU8::new(WAIT));
@@ -82,13 +82,13 @@ impl Spin {
     }
 
     /// What it counted; none where it never came to it.
-    pub(super) fn join(mut self) -> Option<Spun> {
+    pub(super) fn join(mut self) -> Option<SpinResult> {
         self.wanted.store(END, Ordering::Relaxed);
         self.thread.take()?.join().ok().flatten()
     }
 }
 
-impl Drop for Spin {
+impl Drop for SpinThread {
     fn drop(&mut self) {
         self.wanted.store(END, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -111,13 +111,13 @@ pub(in crate::cost) fn pin(cpu: u32) -> io::Result<()> {
     })
 }
 
-fn spin(wanted: &AtomicU8) -> Option<Spun> {
+fn spin(wanted: &AtomicU8) -> Option<SpinResult> {
     let rounds = rounds_a_slice();
     let stage = || wanted.load(Ordering::Relaxed);
     while stage() == WAIT {
         slice(rounds);
     }
-    let mut slices = Slices::new();
+    let mut slices = SliceDurations::new();
     let begin = Instant::now();
     let mut last = begin;
     while stage() == COUNT {
@@ -131,7 +131,7 @@ fn spin(wanted: &AtomicU8) -> Option<Spun> {
         slice(rounds);
     }
     let (undisturbed, count) = slices.finish()?;
-    Some(Spun {
+    Some(SpinResult {
         tid: gettid().as_raw_nonzero().get().unsigned_abs(),
         elapsed,
         undisturbed,
@@ -167,7 +167,7 @@ fn rounds_a_slice() -> u64 {
 }
 
 /// Durations of slices.
-struct Slices {
+struct SliceDurations {
     /// Of those that are judged next.
     count: u64,
     /// How many there are of each duration, and their sum.
@@ -177,7 +177,7 @@ struct Slices {
     judged: u64,
 }
 
-impl Slices {
+impl SliceDurations {
     fn new() -> Self {
         Self { count: 0, durations: vec![(0, 0); STEPS], undisturbed: Duration::ZERO, judged: 0 }
     }
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn an_undisturbed_slice_is_what_comes_most_often() {
-        assert_eq!(Slices::new().finish(), None);
-        let mut slices = Slices::new();
+        assert_eq!(SliceDurations::new().finish(), None);
+        let mut slices = SliceDurations::new();
         // Four of five are disturbed, each otherwise, and some by a faster clock.
         for number in 0..9999_u64 {
             let ns = match number % 5 {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_each_interrupt_makes_longer_alike_is_disturbed() {
-        let mut slices = Slices::new();
+        let mut slices = SliceDurations::new();
         for number in 0..8192_u64 {
             let ns = if number % 5 < 2 { 3000 + number % 3 } else { 14_000 + number % 16 };
             slices.add(Duration::from_nanos(ns));
@@ -270,9 +270,9 @@ mod tests {
     fn a_spin_that_is_not_begun_has_nothing_to_tell() {
         let mask = rustix::thread::sched_getaffinity(None).expect("CPUs");
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| mask.is_set(*cpu)).expect("a CPU");
-        let spin = Spin::start(cpu as u32).expect("pinned");
+        let spin = SpinThread::start(cpu as u32).expect("pinned");
         assert_eq!(spin.join(), None);
-        let refused = Spin::start(CpuSet::MAX_CPU as u32).expect_err("no such CPU");
+        let refused = SpinThread::start(CpuSet::MAX_CPU as u32).expect_err("no such CPU");
         assert!(refused.to_string().contains("cannot be pinned to CPU"), "{refused}");
     }
 }

@@ -1,17 +1,22 @@
 //! The causes: names, words and remedies.
 
-use super::Cause;
+use super::LossCause;
 
-const fn cause(name: &'static str, what: &'static str, remedy: &'static str) -> Cause {
-    Cause { name, what, remedy, finding: None }
+const fn cause(name: &'static str, what: &'static str, remedy: &'static str) -> LossCause {
+    LossCause { name, what, remedy, finding: None }
 }
 
-const fn found(name: &'static str, what: &'static str, remedy: &'static str, finding: &'static str) -> Cause {
-    Cause { name, what, remedy, finding: Some(finding) }
+const fn found(
+    name: &'static str,
+    what: &'static str,
+    remedy: &'static str,
+    finding: &'static str,
+) -> LossCause {
+    LossCause { name, what, remedy, finding: Some(finding) }
 }
 
 /// All of them, in the order in which a packet can meet them.
-pub(super) const CAUSES: &[Cause] = &[
+pub(super) const CAUSES: &[LossCause] = &[
     // The generator and the wire.
     cause(
         "reply-lost",

@@ -4,17 +4,21 @@
 //! 6.1) as far as a UDP packet can meet them; their numbers differ between kernels. The stage is the one that most often
 //! gives it; `symbols.rs` moves those that several give.
 
-use super::{Met, named};
-use crate::drops::ledger::Step;
+use super::{StagedCause, named};
+use crate::drops::ledger::PathStep;
 
-pub(super) fn met(reason: &str) -> Option<Met> {
+pub(super) fn met(reason: &str) -> Option<StagedCause> {
     let (_, step, cause) = REASONS.iter().find(|(name, ..)| *name == reason)?;
-    Some(Met { step: *step, cause: named(cause)? })
+    Some(StagedCause { step: *step, cause: named(cause)? })
 }
 
 /// What says more than its reason: where it fell, and on which route. A route that drops has EINVAL where it is a blackhole, and
 /// EACCES where it is a prohibition (fib_props, net/ipv4/fib_semantics.c; ip6_route_info_create, net/ipv6/route.c; Linux 6.18).
-pub(super) fn by_function(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<Met> {
+pub(super) fn by_function(
+    reason: Option<&str>,
+    function: Option<&str>,
+    route_error: i32,
+) -> Option<StagedCause> {
     const EACCES: i32 = 13;
     const EINVAL: i32 = 22;
     const EHOSTUNREACH: i32 = 113;
@@ -29,96 +33,96 @@ pub(super) fn by_function(reason: Option<&str>, function: Option<&str>, route_er
         }
         _ => return None,
     };
-    Some(Met { step: Step::Route, cause: named(cause)? })
+    Some(StagedCause { step: PathStep::Route, cause: named(cause)? })
 }
 
-pub(super) const REASONS: &[(&str, Step, &str)] = &[
+pub(super) const REASONS: &[(&str, PathStep, &str)] = &[
     // Drivers: drivers/net/tun.c, tap.c, veth.c.
-    ("DEV_HDR", Step::Link, "driver-dropped"),
-    ("DEV_READY", Step::Link, "device-down"),
-    ("FULL_RING", Step::Link, "transmit-ring"),
-    ("HDR_TRUNC", Step::Link, "bad-length"),
-    ("TAP_FILTER", Step::Link, "driver-dropped"),
-    ("TAP_TXFILTER", Step::Link, "driver-dropped"),
-    ("NO_TX_TARGET", Step::Link, "transmit-ring"),
-    ("PSP_INPUT", Step::Link, "policy"),
-    ("PSP_OUTPUT", Step::Link, "policy"),
+    ("DEV_HDR", PathStep::Link, "driver-dropped"),
+    ("DEV_READY", PathStep::Link, "device-down"),
+    ("FULL_RING", PathStep::Link, "transmit-ring"),
+    ("HDR_TRUNC", PathStep::Link, "bad-length"),
+    ("TAP_FILTER", PathStep::Link, "driver-dropped"),
+    ("TAP_TXFILTER", PathStep::Link, "driver-dropped"),
+    ("NO_TX_TARGET", PathStep::Link, "transmit-ring"),
+    ("PSP_INPUT", PathStep::Link, "policy"),
+    ("PSP_OUTPUT", PathStep::Link, "policy"),
     // net/core/dev.c: do_xdp_generic, enqueue_to_backlog, sch_handle_ingress, __netif_receive_skb_core.
-    ("XDP", Step::Ingress, "xdp-drop"),
-    ("CPU_BACKLOG", Step::Softirq, "backlog-full"),
-    ("TC_INGRESS", Step::Ingress, "tc-ingress"),
-    ("TC_EGRESS", Step::Ingress, "tc-egress"),
-    ("QDISC_EGRESS", Step::Ingress, "tc-egress"),
-    ("TC_COOKIE_ERROR", Step::Ingress, "tc-ingress"),
-    ("TC_CHAIN_NOTFOUND", Step::Ingress, "tc-ingress"),
-    ("TC_RECLASSIFY_LOOP", Step::Ingress, "tc-ingress"),
-    ("UNHANDLED_PROTO", Step::Ingress, "no-protocol"),
-    ("PTYPE_ABSENT", Step::Ingress, "no-protocol"),
-    ("RECURSION_LIMIT", Step::Transmit, "loop"),
+    ("XDP", PathStep::Ingress, "xdp-drop"),
+    ("CPU_BACKLOG", PathStep::Softirq, "backlog-full"),
+    ("TC_INGRESS", PathStep::Ingress, "tc-ingress"),
+    ("TC_EGRESS", PathStep::Ingress, "tc-egress"),
+    ("QDISC_EGRESS", PathStep::Ingress, "tc-egress"),
+    ("TC_COOKIE_ERROR", PathStep::Ingress, "tc-ingress"),
+    ("TC_CHAIN_NOTFOUND", PathStep::Ingress, "tc-ingress"),
+    ("TC_RECLASSIFY_LOOP", PathStep::Ingress, "tc-ingress"),
+    ("UNHANDLED_PROTO", PathStep::Ingress, "no-protocol"),
+    ("PTYPE_ABSENT", PathStep::Ingress, "no-protocol"),
+    ("RECURSION_LIMIT", PathStep::Transmit, "loop"),
     // net/bridge, drivers/net/vxlan, net/ipv4/ip_tunnel.c.
-    ("BRIDGE_INGRESS_STP_STATE", Step::Ingress, "bridge"),
-    ("MAC_IEEE_MAC_CONTROL", Step::Ingress, "bridge"),
-    ("MAC_INVALID_SOURCE", Step::Ingress, "bridge"),
-    ("LOCAL_MAC", Step::Ingress, "bridge"),
-    ("VXLAN_INVALID_HDR", Step::Ingress, "bridge"),
-    ("VXLAN_VNI_NOT_FOUND", Step::Ingress, "bridge"),
-    ("VXLAN_ENTRY_EXISTS", Step::Ingress, "bridge"),
-    ("IP_TUNNEL_ECN", Step::Ingress, "bridge"),
-    ("TUNNEL_TXINFO", Step::Route, "no-route"),
+    ("BRIDGE_INGRESS_STP_STATE", PathStep::Ingress, "bridge"),
+    ("MAC_IEEE_MAC_CONTROL", PathStep::Ingress, "bridge"),
+    ("MAC_INVALID_SOURCE", PathStep::Ingress, "bridge"),
+    ("LOCAL_MAC", PathStep::Ingress, "bridge"),
+    ("VXLAN_INVALID_HDR", PathStep::Ingress, "bridge"),
+    ("VXLAN_VNI_NOT_FOUND", PathStep::Ingress, "bridge"),
+    ("VXLAN_ENTRY_EXISTS", PathStep::Ingress, "bridge"),
+    ("IP_TUNNEL_ECN", PathStep::Ingress, "bridge"),
+    ("TUNNEL_TXINFO", PathStep::Route, "no-route"),
     // Netfilter, policies: net/netfilter/core.c, net/xfrm, kernel/bpf/cgroup.c, security hooks.
-    ("NETFILTER_DROP", Step::Filter, "netfilter-rule"),
-    ("XFRM_POLICY", Step::Filter, "policy"),
-    ("SECURITY_HOOK", Step::Filter, "security-module"),
-    ("BPF_CGROUP_EGRESS", Step::Filter, "cgroup-program"),
+    ("NETFILTER_DROP", PathStep::Filter, "netfilter-rule"),
+    ("XFRM_POLICY", PathStep::Filter, "policy"),
+    ("SECURITY_HOOK", PathStep::Filter, "security-module"),
+    ("BPF_CGROUP_EGRESS", PathStep::Filter, "cgroup-program"),
     // net/ipv4/ip_input.c, route.c, net/ipv6/ip6_input.c, route.c.
-    ("OTHERHOST", Step::Route, "not-for-us"),
-    ("UNICAST_IN_L2_MULTICAST", Step::Route, "not-for-us"),
-    ("IP_CSUM", Step::Route, "bad-ip-checksum"),
-    ("IP_INHDR", Step::Route, "bad-header"),
-    ("IPV6_BAD_EXTHDR", Step::Route, "bad-header"),
-    ("PKT_TOO_SMALL", Step::Socket, "bad-length"),
-    ("IP_RPFILTER", Step::Route, "rp-filter"),
-    ("IP_LOCAL_SOURCE", Step::Route, "martian"),
-    ("IP_INVALID_SOURCE", Step::Route, "martian"),
-    ("IP_LOCALNET", Step::Route, "martian"),
-    ("IP_INVALID_DEST", Step::Route, "martian"),
-    ("IP_INADDRERRORS", Step::Route, "no-route"),
-    ("IP_INNOROUTES", Step::Route, "no-route"),
-    ("IP_OUTNOROUTES", Step::Route, "no-route"),
-    ("PKT_TOO_BIG", Step::Route, "too-big"),
-    ("DUP_FRAG", Step::Route, "fragment"),
-    ("FRAG_REASM_TIMEOUT", Step::Route, "fragment"),
-    ("FRAG_TOO_FAR", Step::Route, "fragment"),
-    ("IPV6DISABLED", Step::Route, "no-ipv6"),
-    ("IP_NOPROTO", Step::Route, "no-transport"),
-    ("INVALID_PROTO", Step::Route, "no-transport"),
+    ("OTHERHOST", PathStep::Route, "not-for-us"),
+    ("UNICAST_IN_L2_MULTICAST", PathStep::Route, "not-for-us"),
+    ("IP_CSUM", PathStep::Route, "bad-ip-checksum"),
+    ("IP_INHDR", PathStep::Route, "bad-header"),
+    ("IPV6_BAD_EXTHDR", PathStep::Route, "bad-header"),
+    ("PKT_TOO_SMALL", PathStep::Socket, "bad-length"),
+    ("IP_RPFILTER", PathStep::Route, "rp-filter"),
+    ("IP_LOCAL_SOURCE", PathStep::Route, "martian"),
+    ("IP_INVALID_SOURCE", PathStep::Route, "martian"),
+    ("IP_LOCALNET", PathStep::Route, "martian"),
+    ("IP_INVALID_DEST", PathStep::Route, "martian"),
+    ("IP_INADDRERRORS", PathStep::Route, "no-route"),
+    ("IP_INNOROUTES", PathStep::Route, "no-route"),
+    ("IP_OUTNOROUTES", PathStep::Route, "no-route"),
+    ("PKT_TOO_BIG", PathStep::Route, "too-big"),
+    ("DUP_FRAG", PathStep::Route, "fragment"),
+    ("FRAG_REASM_TIMEOUT", PathStep::Route, "fragment"),
+    ("FRAG_TOO_FAR", PathStep::Route, "fragment"),
+    ("IPV6DISABLED", PathStep::Route, "no-ipv6"),
+    ("IP_NOPROTO", PathStep::Route, "no-transport"),
+    ("INVALID_PROTO", PathStep::Route, "no-transport"),
     // net/ipv4/udp.c, net/ipv6/udp.c, net/core/filter.c, sock.c, datagram.c.
-    ("NO_SOCKET", Step::Socket, "no-socket"),
-    ("UDP_CSUM", Step::Socket, "bad-checksum"),
-    ("SKB_CSUM", Step::Socket, "bad-checksum"),
-    ("SKB_GSO_SEG", Step::Socket, "segmentation"),
-    ("SOCKET_FILTER", Step::Socket, "socket-filter"),
-    ("SOCKET_RCVBUFF", Step::Socket, "receive-buffer"),
-    ("SOCKET_BACKLOG", Step::Socket, "receive-buffer"),
-    ("PROTO_MEM", Step::Socket, "udp-memory"),
-    ("PFMEMALLOC", Step::Socket, "memory"),
-    ("NOMEM", Step::Socket, "memory"),
-    ("SOCKET_CLOSE", Step::Application, "unread"),
-    ("QUEUE_PURGE", Step::Application, "unread"),
-    ("SKB_UCOPY_FAULT", Step::Application, "copy-failed"),
+    ("NO_SOCKET", PathStep::Socket, "no-socket"),
+    ("UDP_CSUM", PathStep::Socket, "bad-checksum"),
+    ("SKB_CSUM", PathStep::Socket, "bad-checksum"),
+    ("SKB_GSO_SEG", PathStep::Socket, "segmentation"),
+    ("SOCKET_FILTER", PathStep::Socket, "socket-filter"),
+    ("SOCKET_RCVBUFF", PathStep::Socket, "receive-buffer"),
+    ("SOCKET_BACKLOG", PathStep::Socket, "receive-buffer"),
+    ("PROTO_MEM", PathStep::Socket, "udp-memory"),
+    ("PFMEMALLOC", PathStep::Socket, "memory"),
+    ("NOMEM", PathStep::Socket, "memory"),
+    ("SOCKET_CLOSE", PathStep::Application, "unread"),
+    ("QUEUE_PURGE", PathStep::Application, "unread"),
+    ("SKB_UCOPY_FAULT", PathStep::Application, "copy-failed"),
     // net/core/neighbour.c, net/ipv4/ip_output.c.
-    ("NEIGH_CREATEFAIL", Step::Route, "no-neighbour"),
-    ("NEIGH_FAILED", Step::Route, "no-neighbour"),
-    ("NEIGH_QUEUEFULL", Step::Route, "no-neighbour"),
-    ("NEIGH_DEAD", Step::Route, "no-neighbour"),
-    ("NEIGH_HH_FILLFAIL", Step::Route, "no-neighbour"),
+    ("NEIGH_CREATEFAIL", PathStep::Route, "no-neighbour"),
+    ("NEIGH_FAILED", PathStep::Route, "no-neighbour"),
+    ("NEIGH_QUEUEFULL", PathStep::Route, "no-neighbour"),
+    ("NEIGH_DEAD", PathStep::Route, "no-neighbour"),
+    ("NEIGH_HH_FILLFAIL", PathStep::Route, "no-neighbour"),
     // net/sched.
-    ("QDISC_DROP", Step::Transmit, "qdisc-drop"),
-    ("QDISC_OVERLIMIT", Step::Transmit, "qdisc-limit"),
-    ("QDISC_CONGESTED", Step::Transmit, "qdisc-drop"),
-    ("CAKE_FLOOD", Step::Transmit, "qdisc-drop"),
-    ("FQ_BAND_LIMIT", Step::Transmit, "qdisc-limit"),
-    ("FQ_HORIZON_LIMIT", Step::Transmit, "qdisc-drop"),
-    ("FQ_FLOW_LIMIT", Step::Transmit, "qdisc-limit"),
-    ("DUALPI2_STEP_DROP", Step::Transmit, "qdisc-drop"),
+    ("QDISC_DROP", PathStep::Transmit, "qdisc-drop"),
+    ("QDISC_OVERLIMIT", PathStep::Transmit, "qdisc-limit"),
+    ("QDISC_CONGESTED", PathStep::Transmit, "qdisc-drop"),
+    ("CAKE_FLOOD", PathStep::Transmit, "qdisc-drop"),
+    ("FQ_BAND_LIMIT", PathStep::Transmit, "qdisc-limit"),
+    ("FQ_HORIZON_LIMIT", PathStep::Transmit, "qdisc-drop"),
+    ("FQ_FLOW_LIMIT", PathStep::Transmit, "qdisc-limit"),
+    ("DUALPI2_STEP_DROP", PathStep::Transmit, "qdisc-drop"),
 ];

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 
-fn met(reason: Option<&str>, function: Option<&str>) -> (&'static str, Step) {
+fn met(reason: Option<&str>, function: Option<&str>) -> (&'static str, PathStep) {
     let met = of_skb(reason, function, 0).expect("known");
     (met.cause.name, met.step)
 }
@@ -31,28 +31,31 @@ fn findings_are_rules_of_doctor() {
 
 #[test]
 fn a_reason_says_what_it_was() {
-    assert_eq!(met(Some("SOCKET_RCVBUFF"), Some("udp_queue_rcv_one_skb")), ("receive-buffer", Step::Socket));
-    assert_eq!(met(Some("NETFILTER_DROP"), Some("nf_hook_slow")), ("netfilter-rule", Step::Filter));
-    assert_eq!(met(Some("IP_RPFILTER"), None), ("rp-filter", Step::Route));
+    assert_eq!(
+        met(Some("SOCKET_RCVBUFF"), Some("udp_queue_rcv_one_skb")),
+        ("receive-buffer", PathStep::Socket)
+    );
+    assert_eq!(met(Some("NETFILTER_DROP"), Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
+    assert_eq!(met(Some("IP_RPFILTER"), None), ("rp-filter", PathStep::Route));
 }
 
 #[test]
 fn a_reason_of_several_stages_is_met_where_the_packet_fell() {
-    assert_eq!(met(Some("UDP_CSUM"), Some("__udp4_lib_rcv")), ("bad-checksum", Step::Socket));
-    assert_eq!(met(Some("UDP_CSUM"), Some("udp_recvmsg")), ("bad-checksum-read", Step::Application));
-    assert_eq!(met(Some("XDP"), Some("do_xdp_generic")), ("xdp-drop", Step::Ingress));
-    assert_eq!(met(Some("XDP"), Some("veth_xdp_rcv_skb")), ("xdp-drop", Step::Xdp));
-    assert_eq!(met(Some("PKT_TOO_SMALL"), Some("ip_rcv_core.isra.0")), ("bad-length", Step::Route));
+    assert_eq!(met(Some("UDP_CSUM"), Some("__udp4_lib_rcv")), ("bad-checksum", PathStep::Socket));
+    assert_eq!(met(Some("UDP_CSUM"), Some("udp_recvmsg")), ("bad-checksum-read", PathStep::Application));
+    assert_eq!(met(Some("XDP"), Some("do_xdp_generic")), ("xdp-drop", PathStep::Ingress));
+    assert_eq!(met(Some("XDP"), Some("veth_xdp_rcv_skb")), ("xdp-drop", PathStep::Xdp));
+    assert_eq!(met(Some("PKT_TOO_SMALL"), Some("ip_rcv_core.isra.0")), ("bad-length", PathStep::Route));
     // A function that the compiler put others into does not move what only one stage gives.
-    assert_eq!(met(Some("CPU_BACKLOG"), Some("nf_hook_slow")), ("backlog-full", Step::Softirq));
+    assert_eq!(met(Some("CPU_BACKLOG"), Some("nf_hook_slow")), ("backlog-full", PathStep::Softirq));
 }
 
 #[test]
 fn without_a_reason_the_function_says_it() {
     for reason in [None, Some("NOT_SPECIFIED")] {
-        assert_eq!(met(reason, Some("udp_queue_rcv_one_skb.part.0")), ("receive-buffer", Step::Socket));
-        assert_eq!(met(reason, Some("nf_hook_slow")), ("netfilter-rule", Step::Filter));
-        assert_eq!(met(reason, Some("enqueue_to_backlog")), ("backlog-full", Step::Softirq));
+        assert_eq!(met(reason, Some("udp_queue_rcv_one_skb.part.0")), ("receive-buffer", PathStep::Socket));
+        assert_eq!(met(reason, Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
+        assert_eq!(met(reason, Some("enqueue_to_backlog")), ("backlog-full", PathStep::Softirq));
     }
     assert_eq!(of_skb(Some("NOT_SPECIFIED"), Some("no_such_function"), 0), None);
     assert_eq!(of_skb(None, None, 0), None);

@@ -1,39 +1,39 @@
 //! What the kernel's own counters say of losses that were seen: the same packets, counted a second time elsewhere.
 
-use super::evidence::Evidence;
-use super::fallen::Fallen;
-use crate::drops::seen::{Direction, Network, Point};
+use super::evidence::PacketEvidence;
+use super::fallen::PlacedLoss;
+use crate::drops::seen::{NamespaceScope, PacketDirection, PathPoint};
 
 /// A counter that should agree with losses.
-struct Check {
+struct CounterCheck {
     counters: &'static [&'static str],
     losses: &'static [&'static str],
     /// Whether it counts UDP only, and so nothing but what is looked at where all UDP is.
     udp_only: bool,
 }
 
-const CHECKS: &[Check] = &[
-    Check {
+const CHECKS: &[CounterCheck] = &[
+    CounterCheck {
         counters: &["Udp.RcvbufErrors", "Udp6RcvbufErrors"],
         losses: &["receive-buffer"],
         udp_only: true,
     },
-    Check { counters: &["Udp.MemErrors", "Udp6MemErrors"], losses: &["udp-memory"], udp_only: true },
-    Check { counters: &["Udp.NoPorts", "Udp6NoPorts"], losses: &["no-socket"], udp_only: true },
-    Check {
+    CounterCheck { counters: &["Udp.MemErrors", "Udp6MemErrors"], losses: &["udp-memory"], udp_only: true },
+    CounterCheck { counters: &["Udp.NoPorts", "Udp6NoPorts"], losses: &["no-socket"], udp_only: true },
+    CounterCheck {
         counters: &["Udp.InCsumErrors", "Udp6InCsumErrors"],
         losses: &["bad-checksum", "bad-checksum-read"],
         udp_only: true,
     },
-    Check { counters: &["TcpExt.IPReversePathFilter"], losses: &["rp-filter"], udp_only: false },
+    CounterCheck { counters: &["TcpExt.IPReversePathFilter"], losses: &["rp-filter"], udp_only: false },
 ];
 
 /// What a reader should know of how well the evidence holds.
-pub(super) fn notes(evidence: &Evidence, fallen: &[Fallen]) -> Vec<String> {
+pub(super) fn notes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Vec<String> {
     let mut notes = evidence.unread.clone();
     notes.extend(seen_badly(evidence));
     // Counters are of one namespace, and a counter that could not be read is no counter at zero.
-    if evidence.unread.is_empty() && evidence.subject.network != Network::All {
+    if evidence.unread.is_empty() && evidence.subject.network != NamespaceScope::All {
         notes.extend(CHECKS.iter().filter_map(|check| disagrees(evidence, fallen, check)));
     }
     notes.extend(clashes(evidence, fallen));
@@ -41,7 +41,7 @@ pub(super) fn notes(evidence: &Evidence, fallen: &[Fallen]) -> Vec<String> {
     notes
 }
 
-fn disagrees(evidence: &Evidence, fallen: &[Fallen], check: &Check) -> Option<String> {
+fn disagrees(evidence: &PacketEvidence, fallen: &[PlacedLoss], check: &CounterCheck) -> Option<String> {
     let counted = check.counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
     let seen = lost(fallen, check.losses);
     let all_counted = check.udp_only && !evidence.is_narrowed();
@@ -50,14 +50,14 @@ fn disagrees(evidence: &Evidence, fallen: &[Fallen], check: &Check) -> Option<St
     differ.then(|| format!("{counters} grew by {counted}, but {seen} packets were seen lost as {losses}"))
 }
 
-fn lost(fallen: &[Fallen], names: &[&str]) -> u64 {
+fn lost(fallen: &[PlacedLoss], names: &[&str]) -> u64 {
     let these = fallen.iter().filter(|fallen| names.contains(&fallen.loss.name.as_str()));
     these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
 }
 
 /// Of what connection tracking dropped, the counter of clashes tells how many were not for want of room; it counts those that
 /// were resolved as well (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
-fn clashes(evidence: &Evidence, fallen: &[Fallen]) -> Option<String> {
+fn clashes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Option<String> {
     let clashes = evidence.grown("conntrack insert_failed");
     let seen = lost(fallen, &["conntrack-full"]);
     (clashes > 0 && seen > 0).then(|| {
@@ -66,7 +66,7 @@ fn clashes(evidence: &Evidence, fallen: &[Fallen]) -> Option<String> {
 }
 
 /// What the tracepoints did not see, or not well.
-fn seen_badly(evidence: &Evidence) -> Vec<String> {
+fn seen_badly(evidence: &PacketEvidence) -> Vec<String> {
     let seen = &evidence.seen;
     let mut notes: Vec<String> =
         seen.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
@@ -91,15 +91,17 @@ fn seen_badly(evidence: &Evidence) -> Vec<String> {
         let copies = seen.copies_packets;
         notes.push(format!("a bridge made {copies} copies of packets; each counts as a packet"));
     }
-    if let Some(unknown) =
-        evidence.passed(Point::LengthUnknown, Direction::Request).value().filter(|count| **count > 0)
+    if let Some(unknown) = evidence
+        .passed(PathPoint::LengthUnknown, PacketDirection::Request)
+        .value()
+        .filter(|count| **count > 0)
     {
         notes.push(format!("whether {unknown} of the datagrams that were read were cut off is not known"));
     }
     notes
 }
 
-fn of_generator(evidence: &Evidence) -> Vec<String> {
+fn of_generator(evidence: &PacketEvidence) -> Vec<String> {
     let Some(said) = &evidence.generator else { return Vec::new() };
     let mut notes = Vec::new();
     if said.duplicate > 0 {

@@ -1,11 +1,15 @@
 //! Losses that only counters of devices tell, since there was no socket buffer, or none any more.
 
-use super::evidence::{Evidence, Grown, Kind};
-use super::{Exactness, Loss};
+use super::evidence::{CounterUse, GrownCounter, PacketEvidence};
+use super::{LossExactness, StageLoss};
 use crate::drops::causes;
 
 /// What counters of these kinds tell, less what tracepoints saw of it: where a driver drops a socket buffer, both count.
-pub(super) fn losses(evidence: &Evidence, kinds: &[(Kind, &str)], seen: &[Loss]) -> Vec<Loss> {
+pub(super) fn losses(
+    evidence: &PacketEvidence,
+    kinds: &[(CounterUse, &str)],
+    seen: &[StageLoss],
+) -> Vec<StageLoss> {
     let mut found = Vec::new();
     for (kind, name) in kinds {
         let Some(cause) = causes::named(name) else { continue };
@@ -18,7 +22,8 @@ pub(super) fn losses(evidence: &Evidence, kinds: &[(Kind, &str)], seen: &[Loss])
             let both = seen.min(grown.packets);
             seen -= both;
             if grown.packets > both {
-                let mut loss = Loss::of(cause, grown.packets - both, Exactness::OfDevice, source(grown));
+                let mut loss =
+                    StageLoss::of(cause, grown.packets - both, LossExactness::OfDevice, source(grown));
                 loss.place = Some(grown.place.clone());
                 found.push(loss);
             }
@@ -28,7 +33,7 @@ pub(super) fn losses(evidence: &Evidence, kinds: &[(Kind, &str)], seen: &[Loss])
 }
 
 /// Counter and file, without saying its name twice.
-pub(super) fn source(grown: &Grown) -> String {
+pub(super) fn source(grown: &GrownCounter) -> String {
     if grown.read_from.ends_with(&grown.name) {
         grown.read_from.clone()
     } else {

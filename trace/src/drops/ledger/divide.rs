@@ -1,13 +1,13 @@
 //! Losses that the kernel gives one reason for and that its own counters tell apart.
 
-use super::evidence::Evidence;
-use super::fallen::Fallen;
-use super::{Loss, Step};
+use super::evidence::PacketEvidence;
+use super::fallen::PlacedLoss;
+use super::{PathStep, StageLoss};
 use crate::drops::causes;
-use crate::drops::seen::Direction;
+use crate::drops::seen::PacketDirection;
 
 /// A part of a loss that a counter tells.
-struct Part {
+struct LossPart {
     /// The loss as its reason or function has it.
     whole: &'static str,
     /// Whether only where the kernel gave no reason.
@@ -20,10 +20,10 @@ struct Part {
     counters: &'static [&'static str],
 }
 
-const PARTS: &[Part] = &[
+const PARTS: &[LossPart] = &[
     // A packet that finds no entry is NF_DROP like one that a rule drops. `drop` counts it (nf_conntrack_in,
     // net/netfilter/nf_conntrack_core.c, Linux 6.18). What a rule of nftables drops falls in nft_do_chain (since Linux 6.7).
-    Part {
+    LossPart {
         whole: "netfilter-rule",
         without_reason: false,
         but_not_in: Some("nft_do_chain"),
@@ -31,7 +31,7 @@ const PARTS: &[Part] = &[
         counters: &["conntrack drop"],
     },
     // Each is in `dropped` as well (enqueue_to_backlog, net/core/dev.c, Linux 6.18).
-    Part {
+    LossPart {
         whole: "backlog-full",
         without_reason: false,
         but_not_in: None,
@@ -39,7 +39,7 @@ const PARTS: &[Part] = &[
         counters: &["flow_limit"],
     },
     // ip_rcv_finish_core (net/ipv4/ip_input.c) drops what has no valid source in one place; before Linux 5.17 without reason.
-    Part {
+    LossPart {
         whole: "martian",
         without_reason: true,
         but_not_in: None,
@@ -47,14 +47,14 @@ const PARTS: &[Part] = &[
         counters: &["TcpExt.IPReversePathFilter"],
     },
     // __udp4_lib_rcv and __udp6_lib_rcv drop these in one place with what finds no socket.
-    Part {
+    LossPart {
         whole: "no-socket",
         without_reason: true,
         but_not_in: None,
         part: "bad-checksum",
         counters: &["Udp.InCsumErrors", "Udp6InCsumErrors"],
     },
-    Part {
+    LossPart {
         whole: "receive-buffer",
         without_reason: true,
         but_not_in: None,
@@ -65,7 +65,7 @@ const PARTS: &[Part] = &[
 
 /// Divides losses by what counters say. The counters are of the whole network namespace or host: a part is never more than
 /// the loss that it is of, and what is left keeps its name.
-pub(super) fn divided(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Vec<Fallen> {
+pub(super) fn divided(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> Vec<PlacedLoss> {
     for part in PARTS {
         let Some(cause) = causes::named(part.part) else { continue };
         let mut left: u64 =
@@ -80,22 +80,22 @@ pub(super) fn divided(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Vec<Falle
             whole.loss.packets -= packets;
             let source =
                 format!("{}, of which {} counts these", whole.loss.source, part.counters.join(" and "));
-            let mut loss = Loss::of(cause, packets, whole.loss.exactness, source);
+            let mut loss = StageLoss::of(cause, packets, whole.loss.exactness, source);
             loss.symbol.clone_from(&whole.loss.symbol);
             loss.place.clone_from(&whole.loss.place);
-            if whole.step == Step::Filter {
+            if whole.step == PathStep::Filter {
                 loss.place = Some("conntrack".to_owned());
             }
-            parts.push(Fallen { loss, ..whole.clone() });
+            parts.push(PlacedLoss { loss, ..whole.clone() });
         }
         fallen.extend(parts);
     }
     fallen
 }
 
-fn is_divided(part: &Part, whole: &Fallen) -> bool {
+fn is_divided(part: &LossPart, whole: &PlacedLoss) -> bool {
     // Replies are tracked as well, but by the entry that their request made.
-    let request = whole.direction == Direction::Request || part.whole != "netfilter-rule";
+    let request = whole.direction == PacketDirection::Request || part.whole != "netfilter-rule";
     let elsewhere = part.but_not_in.is_some_and(|function| whole.loss.symbol.as_deref() == Some(function));
     whole.loss.name == part.whole && (!part.without_reason || !whole.has_reason) && request && !elsewhere
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A place on a packet's way that has a line in the ledger. Both ways use the same names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum PathStep {
     /// What sends requests and gets replies.
     Generator,
     /// Between the generator and this host's device, either way.
@@ -35,15 +35,15 @@ pub enum Step {
 
 /// What passed a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct StageEntry {
     /// The stage.
-    pub stage: Step,
+    pub stage: PathStep,
     /// Packets that came in.
     pub packets_in: Known<u64>,
     /// Packets that left it for the next.
     pub packets_out: Known<u64>,
     /// What was lost here.
-    pub losses: Vec<Loss>,
+    pub losses: Vec<StageLoss>,
     /// Packets that left this host by another device instead of going to the next stage.
     #[serde(default)]
     pub forwarded: u64,
@@ -59,7 +59,7 @@ pub struct Entry {
 
 /// Packets that were lost in one way at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Loss {
+pub struct StageLoss {
     /// What happened, as a stable id such as `netfilter-rule`, `conntrack-full` or `receive-buffer`.
     pub name: String,
     /// The same in words, one line.
@@ -67,7 +67,7 @@ pub struct Loss {
     /// How many.
     pub packets: u64,
     /// What the number is worth.
-    pub exactness: Exactness,
+    pub exactness: LossExactness,
     /// The device, queue, socket or rule; none where only the host is known.
     pub place: Option<String>,
     /// The kernel function where it fell; none where no tracepoint saw it.
@@ -83,7 +83,7 @@ pub struct Loss {
 /// What a number of lost packets is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Exactness {
+pub enum LossExactness {
     /// Each packet of the subject was counted, and no other.
     Exact,
     /// A device or the whole host counts it, of all packets and not only the subject's.
@@ -92,19 +92,19 @@ pub enum Exactness {
     Sampled,
 }
 
-impl Step {
+impl PathStep {
     /// The stage of [`linerate_host::stage`] that it belongs to; none where the host has none.
     #[must_use]
     pub fn stage(self) -> Option<StageName> {
         match self {
-            Step::Generator | Step::Wire => None,
-            Step::Link => Some(StageName::Link),
-            Step::Xdp | Step::Ingress | Step::Filter => Some(StageName::Filter),
-            Step::Softirq => Some(StageName::Softirq),
-            Step::Route => Some(StageName::Route),
-            Step::Socket => Some(StageName::Socket),
-            Step::Application => Some(StageName::Thread),
-            Step::Transmit => Some(StageName::Transmit),
+            PathStep::Generator | PathStep::Wire => None,
+            PathStep::Link => Some(StageName::Link),
+            PathStep::Xdp | PathStep::Ingress | PathStep::Filter => Some(StageName::Filter),
+            PathStep::Softirq => Some(StageName::Softirq),
+            PathStep::Route => Some(StageName::Route),
+            PathStep::Socket => Some(StageName::Socket),
+            PathStep::Application => Some(StageName::Thread),
+            PathStep::Transmit => Some(StageName::Transmit),
         }
     }
 
@@ -112,34 +112,34 @@ impl Step {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Step::Generator => "generator",
-            Step::Wire => "wire",
-            Step::Link => "link",
-            Step::Xdp => "xdp",
-            Step::Softirq => "softirq",
-            Step::Ingress => "ingress",
-            Step::Filter => "filter",
-            Step::Route => "route",
-            Step::Socket => "socket",
-            Step::Application => "application",
-            Step::Transmit => "transmit",
+            PathStep::Generator => "generator",
+            PathStep::Wire => "wire",
+            PathStep::Link => "link",
+            PathStep::Xdp => "xdp",
+            PathStep::Softirq => "softirq",
+            PathStep::Ingress => "ingress",
+            PathStep::Filter => "filter",
+            PathStep::Route => "route",
+            PathStep::Socket => "socket",
+            PathStep::Application => "application",
+            PathStep::Transmit => "transmit",
         }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PathStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl Entry {
+impl StageEntry {
     /// Packets of the subject lost here. What a device counts of all packets is in it where it is known how many of them came
     /// in, and so how many are missing: then that is divided already.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let divided = self.packets_in.value().is_some();
-        let own = self.losses.iter().filter(|loss| divided || loss.exactness != Exactness::OfDevice);
+        let own = self.losses.iter().filter(|loss| divided || loss.exactness != LossExactness::OfDevice);
         own.map(|loss| loss.packets).fold(0, u64::saturating_add)
     }
 

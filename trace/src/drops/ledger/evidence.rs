@@ -4,25 +4,25 @@ use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
 use super::GeneratorSaid;
-use crate::drops::seen::{Direction, Edge, Overhead, Point, Seen, Subject};
+use crate::drops::seen::{EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead};
 
 /// All that is known of packets over a time. A ledger is a pure function of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Evidence {
+pub struct PacketEvidence {
     /// Whose packets.
-    pub subject: Subject,
+    pub subject: PortSubject,
     /// What tracepoints saw in that time.
-    pub seen: Seen,
+    pub seen: PacketCounts,
     /// By how much counters of the host and its devices grew; those that did not are left out.
-    pub grown: Vec<Grown>,
+    pub grown: Vec<GrownCounter>,
     /// The same of what sockets dropped, read later than tracepoints at the beginning and before them at the end: all of it
     /// was while they told.
-    pub within: Vec<Grown>,
+    pub within: Vec<GrownCounter>,
     /// What waited at the beginning.
-    pub waited: Waiting,
+    pub waited: QueuedPackets,
     /// What waits at the end.
-    pub waiting: Waiting,
+    pub waiting: QueuedPackets,
     /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter input hook input`; empty where
     /// unknown.
     pub chains: Vec<String>,
@@ -31,14 +31,14 @@ pub struct Evidence {
     /// What could not be read, one line each.
     pub unread: Vec<String>,
     /// What counting took.
-    pub overhead: Known<Overhead>,
+    pub overhead: Known<TraceOverhead>,
     /// If only parts of the time were counted; all above is of these parts.
-    pub sampled: Option<Sampled>,
+    pub sampled: Option<SampledTime>,
 }
 
 /// Parts of a time in which packets were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Sampled {
+pub struct SampledTime {
     /// The whole time, s.
     pub of_seconds: f64,
     /// The most CPU time that counting took while it went on, as a share of one CPU.
@@ -49,13 +49,13 @@ pub struct Sampled {
 
 /// A counter that grew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grown {
+pub struct GrownCounter {
     /// Where: `eth0`, `cpu 2`, `host`, `conntrack`, `udp 0.0.0.0:53 (named) ino 812`.
     pub place: String,
     /// Its name at its source.
     pub name: String,
     /// What it counts.
-    pub kind: Kind,
+    pub kind: CounterUse,
     /// By how many.
     pub packets: u64,
     /// The file, or the call to the kernel.
@@ -65,7 +65,7 @@ pub struct Grown {
 /// What a counter is good for in a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum CounterUse {
     /// Frames that ended in the device or its driver before there was a socket buffer: no tracepoint tells of them.
     DeviceLost,
     /// Frames that came damaged.
@@ -87,7 +87,7 @@ pub enum Kind {
 /// What is queued.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Waiting {
+pub struct QueuedPackets {
     /// Bytes of memory charged to the subject's sockets by what is not read yet, together; none where unknown.
     pub sockets_bytes: Option<u64>,
     /// Packets in queueing disciplines.
@@ -100,7 +100,7 @@ pub struct Waiting {
 /// over 700 bytes; 512 leaves room for other kernels).
 const LEAST_CHARGE_BYTES: u64 = 512;
 
-impl Waiting {
+impl QueuedPackets {
     fn joined(&self, later: &Self) -> Self {
         Self {
             sockets_bytes: self
@@ -119,7 +119,7 @@ impl Waiting {
 }
 
 /// Sums.
-fn grown_joined(one: &[Grown], other: &[Grown]) -> Vec<Grown> {
+fn grown_joined(one: &[GrownCounter], other: &[GrownCounter]) -> Vec<GrownCounter> {
     let mut joined = one.to_vec();
     for grown in other {
         match joined.iter_mut().find(|before| (&before.place, &before.name) == (&grown.place, &grown.name)) {
@@ -130,7 +130,7 @@ fn grown_joined(one: &[Grown], other: &[Grown]) -> Vec<Grown> {
     joined
 }
 
-impl Evidence {
+impl PacketEvidence {
     /// What is known of two times, neither of which is part of the other.
     #[must_use]
     pub fn joined(self, later: &Self) -> Self {
@@ -156,15 +156,15 @@ impl Evidence {
     }
 
     /// Counters of a kind, the largest first.
-    pub(super) fn of_kind(&self, kind: Kind) -> Vec<&Grown> {
-        let mut these: Vec<&Grown> = self.grown.iter().filter(|grown| grown.kind == kind).collect();
+    pub(super) fn of_kind(&self, kind: CounterUse) -> Vec<&GrownCounter> {
+        let mut these: Vec<&GrownCounter> = self.grown.iter().filter(|grown| grown.kind == kind).collect();
         these.sort_by_key(|grown| std::cmp::Reverse(grown.packets));
         these
     }
 
-    /// Packets that can have been between two points when counting began and when it ended; see [`Edge::between`].
-    pub(super) fn between(&self, points: &[Point], is_handled: bool) -> (u64, u64) {
-        let at = |edge: Option<&Edge>| edge.map_or(0, |edge| edge.between(points, is_handled));
+    /// Packets that can have been between two points when counting began and when it ended; see [`EdgeCounts::between`].
+    pub(super) fn between(&self, points: &[PathPoint], is_handled: bool) -> (u64, u64) {
+        let at = |edge: Option<&EdgeCounts>| edge.map_or(0, |edge| edge.between(points, is_handled));
         (at(self.seen.edges.first()), at(self.seen.edges.last()))
     }
 
@@ -174,7 +174,7 @@ impl Evidence {
     }
 
     /// Packets that passed a point; unknown where the kernel has no tracepoint there.
-    pub(super) fn passed(&self, point: Point, direction: Direction) -> Known<u64> {
+    pub(super) fn passed(&self, point: PathPoint, direction: PacketDirection) -> Known<u64> {
         if let Some(peer) = self.subject.peer.filter(|_| is_at_socket(point)) {
             return Known::unknown(format!("a socket does not say which of its datagrams are of {peer}"));
         }
@@ -189,18 +189,18 @@ impl Evidence {
 }
 
 /// Whether it is a socket that tells of it, and not the packet.
-fn is_at_socket(point: Point) -> bool {
-    use Point::{Delivered, LengthUnknown, Read, SendFailed, Sent, Truncated};
+fn is_at_socket(point: PathPoint) -> bool {
+    use PathPoint::{Delivered, LengthUnknown, Read, SendFailed, Sent, Truncated};
     matches!(point, Delivered | Read | Truncated | LengthUnknown | Sent | SendFailed)
 }
 
 /// The tracepoints without which a point does not count.
-fn tracepoints(point: Point) -> &'static [&'static str] {
+fn tracepoints(point: PathPoint) -> &'static [&'static str] {
     match point {
-        Point::Received => &[],
-        Point::Delivered => &["sk_data_ready"],
-        Point::Read | Point::Truncated | Point::LengthUnknown => &["sock_recv_length"],
-        Point::Sent | Point::SendFailed => &["sock_send_length"],
-        Point::Queued | Point::Forwarded => &["net_dev_queue"],
+        PathPoint::Received => &[],
+        PathPoint::Delivered => &["sk_data_ready"],
+        PathPoint::Read | PathPoint::Truncated | PathPoint::LengthUnknown => &["sock_recv_length"],
+        PathPoint::Sent | PathPoint::SendFailed => &["sock_send_length"],
+        PathPoint::Queued | PathPoint::Forwarded => &["net_dev_queue"],
     }
 }

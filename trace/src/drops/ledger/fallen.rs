@@ -1,26 +1,26 @@
 //! Packets that tracepoints saw fall, as losses of a stage.
 
-use super::evidence::Evidence;
-use super::{Exactness, Loss, Step};
-use crate::drops::causes::{self, Cause, Met};
-use crate::drops::seen::{Direction, Lost, Origin};
+use super::evidence::PacketEvidence;
+use super::{LossExactness, PathStep, StageLoss};
+use crate::drops::causes::{self, LossCause, StagedCause};
+use crate::drops::seen::{LostCount, PacketDirection, PacketOrigin};
 
 /// A loss and where on which way it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fallen {
-    pub(super) direction: Direction,
-    pub(super) origin: Origin,
-    pub(super) step: Step,
+pub(super) struct PlacedLoss {
+    pub(super) direction: PacketDirection,
+    pub(super) origin: PacketOrigin,
+    pub(super) step: PathStep,
     /// The port asked for that it was of; 0 where none was.
     pub(super) port: u16,
     /// Whether the kernel said why.
     pub(super) has_reason: bool,
-    pub(super) loss: Loss,
+    pub(super) loss: StageLoss,
 }
 
-impl Loss {
+impl StageLoss {
     /// A loss of a known cause.
-    pub(super) fn of(cause: &Cause, packets: u64, exactness: Exactness, source: String) -> Self {
+    pub(super) fn of(cause: &LossCause, packets: u64, exactness: LossExactness, source: String) -> Self {
         Self {
             name: cause.name.to_owned(),
             what: cause.what.to_owned(),
@@ -36,8 +36,8 @@ impl Loss {
 }
 
 /// All that fell, those of the same cause, function and place together, the largest first.
-pub(super) fn fallen(evidence: &Evidence) -> Vec<Fallen> {
-    let mut found: Vec<Fallen> = Vec::new();
+pub(super) fn fallen(evidence: &PacketEvidence) -> Vec<PlacedLoss> {
+    let mut found: Vec<PlacedLoss> = Vec::new();
     for lost in &evidence.seen.lost {
         let fallen = of_lost(evidence, lost);
         let same = found.iter_mut().find(|other| is_same(other, &fallen));
@@ -52,7 +52,7 @@ pub(super) fn fallen(evidence: &Evidence) -> Vec<Fallen> {
     found
 }
 
-fn is_same(one: &Fallen, other: &Fallen) -> bool {
+fn is_same(one: &PlacedLoss, other: &PlacedLoss) -> bool {
     (one.direction, one.origin, one.step, one.port) == (other.direction, other.origin, other.step, other.port)
         && one.loss.name == other.loss.name
         && one.loss.symbol == other.loss.symbol
@@ -60,7 +60,7 @@ fn is_same(one: &Fallen, other: &Fallen) -> bool {
         && one.loss.source == other.loss.source
 }
 
-fn of_lost(evidence: &Evidence, lost: &Lost) -> Fallen {
+fn of_lost(evidence: &PacketEvidence, lost: &LostCount) -> PlacedLoss {
     let reason = lost.reason.as_deref();
     let function = lost.function.as_deref();
     let source = match &lost.reason {
@@ -68,28 +68,33 @@ fn of_lost(evidence: &Evidence, lost: &Lost) -> Fallen {
         None => "kfree_skb".to_owned(),
     };
     // An event that was not counted may have been such a one.
-    let exactness = if evidence.seen.missed == 0 { Exactness::Exact } else { Exactness::Sampled };
+    let exactness = if evidence.seen.missed == 0 { LossExactness::Exact } else { LossExactness::Sampled };
     let (step, mut loss) = match causes::of_skb(reason, function, lost.route_error) {
-        Some(Met { step, cause }) => (step, Loss::of(cause, lost.packets, exactness, source)),
+        Some(StagedCause { step, cause }) => (step, StageLoss::of(cause, lost.packets, exactness, source)),
         None => unnamed(lost, reason, exactness, source),
     };
     loss.symbol = function.map(str::to_owned);
     loss.place = place(evidence, lost, step);
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
     // A driver that sends takes the packet from its socket first (tun_net_xmit, Linux 6.18), so that it looks as if it arrived.
-    let is_sent = lost.origin == Origin::Arriving && loss.name == causes::TRANSMIT_RING;
-    let origin = if is_sent { Origin::Local } else { lost.origin };
-    Fallen { direction: lost.direction, origin, step, port: lost.port, has_reason, loss }
+    let is_sent = lost.origin == PacketOrigin::Arriving && loss.name == causes::TRANSMIT_RING;
+    let origin = if is_sent { PacketOrigin::Local } else { lost.origin };
+    PlacedLoss { direction: lost.direction, origin, step, port: lost.port, has_reason, loss }
 }
 
 /// A loss whose reason is not in the tables: it goes by that reason's own name.
-fn unnamed(lost: &Lost, reason: Option<&str>, exactness: Exactness, source: String) -> (Step, Loss) {
+fn unnamed(
+    lost: &LostCount,
+    reason: Option<&str>,
+    exactness: LossExactness,
+    source: String,
+) -> (PathStep, StageLoss) {
     let step = match lost.direction {
-        Direction::Request => Step::Route,
-        Direction::Reply => Step::Transmit,
+        PacketDirection::Request => PathStep::Route,
+        PacketDirection::Reply => PathStep::Transmit,
     };
     let unknown = causes::unknown();
-    let mut loss = Loss::of(unknown, lost.packets, exactness, source);
+    let mut loss = StageLoss::of(unknown, lost.packets, exactness, source);
     if let Some(reason) = reason.filter(|reason| *reason != causes::NO_REASON) {
         loss.name = reason.to_lowercase().replace('_', "-");
         loss.what = format!("the kernel dropped it for the reason {reason}");
@@ -97,17 +102,17 @@ fn unnamed(lost: &Lost, reason: Option<&str>, exactness: Exactness, source: Stri
     (step, loss)
 }
 
-fn place(evidence: &Evidence, lost: &Lost, step: Step) -> Option<String> {
+fn place(evidence: &PacketEvidence, lost: &LostCount, step: PathStep) -> Option<String> {
     match step {
-        Step::Socket | Step::Application if lost.port != 0 => Some(sockets(evidence, lost.port)),
-        Step::Filter => chains(evidence, lost).or_else(|| device(evidence, lost)),
+        PathStep::Socket | PathStep::Application if lost.port != 0 => Some(sockets(evidence, lost.port)),
+        PathStep::Filter => chains(evidence, lost).or_else(|| device(evidence, lost)),
         _ => device(evidence, lost),
     }
 }
 
 /// The chains of nftables at the hook where it fell, which only one of several has done; the hook where none is known. Of a
 /// packet without a route it is not known whether it was at an ingress hook or at one of a bridge.
-fn chains(evidence: &Evidence, lost: &Lost) -> Option<String> {
+fn chains(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     let Some(hook) = lost.hook.as_deref() else {
         return (evidence.chains.len() == 1).then(|| evidence.chains.concat());
     };
@@ -125,7 +130,7 @@ fn chains(evidence: &Evidence, lost: &Lost) -> Option<String> {
 }
 
 /// The sockets of a port that counted losses, the one with the most first; else the port.
-fn sockets(evidence: &Evidence, port: u16) -> String {
+fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     let of_port =
         evidence.grown.iter().filter(|grown| grown.name == "drops" && is_of_port(&grown.place, port));
     let mut lossy: Vec<_> = of_port.collect();
@@ -143,7 +148,7 @@ pub(super) fn is_of_port(place: &str, port: u16) -> bool {
     place.split(' ').any(|word| word.ends_with(&behind))
 }
 
-fn device(evidence: &Evidence, lost: &Lost) -> Option<String> {
+fn device(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     let index = lost.device?;
     Some(evidence.seen.devices.get(&index).cloned().unwrap_or_else(|| format!("device {index}")))
 }

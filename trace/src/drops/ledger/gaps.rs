@@ -1,21 +1,26 @@
 //! Where packets may have gone that no count explains.
 
-use super::evidence::{Evidence, Kind};
-use super::{Entry, Step, Way, device};
-use crate::drops::seen::{Direction, Network};
+use super::evidence::{CounterUse, PacketEvidence};
+use super::{AccountingPath, PathStep, StageEntry, device};
+use crate::drops::seen::{NamespaceScope, PacketDirection};
 
 /// Fewer than this part of what passed, and packets on their way at the ends of the time explain it.
 const IN_FLIGHT_PART: u64 = 1000;
 
 /// Says of each stage with a gap what may be behind it.
-pub(super) fn explain(evidence: &Evidence, way: &mut Way, direction: Direction) {
+pub(super) fn explain(evidence: &PacketEvidence, way: &mut AccountingPath, direction: PacketDirection) {
     for entry in &mut way.stages {
         let Some(gap) = entry.unaccounted.value().copied().filter(|gap| *gap != 0) else { continue };
         entry.likely = likely(evidence, entry, direction, gap);
     }
 }
 
-fn likely(evidence: &Evidence, entry: &Entry, direction: Direction, gap: i64) -> Vec<String> {
+fn likely(
+    evidence: &PacketEvidence,
+    entry: &StageEntry,
+    direction: PacketDirection,
+    gap: i64,
+) -> Vec<String> {
     let mut lines = Vec::new();
     if evidence.seen.missed > 0 {
         lines.push(format!("{} events that the programs could not count", evidence.seen.missed));
@@ -31,7 +36,7 @@ fn likely(evidence: &Evidence, entry: &Entry, direction: Direction, gap: i64) ->
         (candidate.direction, candidate.step, candidate.more) == (direction, entry.stage, gap < 0)
     });
     lines.extend(fixed.map(|candidate| candidate.text.to_owned()));
-    if evidence.subject.network == Network::All {
+    if evidence.subject.network == NamespaceScope::All {
         lines.push("packets that passed several network namespaces, and were counted in each".to_owned());
     }
     if !is_small {
@@ -41,108 +46,118 @@ fn likely(evidence: &Evidence, entry: &Entry, direction: Direction, gap: i64) ->
 }
 
 /// A gap and what can be behind it.
-struct Gap {
-    direction: Direction,
-    step: Step,
+struct UnexplainedGap {
+    direction: PacketDirection,
+    step: PathStep,
     /// Whether more left than came in.
     more: bool,
     text: &'static str,
 }
 
-const fn gap(direction: Direction, step: Step, more: bool, text: &'static str) -> Gap {
-    Gap { direction, step, more, text }
+const fn gap(direction: PacketDirection, step: PathStep, more: bool, text: &'static str) -> UnexplainedGap {
+    UnexplainedGap { direction, step, more, text }
 }
 
-use Direction::{Reply, Request};
+use PacketDirection::{Reply, Request};
 
-const GAPS: &[Gap] = &[
+const GAPS: &[UnexplainedGap] = &[
     gap(
         Request,
-        Step::Softirq,
+        PathStep::Softirq,
         false,
         "the generator's own host: its qdisc, its device, or no route to here",
     ),
-    gap(Request, Step::Softirq, false, "the wire, or a switch between"),
-    gap(Request, Step::Softirq, false, "AF_XDP sockets and XDP programs that take packets without a counter"),
+    gap(Request, PathStep::Softirq, false, "the wire, or a switch between"),
     gap(
         Request,
-        Step::Softirq,
+        PathStep::Softirq,
+        false,
+        "AF_XDP sockets and XDP programs that take packets without a counter",
+    ),
+    gap(
+        Request,
+        PathStep::Softirq,
         false,
         "another network namespace of this host: only this one's packets are counted",
     ),
-    gap(Request, Step::Softirq, true, "others than the generator that send to the same port"),
-    gap(Request, Step::Softirq, false, "packets that GRO held back"),
+    gap(Request, PathStep::Softirq, true, "others than the generator that send to the same port"),
+    gap(Request, PathStep::Softirq, false, "packets that GRO held back"),
     gap(
         Request,
-        Step::Softirq,
+        PathStep::Softirq,
         false,
         "packets that came while the kernel ran no programs, and that no socket told of either",
     ),
     gap(
         Request,
-        Step::Softirq,
+        PathStep::Softirq,
         true,
         "a driver or tunnel that hands packets over past the points where arrivals are counted",
     ),
     gap(
         Request,
-        Step::Socket,
+        PathStep::Socket,
         false,
         "packets that a macvlan or a switch took from the device (ip link show master)",
     ),
     gap(
         Request,
-        Step::Socket,
+        PathStep::Socket,
         false,
         "packets that tc, a tunnel or netfilter sent elsewhere (redirect, NFQUEUE, DNAT to other ports)",
     ),
     gap(
         Request,
-        Step::Socket,
+        PathStep::Socket,
         false,
         "packets for sockets of tunnels (VXLAN, WireGuard), which take them past any receive buffer",
     ),
-    gap(Request, Step::Socket, false, "fragments: several arrive as one datagram"),
-    gap(Request, Step::Socket, true, "multicast: a packet for several sockets"),
+    gap(Request, PathStep::Socket, false, "fragments: several arrive as one datagram"),
+    gap(Request, PathStep::Socket, true, "multicast: a packet for several sockets"),
     gap(
         Request,
-        Step::Socket,
+        PathStep::Socket,
         true,
         "packets from programs on this host that reach the socket past the device",
     ),
-    gap(Request, Step::Application, false, "datagrams that still wait in a socket that is not read"),
+    gap(Request, PathStep::Application, false, "datagrams that still wait in a socket that is not read"),
     gap(
         Request,
-        Step::Application,
+        PathStep::Application,
         false,
         "datagrams that the program reads in a way that no tracepoint tells of (splice, kernel users)",
     ),
-    gap(Request, Step::Application, true, "datagrams that had waited before counting began"),
+    gap(Request, PathStep::Application, true, "datagrams that had waited before counting began"),
     gap(
         Reply,
-        Step::Ingress,
+        PathStep::Ingress,
         false,
         "sends to sockets of this host that leave by no device, and sends that are gathered (MSG_MORE, UDP_CORK)",
     ),
     gap(
         Reply,
-        Step::Ingress,
+        PathStep::Ingress,
         true,
         "calls that send several datagrams (UDP_SEGMENT), and packets that the kernel sends by itself",
     ),
-    gap(Reply, Step::Transmit, false, "packets that wait in a queueing discipline"),
-    gap(Reply, Step::Transmit, true, "packets that waited in a queueing discipline, or that netem doubles"),
-    gap(Reply, Step::Wire, true, "replies from others than this host"),
+    gap(Reply, PathStep::Transmit, false, "packets that wait in a queueing discipline"),
+    gap(
+        Reply,
+        PathStep::Transmit,
+        true,
+        "packets that waited in a queueing discipline, or that netem doubles",
+    ),
+    gap(Reply, PathStep::Wire, true, "replies from others than this host"),
 ];
 
 /// Counters that moved meanwhile and can have to do with it.
-fn counters(evidence: &Evidence, step: Step, direction: Direction, gap: i64) -> Vec<String> {
-    let kinds: &[Kind] = match (direction, step) {
+fn counters(evidence: &PacketEvidence, step: PathStep, direction: PacketDirection, gap: i64) -> Vec<String> {
+    let kinds: &[CounterUse] = match (direction, step) {
         _ if gap < 0 => &[],
-        (Direction::Request, Step::Softirq) => {
-            &[Kind::XdpTaken, Kind::DeviceLost, Kind::XdpDropped, Kind::XdpFailed]
+        (PacketDirection::Request, PathStep::Softirq) => {
+            &[CounterUse::XdpTaken, CounterUse::DeviceLost, CounterUse::XdpDropped, CounterUse::XdpFailed]
         }
-        (Direction::Reply, Step::Transmit | Step::Wire) => &[Kind::DeviceUnsent],
+        (PacketDirection::Reply, PathStep::Transmit | PathStep::Wire) => &[CounterUse::DeviceUnsent],
         _ => &[],
     };
     let of_kinds = kinds.iter().flat_map(|kind| evidence.of_kind(*kind));
@@ -155,14 +170,14 @@ fn counters(evidence: &Evidence, step: Step, direction: Direction, gap: i64) -> 
 }
 
 /// Counters of the host that tell of packets that went another way.
-const NAMED: &[((Direction, Step), &str)] = &[
-    ((Request, Step::Socket), "Ip.ReasmReqds"),
-    ((Request, Step::Socket), "Ip.ReasmFails"),
-    ((Request, Step::Socket), "Ip.InDiscards"),
-    ((Request, Step::Socket), "Ip6ReasmReqds"),
-    ((Request, Step::Socket), "Ip6ReasmFails"),
-    ((Reply, Step::Ingress), "Ip.OutDiscards"),
-    ((Reply, Step::Ingress), "Ip.OutNoRoutes"),
-    ((Reply, Step::Ingress), "Ip6OutDiscards"),
-    ((Reply, Step::Ingress), "Ip6OutNoRoutes"),
+const NAMED: &[((PacketDirection, PathStep), &str)] = &[
+    ((Request, PathStep::Socket), "Ip.ReasmReqds"),
+    ((Request, PathStep::Socket), "Ip.ReasmFails"),
+    ((Request, PathStep::Socket), "Ip.InDiscards"),
+    ((Request, PathStep::Socket), "Ip6ReasmReqds"),
+    ((Request, PathStep::Socket), "Ip6ReasmFails"),
+    ((Reply, PathStep::Ingress), "Ip.OutDiscards"),
+    ((Reply, PathStep::Ingress), "Ip.OutNoRoutes"),
+    ((Reply, PathStep::Ingress), "Ip6OutDiscards"),
+    ((Reply, PathStep::Ingress), "Ip6OutNoRoutes"),
 ];

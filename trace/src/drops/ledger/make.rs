@@ -2,39 +2,39 @@
 
 use linerate_host::Known;
 
-use super::evidence::{Evidence, Kind};
-use super::fallen::{Fallen, fallen};
-use super::unseen::{Completed, completed};
-use super::way::{Leg, attributed, balanced};
-use super::{Exactness, Ledger, Loss, Step, Way, checks, device, gaps};
+use super::evidence::{CounterUse, PacketEvidence};
+use super::fallen::{PlacedLoss, fallen};
+use super::unseen::{CompletedEvidence, completed};
+use super::way::{UnbalancedStage, attributed, balanced};
+use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};
 use crate::drops::causes;
-use crate::drops::seen::{Direction, Network, Origin, Point, Subject};
+use crate::drops::seen::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
 
 /// Losses that have not been put into a stage yet.
-struct Losses(Vec<Fallen>);
+struct UnplacedLosses(Vec<PlacedLoss>);
 
-impl Losses {
+impl UnplacedLosses {
     /// Takes those of a stage out.
-    fn take(&mut self, is_of: impl Fn(&Fallen) -> bool) -> Vec<Loss> {
+    fn take(&mut self, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
         let (these, others) = std::mem::take(&mut self.0).into_iter().partition(is_of);
         self.0 = others;
         these.into_iter().map(|fallen| fallen.loss).collect()
     }
 }
 
-impl Ledger {
+impl PacketAccounting {
     /// Puts the books together.
     #[must_use]
-    pub fn make(evidence: &Evidence) -> Self {
-        let Completed { evidence, fallen, mut notes } = completed(evidence, fallen(evidence));
+    pub fn make(evidence: &PacketEvidence) -> Self {
+        let CompletedEvidence { evidence, fallen, mut notes } = completed(evidence, fallen(evidence));
         let evidence = &evidence;
         notes.extend(checks::notes(evidence, &fallen));
-        let mut losses = Losses(fallen);
+        let mut losses = UnplacedLosses(fallen);
         let forwarded = forwarded(evidence, &mut losses);
         let mut requests = requests(evidence, &mut losses);
         let mut replies = replies(evidence, &mut losses, &requests, &mut notes);
-        gaps::explain(evidence, &mut requests, Direction::Request);
-        gaps::explain(evidence, &mut replies, Direction::Reply);
+        gaps::explain(evidence, &mut requests, PacketDirection::Request);
+        gaps::explain(evidence, &mut replies, PacketDirection::Reply);
         Self {
             subject: named(&evidence.subject),
             seconds: evidence.seen.seconds,
@@ -49,7 +49,7 @@ impl Ledger {
     }
 }
 
-fn named(subject: &Subject) -> String {
+fn named(subject: &PortSubject) -> String {
     let ports: Vec<String> = subject.ports.iter().map(u16::to_string).collect();
     let what = match ports.as_slice() {
         [] => "all UDP".to_owned(),
@@ -58,57 +58,61 @@ fn named(subject: &Subject) -> String {
     };
     let peer = subject.peer.map(|peer| format!(" with {peer}")).unwrap_or_default();
     let place = match subject.network {
-        Network::Here => String::new(),
-        Network::Inode(inode) => format!(" in network namespace {inode}"),
-        Network::All => " in all network namespaces".to_owned(),
+        NamespaceScope::Here => String::new(),
+        NamespaceScope::Inode(inode) => format!(" in network namespace {inode}"),
+        NamespaceScope::All => " in all network namespaces".to_owned(),
     };
     format!("{what}{peer}{place}")
 }
 
-fn requests(evidence: &Evidence, losses: &mut Losses) -> Way {
-    let passed = |point| evidence.passed(point, Direction::Request);
-    let mut at = |step| losses.take(|fallen| is_received(fallen, Direction::Request) && fallen.step == step);
+fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> AccountingPath {
+    let passed = |point| evidence.passed(point, PacketDirection::Request);
+    let mut at =
+        |step| losses.take(|fallen| is_received(fallen, PacketDirection::Request) && fallen.step == step);
     let sent = match &evidence.generator {
         Some(generator) => Known::Value(generator.sent),
         None => Known::unknown("no generator said what it sent"),
     };
-    let softirq = at(Step::Softirq);
-    let arrived = passed(Point::Received).map(|received| received.saturating_add(sum(&softirq)));
+    let softirq = at(PathStep::Softirq);
+    let arrived = passed(PathPoint::Received).map(|received| received.saturating_add(sum(&softirq)));
     let (link, xdp) =
-        before_arrival(evidence, sent.value().zip(arrived.value()), at(Step::Link), at(Step::Xdp));
+        before_arrival(evidence, sent.value().zip(arrived.value()), at(PathStep::Link), at(PathStep::Xdp));
     let (waited, waiting) = (&evidence.waited, &evidence.waiting);
-    let handled = both_ends(evidence, &[Point::Received, Point::Forwarded, Point::Delivered], true);
-    let forwarded = passed(Point::Forwarded).into_value().unwrap_or_default();
+    let handled =
+        both_ends(evidence, &[PathPoint::Received, PathPoint::Forwarded, PathPoint::Delivered], true);
+    let forwarded = passed(PathPoint::Forwarded).into_value().unwrap_or_default();
     let mut legs = vec![
-        Leg::of(Step::Link, link),
-        Leg::of(Step::Xdp, xdp),
-        Leg::counted(Step::Softirq, softirq, passed(Point::Received))
+        UnbalancedStage::of(PathStep::Link, link),
+        UnbalancedStage::of(PathStep::Xdp, xdp),
+        UnbalancedStage::counted(PathStep::Softirq, softirq, passed(PathPoint::Received))
             .waiting(waited.backlogs_packets, waiting.backlogs_packets),
-        Leg::of(Step::Ingress, at(Step::Ingress)),
-        Leg::of(Step::Filter, at(Step::Filter)),
-        Leg::of(Step::Route, at(Step::Route)).forwarding(forwarded),
-        Leg::counted(Step::Socket, at(Step::Socket), passed(Point::Delivered)).waiting(handled, handled),
-        application(evidence, at(Step::Application)),
+        UnbalancedStage::of(PathStep::Ingress, at(PathStep::Ingress)),
+        UnbalancedStage::of(PathStep::Filter, at(PathStep::Filter)),
+        UnbalancedStage::of(PathStep::Route, at(PathStep::Route)).forwarding(forwarded),
+        UnbalancedStage::counted(PathStep::Socket, at(PathStep::Socket), passed(PathPoint::Delivered))
+            .waiting(handled, handled),
+        application(evidence, at(PathStep::Application)),
     ];
     if evidence.generator.is_some() {
-        legs.insert(0, Leg::counted(Step::Generator, Vec::new(), sent.clone()));
+        legs.insert(0, UnbalancedStage::counted(PathStep::Generator, Vec::new(), sent.clone()));
     }
     balanced(sent, legs)
 }
 
 /// The losses of the device and of XDP, where counters of the device are what there is to know.
 fn before_arrival(
-    evidence: &Evidence,
+    evidence: &PacketEvidence,
     sent_arrived: Option<(&u64, &u64)>,
-    link: Vec<Loss>,
-    xdp: Vec<Loss>,
-) -> (Vec<Loss>, Vec<Loss>) {
-    const LINK: [(Kind, &str); 3] = [
-        (Kind::DeviceLost, "device-lost"),
-        (Kind::DeviceAllowance, "allowance"),
-        (Kind::DeviceDamaged, "damaged-frame"),
+    link: Vec<StageLoss>,
+    xdp: Vec<StageLoss>,
+) -> (Vec<StageLoss>, Vec<StageLoss>) {
+    const LINK: [(CounterUse, &str); 3] = [
+        (CounterUse::DeviceLost, "device-lost"),
+        (CounterUse::DeviceAllowance, "allowance"),
+        (CounterUse::DeviceDamaged, "damaged-frame"),
     ];
-    const XDP: [(Kind, &str); 2] = [(Kind::XdpDropped, "xdp-drop"), (Kind::XdpFailed, "xdp-failed")];
+    const XDP: [(CounterUse, &str); 2] =
+        [(CounterUse::XdpDropped, "xdp-drop"), (CounterUse::XdpFailed, "xdp-failed")];
     let counted_xdp = device::losses(evidence, &XDP, &xdp);
     let counted_link = device::losses(evidence, &LINK, &link);
     let missing = sent_arrived.map(|(sent, arrived)| {
@@ -125,70 +129,77 @@ fn before_arrival(
 }
 
 /// The program that reads: what it read and did not cut off goes on.
-fn application(evidence: &Evidence, mut losses: Vec<Loss>) -> Leg {
-    let passed = |point| evidence.passed(point, Direction::Request);
-    let cut = passed(Point::Truncated).into_value().unwrap_or_default();
+fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> UnbalancedStage {
+    let passed = |point| evidence.passed(point, PacketDirection::Request);
+    let cut = passed(PathPoint::Truncated).into_value().unwrap_or_default();
     if let Some(cause) = causes::named("truncated").filter(|_| cut > 0) {
-        let exactness = match passed(Point::LengthUnknown) {
-            Known::Value(0) => Exactness::Exact,
-            _ => Exactness::Sampled,
+        let exactness = match passed(PathPoint::LengthUnknown) {
+            Known::Value(0) => LossExactness::Exact,
+            _ => LossExactness::Sampled,
         };
-        losses.push(Loss::of(
+        losses.push(StageLoss::of(
             cause,
             cut,
             exactness,
             "sock_recv_length and the datagrams' lengths".to_owned(),
         ));
     }
-    let whole = passed(Point::Read).map(|read| read.saturating_sub(cut));
+    let whole = passed(PathPoint::Read).map(|read| read.saturating_sub(cut));
     let (waited, waiting) = (evidence.waited.most_datagrams(), evidence.waiting.most_datagrams());
-    let between = both_ends(evidence, &[Point::Delivered, Point::Read], false);
-    Leg::counted(Step::Application, losses, whole)
+    let between = both_ends(evidence, &[PathPoint::Delivered, PathPoint::Read], false);
+    UnbalancedStage::counted(PathStep::Application, losses, whole)
         .waiting(waited.saturating_add(between), waiting.saturating_add(between))
 }
 
-fn replies(evidence: &Evidence, losses: &mut Losses, requests: &Way, notes: &mut Vec<String>) -> Way {
-    let passed = |point| evidence.passed(point, Direction::Reply);
+fn replies(
+    evidence: &PacketEvidence,
+    losses: &mut UnplacedLosses,
+    requests: &AccountingPath,
+    notes: &mut Vec<String>,
+) -> AccountingPath {
+    let passed = |point| evidence.passed(point, PacketDirection::Reply);
     let mut at = |step| {
-        let is_ours =
-            |fallen: &Fallen| (fallen.direction, fallen.origin) == (Direction::Reply, Origin::Local);
+        let is_ours = |fallen: &PlacedLoss| {
+            (fallen.direction, fallen.origin) == (PacketDirection::Reply, PacketOrigin::Local)
+        };
         losses.take(|fallen| is_ours(fallen) && fallen.step == step)
     };
-    let (filter, route, ingress) = (at(Step::Filter), at(Step::Route), at(Step::Ingress));
+    let (filter, route, ingress) = (at(PathStep::Filter), at(PathStep::Route), at(PathStep::Ingress));
     let fell = sum(&filter).saturating_add(sum(&route)).saturating_add(sum(&ingress));
-    let called = both(passed(Point::Sent), passed(Point::SendFailed), u64::saturating_add);
-    let failed = failed_calls(&called, &passed(Point::SendFailed), fell, &passed(Point::Queued));
-    let Answering { first, silent, at_work } = answering(evidence, requests, &called, notes);
-    let handled = both_ends(evidence, &[Point::Sent, Point::Queued], true);
+    let called = both(passed(PathPoint::Sent), passed(PathPoint::SendFailed), u64::saturating_add);
+    let failed = failed_calls(&called, &passed(PathPoint::SendFailed), fell, &passed(PathPoint::Queued));
+    let AnsweringCounts { first, silent, at_work } = answering(evidence, requests, &called, notes);
+    let handled = both_ends(evidence, &[PathPoint::Sent, PathPoint::Queued], true);
     let left = called.map(|called| called.saturating_sub(failed.as_ref().map_or(0, |loss| loss.packets)));
     let (waited, waiting) = (evidence.waited.disciplines_packets, evidence.waiting.disciplines_packets);
-    let application = silent.into_iter().chain(failed).chain(at(Step::Application)).collect();
+    let application = silent.into_iter().chain(failed).chain(at(PathStep::Application)).collect();
     let mut legs = vec![
-        Leg::counted(Step::Application, application, left).waiting(0, at_work),
-        Leg::of(Step::Filter, filter),
-        Leg::of(Step::Route, route),
-        Leg::counted(Step::Ingress, ingress, passed(Point::Queued)).waiting(handled, handled),
+        UnbalancedStage::counted(PathStep::Application, application, left).waiting(0, at_work),
+        UnbalancedStage::of(PathStep::Filter, filter),
+        UnbalancedStage::of(PathStep::Route, route),
+        UnbalancedStage::counted(PathStep::Ingress, ingress, passed(PathPoint::Queued))
+            .waiting(handled, handled),
     ];
-    let transmit = at(Step::Transmit);
+    let transmit = at(PathStep::Transmit);
     let waits = waiting.saturating_sub(waited);
     let left =
-        passed(Point::Queued).map(|queued| queued.saturating_sub(sum(&transmit)).saturating_sub(waits));
-    legs.push(Leg::of(Step::Transmit, transmit).waiting(waited, waiting));
-    let link = at(Step::Link);
+        passed(PathPoint::Queued).map(|queued| queued.saturating_sub(sum(&transmit)).saturating_sub(waits));
+    legs.push(UnbalancedStage::of(PathStep::Transmit, transmit).waiting(waited, waiting));
+    let link = at(PathStep::Link);
     match &evidence.generator {
-        None => legs.push(Leg::of(Step::Link, link)),
+        None => legs.push(UnbalancedStage::of(PathStep::Link, link)),
         Some(generator) => {
             let left = left.map(|left| left.saturating_sub(sum(&link)));
             let missing = left.value().map(|left| left.saturating_sub(generator.received()));
-            let unsent = device::losses(evidence, &[(Kind::DeviceUnsent, "transmit-ring")], &link);
+            let unsent = device::losses(evidence, &[(CounterUse::DeviceUnsent, "transmit-ring")], &link);
             let unsent = attributed(unsent, missing);
             let gone = missing.map(|missing| missing.saturating_sub(sum(&unsent)));
-            legs.push(Leg::of(Step::Link, [link, unsent].concat()));
+            legs.push(UnbalancedStage::of(PathStep::Link, [link, unsent].concat()));
             let lost = loss("reply-lost", gone.unwrap_or_default(), "the generator's own count");
-            legs.push(Leg::counted(Step::Wire, lost, Known::Value(generator.received())));
+            legs.push(UnbalancedStage::counted(PathStep::Wire, lost, Known::Value(generator.received())));
             let late = loss("reply-late", generator.late, "the generator's own count");
             let wanted = generator.received() - generator.late;
-            legs.push(Leg::counted(Step::Generator, late, Known::Value(wanted)));
+            legs.push(UnbalancedStage::counted(PathStep::Generator, late, Known::Value(wanted)));
         }
     }
     balanced(first, legs)
@@ -196,33 +207,43 @@ fn replies(evidence: &Evidence, losses: &mut Losses, requests: &Way, notes: &mut
 
 /// What failed in the call and never became a packet. A packet that netfilter drops on its way out fails the call, too, and is
 /// that rule's loss.
-fn failed_calls(called: &Known<u64>, failed: &Known<u64>, fell: u64, queued: &Known<u64>) -> Option<Loss> {
+fn failed_calls(
+    called: &Known<u64>,
+    failed: &Known<u64>,
+    fell: u64,
+    queued: &Known<u64>,
+) -> Option<StageLoss> {
     let (called, failed, queued) = (*called.value()?, *failed.value()?, *queued.value()?);
     let missing = called.saturating_sub(fell).saturating_sub(queued);
     loss("send-failed", failed.min(missing), "sock_send_length").pop()
 }
 
 /// What came to the program that replies.
-struct Answering {
+struct AnsweringCounts {
     /// As requests, or as calls to send where the two have nothing to do with each other.
     first: Known<u64>,
     /// Requests that it did not answer.
-    silent: Option<Loss>,
+    silent: Option<StageLoss>,
     /// Requests that it can still have been at work on.
     at_work: u64,
 }
 
 /// What came to the program as requests, and what it did not answer. Only of a server's ports: what a host reads and what it
 /// sends need have nothing to do with each other.
-fn answering(evidence: &Evidence, requests: &Way, called: &Known<u64>, notes: &mut Vec<String>) -> Answering {
-    let unrelated = |why: &str| Answering { first: called_or(called, why), silent: None, at_work: 0 };
-    let between = both_ends(evidence, &[Point::Sent, Point::SendFailed], false);
+fn answering(
+    evidence: &PacketEvidence,
+    requests: &AccountingPath,
+    called: &Known<u64>,
+    notes: &mut Vec<String>,
+) -> AnsweringCounts {
+    let unrelated = |why: &str| AnsweringCounts { first: called_or(called, why), silent: None, at_work: 0 };
+    let between = both_ends(evidence, &[PathPoint::Sent, PathPoint::SendFailed], false);
     if evidence.subject.ports.is_empty() {
         return unrelated("no port was named");
     }
-    let read = evidence.passed(Point::Read, Direction::Request).into_value();
+    let read = evidence.passed(PathPoint::Read, PacketDirection::Request).into_value();
     // Of what was cut off it is not known whether it was answered.
-    let whole = requests.entry(Step::Application).and_then(|entry| entry.packets_out.value().copied());
+    let whole = requests.entry(PathStep::Application).and_then(|entry| entry.packets_out.value().copied());
     match (read.zip(whole), called.value()) {
         (Some((read, _)), Some(0)) if read > 0 => {
             notes.push(format!("the program read {read} packets and sent none from these ports"));
@@ -232,7 +253,7 @@ fn answering(evidence: &Evidence, requests: &Way, called: &Known<u64>, notes: &m
             let at_work = between.min(whole - called);
             let silent = whole - called - at_work;
             let silent = loss("not-answered", silent, "sock_recv_length less sock_send_length").pop();
-            Answering { first: Known::Value(whole), silent, at_work }
+            AnsweringCounts { first: Known::Value(whole), silent, at_work }
         }
         (Some((read, _)), Some(called)) if *called > read.saturating_add(between) => {
             notes.push(format!("the program sent {} packets more than it read", called - read));
@@ -252,19 +273,21 @@ fn called_or(called: &Known<u64>, why: &str) -> Known<u64> {
 
 /// What came by a device and leaves by another. What is lost before it is given to that other is of the way in, but for
 /// replies: of these nobody knows how many came for programs of this host.
-fn forwarded(evidence: &Evidence, losses: &mut Losses) -> Way {
-    const BEFORE: [Step; 3] = [Step::Ingress, Step::Filter, Step::Route];
-    const BEHIND: [Step; 2] = [Step::Transmit, Step::Link];
-    let passed = |direction| evidence.passed(Point::Forwarded, direction).into_value().unwrap_or_default();
-    let (requests, replies) = (passed(Direction::Request), passed(Direction::Reply));
+fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> AccountingPath {
+    const BEFORE: [PathStep; 3] = [PathStep::Ingress, PathStep::Filter, PathStep::Route];
+    const BEHIND: [PathStep; 2] = [PathStep::Transmit, PathStep::Link];
+    let passed =
+        |direction| evidence.passed(PathPoint::Forwarded, direction).into_value().unwrap_or_default();
+    let (requests, replies) = (passed(PacketDirection::Request), passed(PacketDirection::Reply));
     if requests == 0 && replies == 0 {
-        return Way::default();
+        return AccountingPath::default();
     }
-    let received = |fallen: &Fallen| fallen.origin == Origin::Received;
-    let before: Vec<Vec<Loss>> = BEFORE
+    let received = |fallen: &PlacedLoss| fallen.origin == PacketOrigin::Received;
+    let before: Vec<Vec<StageLoss>> = BEFORE
         .iter()
         .map(|step| {
-            let is_reply = |fallen: &Fallen| received(fallen) && fallen.direction == Direction::Reply;
+            let is_reply =
+                |fallen: &PlacedLoss| received(fallen) && fallen.direction == PacketDirection::Reply;
             losses.take(|fallen| is_reply(fallen) && fallen.step == *step)
         })
         .collect();
@@ -272,20 +295,20 @@ fn forwarded(evidence: &Evidence, losses: &mut Losses) -> Way {
     let behind = BEHIND.iter().map(|step| losses.take(|fallen| received(fallen) && fallen.step == *step));
     let legs = BEFORE.iter().zip(before).chain(BEHIND.iter().zip(behind.collect::<Vec<_>>()));
     let first = requests.saturating_add(replies).saturating_add(lost);
-    balanced(Known::Value(first), legs.map(|(step, losses)| Leg::of(*step, losses)).collect())
+    balanced(Known::Value(first), legs.map(|(step, losses)| UnbalancedStage::of(*step, losses)).collect())
 }
 
 /// Whether it is of what came by a device.
-fn is_received(fallen: &Fallen, direction: Direction) -> bool {
-    fallen.direction == direction && fallen.origin != Origin::Local
+fn is_received(fallen: &PlacedLoss, direction: PacketDirection) -> bool {
+    fallen.direction == direction && fallen.origin != PacketOrigin::Local
 }
 
-fn sum(losses: &[Loss]) -> u64 {
+fn sum(losses: &[StageLoss]) -> u64 {
     losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add)
 }
 
 /// Packets that can have been between points at either end of the time.
-fn both_ends(evidence: &Evidence, points: &[Point], is_handled: bool) -> u64 {
+fn both_ends(evidence: &PacketEvidence, points: &[PathPoint], is_handled: bool) -> u64 {
     let (begin, end) = evidence.between(points, is_handled);
     begin.saturating_add(end)
 }
@@ -297,7 +320,10 @@ fn both(one: Known<u64>, other: Known<u64>, of: impl Fn(u64, u64) -> u64) -> Kno
     }
 }
 
-fn loss(name: &str, packets: u64, source: &str) -> Vec<Loss> {
+fn loss(name: &str, packets: u64, source: &str) -> Vec<StageLoss> {
     let cause = causes::named(name).filter(|_| packets > 0);
-    cause.map(|cause| Loss::of(cause, packets, Exactness::Exact, source.to_owned())).into_iter().collect()
+    cause
+        .map(|cause| StageLoss::of(cause, packets, LossExactness::Exact, source.to_owned()))
+        .into_iter()
+        .collect()
 }

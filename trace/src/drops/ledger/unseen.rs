@@ -4,11 +4,11 @@
 //! is such a packet seen to come then, nor to fall. Its socket counts what it drops all the same (`sk_drops`, Linux 2.6.31),
 //! and what is read is seen in the reader's own call. Either proves that the packet passed all that is before the socket.
 
-use super::evidence::{Evidence, Grown};
-use super::fallen::{Fallen, is_of_port};
-use super::{Exactness, Loss, Step};
+use super::evidence::{GrownCounter, PacketEvidence};
+use super::fallen::{PlacedLoss, is_of_port};
+use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes;
-use crate::drops::seen::{Direction, Origin, Passed, Point};
+use crate::drops::seen::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
 
 /// Losses that a socket counts itself (net/ipv4/udp.c, Linux 6.18), or may: what was seen of them is in its count.
 const BY_SOCKETS: &[&str] =
@@ -22,14 +22,14 @@ const NAMED: [(&str, [&str; 2]); 3] = [
 ];
 
 /// Evidence and losses with what sockets prove beyond what was seen, and what is to be said of it.
-pub(super) struct Completed {
-    pub(super) evidence: Evidence,
-    pub(super) fallen: Vec<Fallen>,
+pub(super) struct CompletedEvidence {
+    pub(super) evidence: PacketEvidence,
+    pub(super) fallen: Vec<PlacedLoss>,
     pub(super) notes: Vec<String>,
 }
 
 /// Completes evidence. Without a proof it stays what it is.
-pub(super) fn completed(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Completed {
+pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> CompletedEvidence {
     let mut evidence = evidence.clone();
     let mut notes = Vec::new();
     let dropped = dropped(&evidence, &mut fallen);
@@ -41,7 +41,7 @@ pub(super) fn completed(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Complet
     }
     let read = read(&evidence);
     if read > 0 {
-        add(&mut evidence, Point::Delivered, read);
+        add(&mut evidence, PathPoint::Delivered, read);
         notes.push(format!(
             "{read} packets were read that no tracepoint told of before, as where the kernel runs no programs; they are \
              counted as delivered"
@@ -52,11 +52,11 @@ pub(super) fn completed(evidence: &Evidence, mut fallen: Vec<Fallen>) -> Complet
         pass(&mut evidence, &fallen, proved);
         fallen.sort_by_key(|fallen| std::cmp::Reverse(fallen.loss.packets));
     }
-    Completed { evidence, fallen, notes }
+    CompletedEvidence { evidence, fallen, notes }
 }
 
 /// Adds to losses what sockets counted and nothing else saw; how many.
-fn dropped(evidence: &Evidence, fallen: &mut Vec<Fallen>) -> u64 {
+fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
     // Whose the datagrams were a socket does not count.
     let mut dropped: u64 = 0;
     if evidence.subject.peer.is_some() {
@@ -85,11 +85,15 @@ fn dropped(evidence: &Evidence, fallen: &mut Vec<Fallen>) -> u64 {
 }
 
 /// What the sockets of a port counted beyond what was seen, and the socket that counted most.
-fn unseen<'e>(evidence: &'e Evidence, fallen: &[Fallen], port: u16) -> (u64, Option<&'e Grown>) {
+fn unseen<'e>(
+    evidence: &'e PacketEvidence,
+    fallen: &[PlacedLoss],
+    port: u16,
+) -> (u64, Option<&'e GrownCounter>) {
     let here = evidence.within.iter().filter(|grown| port == 0 || is_of_port(&grown.place, port));
     let counted = here.clone().map(|grown| grown.packets).fold(0, u64::saturating_add);
     let seen = fallen.iter().filter(|fallen| {
-        (fallen.direction, fallen.port) == (Direction::Request, port)
+        (fallen.direction, fallen.port) == (PacketDirection::Request, port)
             && BY_SOCKETS.contains(&fallen.loss.name.as_str())
     });
     let seen = seen.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add);
@@ -97,26 +101,26 @@ fn unseen<'e>(evidence: &'e Evidence, fallen: &[Fallen], port: u16) -> (u64, Opt
 }
 
 /// Adds packets to a loss, or makes it one.
-fn insert(fallen: &mut Vec<Fallen>, name: &str, packets: u64, port: u16, most: Option<&Grown>) {
+fn insert(fallen: &mut Vec<PlacedLoss>, name: &str, packets: u64, port: u16, most: Option<&GrownCounter>) {
     if packets == 0 {
         return;
     }
-    let at = (Direction::Request, Step::Socket, port);
+    let at = (PacketDirection::Request, PathStep::Socket, port);
     let same = fallen
         .iter_mut()
         .find(|other| (other.direction, other.step, other.port) == at && other.loss.name == name);
-    if let Some(Fallen { loss, .. }) = same {
+    if let Some(PlacedLoss { loss, .. }) = same {
         loss.packets = loss.packets.saturating_add(packets);
         loss.source = format!("{}, and {packets} more by the socket's own count", loss.source);
         return;
     }
     let cause = causes::named(name).unwrap_or_else(causes::unknown);
     let source = "the socket's own count of drops".to_owned();
-    let mut loss = Loss::of(cause, packets, Exactness::Exact, source);
+    let mut loss = StageLoss::of(cause, packets, LossExactness::Exact, source);
     loss.place = most.map(|grown| grown.place.clone());
-    fallen.push(Fallen {
+    fallen.push(PlacedLoss {
         direction: at.0,
-        origin: Origin::Received,
+        origin: PacketOrigin::Received,
         step: at.1,
         port,
         has_reason: false,
@@ -125,11 +129,11 @@ fn insert(fallen: &mut Vec<Fallen>, name: &str, packets: u64, port: u16, most: O
 }
 
 /// Datagrams that were read and neither seen to be delivered nor can have waited from before.
-fn read(evidence: &Evidence) -> u64 {
-    let at = |point| evidence.passed(point, Direction::Request).into_value();
+fn read(evidence: &PacketEvidence) -> u64 {
+    let at = |point| evidence.passed(point, PacketDirection::Request).into_value();
     let counts =
-        at(Point::Read).zip(at(Point::Delivered)).filter(|_| evidence.waited.sockets_bytes.is_some());
-    let (begin, end) = evidence.between(&[Point::Delivered, Point::Read], false);
+        at(PathPoint::Read).zip(at(PathPoint::Delivered)).filter(|_| evidence.waited.sockets_bytes.is_some());
+    let (begin, end) = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
     counts.map_or(0, |(read, delivered)| {
         let waited = evidence.waited.most_datagrams().saturating_add(begin).saturating_add(end);
         read.saturating_sub(delivered).saturating_sub(waited)
@@ -137,31 +141,32 @@ fn read(evidence: &Evidence) -> u64 {
 }
 
 /// Has proved packets pass the point before the socket, as far as it lacks packets for what came behind it.
-fn pass(evidence: &mut Evidence, fallen: &[Fallen], proved: u64) {
-    let lost = |steps: &[Step]| {
+fn pass(evidence: &mut PacketEvidence, fallen: &[PlacedLoss], proved: u64) {
+    let lost = |steps: &[PathStep]| {
         let these = fallen
             .iter()
-            .filter(|fallen| fallen.direction == Direction::Request && steps.contains(&fallen.step));
+            .filter(|fallen| fallen.direction == PacketDirection::Request && steps.contains(&fallen.step));
         these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
     };
-    let at = |evidence: &Evidence, point| evidence.passed(point, Direction::Request).into_value();
-    let behind = lost(&[Step::Ingress, Step::Filter, Step::Route, Step::Socket]);
-    let forwarded = at(evidence, Point::Forwarded).unwrap_or(0);
-    let Some((here, left)) = at(evidence, Point::Received).zip(at(evidence, Point::Delivered)) else {
+    let at = |evidence: &PacketEvidence, point| evidence.passed(point, PacketDirection::Request).into_value();
+    let behind = lost(&[PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket]);
+    let forwarded = at(evidence, PathPoint::Forwarded).unwrap_or(0);
+    let Some((here, left)) = at(evidence, PathPoint::Received).zip(at(evidence, PathPoint::Delivered)) else {
         return;
     };
     let lacking = left.saturating_add(forwarded).saturating_add(behind).saturating_sub(here);
-    add(evidence, Point::Received, lacking.min(proved));
+    add(evidence, PathPoint::Received, lacking.min(proved));
 }
 
 /// Has packets pass a point.
-fn add(evidence: &mut Evidence, point: Point, packets: u64) {
+fn add(evidence: &mut PacketEvidence, point: PathPoint, packets: u64) {
     let passed = &mut evidence.seen.passed;
-    let same = passed.iter_mut().find(|other| (other.point, other.direction) == (point, Direction::Request));
+    let same =
+        passed.iter_mut().find(|other| (other.point, other.direction) == (point, PacketDirection::Request));
     match same {
         Some(same) => same.packets = same.packets.saturating_add(packets),
         None if packets > 0 => {
-            passed.push(Passed { point, direction: Direction::Request, packets });
+            passed.push(PassedCount { point, direction: PacketDirection::Request, packets });
         }
         None => {}
     }

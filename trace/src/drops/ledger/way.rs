@@ -2,13 +2,13 @@
 
 use linerate_host::Known;
 
-use super::{Entry, Exactness, Loss, Step, Way};
+use super::{AccountingPath, LossExactness, PathStep, StageEntry, StageLoss};
 
 /// A stage before it is balanced.
 #[derive(Debug)]
-pub(super) struct Leg {
-    pub(super) step: Step,
-    pub(super) losses: Vec<Loss>,
+pub(super) struct UnbalancedStage {
+    pub(super) step: PathStep,
+    pub(super) losses: Vec<StageLoss>,
     /// Packets that left by another device instead.
     pub(super) forwarded: u64,
     /// How many packets can at most be waiting here at the end, and could at the beginning.
@@ -18,14 +18,14 @@ pub(super) struct Leg {
     pub(super) out: Option<Known<u64>>,
 }
 
-impl Leg {
+impl UnbalancedStage {
     /// A stage behind which nothing counts packets.
-    pub(super) fn of(step: Step, losses: Vec<Loss>) -> Self {
+    pub(super) fn of(step: PathStep, losses: Vec<StageLoss>) -> Self {
         Self { step, losses, forwarded: 0, can_wait: 0, could_wait: 0, out: None }
     }
 
     /// A stage behind which packets are counted.
-    pub(super) fn counted(step: Step, losses: Vec<Loss>, out: Known<u64>) -> Self {
+    pub(super) fn counted(step: PathStep, losses: Vec<StageLoss>, out: Known<u64>) -> Self {
         Self { out: Some(out), ..Self::of(step, losses) }
     }
 
@@ -41,7 +41,7 @@ impl Leg {
 }
 
 /// Balances legs one after the other. `first` is what came into the first.
-pub(super) fn balanced(first: Known<u64>, legs: Vec<Leg>) -> Way {
+pub(super) fn balanced(first: Known<u64>, legs: Vec<UnbalancedStage>) -> AccountingPath {
     let mut current = first;
     let mut stages = Vec::new();
     for leg in legs {
@@ -49,11 +49,11 @@ pub(super) fn balanced(first: Known<u64>, legs: Vec<Leg>) -> Way {
         current = entry.packets_out.clone();
         stages.push(entry);
     }
-    Way { stages }
+    AccountingPath { stages }
 }
 
-fn entry(packets_in: Known<u64>, leg: Leg) -> Entry {
-    let mut entry = Entry {
+fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
+    let mut entry = StageEntry {
         stage: leg.step,
         packets_in,
         packets_out: Known::unknown(""),
@@ -91,7 +91,7 @@ fn entry(packets_in: Known<u64>, leg: Leg) -> Entry {
 
 /// What leaves a stage is what came in and was not lost. More losses than packets are told here: the next stage cannot
 /// get fewer than none.
-fn derive(entry: &mut Entry, came: u64, waits: u64, why: &str) {
+fn derive(entry: &mut StageEntry, came: u64, waits: u64, why: &str) {
     let missing = difference(came, entry.gone(), 0);
     entry.waiting = signed(waits).min(missing).max(0);
     entry.packets_out = Known::Value((missing - entry.waiting).max(0).unsigned_abs());
@@ -108,11 +108,11 @@ fn signed(packets: u64) -> i64 {
 
 /// What a device's counters tell of packets that are missing behind it: the counters in their order, of each as much as is
 /// missing still. Where it is not known how many are missing, all of each.
-pub(super) fn attributed(losses: Vec<Loss>, missing: Option<u64>) -> Vec<Loss> {
+pub(super) fn attributed(losses: Vec<StageLoss>, missing: Option<u64>) -> Vec<StageLoss> {
     let Some(mut missing) = missing else { return losses };
     let mut attributed = Vec::new();
     for mut loss in losses {
-        if loss.exactness == Exactness::OfDevice {
+        if loss.exactness == LossExactness::OfDevice {
             let all = loss.packets;
             loss.packets = all.min(missing);
             missing -= loss.packets;

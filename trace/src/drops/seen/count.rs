@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Direction;
-use crate::symbols::Symbols;
+use super::PacketDirection;
+use crate::symbols::KernelSymbols;
 
 /// Where a packet is seen, in the order that it passes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Point {
+pub enum PathPoint {
     /// It enters the network namespace (`netif_receive_skb`): behind the backlog, before generic XDP, taps, tc and netfilter.
     /// What GRO put together counts as what it was made of. A copy that a bridge makes counts as one more.
     Received,
@@ -19,7 +19,7 @@ pub enum Point {
     /// The application read it (`sock_recv_length`, not peeking).
     Read,
     /// Of those read: the application's buffer was shorter than the datagram. Seen where the datagram was at the head of the
-    /// socket's queue before; see [`Point::LengthUnknown`].
+    /// socket's queue before; see [`PathPoint::LengthUnknown`].
     Truncated,
     /// Of those read: their length was not seen, so that whether they were cut is not known.
     LengthUnknown,
@@ -35,11 +35,11 @@ pub enum Point {
 
 /// Packets that passed a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Passed {
+pub struct PassedCount {
     /// Where.
-    pub point: Point,
+    pub point: PathPoint,
     /// Which way.
-    pub direction: Direction,
+    pub direction: PacketDirection,
     /// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the socket sees them.
     pub packets: u64,
 }
@@ -47,7 +47,7 @@ pub struct Passed {
 /// Where a packet came from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum PacketOrigin {
     /// This host made it.
     Local,
     /// It came by a device.
@@ -59,13 +59,13 @@ pub enum Origin {
 
 /// Packets that the kernel threw away (`kfree_skb`), for one reason at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lost {
+pub struct LostCount {
     /// Which way.
-    pub direction: Direction,
+    pub direction: PacketDirection,
     /// Name of this kernel's `enum skb_drop_reason`, without `SKB_DROP_REASON_`: none before Linux 5.17,
-    /// where [`super::Seen::notes`] says so.
+    /// where [`super::PacketCounts::notes`] says so.
     pub reason: Option<String>,
-    /// The function that threw it away; none where addresses are hidden, which [`super::Seen::notes`] tell.
+    /// The function that threw it away; none where addresses are hidden, which [`super::PacketCounts::notes`] tell.
     pub function: Option<String>,
     /// Where in it: `function+0x1f [module]`, or the address.
     pub location: String,
@@ -77,7 +77,7 @@ pub struct Lost {
     pub port: u16,
     /// Where it came from.
     #[serde(default)]
-    pub origin: Origin,
+    pub origin: PacketOrigin,
     /// Error of the route that it had (`EINVAL` of a blackhole, `EACCES` of a prohibition); zero where it had none.
     #[serde(default)]
     pub route_error: i32,
@@ -93,18 +93,18 @@ pub struct Lost {
 pub(super) type LostKey = [u64; 4];
 
 /// In the order of `enum point` of bpf/drops.h; none for what is not told by itself.
-const POINTS: [Option<Point>; 10] = [
-    Some(Point::Received),
-    Some(Point::Delivered),
+const POINTS: [Option<PathPoint>; 10] = [
+    Some(PathPoint::Received),
+    Some(PathPoint::Delivered),
     // Buffers that were delivered, in which several datagrams may be.
     None,
-    Some(Point::Read),
-    Some(Point::Truncated),
-    Some(Point::LengthUnknown),
-    Some(Point::Sent),
-    Some(Point::SendFailed),
-    Some(Point::Queued),
-    Some(Point::Forwarded),
+    Some(PathPoint::Read),
+    Some(PathPoint::Truncated),
+    Some(PathPoint::LengthUnknown),
+    Some(PathPoint::Sent),
+    Some(PathPoint::SendFailed),
+    Some(PathPoint::Queued),
+    Some(PathPoint::Forwarded),
 ];
 
 const DIRECTIONS: usize = 2;
@@ -128,11 +128,11 @@ const HOOKS: [Option<&str>; 7] = [
 
 /// What the programs counted on all CPUs, as the kernel keeps it. One CPU may have taken back what another counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Counters([u64; COUNTERS]);
+pub(super) struct DropCounters([u64; COUNTERS]);
 
 /// What was not counted as a packet that passed or was lost.
 #[derive(Debug)]
-pub(super) struct Notes {
+pub(super) struct CountNotes {
     pub(super) missed: u64,
     pub(super) fragments: u64,
     pub(super) unparsed: u64,
@@ -141,14 +141,14 @@ pub(super) struct Notes {
     pub(super) copies: u64,
 }
 
-impl Counters {
+impl DropCounters {
     pub(super) fn of(cpus: &[[u64; COUNTERS]]) -> Self {
         Self(std::array::from_fn(|word| cpus.iter().fold(0, |sum: u64, cpu| sum.wrapping_add(cpu[word]))))
     }
 
-    pub(super) fn notes(&self) -> Notes {
+    pub(super) fn notes(&self) -> CountNotes {
         let [.., missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, _] = self.0;
-        Notes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies }
+        CountNotes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies }
     }
 
     fn at(&self, point: usize, direction: usize) -> u64 {
@@ -157,20 +157,21 @@ impl Counters {
 
     /// Packets by point, without those where none passed. A read takes a whole buffer, of which a socket with UDP_GRO can
     /// have several datagrams in one: as many as were delivered, on average.
-    pub(super) fn passed(&self) -> Vec<Passed> {
+    pub(super) fn passed(&self) -> Vec<PassedCount> {
         let mut rows = Vec::new();
         for (index, point) in POINTS.iter().enumerate() {
             let Some(point) = *point else { continue };
-            for (way, direction) in [Direction::Request, Direction::Reply].into_iter().enumerate() {
+            for (way, direction) in [PacketDirection::Request, PacketDirection::Reply].into_iter().enumerate()
+            {
                 let packets = match (point, self.at(1, way), self.at(2, way)) {
-                    (Point::Read, datagrams, buffers) if buffers > 0 && datagrams != buffers => {
+                    (PathPoint::Read, datagrams, buffers) if buffers > 0 && datagrams != buffers => {
                         let read = u128::from(self.at(index, way)) * u128::from(datagrams);
                         u64::try_from(read / u128::from(buffers)).unwrap_or(u64::MAX)
                     }
                     _ => self.at(index, way),
                 };
                 if packets > 0 {
-                    rows.push(Passed { point, direction, packets });
+                    rows.push(PassedCount { point, direction, packets });
                 }
             }
         }
@@ -178,8 +179,8 @@ impl Counters {
     }
 }
 
-fn direction(number: u32) -> Direction {
-    if number == 0 { Direction::Request } else { Direction::Reply }
+fn direction(number: u32) -> PacketDirection {
+    if number == 0 { PacketDirection::Request } else { PacketDirection::Reply }
 }
 
 /// Packets that were thrown away, named. A copy that a packet socket had no room for is none of them (`packet_rcv` and
@@ -188,8 +189,8 @@ fn direction(number: u32) -> Direction {
 pub(super) fn lost(
     counted: &BTreeMap<LostKey, u64>,
     reasons: Option<&BTreeMap<u32, String>>,
-    symbols: &Symbols,
-) -> Vec<Lost> {
+    symbols: &KernelSymbols,
+) -> Vec<LostCount> {
     let rows = counted.iter().filter_map(|([address, why, whose, how], packets)| {
         let (reason, network) = halves(*why);
         let (device, rest) = halves(*whose);
@@ -199,7 +200,7 @@ pub(super) fn lost(
         let symbol = symbols.name(*address).into_value();
         let location = symbol.as_ref().map_or_else(|| format!("{address:#x}"), ToString::to_string);
         let function = symbol.map(|symbol| symbol.name);
-        (!function.as_deref().is_some_and(is_no_loss)).then(|| Lost {
+        (!function.as_deref().is_some_and(is_no_loss)).then(|| LostCount {
             direction: direction(u32::from(way)),
             reason: reasons.map(|names| named(names, reason)),
             function,
@@ -208,9 +209,9 @@ pub(super) fn lost(
             device: (device != 0).then_some(device),
             port,
             origin: match origin {
-                0 => Origin::Local,
-                1 => Origin::Received,
-                _ => Origin::Arriving,
+                0 => PacketOrigin::Local,
+                1 => PacketOrigin::Received,
+                _ => PacketOrigin::Arriving,
             },
             route_error: i32::from_ne_bytes(route_error.to_ne_bytes()),
             hook: HOOKS.get(hook as usize).copied().flatten().map(str::to_owned),
@@ -236,26 +237,26 @@ fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-type PassedKey = (Point, Direction);
+type PassedKey = (PathPoint, PacketDirection);
 
-fn passed_key(passed: &Passed) -> PassedKey {
+fn passed_key(passed: &PassedCount) -> PassedKey {
     (passed.point, passed.direction)
 }
 
 /// Differences; what did not change is left out.
-pub(super) fn passed_since(later: &[Passed], earlier: &[Passed]) -> Vec<Passed> {
+pub(super) fn passed_since(later: &[PassedCount], earlier: &[PassedCount]) -> Vec<PassedCount> {
     let before: BTreeMap<PassedKey, u64> =
         earlier.iter().map(|passed| (passed_key(passed), passed.packets)).collect();
     let changed = later.iter().filter_map(|passed| {
         let was = before.get(&passed_key(passed)).copied().unwrap_or(0);
         let packets = passed.packets.saturating_sub(was);
-        (packets > 0).then(|| Passed { packets, ..passed.clone() })
+        (packets > 0).then(|| PassedCount { packets, ..passed.clone() })
     });
     changed.collect()
 }
 
 /// Sums.
-pub(super) fn passed_joined(one: &[Passed], other: &[Passed]) -> Vec<Passed> {
+pub(super) fn passed_joined(one: &[PassedCount], other: &[PassedCount]) -> Vec<PassedCount> {
     let mut joined = one.to_vec();
     for passed in other {
         match joined.iter_mut().find(|before| passed_key(before) == passed_key(passed)) {
@@ -267,7 +268,7 @@ pub(super) fn passed_joined(one: &[Passed], other: &[Passed]) -> Vec<Passed> {
 }
 
 /// Sums.
-pub(super) fn lost_joined(one: &[Lost], other: &[Lost]) -> Vec<Lost> {
+pub(super) fn lost_joined(one: &[LostCount], other: &[LostCount]) -> Vec<LostCount> {
     let mut joined = one.to_vec();
     for lost in other {
         match joined.iter_mut().find(|before| is_same_loss(before, lost)) {
@@ -278,7 +279,7 @@ pub(super) fn lost_joined(one: &[Lost], other: &[Lost]) -> Vec<Lost> {
     joined
 }
 
-fn is_same_loss(one: &Lost, other: &Lost) -> bool {
+fn is_same_loss(one: &LostCount, other: &LostCount) -> bool {
     (one.direction, one.network, one.device, one.port)
         == (other.direction, other.network, other.device, other.port)
         && (one.origin, one.route_error, &one.hook) == (other.origin, other.route_error, &other.hook)
@@ -287,11 +288,11 @@ fn is_same_loss(one: &Lost, other: &Lost) -> bool {
 }
 
 /// Differences; what did not change is left out.
-pub(super) fn lost_since(later: &[Lost], earlier: &[Lost]) -> Vec<Lost> {
+pub(super) fn lost_since(later: &[LostCount], earlier: &[LostCount]) -> Vec<LostCount> {
     let changed = later.iter().filter_map(|lost| {
         let was = earlier.iter().find(|before| is_same_loss(before, lost)).map_or(0, |before| before.packets);
         let packets = lost.packets.saturating_sub(was);
-        (packets > 0).then(|| Lost { packets, ..lost.clone() })
+        (packets > 0).then(|| LostCount { packets, ..lost.clone() })
     });
     changed.collect()
 }

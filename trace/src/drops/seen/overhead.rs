@@ -12,9 +12,9 @@ use linerate_host::Known;
 use rustix::thread::{name, set_name};
 use serde::{Deserialize, Serialize};
 
-use super::program::{Attached, WHAT};
+use super::program::{AttachedDrops, WHAT};
 use crate::TraceError;
-use crate::programs::Counting;
+use crate::programs::RunCounting;
 
 /// For how long programs are timed at a time, and how often.
 const TIMED: Duration = Duration::from_millis(10);
@@ -25,7 +25,7 @@ const FIRST: Duration = Duration::from_millis(40);
 
 /// What the programs took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Overhead {
+pub struct TraceOverhead {
     /// CPU time, as a share of one CPU, on all CPUs together.
     pub cpu_share: f64,
     /// What one run of a program takes, with the way there and back, ns.
@@ -38,34 +38,34 @@ pub struct Overhead {
 
 /// Times programs now and then until it is dropped.
 #[derive(Debug)]
-pub(super) struct Timing {
-    way: Way,
+pub(super) struct ProgramTiming {
+    way: CallOverhead,
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     timed: mpsc::Receiver<Duration>,
     seconds: Duration,
-    /// What a run took, ns, at each call of [`Timing::time_now`]. A program that loses its CPU for some milliseconds is timed
+    /// What a run took, ns, at each call of [`ProgramTiming::time_now`]. A program that loses its CPU for some milliseconds is timed
     /// with them.
     seen_run_ns: Vec<f64>,
 }
 
 /// What the call of a program takes, ns: the way there and back, and what the kernel's clock adds to a run.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct CallOverhead {
     way_ns: f64,
     clock_ns: f64,
 }
 
-impl Timing {
+impl ProgramTiming {
     /// Begins. No other programs may be attached yet.
-    pub(super) fn start(attached: &mut Attached) -> Result<Self, TraceError> {
-        let way = Way::time(attached)?;
+    pub(super) fn start(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
+        let way = CallOverhead::time(attached)?;
         let (stop, stopped) = mpsc::channel();
         let (tell, timed) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut wait = FIRST;
             while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                let Ok(counting) = Counting::start(WHAT) else { return };
+                let Ok(counting) = RunCounting::start(WHAT) else { return };
                 let begin = Instant::now();
                 std::thread::sleep(TIMED);
                 drop(counting);
@@ -86,7 +86,7 @@ impl Timing {
     }
 
     /// What was seen until now.
-    pub(super) fn overhead(&mut self, attached: &Attached) -> Known<Overhead> {
+    pub(super) fn overhead(&mut self, attached: &AttachedDrops) -> Known<TraceOverhead> {
         self.seconds += self.timed.try_iter().sum::<Duration>();
         let (ran, _) = match attached.runs() {
             Ok(runs) => runs,
@@ -98,10 +98,10 @@ impl Timing {
         let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(ran.runs, ran.time));
         let timed_seconds = self.seconds.as_secs_f64();
         let cpu_share = ran.runs as f64 * run_ns / 1e9 / timed_seconds;
-        Known::Value(Overhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
+        Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
     }
 
-    /// Times no more by itself, but only when [`Timing::time_now`] is called.
+    /// Times no more by itself, but only when [`ProgramTiming::time_now`] is called.
     pub(super) fn end_thread(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -110,10 +110,10 @@ impl Timing {
     }
 
     /// Times programs for 10 ms, and returns what they take as a share of one CPU; `None` where the kernel cannot time them.
-    pub(super) fn time_now(&mut self, attached: &Attached) -> Option<f64> {
+    pub(super) fn time_now(&mut self, attached: &AttachedDrops) -> Option<f64> {
         let (before, _) = attached.runs().ok()?;
         let begin = Instant::now();
-        let counting = Counting::start(WHAT).ok()?;
+        let counting = RunCounting::start(WHAT).ok()?;
         std::thread::sleep(TIMED);
         drop(counting);
         let elapsed = begin.elapsed();
@@ -128,13 +128,13 @@ impl Timing {
     }
 }
 
-impl Drop for Timing {
+impl Drop for ProgramTiming {
     fn drop(&mut self) {
         self.end_thread();
     }
 }
 
-impl Way {
+impl CallOverhead {
     /// What one of so many runs took, ns.
     fn run_ns(&self, runs: u64, time: Duration) -> f64 {
         match runs {
@@ -143,10 +143,10 @@ impl Way {
         }
     }
 
-    fn time(attached: &mut Attached) -> Result<Self, TraceError> {
+    fn time(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
         let without = fastest();
         let with = attached.with_nothing(fastest)?;
-        let clock_ns = match Counting::start(WHAT) {
+        let clock_ns = match RunCounting::start(WHAT) {
             Ok(_counting) => {
                 attached.with_nothing(fastest)?;
                 let (_, nothing) = attached.runs()?;

@@ -9,10 +9,10 @@ use std::os::unix::fs::MetadataExt as _;
 use aya::Pod;
 use aya::maps::{HashMap, MapData, PerCpuHashMap};
 
-use super::count::{COUNTERS, Counters, LostKey};
-use super::{Network, Subject};
+use super::count::{COUNTERS, DropCounters, LostKey};
+use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
-use crate::programs::{At, Programs, Runs, absent, failed};
+use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, absent, failed};
 
 /// What the user is told was to be done.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -20,34 +20,34 @@ pub(super) const WHAT: &str = "seeing single packets";
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/drops.bpf.o"));
 
-const fn at(program: &'static str, tracepoint: &'static str, since: &'static str) -> At {
-    At { program, tracepoint, since, optional: true }
+const fn at(program: &'static str, tracepoint: &'static str, since: &'static str) -> ProgramAttachment {
+    ProgramAttachment { program, tracepoint, since, optional: true }
 }
 
-const PROGRAMS: [At; 6] = [
-    At { optional: false, ..at("queued", "net_dev_queue", "came with Linux 2.6.37") },
+const PROGRAMS: [ProgramAttachment; 6] = [
+    ProgramAttachment { optional: false, ..at("queued", "net_dev_queue", "came with Linux 2.6.37") },
     at("sends", "sock_send_length", "came with Linux 6.3"),
     at("reads", "sock_recv_length", "came with Linux 6.3"),
     at("delivered", "sk_data_ready", "came with Linux 6.3"),
-    At { optional: false, ..at("received", "netif_receive_skb", "came with Linux 2.6.37") },
-    At { optional: false, ..at("loses_with_reason", "kfree_skb", "came with Linux 2.6.30") },
+    ProgramAttachment { optional: false, ..at("received", "netif_receive_skb", "came with Linux 2.6.37") },
+    ProgramAttachment { optional: false, ..at("loses_with_reason", "kfree_skb", "came with Linux 2.6.30") },
 ];
 
 /// What the call of a program takes is seen by this one, which does nothing.
-const NOTHING: [At; 1] = [at("nothing", "task_rename", "came with Linux 3.4")];
+const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename", "came with Linux 3.4")];
 
 /// Programs that are attached.
 #[derive(Debug)]
-pub(super) struct Attached {
-    programs: Programs,
-    at: [At; 6],
+pub(super) struct AttachedDrops {
+    programs: TracePrograms,
+    at: [ProgramAttachment; 6],
 }
 
-impl Attached {
+impl AttachedDrops {
     /// Loads them; whether losses have reasons decides which program sees those. `addresses` are those of the network
     /// namespace; none where they are not known.
     pub(super) fn load(
-        subject: &Subject,
+        subject: &PortSubject,
         has_reasons: bool,
         addresses: &[IpAddr],
     ) -> Result<Self, TraceError> {
@@ -59,7 +59,7 @@ impl Attached {
         if !has_reasons {
             programs[PROGRAMS.len() - 1].program = "loses_without_reason";
         }
-        let mut loaded = Programs::load(
+        let mut loaded = TracePrograms::load(
             WHAT,
             OBJECT,
             |loader| {
@@ -95,18 +95,18 @@ impl Attached {
     }
 
     /// How often programs ran while the kernel timed them, and for how long; the same of the one that does nothing.
-    pub(super) fn runs(&self) -> Result<(Runs, Runs), TraceError> {
+    pub(super) fn runs(&self) -> Result<(ProgramRuns, ProgramRuns), TraceError> {
         Ok((self.programs.runs(WHAT, &self.at)?, self.programs.runs(WHAT, &NOTHING)?))
     }
 
     /// What this kernel does not have.
-    pub(super) fn lacking(&self) -> &[At] {
+    pub(super) fn lacking(&self) -> &[ProgramAttachment] {
         &self.programs.lacking
     }
 
     /// What passed until now.
-    pub(super) fn counters(&self) -> Result<Counters, TraceError> {
-        Ok(Counters::of(&self.programs.of_each_cpu::<[u64; COUNTERS]>(WHAT, "counters")?))
+    pub(super) fn counters(&self) -> Result<DropCounters, TraceError> {
+        Ok(DropCounters::of(&self.programs.of_each_cpu::<[u64; COUNTERS]>(WHAT, "counters")?))
     }
 
     /// What was lost until now.
@@ -121,7 +121,7 @@ impl Attached {
 }
 
 /// Tells the programs the network namespace's addresses, as IPv6 has them.
-fn know(programs: &mut Programs, addresses: &[IpAddr]) -> Result<(), TraceError> {
+fn know(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceError> {
     let map = programs.object.map_mut("addresses").ok_or_else(|| absent(WHAT, "addresses"))?;
     let mut table: HashMap<_, [u8; 16], u8> = map.try_into().map_err(|error| failed(WHAT, error))?;
     for address in addresses {
@@ -135,7 +135,7 @@ fn know(programs: &mut Programs, addresses: &[IpAddr]) -> Result<(), TraceError>
 }
 
 /// Of each key the sum over all CPUs.
-fn sums<K: Pod + Ord>(programs: &Programs, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
+fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
     let map = programs.object.map(name).ok_or_else(|| absent(WHAT, name))?;
     let table: PerCpuHashMap<&MapData, K, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
     let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
@@ -143,11 +143,11 @@ fn sums<K: Pod + Ord>(programs: &Programs, name: &str) -> Result<BTreeMap<K, u64
 }
 
 /// Zero for all.
-fn inode(network: Network) -> Result<u32, TraceError> {
+fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
     match network {
-        Network::All => Ok(0),
-        Network::Inode(inode) => Ok(inode),
-        Network::Here => fs::metadata("/proc/thread-self/ns/net")
+        NamespaceScope::All => Ok(0),
+        NamespaceScope::Inode(inode) => Ok(inode),
+        NamespaceScope::Here => fs::metadata("/proc/thread-self/ns/net")
             .and_then(|namespace| u32::try_from(namespace.ino()).map_err(io::Error::other))
             .map_err(|source| TraceError::Kernel { what: WHAT, source }),
     }

@@ -23,18 +23,18 @@ fn skip(test: &str, why: &str) {
 fn lab(test: &str) -> Option<Lab> {
     let lab = Lab::builder().start().map_err(|error| error.to_string());
     let looked = lab.and_then(|lab| {
-        let look = lab.receiver().run(|| Look::start(&Host::live(), &Subject::default()));
+        let look = lab.receiver().run(|| DropsTracer::start(&Host::live(), &PortSubject::default()));
         look.map_err(|error| error.to_string())?.map(|_| lab).map_err(|error| error.to_string())
     });
     looked.inspect_err(|why| skip(test, why)).ok()
 }
 
-fn subject(ports: &[u16]) -> Subject {
-    Subject { ports: ports.to_vec(), ..Subject::default() }
+fn subject(ports: &[u16]) -> PortSubject {
+    PortSubject { ports: ports.to_vec(), ..PortSubject::default() }
 }
 
-fn watch(host: &LabHost, subject: &Subject) -> Look {
-    host.run(|| Look::start(&Host::live(), subject)).unwrap().unwrap()
+fn watch(host: &LabHost, subject: &PortSubject) -> DropsTracer {
+    host.run(|| DropsTracer::start(&Host::live(), subject)).unwrap().unwrap()
 }
 
 fn socket(host: &LabHost, address: &str) -> UdpSocket {
@@ -49,7 +49,7 @@ fn address(lab: &Lab, port: u16) -> SocketAddr {
 }
 
 /// Reads until what was counted satisfies, or the deadline is over.
-fn until(look: &Look, is_all: impl Fn(&Seen) -> bool) -> Seen {
+fn until(look: &DropsTracer, is_all: impl Fn(&PacketCounts) -> bool) -> PacketCounts {
     let begin = Instant::now();
     loop {
         let seen = look.read(&Host::live()).unwrap();
@@ -69,11 +69,11 @@ fn send(socket: &UdpSocket, to: SocketAddr, lengths: impl IntoIterator<Item = us
 
 /// Losses whose network namespace is known. What waits in a socket that closes belongs to none any more, so that the sockets of
 /// other tests show here, if they have the same port.
-fn lost_here(seen: &Seen) -> Vec<Lost> {
+fn lost_here(seen: &PacketCounts) -> Vec<LostCount> {
     seen.lost.iter().filter(|lost| lost.network != 0).cloned().collect()
 }
 
-use Direction::{Reply, Request};
+use PacketDirection::{Reply, Request};
 
 #[test]
 fn what_nobody_listens_to_is_lost_for_that_reason() {
@@ -84,8 +84,8 @@ fn what_nobody_listens_to_is_lost_for_that_reason() {
     let seen = until(&look, |seen| seen.lost_for("NO_SOCKET", Request) >= 100);
     assert_eq!(seen.lost_for("NO_SOCKET", Request), 100, "{seen:#?}");
     assert_eq!(lost_here(&seen).iter().map(|lost| lost.packets).sum::<u64>(), 100, "{seen:#?}");
-    assert_eq!(seen.packets(Point::Received, Request), 100, "{seen:#?}");
-    assert_eq!(seen.packets(Point::Delivered, Request), 0);
+    assert_eq!(seen.packets(PathPoint::Received, Request), 100, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Delivered, Request), 0);
     assert_eq!(lost_here(&until(&look, |_| true).since(&seen)), []);
 }
 
@@ -105,17 +105,17 @@ fn transactions_are_seen_at_each_point() {
         sender.recv_from(&mut buffer).unwrap();
     }
     let seen = until(&look, |_| true);
-    for point in [Point::Received, Point::Delivered, Point::Read] {
+    for point in [PathPoint::Received, PathPoint::Delivered, PathPoint::Read] {
         assert_eq!(seen.packets(point, Request), 200, "{point:?}: {seen:#?}");
     }
-    for point in [Point::Sent, Point::Queued] {
+    for point in [PathPoint::Sent, PathPoint::Queued] {
         assert_eq!(seen.packets(point, Reply), 200, "{point:?}: {seen:#?}");
     }
-    assert_eq!((seen.packets(Point::Truncated, Request), lost_here(&seen)), (0, vec![]), "{seen:#?}");
+    assert_eq!((seen.packets(PathPoint::Truncated, Request), lost_here(&seen)), (0, vec![]), "{seen:#?}");
     let seen = until(&other_end, |_| true);
-    assert_eq!(seen.packets(Point::Queued, Request), 200, "{seen:#?}");
-    assert_eq!(seen.packets(Point::Received, Reply), 200, "{seen:#?}");
-    assert_eq!(seen.packets(Point::Delivered, Request), 0, "a client's socket is no server's: {seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Queued, Request), 200, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Received, Reply), 200, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Delivered, Request), 0, "a client's socket is no server's: {seen:#?}");
     let seen = until(&unrelated, |_| true);
     assert_eq!((seen.passed, seen.lost), (vec![], vec![]));
 }
@@ -128,25 +128,25 @@ fn a_full_buffer_and_a_short_one_are_told_apart() {
     let look = watch(lab.receiver(), &subject(&[PORT]));
     // Some are longer than what reads them, some just as long.
     send(&sender, address(&lab, PORT), [10, 100, 20, 50, 100, 0, 51, 3]);
-    until(&look, |seen| seen.packets(Point::Delivered, Request) == 8);
+    until(&look, |seen| seen.packets(PathPoint::Delivered, Request) == 8);
     let mut buffer = [0; 50];
     for _ in 0..8 {
         server.recv_from(&mut buffer).unwrap();
     }
     let seen = until(&look, |_| true);
     let count = |point| seen.packets(point, Request);
-    let found = (count(Point::Read), count(Point::Truncated), count(Point::LengthUnknown));
+    let found = (count(PathPoint::Read), count(PathPoint::Truncated), count(PathPoint::LengthUnknown));
     assert_eq!(found, (8, 3, 0), "{seen:#?}");
     rustix::net::sockopt::set_socket_recv_buffer_size(&server, 4096).unwrap();
     send(&sender, address(&lab, PORT), [100; 500]);
     let full = until(&look, |now| {
         let new = now.since(&seen);
-        new.packets(Point::Delivered, Request) + new.lost_for("SOCKET_RCVBUFF", Request) >= 500
+        new.packets(PathPoint::Delivered, Request) + new.lost_for("SOCKET_RCVBUFF", Request) >= 500
     })
     .since(&seen);
     let refused = full.lost_for("SOCKET_RCVBUFF", Request);
     assert!(refused > 400, "{full:#?}");
-    assert_eq!(full.packets(Point::Delivered, Request), 500 - refused, "{full:#?}");
+    assert_eq!(full.packets(PathPoint::Delivered, Request), 500 - refused, "{full:#?}");
 }
 
 #[test]
@@ -165,13 +165,13 @@ fn a_netfilter_rule_is_named() {
     let look = watch(lab.receiver(), &subject(&[PORT]));
     send(&sender, address(&lab, PORT), [32; 100]);
     let seen = until(&look, |seen| {
-        seen.packets(Point::Delivered, Request) + seen.lost_for("NETFILTER_DROP", Request) >= 100
+        seen.packets(PathPoint::Delivered, Request) + seen.lost_for("NETFILTER_DROP", Request) >= 100
     });
-    assert_eq!(seen.packets(Point::Delivered, Request), 90, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Delivered, Request), 90, "{seen:#?}");
     let [lost] = &lost_here(&seen)[..] else { panic!("{seen:#?}") };
     assert_eq!((lost.packets, lost.reason.as_deref(), lost.port), (10, Some("NETFILTER_DROP"), PORT));
     assert!(lost.device.is_some(), "{lost:?}");
-    assert_eq!((lost.origin, lost.hook.as_deref()), (Origin::Received, Some("input")), "{lost:?}");
+    assert_eq!((lost.origin, lost.hook.as_deref()), (PacketOrigin::Received, Some("input")), "{lost:?}");
 }
 
 #[test]
@@ -183,23 +183,23 @@ fn ipv6_and_all_ports_are_seen() {
     };
     let client = socket(lab.receiver(), "[::1]:0");
     let one = watch(lab.receiver(), &subject(&[PORT]));
-    let all = watch(lab.receiver(), &Subject::default());
-    let peer = Subject { peer: Some("::1".parse().unwrap()), ..subject(&[PORT]) };
+    let all = watch(lab.receiver(), &PortSubject::default());
+    let peer = PortSubject { peer: Some("::1".parse().unwrap()), ..subject(&[PORT]) };
     let peer = watch(lab.receiver(), &peer);
-    let stranger = Subject { peer: Some("2001:db8::1".parse().unwrap()), ..subject(&[PORT]) };
+    let stranger = PortSubject { peer: Some("2001:db8::1".parse().unwrap()), ..subject(&[PORT]) };
     let stranger = watch(lab.receiver(), &stranger);
     send(&client, server.local_addr().unwrap(), [32; 20]);
     send(&client, "[::1]:9".parse().unwrap(), [32; 5]);
-    let seen = until(&one, |seen| seen.packets(Point::Delivered, Request) >= 20);
-    assert_eq!(seen.packets(Point::Received, Request), 20, "{seen:#?}");
-    assert_eq!(seen.packets(Point::Delivered, Request), 20, "{seen:#?}");
+    let seen = until(&one, |seen| seen.packets(PathPoint::Delivered, Request) >= 20);
+    assert_eq!(seen.packets(PathPoint::Received, Request), 20, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Delivered, Request), 20, "{seen:#?}");
     assert_eq!(lost_here(&seen), []);
     let seen = until(&all, |seen| seen.lost_for("NO_SOCKET", Request) >= 5);
-    assert_eq!(seen.packets(Point::Queued, Reply), 25, "{seen:#?}");
-    assert_eq!(seen.packets(Point::Received, Request), 25, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Queued, Reply), 25, "{seen:#?}");
+    assert_eq!(seen.packets(PathPoint::Received, Request), 25, "{seen:#?}");
     assert_eq!(seen.lost_for("NO_SOCKET", Request), 5, "{seen:#?}");
     let seen = until(&peer, |_| true);
-    assert_eq!(seen.packets(Point::Received, Request), 20, "{seen:#?}");
-    assert!(seen.unseen.contains(&Point::Delivered));
+    assert_eq!(seen.packets(PathPoint::Received, Request), 20, "{seen:#?}");
+    assert!(seen.unseen.contains(&PathPoint::Delivered));
     assert_eq!(until(&stranger, |_| true).passed, []);
 }

@@ -2,42 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::counter::{Counter, Counts};
-use linerate_host::stage::link::Link;
-use linerate_host::stage::socket::Sockets;
+use linerate_host::counter::{CountedUnit, Counter};
+use linerate_host::stage::link::LinkState;
+use linerate_host::stage::socket::HostSockets;
 use linerate_host::{Host, PacketPath, Scope, StageName};
 
-use crate::drops::ledger::{Evidence, Grown, Kind, Waiting};
-use crate::drops::seen::{Seen, Subject};
+use crate::drops::ledger::{CounterUse, GrownCounter, PacketEvidence, QueuedPackets};
+use crate::drops::seen::{PacketCounts, PortSubject};
 
 /// The counters, by place and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Reading {
-    counters: BTreeMap<(String, String), Counted>,
-    waiting: Waiting,
+pub(super) struct DropsReading {
+    counters: BTreeMap<(String, String), ReadCounter>,
+    waiting: QueuedPackets,
     chains: Vec<String>,
     unread: Vec<String>,
 }
 
 /// What sockets have dropped, and nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Drops(Reading);
+pub(super) struct SocketDrops(DropsReading);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Counted {
-    kind: Kind,
+struct ReadCounter {
+    kind: CounterUse,
     value: u64,
     read_from: String,
 }
 
-impl Drops {
+impl SocketDrops {
     /// Reads it: far quicker than all the counters.
-    pub(super) fn of(host: &Host, subject: &Subject, interfaces: &[String]) -> Self {
-        let mut drops = Reading::default();
+    pub(super) fn of(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
+        let mut drops = DropsReading::default();
         drops.waiting.sockets_bytes = Some(0);
         for port in ports(subject) {
             let scope = Scope { interfaces: interfaces.to_vec(), port, pid: None };
-            drops.insert_sockets(&Sockets::observe(host, &scope));
+            drops.insert_sockets(&HostSockets::observe(host, &scope));
         }
         Self(drops)
     }
@@ -48,29 +48,29 @@ impl Drops {
     }
 
     /// By how much it grew.
-    pub(super) fn since(&self, earlier: &Self) -> Vec<Grown> {
+    pub(super) fn since(&self, earlier: &Self) -> Vec<GrownCounter> {
         self.0.grown_since(&earlier.0)
     }
 }
 
 /// What to look for, one after the other: a scope has one port at most.
-fn ports(subject: &Subject) -> Vec<Option<u16>> {
+fn ports(subject: &PortSubject) -> Vec<Option<u16>> {
     match subject.ports.as_slice() {
         [] => vec![None],
         ports => ports.iter().copied().map(Some).collect(),
     }
 }
 
-impl Reading {
+impl DropsReading {
     /// Reads them.
-    pub(super) fn of(host: &Host, subject: &Subject, interfaces: &[String]) -> Self {
+    pub(super) fn of(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
         let scope = |port| Scope { interfaces: interfaces.to_vec(), port, pid: None };
         let port = |port: &u16| scope(Some(*port));
         let mut reading =
             Self::from_path(&PacketPath::observe(host, &subject.ports.first().map_or(scope(None), port)));
         // A scope has one port; those of the others are sockets, and nothing else.
         for port in subject.ports.iter().skip(1).map(port) {
-            reading.insert_sockets(&Sockets::observe(host, &port));
+            reading.insert_sockets(&HostSockets::observe(host, &port));
         }
         reading
     }
@@ -84,7 +84,7 @@ impl Reading {
         for name in UDP {
             let file = if name.starts_with("Udp6") { "/proc/net/snmp6" } else { "/proc/net/snmp" };
             if let Some(value) = path.route.snmp(name) {
-                reading.put("host", name, Kind::Other, value, file);
+                reading.put("host", name, CounterUse::Other, value, file);
             }
         }
         path.link.iter().for_each(|link| reading.insert_of_link(link));
@@ -94,10 +94,10 @@ impl Reading {
     }
 
     /// What sockets have dropped, of all that was read.
-    pub(super) fn drops(&self) -> Drops {
+    pub(super) fn drops(&self) -> SocketDrops {
         let these = self.counters.iter().filter(|((_, name), _)| name == "drops");
         let counters = these.map(|(key, counted)| (key.clone(), counted.clone())).collect();
-        Drops(Self { counters, ..Self::default() })
+        SocketDrops(Self { counters, ..Self::default() })
     }
 
     /// Takes more to wait in the sockets, where that was so a little earlier.
@@ -105,26 +105,26 @@ impl Reading {
         self.waiting.sockets_bytes = self.waiting.sockets_bytes.max(bytes);
     }
 
-    fn insert(&mut self, counter: &Counter, kind: Kind) {
+    fn insert(&mut self, counter: &Counter, kind: CounterUse) {
         self.put(&counter.place, &counter.name, kind, counter.value, &counter.read_from);
     }
 
     /// What sockets beyond those of a packet path count.
-    fn insert_sockets(&mut self, sockets: &Sockets) {
+    fn insert_sockets(&mut self, sockets: &HostSockets) {
         let bytes = self.waiting.sockets_bytes.zip(queued_bytes(sockets));
         self.waiting.sockets_bytes = bytes.map(|(some, more)| some.saturating_add(more));
         for counter in sockets.counters() {
-            self.insert(&counter, Kind::Other);
+            self.insert(&counter, CounterUse::Other);
         }
     }
 
-    fn put(&mut self, place: &str, name: &str, kind: Kind, value: u64, read_from: &str) {
-        let counted = Counted { kind, value, read_from: read_from.to_owned() };
+    fn put(&mut self, place: &str, name: &str, kind: CounterUse, value: u64, read_from: &str) {
+        let counted = ReadCounter { kind, value, read_from: read_from.to_owned() };
         self.counters.insert((place.to_owned(), name.to_owned()), counted);
     }
 
     /// What XDP programs did with frames, and what could not be sent.
-    fn insert_of_link(&mut self, link: &Link) {
+    fn insert_of_link(&mut self, link: &LinkState) {
         let interface = &link.interface;
         for (name, value) in link.statistics.value().into_iter().flatten().flatten() {
             if let Some(kind) = of_xdp(name) {
@@ -135,16 +135,16 @@ impl Reading {
         for name in ["tx_dropped", "tx_errors"] {
             if let Some(value) = totals.and_then(|totals| totals.get(name)) {
                 let file = format!("/sys/class/net/{interface}/statistics/{name}");
-                self.put(interface, name, Kind::DeviceUnsent, *value, &file);
+                self.put(interface, name, CounterUse::DeviceUnsent, *value, &file);
             }
         }
     }
 
     /// Evidence of what came since an earlier reading.
-    pub(super) fn since(&self, earlier: &Self, subject: Subject, seen: Seen) -> Evidence {
+    pub(super) fn since(&self, earlier: &Self, subject: PortSubject, seen: PacketCounts) -> PacketEvidence {
         let mut unread = self.unread.clone();
         unread.extend(earlier.unread.iter().filter(|line| !self.unread.contains(line)).cloned());
-        Evidence {
+        PacketEvidence {
             subject,
             seen,
             grown: self.grown_since(earlier),
@@ -152,23 +152,29 @@ impl Reading {
             waiting: self.waiting.clone(),
             chains: self.chains.clone(),
             unread,
-            ..Evidence::default()
+            ..PacketEvidence::default()
         }
     }
 
-    fn grown_since(&self, earlier: &Self) -> Vec<Grown> {
+    fn grown_since(&self, earlier: &Self) -> Vec<GrownCounter> {
         let grown = self.counters.iter().filter_map(|(key, counted)| {
             let was = earlier.counters.get(key)?.value;
             let packets = grown(was, counted)?;
             let (place, name) = key.clone();
-            Some(Grown { place, name, kind: counted.kind, packets, read_from: counted.read_from.clone() })
+            Some(GrownCounter {
+                place,
+                name,
+                kind: counted.kind,
+                packets,
+                read_from: counted.read_from.clone(),
+            })
         });
         grown.collect()
     }
 }
 
 /// By how much it grew; none where it did not. One of 32 bits that is less than it was began anew.
-fn grown(was: u64, now: &Counted) -> Option<u64> {
+fn grown(was: u64, now: &ReadCounter) -> Option<u64> {
     const SOFTNET: &str = "/proc/net/softnet_stat";
     let packets = match now.value.checked_sub(was) {
         Some(packets) => packets,
@@ -195,18 +201,18 @@ const UDP: &[&str] = &[
 
 /// Whether a ledger has any use for it.
 fn is_of_packets(counter: &Counter) -> bool {
-    let counts = !matches!(counter.counts, Counts::BytesIn | Counts::BytesOut | Counts::Ticks);
+    let counts = !matches!(counter.counts, CountedUnit::BytesIn | CountedUnit::BytesOut | CountedUnit::Ticks);
     counts && !matches!(counter.stage, StageName::Machine | StageName::Irq | StageName::Thread)
 }
 
-fn kind(counter: &Counter) -> Kind {
+fn kind(counter: &Counter) -> CounterUse {
     match (counter.stage, counter.counts, counter.name.as_str()) {
-        (StageName::Link, Counts::PacketsLost, name) if name.ends_with("allowance_exceeded") => {
-            Kind::DeviceAllowance
+        (StageName::Link, CountedUnit::PacketsLost, name) if name.ends_with("allowance_exceeded") => {
+            CounterUse::DeviceAllowance
         }
-        (StageName::Link, Counts::PacketsLost, name) if is_damage(name) => Kind::DeviceDamaged,
-        (StageName::Link, Counts::PacketsLost, _) => Kind::DeviceLost,
-        _ => Kind::Other,
+        (StageName::Link, CountedUnit::PacketsLost, name) if is_damage(name) => CounterUse::DeviceDamaged,
+        (StageName::Link, CountedUnit::PacketsLost, _) => CounterUse::DeviceLost,
+        _ => CounterUse::Other,
     }
 }
 
@@ -216,34 +222,34 @@ fn is_damage(name: &str) -> bool {
 }
 
 /// What a driver's counter says of XDP. Names are those of get_strings in drivers/net (Linux 6.18), of a queue or of all.
-fn of_xdp(name: &str) -> Option<Kind> {
+fn of_xdp(name: &str) -> Option<CounterUse> {
     let name = name.trim_end_matches(|last: char| last.is_ascii_digit() || matches!(last, '[' | ']'));
     let of_queue = name.contains("xdp");
     let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
     if !of_queue || name.starts_with("tx") {
         None
     } else if ends(&["xdp_drops", "xdp_drop"]) {
-        Some(Kind::XdpDropped)
+        Some(CounterUse::XdpDropped)
     } else if ends(&["xdp_tx_errors", "xdp_redirect_errors", "xdp_aborted", "xdp_invalid", "xdp_exception"]) {
-        Some(Kind::XdpFailed)
+        Some(CounterUse::XdpFailed)
     } else if ends(&["xdp_tx", "xdp_redirect", "xdp_redirects"]) {
-        Some(Kind::XdpTaken)
+        Some(CounterUse::XdpTaken)
     } else {
         None
     }
 }
 
-fn waiting(path: &PacketPath) -> Waiting {
+fn waiting(path: &PacketPath) -> QueuedPackets {
     let disciplines = path.transmit.iter().filter_map(|transmit| transmit.root());
     let cpus = path.softirq.softnet.value().into_iter().flatten();
-    Waiting {
+    QueuedPackets {
         sockets_bytes: queued_bytes(&path.socket),
         disciplines_packets: disciplines.map(|root| root.backlog).fold(0, u64::saturating_add),
         backlogs_packets: cpus.filter_map(|cpu| cpu.backlog).fold(0, u64::saturating_add),
     }
 }
 
-fn queued_bytes(sockets: &Sockets) -> Option<u64> {
+fn queued_bytes(sockets: &HostSockets) -> Option<u64> {
     let sockets = sockets.services.value()?.iter().flat_map(|service| &service.sockets);
     Some(sockets.map(|socket| socket.queued_bytes).fold(0, u64::saturating_add))
 }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use linerate_host::{Host, Known};
 
-use super::Watch;
-use super::reading::Drops;
+use super::DropsWatch;
+use super::reading::SocketDrops;
 use crate::TraceError;
-use crate::drops::ledger::{Evidence, Sampled};
-use crate::drops::seen::Subject;
+use crate::drops::ledger::{PacketEvidence, SampledTime};
+use crate::drops::seen::PortSubject;
 
 /// What counting may take on average, as a share of one CPU.
 const BUDGET: f64 = 0.02;
@@ -27,14 +27,14 @@ const CHECK: Duration = Duration::from_millis(250);
 /// On a host with many packets per second the programs take a good part of a CPU, which the server looked at needs itself.
 #[derive(Debug)]
 pub struct SampledWatch {
-    watch: Watch,
+    watch: DropsWatch,
     begun: Instant,
-    first_drops: Drops,
-    state: State,
+    first_drops: SocketDrops,
+    state: SamplingState,
     /// The windows that ended.
-    windows: Option<Evidence>,
+    windows: Option<PacketEvidence>,
     /// Those since the last lap.
-    lap: Option<Evidence>,
+    lap: Option<PacketEvidence>,
     has_paused: bool,
     /// CPU time that counting took, s, and what it took when last looked at, as a share of one CPU.
     taken_seconds: f64,
@@ -44,7 +44,7 @@ pub struct SampledWatch {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum SamplingState {
     Counting {
         since: Instant,
         /// When it was last checked what counting takes.
@@ -54,18 +54,18 @@ enum State {
 }
 
 impl SampledWatch {
-    /// Begins to count; see [`Watch::start`].
+    /// Begins to count; see [`DropsWatch::start`].
     ///
     /// # Errors
-    /// As [`Watch::start`].
-    pub fn start(host: &Host, subject: &Subject, interfaces: &[String]) -> Result<Self, TraceError> {
-        let mut watch = Watch::start(host, subject, interfaces)?;
+    /// As [`DropsWatch::start`].
+    pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
+        let mut watch = DropsWatch::start(host, subject, interfaces)?;
         watch.look.end_timing_thread();
         Ok(Self {
             begun: Instant::now(),
             first_drops: watch.first.after.clone(),
             watch,
-            state: State::Counting { since: Instant::now(), checked: None },
+            state: SamplingState::Counting { since: Instant::now(), checked: None },
             windows: None,
             lap: None,
             has_paused: false,
@@ -80,9 +80,9 @@ impl SampledWatch {
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read or programs cannot be attached.
     pub fn turn(&mut self, host: &Host) -> Result<Duration, TraceError> {
-        let State::Counting { since, checked } = self.state else {
+        let SamplingState::Counting { since, checked } = self.state else {
             self.watch.resume(host)?;
-            self.state = State::Counting { since: Instant::now(), checked: None };
+            self.state = SamplingState::Counting { since: Instant::now(), checked: None };
             return Ok(WINDOW);
         };
         self.check();
@@ -91,7 +91,7 @@ impl SampledWatch {
         }
         self.close(host)?;
         self.watch.pause()?;
-        self.state = State::Paused;
+        self.state = SamplingState::Paused;
         self.has_paused = true;
         let counted = since.elapsed().min(2 * WINDOW);
         Ok(counted.mul_f64(self.share / BUDGET - 1.0).min(LONGEST_PAUSE))
@@ -101,8 +101,8 @@ impl SampledWatch {
     ///
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read.
-    pub fn total(mut self, host: &Host) -> Result<Evidence, TraceError> {
-        if matches!(self.state, State::Counting { .. }) {
+    pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
+        if matches!(self.state, SamplingState::Counting { .. }) {
             self.check();
             self.close(host)?;
         }
@@ -110,7 +110,7 @@ impl SampledWatch {
         if self.has_paused {
             let of_seconds = self.begun.elapsed().as_secs_f64();
             let drops = self.watch.socket_drops(host).since(&self.first_drops);
-            evidence.sampled = Some(Sampled {
+            evidence.sampled = Some(SampledTime {
                 of_seconds,
                 counting_cpu_share: self.largest_share,
                 socket_drops_packets: drops.iter().map(|grown| grown.packets).fold(0, u64::saturating_add),
@@ -126,7 +126,7 @@ impl SampledWatch {
     ///
     /// # Errors
     /// [`TraceError`] when the kernel's tables cannot be read.
-    pub fn lap(&mut self, host: &Host) -> Result<Option<Evidence>, TraceError> {
+    pub fn lap(&mut self, host: &Host) -> Result<Option<PacketEvidence>, TraceError> {
         if !self.has_paused {
             return self.watch.lap(host).map(Some);
         }
@@ -135,7 +135,7 @@ impl SampledWatch {
 
     /// Sees what counting takes.
     fn check(&mut self) {
-        let State::Counting { since, checked } = &mut self.state else { return };
+        let SamplingState::Counting { since, checked } = &mut self.state else { return };
         self.share = self.watch.look.time_now().unwrap_or(self.share);
         self.largest_share = self.largest_share.max(self.share);
         self.taken_seconds += self.share * checked.unwrap_or(*since).elapsed().as_secs_f64();
@@ -145,7 +145,7 @@ impl SampledWatch {
     /// Ends a window.
     fn close(&mut self, host: &Host) -> Result<(), TraceError> {
         let (window, lap) = self.watch.total_and_lap(host)?;
-        let joined = |sum: Option<Evidence>, new: Evidence| match sum {
+        let joined = |sum: Option<PacketEvidence>, new: PacketEvidence| match sum {
             Some(sum) => sum.joined(&new),
             None => new,
         };

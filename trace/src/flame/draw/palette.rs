@@ -2,11 +2,11 @@
 
 use inferno::flamegraph::color::Color;
 
-use crate::flame::profile::{Frame, FrameKind};
+use crate::flame::profile::{FrameKind, StackFrame};
 
 /// A part of the packet path, its colour, and how the names of its functions begin.
 #[derive(Debug, Clone, Copy)]
-pub struct Part {
+pub struct PalettePart {
     /// What a reader calls it.
     pub name: &'static str,
     /// Its colour: red, green, blue.
@@ -15,14 +15,14 @@ pub struct Part {
 }
 
 /// Functions of a program or library.
-const APPLICATION: Part = Part { name: "application", colour: (126, 201, 126), prefixes: &[] };
+const APPLICATION: PalettePart = PalettePart { name: "application", colour: (126, 201, 126), prefixes: &[] };
 
 /// What belongs to none of the parts.
-const OTHER: Part = Part { name: "other kernel", colour: (222, 214, 196), prefixes: &[] };
+const OTHER: PalettePart = PalettePart { name: "other kernel", colour: (222, 214, 196), prefixes: &[] };
 
 /// Parts, the first that has a function has it. The names are those of Linux 4.19 to 6.18.
-const PARTS: [Part; 9] = [
-    Part {
+const PARTS: [PalettePart; 9] = [
+    PalettePart {
         name: "waiting for locks",
         colour: (232, 72, 60),
         prefixes: &[
@@ -39,7 +39,7 @@ const PARTS: [Part; 9] = [
             "osq_lock",
         ],
     },
-    Part {
+    PalettePart {
         name: "copying",
         colour: (240, 168, 104),
         prefixes: &[
@@ -58,7 +58,7 @@ const PARTS: [Part; 9] = [
             "ip_generic_getfrag",
         ],
     },
-    Part {
+    PalettePart {
         name: "memory",
         colour: (206, 170, 214),
         prefixes: &[
@@ -88,7 +88,7 @@ const PARTS: [Part; 9] = [
             "sk_skb_reason_drop",
         ],
     },
-    Part {
+    PalettePart {
         name: "filter, taps, BPF",
         colour: (240, 208, 88),
         prefixes: &[
@@ -111,7 +111,7 @@ const PARTS: [Part; 9] = [
             "audit_",
         ],
     },
-    Part {
+    PalettePart {
         name: "sending",
         colour: (232, 152, 184),
         prefixes: &[
@@ -148,7 +148,7 @@ const PARTS: [Part; 9] = [
             "__sys_send",
         ],
     },
-    Part {
+    PalettePart {
         name: "sockets",
         colour: (112, 184, 224),
         prefixes: &[
@@ -177,7 +177,7 @@ const PARTS: [Part; 9] = [
             "io_",
         ],
     },
-    Part {
+    PalettePart {
         name: "route, IP",
         colour: (120, 208, 196),
         prefixes: &[
@@ -195,7 +195,7 @@ const PARTS: [Part; 9] = [
             "__mkroute",
         ],
     },
-    Part {
+    PalettePart {
         name: "driver, NAPI, GRO",
         colour: (132, 152, 232),
         prefixes: &[
@@ -233,7 +233,7 @@ const PARTS: [Part; 9] = [
             "br_",
         ],
     },
-    Part {
+    PalettePart {
         name: "interrupts, scheduler",
         colour: (176, 180, 188),
         prefixes: &[
@@ -267,21 +267,21 @@ const PARTS: [Part; 9] = [
 ];
 
 /// Parts in the order in which they are shown.
-pub fn legend() -> impl Iterator<Item = Part> {
+pub fn legend() -> impl Iterator<Item = PalettePart> {
     PARTS.into_iter().chain([OTHER, APPLICATION])
 }
 
 /// The part that a function belongs to.
-pub(super) fn part(frame: &Frame) -> Part {
+pub(super) fn part(frame: &StackFrame) -> PalettePart {
     if frame.kind == FrameKind::User {
         return APPLICATION;
     }
-    let has = |part: &&Part| part.prefixes.iter().any(|prefix| frame.name.starts_with(prefix));
+    let has = |part: &&PalettePart| part.prefixes.iter().any(|prefix| frame.name.starts_with(prefix));
     PARTS.iter().find(has).copied().unwrap_or(OTHER)
 }
 
 /// The colour of a function: its part's, by its name a little lighter or darker, so that neighbours can be told apart.
-pub(super) fn colour(frame: &Frame) -> Color {
+pub(super) fn colour(frame: &StackFrame) -> Color {
     let hash = frame.name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     let shade = (hash % 25) as i16 - 12;
     let (r, g, b) = part(frame).colour;
@@ -293,8 +293,8 @@ pub(super) fn colour(frame: &Frame) -> Color {
 mod tests {
     use super::*;
 
-    fn kernel(name: &str) -> Frame {
-        Frame { name: name.to_owned(), module: None, kind: FrameKind::Kernel }
+    fn kernel(name: &str) -> StackFrame {
+        StackFrame { name: name.to_owned(), module: None, kind: FrameKind::Kernel }
     }
 
     #[test]
@@ -312,6 +312,6 @@ mod tests {
         ] {
             assert_eq!(part(&kernel(name)).name, part_name, "{name}");
         }
-        assert_eq!(part(&Frame { kind: FrameKind::User, ..kernel("memcpy") }).name, "application");
+        assert_eq!(part(&StackFrame { kind: FrameKind::User, ..kernel("memcpy") }).name, "application");
     }
 }

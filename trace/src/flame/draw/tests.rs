@@ -10,8 +10,12 @@ const STACKS: &str = "\
 10 swapper idle do_idle
 ";
 
-fn picture() -> Picture {
-    Picture { title: "A <title> & more".to_owned(), subtitle: Some("below".to_owned()), ..Picture::default() }
+fn picture() -> DrawOptions {
+    DrawOptions {
+        title: "A <title> & more".to_owned(),
+        subtitle: Some("below".to_owned()),
+        ..DrawOptions::default()
+    }
 }
 
 /// Whether every element ends where it should, and no bare `&` or `<` is in any text.
@@ -56,7 +60,7 @@ pub(in crate::flame) fn well_formed(xml: &str) -> Result<(), String> {
 fn a_picture_is_well_formed_and_the_same_each_time() {
     let profile = profile(STACKS);
     for interactive in [false, true] {
-        let picture = Picture { interactive, ..picture() };
+        let picture = DrawOptions { interactive, ..picture() };
         let drawn = svg(&profile, &picture).unwrap().unwrap();
         well_formed(&drawn).unwrap();
         assert_eq!(drawn.contains("<script") || drawn.contains("onload"), interactive);
@@ -72,7 +76,7 @@ fn widths_are_shares_of_the_view() {
     let all = svg(&profile, &picture()).unwrap().unwrap();
     assert!(all.contains("dev_gro_receive (30 samples, 33.33%)"), "{all}");
     assert!(!all.contains("do_idle"));
-    let irq = Picture { view: View { irq_only: true, ..View::default() }, ..picture() };
+    let irq = DrawOptions { view: ProfileView { irq_only: true, ..ProfileView::default() }, ..picture() };
     let irq = svg(&profile, &irq).unwrap().unwrap();
     assert!(irq.contains("softirq in ksoftirqd (20 samples, 40.00%)"), "{irq}");
     assert!(!irq.contains("aes") && !irq.contains("asm_common_interrupt"));

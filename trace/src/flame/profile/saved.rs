@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use linerate_host::Known;
 use serde::Deserialize;
 
-use super::{Context, CpuProfile, Event, Frame, Profile, SamplingCost, Stack};
+use super::{CpuContext, CpuProfile, SampleEvent, SampledStack, SamplingCost, StackFrame, StackProfile};
 
-/// A [`Profile`] as it is in a file.
+/// A [`StackProfile`] as it is in a file.
 #[derive(Deserialize)]
-pub(super) struct Saved {
+pub(super) struct SavedProfile {
     seconds: f64,
-    event: Event,
+    event: SampleEvent,
     frequency_hz: u32,
     cpus: Vec<CpuProfile>,
-    frames: Vec<Frame>,
-    stacks: Vec<Stack>,
+    frames: Vec<StackFrame>,
+    stacks: Vec<SampledStack>,
     #[serde(default)]
     own: Known<SamplingCost>,
     #[serde(default)]
     notes: Vec<String>,
 }
 
-impl TryFrom<Saved> for Profile {
+impl TryFrom<SavedProfile> for StackProfile {
     type Error = String;
 
     /// Refuses what does not fit together, so that nobody who reads a profile has to look.
-    fn try_from(saved: Saved) -> Result<Self, String> {
-        let Saved { seconds, event, frequency_hz, cpus, frames, stacks, own, notes } = saved;
+    fn try_from(saved: SavedProfile) -> Result<Self, String> {
+        let SavedProfile { seconds, event, frequency_hz, cpus, frames, stacks, own, notes } = saved;
         if !(seconds > 0.0 && seconds.is_finite() && frequency_hz > 0) {
             return Err("a profile without a time or a frequency".to_owned());
         }
@@ -41,7 +41,7 @@ impl TryFrom<Saved> for Profile {
             }
             let (samples, idle) = sums.entry(stack.cpu).or_default();
             *samples = samples.checked_add(stack.samples).ok_or("a profile with too many samples")?;
-            *idle += if stack.context == Context::Idle { stack.samples } else { 0 };
+            *idle += if stack.context == CpuContext::Idle { stack.samples } else { 0 };
         }
         let told: BTreeMap<u32, (u64, u64)> =
             cpus.iter().filter(|cpu| cpu.samples > 0).map(|cpu| (cpu.cpu, (cpu.samples, cpu.idle))).collect();
@@ -55,7 +55,7 @@ impl TryFrom<Saved> for Profile {
 
 /// For the fuzzer.
 pub(crate) fn any_profile(bytes: &[u8]) {
-    if let Ok(profile) = serde_json::from_slice::<Profile>(bytes) {
+    if let Ok(profile) = serde_json::from_slice::<StackProfile>(bytes) {
         _ = (profile.busy(), profile.lost());
         for stack in &profile.stacks {
             _ = profile.frames_of(stack).count();
@@ -73,16 +73,18 @@ mod tests {
         let profile =
             profile("2 openssl task main;aes\n3 x softirq main;handle_softirqs;net_rx_action\n5 y idle z\n");
         let text = serde_json::to_string(&profile).unwrap();
-        assert_eq!(serde_json::from_str::<Profile>(&text).unwrap(), profile);
+        assert_eq!(serde_json::from_str::<StackProfile>(&text).unwrap(), profile);
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
         let good = profile("2 openssl task main;aes\n");
-        let refused = |change: fn(&mut Profile)| {
+        let refused = |change: fn(&mut StackProfile)| {
             let mut bad = good.clone();
             change(&mut bad);
-            serde_json::from_str::<Profile>(&serde_json::to_string(&bad).unwrap()).unwrap_err().to_string()
+            serde_json::from_str::<StackProfile>(&serde_json::to_string(&bad).unwrap())
+                .unwrap_err()
+                .to_string()
         };
         assert!(refused(|bad| bad.stacks[0].frames[1] = 2).contains("function 2 of 2"));
         assert!(refused(|bad| bad.stacks[0].entry = 3).contains("behind its end"));

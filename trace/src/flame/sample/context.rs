@@ -1,6 +1,6 @@
 //! What a CPU was doing, told from the functions on its stack.
 
-use crate::flame::profile::Context;
+use crate::flame::profile::CpuContext;
 
 /// Functions in which softirqs run, of all kernels.
 const SOFTIRQ: [&str; 4] = [
@@ -54,28 +54,28 @@ const LEAVE: [&str; 8] = [
 /// [`Context::Task`] and [`Context::Idle`]). `idle_task` is whether nobody else was current.
 ///
 /// The innermost counts: an interrupt that came while softirqs ran is an interrupt.
-pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool) -> (Context, usize) {
-    let (mut context, mut entry) = (if idle_task { Context::Idle } else { Context::Task }, 0);
+pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool) -> (CpuContext, usize) {
+    let (mut context, mut entry) = (if idle_task { CpuContext::Idle } else { CpuContext::Task }, 0);
     let mut interrupted = (context, entry);
     for (index, name) in kernel.into_iter().enumerate() {
         let next = if THREADS.contains(&name) {
-            Context::Ksoftirqd
+            CpuContext::Ksoftirqd
         } else if SOFTIRQ.contains(&name) {
             match context {
-                Context::Irq | Context::Idle => Context::Softirq,
-                Context::Task => Context::SoftirqOwn,
+                CpuContext::Irq | CpuContext::Idle => CpuContext::Softirq,
+                CpuContext::Task => CpuContext::SoftirqOwn,
                 already => already,
             }
         } else if IRQ.contains(&name) || IRQ_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-            Context::Irq
-        } else if context == Context::Irq && LEAVE.contains(&name) {
+            CpuContext::Irq
+        } else if context == CpuContext::Irq && LEAVE.contains(&name) {
             (context, entry) = interrupted;
             continue;
         } else {
             continue;
         };
         if next != context {
-            if next == Context::Irq {
+            if next == CpuContext::Irq {
                 interrupted = (context, entry);
             }
             (context, entry) = (next, index);
@@ -88,7 +88,7 @@ pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool)
 mod tests {
     use super::*;
 
-    fn check(stack: &str, idle_task: bool) -> (Context, &str) {
+    fn check(stack: &str, idle_task: bool) -> (CpuContext, &str) {
         let names: Vec<&str> = stack.split(';').collect();
         let (context, entry) = of(names.iter().copied(), idle_task);
         (context, names[entry])
@@ -98,46 +98,46 @@ mod tests {
     fn softirqs_after_an_interrupt_are_told_from_those_of_a_system_call() {
         let after = "entry_SYSCALL_64_after_hwframe;do_syscall_64;__x64_sys_read;asm_common_interrupt;common_interrupt;\
                      irq_exit_rcu;handle_softirqs;net_rx_action;__napi_poll";
-        assert_eq!(check(after, false), (Context::Softirq, "handle_softirqs"));
+        assert_eq!(check(after, false), (CpuContext::Softirq, "handle_softirqs"));
         let own = "entry_SYSCALL_64_after_hwframe;do_syscall_64;__x64_sys_sendto;udp_sendmsg;__dev_queue_xmit;\
                    __local_bh_enable_ip;do_softirq;__do_softirq;net_rx_action;process_backlog";
-        assert_eq!(check(own, false), (Context::SoftirqOwn, "__do_softirq"));
+        assert_eq!(check(own, false), (CpuContext::SoftirqOwn, "__do_softirq"));
     }
 
     #[test]
     fn threads_for_softirqs_are_told_from_others() {
         let ksoftirqd =
             "ret_from_fork_asm;kthread;smpboot_thread_fn;run_ksoftirqd;handle_softirqs;net_rx_action";
-        assert_eq!(check(ksoftirqd, false), (Context::Ksoftirqd, "run_ksoftirqd"));
+        assert_eq!(check(ksoftirqd, false), (CpuContext::Ksoftirqd, "run_ksoftirqd"));
         let napi = "ret_from_fork;kthread;napi_threaded_poll;__napi_poll;veth_poll";
-        assert_eq!(check(napi, false), (Context::Ksoftirqd, "napi_threaded_poll"));
-        assert_eq!(check("ret_from_fork;kthread;worker_thread;process_one_work", false).0, Context::Task);
+        assert_eq!(check(napi, false), (CpuContext::Ksoftirqd, "napi_threaded_poll"));
+        assert_eq!(check("ret_from_fork;kthread;worker_thread;process_one_work", false).0, CpuContext::Task);
     }
 
     #[test]
     fn the_innermost_counts() {
         let nested = "run_ksoftirqd;handle_softirqs;net_rx_action;asm_common_interrupt;common_interrupt;handle_irq_event";
-        assert_eq!(check(nested, false), (Context::Irq, "asm_common_interrupt"));
+        assert_eq!(check(nested, false), (CpuContext::Irq, "asm_common_interrupt"));
     }
 
     #[test]
     fn the_way_out_of_an_interrupt_is_the_threads_own() {
         let preempted = "asm_sysvec_apic_timer_interrupt;irqentry_exit_to_user_mode;schedule;__schedule;finish_task_switch";
-        assert_eq!(check(preempted, false).0, Context::Task);
+        assert_eq!(check(preempted, false).0, CpuContext::Task);
         let handled = "asm_sysvec_apic_timer_interrupt;sysvec_apic_timer_interrupt;__irq_exit_rcu";
-        assert_eq!(check(handled, false).0, Context::Irq);
+        assert_eq!(check(handled, false).0, CpuContext::Irq);
     }
 
     #[test]
     fn the_idle_task_is_idle_but_for_interrupts() {
         assert_eq!(
             check("cpu_startup_entry;do_idle;default_idle", true),
-            (Context::Idle, "cpu_startup_entry")
+            (CpuContext::Idle, "cpu_startup_entry")
         );
         let softirq = "do_idle;flush_smp_call_function_queue;do_softirq_post_smp_call_flush;handle_softirqs;net_rx_action";
-        assert_eq!(check(softirq, true), (Context::Softirq, "handle_softirqs"));
+        assert_eq!(check(softirq, true), (CpuContext::Softirq, "handle_softirqs"));
         let irq = "do_idle;default_idle;asm_sysvec_call_function_single;sysvec_call_function_single";
-        assert_eq!(check(irq, true), (Context::Irq, "asm_sysvec_call_function_single"));
-        assert_eq!(of([], true), (Context::Idle, 0));
+        assert_eq!(check(irq, true), (CpuContext::Irq, "asm_sysvec_call_function_single"));
+        assert_eq!(of([], true), (CpuContext::Idle, 0));
     }
 }

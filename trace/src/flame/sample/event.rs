@@ -8,8 +8,8 @@ use perf_event::{Builder, ReadFormat, SampleFlag, Sampler};
 
 use super::{WHAT, refused};
 use crate::TraceError;
-use crate::flame::profile::Event;
-use crate::gaps::Gaps;
+use crate::flame::profile::SampleEvent;
+use crate::gaps::ClockGaps;
 
 /// Room for samples a CPU, in bytes, and what an ordinary user may have (`kernel.perf_event_mlock_kb`, 516 with the ring's
 /// first page).
@@ -25,14 +25,14 @@ const SPIN: Duration = Duration::from_millis(20);
 const SPEEDS_HZ: std::ops::Range<f64> = 1e8..2e10;
 
 /// Samplers, stopped, one a CPU.
-pub(super) struct Opened {
-    pub(super) event: Event,
+pub(super) struct OpenedSamplers {
+    pub(super) event: SampleEvent,
     pub(super) samplers: Vec<(u32, Sampler)>,
 }
 
 /// What makes a sample.
 #[derive(Debug, Clone, Copy)]
-enum Pace {
+enum SamplePace {
     /// So many cycles. Not a frequency of them: that makes samples of CPUs that do little stand for less than those of others.
     Cycles(u64),
     /// The clock, so often a second.
@@ -40,16 +40,17 @@ enum Pace {
 }
 
 /// Opens cycles on these CPUs, or the clock where there are no cycles to be had, with the first of these rings that may be had.
-pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<Opened, TraceError> {
+pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<OpenedSamplers, TraceError> {
     let why = match speed() {
-        Ok(hz) => match open_all(cpus, Pace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
-            Ok(samplers) => return Ok(Opened { event: Event::CpuCycles, samplers }),
+        Ok(hz) => match open_all(cpus, SamplePace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
+            Ok(samplers) => return Ok(OpenedSamplers { event: SampleEvent::CpuCycles, samplers }),
             Err(error) => explain(&error),
         },
         Err(why) => why,
     };
-    let samplers = open_all(cpus, Pace::Clock(frequency_hz), rings).map_err(|error| kernel_failed(&error))?;
-    Ok(Opened { event: Event::CpuClock { why }, samplers })
+    let samplers =
+        open_all(cpus, SamplePace::Clock(frequency_hz), rings).map_err(|error| kernel_failed(&error))?;
+    Ok(OpenedSamplers { event: SampleEvent::CpuClock { why }, samplers })
 }
 
 /// Cycles a second of a CPU at work, or why they cannot be counted.
@@ -64,17 +65,17 @@ fn speed() -> Result<f64, String> {
 
 /// What a sample takes of its CPU, ns: this thread is sampled often, and sees how long it is kept from reading the clock.
 /// None where the kernel makes no samples of it.
-pub(super) fn time_a_sample(event: &Event) -> io::Result<Option<f64>> {
+pub(super) fn time_a_sample(event: &SampleEvent) -> io::Result<Option<f64>> {
     const OFTEN_HZ: u64 = 4_999;
     let watched = || {
-        let mut gaps = Gaps::default();
+        let mut gaps = ClockGaps::default();
         gaps.watch(|passed| passed < SPIN);
         gaps.ns as f64
     };
     let without = watched();
     let mut builder = match event {
-        Event::CpuCycles => Builder::new(Hardware::CPU_CYCLES),
-        Event::CpuClock { .. } => Builder::new(Software::CPU_CLOCK),
+        SampleEvent::CpuCycles => Builder::new(Hardware::CPU_CYCLES),
+        SampleEvent::CpuClock { .. } => Builder::new(Software::CPU_CLOCK),
     };
     let [.., ring] = RINGS;
     builder.include_kernel().sample_frequency(OFTEN_HZ).sample(SampleFlag::TID | SampleFlag::CALLCHAIN);
@@ -119,11 +120,11 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
-fn open_all(cpus: &[u32], pace: Pace, rings: &[usize]) -> io::Result<Vec<(u32, Sampler)>> {
+fn open_all(cpus: &[u32], pace: SamplePace, rings: &[usize]) -> io::Result<Vec<(u32, Sampler)>> {
     cpus.iter().map(|cpu| Ok((*cpu, open_on(*cpu, pace, rings)?))).collect()
 }
 
-fn open_on(cpu: u32, pace: Pace, rings: &[usize]) -> io::Result<Sampler> {
+fn open_on(cpu: u32, pace: SamplePace, rings: &[usize]) -> io::Result<Sampler> {
     let mut last = io::Error::from_raw_os_error(libc::ENOMEM);
     for ring in rings.iter().copied() {
         let mut builder = builder(cpu, pace, ring);
@@ -142,14 +143,14 @@ fn open_on(cpu: u32, pace: Pace, rings: &[usize]) -> io::Result<Sampler> {
     Err(last)
 }
 
-fn builder(cpu: u32, pace: Pace, ring: usize) -> Builder<'static> {
+fn builder(cpu: u32, pace: SamplePace, ring: usize) -> Builder<'static> {
     let mut builder = match pace {
-        Pace::Cycles(_) => Builder::new(Hardware::CPU_CYCLES),
-        Pace::Clock(_) => Builder::new(Software::CPU_CLOCK),
+        SamplePace::Cycles(_) => Builder::new(Hardware::CPU_CYCLES),
+        SamplePace::Clock(_) => Builder::new(Software::CPU_CLOCK),
     };
     match pace {
-        Pace::Cycles(period) => builder.sample_period(period).exclude_guest(true),
-        Pace::Clock(frequency_hz) => builder.sample_frequency(u64::from(frequency_hz)),
+        SamplePace::Cycles(period) => builder.sample_period(period).exclude_guest(true),
+        SamplePace::Clock(frequency_hz) => builder.sample_frequency(u64::from(frequency_hz)),
     };
     builder
         .any_pid()

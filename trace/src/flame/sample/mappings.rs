@@ -3,7 +3,7 @@
 
 /// A part of a process's memory that may be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mapping {
+pub(super) struct CodeMapping {
     begin: u64,
     end: u64,
     /// The file, or what the kernel calls it, without brackets: `vdso`. Nothing for what is no file's, such as code made at run
@@ -13,18 +13,18 @@ pub(super) struct Mapping {
 
 /// Reads the executable ones of /proc/PID/maps:
 /// `55e0c6a6e000-55e0c6a70000 r-xp 00002000 fd:01 1234    /usr/bin/openssl (deleted)`. Lines of another shape are left out.
-pub(super) fn parse(text: &str) -> Vec<Mapping> {
+pub(super) fn parse(text: &str) -> Vec<CodeMapping> {
     text.lines().filter_map(mapping).collect()
 }
 
-fn mapping(line: &str) -> Option<Mapping> {
+fn mapping(line: &str) -> Option<CodeMapping> {
     let (range, rest) = line.split_once(' ')?;
     let (begin, end) = range.split_once('-')?;
     let mut rest = rest.splitn(5, ' ');
     let executable = rest.next()?.contains('x');
     let name = rest.nth(3).unwrap_or_default().trim_start();
     let name = name.strip_suffix(" (deleted)").unwrap_or(name).trim_matches(['[', ']']);
-    let mapping = Mapping {
+    let mapping = CodeMapping {
         begin: u64::from_str_radix(begin, 16).ok()?,
         end: u64::from_str_radix(end, 16).ok()?,
         name: (!name.is_empty()).then(|| name.to_owned()),
@@ -33,7 +33,7 @@ fn mapping(line: &str) -> Option<Mapping> {
 }
 
 /// What an address belongs to; nothing if it is no code.
-pub(super) fn at(mappings: &[Mapping], address: u64) -> Option<Option<&str>> {
+pub(super) fn at(mappings: &[CodeMapping], address: u64) -> Option<Option<&str>> {
     // The kernel lists them in order.
     let after = mappings.partition_point(|mapping| mapping.begin <= address);
     let found = mappings.get(after.checked_sub(1)?)?;

@@ -8,8 +8,8 @@ use linerate_host::{Host, Known};
 
 use super::mappings;
 use crate::TraceError;
-use crate::flame::profile::{Frame, FrameKind};
-use crate::symbols::Symbols;
+use crate::flame::profile::{FrameKind, StackFrame};
+use crate::symbols::KernelSymbols;
 
 /// How often addresses of a process are tried that fail together.
 const TRIES: u32 = 64;
@@ -18,11 +18,11 @@ const TRIES: u32 = 64;
 const SUFFIXES: [&str; 5] = [".cold", ".isra.", ".constprop.", ".part.", ".llvm."];
 
 /// The functions met so far, and where their addresses are.
-pub(super) struct Names {
-    symbols: Symbols,
+pub(super) struct FunctionNames {
+    symbols: KernelSymbols,
     symbolizer: Symbolizer,
-    frames: Vec<Frame>,
-    indices: HashMap<Frame, u32>,
+    frames: Vec<StackFrame>,
+    indices: HashMap<StackFrame, u32>,
     kernel: HashMap<u64, u32>,
     /// None where there is no code.
     user: HashMap<(u32, u64), Option<u32>>,
@@ -33,7 +33,7 @@ pub(super) struct Names {
     nameless_files: Option<String>,
 }
 
-impl Names {
+impl FunctionNames {
     pub(super) fn new(host: &Host) -> Result<Self, TraceError> {
         let symbolizer = Symbolizer::builder()
             .enable_code_info(false)
@@ -41,7 +41,7 @@ impl Names {
             .enable_auto_reload(false)
             .build();
         Ok(Self {
-            symbols: Symbols::kernel(host)?,
+            symbols: KernelSymbols::kernel(host)?,
             symbolizer,
             frames: Vec::new(),
             indices: HashMap::new(),
@@ -53,11 +53,11 @@ impl Names {
         })
     }
 
-    pub(super) fn frame(&self, index: u32) -> &Frame {
+    pub(super) fn frame(&self, index: u32) -> &StackFrame {
         &self.frames[index as usize]
     }
 
-    pub(super) fn into_frames(self) -> Vec<Frame> {
+    pub(super) fn into_frames(self) -> Vec<StackFrame> {
         self.frames
     }
 
@@ -85,9 +85,9 @@ impl Names {
         }
         let (name, module) = match self.symbols.name(address) {
             Known::Value(symbol) => (plain(&symbol.name).to_owned(), symbol.module),
-            Known::Unknown { .. } => (Frame::UNKNOWN.to_owned(), None),
+            Known::Unknown { .. } => (StackFrame::UNKNOWN.to_owned(), None),
         };
-        let index = self.index(Frame { name, module, kind: FrameKind::Kernel });
+        let index = self.index(StackFrame { name, module, kind: FrameKind::Kernel });
         self.kernel.insert(address, index);
         index
     }
@@ -103,7 +103,7 @@ impl Names {
 
     /// The function in user space that nothing is known of.
     pub(super) fn unknown(&mut self) -> u32 {
-        self.index(Frame { name: Frame::UNKNOWN.to_owned(), module: None, kind: FrameKind::User })
+        self.index(StackFrame { name: StackFrame::UNKNOWN.to_owned(), module: None, kind: FrameKind::User })
     }
 
     /// Looks up addresses of a process, together since its mappings are read for each call.
@@ -169,7 +169,7 @@ impl Names {
         })
     }
 
-    fn index(&mut self, frame: Frame) -> u32 {
+    fn index(&mut self, frame: StackFrame) -> u32 {
         if let Some(index) = self.indices.get(&frame) {
             return *index;
         }
@@ -190,12 +190,12 @@ fn named(found: &Symbolized<'_>) -> Option<Named> {
 }
 
 /// The function of this name; without one, its file is known at least.
-fn user_frame(named: Option<Named>, mapped: Option<&str>) -> Frame {
-    let (name, path) = named.unwrap_or_else(|| (Frame::UNKNOWN.to_owned(), None));
+fn user_frame(named: Option<Named>, mapped: Option<&str>) -> StackFrame {
+    let (name, path) = named.unwrap_or_else(|| (StackFrame::UNKNOWN.to_owned(), None));
     let path = path.or_else(|| mapped.map(str::to_owned));
     let module =
         path.and_then(|path| path.rsplit('/').next().map(str::to_owned)).filter(|file| !file.is_empty());
-    Frame { name, module, kind: FrameKind::User }
+    StackFrame { name, module, kind: FrameKind::User }
 }
 
 /// A kernel function's name without what compilers add, so that its parts and copies are one.

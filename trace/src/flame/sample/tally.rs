@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use linerate_host::Host;
 
 use super::context;
-use super::names::Names;
-use crate::flame::profile::{Context, Frame, FrameKind, Stack};
+use super::names::FunctionNames;
+use crate::flame::profile::{CpuContext, FrameKind, SampledStack, StackFrame};
 
 /// Values from here on are not addresses but say whose the next ones are (`PERF_CONTEXT_MAX`,
 /// include/uapi/linux/perf_event.h, Linux 6.18).
@@ -16,7 +16,7 @@ const USER: u64 = -512_i64 as u64;
 
 /// What the kernel wrote about one.
 #[derive(Clone, Copy)]
-pub(super) struct Sample<'r> {
+pub(super) struct KernelSample<'r> {
     pub(super) cpu: u32,
     pub(super) pid: u32,
     pub(super) thread: u32,
@@ -26,33 +26,33 @@ pub(super) struct Sample<'r> {
 
 /// Samples so far.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct SampleTally {
     /// Since names were last given.
-    raw: HashMap<Place, HashMap<Box<[u64]>, u64>>,
-    named: HashMap<Named, u64>,
+    raw: HashMap<SamplePlace, HashMap<Box<[u64]>, u64>>,
+    named: HashMap<NamedPlace, u64>,
 }
 
 /// Where a sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
+struct SamplePlace {
     cpu: u32,
     pid: u32,
     thread: u32,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Named {
+struct NamedPlace {
     cpu: u32,
     pid: u32,
     comm: String,
-    context: Context,
+    context: CpuContext,
     entry: u32,
     frames: Vec<u32>,
 }
 
-impl Tally {
-    pub(super) fn add(&mut self, sample: Sample<'_>) {
-        let place = Place { cpu: sample.cpu, pid: sample.pid, thread: sample.thread };
+impl SampleTally {
+    pub(super) fn add(&mut self, sample: KernelSample<'_>) {
+        let place = SamplePlace { cpu: sample.cpu, pid: sample.pid, thread: sample.thread };
         let stacks = self.raw.entry(place).or_default();
         match stacks.get_mut(sample.chain) {
             Some(samples) => *samples += 1,
@@ -63,7 +63,7 @@ impl Tally {
     }
 
     /// Gives names to what was added since this was last done.
-    pub(super) fn name(&mut self, host: &Host, names: &mut Names) {
+    pub(super) fn name(&mut self, host: &Host, names: &mut FunctionNames) {
         let raw = std::mem::take(&mut self.raw);
         let mut unmet: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (place, stacks) in &raw {
@@ -83,12 +83,12 @@ impl Tally {
     }
 
     /// All of it, by falling number of samples.
-    pub(super) fn into_stacks(self) -> Vec<Stack> {
-        let mut named: Vec<(Named, u64)> = self.named.into_iter().collect();
+    pub(super) fn into_stacks(self) -> Vec<SampledStack> {
+        let mut named: Vec<(NamedPlace, u64)> = self.named.into_iter().collect();
         named.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
             b_samples.cmp(a_samples).then_with(|| a.cmp(b))
         });
-        let stack = |(Named { cpu, pid, comm, context, entry, frames }, samples)| Stack {
+        let stack = |(NamedPlace { cpu, pid, comm, context, entry, frames }, samples)| SampledStack {
             frames,
             context,
             entry,
@@ -101,7 +101,7 @@ impl Tally {
     }
 }
 
-fn named(place: Place, comm: &str, chain: &[u64], names: &mut Names) -> Named {
+fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionNames) -> NamedPlace {
     let mut frames: Vec<u32> = addresses(chain)
         .filter_map(|(kind, address)| match kind {
             FrameKind::Kernel => Some(names.kernel(address)),
@@ -112,13 +112,13 @@ fn named(place: Place, comm: &str, chain: &[u64], names: &mut Names) -> Named {
         frames.push(names.unknown());
     }
     // Many without a name in a row say no more than one, as where there are no frame pointers to follow.
-    frames.dedup_by(|a, b| a == b && names.frame(*a).name == Frame::UNKNOWN);
+    frames.dedup_by(|a, b| a == b && names.frame(*a).name == StackFrame::UNKNOWN);
     frames.reverse();
     let user = frames.iter().take_while(|index| names.frame(**index).kind == FrameKind::User).count();
     let kernel = frames[user..].iter().map(|index| names.frame(*index).name.as_str());
     let (context, entry) = context::of(kernel, place.pid == 0);
     let entry = if context.is_interrupt() { user + entry } else { 0 };
-    Named { cpu: place.cpu, pid: place.pid, comm: comm.to_owned(), context, entry: entry as u32, frames }
+    NamedPlace { cpu: place.cpu, pid: place.pid, comm: comm.to_owned(), context, entry: entry as u32, frames }
 }
 
 /// The addresses of a chain, the innermost first, and whose each is. All but the innermost are where a call returns to, which

@@ -9,7 +9,7 @@ use linerate_host::Host;
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 
 use super::*;
-use crate::flame::{View, fold};
+use crate::flame::{ProfileView, fold};
 
 /// Those that take CPUs for themselves, one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -19,19 +19,19 @@ pub(super) fn skip(test: &str, why: &str) {
 }
 
 /// Samples while `work` runs in a thread of its own; nothing where that is not permitted.
-fn sampled(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<Profile> {
+fn sampled(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<StackProfile> {
     let stop = AtomicBool::new(false);
-    let asked = Asked { cpus, ..Asked::all(Duration::from_millis(1500)) };
+    let asked = ProfileOptions { cpus, ..ProfileOptions::all(Duration::from_millis(1500)) };
     let observed = std::thread::scope(|scope| {
         scope.spawn(|| work(&stop));
-        let observed = Profile::observe(&Host::live(), &asked, &|| false);
+        let observed = StackProfile::observe(&Host::live(), &asked, &|| false);
         stop.store(true, Ordering::Relaxed);
         observed
     });
     permitted(test, observed)
 }
 
-fn permitted(test: &str, observed: Result<Profile, TraceError>) -> Option<Profile> {
+fn permitted(test: &str, observed: Result<StackProfile, TraceError>) -> Option<StackProfile> {
     match observed {
         Ok(profile) => Some(profile),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
@@ -82,11 +82,11 @@ fn spin_three_parts() -> u64 {
 }
 
 /// Samples whose innermost function has this in its name, on one CPU or all.
-fn inside(profile: &Profile, name: &str, cpu: Option<u32>) -> u64 {
-    let innermost = |stack: &&crate::flame::Stack| {
+fn inside(profile: &StackProfile, name: &str, cpu: Option<u32>) -> u64 {
+    let innermost = |stack: &&crate::flame::SampledStack| {
         profile.frames_of(stack).next_back().is_some_and(|frame| frame.name.contains(name))
     };
-    let here = |stack: &&crate::flame::Stack| cpu.is_none_or(|cpu| cpu == stack.cpu);
+    let here = |stack: &&crate::flame::SampledStack| cpu.is_none_or(|cpu| cpu == stack.cpu);
     profile.stacks.iter().filter(innermost).filter(here).map(|stack| stack.samples).sum()
 }
 
@@ -140,8 +140,8 @@ fn only_the_cpus_asked_for_are_sampled() {
     };
     assert_eq!(profile.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [0]);
     assert!(profile.stacks.iter().all(|stack| stack.cpu == 0));
-    let asked = Asked { cpus: Some(vec![0, 4095]), ..Asked::all(Duration::ZERO) };
-    let error = Profile::observe(&Host::live(), &asked, &|| false).unwrap_err().to_string();
+    let asked = ProfileOptions { cpus: Some(vec![0, 4095]), ..ProfileOptions::all(Duration::ZERO) };
+    let error = StackProfile::observe(&Host::live(), &asked, &|| false).unwrap_err().to_string();
     assert!(error.contains("CPU 4095 is not online"), "{error}");
 }
 
@@ -165,7 +165,7 @@ fn softirqs_of_a_system_call_are_cut_where_they_begin() {
     let own = profile
         .stacks
         .iter()
-        .filter(|stack| stack.context == Context::SoftirqOwn && stack.pid == std::process::id());
+        .filter(|stack| stack.context == CpuContext::SoftirqOwn && stack.pid == std::process::id());
     let mut samples = 0;
     for stack in own {
         samples += stack.samples;
@@ -175,21 +175,21 @@ fn softirqs_of_a_system_call_are_cut_where_they_begin() {
             "{entry}"
         );
     }
-    assert!(samples > 0, "{}", fold::folded(&profile, View::default()));
-    let irq = fold::folded(&profile, View { irq_only: true, ..View::default() });
+    assert!(samples > 0, "{}", fold::folded(&profile, ProfileView::default()));
+    let irq = fold::folded(&profile, ProfileView { irq_only: true, ..ProfileView::default() });
     assert!(
         irq.lines()
             .any(|line| line.starts_with("softirq in a system call;") && line.contains("net_rx_action")),
         "{irq}"
     );
-    if profile.event != Event::CpuCycles {
+    if profile.event != SampleEvent::CpuCycles {
         assert!(!irq.contains("perf_swevent_hrtimer"), "the sample's own interrupt: {irq}");
     }
 }
 
 #[test]
 fn what_does_not_fit_is_counted() {
-    let asked = Asked { frequency_hz: 5000, ..Asked::all(Duration::from_millis(300)) };
+    let asked = ProfileOptions { frequency_hz: 5000, ..ProfileOptions::all(Duration::from_millis(300)) };
     // A page holds few samples, and nobody looks while it fills.
     let idle = || {
         std::thread::sleep(Duration::from_millis(100));
@@ -208,7 +208,7 @@ fn without_names_there_are_still_samples() {
         ("/proc/kallsyms", "0000000000000000 T _text\n"),
         ("/proc/sys/kernel/kptr_restrict", "2\n"),
     ]);
-    let observed = Profile::observe(&host, &Asked::all(Duration::from_millis(200)), &|| false);
+    let observed = StackProfile::observe(&host, &ProfileOptions::all(Duration::from_millis(200)), &|| false);
     let Some(profile) = permitted("without_names_there_are_still_samples", observed) else { return };
     assert!(
         profile.notes.iter().any(|note| note.contains("kernel.kptr_restrict is 2")),
@@ -217,13 +217,13 @@ fn without_names_there_are_still_samples() {
     );
     assert!(profile.cpus[0].samples > 0);
     let kernel = profile.frames.iter().filter(|frame| frame.kind == crate::flame::FrameKind::Kernel);
-    assert!(kernel.into_iter().all(|frame| frame.name == crate::flame::Frame::UNKNOWN));
+    assert!(kernel.into_iter().all(|frame| frame.name == crate::flame::StackFrame::UNKNOWN));
 }
 
 #[test]
 fn a_rate_that_is_too_high_is_refused_in_one_line() {
-    let asked = Asked { frequency_hz: u32::MAX, ..Asked::all(Duration::ZERO) };
-    match Profile::observe(&Host::live(), &asked, &|| false) {
+    let asked = ProfileOptions { frequency_hz: u32::MAX, ..ProfileOptions::all(Duration::ZERO) };
+    match StackProfile::observe(&Host::live(), &asked, &|| false) {
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip("a_rate_that_is_too_high_is_refused_in_one_line", &error.to_string());
         }
@@ -242,10 +242,10 @@ fn a_halted_cpu_is_idle_for_what_is_missing() {
     let cpus = halted(profile.cpus.clone(), &mut profile.stacks, 100.0);
     assert_eq!(cpus, [CpuProfile { cpu: 0, samples: 100, idle: 60, lost: 0 }]);
     profile.cpus = cpus;
-    assert_eq!((profile.busy(), profile.samples_in(Context::Idle, Some(0))), (40, 60));
+    assert_eq!((profile.busy(), profile.samples_in(CpuContext::Idle, Some(0))), (40, 60));
     assert!(profile.stacks.is_sorted_by_key(|stack| std::cmp::Reverse(stack.samples)));
     let saved = serde_json::to_string(&profile).unwrap();
-    assert_eq!(serde_json::from_str::<Profile>(&saved).unwrap(), profile);
+    assert_eq!(serde_json::from_str::<StackProfile>(&saved).unwrap(), profile);
     // More than asked for, as at a higher clock, are what they are.
     assert_eq!(halted(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
 }

@@ -8,23 +8,23 @@ use linerate_host::finding::Rule;
 use linerate_host::stage::STAGES;
 use serde::Deserialize;
 
-use super::{Found, FrameKind, Function, Spot, share};
+use super::{FoundSpot, FrameKind, HotSpot, SpotFunction, share};
 
 /// The table of this crate. A test sees that it can be read and that all it refers to is there.
-pub(crate) static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    Table::read(include_str!("spots.toml")).unwrap_or_else(|why| unreachable!("spots.toml: {why}"))
+pub(crate) static TABLE: LazyLock<SpotTable> = LazyLock::new(|| {
+    SpotTable::read(include_str!("spots.toml")).unwrap_or_else(|why| unreachable!("spots.toml: {why}"))
 });
 
 /// Hot spots and the functions they are known by.
 #[derive(Debug)]
-pub(crate) struct Table {
-    spots: Vec<Known>,
-    packet_path: Names,
+pub(crate) struct SpotTable {
+    spots: Vec<KnownSpot>,
+    packet_path: NamePatterns,
 }
 
 /// A function, and what its name alone says.
 #[derive(Debug)]
-pub(super) struct Judged<'n> {
+pub(super) struct JudgedFunction<'n> {
     pub(super) name: &'n str,
     plain: &'n str,
     in_path: bool,
@@ -34,16 +34,16 @@ pub(super) struct Judged<'n> {
 
 /// A spot as the table has it.
 #[derive(Debug)]
-struct Known {
-    told: Told,
-    ways: Vec<Way>,
+struct KnownSpot {
+    told: SpotTexts,
+    ways: Vec<SpotPattern>,
     anywhere: bool,
     kind: FrameKind,
 }
 
 /// Its words.
 #[derive(Debug, Clone)]
-struct Told {
+struct SpotTexts {
     id: String,
     stage: StageName,
     what: String,
@@ -55,30 +55,30 @@ struct Told {
 
 /// A way of knowing it.
 #[derive(Debug)]
-struct Way {
-    functions: Names,
-    leaf: Names,
+struct SpotPattern {
+    functions: NamePatterns,
+    leaf: NamePatterns,
     /// One of these has to be further out; empty: nothing has to.
-    under: Names,
+    under: NamePatterns,
 }
 
 /// Names of functions.
 #[derive(Debug, Default)]
-struct Names {
+struct NamePatterns {
     whole: Vec<String>,
     beginnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct SpotFile {
     lists: BTreeMap<String, Vec<String>>,
-    spot: Vec<Entry>,
+    spot: Vec<SpotEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct SpotEntry {
     id: String,
     stage: StageName,
     what: String,
@@ -97,30 +97,30 @@ struct Entry {
     #[serde(default)]
     under: Vec<String>,
     #[serde(default)]
-    also: Vec<Also>,
+    also: Vec<SpotAlternative>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Also {
+struct SpotAlternative {
     functions: Vec<String>,
     under: Vec<String>,
 }
 
-impl Table {
+impl SpotTable {
     /// Reads a table.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-        let names = |names: &[String]| Names::read(names, &file.lists);
-        let spots = file.spot.iter().map(|entry| Known::read(entry, &names)).collect::<Result<_, _>>()?;
+        let file: SpotFile = toml::from_str(text).map_err(|error| error.to_string())?;
+        let names = |names: &[String]| NamePatterns::read(names, &file.lists);
+        let spots = file.spot.iter().map(|entry| KnownSpot::read(entry, &names)).collect::<Result<_, _>>()?;
         Ok(Self { spots, packet_path: names(&["@packet_path".to_owned()])? })
     }
 
     /// What a function by itself says.
-    pub(super) fn judge<'n>(&self, name: &'n str, kind: FrameKind) -> Judged<'n> {
+    pub(super) fn judge<'n>(&self, name: &'n str, kind: FrameKind) -> JudgedFunction<'n> {
         let plain = plain(name);
-        let could = |(index, spot): (usize, &Known)| spot.could_be(plain, kind).then_some(index);
-        Judged {
+        let could = |(index, spot): (usize, &KnownSpot)| spot.could_be(plain, kind).then_some(index);
+        JudgedFunction {
             name,
             plain,
             in_path: kind == FrameKind::Kernel && self.packet_path.have(plain),
@@ -129,7 +129,7 @@ impl Table {
     }
 
     /// The innermost spot of a stack, its innermost function first, and which of its functions that is known by.
-    pub(super) fn spot_of(&self, frames: &[&Judged<'_>], in_path: bool) -> Option<(usize, usize)> {
+    pub(super) fn spot_of(&self, frames: &[&JudgedFunction<'_>], in_path: bool) -> Option<(usize, usize)> {
         (0..frames.len()).find_map(|at| {
             let spots = frames[at].could_be.iter().filter(|spot| in_path || self.spots[**spot].anywhere);
             let near = spots.filter_map(|spot| Some((self.spots[*spot].distance(frames, at)?, *spot)));
@@ -140,8 +140,8 @@ impl Table {
     /// The spot that a wait for a spinning lock is, by who wants the lock, innermost first.
     pub(crate) fn of_lock(&self, callers: &[String]) -> Option<&str> {
         let names = std::iter::once("queued_spin_lock_slowpath").chain(callers.iter().map(String::as_str));
-        let frames: Vec<Judged<'_>> = names.map(|name| self.judge(name, FrameKind::Kernel)).collect();
-        let frames: Vec<&Judged<'_>> = frames.iter().collect();
+        let frames: Vec<JudgedFunction<'_>> = names.map(|name| self.judge(name, FrameKind::Kernel)).collect();
+        let frames: Vec<&JudgedFunction<'_>> = frames.iter().collect();
         let (spot, at) = self.spot_of(&frames, true)?;
         // What is farther out than the lock is not what is waited for; a lock of nobody's is a spot only where packets are.
         let is_known = self.spots[spot].distance(&frames, at) != Some(usize::MAX);
@@ -149,12 +149,13 @@ impl Table {
     }
 
     /// A spot with what was found of it.
-    pub(super) fn spot(&self, index: usize, found: &Found<'_>, all: u64, path: u64) -> Spot {
-        let Told { id, stage, what, finding, remedy, when_not, source } = self.spots[index].told.clone();
-        let function = |(name, samples): (&&str, &u64)| Function { name: (*name).into(), samples: *samples };
-        let mut functions: Vec<Function> = found.functions.iter().map(function).collect();
+    pub(super) fn spot(&self, index: usize, found: &FoundSpot<'_>, all: u64, path: u64) -> HotSpot {
+        let SpotTexts { id, stage, what, finding, remedy, when_not, source } = self.spots[index].told.clone();
+        let function =
+            |(name, samples): (&&str, &u64)| SpotFunction { name: (*name).into(), samples: *samples };
+        let mut functions: Vec<SpotFunction> = found.functions.iter().map(function).collect();
         functions.sort_by_key(|function| std::cmp::Reverse(function.samples));
-        Spot {
+        HotSpot {
             id,
             stage,
             what,
@@ -170,9 +171,9 @@ impl Table {
     }
 
     /// A spot by its name, of which nothing was found.
-    pub(super) fn by_id(&self, id: &str) -> Option<Spot> {
+    pub(super) fn by_id(&self, id: &str) -> Option<HotSpot> {
         let index = self.spots.iter().position(|spot| spot.told.id == id)?;
-        Some(self.spot(index, &Found::default(), 0, 0))
+        Some(self.spot(index, &FoundSpot::default(), 0, 0))
     }
 
     /// Names of all spots.
@@ -182,23 +183,26 @@ impl Table {
     }
 }
 
-impl Known {
-    fn read(entry: &Entry, names: &impl Fn(&[String]) -> Result<Names, String>) -> Result<Self, String> {
-        let own = Way {
+impl KnownSpot {
+    fn read(
+        entry: &SpotEntry,
+        names: &impl Fn(&[String]) -> Result<NamePatterns, String>,
+    ) -> Result<Self, String> {
+        let own = SpotPattern {
             functions: names(&entry.functions)?,
             leaf: names(&entry.leaf)?,
             under: names(&entry.under)?,
         };
         let mut ways = vec![own];
         for also in &entry.also {
-            ways.push(Way {
+            ways.push(SpotPattern {
                 functions: names(&also.functions)?,
-                leaf: Names::default(),
+                leaf: NamePatterns::default(),
                 under: names(&also.under)?,
             });
         }
         let kind = if entry.user { FrameKind::User } else { FrameKind::Kernel };
-        Ok(Self { told: Told::read(entry)?, ways, anywhere: entry.anywhere, kind })
+        Ok(Self { told: SpotTexts::read(entry)?, ways, anywhere: entry.anywhere, kind })
     }
 
     /// Whether a function may be it, depending on where it is in a stack.
@@ -207,10 +211,11 @@ impl Known {
     }
 
     /// How far out what makes this function the spot is; none where it is not the spot. What asks for nothing comes last.
-    fn distance(&self, frames: &[&Judged<'_>], at: usize) -> Option<usize> {
+    fn distance(&self, frames: &[&JudgedFunction<'_>], at: usize) -> Option<usize> {
         let name = frames[at].plain;
-        let further_out = |names: &Names| frames[at + 1..].iter().position(|frame| names.have(frame.plain));
-        let way = |way: &Way| {
+        let further_out =
+            |names: &NamePatterns| frames[at + 1..].iter().position(|frame| names.have(frame.plain));
+        let way = |way: &SpotPattern| {
             let known = way.functions.have(name) || (at == 0 && way.leaf.have(name));
             match (known, way.under.is_empty()) {
                 (false, _) => None,
@@ -223,13 +228,13 @@ impl Known {
 }
 
 /// Whether a packet is received, sent or waited for in a stack.
-pub(super) fn is_packet_path(frames: &[&Judged<'_>]) -> bool {
+pub(super) fn is_packet_path(frames: &[&JudgedFunction<'_>]) -> bool {
     frames.iter().any(|frame| frame.in_path)
 }
 
-impl Told {
+impl SpotTexts {
     /// What the entry does not say, the rule of its finding does.
-    fn read(entry: &Entry) -> Result<Self, String> {
+    fn read(entry: &SpotEntry) -> Result<Self, String> {
         let rule = entry.finding.as_deref().map(rule).transpose()?;
         let told = |own: &Option<String>, of_rule: fn(&Rule) -> &'static str| {
             let text = own.clone().or_else(|| rule.map(|rule| of_rule(rule).to_owned()));
@@ -253,7 +258,7 @@ fn rule(id: &str) -> Result<&'static Rule, String> {
     rules.find(|rule| rule.id == id).ok_or_else(|| format!("doctor has no rule {id}"))
 }
 
-impl Names {
+impl NamePatterns {
     fn read(names: &[String], lists: &BTreeMap<String, Vec<String>>) -> Result<Self, String> {
         let mut read = Self::default();
         for name in names {

@@ -2,34 +2,34 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::{CpuProfile, Event, Frame};
+use super::super::{CpuProfile, SampleEvent, StackFrame};
 use super::*;
 
 /// A profile of stacks as `perf script` tells them: functions with the root first, and samples.
-fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> Profile {
-    let mut frames: Vec<Frame> = Vec::new();
+fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> StackProfile {
+    let mut frames: Vec<StackFrame> = Vec::new();
     let mut index = |name: &str, kind: FrameKind| {
-        let frame = Frame { name: name.into(), module: None, kind };
+        let frame = StackFrame { name: name.into(), module: None, kind };
         let at = frames.iter().position(|other| *other == frame).unwrap_or_else(|| {
             frames.push(frame);
             frames.len() - 1
         });
         u32::try_from(at).expect("few")
     };
-    let stack = |(names, kind, samples): &(&[&str], FrameKind, u64)| Stack {
+    let stack = |(names, kind, samples): &(&[&str], FrameKind, u64)| SampledStack {
         frames: names.iter().map(|name| index(name, *kind)).collect(),
-        context: Context::Task,
+        context: CpuContext::Task,
         entry: 0,
         cpu: 0,
         pid: 1,
         comm: "server".into(),
         samples: *samples,
     };
-    let stacks: Vec<Stack> = stacks.iter().map(stack).collect();
+    let stacks: Vec<SampledStack> = stacks.iter().map(stack).collect();
     let samples = stacks.iter().map(|stack| stack.samples).sum();
-    Profile {
+    StackProfile {
         seconds: 1.0,
-        event: Event::CpuCycles,
+        event: SampleEvent::CpuCycles,
         frequency_hz: 999,
         cpus: vec![CpuProfile { cpu: 0, samples, idle: 0, lost: 0 }],
         frames,
@@ -59,9 +59,9 @@ fn the_table_can_be_read_and_says_all() {
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each name once");
     let wrong =
         "[lists]\npacket_path = []\n[[spot]]\nid = 'a'\nstage = 'link'\nwhat = 'b'\nfinding = 'link.nothing'";
-    assert_eq!(Table::read(wrong).expect_err("no such rule"), "doctor has no rule link.nothing");
+    assert_eq!(SpotTable::read(wrong).expect_err("no such rule"), "doctor has no rule link.nothing");
     let short = "[lists]\npacket_path = []\n[[spot]]\nid = 'a'\nstage = 'link'\nwhat = 'b'";
-    assert_eq!(Table::read(short).expect_err("no remedy"), "a lacks words");
+    assert_eq!(SpotTable::read(short).expect_err("no remedy"), "a lacks words");
 }
 
 #[test]
@@ -114,11 +114,11 @@ fn what_was_interrupted_is_not_what_burns() {
         FrameKind::Kernel,
         5,
     )]);
-    profile.stacks[0].context = Context::Softirq;
+    profile.stacks[0].context = CpuContext::Softirq;
     profile.stacks[0].entry = 2;
     assert_eq!(find(&profile), []);
     assert_eq!(samples_in_path(&profile), 5);
-    profile.stacks[0].context = Context::Idle;
+    profile.stacks[0].context = CpuContext::Idle;
     assert_eq!(samples_in_path(&profile), 0);
 }
 
@@ -170,11 +170,11 @@ proptest! {
         let mut made = profile(&[(&ANY, FrameKind::Kernel, 1)]);
         made.stacks.clear();
         for (frames, entry, samples, context) in stacks {
-            let context = Context::ALL[context];
-            made.stacks.push(Stack { frames, context, entry, cpu: 0, pid: 1, comm: String::new(), samples });
+            let context = CpuContext::ALL[context];
+            made.stacks.push(SampledStack { frames, context, entry, cpu: 0, pid: 1, comm: String::new(), samples });
         }
         let found = find(&made);
-        let busy: u64 = made.stacks.iter().filter(|s| s.context != Context::Idle).map(|s| s.samples).sum();
+        let busy: u64 = made.stacks.iter().filter(|s| s.context != CpuContext::Idle).map(|s| s.samples).sum();
         prop_assert!(found.iter().map(|spot| spot.samples).sum::<u64>() <= busy);
         prop_assert!(found.iter().map(|spot| spot.share_of_busy).sum::<f64>() <= 1.0 + 1e-9);
         prop_assert!(found.iter().map(|spot| spot.share_of_path).sum::<f64>() <= 1.0 + 1e-9);

@@ -1,13 +1,13 @@
 //! What only the server's own configuration can fix, and what it costs as it is.
 
-use super::Advice;
-use super::receiving::Receiving;
-use super::unit::{Chosen, Unit};
-use crate::boost::Server;
-use crate::boost::catalog::{self, Gives, ProductOption};
+use super::ServerAdvice;
+use super::receiving::ReceivingCpus;
+use super::unit::{CpuChooser, ThreadPlacement};
+use crate::boost::ObservedServer;
+use crate::boost::catalog::{self, OptionEffect, ProductOption};
 
 /// What a single socket costs.
-pub(super) fn single(server: &Server, readers: usize, cpus: usize) -> Vec<Advice> {
+pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
     let what = match readers {
         0 | 1 => format!(
             "One thread reads one socket: it uses one CPU at most, on however many of the {cpus} CPUs packets arrive."
@@ -20,12 +20,16 @@ pub(super) fn single(server: &Server, readers: usize, cpus: usize) -> Vec<Advice
         ),
     };
     // As many threads as CPUs: more workers are set already.
-    let gives = [Gives::Sockets, Gives::Workers];
+    let gives = [OptionEffect::Sockets, OptionEffect::Workers];
     with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus)
 }
 
 /// What too few readers, or readers away from packets, cost.
-pub(super) fn units(server: &Server, receiving: &Receiving, units: &[Unit<'_>]) -> Vec<Advice> {
+pub(super) fn units(
+    server: &ObservedServer,
+    receiving: &ReceivingCpus,
+    units: &[ThreadPlacement<'_>],
+) -> Vec<ServerAdvice> {
     if units.is_empty() {
         return Vec::new();
     }
@@ -40,7 +44,7 @@ pub(super) fn units(server: &Server, receiving: &Receiving, units: &[Unit<'_>]) 
             count(units.len(), "thread"),
             count(without, "CPU"),
         );
-        advice.extend(with_options(server, what, &[Gives::Workers], cpus.len()));
+        advice.extend(with_options(server, what, &[OptionEffect::Workers], cpus.len()));
     } else if units.len() > cpus.len() && receiving.known().is_some() {
         let what = format!(
             "Packets arrive on {}, and {} read them: those on other CPUs take part in them, at the cost of fetching each packet from \
@@ -48,27 +52,28 @@ pub(super) fn units(server: &Server, receiving: &Receiving, units: &[Unit<'_>]) 
             count(cpus.len(), "CPU"),
             count(units.len(), "thread"),
         );
-        advice.push(Advice { what, option: None, source: None });
+        advice.push(ServerAdvice { what, option: None, source: None });
     }
     let known = receiving.known().is_some();
-    let astray = units.iter().filter(|unit| unit.chosen == Chosen::Bound && !receiving.receives(unit.cpu));
+    let astray =
+        units.iter().filter(|unit| unit.chosen == CpuChooser::Bound && !receiving.receives(unit.cpu));
     for unit in astray.filter(|_| known) {
         let what = format!(
             "Thread {} is bound to CPU {} by the server or by who started it, and no packets arrive there: it is left there, and reads those \
              of another CPU.",
             unit.reader.tid, unit.cpu
         );
-        advice.extend(with_options(server, what, &[Gives::Pinning], cpus.len()));
+        advice.extend(with_options(server, what, &[OptionEffect::Pinning], cpus.len()));
     }
     advice
 }
 
 /// The server's own option for what is set from outside here, and is gone with its sockets and threads.
-pub(super) fn lasting(server: &Server, gives: Gives) -> Vec<Advice> {
+pub(super) fn lasting(server: &ObservedServer, gives: OptionEffect) -> Vec<ServerAdvice> {
     let product = server.product.as_deref().and_then(catalog::product);
     let options = product.into_iter().flat_map(|product| &product.options);
     let cpus = server.readers.len();
-    let item = |option: &ProductOption| Advice {
+    let item = |option: &ProductOption| ServerAdvice {
         what: format!(
             "What is set from outside ends with the server; it has an option for {} itself.",
             gives.in_words()
@@ -81,7 +86,12 @@ pub(super) fn lasting(server: &Server, gives: Gives) -> Vec<Advice> {
 
 /// The sentence, and with it the options of the product that give the first of these that it has an option for, and each
 /// further one as an item of its own.
-fn with_options(server: &Server, what: String, gives: &[Gives], cpus: usize) -> Vec<Advice> {
+fn with_options(
+    server: &ObservedServer,
+    what: String,
+    gives: &[OptionEffect],
+    cpus: usize,
+) -> Vec<ServerAdvice> {
     let product = server.product.as_deref().and_then(catalog::product);
     let options: Vec<&ProductOption> = gives
         .iter()
@@ -96,11 +106,11 @@ fn with_options(server: &Server, what: String, gives: &[Gives], cpus: usize) -> 
                 "{what} {}: {} No option of it changes that, as far as is known here.",
                 product.name, product.shape
             );
-            return vec![Advice { what, option: None, source: None }];
+            return vec![ServerAdvice { what, option: None, source: None }];
         }
-        (None, _) => return vec![Advice { what, option: None, source: None }],
+        (None, _) => return vec![ServerAdvice { what, option: None, source: None }],
     };
-    let item = |what: String, option: &ProductOption| Advice {
+    let item = |what: String, option: &ProductOption| ServerAdvice {
         what,
         option: Some(written(option, cpus)),
         source: Some(option.source.clone()),

@@ -1,12 +1,12 @@
 //! Whether steering and pinning can help: where datagrams are read now, and where they would be read.
 
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::stage::socket::SocketProtocol;
 
 use super::changes;
-use super::group::{Owned, Way};
-use super::unit::Unit;
-use crate::boost::Server;
+use super::group::{OwnedGroup, SteeringMethod};
+use super::unit::ThreadPlacement;
+use crate::boost::ObservedServer;
 
 /// From this many datagrams on, where they were read is compared with where they would be read.
 const ENOUGH: u64 = 300;
@@ -16,10 +16,10 @@ const TOLERANCE: f64 = 0.02;
 
 /// Whether packets of a group go, or are to go, to sockets by CPU. Without that, a pinned thread
 /// only has fewer CPUs.
-pub(super) fn is_by_cpu(owned: &Owned<'_>, table: &SteeringTable) -> bool {
+pub(super) fn is_by_cpu(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
     match owned.way {
-        Way::Already | Way::OwnByCpu | Way::Program(Some(_)) => true,
-        Way::Program(None) | Way::IncomingCpu(_) => {
+        SteeringMethod::Already | SteeringMethod::OwnByCpu | SteeringMethod::Program(Some(_)) => true,
+        SteeringMethod::Program(None) | SteeringMethod::IncomingCpu(_) => {
             !table.by_cpu.is_empty() && !changes::is_like_hash(owned, table)
         }
     }
@@ -28,11 +28,11 @@ pub(super) fn is_by_cpu(owned: &Owned<'_>, table: &SteeringTable) -> bool {
 /// Why a plan cannot help; `None` where it can, or where too little was seen to tell. A server that
 /// is boosted already is kept as it is.
 pub(super) fn why_not(
-    server: &Server,
-    tables: &[(&Owned<'_>, SteeringTable)],
-    units: &[Unit<'_>],
+    server: &ObservedServer,
+    tables: &[(&OwnedGroup<'_>, SteeringTable)],
+    units: &[ThreadPlacement<'_>],
 ) -> Option<String> {
-    if tables.iter().any(|(owned, _)| matches!(owned.way, Way::Program(Some(_)))) {
+    if tables.iter().any(|(owned, _)| matches!(owned.way, SteeringMethod::Program(Some(_)))) {
         return None;
     }
     let now = share_now(server, tables)?;
@@ -56,15 +56,16 @@ pub(super) fn why_not(
 
 /// The group of a UDP socket, and its table.
 fn of<'t, 's>(
-    tables: &'t [(&'t Owned<'s>, SteeringTable)],
+    tables: &'t [(&'t OwnedGroup<'s>, SteeringTable)],
     cookie: u64,
-) -> Option<&'t (&'t Owned<'s>, SteeringTable)> {
-    let has = |owned: &Owned<'_>| owned.group.members.iter().any(|member| member.socket.cookie == cookie);
-    tables.iter().find(|(owned, _)| owned.group.protocol == Protocol::Udp && has(owned))
+) -> Option<&'t (&'t OwnedGroup<'s>, SteeringTable)> {
+    let has =
+        |owned: &OwnedGroup<'_>| owned.group.members.iter().any(|member| member.socket.cookie == cookie);
+    tables.iter().find(|(owned, _)| owned.group.protocol == SocketProtocol::Udp && has(owned))
 }
 
 /// The share of datagrams that are read on the CPU they arrived on.
-fn share_now(server: &Server, tables: &[(&Owned<'_>, SteeringTable)]) -> Option<f64> {
+fn share_now(server: &ObservedServer, tables: &[(&OwnedGroup<'_>, SteeringTable)]) -> Option<f64> {
     let (mut all, mut same) = (0, 0);
     for landing in server.landings.value()?.read.iter().filter(|item| of(tables, item.cookie).is_some()) {
         let Some(arrived_on) = landing.arrived_on else { continue };
@@ -76,17 +77,17 @@ fn share_now(server: &Server, tables: &[(&Owned<'_>, SteeringTable)]) -> Option<
 
 /// The same, where the threads run as planned and the tables choose.
 fn share_as_planned(
-    server: &Server,
-    tables: &[(&Owned<'_>, SteeringTable)],
-    units: &[Unit<'_>],
+    server: &ObservedServer,
+    tables: &[(&OwnedGroup<'_>, SteeringTable)],
+    units: &[ThreadPlacement<'_>],
 ) -> Option<f64> {
     let (mut all, mut same) = (0.0, 0.0);
     for arrival in &server.landings.value()?.arrived {
         let Some((owned, table)) = of(tables, arrival.cookie) else { continue };
         let own = [arrival.cookie];
         let to = match owned.way {
-            Way::Already | Way::OwnByCpu => &own[..],
-            Way::Program(_) | Way::IncomingCpu(_) => table.by_cpu.get(&arrival.cpu)?,
+            SteeringMethod::Already | SteeringMethod::OwnByCpu => &own[..],
+            SteeringMethod::Program(_) | SteeringMethod::IncomingCpu(_) => table.by_cpu.get(&arrival.cpu)?,
         };
         let is_there = |cookie: &&u64| {
             let reader = owned.sockets.iter().find(|(member, _)| member.socket.cookie == **cookie);

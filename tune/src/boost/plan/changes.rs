@@ -1,18 +1,18 @@
 //! What is set for the units: the CPUs of their threads, and what chooses among the sockets.
 
-use crate::plan::{Interrupts, PlannedChange};
+use crate::plan::{ChangeImpact, PlannedChange};
 use linerate_host::setting::{SocketKnob, SteeringTable};
-use linerate_host::{Setting, Value};
+use linerate_host::{Setting, SettingValue};
 
-use super::group::{Owned, Way, incoming_cpu, name};
-use super::unit::{Chosen, Unit};
-use crate::boost::Server;
+use super::group::{OwnedGroup, SteeringMethod, incoming_cpu, name};
+use super::unit::{CpuChooser, ThreadPlacement};
+use crate::boost::ObservedServer;
 
 /// Where figures and mechanism of steering are from.
 const MAKITA: &str = "T. Makita, Boost UDP Transaction Performance (2016)";
 
 /// What a change is for.
-pub(super) struct Reason<'a> {
+pub(super) struct ChangeReason<'a> {
     pub(super) why: String,
     pub(super) effect: Option<&'a str>,
     pub(super) source: Option<&'a str>,
@@ -20,16 +20,18 @@ pub(super) struct Reason<'a> {
 }
 
 /// A change for this reason.
-pub(super) fn change(setting: Setting, from: String, to: String, reason: Reason<'_>) -> PlannedChange {
+pub(super) fn change(setting: Setting, from: String, to: String, reason: ChangeReason<'_>) -> PlannedChange {
     let interrupts = match setting {
         // A flow whose packets wait in one socket while those after them come into another.
-        Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => Interrupts::Order,
-        _ => Interrupts::Nothing,
+        Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. } => {
+            ChangeImpact::Order
+        }
+        _ => ChangeImpact::Nothing,
     };
     PlannedChange {
         setting,
-        from: Value::new(from),
-        to: Value::new(to),
+        from: SettingValue::new(from),
+        to: SettingValue::new(to),
         why: reason.why,
         findings: Vec::new(),
         effect: reason.effect.map(str::to_owned),
@@ -41,8 +43,8 @@ pub(super) fn change(setting: Setting, from: String, to: String, reason: Reason<
 }
 
 /// Puts a thread on the CPU of its unit; none where it is there. An error says why it cannot be.
-pub(super) fn pin(unit: &Unit<'_>) -> Result<Option<PlannedChange>, String> {
-    if matches!(unit.chosen, Chosen::Bound | Chosen::OnlyOne) {
+pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, String> {
+    if matches!(unit.chosen, CpuChooser::Bound | CpuChooser::OnlyOne) {
         return Ok(None);
     }
     let reader = unit.reader;
@@ -51,7 +53,7 @@ pub(super) fn pin(unit: &Unit<'_>) -> Result<Option<PlannedChange>, String> {
         format!("the CPUs it may run on cannot be read, and so not be put back ({why})")
     })?;
     let setting = Setting::ThreadCpus { pid: reader.pid, tid: reader.tid, started: reader.started };
-    let reason = Reason {
+    let reason = ChangeReason {
         why: format!(
             "Thread {} of {} reads the sockets that get the packets of CPU {}.",
             reader.tid, reader.name, unit.cpu
@@ -70,8 +72,8 @@ pub(super) fn pin(unit: &Unit<'_>) -> Result<Option<PlannedChange>, String> {
 
 /// Has a program choose by the table; none where it does.
 pub(super) fn steer(
-    server: &Server,
-    owned: &Owned<'_>,
+    server: &ObservedServer,
+    owned: &OwnedGroup<'_>,
     now: Option<&SteeringTable>,
     table: &SteeringTable,
 ) -> Option<PlannedChange> {
@@ -83,7 +85,7 @@ pub(super) fn steer(
         Setting::Steering { namespace: server.namespace, protocol: group.protocol, local: group.local };
     let from = now.map_or_else(|| "none".to_owned(), ToString::to_string);
     let now = if now.is_some() { "The program has another table." } else { "The kernel's hash chooses." };
-    let reason = Reason {
+    let reason = ChangeReason {
         why: format!(
             "{now} Of the {} sockets of {} each is to get the packets of its thread's CPU.",
             group.members.len(),
@@ -101,8 +103,8 @@ pub(super) fn steer(
 
 /// Has each socket ask for the packets of its unit's CPU. An error says why they cannot.
 pub(super) fn ask(
-    owned: &Owned<'_>,
-    units: &[Unit<'_>],
+    owned: &OwnedGroup<'_>,
+    units: &[ThreadPlacement<'_>],
     because: &str,
 ) -> Result<Vec<PlannedChange>, String> {
     let mut changes = Vec::new();
@@ -114,7 +116,7 @@ pub(super) fn ask(
             continue;
         }
         let setting = Setting::Socket { socket: member.socket, knob: SocketKnob::IncomingCpu };
-        let reason = Reason {
+        let reason = ChangeReason {
             why: format!(
                 "Socket {} of {} is to get the packets of CPU {}, where thread {} reads it. {because}",
                 member.socket.cookie,
@@ -135,8 +137,8 @@ pub(super) fn ask(
 }
 
 /// Whether a table does what the kernel's hash does where no program chooses: all sockets of the group for every CPU.
-pub(super) fn is_like_hash(owned: &Owned<'_>, table: &SteeringTable) -> bool {
+pub(super) fn is_like_hash(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
     let all = owned.group.members.len();
-    let has_program = matches!(owned.way, Way::Program(Some(_)));
+    let has_program = matches!(owned.way, SteeringMethod::Program(Some(_)));
     owned.unread.is_empty() && !has_program && table.by_cpu.values().all(|row| row.len() == all)
 }

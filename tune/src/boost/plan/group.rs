@@ -2,32 +2,32 @@
 
 use linerate_host::Known;
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::machine::Machine;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::stage::machine::MachineState;
+use linerate_host::stage::socket::SocketProtocol;
 
-use super::Choice;
-use crate::boost::Server;
+use super::BoostChoice;
+use crate::boost::ObservedServer;
 use crate::boost::catalog;
-use crate::boost::sight::{Group, Member, Reader};
+use crate::boost::sight::{GroupSocket, ReaderThread, ServerGroup};
 
 /// SO_INCOMING_CPU of a socket counts in its group since then (`reuseport_select_sock_by_hash` in
 /// net/core/sock_reuseport.c).
 const INCOMING_CPU_COUNTS: (u32, u32) = (6, 2);
 
 /// A group whose sockets are read by one thread each.
-pub(super) struct Owned<'s> {
-    pub(super) group: &'s Group,
+pub(super) struct OwnedGroup<'s> {
+    pub(super) group: &'s ServerGroup,
     /// The sockets that are read, each with its reader.
-    pub(super) sockets: Vec<(&'s Member, &'s Reader)>,
+    pub(super) sockets: Vec<(&'s GroupSocket, &'s ReaderThread)>,
     /// Those that nobody reads.
-    pub(super) unread: Vec<&'s Member>,
+    pub(super) unread: Vec<&'s GroupSocket>,
     /// How it is to be steered.
-    pub(super) way: Way,
+    pub(super) way: SteeringMethod,
 }
 
 /// How a group is steered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum SteeringMethod {
     /// By our program: what it has now, none where there is none.
     Program(Option<SteeringTable>),
     /// By SO_INCOMING_CPU of each socket, for this reason.
@@ -40,7 +40,7 @@ pub(super) enum Way {
 
 /// Why a group is left as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Unfit {
+pub(super) enum SkipReason {
     /// It is a single socket, with so many readers.
     Single(usize),
     /// It is no UDP socket, and single: nothing to tell.
@@ -51,31 +51,31 @@ pub(super) enum Unfit {
 
 /// Whether a group can be steered, and how.
 pub(super) fn judge<'s>(
-    server: &'s Server,
-    group: &'s Group,
-    machine: &Machine,
-    choice: &Choice,
-) -> Result<Owned<'s>, Unfit> {
+    server: &'s ObservedServer,
+    group: &'s ServerGroup,
+    machine: &MachineState,
+    choice: &BoostChoice,
+) -> Result<OwnedGroup<'s>, SkipReason> {
     if !group.reuseport || group.members.len() < 2 {
         return Err(single(server, group));
     }
-    if group.protocol == Protocol::Udp
+    if group.protocol == SocketProtocol::Udp
         && !choice.anyway
         && let Some(why) = client_state(server, group)
     {
-        return Err(Unfit::Because(why));
+        return Err(SkipReason::Because(why));
     }
     let mut sockets = Vec::new();
     let mut unread = Vec::new();
     for member in &group.members {
         let cookie = member.socket.cookie;
-        let readers: Vec<&Reader> =
+        let readers: Vec<&ReaderThread> =
             server.readers_of(cookie).filter(|reader| !only_holds(reader, cookie, group)).collect();
         match readers.as_slice() {
             [] => unread.push(member),
             [reader] => sockets.push((member, *reader)),
             several => {
-                return Err(Unfit::Because(format!(
+                return Err(SkipReason::Because(format!(
                     "{} threads read socket {} of it: its packets have no one CPU to go to",
                     several.len(),
                     member.socket.cookie
@@ -84,18 +84,19 @@ pub(super) fn judge<'s>(
         }
     }
     if sockets.is_empty() {
-        return Err(Unfit::Because("no thread was seen to read any of its sockets".to_owned()));
+        return Err(SkipReason::Because("no thread was seen to read any of its sockets".to_owned()));
     }
-    let way = way(group, machine, choice).map_err(Unfit::Because)?;
-    if way == Way::OwnByCpu && !sockets.iter().all(|(member, _)| fed_by(server, member).is_some()) {
+    let way = way(group, machine, choice).map_err(SkipReason::Because)?;
+    if way == SteeringMethod::OwnByCpu && !sockets.iter().all(|(member, _)| fed_by(server, member).is_some())
+    {
         let why = format!("{BY_CPU}. To pin its threads too, look while datagrams come");
-        return Err(Unfit::Because(why));
+        return Err(SkipReason::Because(why));
     }
-    Ok(Owned { group, sockets, unread, way })
+    Ok(OwnedGroup { group, sockets, unread, way })
 }
 
 /// Why a server that keeps state of its clients in threads is not steered.
-fn client_state(server: &Server, group: &Group) -> Option<String> {
+fn client_state(server: &ObservedServer, group: &ServerGroup) -> Option<String> {
     let named = server.product.as_deref().and_then(catalog::product);
     // A server of one protocol may have QUIC on another port, as Knot has DNS over QUIC.
     let by_port = catalog::of_ports(&[group.local.port()]);
@@ -114,7 +115,7 @@ pub(super) const BY_CPU: &str =
     "is steered already by a classic program by CPU (its own or another tool's): left as it is";
 
 /// The CPU whose packets a socket was seen to get; `None` where too few were seen.
-pub(super) fn fed_by(server: &Server, member: &Member) -> Option<u32> {
+pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u32> {
     const ENOUGH: u64 = 100;
     let arrived = &server.landings.value()?.arrived;
     let own = arrived.iter().filter(|arrival| arrival.cookie == member.socket.cookie);
@@ -125,32 +126,32 @@ pub(super) fn fed_by(server: &Server, member: &Member) -> Option<u32> {
 
 /// Whether a thread is only guessed to read the socket, and was seen to read another of the group: workers inherit those of
 /// their siblings from the process that made all, and one of a sibling that died would otherwise count as read.
-fn only_holds(reader: &Reader, cookie: u64, group: &Group) -> bool {
+fn only_holds(reader: &ReaderThread, cookie: u64, group: &ServerGroup) -> bool {
     let reads = |other: &u64| !reader.guessed.contains(other);
     let has_own = group.members.iter().map(|member| &member.socket.cookie);
     !reads(&cookie) && has_own.filter(|other| reader.sockets.contains(other)).any(reads)
 }
 
 /// As a person names it.
-pub(super) fn name(group: &Group) -> String {
+pub(super) fn name(group: &ServerGroup) -> String {
     format!("{} {}", group.protocol.name(), group.local)
 }
 
-fn single(server: &Server, group: &Group) -> Unfit {
-    if group.protocol == Protocol::Tcp {
-        return Unfit::SingleListener;
+fn single(server: &ObservedServer, group: &ServerGroup) -> SkipReason {
+    if group.protocol == SocketProtocol::Tcp {
+        return SkipReason::SingleListener;
     }
     if group.members.len() > 1 {
         let count = group.members.len();
-        return Unfit::Because(format!(
+        return SkipReason::Because(format!(
             "its {count} sockets are in no reuseport group: the kernel gives all packets to one of them"
         ));
     }
     let readers = group.members.iter().flat_map(|member| server.readers_of(member.socket.cookie)).count();
-    Unfit::Single(readers)
+    SkipReason::Single(readers)
 }
 
-fn way(group: &Group, machine: &Machine, choice: &Choice) -> Result<Way, String> {
+fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Result<SteeringMethod, String> {
     let (major, minor) = INCOMING_CPU_COUNTS;
     let incoming_counts = machine.kernel_is_at_least(major, minor);
     let table = match &group.steering {
@@ -159,21 +160,21 @@ fn way(group: &Group, machine: &Machine, choice: &Choice) -> Result<Way, String>
         }
         // A program that is there goes first, and the option changes nothing then.
         Known::Unknown { .. } => {
-            return Ok(Way::IncomingCpu("Whether a program steers it already could not be read."));
+            return Ok(SteeringMethod::IncomingCpu("Whether a program steers it already could not be read."));
         }
-        Known::Value(text) if text == "classic-by-cpu" => return Ok(Way::OwnByCpu),
+        Known::Value(text) if text == "classic-by-cpu" => return Ok(SteeringMethod::OwnByCpu),
         Known::Value(text) => steered_by(text)?,
     };
     // A program would go first, and silently take the place of what the server asked for.
     if table.is_none() && incoming_counts != Some(false) && every_socket_asks(group) {
-        return Ok(Way::Already);
+        return Ok(SteeringMethod::Already);
     }
     if !choice.by_incoming_cpu {
-        return Ok(Way::Program(table));
+        return Ok(SteeringMethod::Program(table));
     }
     match (incoming_counts, table) {
         (_, Some(_)) => Err("a program of ours steers it already: undo that boost first".to_owned()),
-        (Some(true), None) => Ok(Way::IncomingCpu("It was asked for.")),
+        (Some(true), None) => Ok(SteeringMethod::IncomingCpu("It was asked for.")),
         (Some(false), None) => {
             Err(format!("SO_INCOMING_CPU counts in a group since Linux {major}.{minor} only"))
         }
@@ -197,12 +198,12 @@ fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
 }
 
 /// Whether each socket asks for the packets of a CPU.
-fn every_socket_asks(group: &Group) -> bool {
+fn every_socket_asks(group: &ServerGroup) -> bool {
     group.members.iter().all(|member| incoming_cpu(member).flatten().is_some())
 }
 
 /// The CPU that a socket asks for; none where its options are not known.
 #[expect(clippy::option_option, reason = "not known, known to be none, and a CPU are three things")]
-pub(super) fn incoming_cpu(member: &Member) -> Option<Option<u32>> {
+pub(super) fn incoming_cpu(member: &GroupSocket) -> Option<Option<u32>> {
     member.options.value()?.as_ref().map(|options| options.incoming_cpu)
 }

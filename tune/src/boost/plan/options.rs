@@ -2,14 +2,14 @@
 
 use crate::plan::PlannedChange;
 use linerate_host::setting::SocketKnob;
-use linerate_host::stage::link::Link;
+use linerate_host::stage::link::LinkState;
 use linerate_host::{PacketPath, Setting};
 
-use super::Choice;
-use super::changes::{Reason, change};
+use super::BoostChoice;
+use super::changes::{ChangeReason, change};
 use super::group::name;
-use crate::boost::Server;
-use crate::boost::sight::{Group, Member};
+use crate::boost::ObservedServer;
+use crate::boost::sight::{GroupSocket, ServerGroup};
 
 /// The receive buffer that a socket that loses packets gets, as the kernel counts it: what a process may ask for without
 /// privilege from Linux 6.18 on (`net.core.rmem_max`), doubled.
@@ -24,9 +24,9 @@ const HEADERS: u32 = 28;
 /// Larger buffers where a socket of the group lost packets while it was looked at, or where they
 /// were asked for. Its counter of drops is as old as the socket and says nothing about now.
 pub(super) fn receive_buffers(
-    server: &Server,
-    group: &Group,
-    choice: &Choice,
+    server: &ObservedServer,
+    group: &ServerGroup,
+    choice: &BoostChoice,
 ) -> Result<Vec<PlannedChange>, String> {
     let refused = refused(server, group);
     let wanted = choice.receive_buffer_bytes.or((refused > 0).then_some(AMPLE_BYTES));
@@ -44,7 +44,7 @@ pub(super) fn receive_buffers(
             continue;
         }
         let from = now(member, SocketKnob::ReceiveBuffer)?;
-        let reason = Reason {
+        let reason = ChangeReason {
             why: because.clone(),
             effect: Some(
                 "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
@@ -59,10 +59,10 @@ pub(super) fn receive_buffers(
 
 /// No IP ID, where that was asked for and replies were seen to be small enough. IPv6 has none.
 pub(super) fn path_mtu(
-    server: &Server,
-    group: &Group,
+    server: &ObservedServer,
+    group: &ServerGroup,
     path: &PacketPath,
-    choice: &Choice,
+    choice: &BoostChoice,
 ) -> Result<Vec<PlannedChange>, String> {
     if !choice.skip_ip_id || group.local.is_ipv6() {
         return Ok(Vec::new());
@@ -87,7 +87,7 @@ pub(super) fn path_mtu(
                 ));
             }
         }
-        let reason = Reason {
+        let reason = ChangeReason {
             why: format!(
                 "Of {replies} replies the largest had {largest} bytes, with {HEADERS} of headers {}, and {} takes {mtu}: none is \
                  cut into fragments, which is what an IP ID is for.",
@@ -106,7 +106,7 @@ pub(super) fn path_mtu(
 }
 
 /// Busy polling, where it was asked for.
-pub(super) fn busy_poll(group: &Group, choice: &Choice) -> Result<Vec<PlannedChange>, String> {
+pub(super) fn busy_poll(group: &ServerGroup, choice: &BoostChoice) -> Result<Vec<PlannedChange>, String> {
     let Some(microseconds) = choice.busy_poll_us else { return Ok(Vec::new()) };
     let mut changes = Vec::new();
     for member in &group.members {
@@ -114,7 +114,7 @@ pub(super) fn busy_poll(group: &Group, choice: &Choice) -> Result<Vec<PlannedCha
         if from == microseconds.to_string() {
             continue;
         }
-        let reason = Reason {
+        let reason = ChangeReason {
             why: format!(
                 "It was asked for: a thread without packets polls the queue for {microseconds} us before it sleeps."
             ),
@@ -130,16 +130,16 @@ pub(super) fn busy_poll(group: &Group, choice: &Choice) -> Result<Vec<PlannedCha
     Ok(changes)
 }
 
-fn setting(member: &Member, knob: SocketKnob) -> Setting {
+fn setting(member: &GroupSocket, knob: SocketKnob) -> Setting {
     Setting::Socket { socket: member.socket, knob }
 }
 
-fn options(member: &Member) -> Option<&linerate_host::stage::socket::SocketOptions> {
+fn options(member: &GroupSocket) -> Option<&linerate_host::stage::socket::SocketOptions> {
     member.options.value()?.as_ref()
 }
 
 /// What an option is now.
-fn now(member: &Member, knob: SocketKnob) -> Result<String, String> {
+fn now(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
     let known = options(member).and_then(|options| options.knobs.get(&knob));
     known.cloned().ok_or_else(|| {
         let what = match knob {
@@ -154,13 +154,13 @@ fn now(member: &Member, knob: SocketKnob) -> Result<String, String> {
 }
 
 /// Datagrams that were refused while it was looked at.
-fn refused(server: &Server, group: &Group) -> u64 {
+fn refused(server: &ObservedServer, group: &ServerGroup) -> u64 {
     let arrived = server.landings.value().map_or(&[][..], |landings| &landings.arrived);
     arrived.iter().filter(|arrival| is_of(group, arrival.cookie)).map(|arrival| arrival.refused).sum()
 }
 
 /// How many replies were seen, and the bytes of the largest one's payload.
-fn replies(server: &Server, group: &Group) -> Result<(u64, u32), String> {
+fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), String> {
     let landings = match &server.landings {
         linerate_host::Known::Value(landings) => landings,
         linerate_host::Known::Unknown { why } => {
@@ -176,13 +176,13 @@ fn replies(server: &Server, group: &Group) -> Result<(u64, u32), String> {
     }
 }
 
-fn is_of(group: &Group, cookie: u64) -> bool {
+fn is_of(group: &ServerGroup, cookie: u64) -> bool {
     group.members.iter().any(|member| member.socket.cookie == cookie)
 }
 
 /// The interface that takes the smallest packets.
-fn smallest_mtu(path: &PacketPath) -> Result<(&Link, u32), String> {
-    let mut smallest: Option<(&Link, u32)> = None;
+fn smallest_mtu(path: &PacketPath) -> Result<(&LinkState, u32), String> {
+    let mut smallest: Option<(&LinkState, u32)> = None;
     for link in path.link.iter().filter(|link| link.is_up()) {
         let Some(mtu) = link.mtu_bytes.value().copied() else {
             let why = link.mtu_bytes.why().unwrap_or_default();

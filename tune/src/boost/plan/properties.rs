@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::socket::Protocol;
+use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Known};
 use proptest::prelude::*;
 
-use super::sample::{Machine, cpus, pins, seen_on, server, tables};
-use super::{Choice, make};
-use crate::boost::Server;
+use super::sample::{BoostSampleMachine, cpus, pins, seen_on, server, tables};
+use super::{BoostChoice, make};
+use crate::boost::ObservedServer;
 
 /// A machine, a server on it, and which of its threads are restricted.
 #[derive(Debug, Clone)]
-struct Case {
-    machine: Machine,
+struct PlanCase {
+    machine: BoostSampleMachine,
     workers: u32,
     /// The CPUs of the control group of each worker, and those it may run on, by position among all.
     restricted: Vec<(Option<Vec<prop::sample::Index>>, Vec<prop::sample::Index>)>,
@@ -27,7 +27,7 @@ fn some_of(all: u32, indices: &[prop::sample::Index]) -> CpuSet {
     indices.iter().map(|index| u32::try_from(index.index(all as usize)).expect("few")).collect()
 }
 
-fn machine() -> impl Strategy<Value = Machine> {
+fn machine() -> impl Strategy<Value = BoostSampleMachine> {
     let shape = (1_u32..4, 1_u32..5, 1_u32..3);
     let queues = prop::collection::vec(any::<prop::sample::Index>(), 0..6);
     (shape, queues, prop::option::of(any::<prop::sample::Index>())).prop_map(
@@ -42,7 +42,7 @@ fn machine() -> impl Strategy<Value = Machine> {
                     (0..threads).map(|thread| (core * threads + thread).to_string()).collect();
                 own.join(",")
             };
-            Machine {
+            BoostSampleMachine {
                 nodes: (0..nodes).map(of_node).collect(),
                 cores: (0..nodes * cores).map(core).collect(),
                 vectors: queues
@@ -50,13 +50,13 @@ fn machine() -> impl Strategy<Value = Machine> {
                     .map(|queue| u32::try_from(queue.index(all as usize)).expect("few"))
                     .collect(),
                 isolated: isolated.map_or_else(String::new, |cpu| cpu.index(all as usize).to_string()),
-                ..Machine::of(all)
+                ..BoostSampleMachine::of(all)
             }
         },
     )
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> impl Strategy<Value = PlanCase> {
     let indices = || prop::collection::vec(any::<prop::sample::Index>(), 1..5);
     let restriction = (prop::option::weighted(0.3, indices()), indices());
     (
@@ -66,7 +66,7 @@ fn case() -> impl Strategy<Value = Case> {
         prop::collection::vec(prop::bool::weighted(0.1), 8),
         prop::option::of(indices()),
     )
-        .prop_map(|(machine, workers, restricted, gone, seen)| Case {
+        .prop_map(|(machine, workers, restricted, gone, seen)| PlanCase {
             machine,
             workers,
             restricted,
@@ -75,14 +75,17 @@ fn case() -> impl Strategy<Value = Case> {
         })
 }
 
-impl Case {
+impl PlanCase {
     fn all(&self) -> u32 {
         u32::try_from(cpus(&self.machine.nodes.join(",")).len()).expect("few")
     }
 
-    fn server(&self) -> Server {
-        let addresses =
-            [(Protocol::Udp, "0.0.0.0:53"), (Protocol::Udp, "[::]:53"), (Protocol::Tcp, "0.0.0.0:53")];
+    fn server(&self) -> ObservedServer {
+        let addresses = [
+            (SocketProtocol::Udp, "0.0.0.0:53"),
+            (SocketProtocol::Udp, "[::]:53"),
+            (SocketProtocol::Tcp, "0.0.0.0:53"),
+        ];
         let all = self.all();
         let mut server = server("nsd", &addresses, self.workers, &format!("0-{}", all - 1));
         for (at, reader) in server.readers.iter_mut().enumerate() {
@@ -108,7 +111,7 @@ proptest! {
     #[test]
     fn every_cpu_has_a_socket_that_is_read(case in case()) {
         let server = case.server();
-        let plan = make(&server, &case.machine.path(), &Choice::default());
+        let plan = make(&server, &case.machine.path(), &BoostChoice::default());
         let read: BTreeSet<u64> = server.readers.iter().flat_map(|reader| &reader.sockets).copied().collect();
         for (group, text) in tables(&plan) {
             let table: SteeringTable = text.parse().expect("a table");
@@ -127,7 +130,7 @@ proptest! {
     #[test]
     fn threads_stay_within_their_cpusets_and_are_bound_once(case in case()) {
         let server = case.server();
-        let plan = make(&server, &case.machine.path(), &Choice::default());
+        let plan = make(&server, &case.machine.path(), &BoostChoice::default());
         let pinned = pins(&plan);
         let changes = plan.plan.changes.iter();
         let bound = changes.filter(|change| matches!(change.setting, linerate_host::Setting::ThreadCpus { .. }));
@@ -143,7 +146,7 @@ proptest! {
     #[test]
     fn all_groups_of_a_thread_follow_one_cpu(case in case()) {
         let server = case.server();
-        let plan = make(&server, &case.machine.path(), &Choice::default());
+        let plan = make(&server, &case.machine.path(), &BoostChoice::default());
         // Cookies of a worker end with the same two digits in each group.
         let workers = |text: &String| -> BTreeMap<u32, Vec<u64>> {
             let table: SteeringTable = text.parse().expect("a table");
@@ -164,7 +167,7 @@ proptest! {
     fn what_was_done_is_not_done_again(case in case()) {
         let mut server = case.server();
         let path = case.machine.path();
-        let plan = make(&server, &path, &Choice::default());
+        let plan = make(&server, &path, &BoostChoice::default());
         let (pins, tables) = (pins(&plan), tables(&plan));
         for reader in &mut server.readers {
             if let Some(cpu) = pins.get(&reader.tid) {
@@ -176,7 +179,7 @@ proptest! {
                 group.steering = Known::Value(table.clone());
             }
         }
-        let again = make(&server, &path, &Choice::default());
+        let again = make(&server, &path, &BoostChoice::default());
         prop_assert!(again.plan.changes.is_empty(), "{:#?}", again.plan.changes);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linerate_host::stage::spread;
 use linerate_host::{CpuSet, PacketPath};
 
-use crate::boost::Server;
+use crate::boost::ObservedServer;
 
 /// From as many datagrams on it is believed that they tell where datagrams arrive.
 const ENOUGH: u64 = 300;
@@ -14,7 +14,7 @@ const ENOUGH: u64 = 300;
 const STRAY: u64 = 100;
 
 /// What is known of the CPUs.
-pub(super) struct Receiving {
+pub(super) struct ReceivingCpus {
     /// All that are online. Those that come later are in no table: their packets go by hash.
     pub(super) online: CpuSet,
     /// Those on which datagrams were seen to arrive; none where too few were seen.
@@ -29,7 +29,7 @@ pub(super) struct Receiving {
 
 /// How much a CPU has to do with packets, the most first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Worth {
+pub(super) enum CpuWorth {
     /// Datagrams were seen to arrive there, or, where none were, the interfaces are set to use it.
     Receives,
     /// Datagrams may arrive there: few flows do not reach all queues.
@@ -40,9 +40,9 @@ pub(super) enum Worth {
     Isolated,
 }
 
-impl Receiving {
+impl ReceivingCpus {
     /// What is known of a server's. None where it is not known which CPUs there are.
-    pub(super) fn of(server: &Server, path: &PacketPath) -> Option<Self> {
+    pub(super) fn of(server: &ObservedServer, path: &PacketPath) -> Option<Self> {
         let online = path.machine.online.value()?.clone();
         let near = path.link.iter().find_map(|link| link.node.value().copied().flatten());
         let isolated = path.irq.isolated.value().cloned().flatten().unwrap_or_default();
@@ -66,18 +66,18 @@ impl Receiving {
     }
 
     /// What a CPU has to do with packets.
-    pub(super) fn worth(&self, cpu: u32) -> Worth {
+    pub(super) fn worth(&self, cpu: u32) -> CpuWorth {
         let known = self.known();
         if known.is_some_and(|cpus| cpus.contains(cpu)) {
-            Worth::Receives
+            CpuWorth::Receives
         } else if self.isolated.contains(cpu) {
-            Worth::Isolated
+            CpuWorth::Isolated
         } else if known.is_none() {
-            Worth::Receives
+            CpuWorth::Receives
         } else if self.configured.as_ref().is_some_and(|cpus| cpus.contains(cpu)) {
-            Worth::MayReceive
+            CpuWorth::MayReceive
         } else {
-            Worth::Idle
+            CpuWorth::Idle
         }
     }
 
@@ -90,7 +90,7 @@ impl Receiving {
 }
 
 /// The CPUs on which datagrams of the server's sockets were seen to arrive.
-fn seen(server: &Server) -> Option<CpuSet> {
+fn seen(server: &ObservedServer) -> Option<CpuSet> {
     let cookies: Vec<u64> =
         server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
     let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();

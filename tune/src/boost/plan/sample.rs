@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use linerate_host::landing::{Arrival, Landings, Sending};
-use linerate_host::recording::{Entry, Recording};
+use linerate_host::landing::{ArrivalCount, DeliveryReport, SendCount};
+use linerate_host::recording::{HostRecording, RecordedEntry};
 use linerate_host::setting::{SocketAt, SocketKnob};
-use linerate_host::stage::socket::{Protocol, SocketOptions};
+use linerate_host::stage::socket::{SocketOptions, SocketProtocol};
 use linerate_host::{CpuSet, Host, Known, PacketPath, Scope};
 
-use crate::boost::Server;
-use crate::boost::sight::{Group, Member, Reader, Seen, ServerProcess};
+use crate::boost::ObservedServer;
+use crate::boost::sight::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess};
 
 /// A machine: lists of CPUs as the kernel writes them, and `eth0`.
 #[derive(Debug, Clone)]
-pub(super) struct Machine {
+pub(super) struct BoostSampleMachine {
     /// CPUs of each node.
     pub(super) nodes: Vec<String>,
     /// Hardware threads of each core; none: a core a CPU.
@@ -28,7 +28,7 @@ pub(super) struct Machine {
     pub(super) mtu: u32,
 }
 
-impl Machine {
+impl BoostSampleMachine {
     /// One node, and a queue a CPU.
     pub(super) fn of(cpus: u32) -> Self {
         Self {
@@ -47,10 +47,10 @@ impl Machine {
         PacketPath::observe(&host, &Scope { interfaces: vec!["eth0".into()], ..Scope::default() })
     }
 
-    fn recording(&self) -> Recording {
-        let mut recording = Recording::new();
+    fn recording(&self) -> HostRecording {
+        let mut recording = HostRecording::new();
         let mut file =
-            |path: String, content: String| recording.insert(path, Entry::File(content.into_bytes()));
+            |path: String, content: String| recording.insert(path, RecordedEntry::File(content.into_bytes()));
         let all = cpus(&self.nodes.join(","));
         file("/proc/sys/kernel/osrelease".into(), format!("{}\n", self.kernel));
         file("/sys/devices/system/cpu/online".into(), format!("{all}\n"));
@@ -87,7 +87,8 @@ impl Machine {
         file(format!("{base}/mtu"), format!("{}\n", self.mtu));
         if !self.vectors.is_empty() {
             file(format!("{base}/device/numa_node"), "0\n".into());
-            recording.insert("/sys/class/net/eth0/device", Entry::Link("../../../0000:01:00.0".into()));
+            recording
+                .insert("/sys/class/net/eth0/device", RecordedEntry::Link("../../../0000:01:00.0".into()));
         }
         recording
     }
@@ -98,12 +99,17 @@ pub(super) fn cpus(list: &str) -> CpuSet {
 }
 
 /// A server whose workers each read a socket of each of these addresses.
-pub(super) fn server(name: &str, addresses: &[(Protocol, &str)], workers: u32, allowed: &str) -> Server {
+pub(super) fn server(
+    name: &str,
+    addresses: &[(SocketProtocol, &str)],
+    workers: u32,
+    allowed: &str,
+) -> ObservedServer {
     let tid = |worker: u32| 800 + worker;
-    let group = |(index, (protocol, local)): (usize, &(Protocol, &str))| {
+    let group = |(index, (protocol, local)): (usize, &(SocketProtocol, &str))| {
         let index = u64::try_from(index).expect("few");
         let members = (0..workers).map(|worker| member(100 * (index + 1) + u64::from(worker), tid(worker)));
-        Group {
+        ServerGroup {
             protocol: *protocol,
             local: local.parse::<SocketAddr>().expect("an address"),
             reuseport: workers > 1,
@@ -112,12 +118,12 @@ pub(super) fn server(name: &str, addresses: &[(Protocol, &str)], workers: u32, a
             steering: Known::Value("none".to_owned()),
         }
     };
-    let groups: Vec<Group> = addresses.iter().enumerate().map(group).collect();
+    let groups: Vec<ServerGroup> = addresses.iter().enumerate().map(group).collect();
     let reader = |worker: u32| {
-        let own = |group: &Group| group.members[worker as usize].socket.cookie;
+        let own = |group: &ServerGroup| group.members[worker as usize].socket.cookie;
         reader(name, tid(worker), groups.iter().map(own).collect(), allowed)
     };
-    let readers: Vec<Reader> = (0..workers).map(reader).collect();
+    let readers: Vec<ReaderThread> = (0..workers).map(reader).collect();
     let process = |pid: u32, parent: Option<u32>, reads: bool| ServerProcess {
         pid,
         parent,
@@ -128,7 +134,7 @@ pub(super) fn server(name: &str, addresses: &[(Protocol, &str)], workers: u32, a
     };
     let mut processes = vec![process(799, None, false)];
     processes.extend((0..workers).map(|worker| process(tid(worker), Some(799), true)));
-    Server {
+    ObservedServer {
         name: name.to_owned(),
         product: crate::boost::catalog::of_process(name).map(|product| product.id.clone()),
         processes,
@@ -140,7 +146,7 @@ pub(super) fn server(name: &str, addresses: &[(Protocol, &str)], workers: u32, a
     }
 }
 
-pub(super) fn member(cookie: u64, pid: u32) -> Member {
+pub(super) fn member(cookie: u64, pid: u32) -> GroupSocket {
     let descriptor = u32::try_from(cookie).expect("few");
     let knobs = [
         (SocketKnob::ReceiveBuffer, "212992 by default"),
@@ -148,7 +154,7 @@ pub(super) fn member(cookie: u64, pid: u32) -> Member {
         (SocketKnob::BusyPoll, "0"),
     ];
     let knobs = knobs.map(|(knob, value)| (knob, value.to_owned())).into();
-    Member {
+    GroupSocket {
         socket: SocketAt { cookie, inode: 10_000 + cookie, pid, descriptor },
         holders: vec![(pid, descriptor)],
         options: Known::Value(Some(SocketOptions { reuseport: true, knobs, ..SocketOptions::default() })),
@@ -157,14 +163,14 @@ pub(super) fn member(cookie: u64, pid: u32) -> Member {
     }
 }
 
-pub(super) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> Reader {
-    Reader {
+pub(super) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> ReaderThread {
+    ReaderThread {
         pid: tid,
         tid,
         started: u64::from(tid),
         name: name.to_owned(),
         sockets,
-        seen: Seen::Reading,
+        seen: ReaderEvidence::Reading,
         guessed: Vec::new(),
         allowed: Known::Value(cpus(allowed)),
         cpuset: None,
@@ -172,26 +178,30 @@ pub(super) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> 
 }
 
 /// NSD: each server has a socket for IPv4, IPv6 and TCP.
-pub(super) fn nsd(workers: u32, allowed: &str) -> Server {
-    let addresses =
-        [(Protocol::Udp, "0.0.0.0:53"), (Protocol::Udp, "[::]:53"), (Protocol::Tcp, "0.0.0.0:53")];
+pub(super) fn nsd(workers: u32, allowed: &str) -> ObservedServer {
+    let addresses = [
+        (SocketProtocol::Udp, "0.0.0.0:53"),
+        (SocketProtocol::Udp, "[::]:53"),
+        (SocketProtocol::Tcp, "0.0.0.0:53"),
+    ];
     server("nsd", &addresses, workers, allowed)
 }
 
 /// Many datagrams, evenly from these CPUs, for the first socket.
-pub(super) fn seen_on(server: &mut Server, list: &str) {
+pub(super) fn seen_on(server: &mut ObservedServer, list: &str) {
     let cookie = server.groups[0].members[0].socket.cookie;
-    let arrived = cpus(list).iter().map(|cpu| Arrival { cookie, cpu, packets: 1000, refused: 0 }).collect();
-    server.landings = Known::Value(Landings { seconds: 2.0, arrived, ..Landings::default() });
+    let arrived =
+        cpus(list).iter().map(|cpu| ArrivalCount { cookie, cpu, packets: 1000, refused: 0 }).collect();
+    server.landings = Known::Value(DeliveryReport { seconds: 2.0, arrived, ..DeliveryReport::default() });
 }
 
 /// So many datagrams were sent by each socket, the largest of so many bytes.
-pub(super) fn sent(server: &mut Server, packets: u64, largest_bytes: u32) {
+pub(super) fn sent(server: &mut ObservedServer, packets: u64, largest_bytes: u32) {
     let members = server.groups.iter().flat_map(|group| &group.members);
-    let sent = members.map(|member| Sending { cookie: member.socket.cookie, packets, largest_bytes });
+    let sent = members.map(|member| SendCount { cookie: member.socket.cookie, packets, largest_bytes });
     let sent = sent.collect();
     let before = server.landings.value().cloned().unwrap_or_default();
-    server.landings = Known::Value(Landings { sent, ..before });
+    server.landings = Known::Value(DeliveryReport { sent, ..before });
 }
 
 /// Which threads the plan puts on which CPU.

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::machine::Machine;
+use linerate_host::stage::machine::MachineState;
 
-use super::group::Owned;
-use super::receiving::{Receiving, Worth};
-use super::unit::Unit;
+use super::group::OwnedGroup;
+use super::receiving::{CpuWorth, ReceivingCpus};
+use super::unit::ThreadPlacement;
 
 /// How far a CPU is from another: hardware threads of one core, CPUs of one node, others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Distance {
+enum CpuDistance {
     Core,
     Node,
     Far,
@@ -19,12 +19,16 @@ enum Distance {
 
 /// Of each CPU those whose units take its packets: itself where it has any.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Hosts(BTreeMap<u32, BTreeSet<u32>>);
+pub(super) struct CpuHosts(BTreeMap<u32, BTreeSet<u32>>);
 
-impl Hosts {
+impl CpuHosts {
     /// Shares the packets of all CPUs among those that have units. None is without, and none with a unit is without
     /// packets: one that none arrive on takes part in those of the nearest that some do.
-    pub(super) fn of(machine: &Machine, receiving: &Receiving, units: &[Unit<'_>]) -> Self {
+    pub(super) fn of(
+        machine: &MachineState,
+        receiving: &ReceivingCpus,
+        units: &[ThreadPlacement<'_>],
+    ) -> Self {
         let own: BTreeSet<u32> = units.iter().map(|unit| unit.cpu).collect();
         let mut hosts = Self::nearest(machine, receiving, &own);
         hosts.have_idle_help(machine, receiving, &own);
@@ -32,9 +36,11 @@ impl Hosts {
     }
 
     /// The nearest of these for each CPU; of those as near the one that has the packets of the fewest yet.
-    fn nearest(machine: &Machine, receiving: &Receiving, own: &BTreeSet<u32>) -> Self {
-        let mut load: BTreeMap<u32, usize> =
-            own.iter().map(|cpu| (*cpu, usize::from(receiving.worth(*cpu) <= Worth::MayReceive))).collect();
+    fn nearest(machine: &MachineState, receiving: &ReceivingCpus, own: &BTreeSet<u32>) -> Self {
+        let mut load: BTreeMap<u32, usize> = own
+            .iter()
+            .map(|cpu| (*cpu, usize::from(receiving.worth(*cpu) <= CpuWorth::MayReceive)))
+            .collect();
         let mut hosts = BTreeMap::new();
         // Those that have packets first, so that these are shared evenly.
         for cpu in receiving.order() {
@@ -49,8 +55,8 @@ impl Hosts {
         Self(hosts)
     }
 
-    fn have_idle_help(&mut self, machine: &Machine, receiving: &Receiving, own: &BTreeSet<u32>) {
-        let with_packets = |cpu: &u32| receiving.worth(*cpu) <= Worth::MayReceive;
+    fn have_idle_help(&mut self, machine: &MachineState, receiving: &ReceivingCpus, own: &BTreeSet<u32>) {
+        let with_packets = |cpu: &u32| receiving.worth(*cpu) <= CpuWorth::MayReceive;
         let receivers: Vec<u32> = receiving.online.iter().filter(with_packets).collect();
         for host in own {
             let busy = receivers.iter().any(|cpu| self.0.get(cpu).is_some_and(|hosts| hosts.contains(host)));
@@ -59,7 +65,7 @@ impl Hosts {
             }
             let near = |cpu: &&u32| {
                 let helped = self.0.get(*cpu).map_or(0, BTreeSet::len);
-                (distance(machine, **cpu, *host).max(Distance::Node), helped, **cpu)
+                (distance(machine, **cpu, *host).max(CpuDistance::Node), helped, **cpu)
             };
             if let Some(cpu) = receivers.iter().min_by_key(near) {
                 self.0.entry(*cpu).or_default().insert(*host);
@@ -76,10 +82,10 @@ impl Hosts {
     /// have one do.
     pub(super) fn table(
         &self,
-        machine: &Machine,
-        receiving: &Receiving,
-        owned: &Owned<'_>,
-        units: &[Unit<'_>],
+        machine: &MachineState,
+        receiving: &ReceivingCpus,
+        owned: &OwnedGroup<'_>,
+        units: &[ThreadPlacement<'_>],
     ) -> SteeringTable {
         let mut cookies: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (member, reader) in &owned.sockets {
@@ -102,12 +108,12 @@ impl Hosts {
     }
 }
 
-fn distance(machine: &Machine, one: u32, other: u32) -> Distance {
+fn distance(machine: &MachineState, one: u32, other: u32) -> CpuDistance {
     if machine.siblings_of(one).is_some_and(|core| core.contains(other)) {
-        Distance::Core
+        CpuDistance::Core
     } else if machine.node_of(one) == machine.node_of(other) {
-        Distance::Node
+        CpuDistance::Node
     } else {
-        Distance::Far
+        CpuDistance::Far
     }
 }

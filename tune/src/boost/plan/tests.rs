@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
-use linerate_host::landing::{Arrival, Landing, Landings};
+use linerate_host::landing::{ArrivalCount, DeliveryCount, DeliveryReport};
 use linerate_host::setting::SocketKnob;
 use linerate_host::{Known, Setting};
 
-use super::sample::{Machine, cpus, nsd, pins, reader, seen_on, sent, server, tables};
+use super::sample::{BoostSampleMachine, cpus, nsd, pins, reader, seen_on, sent, server, tables};
 use super::*;
 
 fn pairs(map: &BTreeMap<u32, String>) -> Vec<(u32, &str)> {
@@ -13,7 +13,7 @@ fn pairs(map: &BTreeMap<u32, String>) -> Vec<(u32, &str)> {
 
 #[test]
 fn nsd_gets_a_cpu_a_server_in_all_groups() {
-    let plan = make(&nsd(2, "0-1"), &Machine::of(2).path(), &Choice::default());
+    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert_eq!(plan.plan.goal, "boost nsd on port 53");
     assert_eq!(pairs(&pins(&plan)), [(800, "0"), (801, "1")]);
     let tables = tables(&plan);
@@ -21,13 +21,13 @@ fn nsd_gets_a_cpu_a_server_in_all_groups() {
     assert_eq!(tables["udp [::]:53"], "by-cpu 0:200 1:201");
     assert_eq!(tables["tcp 0.0.0.0:53"], "by-cpu 0:300 1:301");
     assert!(plan.refusals.is_empty() && plan.advice.is_empty(), "{plan:#?}");
-    let place = Place { cpu: 1, receives: true, sockets: vec![101, 201, 301], threads: vec![801] };
+    let place = CpuAssignment { cpu: 1, receives: true, sockets: vec![101, 201, 301], threads: vec![801] };
     assert_eq!(plan.places[1], place);
 }
 
 #[test]
 fn threads_are_in_place_before_a_program_chooses() {
-    let plan = make(&nsd(2, "0-1"), &Machine::of(2).path(), &Choice::default());
+    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     let steers = |change: &PlannedChange| matches!(change.setting, Setting::Steering { .. });
     let first = plan.plan.changes.iter().position(steers).expect("steered");
     assert!(plan.plan.changes[first..].iter().all(steers));
@@ -37,24 +37,24 @@ fn threads_are_in_place_before_a_program_chooses() {
         assert_ne!(change.setting.check(&change.to).map_err(|error| error.to_string()), Err(String::new()));
     }
     let text = serde_json::to_string(&plan.plan).expect("JSON");
-    assert_eq!(serde_json::from_str::<Plan>(&text).expect("a plan"), plan.plan);
+    assert_eq!(serde_json::from_str::<TunePlan>(&text).expect("a plan"), plan.plan);
 }
 
 #[test]
 fn what_is_asked_not_to_be_done_is_not() {
-    let (server, path) = (nsd(2, "0-1"), Machine::of(2).path());
-    let unpinned = make(&server, &path, &Choice { no_pin: true, ..Choice::default() });
+    let (server, path) = (nsd(2, "0-1"), BoostSampleMachine::of(2).path());
+    let unpinned = make(&server, &path, &BoostChoice { no_pin: true, ..BoostChoice::default() });
     assert!(pins(&unpinned).is_empty() && tables(&unpinned).len() == 3);
-    let unsteered = make(&server, &path, &Choice { no_steer: true, ..Choice::default() });
+    let unsteered = make(&server, &path, &BoostChoice { no_steer: true, ..BoostChoice::default() });
     assert!(tables(&unsteered).is_empty() && pins(&unsteered).len() == 2);
 }
 
 #[test]
 fn datagrams_that_were_seen_beat_what_interrupts_are_set_to() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-3");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
     seen_on(&mut server, "2-3");
-    let machine = Machine { vectors: vec![0, 1], ..Machine::of(4) };
-    let plan = make(&server, &machine.path(), &Choice::default());
+    let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
+    let plan = make(&server, &machine.path(), &BoostChoice::default());
     assert_eq!(pairs(&pins(&plan)), [(800, "2"), (801, "3")]);
     assert_eq!(plan.plan.cpus, [2, 3]);
     assert_eq!(tables(&plan)["udp 0.0.0.0:7"], "by-cpu 0:100 1:101 2:100 3:101");
@@ -62,19 +62,21 @@ fn datagrams_that_were_seen_beat_what_interrupts_are_set_to() {
 
 #[test]
 fn rps_says_where_packets_arrive() {
-    let server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-3");
-    let machine = Machine { vectors: vec![0], rps: vec!["2-3".into()], ..Machine::of(4) };
-    let plan = make(&server, &machine.path(), &Choice::default());
+    let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
+    let machine =
+        BoostSampleMachine { vectors: vec![0], rps: vec!["2-3".into()], ..BoostSampleMachine::of(4) };
+    let plan = make(&server, &machine.path(), &BoostChoice::default());
     assert_eq!(pairs(&pins(&plan)), [(800, "2"), (801, "3")]);
 }
 
 #[test]
 fn two_readers_on_twenty_cpus_share_the_packets_of_their_nodes() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-19");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-19");
     server.readers[0].allowed = Known::Value(cpus("0-9"));
     server.readers[1].allowed = Known::Value(cpus("10-19"));
-    let machine = Machine { nodes: vec!["0-9".into(), "10-19".into()], ..Machine::of(20) };
-    let plan = make(&server, &machine.path(), &Choice::default());
+    let machine =
+        BoostSampleMachine { nodes: vec!["0-9".into(), "10-19".into()], ..BoostSampleMachine::of(20) };
+    let plan = make(&server, &machine.path(), &BoostChoice::default());
     assert_eq!(pairs(&pins(&plan)), [(800, "0"), (801, "10")]);
     let table: SteeringTable = tables(&plan)["udp 0.0.0.0:7"].parse().expect("a table");
     assert_eq!(table.by_cpu.len(), 20);
@@ -87,16 +89,16 @@ fn two_readers_on_twenty_cpus_share_the_packets_of_their_nodes() {
 
 #[test]
 fn more_readers_than_cpus_share_cpus() {
-    let server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 5, "0-1");
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 5, "0-1");
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert_eq!(tables(&plan)["udp 0.0.0.0:7"], "by-cpu 0:100+102+104 1:101+103");
 }
 
 #[test]
 fn readers_beyond_the_cpus_that_receive_take_part_from_other_cpus() {
-    let server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 4, "0-3");
-    let machine = Machine { vectors: vec![0, 1], ..Machine::of(4) };
-    let plan = make(&server, &machine.path(), &Choice::default());
+    let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
+    let plan = make(&server, &machine.path(), &BoostChoice::default());
     assert_eq!(pairs(&pins(&plan)), [(800, "0"), (801, "1"), (802, "2"), (803, "3")]);
     assert_eq!(tables(&plan)["udp 0.0.0.0:7"], "by-cpu 0:100+102 1:101+103 2:102 3:103");
     assert!(plan.advice[0].what.contains("More queues, or RPS"), "{:?}", plan.advice);
@@ -106,16 +108,17 @@ fn readers_beyond_the_cpus_that_receive_take_part_from_other_cpus() {
 fn a_thread_that_its_server_bound_stays_there() {
     let mut server = nsd(2, "0-3");
     server.readers[0].allowed = Known::Value(cpus("3"));
-    let plan = make(&server, &Machine::of(4).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
     assert_eq!(pairs(&pins(&plan)), [(801, "0")]);
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101 2:100 3:100");
 }
 
 #[test]
 fn one_socket_of_many_threads_is_explained() {
-    let mut server = server("nsd", &[(Protocol::Udp, "0.0.0.0:53"), (Protocol::Udp, "[::]:53")], 1, "0-3");
+    let mut server =
+        server("nsd", &[(SocketProtocol::Udp, "0.0.0.0:53"), (SocketProtocol::Udp, "[::]:53")], 1, "0-3");
     server.readers.push(reader("nsd", 900, vec![100], "0-3"));
-    let plan = make(&server, &Machine::of(4).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty());
     let why: Vec<&str> = plan.refusals.iter().map(|refusal| refusal.why.as_str()).collect();
     assert_eq!(
@@ -133,9 +136,14 @@ fn one_socket_of_many_threads_is_explained() {
 
 #[test]
 fn chrony_is_one_socket_and_one_thread() {
-    let server = server("chronyd", &[(Protocol::Udp, "0.0.0.0:123"), (Protocol::Udp, "[::]:123")], 1, "0-3");
-    let plan = make(&server, &Machine::of(4).path(), &Choice::default());
-    let refusal = Refusal {
+    let server = server(
+        "chronyd",
+        &[(SocketProtocol::Udp, "0.0.0.0:123"), (SocketProtocol::Udp, "[::]:123")],
+        1,
+        "0-3",
+    );
+    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
+    let refusal = BoostRefusal {
         what: "udp 0.0.0.0:123, udp [::]:123".into(),
         why: "one socket, 1 thread: nothing can be steered".into(),
     };
@@ -144,8 +152,8 @@ fn chrony_is_one_socket_and_one_thread() {
 }
 
 /// Datagrams of the first group's sockets: cookie, CPU of arrival, CPU of the reader, number.
-fn landed(server: &mut Server, seen: &[(u64, u32, u32, u64)]) {
-    let read = seen.iter().map(|(cookie, from, on, packets)| Landing {
+fn landed(server: &mut ObservedServer, seen: &[(u64, u32, u32, u64)]) {
+    let read = seen.iter().map(|(cookie, from, on, packets)| DeliveryCount {
         cookie: *cookie,
         arrived_on: Some(*from),
         read_on: *on,
@@ -153,14 +161,15 @@ fn landed(server: &mut Server, seen: &[(u64, u32, u32, u64)]) {
         tid: 1,
         packets: *packets,
     });
-    let arrived = seen.iter().map(|(cookie, cpu, _, packets)| Arrival {
+    let arrived = seen.iter().map(|(cookie, cpu, _, packets)| ArrivalCount {
         cookie: *cookie,
         cpu: *cpu,
         packets: *packets,
         refused: 0,
     });
     let (read, arrived) = (read.collect(), arrived.collect());
-    server.landings = Known::Value(Landings { seconds: 2.0, read, arrived, ..Landings::default() });
+    server.landings =
+        Known::Value(DeliveryReport { seconds: 2.0, read, arrived, ..DeliveryReport::default() });
 }
 
 #[test]
@@ -168,16 +177,20 @@ fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
     for (name, port) in
         [("turnserver", "3478"), ("nginx", "443"), ("unknown", "443"), ("haproxy", "8443"), ("knotd", "853")]
     {
-        let mut server = server(name, &[(Protocol::Udp, &format!("0.0.0.0:{port}"))], 2, "0-1");
+        let mut server = server(name, &[(SocketProtocol::Udp, &format!("0.0.0.0:{port}"))], 2, "0-1");
         server.product = server.product.or_else(|| {
             crate::boost::catalog::of_ports(&[port.parse().expect("a port")])
                 .map(|product| product.id.clone())
         });
-        let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+        let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
         assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{name}: {plan:#?}");
         let why = &plan.refusals[0].why;
         assert!(why.contains("keeps each client's state in") && why.contains("https://"), "{why}");
-        let anyway = make(&server, &Machine::of(2).path(), &Choice { anyway: true, ..Choice::default() });
+        let anyway = make(
+            &server,
+            &BoostSampleMachine::of(2).path(),
+            &BoostChoice { anyway: true, ..BoostChoice::default() },
+        );
         assert!(!anyway.plan.changes.is_empty(), "{name}: {:?}", anyway.refusals);
     }
 }
@@ -185,9 +198,13 @@ fn servers_with_client_state_in_a_thread_are_not_steered_by_cpu() {
 #[test]
 fn a_plan_that_cannot_help_is_refused_with_its_reason() {
     let of = |seen: &[(u64, u32, u32, u64)]| {
-        let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+        let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
         landed(&mut server, seen);
-        make(&server, &Machine { vectors: vec![0], ..Machine::of(2) }.path(), &Choice::default())
+        make(
+            &server,
+            &BoostSampleMachine { vectors: vec![0], ..BoostSampleMachine::of(2) }.path(),
+            &BoostChoice::default(),
+        )
     };
     // All arrive on CPU 0, and the scheduler has both threads there most of the time.
     let plan = of(&[(100, 0, 0, 430), (100, 0, 1, 70), (101, 0, 0, 430), (101, 0, 1, 70)]);
@@ -200,10 +217,10 @@ fn a_plan_that_cannot_help_is_refused_with_its_reason() {
 #[test]
 fn a_plan_that_makes_landing_worse_is_refused() {
     // Two receiving CPUs and four readers: each would get half of a CPU's packets from elsewhere.
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
     landed(&mut server, &[(100, 0, 0, 400), (101, 1, 1, 400), (102, 0, 0, 400), (103, 1, 2, 200)]);
-    let machine = Machine { vectors: vec![0, 1], ..Machine::of(4) };
-    let plan = make(&server, &machine.path(), &Choice::default());
+    let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
+    let plan = make(&server, &machine.path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty(), "{plan:#?}");
     let why = &plan.refusals[0].why;
     assert!(why.contains("86 % of its datagrams") && why.contains("50 % would be: that is worse"), "{why}");
@@ -211,37 +228,37 @@ fn a_plan_that_makes_landing_worse_is_refused() {
 
 #[test]
 fn one_thread_of_four_sockets_is_not_pinned() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
     server.readers.truncate(1);
     server.readers[0].sockets = vec![100, 101, 102, 103];
-    let plan = make(&server, &Machine::of(4).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty(), "{:#?}", plan.plan.changes);
     assert!(plan.refusals[0].why.contains("steering would change nothing"), "{:?}", plan.refusals);
 }
 
 #[test]
 fn a_server_without_udp_sockets_is_left_alone() {
-    let server = server("echo", &[(Protocol::Tcp, "0.0.0.0:7")], 2, "0-1");
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let server = server("echo", &[(SocketProtocol::Tcp, "0.0.0.0:7")], 2, "0-1");
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty());
     assert!(plan.refusals[0].why.contains("no UDP socket"), "{:?}", plan.refusals);
 }
 
 #[test]
 fn threads_of_a_server_with_its_own_program_by_cpu_are_pinned() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
     server.groups[0].steering = Known::Value("classic-by-cpu".to_owned());
     landed(&mut server, &[(100, 1, 0, 300), (100, 1, 1, 200), (101, 0, 0, 250), (101, 0, 1, 250)]);
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(tables(&plan).is_empty(), "{:?}", tables(&plan));
     assert_eq!(pairs(&pins(&plan)), [(800, "1"), (801, "0")]);
 }
 
 #[test]
 fn what_is_set_already_is_not_advised() {
-    let mut server = server("unbound", &[(Protocol::Udp, "0.0.0.0:53")], 1, "0-1");
+    let mut server = server("unbound", &[(SocketProtocol::Udp, "0.0.0.0:53")], 1, "0-1");
     server.readers.push(reader("unbound", 900, vec![100], "0-1"));
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     let options: Vec<&str> = plan.advice.iter().filter_map(|advice| advice.option.as_deref()).collect();
     assert_eq!(options, ["so-reuseport: yes"]);
 }
@@ -253,9 +270,9 @@ fn steering_of_others_is_named_and_left() {
         ("classic-by-cpu", "a classic program by CPU (its own or another tool's): left as it is"),
         ("program pick (id 7)", "program pick (id 7)"),
     ] {
-        let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+        let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
         server.groups[0].steering = Known::Value(text.to_owned());
-        let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+        let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
         assert!(plan.plan.changes.is_empty(), "{text}");
         assert!(plan.refusals[0].why.contains(named), "{}", plan.refusals[0].why);
     }
@@ -263,16 +280,16 @@ fn steering_of_others_is_named_and_left() {
 
 #[test]
 fn what_is_steered_so_already_is_not_steered_again() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
-    let path = Machine::of(2).path();
-    let table = tables(&make(&server, &path, &Choice::default()))["udp 0.0.0.0:7"].clone();
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let path = BoostSampleMachine::of(2).path();
+    let table = tables(&make(&server, &path, &BoostChoice::default()))["udp 0.0.0.0:7"].clone();
     server.groups[0].steering = Known::Value(table);
     server.readers[0].allowed = Known::Value(cpus("0"));
     server.readers[1].allowed = Known::Value(cpus("1"));
-    let plan = make(&server, &path, &Choice::default());
+    let plan = make(&server, &path, &BoostChoice::default());
     assert!(plan.plan.changes.is_empty() && plan.refusals.is_empty(), "{plan:#?}");
     server.groups[0].steering = Known::Value("by-cpu 0:101 1:100".to_owned());
-    let plan = make(&server, &path, &Choice::default());
+    let plan = make(&server, &path, &BoostChoice::default());
     assert_eq!(plan.plan.changes[0].from.as_str(), "by-cpu 0:101 1:100");
     assert_eq!(plan.plan.changes[0].to.as_str(), "by-cpu 0:100 1:101");
 }
@@ -281,7 +298,7 @@ fn what_is_steered_so_already_is_not_steered_again() {
 fn a_socket_without_a_reader_is_given_nothing() {
     let mut server = nsd(2, "0-1");
     server.readers.remove(0);
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101");
     assert!(plan.refusals[0].what.starts_with("socket 100 of udp 0.0.0.0:53"), "{:?}", plan.refusals);
 }
@@ -293,27 +310,27 @@ fn a_socket_that_a_worker_inherited_and_does_not_read_is_given_nothing() {
     // It holds those of the one that died, and was seen to read its own.
     server.readers[0].sockets = vec![100, 101, 200, 201];
     server.readers[0].guessed = vec![100, 200];
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101");
     assert_eq!(tables(&plan)["udp [::]:53"], "by-cpu 0:201 1:201");
 }
 
 #[test]
 fn sockets_that_several_threads_read_are_not_steered() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
     server.readers[1].sockets.push(100);
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty());
     assert_eq!(plan.refusals[0].why, "2 threads read socket 100 of it: its packets have no one CPU to go to");
 }
 
 #[test]
 fn a_server_bound_to_one_cpu_is_not_steered() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "2");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "2");
     for reader in &mut server.readers {
         reader.cpuset = Some(cpus("2"));
     }
-    let plan = make(&server, &Machine::of(4).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty());
     let refusals: Vec<(&str, &str)> =
         plan.refusals.iter().map(|refusal| (refusal.what.as_str(), refusal.why.as_str())).collect();
@@ -328,19 +345,19 @@ fn a_server_bound_to_one_cpu_is_not_steered() {
 
 #[test]
 fn a_cpuset_is_never_left() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-7");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-7");
     for reader in &mut server.readers {
         reader.cpuset = Some(cpus("4-5"));
     }
-    let plan = make(&server, &Machine::of(8).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(8).path(), &BoostChoice::default());
     assert_eq!(pairs(&pins(&plan)), [(800, "4"), (801, "5")]);
 }
 
 #[test]
 fn sockets_ask_for_their_cpu_where_no_program_may() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
     server.groups[0].steering = Known::unknown("no CAP_BPF");
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     let asks: Vec<(String, String)> = plan
         .plan
         .changes
@@ -349,23 +366,23 @@ fn sockets_ask_for_their_cpu_where_no_program_may() {
         .map(|change| (change.from.to_string(), change.to.to_string()))
         .collect();
     assert_eq!(asks, [("none".to_owned(), "0".to_owned()), ("none".to_owned(), "1".to_owned())]);
-    let old = Machine { kernel: "6.1.0".into(), ..Machine::of(2) };
-    let plan = make(&server, &old.path(), &Choice::default());
+    let old = BoostSampleMachine { kernel: "6.1.0".into(), ..BoostSampleMachine::of(2) };
+    let plan = make(&server, &old.path(), &BoostChoice::default());
     assert!(plan.plan.changes.is_empty() && plan.refusals[0].why.contains("no CAP_BPF"));
     server.groups[0].steering = Known::Value("none".to_owned());
-    let plan = make(&server, &old.path(), &Choice { by_incoming_cpu: true, ..Choice::default() });
+    let plan = make(&server, &old.path(), &BoostChoice { by_incoming_cpu: true, ..BoostChoice::default() });
     assert!(plan.refusals[0].why.contains("since Linux 6.2 only"));
 }
 
 #[test]
 fn sockets_that_ask_for_a_cpu_already_are_not_given_a_program() {
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
     for (member, cpu) in server.groups[0].members.iter_mut().zip([1, 0]) {
         let options =
             linerate_host::stage::socket::SocketOptions { incoming_cpu: Some(cpu), ..Default::default() };
         member.options = Known::Value(Some(options));
     }
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(tables(&plan).is_empty());
     assert_eq!(pairs(&pins(&plan)), [(800, "1"), (801, "0")]);
     assert!(plan.refusals[0].why.contains("SO_INCOMING_CPU"));
@@ -381,31 +398,33 @@ fn changes_of(plan: &BoostPlan, knob: SocketKnob) -> Vec<(String, String)> {
 fn buffers_grow_where_packets_were_lost_and_before_all_else() {
     let mut server = nsd(2, "0-1");
     server.groups[0].members[1].drops = Some(12);
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     assert!(changes_of(&plan, SocketKnob::ReceiveBuffer).is_empty(), "drops of long ago");
-    let arrival = Arrival { cookie: 101, cpu: 0, packets: 0, refused: 7 };
-    server.landings = Known::Value(Landings { arrived: vec![arrival], ..Landings::default() });
-    let plan = make(&server, &Machine::of(2).path(), &Choice::default());
+    let arrival = ArrivalCount { cookie: 101, cpu: 0, packets: 0, refused: 7 };
+    server.landings = Known::Value(DeliveryReport { arrived: vec![arrival], ..DeliveryReport::default() });
+    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
     let change = ("212992 by default".to_owned(), "8388608".to_owned());
     assert_eq!(changes_of(&plan, SocketKnob::ReceiveBuffer), [change.clone(), change]);
     assert!(matches!(plan.plan.changes[0].setting, Setting::Socket { .. }));
     assert!(plan.plan.changes[0].why.contains("lost 7 packets"));
     assert_eq!(plan.advice[0].option.as_deref(), Some("receive-buffer-size: 4194304"));
-    let asked = Choice { receive_buffer_bytes: Some(1_000_001), ..Choice::default() };
-    let plan = make(&nsd(2, "0-1"), &Machine::of(2).path(), &asked);
+    let asked = BoostChoice { receive_buffer_bytes: Some(1_000_001), ..BoostChoice::default() };
+    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &asked);
     let buffers = changes_of(&plan, SocketKnob::ReceiveBuffer);
     assert_eq!((buffers.len(), buffers[0].1.as_str()), (4, "1000002"));
-    let fewer = Choice { receive_buffer_bytes: Some(4096), ..Choice::default() };
-    let plan = make(&nsd(2, "0-1"), &Machine::of(2).path(), &fewer);
+    let fewer = BoostChoice { receive_buffer_bytes: Some(4096), ..BoostChoice::default() };
+    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &fewer);
     assert!(changes_of(&plan, SocketKnob::ReceiveBuffer).is_empty());
 }
 
 #[test]
 fn ip_ids_are_left_out_only_where_replies_were_seen_to_fit() {
-    let path = Machine::of(2).path();
-    let choice = Choice { skip_ip_id: true, ..Choice::default() };
-    let why = |server: &Server| make(server, &path, &choice).refusals.last().map(|last| last.why.clone());
-    let mut server = server("echo", &[(Protocol::Udp, "0.0.0.0:7"), (Protocol::Udp, "[::]:7")], 2, "0-1");
+    let path = BoostSampleMachine::of(2).path();
+    let choice = BoostChoice { skip_ip_id: true, ..BoostChoice::default() };
+    let why =
+        |server: &ObservedServer| make(server, &path, &choice).refusals.last().map(|last| last.why.clone());
+    let mut server =
+        server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7"), (SocketProtocol::Udp, "[::]:7")], 2, "0-1");
     assert!(why(&server).is_some_and(|why| why.contains("nobody looked")));
     sent(&mut server, 10, 512);
     assert!(why(&server).is_some_and(|why| why.starts_with("20 replies were seen, too few")));
@@ -425,9 +444,11 @@ fn ip_ids_are_left_out_only_where_replies_were_seen_to_fit() {
 
 #[test]
 fn busy_polling_is_set_only_when_asked_for() {
-    let path = Machine::of(2).path();
-    assert!(changes_of(&make(&nsd(2, "0-1"), &path, &Choice::default()), SocketKnob::BusyPoll).is_empty());
-    let asked = Choice { busy_poll_us: Some(50), ..Choice::default() };
+    let path = BoostSampleMachine::of(2).path();
+    assert!(
+        changes_of(&make(&nsd(2, "0-1"), &path, &BoostChoice::default()), SocketKnob::BusyPoll).is_empty()
+    );
+    let asked = BoostChoice { busy_poll_us: Some(50), ..BoostChoice::default() };
     let polls = changes_of(&make(&nsd(2, "0-1"), &path, &asked), SocketKnob::BusyPoll);
     assert_eq!((polls.len(), polls[0].1.as_str()), (4, "50"));
 }

@@ -3,25 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::Host;
-use linerate_host::stage::socket::Service;
-use linerate_host::stage::thread::Task;
+use linerate_host::stage::socket::ServiceSockets;
+use linerate_host::stage::thread::TaskStat;
 
 /// All processes of a host.
-pub(super) struct Processes<'h> {
+pub(super) struct ProcessTable<'h> {
     host: &'h Host,
-    tasks: BTreeMap<u32, Task>,
+    tasks: BTreeMap<u32, TaskStat>,
 }
 
-impl<'h> Processes<'h> {
+impl<'h> ProcessTable<'h> {
     /// Those that are there. One that ends meanwhile is left out.
     pub(super) fn observe(host: &'h Host) -> Self {
         let names = host.list("/proc").unwrap_or_default();
         let pids = names.iter().filter_map(|name| name.parse().ok());
-        let tasks = pids.filter_map(|pid| Some((pid, Task::of_process(host, pid).ok()?))).collect();
+        let tasks = pids.filter_map(|pid| Some((pid, TaskStat::of_process(host, pid).ok()?))).collect();
         Self { host, tasks }
     }
 
-    pub(super) fn task(&self, pid: u32) -> Option<&Task> {
+    pub(super) fn task(&self, pid: u32) -> Option<&TaskStat> {
         self.tasks.get(&pid)
     }
 
@@ -87,7 +87,7 @@ impl<'h> Processes<'h> {
 
     /// The holders of these services, those of one server an item: they share a socket or a reuseport group, or come from the
     /// same process of the same program.
-    pub(super) fn servers(&self, services: &[Service]) -> Vec<BTreeSet<u32>> {
+    pub(super) fn servers(&self, services: &[ServiceSockets]) -> Vec<BTreeSet<u32>> {
         let mut servers: Vec<BTreeSet<u32>> = Vec::new();
         let mut join = |pids: BTreeSet<u32>| {
             let (mut with, without): (Vec<_>, Vec<_>) =
@@ -113,7 +113,7 @@ impl<'h> Processes<'h> {
 
 /// The processes of a socket. The first process of the system holds those of all services that it starts on demand: it is no
 /// part of them.
-fn holders(socket: &linerate_host::stage::socket::Socket) -> BTreeSet<u32> {
+fn holders(socket: &linerate_host::stage::socket::SocketState) -> BTreeSet<u32> {
     let all: BTreeSet<u32> = socket.descriptors.iter().map(|(pid, _)| *pid).collect();
     let others: BTreeSet<u32> = all.iter().copied().filter(|pid| *pid != 1).collect();
     if others.is_empty() { all } else { others }

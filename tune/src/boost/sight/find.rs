@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use linerate_host::stage::Scope;
-use linerate_host::stage::socket::{Protocol, Service, Sockets};
-use linerate_host::stage::thread::Threads;
+use linerate_host::stage::socket::{HostSockets, ServiceSockets, SocketProtocol};
+use linerate_host::stage::thread::ThreadState;
 use linerate_host::{Host, Known, PacketPath};
 
-use super::family::Processes;
+use super::family::ProcessTable;
 use super::limits::{may_trace, namespace};
-use super::{SightError, Wanted};
+use super::{ServerQuery, SightError};
 
 /// What it takes to boost a server.
 const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
                             CAP_SYS_NICE to pin its threads";
 
 /// A server that was found.
-pub(super) struct Found {
+pub(super) struct FoundServer {
     /// Its processes, the one that the others come from first.
     pub(super) processes: Vec<u32>,
     /// Its sockets, a group an item.
-    pub(super) services: Vec<Service>,
+    pub(super) services: Vec<ServiceSockets>,
     /// The path to it.
     pub(super) path: PacketPath,
     /// Addresses where others have sockets too.
@@ -29,14 +29,22 @@ pub(super) struct Found {
 }
 
 /// Finds the server. A socket or process that goes while it is looked at is looked for once more.
-pub(super) fn find(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Result<Found, SightError> {
+pub(super) fn find(
+    host: &Host,
+    wanted: &ServerQuery,
+    processes: &ProcessTable<'_>,
+) -> Result<FoundServer, SightError> {
     match find_at_once(host, wanted, processes) {
         Err(SightError::Elsewhere(_) | SightError::NotThere(_)) => find_at_once(host, wanted, processes),
         found => found,
     }
 }
 
-fn find_at_once(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Result<Found, SightError> {
+fn find_at_once(
+    host: &Host,
+    wanted: &ServerQuery,
+    processes: &ProcessTable<'_>,
+) -> Result<FoundServer, SightError> {
     let ports = match (wanted.port, wanted.pid) {
         (port, Some(pid)) => {
             is_here(host, pid)?;
@@ -54,7 +62,7 @@ fn find_at_once(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Resu
     let mut path = PacketPath::observe(host, &scope(*first));
     let mut services = services(host, &path.socket)?;
     for port in rest {
-        services.extend(self::services(host, &Sockets::observe(host, &scope(*port)))?);
+        services.extend(self::services(host, &HostSockets::observe(host, &scope(*port)))?);
     }
     if services.is_empty() {
         let port = *first;
@@ -66,12 +74,12 @@ fn find_at_once(host: &Host, wanted: &Wanted, processes: &Processes<'_>) -> Resu
         }));
     }
     let server = choose(wanted, processes, &services)?;
-    let (own, others): (Vec<Service>, Vec<Service>) =
+    let (own, others): (Vec<ServiceSockets>, Vec<ServiceSockets>) =
         services.into_iter().partition(|service| is_held(service, &server));
-    let others = others.iter().map(Service::name).collect();
+    let others = others.iter().map(ServiceSockets::name).collect();
     path.socket.services = Known::Value(own.clone());
-    path.thread = Threads::observe(host, &path.socket);
-    Ok(Found { processes: processes.ordered(&processes.kin(&server)), services: own, path, others })
+    path.thread = ThreadState::observe(host, &path.socket);
+    Ok(FoundServer { processes: processes.ordered(&processes.kin(&server)), services: own, path, others })
 }
 
 /// Whether the process is there, and in the network namespace that is looked at.
@@ -91,7 +99,7 @@ fn is_here(host: &Host, pid: u32) -> Result<(), SightError> {
 }
 
 /// Whether the host has each interface that was named.
-fn interfaces_are_here(host: &Host, wanted: &Wanted) -> Result<(), SightError> {
+fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), SightError> {
     let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
     match wanted.interfaces.iter().find(|name| !names.contains(name)) {
         Some(strange) => {
@@ -102,13 +110,13 @@ fn interfaces_are_here(host: &Host, wanted: &Wanted) -> Result<(), SightError> {
 }
 
 /// The ports on which the process listens, or its kin.
-fn ports_of(host: &Host, pid: u32, processes: &Processes<'_>) -> Result<Vec<u16>, SightError> {
+fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u16>, SightError> {
     let mut asked: Vec<u32> = processes.kin(&BTreeSet::from([pid])).into_iter().collect();
     asked.sort_by_key(|kin| *kin != pid);
     let mut nothing = None;
     for kin in asked {
         let scope = Scope { pid: Some(kin), ..Scope::default() };
-        let sockets = Sockets::observe(host, &scope);
+        let sockets = HostSockets::observe(host, &scope);
         let services = services(host, &sockets)?;
         if !services.is_empty() {
             return Ok(lasting(&services, &sockets.local_ports));
@@ -121,14 +129,14 @@ fn ports_of(host: &Host, pid: u32, processes: &Processes<'_>) -> Result<Vec<u16>
 
 /// The ports that a process chose, where there are some: those that the kernel gave to its sockets come and go, as a
 /// resolver's for its own questions.
-fn lasting(services: &[Service], given: &Known<(u16, u16)>) -> Vec<u16> {
+fn lasting(services: &[ServiceSockets], given: &Known<(u16, u16)>) -> Vec<u16> {
     let all: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
     let is_given = |port: &u16| given.value().is_some_and(|(first, last)| (*first..=*last).contains(port));
     let chosen: Vec<u16> = all.iter().copied().filter(|port| !is_given(port)).collect();
     if chosen.is_empty() { all.into_iter().collect() } else { chosen }
 }
 
-fn services(host: &Host, sockets: &Sockets) -> Result<Vec<Service>, SightError> {
+fn services(host: &Host, sockets: &HostSockets) -> Result<Vec<ServiceSockets>, SightError> {
     let services = match &sockets.services {
         Known::Value(services) => services.clone(),
         Known::Unknown { why } => return Err(untold(host, "finding its sockets", why)),
@@ -153,19 +161,19 @@ fn untold(host: &Host, what: &str, why: &str) -> SightError {
     }
 }
 
-fn is_held(service: &Service, server: &BTreeSet<u32>) -> bool {
+fn is_held(service: &ServiceSockets, server: &BTreeSet<u32>) -> bool {
     service.sockets.iter().any(|socket| socket.descriptors.iter().any(|(pid, _)| server.contains(pid)))
 }
 
-fn address(service: &Service) -> (Protocol, SocketAddr) {
+fn address(service: &ServiceSockets) -> (SocketProtocol, SocketAddr) {
     (service.protocol, service.local)
 }
 
 /// The processes of the server that is meant.
 fn choose(
-    wanted: &Wanted,
-    processes: &Processes<'_>,
-    services: &[Service],
+    wanted: &ServerQuery,
+    processes: &ProcessTable<'_>,
+    services: &[ServiceSockets],
 ) -> Result<BTreeSet<u32>, SightError> {
     let mut servers = processes.servers(services);
     if let Some(pid) = wanted.pid {
@@ -176,7 +184,7 @@ fn choose(
     }
     // A web server's TCP listener may have the port of a UDP server.
     let has_udp = |server: &BTreeSet<u32>| {
-        services.iter().any(|service| service.protocol == Protocol::Udp && is_held(service, server))
+        services.iter().any(|service| service.protocol == SocketProtocol::Udp && is_held(service, server))
     };
     if servers.iter().filter(|server| has_udp(server)).count() == 1 {
         servers.retain(has_udp);
@@ -199,7 +207,7 @@ fn choose(
 }
 
 /// Of sockets that no process holds that is visible here.
-fn hidden(service: &Service) -> Option<SightError> {
+fn hidden(service: &ServiceSockets) -> Option<SightError> {
     let hidden = service.sockets.iter().filter(|socket| socket.descriptors.is_empty()).count();
     let which = match (hidden, service.sockets.len()) {
         (0, _) => return None,
@@ -212,7 +220,7 @@ fn hidden(service: &Service) -> Option<SightError> {
     )))
 }
 
-fn ambiguous(processes: &Processes<'_>, services: &[Service], servers: &[BTreeSet<u32>]) -> String {
+fn ambiguous(processes: &ProcessTable<'_>, services: &[ServiceSockets], servers: &[BTreeSet<u32>]) -> String {
     let mut named: BTreeMap<u32, String> = BTreeMap::new();
     for server in servers {
         let pid = processes.ordered(server).first().copied().unwrap_or_default();

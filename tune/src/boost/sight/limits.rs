@@ -80,8 +80,8 @@ pub(crate) fn any_text(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linerate_host::Recording;
-    use linerate_host::recording::Entry;
+    use linerate_host::HostRecording;
+    use linerate_host::recording::RecordedEntry;
 
     #[test]
     fn a_control_group_confines_as_the_next_one_above_that_tells() {
@@ -125,8 +125,8 @@ mod tests {
 
     #[test]
     fn a_namespace_is_named_by_its_inode() {
-        let mut recording = Recording::new();
-        recording.insert("/proc/50/ns/net", Entry::Link("net:[4026531840]".to_owned()));
+        let mut recording = HostRecording::new();
+        recording.insert("/proc/50/ns/net", RecordedEntry::Link("net:[4026531840]".to_owned()));
         let host = Host::recorded(recording);
         assert_eq!((namespace(&host, "50"), namespace(&host, "51")), (Some(4_026_531_840), None));
     }

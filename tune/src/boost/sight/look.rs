@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_host::landing::Landings;
-use linerate_host::stage::socket::Service;
-use linerate_host::stage::thread::{Sampling, Sighting};
+use linerate_host::landing::DeliveryReport;
+use linerate_host::stage::socket::ServiceSockets;
+use linerate_host::stage::thread::{ThreadSampling, ThreadSightings};
 use linerate_host::{Host, Known};
 
-use super::Look;
+use super::ObservationOptions;
 
 /// Samples are at least this far apart.
 const SHORTEST: Duration = Duration::from_millis(5);
@@ -23,25 +23,25 @@ const PORTS: usize = 16;
 const TICK: Duration = Duration::from_millis(20);
 
 /// What was seen.
-pub(super) struct Seen {
-    pub(super) threads: Vec<Sighting>,
+pub(super) struct ObservedActivity {
+    pub(super) threads: Vec<ThreadSightings>,
     pub(super) samples: u32,
     pub(super) lasted: Duration,
-    pub(super) landings: Known<Landings>,
+    pub(super) landings: Known<DeliveryReport>,
 }
 
 /// Looks for as long as `look` says, or until `stop`; at least one sample is taken.
 pub(super) fn look(
     host: &Host,
-    services: &[Service],
+    services: &[ServiceSockets],
     ports: &[u16],
-    look: Look,
+    look: ObservationOptions,
     stop: &dyn Fn() -> bool,
-) -> Seen {
+) -> ObservedActivity {
     let began = Instant::now();
     let done = AtomicBool::new(false);
     let sampling = || {
-        let mut sampling = Sampling::new(host, services);
+        let mut sampling = ThreadSampling::new(host, services);
         loop {
             let at = Instant::now();
             sampling.take();
@@ -64,16 +64,26 @@ pub(super) fn look(
         let sampling = sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (sampling, landings)
     });
-    Seen { samples: sampling.samples(), threads: sampling.threads(), lasted: began.elapsed(), landings }
+    ObservedActivity {
+        samples: sampling.samples(),
+        threads: sampling.threads(),
+        lasted: began.elapsed(),
+        landings,
+    }
 }
 
-fn land(host: &Host, ports: &[u16], look: Look, stop: &dyn Fn() -> bool) -> Known<Landings> {
+fn land(
+    host: &Host,
+    ports: &[u16],
+    look: ObservationOptions,
+    stop: &dyn Fn() -> bool,
+) -> Known<DeliveryReport> {
     match ports {
         _ if !look.datagrams => Known::unknown("where datagrams land was not looked at"),
         [] => Known::unknown("it has no UDP socket"),
         ports => {
             let ports = ports.get(..PORTS).unwrap_or(ports);
-            Landings::look(host, ports, look.duration, stop).into()
+            DeliveryReport::look(host, ports, look.duration, stop).into()
         }
     }
 }

@@ -2,23 +2,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use linerate_host::landing::Landings;
-use linerate_host::stage::thread::{Sighting, Task};
+use linerate_host::landing::DeliveryReport;
+use linerate_host::stage::thread::{TaskStat, ThreadSightings};
 
-use super::{Group, Member, Seen};
+use super::{GroupSocket, ReaderEvidence, ServerGroup};
 
 /// A process and one of its threads.
 pub(super) type Thread = (u32, u32);
 
 /// The sockets a thread reads, by their cookies, and how each is known.
-pub(super) type Claims = BTreeMap<Thread, BTreeMap<u64, Seen>>;
+pub(super) type Claims = BTreeMap<Thread, BTreeMap<u64, ReaderEvidence>>;
 
 /// The threads that read these sockets.
 ///
 /// What was seen goes before what can only be told from who is there: a socket that a thread was seen to read, to call or to
 /// wait for is not said to be read by one that was not.
-pub(super) fn readers(groups: &[Group], sightings: &[Sighting], landings: Option<&Landings>) -> Claims {
-    let sockets = Sockets::of(groups);
+pub(super) fn readers(
+    groups: &[ServerGroup],
+    sightings: &[ThreadSightings],
+    landings: Option<&DeliveryReport>,
+) -> Claims {
+    let sockets = MemberSockets::of(groups);
     let mut claims = seen(&sockets, sightings, landings);
     drop_idle_polls(&sockets, &mut claims);
     for (cookie, (guess, threads)) in guesses(&sockets, sightings, &claims) {
@@ -31,10 +35,10 @@ pub(super) fn readers(groups: &[Group], sightings: &[Sighting], landings: Option
 }
 
 /// The members of all groups.
-struct Sockets<'s>(Vec<(usize, &'s Member)>);
+struct MemberSockets<'s>(Vec<(usize, &'s GroupSocket)>);
 
-impl<'s> Sockets<'s> {
-    fn of(groups: &'s [Group]) -> Self {
+impl<'s> MemberSockets<'s> {
+    fn of(groups: &'s [ServerGroup]) -> Self {
         let members = groups.iter().enumerate();
         Self(
             members
@@ -53,14 +57,18 @@ impl<'s> Sockets<'s> {
     }
 
     fn held_by(&self, pid: u32) -> impl Iterator<Item = u64> + '_ {
-        let holds = move |member: &Member| member.holders.iter().any(|(holder, _)| *holder == pid);
+        let holds = move |member: &GroupSocket| member.holders.iter().any(|(holder, _)| *holder == pid);
         self.0.iter().filter(move |(_, member)| holds(member)).map(|(_, member)| member.socket.cookie)
     }
 }
 
-fn seen(sockets: &Sockets<'_>, sightings: &[Sighting], landings: Option<&Landings>) -> Claims {
+fn seen(
+    sockets: &MemberSockets<'_>,
+    sightings: &[ThreadSightings],
+    landings: Option<&DeliveryReport>,
+) -> Claims {
     let mut claims = Claims::new();
-    let mut claim = |thread: Thread, cookie: u64, seen: Seen| {
+    let mut claim = |thread: Thread, cookie: u64, seen: ReaderEvidence| {
         let known = claims.entry(thread).or_default().entry(cookie).or_insert(seen);
         *known = seen.min(*known);
     };
@@ -68,14 +76,14 @@ fn seen(sockets: &Sockets<'_>, sightings: &[Sighting], landings: Option<&Landing
     for landing in landings.into_iter().flat_map(|landings| &landings.read) {
         let thread = (landing.pid, landing.tid);
         if there.contains(&thread) && sockets.group(landing.cookie).is_some() {
-            claim(thread, landing.cookie, Seen::Reading);
+            claim(thread, landing.cookie, ReaderEvidence::Reading);
         }
     }
     for sighting in sightings {
         let registered = sighting.ring.iter().flatten();
-        let told = (sighting.in_call.iter().map(|inode| (inode, Seen::InCall)))
-            .chain(sighting.polling.iter().map(|inode| (inode, Seen::Polling)))
-            .chain(registered.map(|inode| (inode, Seen::Ring)));
+        let told = (sighting.in_call.iter().map(|inode| (inode, ReaderEvidence::InCall)))
+            .chain(sighting.polling.iter().map(|inode| (inode, ReaderEvidence::Polling)))
+            .chain(registered.map(|inode| (inode, ReaderEvidence::Ring)));
         for (inode, seen) in told {
             if let Some(cookie) = sockets.cookie(*inode) {
                 claim((sighting.pid, sighting.tid), cookie, seen);
@@ -87,15 +95,19 @@ fn seen(sockets: &Sockets<'_>, sightings: &[Sighting], landings: Option<&Landing
 
 /// A thread that waits for every socket of a group, and was seen to read some of them, does not read those that only others
 /// were seen to read.
-fn drop_idle_polls(sockets: &Sockets<'_>, claims: &mut Claims) {
-    let reads = |claims: &BTreeMap<u64, Seen>| -> BTreeSet<u64> {
-        claims.iter().filter(|(_, seen)| **seen == Seen::Reading).map(|(cookie, _)| *cookie).collect()
+fn drop_idle_polls(sockets: &MemberSockets<'_>, claims: &mut Claims) {
+    let reads = |claims: &BTreeMap<u64, ReaderEvidence>| -> BTreeSet<u64> {
+        claims
+            .iter()
+            .filter(|(_, seen)| **seen == ReaderEvidence::Reading)
+            .map(|(cookie, _)| *cookie)
+            .collect()
     };
     let read: BTreeSet<u64> = claims.values().flat_map(&reads).collect();
     for own in claims.values_mut() {
         let groups: BTreeSet<usize> = reads(own).iter().filter_map(|cookie| sockets.group(*cookie)).collect();
         own.retain(|cookie, seen| {
-            let of_others = *seen != Seen::Reading && read.contains(cookie);
+            let of_others = *seen != ReaderEvidence::Reading && read.contains(cookie);
             !(of_others && sockets.group(*cookie).is_some_and(|group| groups.contains(&group)))
         });
     }
@@ -103,17 +115,19 @@ fn drop_idle_polls(sockets: &Sockets<'_>, claims: &mut Claims) {
 
 /// The likeliest readers of each socket that nobody was seen at.
 fn guesses(
-    sockets: &Sockets<'_>,
-    sightings: &[Sighting],
+    sockets: &MemberSockets<'_>,
+    sightings: &[ThreadSightings],
     claims: &Claims,
-) -> BTreeMap<u64, (Guess, Vec<Thread>)> {
+) -> BTreeMap<u64, (ReaderGuess, Vec<Thread>)> {
     let taken: BTreeSet<u64> = claims.values().flat_map(BTreeMap::keys).copied().collect();
-    let mut guesses: BTreeMap<u64, (Guess, Vec<Thread>)> = BTreeMap::new();
+    let mut guesses: BTreeMap<u64, (ReaderGuess, Vec<Thread>)> = BTreeMap::new();
     let own_threads = || sightings.iter().filter(|sighting| !is_of_the_kernel(sighting));
     for sighting in own_threads() {
         let only = own_threads().filter(|other| other.pid == sighting.pid).count() == 1;
         for cookie in sockets.held_by(sighting.pid).filter(|cookie| !taken.contains(cookie)) {
-            let Some(guess) = Guess::of(sighting, only, &Mates::of(sockets, cookie, sighting, claims)) else {
+            let Some(guess) =
+                ReaderGuess::of(sighting, only, &GroupMates::of(sockets, cookie, sighting, claims))
+            else {
                 continue;
             };
             let best = guesses.entry(cookie).or_insert((guess, Vec::new()));
@@ -129,7 +143,7 @@ fn guesses(
 }
 
 /// Whether it is a thread that the kernel made for the process's io_uring (io_uring/io-wq.c and sqpoll.c).
-fn is_of_the_kernel(sighting: &Sighting) -> bool {
+fn is_of_the_kernel(sighting: &ThreadSightings) -> bool {
     sighting
         .task
         .value()
@@ -138,7 +152,7 @@ fn is_of_the_kernel(sighting: &Sighting) -> bool {
 
 /// What is known of the other sockets of a socket's group.
 #[derive(Debug, Clone, Copy)]
-struct Mates {
+struct GroupMates {
     /// The thread waits for one of them.
     awaited: bool,
     /// It was seen to read one.
@@ -147,20 +161,21 @@ struct Mates {
     of_others: bool,
 }
 
-impl Mates {
-    fn of(sockets: &Sockets<'_>, cookie: u64, sighting: &Sighting, claims: &Claims) -> Self {
+impl GroupMates {
+    fn of(sockets: &MemberSockets<'_>, cookie: u64, sighting: &ThreadSightings, claims: &Claims) -> Self {
         let group = sockets.group(cookie);
-        let mut mates = Mates { awaited: false, read: false, of_others: false };
+        let mut mates = GroupMates { awaited: false, read: false, of_others: false };
         for (thread, claims) in claims {
             let own = *thread == (sighting.pid, sighting.tid);
             for (_, seen) in claims.iter().filter(|(cookie, _)| sockets.group(**cookie) == group) {
                 mates.of_others |= !own;
-                mates.read |= own && *seen == Seen::Reading;
-                mates.awaited |= own && matches!(seen, Seen::InCall | Seen::Polling);
+                mates.read |= own && *seen == ReaderEvidence::Reading;
+                mates.awaited |= own && matches!(seen, ReaderEvidence::InCall | ReaderEvidence::Polling);
             }
             if own {
                 // One that was seen to wait, and not to read, was seen to wait for all it reads.
-                mates.awaited |= !claims.is_empty() && !claims.values().any(|seen| *seen == Seen::Reading);
+                mates.awaited |=
+                    !claims.is_empty() && !claims.values().any(|seen| *seen == ReaderEvidence::Reading);
             }
         }
         mates
@@ -169,7 +184,7 @@ impl Mates {
 
 /// Who may read a socket that nobody was seen at, the likeliest last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Guess {
+enum ReaderGuess {
     /// It is alone in its process, and always waited for something else, as a process that waits for its children.
     Alone,
     /// It reads others of the group, and nobody else does.
@@ -182,31 +197,31 @@ enum Guess {
     Ring,
 }
 
-impl Guess {
-    fn of(sighting: &Sighting, only: bool, mates: &Mates) -> Option<Self> {
+impl ReaderGuess {
+    fn of(sighting: &ThreadSightings, only: bool, mates: &GroupMates) -> Option<Self> {
         if sighting.ring.is_some() {
-            return Some(Guess::Ring);
+            return Some(ReaderGuess::Ring);
         }
         // A socket whose reader died is held by its master, and by other workers that read their own: it has none now.
         if (mates.awaited && sighting.selecting == 0) || (mates.read && mates.of_others) {
             return None;
         }
-        let ran = || sighting.task.value().is_none_or(Task::ran);
+        let ran = || sighting.task.value().is_none_or(TaskStat::ran);
         let may = sighting.running > 0 || sighting.selecting > 0 || (sighting.untold.is_some() && ran());
         match (only, may || mates.read) {
-            (true, true) => Some(Guess::RunsAlone),
-            (true, false) => (!mates.of_others).then_some(Guess::Alone),
-            (false, true) if mates.read => Some(Guess::ReadsOthers),
-            (false, true) => Some(Guess::Runs),
+            (true, true) => Some(ReaderGuess::RunsAlone),
+            (true, false) => (!mates.of_others).then_some(ReaderGuess::Alone),
+            (false, true) if mates.read => Some(ReaderGuess::ReadsOthers),
+            (false, true) => Some(ReaderGuess::Runs),
             (false, false) => None,
         }
     }
 
-    fn seen(self) -> Seen {
+    fn seen(self) -> ReaderEvidence {
         match self {
-            Guess::Alone | Guess::RunsAlone => Seen::OnlyThread,
-            Guess::Runs | Guess::ReadsOthers => Seen::Assumed,
-            Guess::Ring => Seen::Ring,
+            ReaderGuess::Alone | ReaderGuess::RunsAlone => ReaderEvidence::OnlyThread,
+            ReaderGuess::Runs | ReaderGuess::ReadsOthers => ReaderEvidence::Assumed,
+            ReaderGuess::Ring => ReaderEvidence::Ring,
         }
     }
 }
@@ -216,9 +231,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use linerate_host::Known;
-    use linerate_host::landing::Landing;
+    use linerate_host::landing::DeliveryCount;
     use linerate_host::setting::SocketAt;
-    use linerate_host::stage::socket::Protocol;
+    use linerate_host::stage::socket::SocketProtocol;
     use proptest::prelude::*;
 
     use super::*;
@@ -226,16 +241,16 @@ mod tests {
     const SOCKETS: u64 = 6;
 
     /// Two groups of as many sockets, which these processes hold.
-    fn groups(holders: &BTreeSet<u32>) -> Vec<Group> {
-        let member = |cookie: u64| Member {
+    fn groups(holders: &BTreeSet<u32>) -> Vec<ServerGroup> {
+        let member = |cookie: u64| GroupSocket {
             socket: SocketAt { cookie, inode: cookie + 700, pid: 0, descriptor: 3 },
             holders: holders.iter().map(|pid| (*pid, 3)).collect(),
             options: Known::Value(None),
             drops: None,
             receive_buffer_bytes: None,
         };
-        let group = |cookies: std::ops::Range<u64>| Group {
-            protocol: Protocol::Udp,
+        let group = |cookies: std::ops::Range<u64>| ServerGroup {
+            protocol: SocketProtocol::Udp,
             local: ([10, 0, 0, 1], 53).into(),
             reuseport: true,
             members: cookies.map(member).collect(),
@@ -249,10 +264,10 @@ mod tests {
         proptest::collection::btree_set(700..700 + SOCKETS, 0..3)
     }
 
-    fn sighting() -> impl Strategy<Value = Sighting> {
+    fn sighting() -> impl Strategy<Value = ThreadSightings> {
         let counts = (0_u32..2, 0_u32..2, 0_u32..2);
         let sockets = (inodes(), inodes(), proptest::option::of(inodes()));
-        (50_u32..53, 0_u32..3, sockets, counts).prop_map(|(pid, thread, sockets, counts)| Sighting {
+        (50_u32..53, 0_u32..3, sockets, counts).prop_map(|(pid, thread, sockets, counts)| ThreadSightings {
             pid,
             tid: pid * 10 + thread,
             task: Known::unknown("not read"),
@@ -267,8 +282,8 @@ mod tests {
         })
     }
 
-    fn landing() -> impl Strategy<Value = Landing> {
-        (0..SOCKETS + 1, 50_u32..54, 0_u32..3).prop_map(|(cookie, pid, thread)| Landing {
+    fn landing() -> impl Strategy<Value = DeliveryCount> {
+        (0..SOCKETS + 1, 50_u32..54, 0_u32..3).prop_map(|(cookie, pid, thread)| DeliveryCount {
             cookie,
             arrived_on: None,
             read_on: 0,
@@ -289,7 +304,7 @@ mod tests {
             sightings.dedup_by_key(|sighting| sighting.tid);
             let groups = groups(&sightings.iter().map(|sighting| sighting.pid).collect());
             let there = |pid: u32, tid: u32| sightings.iter().any(|sighting| (sighting.pid, sighting.tid) == (pid, tid));
-            let landings = Landings { read, ..Landings::default() };
+            let landings = DeliveryReport { read, ..DeliveryReport::default() };
             let claims = readers(&groups, &sightings, Some(&landings));
             for ((pid, tid), sockets) in &claims {
                 prop_assert!(there(*pid, *tid) && !sockets.is_empty());
@@ -297,12 +312,12 @@ mod tests {
             }
             for landing in landings.read.iter().filter(|landing| landing.cookie < SOCKETS) {
                 if there(landing.pid, landing.tid) {
-                    prop_assert_eq!(claims[&(landing.pid, landing.tid)][&landing.cookie], Seen::Reading);
+                    prop_assert_eq!(claims[&(landing.pid, landing.tid)][&landing.cookie], ReaderEvidence::Reading);
                 }
             }
             for cookie in 0..SOCKETS {
-                let of: Vec<Seen> = claims.values().filter_map(|sockets| sockets.get(&cookie).copied()).collect();
-                let guessed = |seen: &&Seen| matches!(seen, Seen::OnlyThread | Seen::Assumed);
+                let of: Vec<ReaderEvidence> = claims.values().filter_map(|sockets| sockets.get(&cookie).copied()).collect();
+                let guessed = |seen: &&ReaderEvidence| matches!(seen, ReaderEvidence::OnlyThread | ReaderEvidence::Assumed);
                 let guesses = of.iter().filter(guessed).count();
                 prop_assert!(guesses == 0 || guesses == of.len(), "{:?}", of);
                 let awaited = sightings.iter().any(|sighting| {

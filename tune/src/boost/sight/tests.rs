@@ -1,6 +1,6 @@
-use linerate_host::Recording;
-use linerate_host::landing::Landing;
-use linerate_host::recording::Entry;
+use linerate_host::HostRecording;
+use linerate_host::landing::DeliveryCount;
+use linerate_host::recording::RecordedEntry;
 
 use super::*;
 
@@ -9,13 +9,13 @@ const WAIT4: &str = "61 0xffffffff 0x0";
 
 /// A host on whose port 53 somebody listens.
 struct Tree {
-    recording: Recording,
+    recording: HostRecording,
     sockets: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Tree {
     fn new() -> Self {
-        let mut tree = Tree { recording: Recording::new(), sockets: BTreeMap::new() };
+        let mut tree = Tree { recording: HostRecording::new(), sockets: BTreeMap::new() };
         for list in ["udp4", "udp6", "tcp4", "tcp6"] {
             tree.sockets.insert(list, Vec::new());
         }
@@ -27,11 +27,11 @@ impl Tree {
     }
 
     fn file(&mut self, path: &str, text: &str) {
-        self.recording.insert(path, Entry::File(text.as_bytes().to_vec()));
+        self.recording.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
     }
 
     fn link(&mut self, path: &str, target: &str) {
-        self.recording.insert(path, Entry::Link(target.to_owned()));
+        self.recording.insert(path, RecordedEntry::Link(target.to_owned()));
     }
 
     /// A socket whose cookie is its inode less 600, held under the descriptor of its inode less 700 by all of these.
@@ -96,52 +96,55 @@ impl Tree {
         Host::recorded(self.recording)
     }
 
-    fn observe(self, wanted: &Wanted) -> Result<Server, SightError> {
-        let look = Look { duration: Duration::ZERO, datagrams: true };
-        Server::observe(&self.host(), wanted, look, &|| false).map(|(server, _)| server)
+    fn observe(self, wanted: &ServerQuery) -> Result<ObservedServer, SightError> {
+        let look = ObservationOptions { duration: Duration::ZERO, datagrams: true };
+        ObservedServer::observe(&self.host(), wanted, look, &|| false).map(|(server, _)| server)
     }
 
     /// Who reads what where these datagrams were seen.
-    fn readers(self, landings: &[Landing]) -> Vec<(u32, Vec<u64>, Seen)> {
+    fn readers(self, landings: &[DeliveryCount]) -> Vec<(u32, Vec<u64>, ReaderEvidence)> {
         let host = self.host();
-        let found = find(&host, &port(53), &Processes::observe(&host)).expect("a server");
-        let groups: Result<Vec<Group>, _> =
-            found.services.iter().map(|service| Group::of(&host, 1, service, &found.processes)).collect();
-        let mut sampling = linerate_host::stage::thread::Sampling::new(&host, &found.services);
+        let found = find(&host, &port(53), &ProcessTable::observe(&host)).expect("a server");
+        let groups: Result<Vec<ServerGroup>, _> = found
+            .services
+            .iter()
+            .map(|service| ServerGroup::of(&host, 1, service, &found.processes))
+            .collect();
+        let mut sampling = linerate_host::stage::thread::ThreadSampling::new(&host, &found.services);
         sampling.take();
-        let landings = Landings { read: landings.to_vec(), ..Landings::default() };
+        let landings = DeliveryReport { read: landings.to_vec(), ..DeliveryReport::default() };
         let claims = readers::readers(&groups.expect("groups"), &sampling.threads(), Some(&landings));
-        let reader = |((_, tid), sockets): ((u32, u32), BTreeMap<u64, Seen>)| {
+        let reader = |((_, tid), sockets): ((u32, u32), BTreeMap<u64, ReaderEvidence>)| {
             let seen = sockets.values().min().copied().expect("a socket");
             (tid, sockets.into_keys().collect(), seen)
         };
         claims.into_iter().map(reader).collect()
     }
 
-    fn server(self) -> Server {
+    fn server(self) -> ObservedServer {
         self.observe(&port(53)).expect("a server")
     }
 
-    fn refusal(self, wanted: &Wanted) -> String {
+    fn refusal(self, wanted: &ServerQuery) -> String {
         let refusal = self.observe(wanted).expect_err("refused").to_string();
         assert!(!refusal.contains('\n'), "{refusal}");
         refusal
     }
 }
 
-fn port(port: u16) -> Wanted {
-    Wanted { port: Some(port), ..Wanted::default() }
+fn port(port: u16) -> ServerQuery {
+    ServerQuery { port: Some(port), ..ServerQuery::default() }
 }
 
-fn pid(pid: u32) -> Wanted {
-    Wanted { pid: Some(pid), ..Wanted::default() }
+fn pid(pid: u32) -> ServerQuery {
+    ServerQuery { pid: Some(pid), ..ServerQuery::default() }
 }
 
-fn readers(server: &Server) -> Vec<(u32, Vec<u64>, Seen)> {
+fn readers(server: &ObservedServer) -> Vec<(u32, Vec<u64>, ReaderEvidence)> {
     server.readers.iter().map(|reader| (reader.tid, reader.sockets.clone(), reader.seen)).collect()
 }
 
-fn pids(server: &Server) -> Vec<(u32, bool)> {
+fn pids(server: &ObservedServer) -> Vec<(u32, bool)> {
     server.processes.iter().map(|process| (process.pid, process.reads)).collect()
 }
 
@@ -164,7 +167,10 @@ fn workers_have_the_sockets_they_wait_for_and_their_master_has_none() {
     assert_eq!((server.name.as_str(), server.product.as_deref()), ("nsd", Some("nsd")));
     assert_eq!(server.namespace, 4_026_531_840);
     assert_eq!(pids(&server), [(50, false), (60, true), (61, true)]);
-    assert_eq!(readers(&server), [(60, vec![103], Seen::Polling), (61, vec![104], Seen::Polling)]);
+    assert_eq!(
+        readers(&server),
+        [(60, vec![103], ReaderEvidence::Polling), (61, vec![104], ReaderEvidence::Polling)]
+    );
     let [group] = server.groups.as_slice() else { panic!("{:?}", server.groups) };
     assert!(group.reuseport && !group.ordered);
     let member = &group.members[0];
@@ -197,7 +203,10 @@ fn a_master_that_holds_nothing_belongs_to_its_workers() {
         .socket("udp4", "10.0.0.1:53", 704, &[61]);
     let server = tree.observe(&pid(50)).expect("a server");
     assert_eq!(pids(&server), [(50, false), (60, true), (61, true), (62, false)]);
-    assert_eq!(readers(&server), [(60, vec![103], Seen::InCall), (61, vec![104], Seen::InCall)]);
+    assert_eq!(
+        readers(&server),
+        [(60, vec![103], ReaderEvidence::InCall), (61, vec![104], ReaderEvidence::InCall)]
+    );
 }
 
 #[test]
@@ -209,7 +218,10 @@ fn workers_that_share_a_socket_all_read_it() {
         .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
         .options(703, false);
     let server = tree.server();
-    assert_eq!(readers(&server), [(60, vec![103], Seen::InCall), (61, vec![103], Seen::InCall)]);
+    assert_eq!(
+        readers(&server),
+        [(60, vec![103], ReaderEvidence::InCall), (61, vec![103], ReaderEvidence::InCall)]
+    );
     assert_eq!(server.groups[0].steering, Known::Value("none".to_owned()));
     assert_eq!(server.readers_of(103).count(), 2);
 }
@@ -226,15 +238,16 @@ fn threads_have_the_sockets_of_every_kind_that_their_epoll_has() {
         .epoll(50, 100, &[703, 705, 707])
         .epoll(50, 101, &[704, 706]);
     let server = tree.server();
-    let expected = [(51, vec![103, 105, 107], Seen::Polling), (52, vec![104, 106], Seen::Polling)];
+    let expected =
+        [(51, vec![103, 105, 107], ReaderEvidence::Polling), (52, vec![104, 106], ReaderEvidence::Polling)];
     assert_eq!(readers(&server), expected);
     let groups: Vec<_> = server.groups.iter().map(|group| (group.protocol, group.members.len())).collect();
-    assert_eq!(groups, [(Protocol::Udp, 2), (Protocol::Udp, 2), (Protocol::Tcp, 1)]);
+    assert_eq!(groups, [(SocketProtocol::Udp, 2), (SocketProtocol::Udp, 2), (SocketProtocol::Tcp, 1)]);
     assert_eq!(server.udp_ports(), [53]);
 }
 
-fn landing((pid, tid): (u32, u32), cookie: u64) -> Landing {
-    Landing { cookie, arrived_on: Some(0), read_on: 1, pid, tid, packets: 40 }
+fn landing((pid, tid): (u32, u32), cookie: u64) -> DeliveryCount {
+    DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid, tid, packets: 40 }
 }
 
 #[test]
@@ -246,14 +259,17 @@ fn who_was_seen_to_read_goes_before_who_runs() {
             .socket("udp4", "10.0.0.1:53", 704, &[50])
     };
     let both = vec![103, 104];
-    let assumed = [(51, both.clone(), Seen::Assumed), (52, both, Seen::Assumed)];
+    let assumed = [(51, both.clone(), ReaderEvidence::Assumed), (52, both, ReaderEvidence::Assumed)];
     assert_eq!(tree().readers(&[]), assumed);
     let elsewhere = [landing((50, 51), 999), landing((50, 70), 103)];
     assert_eq!(tree().readers(&elsewhere), assumed, "of no socket, and no thread, that is there");
     let read = [landing((50, 51), 104), landing((50, 52), 103)];
-    assert_eq!(tree().readers(&read), [(51, vec![104], Seen::Reading), (52, vec![103], Seen::Reading)]);
+    assert_eq!(
+        tree().readers(&read),
+        [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Reading)]
+    );
     let one = [landing((50, 51), 104)];
-    let rest = [(51, vec![104], Seen::Reading), (52, vec![103], Seen::Assumed)];
+    let rest = [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Assumed)];
     assert_eq!(tree().readers(&one), rest, "nothing came to the other, and one has none yet");
 }
 
@@ -264,7 +280,7 @@ fn one_that_waits_for_all_sockets_of_a_group_reads_its_own() {
     let tree = tree.epoll(60, 9, &[703, 704, 705]).epoll(61, 9, &[703, 704, 705]);
     assert_eq!(
         tree.readers(&read),
-        [(60, vec![103, 105], Seen::Reading), (61, vec![104, 105], Seen::Reading)]
+        [(60, vec![103, 105], ReaderEvidence::Reading), (61, vec![104, 105], ReaderEvidence::Reading)]
     );
 }
 
@@ -278,7 +294,9 @@ fn a_ring_has_what_is_registered_with_it_and_what_nobody_else_reads() {
     tree.file("/proc/50/fdinfo/21", "UserFiles:\t0\nUserBufs:\t0\n");
     let server = tree.server();
     assert_eq!(server.readers_of(103).map(|reader| reader.tid).collect::<Vec<_>>(), [50]);
-    assert!(server.readers.iter().all(|reader| reader.seen == Seen::Ring) && server.readers.len() == 2);
+    assert!(
+        server.readers.iter().all(|reader| reader.seen == ReaderEvidence::Ring) && server.readers.len() == 2
+    );
 }
 
 #[test]
@@ -288,7 +306,7 @@ fn a_server_of_one_socket_and_one_thread_is_seen() {
         .socket("udp4", "0.0.0.0:123", 703, &[50])
         .options(703, false);
     let server = tree.observe(&port(123)).expect("a server");
-    assert_eq!(readers(&server), [(50, vec![103], Seen::OnlyThread)]);
+    assert_eq!(readers(&server), [(50, vec![103], ReaderEvidence::OnlyThread)]);
     assert!(!server.groups[0].reuseport && server.groups[0].members.len() == 1);
 }
 
@@ -329,7 +347,7 @@ fn two_programs_on_a_port_are_told_apart_by_a_process() {
     let server = two_programs().observe(&pid(60)).expect("a server");
     assert_eq!((server.name.as_str(), pids(&server)), ("unbound", vec![(60, true)]));
     assert!(server.notes.iter().any(|note| note.contains("dnsmasq") && note.contains("left alone")));
-    let both = Wanted { port: Some(53), ..pid(50) };
+    let both = ServerQuery { port: Some(53), ..pid(50) };
     assert_eq!(two_programs().observe(&both).expect("a server").name, "dnsmasq");
 }
 
@@ -367,7 +385,10 @@ fn a_socket_whose_worker_died_has_no_reader() {
         .socket("udp4", "10.0.0.1:53", 704, &[50, 60, 61])
         .socket("udp4", "10.0.0.1:53", 705, &[50, 60, 61]);
     let read = [landing((60, 60), 103), landing((61, 61), 104)];
-    assert_eq!(busy.readers(&read), [(60, vec![103], Seen::Reading), (61, vec![104], Seen::Reading)]);
+    assert_eq!(
+        busy.readers(&read),
+        [(60, vec![103], ReaderEvidence::Reading), (61, vec![104], ReaderEvidence::Reading)]
+    );
 }
 
 #[test]
@@ -405,10 +426,10 @@ fn what_is_not_there_is_said_in_a_line() {
     assert!(refusal.starts_with("no process 70: "), "{refusal}");
     let refusal = prefork().process((70, 1), "cat", &[WAIT4]).refusal(&pid(70));
     assert_eq!(refusal, "process 70 holds no unconnected UDP socket and no TCP listener");
-    let both = Wanted { port: Some(53), ..pid(70) };
+    let both = ServerQuery { port: Some(53), ..pid(70) };
     let two = prefork().process((70, 1), "ntpd", &[WAIT4]).socket("udp4", "0.0.0.0:123", 709, &[70]);
     assert_eq!(two.refusal(&both), "process 70 holds no socket on port 53");
-    let refusal = prefork().refusal(&Wanted::default());
+    let refusal = prefork().refusal(&ServerQuery::default());
     assert_eq!(refusal, "which server? say --port N, --pid P, or both");
 }
 
@@ -436,14 +457,14 @@ fn a_server_in_a_container_is_seen_from_the_host() {
 
 #[test]
 fn without_the_right_to_look_the_capabilities_are_named() {
-    use linerate_host::recording::Failure;
+    use linerate_host::recording::RecordedFailure;
     let mut tree = prefork();
     tree.file("/proc/thread-self/status", "CapEff:\t0000000000000000\n");
     for pid in [50, 60, 61] {
         for descriptor in [3, 4] {
             tree.link(&format!("/proc/{pid}/fd/{descriptor}"), "/dev/null");
         }
-        let failed = Entry::Failed(Failure::Errno { errno: libc::EACCES });
+        let failed = RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::EACCES });
         tree.recording.insert(format!("/proc/{pid}/fd"), failed);
     }
     let refusal = tree.refusal(&port(53));

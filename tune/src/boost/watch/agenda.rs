@@ -11,7 +11,7 @@ const NOW_AND_THEN: Duration = Duration::from_secs(30);
 
 /// The looks that are to come.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct LookSchedule {
     /// When the last change was seen; none before the first look.
     change: Option<Instant>,
     /// The looks after it that were taken.
@@ -19,7 +19,7 @@ pub(super) struct Agenda {
     last: Option<Instant>,
 }
 
-impl Agenda {
+impl LookSchedule {
     /// Something changed.
     pub(super) fn begin(&mut self, now: Instant) {
         // What goes on all the time must not have it looked at all the time, and neither put it off for ever.
@@ -67,7 +67,7 @@ mod tests {
     fn a_change_is_looked_at_until_it_has_settled() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut agenda = Agenda::default();
+        let mut agenda = LookSchedule::default();
         assert!(agenda.take(start) && !agenda.take(at(200)) && !agenda.take(at(29_000)));
         assert!(agenda.take(at(30_000)));
         agenda.begin(at(40_000));
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn what_changes_all_the_time_is_not_looked_at_all_the_time() {
         let start = Instant::now();
-        let mut agenda = Agenda::default();
+        let mut agenda = LookSchedule::default();
         let looks = (0..100).filter(|n| {
             let now = start + Duration::from_millis(n * 50);
             agenda.begin(now);

@@ -1,17 +1,17 @@
 //! Carrying out what a server that has changed needs, within the tune that boosted it.
 
-use crate::Plan;
-use crate::journal::{JournalError, Store};
-use crate::transaction::{Changed, Transaction, TuneError};
+use crate::TunePlan;
+use crate::journal::{JournalError, StateStore};
+use crate::transaction::{ChangeResult, TuneError, TuneTransaction};
 use linerate_host::setting::SteeringTable;
-use linerate_host::{CpuSet, Host, Known, Setting, Value};
+use linerate_host::{CpuSet, Host, Known, Setting, SettingValue};
 
 use super::words;
-use crate::boost::Server;
+use crate::boost::ObservedServer;
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Mended {
+pub(super) enum FixOutcome {
     /// All changes had their turn: what was done, and what was refused, in words.
     Done { done: Vec<String>, refused: Vec<String> },
     /// Somebody else holds the journal: to be tried again.
@@ -21,34 +21,39 @@ pub(super) enum Mended {
 }
 
 /// Makes the changes of a plan. The journal is held only meanwhile, so that others may undo the tune at any other time.
-pub(super) fn fix(host: &Host, store: &Store, tune: u64, plan: &Plan) -> Result<Mended, TuneError> {
+pub(super) fn fix(
+    host: &Host,
+    store: &StateStore,
+    tune: u64,
+    plan: &TunePlan,
+) -> Result<FixOutcome, TuneError> {
     let mut writer = match store.lock() {
         Ok(writer) => writer,
-        Err(JournalError::Busy { .. }) => return Ok(Mended::Busy),
+        Err(JournalError::Busy { .. }) => return Ok(FixOutcome::Busy),
         Err(error) => return Err(error.into()),
     };
-    let mut transaction = match Transaction::reopen(&mut writer, host, tune, plan) {
+    let mut transaction = match TuneTransaction::reopen(&mut writer, host, tune, plan) {
         Ok(transaction) => transaction,
-        Err(TuneError::UndoneAlready { .. }) => return Ok(Mended::Undone),
+        Err(TuneError::UndoneAlready { .. }) => return Ok(FixOutcome::Undone),
         Err(error) => return Err(error),
     };
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     for change in &plan.changes {
         match transaction.change(host, &change.setting, &change.to) {
-            Ok(Changed::Made { from }) => done.extend(words::of(&change.setting, &from, &change.to)),
-            Ok(Changed::Already) => {}
-            Ok(Changed::Refused { why }) => refused.push(why),
+            Ok(ChangeResult::Made { from }) => done.extend(words::of(&change.setting, &from, &change.to)),
+            Ok(ChangeResult::Already) => {}
+            Ok(ChangeResult::Refused { why }) => refused.push(why),
             // What somebody else set is theirs; the rest is to be right all the same.
             Err(error @ TuneError::ChangedSince { .. }) => refused.push(error.to_string()),
             Err(error) => return Err(error),
         }
     }
     transaction.end(None)?;
-    Ok(Mended::Done { done, refused })
+    Ok(FixOutcome::Done { done, refused })
 }
 
 /// Reads again what chooses in each group, so that a plan starts from what is.
-pub(super) fn refresh(host: &Host, server: &mut Server) {
+pub(super) fn refresh(host: &Host, server: &mut ObservedServer) {
     let namespace = server.namespace;
     for group in server.groups.iter_mut().filter(|group| group.reuseport) {
         let setting = Setting::Steering { namespace, protocol: group.protocol, local: group.local };
@@ -60,7 +65,7 @@ pub(super) fn refresh(host: &Host, server: &mut Server) {
 }
 
 /// Notes in what is known of a server what was set.
-pub(super) fn note(server: &mut Server, plan: &Plan) {
+pub(super) fn note(server: &mut ObservedServer, plan: &TunePlan) {
     for change in &plan.changes {
         match &change.setting {
             Setting::Steering { protocol, local, .. } => {
@@ -85,8 +90,8 @@ pub(super) fn note(server: &mut Server, plan: &Plan) {
 }
 
 /// A plan without what is set so already.
-pub(super) fn without_what_is(mut plan: Plan) -> Plan {
-    let differs = |from: &Value, to: &Value, setting: &Setting| !setting.same(from, to);
+pub(super) fn without_what_is(mut plan: TunePlan) -> TunePlan {
+    let differs = |from: &SettingValue, to: &SettingValue, setting: &Setting| !setting.same(from, to);
     plan.changes.retain(|change| differs(&change.from, &change.to, &change.setting));
     plan
 }

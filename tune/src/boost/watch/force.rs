@@ -2,21 +2,21 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use crate::journal::{JournalError, Store};
+use crate::journal::{JournalError, StateStore};
 
 /// What tells one state of a file from another.
 type Stamp = (u64, u64, i64, i64);
 
 /// A tune in a journal.
 #[derive(Debug)]
-pub(super) struct Force<'s> {
-    store: &'s Store,
+pub(super) struct JournaledTune<'s> {
+    store: &'s StateStore,
     tune: u64,
     seen: Option<Stamp>,
 }
 
-impl<'s> Force<'s> {
-    pub(super) fn of(store: &'s Store, tune: u64) -> Self {
+impl<'s> JournaledTune<'s> {
+    pub(super) fn of(store: &'s StateStore, tune: u64) -> Self {
         Self { store, tune, seen: None }
     }
 
@@ -45,23 +45,28 @@ impl<'s> Force<'s> {
 #[cfg(test)]
 mod tests {
     use crate::journal::record::UndoReason;
-    use crate::transaction::{Begin, Transaction, undo};
-    use linerate_host::{Host, Setting, Value};
+    use crate::transaction::{TuneStart, TuneTransaction, undo};
+    use linerate_host::{Host, Setting, SettingValue};
 
     use super::*;
 
     #[test]
     fn a_tune_is_in_force_until_it_is_undone() {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = Store::at(directory.path().join("state"));
+        let store = StateStore::at(directory.path().join("state"));
         let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "boot-1"), ("/proc/sys/net/a", "0")]);
-        let mut force = Force::of(&store, 1);
+        let mut force = JournaledTune::of(&store, 1);
         assert!(!force.lasts().expect("read"));
         let mut writer = store.lock().expect("locked");
-        let begin =
-            Begin { goal: "boost".into(), argv: Vec::new(), devices: Vec::new(), until: None, plan: None };
-        let mut transaction = Transaction::begin(&mut writer, &host, begin).expect("begun");
-        transaction.change(&host, &Setting::sysctl("net.a"), &Value::new("1")).expect("made");
+        let begin = TuneStart {
+            goal: "boost".into(),
+            argv: Vec::new(),
+            devices: Vec::new(),
+            until: None,
+            plan: None,
+        };
+        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
+        transaction.change(&host, &Setting::sysctl("net.a"), &SettingValue::new("1")).expect("made");
         transaction.end(None).expect("ended");
         assert!(force.lasts().expect("read") && force.lasts().expect("stamped"));
         undo(&mut writer, &host, Some(1), UndoReason::Asked).expect("undone");

@@ -8,40 +8,44 @@ use std::collections::BTreeSet;
 
 use linerate_host::Known;
 
-use super::pulse::Pulse;
-use crate::boost::Server;
-use crate::boost::sight::{Reader, Seen};
+use super::pulse::ServerSample;
+use crate::boost::ObservedServer;
+use crate::boost::sight::{ReaderEvidence, ReaderThread};
 
 /// What became of the readers between two looks.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Moved {
+pub(super) struct ReaderChanges {
     /// Those that are gone: process and thread.
     pub(super) lost: Vec<(u32, u32)>,
     /// Those that are new.
     pub(super) found: Vec<(u32, u32)>,
 }
 
-impl Moved {
+impl ReaderChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.lost.is_empty() && self.found.is_empty()
     }
 }
 
 /// Takes the readers out that do not live any more; these.
-pub(super) fn bury(server: &mut Server, pulse: &Pulse) -> Vec<Reader> {
+pub(super) fn bury(server: &mut ObservedServer, pulse: &ServerSample) -> Vec<ReaderThread> {
     let (living, dead) = std::mem::take(&mut server.readers)
         .into_iter()
-        .partition(|reader: &Reader| pulse.has(reader.pid, reader.tid));
+        .partition(|reader: &ReaderThread| pulse.has(reader.pid, reader.tid));
     server.readers = living;
     dead
 }
 
 /// What is known after another look at the server that was `known`, of which `dead` readers are gone since.
-pub(super) fn merge(known: &Server, mut seen: Server, dead: &[Reader]) -> Server {
+pub(super) fn merge(
+    known: &ObservedServer,
+    mut seen: ObservedServer,
+    dead: &[ReaderThread],
+) -> ObservedServer {
     let members = members(&seen);
-    let mut readers: Vec<Reader> = Vec::new();
-    let (sure, likely): (Vec<Reader>, Vec<Reader>) = seen.readers.drain(..).partition(is_seen);
-    let before = |reader: &Reader| known.readers.iter().find(|other| is_same(other, reader));
+    let mut readers: Vec<ReaderThread> = Vec::new();
+    let (sure, likely): (Vec<ReaderThread>, Vec<ReaderThread>) = seen.readers.drain(..).partition(is_seen);
+    let before = |reader: &ReaderThread| known.readers.iter().find(|other| is_same(other, reader));
     for mut reader in sure {
         // Who has a socket of its own and holds that of a dead worker too is often taken for its reader.
         let guessed = std::mem::take(&mut reader.guessed);
@@ -61,7 +65,7 @@ pub(super) fn merge(known: &Server, mut seen: Server, dead: &[Reader]) -> Server
         match readers.iter_mut().find(|reader| is_same(reader, old)) {
             Some(reader) => reader.sockets.extend(kept),
             None if kept.is_empty() => {}
-            None => readers.push(Reader {
+            None => readers.push(ReaderThread {
                 sockets: kept,
                 seen: old.seen,
                 guessed: old.guessed.clone(),
@@ -87,27 +91,27 @@ pub(super) fn merge(known: &Server, mut seen: Server, dead: &[Reader]) -> Server
 }
 
 /// The readers of one that are not in the other.
-pub(super) fn moved(before: &Server, after: &Server) -> Moved {
-    let not_in = |one: &Server, other: &Server| {
-        let missing = |reader: &&Reader| !other.readers.iter().any(|there| is_same(there, reader));
+pub(super) fn moved(before: &ObservedServer, after: &ObservedServer) -> ReaderChanges {
+    let not_in = |one: &ObservedServer, other: &ObservedServer| {
+        let missing = |reader: &&ReaderThread| !other.readers.iter().any(|there| is_same(there, reader));
         one.readers.iter().filter(missing).map(|reader| (reader.pid, reader.tid)).collect()
     };
-    Moved { lost: not_in(before, after), found: not_in(after, before) }
+    ReaderChanges { lost: not_in(before, after), found: not_in(after, before) }
 }
 
 /// Cookies of the sockets of all groups.
-pub(super) fn members(server: &Server) -> BTreeSet<u64> {
+pub(super) fn members(server: &ObservedServer) -> BTreeSet<u64> {
     server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect()
 }
 
 /// Whether a socket of a reuseport group has no reader that is known, or more than one: it takes a look at datagrams.
-pub(super) fn is_unclear(server: &Server) -> bool {
+pub(super) fn is_unclear(server: &ObservedServer) -> bool {
     let groups = server.groups.iter().filter(|group| group.reuseport && group.members.len() > 1);
     groups.flat_map(|group| &group.members).any(|member| server.readers_of(member.socket.cookie).count() != 1)
 }
 
 /// Whether a program of ours gives packets to a socket that nobody is known to read, while somebody reads others.
-pub(super) fn feeds_the_dead(server: &Server) -> bool {
+pub(super) fn feeds_the_dead(server: &ObservedServer) -> bool {
     let table = |steering: &Known<String>| {
         steering.value().and_then(|text| text.parse::<linerate_host::setting::SteeringTable>().ok())
     };
@@ -116,29 +120,29 @@ pub(super) fn feeds_the_dead(server: &Server) -> bool {
     fed.any(|cookie| server.readers_of(cookie).next().is_none())
 }
 
-fn is_same(one: &Reader, other: &Reader) -> bool {
+fn is_same(one: &ReaderThread, other: &ReaderThread) -> bool {
     (one.pid, one.tid, one.started) == (other.pid, other.tid, other.started)
 }
 
 /// Whether it was seen at a socket, and is not only likely to read it.
-fn is_seen(reader: &Reader) -> bool {
-    reader.seen < Seen::Ring
+fn is_seen(reader: &ReaderThread) -> bool {
+    reader.seen < ReaderEvidence::Ring
 }
 
-fn taken(readers: &[Reader]) -> BTreeSet<u64> {
+fn taken(readers: &[ReaderThread]) -> BTreeSet<u64> {
     readers.iter().flat_map(|reader| &reader.sockets).copied().collect()
 }
 
 /// Whether a thread has just the sockets that one had that is gone.
-fn succeeds(reader: &Reader, dead: &[Reader]) -> bool {
-    let own = |reader: &Reader| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
+fn succeeds(reader: &ReaderThread, dead: &[ReaderThread]) -> bool {
+    let own = |reader: &ReaderThread| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
     // What only holds the sockets of several that died is no reader of any.
-    let born_later = |other: &Reader| other.started <= reader.started;
+    let born_later = |other: &ReaderThread| other.started <= reader.started;
     dead.iter().any(|other| own(other) == own(reader) && born_later(other))
 }
 
 /// Whether its sockets were not there before.
-fn is_new(reader: &Reader, known: &Server) -> bool {
+fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
     let before = members(known);
     reader.sockets.iter().all(|cookie| !before.contains(cookie))
 }
@@ -146,40 +150,40 @@ fn is_new(reader: &Reader, known: &Server) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use linerate_host::setting::SocketAt;
-    use linerate_host::stage::socket::Protocol;
+    use linerate_host::stage::socket::SocketProtocol;
 
     use super::*;
-    use crate::boost::sight::{Group, Member};
+    use crate::boost::sight::{GroupSocket, ServerGroup};
 
-    pub(crate) fn reader(pid: u32, sockets: &[u64], seen: Seen) -> Reader {
-        Reader {
+    pub(crate) fn reader(pid: u32, sockets: &[u64], seen: ReaderEvidence) -> ReaderThread {
+        ReaderThread {
             pid,
             tid: pid,
             started: u64::from(pid),
             name: "nsd".into(),
             sockets: sockets.to_vec(),
             seen,
-            guessed: if seen < Seen::Ring { Vec::new() } else { sockets.to_vec() },
+            guessed: if seen < ReaderEvidence::Ring { Vec::new() } else { sockets.to_vec() },
             allowed: Known::Value((0..4).collect()),
             cpuset: None,
         }
     }
 
-    pub(crate) fn server(sockets: &[u64], readers: Vec<Reader>) -> Server {
-        let member = |cookie: &u64| Member {
+    pub(crate) fn server(sockets: &[u64], readers: Vec<ReaderThread>) -> ObservedServer {
+        let member = |cookie: &u64| GroupSocket {
             socket: SocketAt { cookie: *cookie, inode: cookie + 1000, pid: 50, descriptor: 3 },
             holders: vec![(50, 3)],
             options: Known::Value(None),
             drops: None,
             receive_buffer_bytes: None,
         };
-        Server {
+        ObservedServer {
             name: "nsd".into(),
             product: None,
             processes: Vec::new(),
             namespace: 1,
-            groups: vec![Group {
-                protocol: Protocol::Udp,
+            groups: vec![ServerGroup {
+                protocol: SocketProtocol::Udp,
                 local: "127.0.0.1:53".parse().expect("an address"),
                 reuseport: true,
                 members: sockets.iter().map(member).collect(),
@@ -192,32 +196,44 @@ pub(super) mod tests {
         }
     }
 
-    fn sockets_of(server: &Server, pid: u32) -> Option<Vec<u64>> {
+    fn sockets_of(server: &ObservedServer, pid: u32) -> Option<Vec<u64>> {
         let found = server.readers.iter().find(|reader| reader.pid == pid);
         found.map(|reader| reader.sockets.clone())
     }
 
-    fn pulse(pids: &[u32]) -> Pulse {
-        Pulse { threads: pids.iter().map(|pid| (*pid, *pid)).collect(), ..Pulse::default() }
+    fn pulse(pids: &[u32]) -> ServerSample {
+        ServerSample { threads: pids.iter().map(|pid| (*pid, *pid)).collect(), ..ServerSample::default() }
     }
 
     #[test]
     fn who_dies_is_buried_and_its_holder_does_not_inherit() {
-        let known = server(&[1, 2], vec![reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)]);
+        let known = server(
+            &[1, 2],
+            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
+        );
         let mut now = known.clone();
         let dead = bury(&mut now, &pulse(&[50, 52]));
         assert_eq!((dead.len(), sockets_of(&now, 51), sockets_of(&now, 52)), (1, None, Some(vec![2])));
         assert!(feeds_the_dead(&now) && is_unclear(&now));
-        let seen = server(&[1, 2], vec![reader(50, &[1], Seen::OnlyThread), reader(52, &[2], Seen::Polling)]);
+        let seen = server(
+            &[1, 2],
+            vec![reader(50, &[1], ReaderEvidence::OnlyThread), reader(52, &[2], ReaderEvidence::Polling)],
+        );
         let merged = merge(&now, seen, &dead);
         assert_eq!((sockets_of(&merged, 50), sockets_of(&merged, 52)), (None, Some(vec![2])));
-        assert_eq!(moved(&known, &merged), Moved { lost: vec![(51, 51)], found: Vec::new() });
+        assert_eq!(moved(&known, &merged), ReaderChanges { lost: vec![(51, 51)], found: Vec::new() });
     }
 
     #[test]
     fn a_look_that_misses_a_living_reader_does_not_lose_it() {
-        let known = server(&[1, 2], vec![reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)]);
-        let seen = server(&[1, 2], vec![reader(52, &[2], Seen::InCall), reader(51, &[1, 2], Seen::Assumed)]);
+        let known = server(
+            &[1, 2],
+            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
+        );
+        let seen = server(
+            &[1, 2],
+            vec![reader(52, &[2], ReaderEvidence::InCall), reader(51, &[1, 2], ReaderEvidence::Assumed)],
+        );
         let merged = merge(&known, seen, &[]);
         assert!(moved(&known, &merged).is_empty() && !is_unclear(&merged) && !feeds_the_dead(&merged));
         assert_eq!(sockets_of(&merged, 51), Some(vec![1]));
@@ -225,36 +241,39 @@ pub(super) mod tests {
 
     #[test]
     fn who_reads_a_socket_of_its_own_is_not_believed_another() {
-        let known = server(&[1, 2], vec![reader(52, &[2], Seen::InCall)]);
-        let heir = Reader { guessed: vec![1], ..reader(52, &[1, 2], Seen::Reading) };
-        let merged = merge(&known, server(&[1, 2], vec![heir]), &[reader(51, &[1], Seen::InCall)]);
+        let known = server(&[1, 2], vec![reader(52, &[2], ReaderEvidence::InCall)]);
+        let heir = ReaderThread { guessed: vec![1], ..reader(52, &[1, 2], ReaderEvidence::Reading) };
+        let merged = merge(&known, server(&[1, 2], vec![heir]), &[reader(51, &[1], ReaderEvidence::InCall)]);
         assert_eq!(sockets_of(&merged, 52), Some(vec![2]));
     }
 
     #[test]
     fn a_new_worker_is_believed_what_was_seen_or_what_its_forerunner_had() {
-        let dead = [reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)];
-        let known = server(&[1, 2, 3], vec![reader(53, &[3], Seen::InCall)]);
+        let dead = [reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)];
+        let known = server(&[1, 2, 3], vec![reader(53, &[3], ReaderEvidence::InCall)]);
         let looks = [
-            (reader(60, &[1], Seen::Reading), Some(vec![1])),
-            (reader(60, &[1], Seen::OnlyThread), Some(vec![1])),
+            (reader(60, &[1], ReaderEvidence::Reading), Some(vec![1])),
+            (reader(60, &[1], ReaderEvidence::OnlyThread), Some(vec![1])),
             // Both of the dead, of which it can be the successor of one only.
-            (reader(60, &[1, 2], Seen::Assumed), None),
+            (reader(60, &[1, 2], ReaderEvidence::Assumed), None),
             // One that was there before they died.
-            (reader(40, &[1], Seen::OnlyThread), None),
+            (reader(40, &[1], ReaderEvidence::OnlyThread), None),
         ];
         for (new, expected) in looks {
-            let seen = server(&[1, 2, 3], vec![new.clone(), reader(53, &[3], Seen::InCall)]);
+            let seen = server(&[1, 2, 3], vec![new.clone(), reader(53, &[3], ReaderEvidence::InCall)]);
             assert_eq!(sockets_of(&merge(&known, seen, &dead), new.pid), expected, "{new:?}");
         }
     }
 
     #[test]
     fn sockets_that_are_gone_have_no_reader() {
-        let known = server(&[1, 2], vec![reader(51, &[1], Seen::InCall), reader(52, &[2], Seen::InCall)]);
-        let merged = merge(&known, server(&[2], vec![reader(52, &[2], Seen::InCall)]), &[]);
+        let known = server(
+            &[1, 2],
+            vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
+        );
+        let merged = merge(&known, server(&[2], vec![reader(52, &[2], ReaderEvidence::InCall)]), &[]);
         assert_eq!(sockets_of(&merged, 51), None);
-        let grown = server(&[1, 2, 4], vec![reader(61, &[4], Seen::OnlyThread)]);
+        let grown = server(&[1, 2, 4], vec![reader(61, &[4], ReaderEvidence::OnlyThread)]);
         assert_eq!(sockets_of(&merge(&known, grown, &[]), 61), Some(vec![4]));
     }
 }

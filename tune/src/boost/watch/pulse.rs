@@ -6,7 +6,7 @@ use linerate_host::Host;
 
 /// As much of a server as changes when its workers do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Pulse {
+pub(super) struct ServerSample {
     /// Processes that live, those that were forked since too, and when each was started, in clock ticks since boot.
     pub(super) processes: BTreeMap<u32, u64>,
     /// Their threads: process and thread.
@@ -15,7 +15,7 @@ pub(super) struct Pulse {
     pub(super) sockets: BTreeSet<u64>,
 }
 
-impl Pulse {
+impl ServerSample {
     /// Of these processes, each with the time it was started, and those that they forked and that run the same program.
     pub(super) fn of(host: &Host, known: &BTreeMap<u32, u64>, ports: &[u16]) -> Self {
         let mut pulse = Self::default();
@@ -88,27 +88,27 @@ fn bound(table: &str, ports: &[u16]) -> Vec<u64> {
 
 /// Whether a process or thread lives, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Life {
+struct LifeState {
     lives: bool,
     started: u64,
 }
 
-fn life(host: &Host, path: &str) -> Option<Life> {
+fn life(host: &Host, path: &str) -> Option<LifeState> {
     parse_life(&host.read(path).ok()?)
 }
 
 /// Of `/proc/PID/stat` (proc_pid_stat(5)): the state, field 3, and the time of the start, field 22. The name before them
 /// may have parentheses and blanks of its own.
-fn parse_life(stat: &str) -> Option<Life> {
+fn parse_life(stat: &str) -> Option<LifeState> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?;
-    Some(Life { lives: !matches!(state, "Z" | "X" | "x"), started: fields.nth(18)?.parse().ok()? })
+    Some(LifeState { lives: !matches!(state, "Z" | "X" | "x"), started: fields.nth(18)?.parse().ok()? })
 }
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::Recording;
-    use linerate_host::recording::Entry;
+    use linerate_host::HostRecording;
+    use linerate_host::recording::RecordedEntry;
     use proptest::prelude::*;
 
     use super::*;
@@ -119,16 +119,16 @@ mod tests {
 
     /// A master with these workers, the last of which runs another program.
     fn host(workers: &[(u32, &str)]) -> Host {
-        let mut recording = Recording::new();
-        let file = |recording: &mut Recording, path: String, text: String| {
-            recording.insert(path, Entry::File(text.into_bytes()));
+        let mut recording = HostRecording::new();
+        let file = |recording: &mut HostRecording, path: String, text: String| {
+            recording.insert(path, RecordedEntry::File(text.into_bytes()));
         };
         let children: Vec<String> = workers.iter().map(|(pid, _)| pid.to_string()).collect();
         let mut process = |pid: u32, state: &str, children: &str, program: &str| {
             file(&mut recording, format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
             file(&mut recording, format!("/proc/{pid}/task/{pid}/stat"), stat(pid, state, 1));
             file(&mut recording, format!("/proc/{pid}/task/{pid}/children"), children.to_owned());
-            recording.insert(format!("/proc/{pid}/exe"), Entry::Link(program.to_owned()));
+            recording.insert(format!("/proc/{pid}/exe"), RecordedEntry::Link(program.to_owned()));
         };
         process(50, "S", &children.join(" "), "/usr/sbin/nsd");
         for (number, (pid, state)) in workers.iter().enumerate() {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn forked_workers_are_found_and_the_dead_are_not() {
         let known = BTreeMap::from([(50, 500), (51, 510), (60, 0)]);
-        let pulse = Pulse::of(&host(&[(51, "S"), (52, "R"), (53, "Z"), (54, "S")]), &known, &[53]);
+        let pulse = ServerSample::of(&host(&[(51, "S"), (52, "R"), (53, "Z"), (54, "S")]), &known, &[53]);
         assert_eq!(pulse.processes, BTreeMap::from([(50, 500), (51, 510), (52, 520)]));
         assert_eq!(pulse.threads, BTreeSet::from([(50, 50), (51, 51), (52, 52)]));
         assert_eq!(pulse.sockets, BTreeSet::from([700, 702]));
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn a_number_that_another_process_has_now_is_not_the_one() {
-        let pulse = Pulse::of(&host(&[(51, "S")]), &BTreeMap::from([(50, 499)]), &[53]);
-        assert_eq!(pulse, Pulse::default());
+        let pulse = ServerSample::of(&host(&[(51, "S")]), &BTreeMap::from([(50, 499)]), &[53]);
+        assert_eq!(pulse, ServerSample::default());
     }
 
     proptest! {

@@ -9,11 +9,11 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The processes that are waited for.
 #[derive(Debug, Default)]
-pub(super) struct Wake {
+pub(super) struct ProcessWaiter {
     processes: BTreeMap<u32, OwnedFd>,
 }
 
-impl Wake {
+impl ProcessWaiter {
     /// Waits for these processes from now on. One that cannot be waited for is left to whoever asks again and again.
     pub(super) fn attend<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
         let mut before = std::mem::take(&mut self.processes);
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn the_end_of_a_process_wakes_once() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("started");
-        let mut wake = Wake::default();
+        let mut wake = ProcessWaiter::default();
         wake.attend([child.id()].iter());
         child.kill().expect("killed");
         let began = Instant::now();

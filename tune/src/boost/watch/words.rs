@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use linerate_host::setting::SteeringTable;
-use linerate_host::{CpuSet, Setting, Value};
+use linerate_host::{CpuSet, Setting, SettingValue};
 
 /// A change that was made.
-pub(super) fn of(setting: &Setting, from: &Value, to: &Value) -> Vec<String> {
+pub(super) fn of(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
     match setting {
         Setting::ThreadCpus { pid, tid, .. } => {
             let thread =
@@ -44,16 +44,18 @@ fn rows(before: &SteeringTable, now: &SteeringTable) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use linerate_host::stage::socket::Protocol;
+    use linerate_host::stage::socket::SocketProtocol;
 
     use super::*;
 
     #[test]
     fn only_what_moved_is_told() {
         let local = "127.0.0.1:53".parse().expect("an address");
-        let setting = Setting::Steering { namespace: 1, protocol: Protocol::Udp, local };
-        let (from, to) =
-            (Value::new("by-cpu 0:41 1:42 2:42 3:43"), Value::new("by-cpu 0:41 1:43 2:43 3:43+44"));
+        let setting = Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local };
+        let (from, to) = (
+            SettingValue::new("by-cpu 0:41 1:42 2:42 3:43"),
+            SettingValue::new("by-cpu 0:41 1:43 2:43 3:43+44"),
+        );
         let expected = [
             "udp 127.0.0.1:53: packets of CPUs 1-2 go to socket 43",
             "udp 127.0.0.1:53: packets of CPU 3 go to socket 43 or 44",
@@ -63,8 +65,13 @@ mod tests {
 
     #[test]
     fn a_thread_is_told_with_its_process() {
-        let pin =
-            |tid| of(&Setting::ThreadCpus { pid: 7, tid, started: 1 }, &Value::new("0-3"), &Value::new("2"));
+        let pin = |tid| {
+            of(
+                &Setting::ThreadCpus { pid: 7, tid, started: 1 },
+                &SettingValue::new("0-3"),
+                &SettingValue::new("2"),
+            )
+        };
         assert_eq!(
             (pin(7), pin(8)),
             (

@@ -1,16 +1,17 @@
-use linerate_host::Recording;
-use linerate_host::recording::Entry;
+use linerate_host::HostRecording;
+use linerate_host::recording::RecordedEntry;
 use linerate_host::setting::QueueDirection;
 
 use super::*;
-use crate::persist::{Content, DOCUMENT_FILE};
-use crate::persist::{Files, Init, Lasts, Surroundings};
+use crate::persist::{DOCUMENT_FILE, FileContent};
+use crate::persist::{InitSystem, PersistFiles, PersistTarget, SettingContext};
 
 /// A host with a NIC of two queues at a place, of this name; its interrupts from this number on.
-fn recording(name: &str, place: &str, first_irq: u32) -> Recording {
-    let mut recording = Recording::new();
-    let mut file =
-        |path: String, content: &str| recording.insert(path, Entry::File(content.as_bytes().to_vec()));
+fn recording(name: &str, place: &str, first_irq: u32) -> HostRecording {
+    let mut recording = HostRecording::new();
+    let mut file = |path: String, content: &str| {
+        recording.insert(path, RecordedEntry::File(content.as_bytes().to_vec()));
+    };
     let base = format!("/sys/class/net/{name}");
     file("/proc/sys/kernel/random/boot_id".into(), "0d7a4b4e-0000-0000-0000-000000000000\n");
     file("/proc/sys/net/netfilter/nf_conntrack_max".into(), "65536\n");
@@ -33,8 +34,8 @@ fn recording(name: &str, place: &str, first_irq: u32) -> Recording {
         file(format!("/proc/irq/{irq}/{name}-TxRx-{queue}/x"), "");
     }
     file("/proc/interrupts".into(), &table);
-    recording.insert(base.clone(), Entry::Link(format!("../../devices/{place}/net/{name}")));
-    recording.insert(format!("{base}/device"), Entry::Link(format!("../../../{place}")));
+    recording.insert(base.clone(), RecordedEntry::Link(format!("../../devices/{place}/net/{name}")));
+    recording.insert(format!("{base}/device"), RecordedEntry::Link(format!("../../../{place}")));
     recording
 }
 
@@ -53,41 +54,41 @@ fn conntrack() -> Setting {
 }
 
 /// The document of a tune of that host.
-fn document() -> Document {
+fn document() -> PersistedSettings {
     let host = Host::rehearsal(recording("eth0", PLACE, 100));
     let settings = [
-        (conntrack(), Value::new("1048576")),
-        (irq(101, "eth0"), Value::new("2")),
-        (rps("eth0"), Value::new("c")),
+        (conntrack(), SettingValue::new("1048576")),
+        (irq(101, "eth0"), SettingValue::new("2")),
+        (rps("eth0"), SettingValue::new("c")),
     ];
-    let surroundings = Surroundings::observe(&host, &settings).expect("there");
-    let files = Files::of(&Lasts {
+    let surroundings = SettingContext::observe(&host, &settings).expect("there");
+    let files = PersistFiles::of(&PersistTarget {
         settings: &settings,
         surroundings: &surroundings,
         goal: "udp-server",
         tune: 7,
         program: "/usr/local/bin/linerate",
         state_dir: "/var/lib/linerate",
-        init: Init::Systemd,
+        init: InitSystem::Systemd,
     })
     .expect("files");
     let file = files.files.iter().find(|file| file.path == DOCUMENT_FILE).expect("written");
-    let Content::Text(text) = &file.content else { panic!("a link") };
-    Document::parse(text, DOCUMENT_FILE).expect("read back")
+    let FileContent::Text(text) = &file.content else { panic!("a link") };
+    PersistedSettings::parse(text, DOCUMENT_FILE).expect("read back")
 }
 
-fn reapplied(host: &Host, store: &Store, only: Option<&str>) -> Reapplied {
+fn reapplied(host: &Host, store: &StateStore, only: Option<&str>) -> ReapplyResult {
     reapply(store, host, &document(), only, vec!["linerate".into(), "tune".into(), "reapply".into()])
         .expect("done")
 }
 
-fn lines(done: &Reapplied) -> Vec<String> {
+fn lines(done: &ReapplyResult) -> Vec<String> {
     done.settings.iter().map(ToString::to_string).collect()
 }
 
-fn store() -> (tempfile::TempDir, Store) {
+fn store() -> (tempfile::TempDir, StateStore) {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = Store::at(directory.path().join("state"));
+    let store = StateStore::at(directory.path().join("state"));
     (directory, store)
 }
 
@@ -124,7 +125,7 @@ fn what_is_so_already_is_left_and_not_even_journalled() {
     let before = store.read().expect("a journal").entries.len();
     let again = reapplied(&host, &store, None);
     assert_eq!(again.tune, None);
-    assert!(again.settings.iter().all(|one| one.outcome == Outcome::Already), "{again:?}");
+    assert!(again.settings.iter().all(|one| one.outcome == ReapplyOutcome::Already), "{again:?}");
     assert_eq!(store.read().expect("a journal").entries.len(), before);
 }
 
@@ -132,7 +133,7 @@ fn what_is_so_already_is_left_and_not_even_journalled() {
 fn a_device_that_is_not_there_is_no_failure_and_holds_up_no_other() {
     let (_directory, store) = store();
     let mut recording = recording("eth0", "pci0000:00/0000:00:09.0", 100);
-    recording.insert("/sys/class/net/eth0/address", Entry::File(b"02:00:00:00:00:99\n".to_vec()));
+    recording.insert("/sys/class/net/eth0/address", RecordedEntry::File(b"02:00:00:00:00:99\n".to_vec()));
     let host = Host::rehearsal(recording);
     let done = reapplied(&host, &store, None);
     let why =
@@ -156,7 +157,7 @@ fn a_device_that_appears_gets_its_own_and_nothing_else_is_touched() {
     let done = reapplied(&host, &store, Some("eth0"));
     assert_eq!(done.settings.len(), 2);
     assert_eq!((reads(&host, &rps("eth0")), reads(&host, &conntrack())), ("0000000c".into(), "65536".into()));
-    assert_eq!(reapplied(&host, &store, Some("eth1")), Reapplied::default());
+    assert_eq!(reapplied(&host, &store, Some("eth1")), ReapplyResult::default());
 }
 
 #[test]
@@ -164,7 +165,7 @@ fn what_is_refused_is_told_and_the_others_go_on() {
     let (_directory, store) = store();
     let mut recording = recording("eth0", PLACE, 100);
     let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
-    recording.insert("/proc/sys/net/netfilter/nf_conntrack_max", Entry::Failed(failure));
+    recording.insert("/proc/sys/net/netfilter/nf_conntrack_max", RecordedEntry::Failed(failure));
     let host = Host::rehearsal(recording);
     let done = reapplied(&host, &store, None);
     assert!(done.has_failures());
@@ -176,8 +177,9 @@ fn what_is_refused_is_told_and_the_others_go_on() {
 #[test]
 fn a_restarted_irqbalance_is_told_again_though_all_is_in_place() {
     let (_directory, store) = store();
-    let with_irqbalance = |recording: &mut Recording| {
-        let mut file = |path: &str, content: &[u8]| recording.insert(path, Entry::File(content.to_vec()));
+    let with_irqbalance = |recording: &mut HostRecording| {
+        let mut file =
+            |path: &str, content: &[u8]| recording.insert(path, RecordedEntry::File(content.to_vec()));
         file("/proc/612/comm", b"irqbalance\n");
         file("/proc/612/cmdline", b"/usr/sbin/irqbalance\0--foreground\0");
         file(
@@ -187,7 +189,7 @@ fn a_restarted_irqbalance_is_told_again_though_all_is_in_place() {
         file("/calls/irqbalance/612/setup.json", br#"{"interval_seconds": 10, "banned": [24]}"#);
     };
     let mut recording = recording("eth0", PLACE, 100);
-    recording.insert("/proc/irq/101/smp_affinity", Entry::File(b"2\n".to_vec()));
+    recording.insert("/proc/irq/101/smp_affinity", RecordedEntry::File(b"2\n".to_vec()));
     with_irqbalance(&mut recording);
     let host = Host::rehearsal(recording);
     let done = reapplied(&host, &store, Some("eth0"));

@@ -13,7 +13,7 @@ fn in_a_child() {
     let Ok(told) = std::env::var(CHILD) else { return };
     let (what, directory) = told.split_once(' ').expect("what, and where");
     let root = Path::new(directory).join("root");
-    let mut writer = Store::at(Path::new(directory).join("state")).lock().expect("locked");
+    let mut writer = StateStore::at(Path::new(directory).join("state")).lock().expect("locked");
     match what {
         "first" => first().write(&mut writer, &root).map(drop).expect("written"),
         "second" => second().write(&mut writer, &root).map(drop).expect("written"),

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use aya::programs::{TestRun, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use linerate_lab::Link;
+use linerate_lab::LabLink;
 use linerate_testkit::reflector::XdpService;
 
-use super::contender::{Contender, Sending};
-use super::looping::Looping;
-use super::scene::{Scene, pin};
+use super::contender::{ContenderRun, GeneratorContender};
+use super::looping::LoopThread;
+use super::scene::{GeneratorTestbed, pin};
 use super::{PAYLOAD, RUN_UP};
 
 pub(super) const NAME: &str = "bare-loop";
@@ -31,19 +31,19 @@ const DESTINATION_PORT: u16 = 7;
 
 /// A loop of live frames from a program that picks a random source port and redirects: it neither matches nor times.
 #[derive(Default)]
-pub(super) struct Bare {
+pub(super) struct BareLoop {
     /// Whether replies come, which a program at its own end drops.
     takes_replies: bool,
 }
 
-impl Bare {
+impl BareLoop {
     /// One that has the replies dropped at its own end.
     pub(super) fn taking_replies() -> Self {
         Self { takes_replies: true }
     }
 }
 
-impl Contender for Bare {
+impl GeneratorContender for BareLoop {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -55,11 +55,11 @@ impl Contender for Bare {
         )
     }
 
-    fn prepare(&mut self, scene: &Scene) -> anyhow::Result<()> {
+    fn prepare(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
         load(scene.link().sender.index).map(drop)
     }
 
-    fn start(&mut self, scene: &Scene) -> anyhow::Result<Box<dyn Sending>> {
+    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
         let mut ebpf = load(scene.link().sender.index)?;
         let program: &mut Xdp =
             ebpf.program_mut("bare").context("the object has no such program")?.try_into()?;
@@ -90,10 +90,10 @@ impl Contender for Bare {
                 Ok(())
             })
         })?;
-        Ok(Box::new(Looping::new(stop, handle)))
+        Ok(Box::new(LoopThread::new(stop, handle)))
     }
 
-    fn replies(&mut self, scene: &Scene, time: Duration) -> anyhow::Result<f64> {
+    fn replies(&mut self, scene: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
         let interface = scene.link().sender.interface.clone();
         let taker = scene.sender().run(|| XdpService::sink().attach(&interface))??;
         let sending = self.start(scene)?;
@@ -114,7 +114,7 @@ fn load(interface_index: u32) -> anyhow::Result<Ebpf> {
 }
 
 /// Ethernet, IPv4, UDP without a checksum, payload.
-fn frame(link: &Link) -> Vec<u8> {
+fn frame(link: &LabLink) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend_from_slice(&link.receiver.mac);
     frame.extend_from_slice(&link.sender.mac);
@@ -128,7 +128,7 @@ fn frame(link: &Link) -> Vec<u8> {
     frame
 }
 
-fn ipv4_header(link: &Link) -> [u8; 20] {
+fn ipv4_header(link: &LabLink) -> [u8; 20] {
     let mut header = [0; 20];
     header[0] = 0x45;
     header[2..4].copy_from_slice(&(28 + PAYLOAD as u16).to_be_bytes());

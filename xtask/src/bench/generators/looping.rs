@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use super::contender::Sending;
+use super::contender::ContenderRun;
 
 /// A thread that sends until it is told to end.
-pub(super) struct Looping {
+pub(super) struct LoopThread {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
-impl Looping {
+impl LoopThread {
     /// `handle` ends soon after `stop` is set.
     pub(super) fn new(stop: Arc<AtomicBool>, handle: JoinHandle<anyhow::Result<()>>) -> Self {
         Self { stop, handle: Some(handle) }
@@ -28,7 +28,7 @@ impl Looping {
     }
 }
 
-impl Sending for Looping {
+impl ContenderRun for LoopThread {
     fn over(&mut self) -> anyhow::Result<Option<String>> {
         if self.handle.as_ref().is_some_and(JoinHandle::is_finished) {
             self.end()?;
@@ -42,7 +42,7 @@ impl Sending for Looping {
     }
 }
 
-impl Drop for Looping {
+impl Drop for LoopThread {
     fn drop(&mut self) {
         // What it says has been asked for by then, or comes after another error.
         let _ = self.end();

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::NamedTempFile;
 
 use super::PAYLOAD;
-use super::contender::{Contender, Sending};
-use super::scene::Scene;
+use super::contender::{ContenderRun, GeneratorContender};
+use super::scene::GeneratorTestbed;
 
 pub(super) const IPERF: &str = "iperf3";
 pub(super) const TRAFGEN: &str = "trafgen";
@@ -25,7 +25,7 @@ const SECONDS: &str = "3600";
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A program that sends, and what it needs beside it. All end when this is dropped.
-struct Program {
+struct SenderProgram {
     child: LabChild,
     /// Of processes; none once it has ended.
     group: Option<Pid>,
@@ -33,7 +33,7 @@ struct Program {
     input: Option<NamedTempFile>,
 }
 
-impl Sending for Program {
+impl ContenderRun for SenderProgram {
     fn over(&mut self) -> anyhow::Result<Option<String>> {
         let Some(status) = self.child.wait_at_most(Duration::ZERO)? else { return Ok(None) };
         let mut said = String::new();
@@ -48,7 +48,7 @@ impl Sending for Program {
     }
 }
 
-impl Program {
+impl SenderProgram {
     fn start(host: &LabHost, command: Command) -> anyhow::Result<Self> {
         let child = host.spawn(command)?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -71,7 +71,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for SenderProgram {
     fn drop(&mut self) {
         // It has ended, or an error is being told already.
         let _ = self.end();
@@ -102,7 +102,7 @@ impl Iperf {
     const CLIENT: &str = "-u -b 0 -l 100 -t 3600 -c";
 }
 
-impl Contender for Iperf {
+impl GeneratorContender for Iperf {
     fn name(&self) -> &'static str {
         IPERF
     }
@@ -111,17 +111,17 @@ impl Contender for Iperf {
         format!("taskset -c CPU iperf3 {} TARGET; its server on the other CPU: iperf3 -s -1", Self::CLIENT)
     }
 
-    fn prepare(&mut self, _: &Scene) -> anyhow::Result<()> {
+    fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
         find("iperf3", "iperf3")
     }
 
-    fn start(&mut self, scene: &Scene) -> anyhow::Result<Box<dyn Sending>> {
+    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
         let mut server = on_cpu(scene.other_cpu, "iperf3", "-s -1 --forceflush");
         server.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = scene.receiver().spawn(server)?;
         await_line(&mut server, "listening")?;
         let client = on_cpu(scene.cpu, "iperf3", &format!("{} {}", Self::CLIENT, scene.target()));
-        let mut program = Program::start(scene.sender(), client)?;
+        let mut program = SenderProgram::start(scene.sender(), client)?;
         program.server = Some(server);
         Ok(Box::new(program))
     }
@@ -144,7 +144,7 @@ impl Trafgen {
     const ARGUMENTS: &str = "--dev eth0 --cpus 1 --no-cpu-stats --conf";
 }
 
-impl Contender for Trafgen {
+impl GeneratorContender for Trafgen {
     fn name(&self) -> &'static str {
         TRAFGEN
     }
@@ -153,11 +153,11 @@ impl Contender for Trafgen {
         format!("taskset -c CPU trafgen {} FILE, one frame without changing parts", Self::ARGUMENTS)
     }
 
-    fn prepare(&mut self, _: &Scene) -> anyhow::Result<()> {
+    fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
         find("trafgen", "netsniff-ng")
     }
 
-    fn start(&mut self, scene: &Scene) -> anyhow::Result<Box<dyn Sending>> {
+    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
         let link = scene.link();
         let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
         let (source, target) = (link.sender.ipv4[0].octets(), link.receiver.ipv4[0].octets());
@@ -174,7 +174,7 @@ impl Contender for Trafgen {
             8 + PAYLOAD
         )?;
         let arguments = format!("{} {}", Self::ARGUMENTS, input.path().display());
-        let mut program = Program::start(scene.sender(), on_cpu(scene.cpu, "trafgen", &arguments))?;
+        let mut program = SenderProgram::start(scene.sender(), on_cpu(scene.cpu, "trafgen", &arguments))?;
         program.input = Some(input);
         Ok(Box::new(program))
     }
@@ -187,7 +187,7 @@ impl Kxdpgun {
     const ARGUMENTS: &str = "-Q 100000000 -b 24 -r -p 53 -t";
 }
 
-impl Contender for Kxdpgun {
+impl GeneratorContender for Kxdpgun {
     fn name(&self) -> &'static str {
         KXDPGUN
     }
@@ -199,11 +199,11 @@ impl Contender for Kxdpgun {
         )
     }
 
-    fn prepare(&mut self, _: &Scene) -> anyhow::Result<()> {
+    fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
         find("kxdpgun", "knot-dnsutils")
     }
 
-    fn start(&mut self, scene: &Scene) -> anyhow::Result<Box<dyn Sending>> {
+    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
         let mut input = NamedTempFile::new()?;
         // 12 bytes of header, 4 of type and class, 3 of lengths: the name's two labels are the rest.
         let letters = PAYLOAD - 12 - 4 - 3;
@@ -216,13 +216,13 @@ impl Contender for Kxdpgun {
             input.path().display(),
             scene.target()
         );
-        let mut program = Program::start(scene.sender(), on_cpu(scene.cpu, "kxdpgun", &arguments))?;
+        let mut program = SenderProgram::start(scene.sender(), on_cpu(scene.cpu, "kxdpgun", &arguments))?;
         program.input = Some(input);
         Ok(Box::new(program))
     }
 
     /// It leaves its XDP program, which would be in the way of the next.
-    fn clear(&self, scene: &Scene) -> anyhow::Result<()> {
+    fn clear(&self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
         let mut command = Command::new("ip");
         command.args(["link", "set", "dev", &scene.link().sender.interface, "xdp", "off"]);
         let status = scene.sender().spawn(command)?.wait()?;

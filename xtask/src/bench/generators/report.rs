@@ -2,56 +2,56 @@
 
 use std::fmt;
 
-use linerate_load::stats::{self, Interval};
+use linerate_load::stats::{self, ConfidenceInterval};
 use serde::Serialize;
 
-use super::contender::Contender;
+use super::contender::GeneratorContender;
 use super::{PAYLOAD, ours};
 
 /// All comparisons.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct GeneratorsReport {
     payload_bytes: usize,
     seconds_each: f64,
     /// Runnable tasks over the last minute, before: other work on the machine spoils figures.
     load_average: Option<f64>,
-    comparisons: Vec<Comparison>,
+    comparisons: Vec<GeneratorComparison>,
     skipped: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Comparison {
+struct GeneratorComparison {
     what: &'static str,
-    lines: Vec<Line>,
-    promises: Vec<Kept>,
+    lines: Vec<GeneratorLine>,
+    promises: Vec<ThresholdResult>,
 }
 
 /// One generator.
 #[derive(Debug, Serialize)]
-pub(super) struct Line {
+pub(super) struct GeneratorLine {
     name: &'static str,
     how: String,
-    per_second: Interval,
+    per_second: ConfidenceInterval,
     #[serde(skip)]
     samples: Vec<f64>,
 }
 
 /// How much faster than another we are to be.
-pub(super) struct Promise {
+pub(super) struct GeneratorThreshold {
     pub(super) than: &'static str,
     pub(super) at_least: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Kept {
+struct ThresholdResult {
     than: &'static str,
     at_least: f64,
-    ratio: Interval,
+    ratio: ConfidenceInterval,
     kept: bool,
 }
 
-impl Line {
-    pub(super) fn new(contender: &dyn Contender, samples: &[f64]) -> anyhow::Result<Self> {
+impl GeneratorLine {
+    pub(super) fn new(contender: &dyn GeneratorContender, samples: &[f64]) -> anyhow::Result<Self> {
         Ok(Self {
             name: contender.name(),
             how: contender.how(),
@@ -61,7 +61,7 @@ impl Line {
     }
 }
 
-impl Report {
+impl GeneratorsReport {
     pub(super) fn new(seconds_each: f64) -> Self {
         let load_average = std::fs::read_to_string("/proc/loadavg").ok();
         let load_average = load_average.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -82,8 +82,8 @@ impl Report {
     pub(super) fn add(
         &mut self,
         what: &'static str,
-        lines: Vec<Line>,
-        promises: &[Promise],
+        lines: Vec<GeneratorLine>,
+        promises: &[GeneratorThreshold],
     ) -> anyhow::Result<()> {
         let find = |name| lines.iter().find(|line| line.name == name);
         let mut kept = Vec::new();
@@ -92,10 +92,10 @@ impl Report {
                 let Some(other) = find(promise.than) else { continue };
                 let ratio = stats::compare(&other.samples, &us.samples)?.ratio;
                 let (than, at_least) = (promise.than, promise.at_least);
-                kept.push(Kept { than, at_least, ratio, kept: ratio.median >= at_least });
+                kept.push(ThresholdResult { than, at_least, ratio, kept: ratio.median >= at_least });
             }
         }
-        self.comparisons.push(Comparison { what, lines, promises: kept });
+        self.comparisons.push(GeneratorComparison { what, lines, promises: kept });
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for GeneratorsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "one core, UDP payload {} bytes, {} s each", self.payload_bytes, self.seconds_each)?;
         if let Some(load) = self.load_average {
@@ -122,20 +122,20 @@ impl fmt::Display for Report {
     }
 }
 
-impl fmt::Display for Comparison {
+impl fmt::Display for GeneratorComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}, packets a second:", self.what)?;
         for line in &self.lines {
-            let Interval { samples, .. } = line.per_second;
-            writeln!(f, "  {:16} {} of {samples}", line.name, Shown(&line.per_second, 0))?;
+            let ConfidenceInterval { samples, .. } = line.per_second;
+            writeln!(f, "  {:16} {} of {samples}", line.name, ShownMedian(&line.per_second, 0))?;
         }
         for line in &self.lines {
             writeln!(f, "  {}: {}", line.name, line.how)?;
         }
         for promise in &self.promises {
             let word = if promise.kept { "ok" } else { "MISSED" };
-            let Kept { than, at_least, ratio, .. } = promise;
-            let ratio = Shown(ratio, 2);
+            let ThresholdResult { than, at_least, ratio, .. } = promise;
+            let ratio = ShownMedian(ratio, 2);
             writeln!(f, "  {word}: {} is {ratio} of {than}; promised at least {at_least}", ours::XDP)?;
         }
         Ok(())
@@ -143,11 +143,11 @@ impl fmt::Display for Comparison {
 }
 
 /// A median with its interval, to so many decimals.
-struct Shown<'a>(&'a Interval, usize);
+struct ShownMedian<'a>(&'a ConfidenceInterval, usize);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for ShownMedian<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shown(interval, decimals) = self;
+        let ShownMedian(interval, decimals) = self;
         write!(f, "{:.decimals$}", interval.median)?;
         match interval.low.zip(interval.high) {
             Some((low, high)) => write!(f, " ({low:.decimals$} to {high:.decimals$})"),

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, ensure};
-use linerate_lab::{Lab, LabHost, Link};
+use linerate_lab::{Lab, LabHost, LabLink};
 use linerate_testkit::reflector::{XdpBuilder, XdpService};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 const SHORTEST: u16 = 40;
 
 /// A veth pair of one queue, with a service where it ends.
-pub(super) struct Scene {
+pub(super) struct GeneratorTestbed {
     service: XdpService,
     lab: Lab,
     /// The CPU that sends.
@@ -20,7 +20,7 @@ pub(super) struct Scene {
     pub(super) other_cpu: u32,
 }
 
-impl Scene {
+impl GeneratorTestbed {
     /// A receiver that counts datagrams and drops them.
     pub(super) fn sink(cpu: u32) -> anyhow::Result<Self> {
         Self::new(cpu, XdpService::sink())
@@ -41,7 +41,7 @@ impl Scene {
         Ok(Self { service, lab, cpu, other_cpu })
     }
 
-    pub(super) fn link(&self) -> &Link {
+    pub(super) fn link(&self) -> &LabLink {
         &self.lab.links()[0]
     }
 

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Which CPU runs the network stack for a server's packets, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Placement {
+pub(super) enum SoftirqPlacement {
     /// RPS brings packets to the server's CPU: softirqs and server share it.
     SameCpu,
     /// On another CPU than the server's.
@@ -22,7 +22,7 @@ pub(super) enum Placement {
     Deferred,
 }
 
-impl Placement {
+impl SoftirqPlacement {
     /// Whether the server polls the device.
     pub(super) fn polls(self) -> bool {
         self == Self::Deferred
@@ -81,7 +81,7 @@ fn napi_threads(interface: &str) -> anyhow::Result<Vec<Pid>> {
     Ok(found)
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for SoftirqPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SameCpu => "in softirqs on the server's CPU",

@@ -10,30 +10,30 @@ use linerate_testkit::reflector::XdpService;
 use rustix::process::Signal;
 
 use super::dns;
-use super::program::Kind;
-use super::scene::Scene;
+use super::program::ProgramKind;
+use super::scene::ServersTestbed;
 
 /// How long a server may take to end when it is asked to.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub(super) enum ServerProtocol {
     Echo,
     Dns,
 }
 
 /// One that takes part.
-pub(super) struct Candidate {
+pub(super) struct ServerCandidate {
     pub(super) name: &'static str,
-    pub(super) protocol: Protocol,
-    program: Program,
+    pub(super) protocol: ServerProtocol,
+    program: CandidateProgram,
 }
 
 /// What is started.
-enum Program {
+enum CandidateProgram {
     /// One of this crate.
-    Here(Kind),
+    Here(ProgramKind),
     /// XDP_TX at the interface.
     Reflector,
     Nsd,
@@ -44,7 +44,7 @@ enum Program {
 }
 
 /// A server at work, until this is dropped.
-pub(super) enum Serving {
+pub(super) enum CandidateRun {
     Process(LabChild),
     /// In the kernel alone.
     Program(#[expect(dead_code, reason = "held for its drop")] XdpService),
@@ -65,80 +65,83 @@ pub(super) const DNS_XDP: &str = "dns-xdp";
 pub(super) const NSD: &str = "nsd";
 
 /// Neighbours in this list are neighbours in time, which comparisons gain by.
-pub(super) fn all() -> Vec<Candidate> {
-    use Program::{Here, Knot, Nsd, Reflector};
-    let echo = |name, program| Candidate { name, protocol: Protocol::Echo, program };
-    let dns = |name, program| Candidate { name, protocol: Protocol::Dns, program };
+pub(super) fn all() -> Vec<ServerCandidate> {
+    use CandidateProgram::{Here, Knot, Nsd, Reflector};
+    let echo = |name, program| ServerCandidate { name, protocol: ServerProtocol::Echo, program };
+    let dns = |name, program| ServerCandidate { name, protocol: ServerProtocol::Dns, program };
     vec![
-        echo("recvfrom", Here(Kind::Recvfrom)),
-        echo("quinn-udp", Here(Kind::Quinn)),
-        echo(TOKIO, Here(Kind::Tokio)),
-        echo(C, Here(Kind::C)),
-        echo(MMSG, Here(Kind::Mmsg)),
-        echo(MMSG_POLICY, Here(Kind::MmsgPolicy)),
-        echo(XDP, Here(Kind::Xdp)),
-        echo(XDP_SET, Here(Kind::XdpSet)),
-        echo(XDP_WORKING, Here(Kind::XdpWorking)),
+        echo("recvfrom", Here(ProgramKind::Recvfrom)),
+        echo("quinn-udp", Here(ProgramKind::Quinn)),
+        echo(TOKIO, Here(ProgramKind::Tokio)),
+        echo(C, Here(ProgramKind::C)),
+        echo(MMSG, Here(ProgramKind::Mmsg)),
+        echo(MMSG_POLICY, Here(ProgramKind::MmsgPolicy)),
+        echo(XDP, Here(ProgramKind::Xdp)),
+        echo(XDP_SET, Here(ProgramKind::XdpSet)),
+        echo(XDP_WORKING, Here(ProgramKind::XdpWorking)),
         echo(XDP_TX, Reflector),
-        dns("dns-mmsg", Here(Kind::DnsMmsg)),
-        dns(DNS_XDP, Here(Kind::DnsXdp)),
+        dns("dns-mmsg", Here(ProgramKind::DnsMmsg)),
+        dns(DNS_XDP, Here(ProgramKind::DnsXdp)),
         dns(NSD, Nsd),
         dns("knot", Knot { xdp: false }),
         dns("knot-xdp", Knot { xdp: true }),
     ]
 }
 
-impl Candidate {
+impl ServerCandidate {
     /// What it is, for a reader of figures.
     pub(super) fn how(&self) -> String {
         match self.program {
-            Program::Here(kind) => kind.how().to_owned(),
-            Program::Reflector => "every frame returned by an XDP program: the ceiling".to_owned(),
-            Program::Nsd => "NSD, reuseport, one process a worker".to_owned(),
-            Program::Knot { xdp: false } => "Knot DNS on sockets".to_owned(),
-            Program::Knot { xdp: true } => "Knot DNS on AF_XDP".to_owned(),
+            CandidateProgram::Here(kind) => kind.how().to_owned(),
+            CandidateProgram::Reflector => "every frame returned by an XDP program: the ceiling".to_owned(),
+            CandidateProgram::Nsd => "NSD, reuseport, one process a worker".to_owned(),
+            CandidateProgram::Knot { xdp: false } => "Knot DNS on sockets".to_owned(),
+            CandidateProgram::Knot { xdp: true } => "Knot DNS on AF_XDP".to_owned(),
         }
     }
 
     /// Whether it takes requests where the device delivers them, before the network stack.
     pub(super) fn takes_frames(&self) -> bool {
         match self.program {
-            Program::Here(kind) => matches!(kind, Kind::Xdp | Kind::XdpSet | Kind::XdpWorking | Kind::DnsXdp),
-            Program::Reflector => true,
-            Program::Nsd => false,
-            Program::Knot { xdp } => xdp,
+            CandidateProgram::Here(kind) => matches!(
+                kind,
+                ProgramKind::Xdp | ProgramKind::XdpSet | ProgramKind::XdpWorking | ProgramKind::DnsXdp
+            ),
+            CandidateProgram::Reflector => true,
+            CandidateProgram::Nsd => false,
+            CandidateProgram::Knot { xdp } => xdp,
         }
     }
 
     /// Starts it in the receiver. It may not answer yet.
-    pub(super) fn start(&self, scene: &Scene) -> anyhow::Result<Serving> {
+    pub(super) fn start(&self, scene: &ServersTestbed) -> anyhow::Result<CandidateRun> {
         let address = scene.address();
         let command = match &self.program {
-            Program::Here(kind) => {
+            CandidateProgram::Here(kind) => {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.args(["bench", "server", "--kind", &kind.name(), "--bind", &address.to_string()]);
                 command.args(["--workers", &scene.workers.to_string(), "--cpus", &scene.cpu_list()]);
-                if let (Kind::XdpSet, Some(settings)) = (kind, &scene.xdp_settings) {
+                if let (ProgramKind::XdpSet, Some(settings)) = (kind, &scene.xdp_settings) {
                     command.args(["--xdp-settings", settings]);
                 }
-                if self.protocol == Protocol::Dns {
+                if self.protocol == ServerProtocol::Dns {
                     command.arg("--zone").arg(dns::zone(scene.directory())?);
                 }
                 command
             }
-            Program::Reflector => {
+            CandidateProgram::Reflector => {
                 let (service, interface) = (XdpService::reflector().port(address.port()), scene.interface());
                 let attach = || service.attach(interface);
-                return Ok(Serving::Program(scene.receiver().run(attach)??));
+                return Ok(CandidateRun::Program(scene.receiver().run(attach)??));
             }
-            Program::Nsd => dns::nsd(scene)?,
-            Program::Knot { xdp } => dns::knot(scene, *xdp)?,
+            CandidateProgram::Nsd => dns::nsd(scene)?,
+            CandidateProgram::Knot { xdp } => dns::knot(scene, *xdp)?,
         };
-        spawn(scene, &command).map(Serving::Process)
+        spawn(scene, &command).map(CandidateRun::Process)
     }
 }
 
-impl Serving {
+impl CandidateRun {
     /// Whether it still runs; if not, what it said at the end.
     pub(super) fn check(&mut self, log: &Path) -> anyhow::Result<()> {
         let Self::Process(child) = self else { return Ok(()) };
@@ -160,7 +163,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for CandidateRun {
     /// Asks a process to end before it is made to, so that it leaves as little behind as it can.
     fn drop(&mut self) {
         if let Self::Process(child) = self {
@@ -171,7 +174,7 @@ impl Drop for Serving {
 }
 
 /// All are held to the same CPUs in the same way, whatever else they are told.
-fn spawn(scene: &Scene, program: &Command) -> anyhow::Result<LabChild> {
+fn spawn(scene: &ServersTestbed, program: &Command) -> anyhow::Result<LabChild> {
     let mut command = Command::new("taskset");
     command.args(["-c", &scene.cpu_list()]).arg(program.get_program()).args(program.get_args());
     let log = std::fs::File::create(scene.log()).context("writing what a server says")?;

@@ -6,11 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Context;
-use linerate_load::Workload;
-use linerate_load::workload::dns::{self, Options};
+use linerate_load::LoadWorkload;
+use linerate_load::workload::dns::{self, DnsQueryOptions};
 use linerate_testkit::reflector::installed;
 
-use super::scene::{BUFFER, Scene};
+use super::scene::{BUFFER, ServersTestbed};
 
 /// Hosts in the zone.
 const HOSTS: u32 = 1_000;
@@ -18,13 +18,17 @@ const HOSTS: u32 = 1_000;
 pub(super) const ZONE: &str = "example.test";
 
 /// Queries for the addresses of hosts that are there.
-pub(super) fn workload() -> anyhow::Result<Workload> {
+pub(super) fn workload() -> anyhow::Result<LoadWorkload> {
     let mut queries = String::new();
     for host in 0..HOSTS {
         let kind = if host % 4 == 3 { "AAAA" } else { "A" };
         writeln!(queries, "host{host}.{ZONE} {kind}")?;
     }
-    Ok(Workload::Exchange(Arc::new(dns::from_text(&queries, "the bench's queries", &Options::default())?)))
+    Ok(LoadWorkload::Exchange(Arc::new(dns::from_text(
+        &queries,
+        "the bench's queries",
+        &DnsQueryOptions::default(),
+    )?)))
 }
 
 /// Writes the zone; where it is.
@@ -39,7 +43,7 @@ pub(super) fn zone(directory: &Path) -> anyhow::Result<PathBuf> {
     written(directory, "zone", &text)
 }
 
-pub(super) fn nsd(scene: &Scene) -> anyhow::Result<Command> {
+pub(super) fn nsd(scene: &ServersTestbed) -> anyhow::Result<Command> {
     let program = installed::find("nsd").context("NSD is not installed")?;
     let directory = scene.directory();
     zone(directory)?;
@@ -76,7 +80,7 @@ zone:
     Ok(command)
 }
 
-pub(super) fn knot(scene: &Scene, xdp: bool) -> anyhow::Result<Command> {
+pub(super) fn knot(scene: &ServersTestbed, xdp: bool) -> anyhow::Result<Command> {
     let program = installed::find("knotd").context("Knot is not installed")?;
     let directory = scene.directory();
     zone(directory)?;

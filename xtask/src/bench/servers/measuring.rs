@@ -5,15 +5,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use linerate_host::Known;
-use linerate_load::capacity::{self, Ended, SearchOptions};
+use linerate_load::capacity::{self, SearchEnd, SearchOptions};
 use linerate_load::generator::LiveFrames;
 use linerate_load::perf::MachineCounters;
-use linerate_load::{Generator, Mode, Slot};
+use linerate_load::{Generator, LoadSlot, PacingMode};
 use serde::Serialize;
 
-use super::candidate::{Candidate, Protocol, Serving};
+use super::candidate::{CandidateRun, ServerCandidate, ServerProtocol};
 use super::cpu_time;
-use super::scene::{Asked, Scene};
+use super::scene::{GeneratorPurpose, ServersTestbed};
 
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,13 +34,13 @@ const NEIGHBOURHOOD: f64 = 1.15;
 const LOSS: f64 = 0.002;
 
 /// How turns are taken.
-pub(super) struct Measuring {
+pub(super) struct TurnMethod {
     seconds: f64,
 }
 
 /// What was seen of a server in a turn.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Sample {
+pub(super) struct TurnSample {
     /// Transactions a second at the highest rate that held.
     #[serde(rename = "capacity_per_second")]
     pub(super) capacity: f64,
@@ -60,7 +60,7 @@ pub(super) struct Sample {
     pub(super) cpu_ns_per_transaction: Known<f64>,
 }
 
-impl Measuring {
+impl TurnMethod {
     pub(super) fn new(seconds: f64) -> Self {
         Self { seconds }
     }
@@ -68,16 +68,16 @@ impl Measuring {
     /// Starts a server, waits until it answers, and measures.
     pub(super) fn sample(
         &self,
-        scene: &mut Scene,
-        candidate: &Candidate,
+        scene: &mut ServersTestbed,
+        candidate: &ServerCandidate,
         hint: Option<f64>,
-    ) -> anyhow::Result<Sample> {
+    ) -> anyhow::Result<TurnSample> {
         scene.wait_until_free()?;
         scene.clear_programs()?;
         let mut serving = candidate.start(scene)?;
         let log = scene.log();
         let live_frames = if candidate.takes_frames() { LiveFrames::Always } else { LiveFrames::Floods };
-        let generator = scene.generator(Asked { protocol: candidate.protocol, live_frames })?;
+        let generator = scene.generator(GeneratorPurpose { protocol: candidate.protocol, live_frames })?;
         let begun = Instant::now();
         while !answers(generator, candidate.protocol)? {
             serving.check(&log)?;
@@ -87,14 +87,14 @@ impl Measuring {
         let capacity = found.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
         let cost = self.cost(generator, capacity, &serving)?;
-        let generator =
-            scene.generator(Asked { protocol: candidate.protocol, live_frames: LiveFrames::Always })?;
+        let generator = scene
+            .generator(GeneratorPurpose { protocol: candidate.protocol, live_frames: LiveFrames::Always })?;
         let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
         serving.check(&log)?;
-        Ok(Sample {
+        Ok(TurnSample {
             capacity,
             generator_bound: found.generator_bound,
-            unconfirmed: found.ended != Ended::Confirmed,
+            unconfirmed: found.ended != SearchEnd::Confirmed,
             overload_factor,
             goodput_ratio,
             ..cost
@@ -128,12 +128,12 @@ impl Measuring {
         &self,
         generator: &mut dyn Generator,
         capacity: f64,
-        serving: &Serving,
-    ) -> anyhow::Result<Sample> {
+        serving: &CandidateRun,
+    ) -> anyhow::Result<TurnSample> {
         let mut counters =
             MachineCounters::open().and_then(|mut counters| counters.start().map(|()| counters));
         let before = cpu_time::of(serving.process());
-        let outcome = generator.run(&Slot::rate(capacity * AT_EASE, self.longer()))?;
+        let outcome = generator.run(&LoadSlot::rate(capacity * AT_EASE, self.longer()))?;
         let after = cpu_time::of(serving.process());
         let each = |count: u64| count as f64 / outcome.answered.max(1) as f64;
         let (cycles, instructions) = match &mut counters {
@@ -147,7 +147,7 @@ impl Measuring {
             (Known::Value(before), Known::Value(after)) => Known::Value(each(after.saturating_sub(before))),
             (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
         };
-        Ok(Sample {
+        Ok(TurnSample {
             capacity,
             generator_bound: false,
             unconfirmed: false,
@@ -162,23 +162,23 @@ impl Measuring {
     /// How much more than capacity was offered, and the share of it that was answered. The first part of it is not judged:
     /// full buffers are answered from for a while.
     fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
-        let mode = Mode::Rate { per_second: capacity * OVERLOAD };
-        generator.run(&Slot { drain: Duration::from_millis(1), ..Slot::new(mode, self.longer()) })?;
-        let outcome =
-            generator.run(&Slot { drain: Duration::from_millis(60), ..Slot::new(mode, self.longer()) })?;
+        let mode = PacingMode::Rate { per_second: capacity * OVERLOAD };
+        generator.run(&LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(mode, self.longer()) })?;
+        let outcome = generator
+            .run(&LoadSlot { drain: Duration::from_millis(60), ..LoadSlot::new(mode, self.longer()) })?;
         Ok((outcome.offered_per_second / capacity, outcome.answered_per_second / capacity))
     }
 }
 
 /// Whether a server answers what is asked at leisure, and rightly.
-fn answers(generator: &mut dyn Generator, protocol: Protocol) -> anyhow::Result<bool> {
+fn answers(generator: &mut dyn Generator, protocol: ServerProtocol) -> anyhow::Result<bool> {
     let leisurely =
-        Slot { drain: Duration::from_millis(100), ..Slot::rate(2_000.0, Duration::from_millis(50)) };
+        LoadSlot { drain: Duration::from_millis(100), ..LoadSlot::rate(2_000.0, Duration::from_millis(50)) };
     let outcome = generator.run(&leisurely)?;
     if outcome.corrupt > 0 {
         bail!("{} of its answers were wrong", outcome.corrupt);
     }
-    if protocol == Protocol::Dns && outcome.answered > 0 {
+    if protocol == ServerProtocol::Dns && outcome.answered > 0 {
         let right = outcome.codes.iter().filter(|code| code.code == 0).map(|code| code.count).sum::<u64>();
         // Not yet: a server may answer before it has read its zones.
         return Ok(outcome.lost == 0 && right == outcome.answered);
@@ -186,7 +186,7 @@ fn answers(generator: &mut dyn Generator, protocol: Protocol) -> anyhow::Result<
     Ok(outcome.lost == 0)
 }
 
-impl fmt::Display for Sample {
+impl fmt::Display for TurnSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

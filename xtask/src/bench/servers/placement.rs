@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use clap::ValueEnum;
-use linerate_host::stage::softirq::Softirq;
+use linerate_host::stage::softirq::SoftirqState;
 use linerate_host::{Host, Known};
 use linerate_lab::LabHost;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -13,7 +13,7 @@ use serde::Serialize;
 /// Where packets are received. A veth pair has no interrupts: what is sent is received on the CPU that sent it, unless told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Placement {
+pub(super) enum ReceivePlacement {
     /// RPS takes packets to the servers' CPUs. XDP programs run before that, on the generator's.
     Rps,
     /// A thread polls the interface on the servers' CPUs (threaded NAPI): XDP programs and the stack alike.
@@ -22,7 +22,7 @@ pub(super) enum Placement {
     Sent,
 }
 
-impl Placement {
+impl ReceivePlacement {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Rps => {
@@ -71,7 +71,7 @@ impl Placement {
 
 /// The threads that poll a host's interfaces. Called in its network namespace.
 fn napi_threads(host: &LabHost) -> anyhow::Result<Vec<u32>> {
-    match Softirq::observe(&Host::live_with_sys(host.sys_path()?), &[]).napi {
+    match SoftirqState::observe(&Host::live_with_sys(host.sys_path()?), &[]).napi {
         Known::Value(Some(instances)) => Ok(instances.iter().filter_map(|napi| napi.pid).collect()),
         Known::Value(None) => anyhow::bail!("this kernel does not tell of NAPI threads (Linux 6.8)"),
         Known::Unknown { why } => anyhow::bail!("looking for NAPI threads: {why}"),

@@ -27,7 +27,7 @@ type Serve = fn(UdpSocket) -> io::Result<()>;
 
 /// How it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum ProgramKind {
     Mmsg,
     MmsgPolicy,
     Xdp,
@@ -43,9 +43,9 @@ pub(crate) enum Kind {
 
 /// A server, until it is killed.
 #[derive(Debug, Args)]
-pub(crate) struct Program {
+pub(crate) struct ServerProgram {
     #[arg(long)]
-    kind: Kind,
+    kind: ProgramKind,
     #[arg(long)]
     bind: SocketAddr,
     #[arg(long, default_value_t = 1)]
@@ -61,7 +61,7 @@ pub(crate) struct Program {
     zone: Option<PathBuf>,
 }
 
-impl Kind {
+impl ProgramKind {
     pub(super) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -83,22 +83,22 @@ impl Kind {
     }
 }
 
-impl Program {
+impl ServerProgram {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let serve: Serve = match self.kind {
-            Kind::Recvfrom => recvfrom::serve,
-            Kind::C => c::serve,
-            Kind::Tokio => tokio::serve,
-            Kind::Quinn => quinn::serve,
-            Kind::Mmsg
-            | Kind::MmsgPolicy
-            | Kind::Xdp
-            | Kind::XdpSet
-            | Kind::XdpWorking
-            | Kind::DnsMmsg
-            | Kind::DnsXdp => return engine::serve(self),
+            ProgramKind::Recvfrom => recvfrom::serve,
+            ProgramKind::C => c::serve,
+            ProgramKind::Tokio => tokio::serve,
+            ProgramKind::Quinn => quinn::serve,
+            ProgramKind::Mmsg
+            | ProgramKind::MmsgPolicy
+            | ProgramKind::Xdp
+            | ProgramKind::XdpSet
+            | ProgramKind::XdpWorking
+            | ProgramKind::DnsMmsg
+            | ProgramKind::DnsXdp => return engine::serve(self),
         };
-        let shared = self.kind == Kind::Recvfrom;
+        let shared = self.kind == ProgramKind::Recvfrom;
         let first = open(self.bind, !shared)?;
         let mut sockets = Vec::new();
         for _ in 1..self.workers {

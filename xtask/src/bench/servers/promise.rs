@@ -1,16 +1,16 @@
 //! What is promised, and whether it is kept.
 
-use linerate_load::stats::{self, Interval};
+use linerate_load::stats::{self, ConfidenceInterval};
 use serde::Serialize;
 
-use super::Entered;
+use super::MeasuredServerRun;
 use super::candidate::{C, DNS_XDP, MMSG, MMSG_POLICY, NSD, TOKIO, XDP, XDP_SET, XDP_TX, XDP_WORKING};
 
 /// The least share of the overload asked for that makes it one.
 const LEAST_OVERLOAD: f64 = 4.75;
 
 /// What a promise is about.
-enum Promise {
+enum ServerThreshold {
     /// One server has so many times the capacity of another.
     Times { who: &'static str, than: &'static str, at_least: f64 },
     /// It has as much: the interval of the ratio reaches 1.
@@ -21,36 +21,36 @@ enum Promise {
     Told { who: &'static str, than: &'static str },
 }
 
-const PROMISES: [Promise; 10] = [
-    Promise::Level { who: MMSG, than: C },
+const PROMISES: [ServerThreshold; 10] = [
+    ServerThreshold::Level { who: MMSG, than: C },
     // The kernel's path, the same for both, decides: docs/servers.md.
-    Promise::Told { who: MMSG, than: TOKIO },
-    Promise::Times { who: XDP, than: MMSG, at_least: 2.0 },
-    Promise::Told { who: XDP, than: XDP_TX },
-    Promise::Told { who: XDP_SET, than: XDP },
-    Promise::Told { who: XDP_SET, than: XDP_TX },
-    Promise::Goodput { who: XDP, at_least: 0.9 },
-    Promise::Goodput { who: XDP_WORKING, at_least: 0.9 },
-    Promise::Goodput { who: MMSG_POLICY, at_least: 0.7 },
-    Promise::Times { who: DNS_XDP, than: NSD, at_least: 2.0 },
+    ServerThreshold::Told { who: MMSG, than: TOKIO },
+    ServerThreshold::Times { who: XDP, than: MMSG, at_least: 2.0 },
+    ServerThreshold::Told { who: XDP, than: XDP_TX },
+    ServerThreshold::Told { who: XDP_SET, than: XDP },
+    ServerThreshold::Told { who: XDP_SET, than: XDP_TX },
+    ServerThreshold::Goodput { who: XDP, at_least: 0.9 },
+    ServerThreshold::Goodput { who: XDP_WORKING, at_least: 0.9 },
+    ServerThreshold::Goodput { who: MMSG_POLICY, at_least: 0.7 },
+    ServerThreshold::Times { who: DNS_XDP, than: NSD, at_least: 2.0 },
 ];
 
 /// Whether a ratio keeps a promise.
-type Kept = Box<dyn Fn(&Interval) -> bool>;
+type Kept = Box<dyn Fn(&ConfidenceInterval) -> bool>;
 
 /// What became of a promise.
 #[derive(Debug, Serialize)]
-pub(super) struct Judged {
+pub(super) struct JudgedThreshold {
     pub(super) what: String,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: ThresholdVerdict,
     /// The ratio it is about.
-    pub(super) ratio: Option<Interval>,
+    pub(super) ratio: Option<ConfidenceInterval>,
     pub(super) remarks: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Verdict {
+pub(super) enum ThresholdVerdict {
     Pass,
     Miss,
     /// It could not be looked at; the remarks say why.
@@ -60,31 +60,31 @@ pub(super) enum Verdict {
 }
 
 /// Looks at all promises about those that were to take part.
-pub(super) fn judge(entered: &[Entered]) -> Vec<Judged> {
+pub(super) fn judge(entered: &[MeasuredServerRun]) -> Vec<JudgedThreshold> {
     PROMISES.iter().filter_map(|promise| promise.judge(entered)).collect()
 }
 
-impl Promise {
+impl ServerThreshold {
     /// None where somebody whom it is about was not to take part.
-    fn judge(&self, entered: &[Entered]) -> Option<Judged> {
+    fn judge(&self, entered: &[MeasuredServerRun]) -> Option<JudgedThreshold> {
         let find = |name| entered.iter().find(|one| one.candidate.name == name);
         let (what, who, than, kept): (_, _, _, Kept) = match *self {
-            Promise::Times { who, than, at_least } => (
+            ServerThreshold::Times { who, than, at_least } => (
                 format!("{who} has at least {at_least} times the capacity of {than}"),
                 who,
                 Some(than),
                 Box::new(move |ratio| ratio.median >= at_least),
             ),
-            Promise::Level { who, than } => (
+            ServerThreshold::Level { who, than } => (
                 format!("{who} has at least the capacity of {than}"),
                 who,
                 Some(than),
                 Box::new(|ratio| ratio.high.unwrap_or(ratio.median) >= 1.0),
             ),
-            Promise::Told { who, than } => {
+            ServerThreshold::Told { who, than } => {
                 (format!("{who} as a share of {than}"), who, Some(than), Box::new(|_| true))
             }
-            Promise::Goodput { who, at_least } => (
+            ServerThreshold::Goodput { who, at_least } => (
                 format!("{who} still answers {:.0} % of its capacity at five times that", at_least * 100.0),
                 who,
                 None,
@@ -102,17 +102,21 @@ impl Promise {
             None => goodput(one, &mut remarks),
         };
         let verdict = match (&ratio, self) {
-            (None, _) => Verdict::NotHere,
-            (Some(_), Promise::Told { .. }) => Verdict::Told,
-            (Some(_), Promise::Goodput { .. }) if !remarks.is_empty() => Verdict::NotHere,
-            (Some(ratio), _) if kept(ratio) => Verdict::Pass,
-            (Some(_), _) => Verdict::Miss,
+            (None, _) => ThresholdVerdict::NotHere,
+            (Some(_), ServerThreshold::Told { .. }) => ThresholdVerdict::Told,
+            (Some(_), ServerThreshold::Goodput { .. }) if !remarks.is_empty() => ThresholdVerdict::NotHere,
+            (Some(ratio), _) if kept(ratio) => ThresholdVerdict::Pass,
+            (Some(_), _) => ThresholdVerdict::Miss,
         };
-        Some(Judged { what, verdict, ratio, remarks })
+        Some(JudgedThreshold { what, verdict, ratio, remarks })
     }
 }
 
-fn compare(than: &Entered, one: &Entered, remarks: &mut Vec<String>) -> Option<Interval> {
+fn compare(
+    than: &MeasuredServerRun,
+    one: &MeasuredServerRun,
+    remarks: &mut Vec<String>,
+) -> Option<ConfidenceInterval> {
     for side in [one, than] {
         if let Some(why) = &side.out {
             remarks.push(format!("{}: {why}", side.candidate.name));
@@ -123,13 +127,14 @@ fn compare(than: &Entered, one: &Entered, remarks: &mut Vec<String>) -> Option<I
         }
     }
     let pairs = than.samples.len().min(one.samples.len());
-    let rates =
-        |side: &Entered| -> Vec<f64> { side.samples[..pairs].iter().map(|sample| sample.capacity).collect() };
+    let rates = |side: &MeasuredServerRun| -> Vec<f64> {
+        side.samples[..pairs].iter().map(|sample| sample.capacity).collect()
+    };
     let comparison = stats::compare(&rates(than), &rates(one));
     comparison.map(|comparison| comparison.ratio).map_err(|why| remarks.push(why.to_string())).ok()
 }
 
-fn goodput(one: &Entered, remarks: &mut Vec<String>) -> Option<Interval> {
+fn goodput(one: &MeasuredServerRun, remarks: &mut Vec<String>) -> Option<ConfidenceInterval> {
     remarks.extend(one.out.clone());
     let (asked, less): (Vec<_>, Vec<_>) =
         one.samples.iter().partition(|sample| sample.overload_factor >= LEAST_OVERLOAD);

@@ -3,19 +3,19 @@
 use std::fmt;
 
 use linerate_host::Known;
-use linerate_load::stats::{self, Interval};
+use linerate_load::stats::{self, ConfidenceInterval};
 use serde::Serialize;
 
-use super::measuring::Sample;
-use super::placement::Placement;
-use super::promise::{self, Judged, Verdict};
+use super::measuring::TurnSample;
+use super::placement::ReceivePlacement;
+use super::promise::{self, JudgedThreshold, ThresholdVerdict};
 use super::scene::PAYLOAD;
-use super::{Entered, Servers};
+use super::{MeasuredServerRun, ServersBench};
 use crate::machine;
 
 /// Everything: schema `linerate.bench-servers/1`.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ServersReport {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
@@ -30,37 +30,37 @@ pub(super) struct Report {
     rounds: u32,
     /// Runnable tasks over the last minute, before anything: other work on the machine spoils figures.
     load_average: Option<f64>,
-    parts: Vec<Part>,
+    parts: Vec<PlacementReport>,
     judged: bool,
 }
 
 /// What was seen with packets received in one way.
 #[derive(Debug, Serialize)]
-pub(super) struct Part {
-    placement: Placement,
-    servers: Vec<Line>,
-    promises: Vec<Judged>,
+pub(super) struct PlacementReport {
+    placement: ReceivePlacement,
+    servers: Vec<ServerLine>,
+    promises: Vec<JudgedThreshold>,
 }
 
 #[derive(Debug, Serialize)]
-struct Line {
+struct ServerLine {
     name: &'static str,
     how: String,
     /// Why it is not here, or not in all turns.
     not_here: Option<String>,
-    capacity_per_second: Option<Interval>,
+    capacity_per_second: Option<ConfidenceInterval>,
     generator_bound: bool,
-    overload_factor: Option<Interval>,
-    goodput_ratio: Option<Interval>,
+    overload_factor: Option<ConfidenceInterval>,
+    goodput_ratio: Option<ConfidenceInterval>,
     cpu_ns_per_transaction: Known<f64>,
     cycles_per_transaction: Known<f64>,
     instructions_per_transaction: Known<f64>,
-    samples: Vec<Sample>,
+    samples: Vec<TurnSample>,
 }
 
-impl Report {
+impl ServersReport {
     /// Without parts yet.
-    pub(super) fn new(settings: &Servers) -> anyhow::Result<Self> {
+    pub(super) fn new(settings: &ServersBench) -> anyhow::Result<Self> {
         Ok(Self {
             schema: "linerate.bench-servers/1",
             version: env!("CARGO_PKG_VERSION"),
@@ -80,31 +80,31 @@ impl Report {
         })
     }
 
-    pub(super) fn add(&mut self, part: Part) {
+    pub(super) fn add(&mut self, part: PlacementReport) {
         self.parts.push(part);
     }
 
     /// Whether no promise that could be looked at is missed.
     pub(super) fn kept(&self) -> bool {
         let mut promises = self.parts.iter().flat_map(|part| &part.promises);
-        promises.all(|promise| promise.verdict != Verdict::Miss)
+        promises.all(|promise| promise.verdict != ThresholdVerdict::Miss)
     }
 }
 
-impl Part {
-    pub(super) fn new(placement: Placement, entered: Vec<Entered>) -> Self {
+impl PlacementReport {
+    pub(super) fn new(placement: ReceivePlacement, entered: Vec<MeasuredServerRun>) -> Self {
         let promises = promise::judge(&entered);
-        Self { placement, servers: entered.into_iter().map(Line::new).collect(), promises }
+        Self { placement, servers: entered.into_iter().map(ServerLine::new).collect(), promises }
     }
 }
 
-impl Line {
-    fn new(entered: Entered) -> Self {
+impl ServerLine {
+    fn new(entered: MeasuredServerRun) -> Self {
         let samples = entered.samples;
-        let interval = |figure: &dyn Fn(&Sample) -> f64| {
+        let interval = |figure: &dyn Fn(&TurnSample) -> f64| {
             stats::interval(&samples.iter().map(figure).collect::<Vec<_>>()).ok()
         };
-        let median = |figure: &dyn Fn(&Sample) -> &Known<f64>| {
+        let median = |figure: &dyn Fn(&TurnSample) -> &Known<f64>| {
             let known: Vec<f64> =
                 samples.iter().filter_map(|sample| figure(sample).value().copied()).collect();
             let why = samples.iter().find_map(|sample| figure(sample).why());
@@ -127,7 +127,7 @@ impl Line {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ServersReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cpus: Vec<String> = self.server_cpus.iter().map(u32::to_string).collect();
         writeln!(f, "Linux {}, {}", self.kernel, self.cpu)?;
@@ -145,7 +145,7 @@ impl fmt::Display for Report {
             writeln!(f, "\n{}", part.placement.describe())?;
             part.table(f)?;
             for promise in &part.promises {
-                writeln!(f, "{}", Shown(promise, self.judged))?;
+                writeln!(f, "{}", ShownThreshold(promise, self.judged))?;
             }
         }
         writeln!(f)?;
@@ -156,7 +156,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl Part {
+impl PlacementReport {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["server", "capacity/s", "goodput", "offered", "CPU ns"];
         writeln!(f, "{:12} {:>28} {:>24} {:>8} {:>8}", head[0], head[1], head[2], head[3], head[4])?;
@@ -190,7 +190,7 @@ impl Part {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for ServerLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:12} ", self.name)?;
         let (Some(capacity), Some(goodput), Some(factor)) =
@@ -213,7 +213,7 @@ impl fmt::Display for Line {
 }
 
 /// A median with its interval, scaled, to so many decimals.
-fn range(interval: &Interval, scale: f64, decimals: usize) -> String {
+fn range(interval: &ConfidenceInterval, scale: f64, decimals: usize) -> String {
     let median = interval.median * scale;
     match interval.low.zip(interval.high) {
         Some((low, high)) => {
@@ -224,16 +224,16 @@ fn range(interval: &Interval, scale: f64, decimals: usize) -> String {
 }
 
 /// A promise, and whether it was to be judged.
-struct Shown<'a>(&'a Judged, bool);
+struct ShownThreshold<'a>(&'a JudgedThreshold, bool);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for ShownThreshold<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shown(promise, judged) = self;
+        let ShownThreshold(promise, judged) = self;
         let word = match (promise.verdict, judged) {
-            (Verdict::NotHere, _) => "NOT HERE",
-            (Verdict::Told, _) | (_, false) => "told",
-            (Verdict::Pass, true) => "PASS",
-            (Verdict::Miss, true) => "MISS",
+            (ThresholdVerdict::NotHere, _) => "NOT HERE",
+            (ThresholdVerdict::Told, _) | (_, false) => "told",
+            (ThresholdVerdict::Pass, true) => "PASS",
+            (ThresholdVerdict::Miss, true) => "MISS",
         };
         write!(f, "{word:8} {}", promise.what)?;
         if let Some(ratio) = &promise.ratio {
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn the_document_is_as_docs_schema_says() {
-        let matches = Servers::augment_args(clap::Command::new("servers")).get_matches_from(["servers"]);
-        let settings = Servers::from_arg_matches(&matches).expect("settings");
-        let mut report = Report::new(&settings).expect("a report");
-        report.add(Part::new(Placement::Rps, settings.enter().expect("candidates")));
+        let matches = ServersBench::augment_args(clap::Command::new("servers")).get_matches_from(["servers"]);
+        let settings = ServersBench::from_arg_matches(&matches).expect("settings");
+        let mut report = ServersReport::new(&settings).expect("a report");
+        report.add(PlacementReport::new(ReceivePlacement::Rps, settings.enter().expect("candidates")));
         conforms(&serde_json::to_value(&report).expect("JSON"), "linerate.bench-servers/1");
     }
 }

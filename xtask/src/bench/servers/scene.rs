@@ -6,14 +6,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use linerate_lab::{Lab, LabHost, Link};
-use linerate_load::generator::{Backend, Builder, LiveFrames};
-use linerate_load::{Generator, Workload};
+use linerate_lab::{Lab, LabHost, LabLink};
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder, LiveFrames};
+use linerate_load::{Generator, LoadWorkload};
 
-use super::candidate::Protocol;
-use super::placement::Placement;
-use super::{Servers, dns};
-use crate::bench::backlog::Backlog;
+use super::candidate::ServerProtocol;
+use super::placement::ReceivePlacement;
+use super::{ServersBench, dns};
+use crate::bench::backlog::LongBacklog;
 
 /// Receive buffer of every server's socket, bytes: a moment without CPU is no loss then.
 pub(super) const BUFFER: usize = 4 << 20;
@@ -30,16 +30,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a generator is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked {
-    pub(super) protocol: Protocol,
+pub(super) struct GeneratorPurpose {
+    pub(super) protocol: ServerProtocol,
     /// Which requests leave as live frames. Where a network stack takes them, one behind RPS above all, fewer a second
     /// arrive than of clones.
     pub(super) live_frames: LiveFrames,
 }
 
 /// The lab, and the generator that is at hand.
-pub(super) struct Scene {
-    generator: Option<(Asked, Box<dyn Generator>)>,
+pub(super) struct ServersTestbed {
+    generator: Option<(GeneratorPurpose, Box<dyn Generator>)>,
     pub(super) workers: u32,
     pub(super) cpus: Vec<u32>,
     generator_cpu: u32,
@@ -47,11 +47,11 @@ pub(super) struct Scene {
     pub(super) xdp_settings: Option<String>,
     directory: tempfile::TempDir,
     lab: Lab,
-    _backlog: Option<Backlog>,
+    _backlog: Option<LongBacklog>,
 }
 
-impl Scene {
-    pub(super) fn new(settings: &Servers, placement: Placement) -> anyhow::Result<Self> {
+impl ServersTestbed {
+    pub(super) fn new(settings: &ServersBench, placement: ReceivePlacement) -> anyhow::Result<Self> {
         let cpus = settings.server_cpus.clone();
         let lab = Lab::builder().queues(settings.workers).start()?;
         let scene = Self {
@@ -62,7 +62,7 @@ impl Scene {
             xdp_settings: settings.xdp_settings.clone(),
             directory: tempfile::tempdir()?,
             lab,
-            _backlog: if placement == Placement::Rps { Backlog::deepen()? } else { None },
+            _backlog: if placement == ReceivePlacement::Rps { LongBacklog::deepen()? } else { None },
         };
         placement.set(scene.receiver(), scene.interface(), settings.workers, &scene.cpus)?;
         Ok(scene)
@@ -97,20 +97,20 @@ impl Scene {
     }
 
     /// A generator; one at a time has the interface.
-    pub(super) fn generator(&mut self, asked: Asked) -> anyhow::Result<&mut dyn Generator> {
+    pub(super) fn generator(&mut self, asked: GeneratorPurpose) -> anyhow::Result<&mut dyn Generator> {
         if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != asked) {
             self.generator = None;
             let workload = match asked.protocol {
-                Protocol::Echo => Workload::Echo { payload_bytes: PAYLOAD },
-                Protocol::Dns => dns::workload()?,
+                ServerProtocol::Echo => LoadWorkload::Echo { payload_bytes: PAYLOAD },
+                ServerProtocol::Dns => dns::workload()?,
             };
-            let builder = Builder::default()
+            let builder = GeneratorBuilder::default()
                 .targets(vec![self.address()])
                 .cpus(Some(vec![self.generator_cpu]))
                 .flows(FLOWS)
                 .workload(workload)
                 .live_frames(asked.live_frames)
-                .backend(Backend::Xdp);
+                .backend(GeneratorBackend::Xdp);
             let generator = self.lab.senders()[0].run(|| builder.start())??;
             self.generator = Some((asked, generator));
         }
@@ -118,7 +118,7 @@ impl Scene {
         Ok(&mut **generator)
     }
 
-    fn link(&self) -> &Link {
+    fn link(&self) -> &LabLink {
         &self.lab.links()[0]
     }
 

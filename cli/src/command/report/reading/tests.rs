@@ -1,6 +1,6 @@
 use super::*;
 
-fn refused(text: &str) -> Refused {
+fn refused(text: &str) -> UnusableDocument {
     parse(text).expect_err("refused")
 }
 

@@ -1,13 +1,13 @@
 use super::*;
 use crate::render::made_up_top;
 
-fn state() -> State {
-    let mut state = State::default();
+fn state() -> TopState {
+    let mut state = TopState::default();
     state.take(made_up_top::small());
     state
 }
 
-fn press(state: &mut State, code: KeyCode) -> Option<Action> {
+fn press(state: &mut TopState, code: KeyCode) -> Option<TopAction> {
     state.press(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -15,21 +15,21 @@ fn press(state: &mut State, code: KeyCode) -> Option<Action> {
 fn arrows_go_from_stage_to_stage_and_from_item_to_item() {
     let mut state = state();
     press(&mut state, KeyCode::Down);
-    assert_eq!(state.item(), Some(&Item::Interface("eth0".into())));
+    assert_eq!(state.item(), Some(&HistoryItem::Interface("eth0".into())));
     press(&mut state, KeyCode::Down);
-    assert_eq!(state.item(), Some(&Item::Receive("eth0".into(), 0)));
+    assert_eq!(state.item(), Some(&HistoryItem::Receive("eth0".into(), 0)));
     press(&mut state, KeyCode::Right);
-    assert_eq!((state.stage(), state.item()), (Stage::Cpus, None));
+    assert_eq!((state.stage(), state.item()), (PanelStage::Cpus, None));
     press(&mut state, KeyCode::End);
-    assert_eq!(state.item(), Some(&Item::Cpu(3)));
+    assert_eq!(state.item(), Some(&HistoryItem::Cpu(3)));
     press(&mut state, KeyCode::Up);
-    assert_eq!(state.item(), Some(&Item::Cpu(2)));
+    assert_eq!(state.item(), Some(&HistoryItem::Cpu(2)));
     press(&mut state, KeyCode::BackTab);
-    assert_eq!(state.item(), Some(&Item::Receive("eth0".into(), 0)), "each stage keeps its own");
+    assert_eq!(state.item(), Some(&HistoryItem::Receive("eth0".into(), 0)), "each stage keeps its own");
     press(&mut state, KeyCode::Char('5'));
-    assert_eq!(state.stage(), Stage::Out);
+    assert_eq!(state.stage(), PanelStage::Out);
     press(&mut state, KeyCode::Tab);
-    assert_eq!(state.stage(), Stage::Queues);
+    assert_eq!(state.stage(), PanelStage::Queues);
 }
 
 #[test]
@@ -43,24 +43,24 @@ fn what_is_typed_after_a_slash_filters_and_escape_shows_all_again() {
     assert_eq!(press(&mut state, KeyCode::Enter), None);
     press(&mut state, KeyCode::Down);
     press(&mut state, KeyCode::Down);
-    assert_eq!(state.item(), Some(&Item::Receive("eth0".into(), 1)));
+    assert_eq!(state.item(), Some(&HistoryItem::Receive("eth0".into(), 1)));
     press(&mut state, KeyCode::Esc);
     assert_eq!(state.choice.filter, "");
-    assert_eq!(press(&mut state, KeyCode::Char('q')), Some(Action::Quit));
+    assert_eq!(press(&mut state, KeyCode::Char('q')), Some(TopAction::Quit));
 }
 
 #[test]
 fn q_closes_what_is_over_all_else_first() {
     let mut state = state();
     press(&mut state, KeyCode::Char('?'));
-    assert_eq!(state.over, Some(Over::Help));
+    assert_eq!(state.over, Some(TopOverlay::Help));
     press(&mut state, KeyCode::Down);
     assert_eq!(state.scrolled, 1);
     assert_eq!(press(&mut state, KeyCode::Char('q')), None);
     assert_eq!((&state.over, state.scrolled), (&None, 0));
     press(&mut state, KeyCode::Down);
     press(&mut state, KeyCode::Enter);
-    assert_eq!(state.over, Some(Over::Details(Item::Interface("eth0".into()))));
+    assert_eq!(state.over, Some(TopOverlay::Details(HistoryItem::Interface("eth0".into()))));
 }
 
 #[test]
@@ -71,7 +71,10 @@ fn a_pause_holds_the_picture_and_not_the_history() {
     next.unix_seconds = Some(9.0);
     state.take(next);
     assert_ne!(state.picture.as_ref().and_then(|picture| picture.unix_seconds), Some(9.0));
-    assert_eq!(state.history.of(&Item::Cpu(0), linerate_host::live::Metric::Softirq).count(), 2);
+    assert_eq!(
+        state.history.of(&HistoryItem::Cpu(0), linerate_host::live::HistoryMetric::Softirq).count(),
+        2
+    );
     press(&mut state, KeyCode::Char(' '));
     state.take(made_up_top::small());
     assert!(!state.paused);
@@ -80,20 +83,20 @@ fn a_pause_holds_the_picture_and_not_the_history() {
 #[test]
 fn only_one_thing_is_done_in_the_background_and_only_on_a_running_host() {
     let mut state = state();
-    assert_eq!(press(&mut state, KeyCode::Char('d')), Some(Action::Drops));
+    assert_eq!(press(&mut state, KeyCode::Char('d')), Some(TopAction::Drops));
     state.busy = Some("counting drops");
     assert_eq!(press(&mut state, KeyCode::Char('f')), None);
     assert_eq!(state.message.as_deref(), Some("counting drops: wait until that is done"));
     state.busy = None;
-    state.source = Feed::Replay { at: 0, of: 2, speed: 1.0, file: "x".into() };
+    state.source = SnapshotFeed::Replay { at: 0, of: 2, speed: 1.0, file: "x".into() };
     assert_eq!(press(&mut state, KeyCode::Char('f')), None);
     assert_eq!(state.message.as_deref(), Some("stacks are sampled on a running host only"));
-    assert_eq!(press(&mut state, KeyCode::Right), Some(Action::Step(1)));
+    assert_eq!(press(&mut state, KeyCode::Right), Some(TopAction::Step(1)));
 }
 
 #[test]
 fn any_key_at_any_time_is_taken() {
-    let mut state = State::default();
+    let mut state = TopState::default();
     let mut random = 1_u32;
     for number in 0..4000 {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

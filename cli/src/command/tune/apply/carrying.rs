@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use linerate_host::{Host, Setting};
-use linerate_tune::Plan;
-use linerate_tune::journal::record::Until;
-use linerate_tune::plan::{Interrupts, PlannedChange};
-use linerate_tune::transaction::{Changed, Transaction, TuneError, boot_seconds};
+use linerate_tune::TunePlan;
+use linerate_tune::journal::record::UndoDeadline;
+use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::transaction::{ChangeResult, TuneError, TuneTransaction, boot_seconds};
 use serde::Serialize;
 
-use crate::interrupt::Interrupt;
+use crate::interrupt::InterruptFlag;
 use crate::origin;
 use crate::render::tune_plan;
 
@@ -23,17 +23,17 @@ const LINK_TIME: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(100);
 
 /// Changes being made.
-pub(crate) struct Carrying<'a> {
+pub(crate) struct TuneRun<'a> {
     pub(crate) host: &'a Host,
-    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) interrupt: &'a InterruptFlag,
     /// Whether a refusal ends it.
     pub(crate) keep_going: bool,
     /// When all is undone.
-    pub(crate) until: Option<Until>,
+    pub(crate) until: Option<UndoDeadline>,
     /// When it began.
     pub(crate) started_unix_seconds: Option<u64>,
     /// What was done so far.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<AppliedChange>,
     /// How many there are, as far as is known.
     total: usize,
     /// Interfaces whose settings may read otherwise than planned, since their link was reset.
@@ -42,18 +42,18 @@ pub(crate) struct Carrying<'a> {
 
 /// A change and what became of it.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Step {
+pub(crate) struct AppliedChange {
     setting: Setting,
     name: String,
     from: String,
     to: String,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ChangeOutcome,
 }
 
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Outcome {
+pub(crate) enum ChangeOutcome {
     /// It was made.
     Made,
     /// It was so.
@@ -65,12 +65,12 @@ pub(crate) enum Outcome {
     },
 }
 
-impl<'a> Carrying<'a> {
+impl<'a> TuneRun<'a> {
     pub(crate) fn new(
         host: &'a Host,
-        interrupt: &'a Interrupt,
+        interrupt: &'a InterruptFlag,
         keep_going: bool,
-        until: Option<Until>,
+        until: Option<UndoDeadline>,
     ) -> Self {
         Self {
             host,
@@ -90,8 +90,8 @@ impl<'a> Carrying<'a> {
     /// Those of the journal: nothing can be written down any more.
     pub(crate) fn make_plan(
         &mut self,
-        transaction: &mut Transaction<'_>,
-        plan: &Plan,
+        transaction: &mut TuneTransaction<'_>,
+        plan: &TunePlan,
     ) -> Result<Option<String>, TuneError> {
         self.total = self.steps.len() + plan.agreements.len() + plan.changes.len();
         match self.make(transaction, &plan.agreements)? {
@@ -102,7 +102,7 @@ impl<'a> Carrying<'a> {
 
     fn make(
         &mut self,
-        transaction: &mut Transaction<'_>,
+        transaction: &mut TuneTransaction<'_>,
         changes: &[PlannedChange],
     ) -> Result<Option<String>, TuneError> {
         for change in changes {
@@ -121,23 +121,25 @@ impl<'a> Carrying<'a> {
                     tell("not written down\n");
                     return Err(error.into());
                 }
-                Err(error) => Outcome::Refused { why: error.to_string() },
+                Err(error) => ChangeOutcome::Refused { why: error.to_string() },
             };
             let (outcome, fixed) = match (outcome, change.setting.fixed(self.host)) {
                 // Which is no sign that something is wrong with the others.
-                (Outcome::Refused { .. }, Some(why)) => (Outcome::Refused { why: why.to_owned() }, true),
+                (ChangeOutcome::Refused { .. }, Some(why)) => {
+                    (ChangeOutcome::Refused { why: why.to_owned() }, true)
+                }
                 (outcome, _) => (outcome, false),
             };
             tell(&format!("{}\n", outcome.words(&change.setting.to_string())));
             let refused = match &outcome {
-                Outcome::Refused { why } => Some(why.clone()),
-                Outcome::Made | Outcome::Already => None,
+                ChangeOutcome::Refused { why } => Some(why.clone()),
+                ChangeOutcome::Made | ChangeOutcome::Already => None,
             };
             self.took(change, outcome);
             if let (Some(why), false) = (refused, self.keep_going || fixed) {
                 return Ok(Some(why));
             }
-            if change.interrupts == Interrupts::Link
+            if change.interrupts == ChangeImpact::Link
                 && let Some(why) = self.await_link(&change.setting)
             {
                 return Ok(Some(why));
@@ -148,14 +150,14 @@ impl<'a> Carrying<'a> {
 
     /// How many were refused.
     pub(crate) fn refused(&self) -> usize {
-        self.steps.iter().filter(|step| matches!(step.outcome, Outcome::Refused { .. })).count()
+        self.steps.iter().filter(|step| matches!(step.outcome, ChangeOutcome::Refused { .. })).count()
     }
 
     fn one(
         &mut self,
-        transaction: &mut Transaction<'_>,
+        transaction: &mut TuneTransaction<'_>,
         change: &PlannedChange,
-    ) -> Result<Outcome, TuneError> {
+    ) -> Result<ChangeOutcome, TuneError> {
         let PlannedChange { setting, from, to, .. } = change;
         let anew = setting.interface().is_some_and(|interface| self.reset.contains(interface.as_ref()));
         let changed = if anew || change.is_moved_by_others() {
@@ -163,18 +165,18 @@ impl<'a> Carrying<'a> {
         } else {
             transaction.change_from(self.host, setting, from, to)?
         };
-        if change.interrupts == Interrupts::Link && matches!(changed, Changed::Made { .. }) {
+        if change.interrupts == ChangeImpact::Link && matches!(changed, ChangeResult::Made { .. }) {
             self.reset.extend(setting.interface().map(Cow::into_owned));
         }
         Ok(match changed {
-            Changed::Made { .. } => Outcome::Made,
-            Changed::Already => Outcome::Already,
-            Changed::Refused { why } => Outcome::Refused { why },
+            ChangeResult::Made { .. } => ChangeOutcome::Made,
+            ChangeResult::Already => ChangeOutcome::Already,
+            ChangeResult::Refused { why } => ChangeOutcome::Refused { why },
         })
     }
 
-    fn took(&mut self, change: &PlannedChange, outcome: Outcome) {
-        self.steps.push(Step {
+    fn took(&mut self, change: &PlannedChange, outcome: ChangeOutcome) {
+        self.steps.push(AppliedChange {
             setting: change.setting.clone(),
             name: change.setting.to_string(),
             from: change.from.to_string(),
@@ -188,7 +190,7 @@ impl<'a> Carrying<'a> {
         if self.interrupt.raised() {
             return Some("it was interrupted".to_owned());
         }
-        let end = self.until.and_then(Until::boot_seconds)?;
+        let end = self.until.and_then(UndoDeadline::boot_seconds)?;
         (boot_seconds() >= end).then(|| "its time was over before all changes were made".to_owned())
     }
 
@@ -211,13 +213,13 @@ impl<'a> Carrying<'a> {
     }
 }
 
-impl Outcome {
+impl ChangeOutcome {
     fn words(&self, name: &str) -> String {
         match self {
-            Outcome::Made => "done".to_owned(),
-            Outcome::Already => "already so".to_owned(),
+            ChangeOutcome::Made => "done".to_owned(),
+            ChangeOutcome::Already => "already so".to_owned(),
             // The setting is told before it.
-            Outcome::Refused { why } => {
+            ChangeOutcome::Refused { why } => {
                 let reason = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
                 format!("refused: {}", reason.unwrap_or(why))
             }

@@ -2,16 +2,21 @@
 
 use anyhow::{Result, ensure};
 use linerate_host::Host;
-use linerate_tune::journal::Store;
+use linerate_tune::journal::StateStore;
 use linerate_tune::transaction;
 
 use super::carrying::tell;
-use crate::command::tune::Place;
+use crate::command::tune::StateDirArgs;
 use crate::render::tune_undo;
 
 /// Undoes what is overdue, and sees that no other tune is open on the way, unless that is to be resumed. Another that changes
 /// settings is told before anything is read; the journal is free again for its guard.
-pub(crate) fn must_be_free(store: &Store, host: &Host, place: &Place, resume: bool) -> Result<()> {
+pub(crate) fn must_be_free(
+    store: &StateStore,
+    host: &Host,
+    place: &StateDirArgs,
+    resume: bool,
+) -> Result<()> {
     let mut writer = store.lock()?;
     for undone in transaction::undo_overdue(&mut writer, host)? {
         tell(&format!("overdue: {}\n", tune_undo::summary(&undone)));

@@ -1,22 +1,22 @@
 use super::*;
-use crate::recording::{Entry, Recording};
+use crate::recording::{HostRecording, RecordedEntry};
 
 fn host(files: &[(&str, &str)], links: &[(&str, &str)]) -> Host {
-    let mut recording = Recording::new();
+    let mut recording = HostRecording::new();
     for (path, content) in files {
-        recording.insert(*path, Entry::File(content.as_bytes().to_vec()));
+        recording.insert(*path, RecordedEntry::File(content.as_bytes().to_vec()));
     }
     for (path, target) in links {
-        recording.insert(*path, Entry::Link((*target).to_owned()));
+        recording.insert(*path, RecordedEntry::Link((*target).to_owned()));
     }
     Host::recorded(recording)
 }
 
-fn vectors(host: &Host, interface: &str) -> Known<Vec<Vector>> {
-    Irq::observe(host, &[interface]).interfaces.remove(0).vectors
+fn vectors(host: &Host, interface: &str) -> Known<Vec<IrqVector>> {
+    IrqState::observe(host, &[interface]).interfaces.remove(0).vectors
 }
 
-fn shown(vectors: &Known<Vec<Vector>>) -> Vec<(u32, &str, Option<u32>, Option<u32>)> {
+fn shown(vectors: &Known<Vec<IrqVector>>) -> Vec<(u32, &str, Option<u32>, Option<u32>)> {
     let vectors = vectors.value().map_or(&[][..], Vec::as_slice);
     vectors
         .iter()

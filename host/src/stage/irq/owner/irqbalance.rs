@@ -1,6 +1,6 @@
 //! irqbalance: its arguments, its environment, and the interrupts it is told to leave alone.
 
-use super::Owner;
+use super::IrqOwner;
 use crate::{Host, ini};
 
 /// Files from which its service takes its environment: of Debian and of Red Hat.
@@ -11,7 +11,7 @@ const WANTED: [&str; 4] =
     ["IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS", "IRQBALANCE_ONESHOT"];
 
 /// What has it leave interrupts alone: its arguments so far, and a ban for each.
-pub(super) fn ban(owner: &Owner, irqs: &[u32]) -> Option<String> {
+pub(super) fn ban(owner: &IrqOwner, irqs: &[u32]) -> Option<String> {
     let new: Vec<String> = irqs
         .iter()
         .filter(|irq| !owner.leaves_alone.contains(irq))
@@ -29,7 +29,7 @@ pub(super) fn ban(owner: &Owner, irqs: &[u32]) -> Option<String> {
     ))
 }
 
-pub(super) fn observe(host: &Host, pid: u32) -> Owner {
+pub(super) fn observe(host: &Host, pid: u32) -> IrqOwner {
     let command_line = format!("/proc/{pid}/cmdline");
     let arguments = host.read(&command_line).unwrap_or_default();
     let arguments: Vec<&str> = arguments.split('\0').filter(|word| !word.is_empty()).collect();
@@ -49,7 +49,7 @@ pub(super) fn observe(host: &Host, pid: u32) -> Owner {
         }
     }
     let (name, pid) = ("irqbalance".to_owned(), Some(pid));
-    Owner { name, how, pid, read_from: command_line, leaves_alone, environment: file }
+    IrqOwner { name, how, pid, read_from: command_line, leaves_alone, environment: file }
 }
 
 /// The interrupts of `--banirq=24`, `--banirq 24` and `-i 24`; some versions take a list with commas.

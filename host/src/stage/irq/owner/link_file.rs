@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Owner;
+use super::IrqOwner;
 use crate::{Host, ini};
 
 /// In the order of precedence: a file hides one of the same name further down (systemd.link(5)).
@@ -13,7 +13,7 @@ const DIRECTORIES: [&str; 4] = [
     "/usr/lib/systemd/network",
 ];
 
-pub(super) fn observe(host: &Host) -> Vec<Owner> {
+pub(super) fn observe(host: &Host) -> Vec<IrqOwner> {
     let mut seen = BTreeSet::new();
     let mut owners = Vec::new();
     for directory in DIRECTORIES {
@@ -31,10 +31,10 @@ pub(super) fn observe(host: &Host) -> Vec<Owner> {
     owners
 }
 
-fn owner(host: &Host, path: String) -> Option<Owner> {
+fn owner(host: &Host, path: String) -> Option<IrqOwner> {
     let text = host.read(&path).ok()?;
     let lines = affinity_lines(&text);
-    (!lines.is_empty()).then(|| Owner {
+    (!lines.is_empty()).then(|| IrqOwner {
         name: "systemd .link".to_owned(),
         how: lines.join("; "),
         pid: None,

@@ -1,6 +1,6 @@
 //! TuneD: its scheduler plugin moves interrupts off isolated CPUs, its irq plugins set them.
 
-use super::Owner;
+use super::IrqOwner;
 use crate::{Host, ini};
 
 const ACTIVE: &str = "/etc/tuned/active_profile";
@@ -9,7 +9,7 @@ const ACTIVE: &str = "/etc/tuned/active_profile";
 const DEEPEST_INCLUDE: usize = 8;
 
 /// The owner, if the active profile touches affinity at all.
-pub(super) fn observe(host: &Host, pid: u32) -> Option<Owner> {
+pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
     let active = host.read(ACTIVE).ok()?;
     let mut found = Vec::new();
     let mut pending: Vec<(String, usize)> =
@@ -22,7 +22,7 @@ pub(super) fn observe(host: &Host, pid: u32) -> Option<Owner> {
             pending.extend(includes.into_iter().map(|name| (name, depth + 1)));
         }
     }
-    (!found.is_empty()).then(|| Owner {
+    (!found.is_empty()).then(|| IrqOwner {
         name: "tuned".to_owned(),
         how: found.join("; "),
         pid: Some(pid),
@@ -46,7 +46,7 @@ fn profile(host: &Host, name: &str) -> Option<String> {
 pub(crate) fn settings(text: &str) -> (Vec<String>, Vec<String>) {
     let mut found = Vec::new();
     let mut includes = Vec::new();
-    for ini::Entry { section, key, value, .. } in ini::entries(text) {
+    for ini::IniEntry { section, key, value, .. } in ini::entries(text) {
         match (section, key) {
             ("main", "include") => {
                 includes.extend(value.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned));

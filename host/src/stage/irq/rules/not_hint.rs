@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::Vector;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::{View, spread};
+use super::super::IrqVector;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::{HostView, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.not-hint",
@@ -24,16 +24,16 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
 }
 
-fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
     // A hint of many CPUs says nothing; one of a CPU that is not to be used cannot be followed.
-    let hinted: Vec<(&Vector, u32)> = vectors
+    let hinted: Vec<(&IrqVector, u32)> = vectors
         .values()
         .filter_map(|vector| vector.hinted_cpu().map(|cpu| (*vector, cpu)))
         .filter(|(_, cpu)| usable.contains(*cpu))
@@ -56,10 +56,10 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
             String::new()
         }
     );
-    let list: Vec<&Vector> = hinted.iter().map(|(vector, _)| *vector).collect();
+    let list: Vec<&IrqVector> = hinted.iter().map(|(vector, _)| *vector).collect();
     let hints: serde_json::Map<String, serde_json::Value> =
         hinted.iter().map(|(vector, cpu)| (vector.irq.to_string(), (*cpu).into())).collect();
-    let sighting = super::with_vectors(Sighting::new(severity, title), &list).evidence(
+    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence(
         "hinted CPU by interrupt",
         hints,
         "/proc/irq/*/affinity_hint",
@@ -75,15 +75,16 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{Machine, cpus, path};
+    use crate::stage::irq::sample::{SampleMachine, cpus, path};
 
-    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
-        check(&View::once(&path(machine)))
+    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+        check(&HostView::once(&path(machine)))
     }
 
     #[test]
     fn hints_that_would_use_more_cpus_are_followed() {
-        let machine = Machine { vectors: &[0, 0, 2, 1], hints: Some(&[0, 1, 2, 3]), ..Machine::default() };
+        let machine =
+            SampleMachine { vectors: &[0, 0, 2, 1], hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() };
         let sighting = found(&machine).remove(0);
         assert_eq!(
             sighting.title,
@@ -101,7 +102,8 @@ mod tests {
 
     #[test]
     fn another_order_of_as_many_cpus_is_only_noted_and_left_alone() {
-        let machine = Machine { vectors: &[1, 0, 2, 3], hints: Some(&[0, 1, 2, 3]), ..Machine::default() };
+        let machine =
+            SampleMachine { vectors: &[1, 0, 2, 3], hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() };
         let sighting = found(&machine).remove(0);
         assert_eq!(sighting.severity, Severity::Note);
         assert_eq!(
@@ -114,15 +116,20 @@ mod tests {
     #[test]
     fn without_hints_or_with_wide_ones_or_with_all_followed_nothing_is_found() {
         for machine in [
-            Machine { vectors: &[0, 0, 0, 0], ..Machine::default() },
-            Machine { hints: Some(&[0, 1, 2, 3]), ..Machine::default() },
-            Machine { vectors: &[0, 0], hints: Some(&[2, 3]), isolated: "2-3", ..Machine::default() },
+            SampleMachine { vectors: &[0, 0, 0, 0], ..SampleMachine::default() },
+            SampleMachine { hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() },
+            SampleMachine {
+                vectors: &[0, 0],
+                hints: Some(&[2, 3]),
+                isolated: "2-3",
+                ..SampleMachine::default()
+            },
         ] {
             assert!(found(&machine).is_empty(), "{machine:?}");
         }
-        let mut path = path(&Machine { vectors: &[0, 0], ..Machine::default() });
+        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].hint = Known::Value(Some(cpus("0-3")));
-        assert!(check(&View::once(&path)).is_empty());
+        assert!(check(&HostView::once(&path)).is_empty());
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Vector;
-use crate::finding::{Rule, Severity, Sighting};
+use super::super::IrqVector;
+use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::softirq::traffic;
-use crate::stage::{PacketPath, View, spread};
+use crate::stage::{HostView, PacketPath, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.one-node",
@@ -25,11 +25,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
 }
 
-fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let nodes = path.machine.nodes.value()?;
@@ -59,10 +59,10 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         usable.len() - here,
         if with_cpus == 2 { "node".to_owned() } else { format!("{} nodes", with_cpus - 1) },
     );
-    let list: Vec<&Vector> = vectors.values().copied().collect();
+    let list: Vec<&IrqVector> = vectors.values().copied().collect();
     let nodes: serde_json::Map<String, serde_json::Value> =
         nodes.iter().map(|node| (node.node.to_string(), node.cpus.to_string().into())).collect();
-    let sighting = super::with_vectors(Sighting::new(severity, title), &list).evidence(
+    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence(
         "CPUs by NUMA node",
         nodes,
         "/sys/devices/system/node/node*/cpulist",
@@ -74,7 +74,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
 }
 
 /// The node on which all of these vectors go to; none where they go to several, or where that is not known.
-fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &Vector>) -> Option<u32> {
+fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &IrqVector>) -> Option<u32> {
     let mut common = None;
     for vector in vectors.values() {
         for cpu in vector.cpus()?.iter() {
@@ -101,10 +101,10 @@ fn threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{Machine, cpus, path};
-    use crate::stage::thread::{How, Serving};
+    use crate::stage::irq::sample::{SampleMachine, cpus, path};
+    use crate::stage::thread::{ServingEvidence, ServingThread};
 
-    const TWO: Machine<'_> = Machine {
+    const TWO: SampleMachine<'_> = SampleMachine {
         nodes: &["0-1", "2-3"],
         cores: &[],
         isolated: "",
@@ -115,13 +115,13 @@ mod tests {
         files: &[],
     };
 
-    fn serving(allowed: &str, tid: u32) -> Serving {
-        Serving {
+    fn serving(allowed: &str, tid: u32) -> ServingThread {
+        ServingThread {
             pid: 7,
             tid,
             name: "server".into(),
             sockets: vec![1],
-            how: How::OnlyThread,
+            how: ServingEvidence::OnlyThread,
             allowed: Known::Value(cpus(allowed)),
             last_cpu: Known::Value(0),
             user_ticks: Known::Value(0),
@@ -129,8 +129,8 @@ mod tests {
         }
     }
 
-    fn found(path: &PacketPath) -> Vec<Sighting> {
-        check(&View::once(path))
+    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+        check(&HostView::once(path))
     }
 
     #[test]
@@ -164,19 +164,19 @@ mod tests {
         assert!(found(&path).is_empty());
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
-        let path = crate::stage::irq::sample::path(&Machine { files: &quiet, ..TWO });
+        let path = crate::stage::irq::sample::path(&SampleMachine { files: &quiet, ..TWO });
         assert_eq!(found(&path)[0].severity, Severity::Note);
     }
 
     #[test]
     fn enough_cpus_on_the_nics_node_one_node_and_several_nodes_are_no_fault() {
         for machine in [
-            Machine { vectors: &[0, 1], ..TWO.clone() },
-            Machine { nodes: &["0-3"], ..TWO.clone() },
-            Machine { vectors: &[0, 1, 2, 3], ..TWO.clone() },
-            Machine { vectors: &[0], ..TWO.clone() },
-            Machine { vectors: &[], ..TWO.clone() },
-            Machine { isolated: "2-3", ..TWO.clone() },
+            SampleMachine { vectors: &[0, 1], ..TWO.clone() },
+            SampleMachine { nodes: &["0-3"], ..TWO.clone() },
+            SampleMachine { vectors: &[0, 1, 2, 3], ..TWO.clone() },
+            SampleMachine { vectors: &[0], ..TWO.clone() },
+            SampleMachine { vectors: &[], ..TWO.clone() },
+            SampleMachine { isolated: "2-3", ..TWO.clone() },
         ] {
             assert!(found(&path(&machine)).is_empty(), "{machine:?}");
         }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Owner, Vector};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::{PacketPath, View, spread};
+use super::super::{IrqOwner, IrqVector};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::{HostView, PacketPath, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.owner-conflict",
@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
     let Some(owners) = path.irq.owners.value() else { return Vec::new() };
     let Some(balancer) = owners.iter().find(|owner| owner.name == "irqbalance") else { return Vec::new() };
@@ -41,7 +41,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     if moved.is_empty() {
         return Vec::new();
     }
-    let rivals: Vec<&Owner> = owners.iter().filter(|owner| is_rival(owner, balancer)).collect();
+    let rivals: Vec<&IrqOwner> = owners.iter().filter(|owner| is_rival(owner, balancer)).collect();
     let sighting = if rivals.is_empty() {
         by_hand(path, balancer)
     } else {
@@ -50,7 +50,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     sighting.map(|sighting| super::super::owner::told(sighting, path, &moved)).into_iter().collect()
 }
 
-fn is_rival(owner: &Owner, balancer: &Owner) -> bool {
+fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {
     match owner.name.as_str() {
         "irqbalance" => false,
         // TuneD's profiles for isolated cores are made to go with an irqbalance that keeps off these.
@@ -59,7 +59,7 @@ fn is_rival(owner: &Owner, balancer: &Owner) -> bool {
     }
 }
 
-fn by_rivals(balancer: &Owner, rivals: &[&Owner], vectors: usize) -> Sighting {
+fn by_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleMatch {
     let names: BTreeSet<&str> = rivals.iter().map(|owner| owner.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
     let title = format!(
@@ -68,13 +68,13 @@ fn by_rivals(balancer: &Owner, rivals: &[&Owner], vectors: usize) -> Sighting {
         names.join(" and "),
         if names.len() == 1 { "sets" } else { "set" },
     );
-    rivals.iter().fold(Sighting::new(Severity::Low, title), |sighting, owner| {
+    rivals.iter().fold(RuleMatch::new(Severity::Low, title), |sighting, owner| {
         sighting.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone())
     })
 }
 
 /// All vectors of an interface where their hints say, which irqbalance does not do of itself.
-fn by_hand(path: &PacketPath, balancer: &Owner) -> Option<Sighting> {
+fn by_hand(path: &PacketPath, balancer: &IrqOwner) -> Option<RuleMatch> {
     if balancer.how.contains("hintpolicy")
         || balancer.how.contains("policyscript")
         || balancer.how.contains("-h ")
@@ -83,7 +83,8 @@ fn by_hand(path: &PacketPath, balancer: &Owner) -> Option<Sighting> {
     }
     let at_hints = |interface: &str| {
         let vectors = spread::receive_vectors(path, interface);
-        let at_hint = |vector: &&Vector| vector.hinted_cpu().is_some() && vector.hinted_cpu() == vector.cpu();
+        let at_hint =
+            |vector: &&IrqVector| vector.hinted_cpu().is_some() && vector.hinted_cpu() == vector.cpu();
         let distinct: BTreeSet<u32> = vectors.values().filter_map(|vector| vector.hinted_cpu()).collect();
         distinct.len() > 1 && vectors.values().all(at_hint)
     };
@@ -99,20 +100,20 @@ fn by_hand(path: &PacketPath, balancer: &Owner) -> Option<Sighting> {
             several.join(" and ")
         ),
     };
-    Some(Sighting::new(Severity::Note, title))
+    Some(RuleMatch::new(Severity::Note, title))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
 
     const BALANCER: [(&str, &str); 2] =
         [("/proc/9/comm", "irqbalance\n"), ("/proc/9/cmdline", "/usr/sbin/irqbalance\0--foreground\0")];
     const LINK: (&str, &str) = ("/etc/systemd/network/10-nic.link", "[Link]\nIRQAffinityPolicy=spread\n");
 
-    fn found(files: &[(&str, &str)], hints: Option<&[u32]>) -> Vec<Sighting> {
-        check(&View::once(&path(&Machine { files, hints, ..Machine::default() })))
+    fn found(files: &[(&str, &str)], hints: Option<&[u32]>) -> Vec<RuleMatch> {
+        check(&HostView::once(&path(&SampleMachine { files, hints, ..SampleMachine::default() })))
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Vector;
-use crate::finding::{Rule, Severity, Sighting};
+use super::super::IrqVector;
+use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::softirq::traffic;
-use crate::stage::{View, spread};
+use crate::stage::{HostView, spread};
 
 pub(super) const RULE: Rule = Rule {
     id: "irq.stacked",
@@ -23,11 +23,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
 }
 
-fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
@@ -53,8 +53,8 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
         queues.len(),
         if free == 1 { "CPU has" } else { "CPUs have" },
     );
-    let list: Vec<&Vector> = vectors.values().copied().collect();
-    let sighting = super::with_vectors(Sighting::new(severity, title), &list);
+    let list: Vec<&IrqVector> = vectors.values().copied().collect();
+    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list);
     Some(match spread::plan(path, interface) {
         Some(plan) => super::fix(sighting, path, interface, &plan),
         None => sighting,
@@ -62,7 +62,7 @@ fn of_interface(view: &View<'_>, interface: &str) -> Option<Sighting> {
 }
 
 /// The queues of each CPU; none where one of the vectors goes to several CPUs, or where that is not known.
-fn queues_by_cpu(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, Vec<u32>>> {
+fn queues_by_cpu(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, Vec<u32>>> {
     let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (queue, vector) in vectors {
         by_cpu.entry(vector.cpu()?).or_default().push(*queue);
@@ -74,15 +74,15 @@ fn queues_by_cpu(vectors: &BTreeMap<u32, &Vector>) -> Option<BTreeMap<u32, Vec<u
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{Machine, cpus, path};
+    use crate::stage::irq::sample::{SampleMachine, cpus, path};
 
-    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
-        check(&View::once(&path(machine)))
+    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+        check(&HostView::once(&path(machine)))
     }
 
     #[test]
     fn queues_that_share_a_cpu_while_others_have_none_are_spread() {
-        let machine = Machine { vectors: &[0, 0, 2, 0], ..Machine::default() };
+        let machine = SampleMachine { vectors: &[0, 0, 2, 0], ..SampleMachine::default() };
         let sighting = found(&machine).remove(0);
         assert_eq!(
             sighting.title,
@@ -104,7 +104,7 @@ mod tests {
                 "affinity of IRQ 103 (eth0-TxRx-3) 00000001 00000008"
             ]
         );
-        let machine = Machine { vectors: &[0, 0, 2, 3], ..Machine::default() };
+        let machine = SampleMachine { vectors: &[0, 0, 2, 3], ..SampleMachine::default() };
         assert_eq!(found(&machine)[0].severity, Severity::Medium);
     }
 
@@ -112,21 +112,21 @@ mod tests {
     fn queues_that_share_a_cpu_without_traffic_are_only_noted() {
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
-        let machine = Machine { vectors: &[0; 4], files: &quiet, ..Machine::default() };
+        let machine = SampleMachine { vectors: &[0; 4], files: &quiet, ..SampleMachine::default() };
         assert_eq!(found(&machine)[0].severity, Severity::Note);
         let busy = [quiet[0], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
-        assert_eq!(found(&Machine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
+        assert_eq!(found(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
     }
 
     #[test]
     fn a_cpu_each_more_queues_than_cpus_and_isolated_cpus_are_no_fault() {
         for machine in [
-            Machine::default(),
-            Machine { vectors: &[3], ..Machine::default() },
-            Machine { vectors: &[], ..Machine::default() },
-            Machine { vectors: &[0, 1, 2, 3, 0, 1], ..Machine::default() },
-            Machine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..Machine::default() },
-            Machine { nodes: &["0"], vectors: &[0, 0], ..Machine::default() },
+            SampleMachine::default(),
+            SampleMachine { vectors: &[3], ..SampleMachine::default() },
+            SampleMachine { vectors: &[], ..SampleMachine::default() },
+            SampleMachine { vectors: &[0, 1, 2, 3, 0, 1], ..SampleMachine::default() },
+            SampleMachine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..SampleMachine::default() },
+            SampleMachine { nodes: &["0"], vectors: &[0, 0], ..SampleMachine::default() },
         ] {
             assert!(found(&machine).is_empty(), "{machine:?}");
         }
@@ -134,21 +134,21 @@ mod tests {
 
     #[test]
     fn vectors_that_go_to_several_cpus_and_managed_ones_are_not_moved() {
-        let mut path = path(&Machine { vectors: &[0, 0], ..Machine::default() });
+        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].managed = Known::Value(Some(true));
-        assert!(check(&View::once(&path))[0].changes.is_empty());
+        assert!(check(&HostView::once(&path))[0].changes.is_empty());
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].affinity = Known::Value(cpus("0-1"));
         vectors[1].effective = Known::Value(Some(cpus("0-1")));
-        assert!(check(&View::once(&path)).is_empty());
+        assert!(check(&HostView::once(&path)).is_empty());
     }
 
     #[test]
     fn an_affinity_that_is_to_take_effect_with_the_next_interrupt_counts() {
-        let mut path = path(&Machine { vectors: &[0, 0], ..Machine::default() });
+        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].affinity = Known::Value(cpus("1"));
-        assert!(check(&View::once(&path)).is_empty());
+        assert!(check(&HostView::once(&path)).is_empty());
     }
 }

@@ -1,14 +1,14 @@
 //! How the packets that came in were spread over the queues.
 
-use super::Scaled;
-use crate::stage::View;
+use super::ScaledInterface;
+use crate::stage::HostView;
 
 /// Below this rate, in packets per second, or this count since boot, nothing can be told of a balance.
 const LEAST_RATE: f64 = 5_000.0;
 const LEAST_COUNT: f64 = 1_000_000.0;
 
 /// How packets were spread.
-pub(super) struct Balance {
+pub(super) struct QueueBalance {
     /// Packets of each queue, in order: per second with two readings, else since boot.
     pub(super) queues: Vec<(u32, f64)>,
     /// The sum.
@@ -23,9 +23,9 @@ pub(super) struct Balance {
     pub(super) read_from: String,
 }
 
-impl Balance {
+impl QueueBalance {
     /// The balance of an interface; none where counts are unknown or too few to tell.
-    pub(super) fn of(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Self> {
+    pub(super) fn of(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Self> {
         let counts = scaled.rss.counts()?;
         let rates = view.before.is_some();
         let packets = |queue: u32| {
@@ -58,7 +58,7 @@ impl Balance {
 
     /// The part of all packets that the hottest queue would have with an even hash: by its entries in the table, or where
     /// there is none, as one of all queues.
-    pub(super) fn fair_share(&self, scaled: &Scaled<'_>) -> f64 {
+    pub(super) fn fair_share(&self, scaled: &ScaledInterface<'_>) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "tables and NICs are small")]
         match scaled.entries() {
             Some(entries) => {
@@ -70,7 +70,7 @@ impl Balance {
     }
 
     /// Whether a rule puts flows into the hottest queue: then it is meant to be.
-    pub(super) fn is_meant(&self, scaled: &Scaled<'_>) -> bool {
+    pub(super) fn is_meant(&self, scaled: &ScaledInterface<'_>) -> bool {
         scaled.rss.rules().is_some_and(|rules| {
             rules.iter().any(|rule| rule.queue == Some(self.hottest) || rule.rss_context)
         })

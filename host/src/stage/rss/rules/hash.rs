@@ -1,12 +1,12 @@
 //! UDP hashed without its ports.
 
-use super::balance::Balance;
-use super::{Scaled, scaled};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::{Setting, Value};
-use crate::stage::View;
+use super::balance::QueueBalance;
+use super::{ScaledInterface, scaled};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::{Setting, SettingValue};
+use crate::stage::HostView;
 use crate::stage::rss::HashFields;
-use crate::stage::socket::Protocol;
+use crate::stage::socket::SocketProtocol;
 use crate::stage::softirq::traffic;
 
 pub(super) const RULE: Rule = Rule {
@@ -28,11 +28,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
 }
 
-fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let fields = scaled.rss.fields.value()?.as_ref()?;
     // A table that names one queue leaves the hash without a say.
     if scaled.entries().is_some_and(|entries| entries.len() < 2) {
@@ -50,13 +50,13 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
         _ => "UDP over IPv4 and IPv6",
     };
     let interface = scaled.interface();
-    let balance = Balance::of(view, scaled);
+    let balance = QueueBalance::of(view, scaled);
     let title = format!(
         "{interface} spreads {names} over its {} receive queues by address only, so that all packets between two hosts \
          share a queue",
         scaled.queues
     );
-    let mut sighting = Sighting::new(severity(view, scaled, balance.as_ref()), title);
+    let mut sighting = RuleMatch::new(severity(view, scaled, balance.as_ref()), title);
     for (flow, now) in lacking {
         sighting = sighting.evidence(
             format!("hash fields of {flow}"),
@@ -65,8 +65,11 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
         );
         let with_ports = HashFields { source_port: true, destination_port: true, ..now };
         let setting = Setting::FlowHash { interface: interface.to_owned(), flow: flow.to_owned() };
-        sighting =
-            sighting.change(setting, Some(Value::new(now.letters())), Value::new(with_ports.letters()));
+        sighting = sighting.change(
+            setting,
+            Some(SettingValue::new(now.letters())),
+            SettingValue::new(with_ports.letters()),
+        );
     }
     Some(match balance {
         Some(balance) => sighting.evidence(balance.what(), balance.by_queue(), balance.read_from),
@@ -76,9 +79,10 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
 
 /// It matters as much as the queues are out of balance; where that is not known, tens of per cent for a service on UDP that
 /// has anything to do.
-fn severity(view: &View<'_>, scaled: &Scaled<'_>, balance: Option<&Balance>) -> Severity {
+fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: Option<&QueueBalance>) -> Severity {
     let services = view.now.socket.services.value();
-    if services.is_some_and(|services| services.iter().all(|service| service.protocol != Protocol::Udp)) {
+    if services.is_some_and(|services| services.iter().all(|service| service.protocol != SocketProtocol::Udp))
+    {
         return Severity::Note;
     }
     match balance {
@@ -107,7 +111,7 @@ mod tests {
     #[test]
     fn a_hash_of_addresses_is_found_and_ports_are_added() {
         let path = path("udp4", "sd");
-        let sighting = check(&View::once(&path)).remove(0);
+        let sighting = check(&HostView::once(&path)).remove(0);
         assert_eq!(
             sighting.title,
             "eth0 spreads UDP over IPv4 over its 4 receive queues by address only, so that all packets between two \
@@ -123,7 +127,7 @@ mod tests {
             change.setting.command(&change.to).as_deref(),
             Some("ethtool -N eth0 rx-flow-hash udp4 sdfn")
         );
-        assert_eq!(change.from, Some(Value::new("sd")));
+        assert_eq!(change.from, Some(SettingValue::new("sd")));
     }
 
     #[test]
@@ -132,7 +136,7 @@ mod tests {
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let severity = |rates: &[u64]| {
             let now = sample::later(&before, rates);
-            check(&View::twice(&before, &now)).remove(0).severity
+            check(&HostView::twice(&before, &now)).remove(0).severity
         };
         assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
         assert_eq!(severity(&[90_000, 80_000, 95_000, 85_000]), Severity::Low);
@@ -141,7 +145,7 @@ mod tests {
             let mut path = path("udp4", "sd");
             path.rss[0].queues = sample::counts(packets);
             path.link[0].totals = Known::Value([("rx_packets".to_owned(), received)].into());
-            check(&View::once(&path))[0].severity
+            check(&HostView::once(&path))[0].severity
         };
         assert_eq!(since_boot(&[9_000_000, 100, 100, 100], 9_000_300), Severity::Medium);
         assert_eq!(since_boot(&[900_000, 1_000_000, 800_000, 700_000], 3_400_000), Severity::Low);
@@ -152,12 +156,12 @@ mod tests {
     fn a_host_without_a_service_on_udp_is_told_by_the_way() {
         let mut path = path("udp4", "sd");
         path.socket.services = Known::Value(Vec::new());
-        assert_eq!(check(&View::once(&path))[0].severity, Severity::Note);
+        assert_eq!(check(&HostView::once(&path))[0].severity, Severity::Note);
     }
 
     #[test]
     fn ports_in_the_hash_one_queue_or_no_hash_at_all_are_no_finding() {
-        let quiet = |path: &PacketPath| check(&View::once(path)).is_empty();
+        let quiet = |path: &PacketPath| check(&HostView::once(path)).is_empty();
         assert!(quiet(&sample::path(8, 4)));
         assert!(quiet(&path("udp4", "sdn")));
         // A virtio_net without RSS says that it hashes nothing.

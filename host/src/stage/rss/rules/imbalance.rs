@@ -1,9 +1,9 @@
 //! One queue that takes several times its part of the packets.
 
-use super::balance::Balance;
-use super::{Scaled, scaled, single_flow};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use super::balance::QueueBalance;
+use super::{ScaledInterface, scaled, single_flow};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "rss.queue-imbalance",
@@ -33,16 +33,16 @@ const NEARLY_ALL_SINCE_BOOT: f64 = 0.9;
 const BUSY: f64 = 100_000.0;
 
 /// Whether the hottest queue has far more than its part.
-pub(super) fn is_skewed(balance: &Balance, scaled: &Scaled<'_>) -> bool {
+pub(super) fn is_skewed(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
     balance.share >= (balance.fair_share(scaled) * TIMES_FAIR).min(NEARLY_ALL)
 }
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
 }
 
-fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
-    let balance = Balance::of(view, scaled)?;
+fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    let balance = QueueBalance::of(view, scaled)?;
     let since_boot = !balance.rates;
     if balance.is_meant(scaled)
         || !is_skewed(&balance, scaled)
@@ -60,7 +60,7 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
         balance.queues.len() - 1
     );
     let severity = severity(view, scaled, &balance);
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
         .evidence("part of queue in per cent", percent, balance.read_from.clone());
     Some(match drops(view, scaled, &balance) {
@@ -73,7 +73,7 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
     })
 }
 
-fn severity(view: &View<'_>, scaled: &Scaled<'_>, balance: &Balance) -> Severity {
+fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBalance) -> Severity {
     let spread = view.now.softirq.rps_cpus(scaled.interface(), balance.hottest);
     if !balance.rates {
         Severity::Note
@@ -90,7 +90,7 @@ fn severity(view: &View<'_>, scaled: &Scaled<'_>, balance: &Balance) -> Severity
 }
 
 /// Packets per second that the hottest queue lost.
-fn drops(view: &View<'_>, scaled: &Scaled<'_>, balance: &Balance) -> Option<f64> {
+fn drops(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBalance) -> Option<f64> {
     view.rate(|path| {
         let counts = path.rss_of(scaled.interface())?.counts()?;
         counts.iter().find(|item| item.queue == balance.hottest)?.drops
@@ -114,9 +114,9 @@ mod tests {
         path
     }
 
-    fn found(before: &PacketPath, rates: &[u64]) -> Vec<Sighting> {
+    fn found(before: &PacketPath, rates: &[u64]) -> Vec<RuleMatch> {
         let now = sample::later(before, rates);
-        check(&View::twice(before, &now))
+        check(&HostView::twice(before, &now))
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(sighting.severity, Severity::High);
         assert_eq!(sighting.evidence[0].value["rx-4"], 350_000.0);
         let now = sample::later(&addresses_only(11), &rates);
-        assert!(single_flow::RULE.findings(&View::twice(&addresses_only(11), &now)).is_empty());
+        assert!(single_flow::RULE.findings(&HostView::twice(&addresses_only(11), &now)).is_empty());
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         let once = |packets: &[u64]| {
             let mut path = addresses_only(4);
             path.rss[0].queues = sample::counts(packets);
-            check(&View::once(&path))
+            check(&HostView::once(&path))
         };
         let sighting = once(&[5_000_000, 10, 10, 10]).remove(0);
         assert_eq!(sighting.severity, Severity::Note);

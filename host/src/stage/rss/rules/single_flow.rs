@@ -1,9 +1,9 @@
 //! One queue that takes nearly all packets though hash and table are as they should be.
 
-use super::balance::Balance;
-use super::{Scaled, scaled};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use super::balance::QueueBalance;
+use super::{ScaledInterface, scaled};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "rss.single-flow",
@@ -29,7 +29,7 @@ const BUSY: f64 = 100_000.0;
 
 /// Whether few flows are the cause of an imbalance: neither table nor hash is. Where it is not known what is hashed, or over
 /// which queues, the cause is unknown too.
-pub(super) fn is_cause(balance: &Balance, scaled: &Scaled<'_>) -> bool {
+pub(super) fn is_cause(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
     balance.rates
         && balance.share >= NEARLY_ALL
         && scaled.lacks_ports() == Some(false)
@@ -37,12 +37,12 @@ pub(super) fn is_cause(balance: &Balance, scaled: &Scaled<'_>) -> bool {
         && scaled.entries().is_some_and(|entries| entries.len() > 1)
 }
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
 }
 
-fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
-    let balance = Balance::of(view, scaled)?;
+fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    let balance = QueueBalance::of(view, scaled)?;
     if balance.is_meant(scaled) || !is_cause(&balance, scaled) {
         return None;
     }
@@ -55,7 +55,7 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
         balance.hottest,
         scaled.entries()?.len(),
     );
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
         .evidence("queues named in the table", scaled.entries()?.len(), super::table_call(interface));
     let fields = scaled.rss.fields.value()?.as_ref()?;
@@ -76,9 +76,9 @@ mod tests {
     use crate::stage::PacketPath;
     use crate::stage::rss::{HashFields, sample};
 
-    fn found(before: &PacketPath, rates: &[u64]) -> (Vec<Sighting>, usize) {
+    fn found(before: &PacketPath, rates: &[u64]) -> (Vec<RuleMatch>, usize) {
         let now = sample::later(before, rates);
-        let view = View::twice(before, &now);
+        let view = HostView::twice(before, &now);
         (check(&view), imbalance::RULE.findings(&view).len())
     }
 
@@ -124,6 +124,6 @@ mod tests {
     fn one_reading_cannot_tell() {
         let mut path = path();
         path.rss[0].queues = sample::counts(&[0, 9_000_000, 0, 0]);
-        assert!(check(&View::once(&path)).is_empty());
+        assert!(check(&HostView::once(&path)).is_empty());
     }
 }

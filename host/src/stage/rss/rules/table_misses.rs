@@ -1,11 +1,11 @@
 //! Queues that no entry of the indirection table names.
 
-use super::balance::Balance;
-use super::{Scaled, scaled, table_call};
+use super::balance::QueueBalance;
+use super::{ScaledInterface, scaled, table_call};
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::{Setting, Value, table_value};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::{Setting, SettingValue, table_value};
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "rss.table-misses-queues",
@@ -28,11 +28,11 @@ pub(super) const RULE: Rule = Rule {
 /// (`ixgbe_rss_indir_tbl_max`, drivers/net/ethernet/intel/ixgbe/ixgbe.h, Linux 6.18; kernels of 2016 tell nothing of it).
 const LIMITS: [(&str, u32); 1] = [("ixgbe", 16)];
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
 }
 
-fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let missed = still_without_packets(view, scaled, scaled.missed()?);
     if missed.is_empty() {
         return None;
@@ -48,7 +48,7 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
         if missed.len() == 1 { format!("queue {left}") } else { format!("queues {left}") },
     );
     let table = scaled.rss.entries()?;
-    let sighting = Sighting::new(severity(view, interface, &reached, missed.len()), title)
+    let sighting = RuleMatch::new(severity(view, interface, &reached, missed.len()), title)
         .evidence("receive queues", scaled.queues, format!("/sys/class/net/{interface}/queues"))
         .evidence("queues named in the table", reached.to_string(), table_call(interface))
         .evidence("entries of the table", table.len(), table_call(interface));
@@ -67,7 +67,7 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
     if !can_name_all(scaled, entries.len()) {
         return Some(sighting);
     }
-    let equal = Value::new(format!("equal {}", scaled.queues));
+    let equal = SettingValue::new(format!("equal {}", scaled.queues));
     Some(sighting.change(
         Setting::RssTable { interface: interface.to_owned() },
         Some(table_value(table)),
@@ -76,8 +76,12 @@ fn of_interface(view: &View<'_>, scaled: &Scaled<'_>) -> Option<Sighting> {
 }
 
 /// With two readings, a queue that takes packets in is reached, by whatever way: flow director, accelerated RFS.
-fn still_without_packets(view: &View<'_>, scaled: &Scaled<'_>, mut missed: Vec<u32>) -> Vec<u32> {
-    if let Some(balance) = Balance::of(view, scaled).filter(|balance| balance.rates) {
+fn still_without_packets(
+    view: &HostView<'_>,
+    scaled: &ScaledInterface<'_>,
+    mut missed: Vec<u32>,
+) -> Vec<u32> {
+    if let Some(balance) = QueueBalance::of(view, scaled).filter(|balance| balance.rates) {
         let takes = |queue: u32| balance.queues.iter().any(|(other, rate)| *other == queue && *rate > 0.0);
         missed.retain(|queue| !takes(*queue));
     }
@@ -86,7 +90,7 @@ fn still_without_packets(view: &View<'_>, scaled: &Scaled<'_>, mut missed: Vec<u
 
 /// More queues than CPUs bring nothing, so that only those count that a CPU lacks; and none does where RPS hands it
 /// packets of the queues that are reached. Where CPUs are not known, nobody can tell whether one does.
-fn severity(view: &View<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
+fn severity(view: &HostView<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
     let path = view.now;
     let rps = |queue| path.softirq.rps_cpus(interface, queue);
     let is_unknown = |queue| rps(queue).is_none() || path.stack_cpus(interface, queue).is_none();
@@ -112,7 +116,7 @@ fn severity(view: &View<'_>, interface: &str, reached: &CpuSet, missed: usize) -
 
 /// Whether a table can name every queue: by the number of entries, by what the driver tells, and by what is known of its
 /// hardware.
-fn can_name_all(scaled: &Scaled<'_>, reached: usize) -> bool {
+fn can_name_all(scaled: &ScaledInterface<'_>, reached: usize) -> bool {
     let size = scaled.rss.entries().map_or(0, <[u32]>::len);
     let told = scaled.rss.table_queues.value().copied().flatten();
     let driver =
@@ -136,8 +140,8 @@ mod tests {
         path
     }
 
-    fn found(path: &PacketPath) -> Vec<Sighting> {
-        check(&View::once(path))
+    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+        check(&HostView::once(path))
     }
 
     #[test]
@@ -151,7 +155,7 @@ mod tests {
         assert_eq!(sighting.evidence[1].value, "0-15");
         let change = &sighting.changes[0];
         assert_eq!(change.setting.command(&change.to).as_deref(), Some("ethtool -X eth0 equal 20"));
-        assert_eq!(change.from, Some(Value::new("equal 16")));
+        assert_eq!(change.from, Some(SettingValue::new("equal 16")));
         assert_eq!(found(&path(8, 8, 1))[0].severity, Severity::High);
     }
 
@@ -221,9 +225,9 @@ mod tests {
         let mut before = path(4, 4, 3);
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let now = sample::later(&before, &[20_000, 20_000, 20_000, 900]);
-        assert!(check(&View::twice(&before, &now)).is_empty());
+        assert!(check(&HostView::twice(&before, &now)).is_empty());
         let now = sample::later(&before, &[20_000, 20_000, 20_000, 0]);
-        assert!(check(&View::twice(&before, &now))[0].title.ends_with("nothing comes into queue 3"));
+        assert!(check(&HostView::twice(&before, &now))[0].title.ends_with("nothing comes into queue 3"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! An indirection table that gives some queues several times the part of others.
 
-use super::{Scaled, scaled, table_call};
-use crate::finding::{Rule, Severity, Sighting};
+use super::{ScaledInterface, scaled, table_call};
+use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, table_value};
-use crate::stage::View;
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "rss.table-uneven",
@@ -22,11 +22,11 @@ pub(super) const RULE: Rule = Rule {
 /// From this part of the entries to a fair one on, the fullest queue halves what the host can take.
 const GROSS: f64 = 2.0;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     scaled(view).filter_map(|scaled| of_interface(&scaled)).collect()
 }
 
-fn of_interface(scaled: &Scaled<'_>) -> Option<Sighting> {
+fn of_interface(scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     if !scaled.is_uneven()? {
         return None;
     }
@@ -49,7 +49,7 @@ fn of_interface(scaled: &Scaled<'_>) -> Option<Sighting> {
     let even: Vec<u32> = queues.iter().copied().cycle().take(table.len()).collect();
     let change = Setting::RssTable { interface: interface.to_owned() };
     let sighting =
-        Sighting::new(severity, title).evidence("entries by receive queue", by_queue, table_call(interface));
+        RuleMatch::new(severity, title).evidence("entries by receive queue", by_queue, table_call(interface));
     Some(sighting.change(change, Some(table_value(table)), table_value(&even)))
 }
 
@@ -57,7 +57,7 @@ fn of_interface(scaled: &Scaled<'_>) -> Option<Sighting> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::Value;
+    use crate::SettingValue;
     use crate::stage::PacketPath;
     use crate::stage::rss::sample;
 
@@ -67,8 +67,8 @@ mod tests {
         path
     }
 
-    fn found(table: Vec<u32>) -> Vec<Sighting> {
-        check(&View::once(&path(table)))
+    fn found(table: Vec<u32>) -> Vec<RuleMatch> {
+        check(&HostView::once(&path(table)))
     }
 
     #[test]
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(sighting.evidence[0].value["rx-0"], 6);
         assert_eq!(
             (sighting.changes[0].from.clone(), &sighting.changes[0].to),
-            (Some(Value::new("0,0,0,0,0,0,1,2")), &Value::new("equal 3"))
+            (Some(SettingValue::new("0,0,0,0,0,0,1,2")), &SettingValue::new("equal 3"))
         );
         let mut slight: Vec<u32> = (0..16).cycle().take(128).collect();
         slight.splice(..5, [1; 5]);

@@ -1,10 +1,10 @@
 //! Receive buffers, and what does not fit into them.
 
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::{Setting, Value};
-use crate::stage::View;
-use crate::stage::socket::{Service, Socket};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::{Setting, SettingValue};
+use crate::stage::HostView;
+use crate::stage::socket::{ServiceSockets, SocketState};
 
 /// A receive buffer up to this size is a default that nobody chose: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
 /// include/net/sock.h), twice that if it was asked for by name.
@@ -76,9 +76,9 @@ pub(super) const GRO_SMALL: Rule = Rule {
     check: gro_small,
 };
 
-fn receive_drops(view: &View<'_>) -> Vec<Sighting> {
+fn receive_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.now.socket.services().iter();
-    let found: Vec<Sighting> = services.clone().filter_map(|service| drops_of(view, service)).collect();
+    let found: Vec<RuleMatch> = services.clone().filter_map(|service| drops_of(view, service)).collect();
     // Who asks about one service is not told of the others.
     if found.is_empty() && !services.clone().any(|service| service.named) {
         return drops_of_host(view).into_iter().collect();
@@ -86,7 +86,7 @@ fn receive_drops(view: &View<'_>) -> Vec<Sighting> {
     found
 }
 
-fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let drops = service.drops().filter(|drops| *drops > 0)?;
     let (severity, title) = match (view.before, view.loss_rate(service)) {
         (Some(_), rate) => {
@@ -113,7 +113,7 @@ fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
         }
     };
     let losing = service.sockets.iter().filter(|socket| socket.drops.is_some_and(|drops| drops > 0));
-    Some(losing.fold(Sighting::new(severity, title), |sighting, socket| {
+    Some(losing.fold(RuleMatch::new(severity, title), |sighting, socket| {
         let what = format!("packets that socket {} lost", socket.inode);
         let sighting = sighting.evidence(what, socket.drops.unwrap_or_default(), service.read_from.clone());
         let what = format!("bytes that wait in socket {}", socket.inode);
@@ -122,7 +122,7 @@ fn drops_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
 }
 
 /// What sockets lost of which no service tells: connected ones, and those that are closed by now.
-fn drops_of_host(view: &View<'_>) -> Option<Sighting> {
+fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
     let errors = view.now.route.snmp(ERRORS).filter(|errors| *errors > 0)?;
     let (severity, title) = match view.before {
         Some(_) => {
@@ -138,7 +138,7 @@ fn drops_of_host(view: &View<'_>) -> Option<Sighting> {
             ),
         ),
     };
-    let sighting = Sighting::new(severity, title).evidence(ERRORS, errors, SNMP);
+    let sighting = RuleMatch::new(severity, title).evidence(ERRORS, errors, SNMP);
     Some(match view.now.route.snmp(RECEIVED) {
         Some(received) => sighting.evidence(RECEIVED, received, SNMP),
         None => sighting,
@@ -146,22 +146,22 @@ fn drops_of_host(view: &View<'_>) -> Option<Sighting> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is compared with one in a thousand")]
-fn severity_since_boot(view: &View<'_>, lost: u64) -> Severity {
+fn severity_since_boot(view: &HostView<'_>, lost: u64) -> Severity {
     match view.now.route.snmp(RECEIVED) {
         Some(received) if (lost as f64) < (received.saturating_add(lost)) as f64 * SHARE => Severity::Note,
         _ => Severity::Low,
     }
 }
 
-fn small(view: &View<'_>) -> Vec<Sighting> {
+fn small(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.udp_services().filter_map(|service| small_of(view, service)).collect()
 }
 
-fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     if drops_of(view, service).is_none() {
         return tiny_of(view, service);
     }
-    let loses = |socket: &&Socket| match view.before {
+    let loses = |socket: &&SocketState| match view.before {
         Some(_) => view.socket_loss_rate(socket).is_some_and(|rate| rate > 0.0),
         None => socket.drops.is_some_and(|drops| drops > 0),
     };
@@ -172,7 +172,7 @@ fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
     let sockets = &view.now.socket;
     let title = format!("{} loses packets with a receive buffer of {bytes} bytes", service.name());
     let mut sighting =
-        Sighting::new(severity, title).evidence("receive buffer in bytes", bytes, service.read_from.clone());
+        RuleMatch::new(severity, title).evidence("receive buffer in bytes", bytes, service.read_from.clone());
     let sysctls = [
         ("rmem_max", &sockets.receive_buffer_max_bytes),
         ("rmem_default", &sockets.receive_buffer_default_bytes),
@@ -182,11 +182,11 @@ fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
         sighting = sighting.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
         // The default matters to a socket that asked for nothing, the maximum to one that will ask.
         if *now < AMPLE_BYTES && (name == "rmem_max" || *now == bytes) {
-            let from = Some(Value::new(now.to_string()));
+            let from = Some(SettingValue::new(now.to_string()));
             sighting = sighting.change(
                 Setting::sysctl(format!("net.core.{name}")),
                 from,
-                Value::new(AMPLE_BYTES.to_string()),
+                SettingValue::new(AMPLE_BYTES.to_string()),
             );
         }
     }
@@ -194,26 +194,26 @@ fn small_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
 }
 
 /// A buffer that holds a few dozen packets, because somebody lowered the default.
-fn tiny_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn tiny_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let default = view.now.socket.receive_buffer_default_bytes.value().copied().flatten();
     let default = default.filter(|bytes| *bytes < TINY_BYTES && view.matters(service))?;
-    let is_default = |socket: &Socket| socket.receive_buffer_bytes == Some(default);
+    let is_default = |socket: &SocketState| socket.receive_buffer_bytes == Some(default);
     if !service.sockets.iter().any(is_default) {
         return None;
     }
     let title = format!("{} has a receive buffer of {default} bytes, the lowered default", service.name());
-    let sighting = Sighting::new(Severity::Medium, title)
+    let sighting = RuleMatch::new(Severity::Medium, title)
         .evidence("receive buffer in bytes", default, service.read_from.clone())
         .evidence("net.core.rmem_default", default, "/proc/sys/net/core/rmem_default");
-    let (from, to) = (Value::new(default.to_string()), Value::new(DEFAULT_BYTES.to_string()));
+    let (from, to) = (SettingValue::new(default.to_string()), SettingValue::new(DEFAULT_BYTES.to_string()));
     Some(sighting.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
 }
 
-fn gro_small(view: &View<'_>) -> Vec<Sighting> {
+fn gro_small(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.udp_services().filter_map(gro_small_of).collect()
 }
 
-fn gro_small_of(service: &Service) -> Option<Sighting> {
+fn gro_small_of(service: &ServiceSockets) -> Option<RuleMatch> {
     let merged = service.sockets.iter().filter(|socket| socket.set().is_some_and(|options| options.gro));
     let bytes = merged
         .filter_map(|socket| socket.receive_buffer_bytes)
@@ -221,7 +221,7 @@ fn gro_small_of(service: &Service) -> Option<Sighting> {
         .filter(|bytes| *bytes < MERGED_BYTES)?;
     let title =
         format!("{} takes merged datagrams of up to 64 KiB into a buffer of {bytes} bytes", service.name());
-    Some(Sighting::new(Severity::Medium, title).evidence("UDP_GRO", true, "getsockopt").evidence(
+    Some(RuleMatch::new(Severity::Medium, title).evidence("UDP_GRO", true, "getsockopt").evidence(
         "receive buffer in bytes",
         bytes,
         service.read_from.clone(),
@@ -253,22 +253,22 @@ mod tests {
     #[test]
     fn what_is_lost_now_is_told_as_a_rate() {
         let (before, now) = (losing(100), later(&losing(4600)));
-        let found = receive_drops(&View::twice(&before, &now));
+        let found = receive_drops(&HostView::twice(&before, &now));
         let title = "udp 10.0.0.1:53 (echo) loses 450 packets/s: a receive buffer is full";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::High, title));
         assert_eq!(found[0].evidence[0].value, 4600);
-        assert!(receive_drops(&View::twice(&before, &later(&before))).is_empty(), "it was lost before");
+        assert!(receive_drops(&HostView::twice(&before, &later(&before))).is_empty(), "it was lost before");
     }
 
     #[test]
     fn what_was_lost_some_time_is_told_by_its_share() {
         let mut path = losing(1000);
-        assert_eq!(receive_drops(&View::once(&path))[0].severity, Severity::Low);
+        assert_eq!(receive_drops(&HostView::once(&path))[0].severity, Severity::Low);
         let title = "udp 10.0.0.1:53 (echo) lost 1,000 packets since its sockets were made";
-        assert_eq!(receive_drops(&View::once(&path))[0].title, title);
+        assert_eq!(receive_drops(&HostView::once(&path))[0].title, title);
         snmp(&mut path, 100_000_000, 1000);
-        assert_eq!(receive_drops(&View::once(&path))[0].severity, Severity::Note);
-        assert!(receive_drops(&View::once(&losing(0))).is_empty());
+        assert_eq!(receive_drops(&HostView::once(&path))[0].severity, Severity::Note);
+        assert!(receive_drops(&HostView::once(&losing(0))).is_empty());
     }
 
     #[test]
@@ -276,39 +276,39 @@ mod tests {
         let (mut before, mut now) = (host(&[]), later(&host(&[])));
         snmp(&mut before, 10, 10);
         snmp(&mut now, 20, 4510);
-        let found = receive_drops(&View::twice(&before, &now));
+        let found = receive_drops(&HostView::twice(&before, &now));
         assert_eq!(found[0].title, "UDP sockets lose 450 packets/s to full receive buffers");
         assert_eq!(found[0].evidence[0].read_from, "/proc/net/snmp");
         let title = "UDP sockets lost 4,510 packets to full receive buffers since boot";
-        assert_eq!(receive_drops(&View::once(&now))[0].title, title);
+        assert_eq!(receive_drops(&HostView::once(&now))[0].title, title);
         let now = now.with(service(1), Vec::new());
-        assert!(receive_drops(&View::once(&now)).is_empty(), "who asks about one is not told of others");
+        assert!(receive_drops(&HostView::once(&now)).is_empty(), "who asks about one is not told of others");
     }
 
     #[test]
     fn the_default_buffer_is_small_only_where_packets_are_lost() {
-        let found = small(&View::once(&losing(9)));
+        let found = small(&HostView::once(&losing(9)));
         let title = "udp 10.0.0.1:53 (echo) loses packets with a receive buffer of 212992 bytes";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
         let settings: Vec<String> =
             found[0].changes.iter().map(|change| change.setting.to_string()).collect();
         assert_eq!(settings, ["net.core.rmem_max", "net.core.rmem_default"]);
-        assert_eq!(small(&View::twice(&losing(9), &later(&losing(10))))[0].severity, Severity::Medium);
-        assert!(small(&View::once(&losing(0))).is_empty());
+        assert_eq!(small(&HostView::twice(&losing(9), &later(&losing(10))))[0].severity, Severity::Medium);
+        assert!(small(&HostView::once(&losing(0))).is_empty());
         let mut path = losing(9);
         path.service().sockets[0].receive_buffer_bytes = Some(8 << 20);
-        assert!(small(&View::once(&path)).is_empty());
+        assert!(small(&HostView::once(&path)).is_empty());
         path.service().sockets[0].receive_buffer_bytes = None;
-        assert!(small(&View::once(&path)).is_empty(), "an unknown buffer is not a small one");
+        assert!(small(&HostView::once(&path)).is_empty(), "an unknown buffer is not a small one");
     }
 
     #[test]
     fn a_lowered_default_is_found_before_packets_are_lost() {
         let mut path = losing(0);
         path.socket.receive_buffer_default_bytes = Known::Value(Some(4608));
-        assert!(small(&View::once(&path)).is_empty(), "the server asked for its own");
+        assert!(small(&HostView::once(&path)).is_empty(), "the server asked for its own");
         path.service().sockets[0].receive_buffer_bytes = Some(4608);
-        let found = small(&View::once(&path));
+        let found = small(&HostView::once(&path));
         assert_eq!(
             found[0].title,
             "udp 10.0.0.1:53 (echo) has a receive buffer of 4608 bytes, the lowered default"
@@ -319,13 +319,13 @@ mod tests {
     #[test]
     fn a_buffer_for_merged_datagrams_holds_several() {
         let mut path = losing(0);
-        assert!(gro_small(&View::once(&path)).is_empty());
+        assert!(gro_small(&HostView::once(&path)).is_empty());
         let options = SocketOptions { gro: true, ..SocketOptions::default() };
         path.service().sockets[0].options = Known::Value(Some(options));
-        assert!(gro_small(&View::once(&path)).is_empty());
+        assert!(gro_small(&HostView::once(&path)).is_empty());
         path.service().sockets[0].receive_buffer_bytes = Some(65_536);
         let title =
             "udp 10.0.0.1:53 (echo) takes merged datagrams of up to 64 KiB into a buffer of 65536 bytes";
-        assert_eq!(gro_small(&View::once(&path))[0].title, title);
+        assert_eq!(gro_small(&HostView::once(&path))[0].title, title);
     }
 }

@@ -1,8 +1,8 @@
 //! The sockets of a reuseport group beside each other, and beside the CPUs that feed them.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::socket::{Service, Socket};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::socket::{ServiceSockets, SocketState};
 
 /// The busiest socket's threads take at least this much of a CPU before the group is judged.
 const BUSY: f64 = 0.2;
@@ -42,14 +42,14 @@ pub(super) const BELOW_QUEUES: Rule = Rule {
     check: below_queues,
 };
 
-fn imbalance(view: &View<'_>) -> Vec<Sighting> {
+fn imbalance(view: &HostView<'_>) -> Vec<RuleMatch> {
     let groups = view.udp_services().filter(|service| service.sockets.len() > 1);
     groups.filter_map(|service| imbalance_of(view, service)).collect()
 }
 
-fn imbalance_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     view.before?;
-    let loads: Vec<(&Socket, f64)> = service
+    let loads: Vec<(&SocketState, f64)> = service
         .sockets
         .iter()
         .map(|socket| Some((socket, own_cpus(view, socket)?)))
@@ -66,7 +66,7 @@ fn imbalance_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
         service.name(),
         busiest * 100.0
     );
-    let sighting = Sighting::new(severity, title);
+    let sighting = RuleMatch::new(severity, title);
     Some(loads.into_iter().fold(sighting, |sighting, (socket, cpus)| {
         let what = format!("per cent of a CPU that the threads of socket {} take", socket.inode);
         let sighting = sighting.evidence(what, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
@@ -81,7 +81,7 @@ fn imbalance_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
 }
 
 /// The CPU time of the threads that serve this socket and no other; none where it has none such.
-fn own_cpus(view: &View<'_>, socket: &Socket) -> Option<f64> {
+fn own_cpus(view: &HostView<'_>, socket: &SocketState) -> Option<f64> {
     let threads = view.serving_socket(socket.inode);
     if threads.is_empty() || threads.iter().any(|thread| thread.sockets.len() != 1) {
         return None;
@@ -89,12 +89,12 @@ fn own_cpus(view: &View<'_>, socket: &Socket) -> Option<f64> {
     threads.into_iter().map(|thread| view.cpus_taken(thread)).sum()
 }
 
-fn below_queues(view: &View<'_>) -> Vec<Sighting> {
+fn below_queues(view: &HostView<'_>) -> Vec<RuleMatch> {
     let judged = view.udp_services().filter(|service| view.matters(service));
     judged.filter_map(|service| below_queues_of(view, service)).collect()
 }
 
-fn below_queues_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn below_queues_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let cpus = view.now.receive_cpus(service)?;
     if service.sockets.len() >= cpus.len() || shares_one_socket(view, service) {
         return None;
@@ -110,14 +110,14 @@ fn below_queues_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
     let title = format!("{} has {sockets}, and its packets come by {} CPUs", service.name(), cpus.len());
     let read_from = "IRQ affinity and rps_cpus of all queues";
     Some(
-        Sighting::new(severity, title)
+        RuleMatch::new(severity, title)
             .evidence("sockets", service.sockets.len(), service.read_from.clone())
             .evidence("CPUs on which packets meet the stack", cpus.to_string(), read_from),
     )
 }
 
 /// Then `socket.shared-by-threads` says it.
-fn shares_one_socket(view: &View<'_>, service: &Service) -> bool {
+fn shares_one_socket(view: &HostView<'_>, service: &ServiceSockets) -> bool {
     matches!(service.sockets.as_slice(), [socket] if view.serving_socket(socket.inode).len() > 1)
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::PacketPath;
     use crate::stage::socket::sample::{host, later, service, thread};
-    use crate::{Known, stage::thread::How};
+    use crate::{Known, stage::thread::ServingEvidence};
 
     fn pair() -> PacketPath {
         host(&[0, 1, 2]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")])
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn a_socket_that_gets_nothing_while_another_is_busy_is_told() {
         let (before, mut now) = (pair(), after([800, 3]));
-        let found = imbalance(&View::twice(&before, &now));
+        let found = imbalance(&HostView::twice(&before, &now));
         let title =
             "1 of 2 sockets of udp 10.0.0.1:53 (echo) get next to nothing while one takes 80 % of a CPU";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
         now.service().sockets[0].drops = Some(500);
-        let found = imbalance(&View::twice(&before, &now));
+        let found = imbalance(&HostView::twice(&before, &now));
         assert_eq!(found[0].severity, Severity::High);
         assert!(
             found[0]
@@ -162,45 +162,45 @@ mod tests {
     fn sockets_that_share_the_work_or_have_none_are_right() {
         let before = pair();
         for ticks in [[800, 300], [3, 0], [0, 0]] {
-            assert!(imbalance(&View::twice(&before, &after(ticks))).is_empty(), "{ticks:?}");
+            assert!(imbalance(&HostView::twice(&before, &after(ticks))).is_empty(), "{ticks:?}");
         }
-        assert!(imbalance(&View::once(&after([800, 0]))).is_empty(), "one reading tells no rates");
+        assert!(imbalance(&HostView::once(&after([800, 0]))).is_empty(), "one reading tells no rates");
     }
 
     #[test]
     fn threads_that_serve_several_sockets_tell_nothing_of_one() {
         let (before, mut now) = (pair(), after([800, 0]));
         now.thread_mut(0).sockets.push(701);
-        assert!(imbalance(&View::twice(&before, &now)).is_empty());
+        assert!(imbalance(&HostView::twice(&before, &now)).is_empty());
     }
 
     #[test]
     fn fewer_sockets_than_cpus_that_receive_are_told() {
-        let found = below_queues(&View::once(&pair()));
+        let found = below_queues(&HostView::once(&pair()));
         let title = "udp 10.0.0.1:53 (echo) has 2 sockets, and its packets come by 3 CPUs";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
         assert_eq!(found[0].evidence[1].value, "0-2");
         let mut now = later(&pair());
         now.service().sockets[0].drops = Some(1);
-        assert_eq!(below_queues(&View::twice(&pair(), &now))[0].severity, Severity::Medium);
+        assert_eq!(below_queues(&HostView::twice(&pair(), &now))[0].severity, Severity::Medium);
     }
 
     #[test]
     fn enough_sockets_and_quiet_or_shared_ones_are_not() {
         let of = |count, receive: &[u32]| host(receive).with(service(count), vec![thread(51, 700, "0")]);
-        assert!(below_queues(&View::once(&of(2, &[0, 1]))).is_empty());
-        assert!(below_queues(&View::once(&of(1, &[]))).is_empty(), "where packets come by is unknown");
+        assert!(below_queues(&HostView::once(&of(2, &[0, 1]))).is_empty());
+        assert!(below_queues(&HostView::once(&of(1, &[]))).is_empty(), "where packets come by is unknown");
         let mut path = of(1, &[0, 1]);
-        assert_eq!(below_queues(&View::once(&path)).len(), 1);
+        assert_eq!(below_queues(&HostView::once(&path)).len(), 1);
         path.service().named = false;
-        assert!(below_queues(&View::once(&path)).is_empty());
+        assert!(below_queues(&HostView::once(&path)).is_empty());
         path.service().named = true;
         let mut second = thread(52, 700, "0");
-        second.how = How::Assumed;
+        second.how = ServingEvidence::Assumed;
         second.system_ticks = Known::Value(100);
         if let Known::Value(serving) = &mut path.thread.serving {
             serving.push(second);
         }
-        assert!(below_queues(&View::once(&path)).is_empty(), "socket.shared-by-threads says it");
+        assert!(below_queues(&HostView::once(&path)).is_empty(), "socket.shared-by-threads says it");
     }
 }

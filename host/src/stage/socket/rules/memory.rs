@@ -1,8 +1,8 @@
 //! Memory of all UDP sockets together, which has a limit of its own.
 
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 use crate::stage::socket::memory::{LIMIT, USED};
 
 /// Bytes of a page on most architectures; those with larger ones have fewer pages to begin with.
@@ -29,7 +29,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-impl View<'_> {
+impl HostView<'_> {
     /// Packets that were lost because all UDP memory was used up: per second between two readings, or since boot.
     pub(super) fn lost_for_memory(&self) -> Option<f64> {
         let count = |path: &crate::PacketPath| {
@@ -41,12 +41,12 @@ impl View<'_> {
     }
 }
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let found = lost(view).or_else(|| used(view)).or_else(|| too_small(view));
-    found.map(|(severity, title)| evidence(view, Sighting::new(severity, title))).into_iter().collect()
+    found.map(|(severity, title)| evidence(view, RuleMatch::new(severity, title))).into_iter().collect()
 }
 
-fn lost(view: &View<'_>) -> Option<(Severity, String)> {
+fn lost(view: &HostView<'_>) -> Option<(Severity, String)> {
     let lost = amount::rate(view.lost_for_memory()?);
     Some(if view.before.is_some() {
         (
@@ -61,7 +61,7 @@ fn lost(view: &View<'_>) -> Option<(Severity, String)> {
     })
 }
 
-fn used(view: &View<'_>) -> Option<(Severity, String)> {
+fn used(view: &HostView<'_>) -> Option<(Severity, String)> {
     let memory = (*view.now.socket.udp_memory.value()?)?;
     #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let share = memory.used_pages as f64 / memory.limit_pages.max(1) as f64;
@@ -70,10 +70,10 @@ fn used(view: &View<'_>) -> Option<(Severity, String)> {
 }
 
 /// A socket that may queue more than all sockets together.
-fn too_small(view: &View<'_>) -> Option<(Severity, String)> {
+fn too_small(view: &HostView<'_>) -> Option<(Severity, String)> {
     let memory = (*view.now.socket.udp_memory.value()?)?;
     let limit = memory.limit_pages.saturating_mul(PAGE_BYTES);
-    let largest = |service: &&crate::stage::socket::Service| {
+    let largest = |service: &&crate::stage::socket::ServiceSockets| {
         service.sockets.iter().filter_map(|socket| socket.receive_buffer_bytes).max()
     };
     let service = view.udp_services().filter(|service| view.matters(service)).max_by_key(largest)?;
@@ -85,7 +85,7 @@ fn too_small(view: &View<'_>) -> Option<(Severity, String)> {
     Some((Severity::Medium, title))
 }
 
-fn evidence(view: &View<'_>, mut sighting: Sighting) -> Sighting {
+fn evidence(view: &HostView<'_>, mut sighting: RuleMatch) -> RuleMatch {
     for name in COUNTERS {
         if let Some(count) = view.now.route.snmp(name).filter(|count| *count > 0) {
             let file = if name.contains('6') { "/proc/net/snmp6" } else { "/proc/net/snmp" };
@@ -116,31 +116,31 @@ mod tests {
         path
     }
 
-    fn found(view: &View<'_>) -> Vec<(Severity, String)> {
+    fn found(view: &HostView<'_>) -> Vec<(Severity, String)> {
         check(view).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
     }
 
     #[test]
     fn memory_errors_are_no_full_receive_buffer() {
         let (before, now) = (path(10, 94_000, 94_002), later(&path(32_150, 94_000, 94_002)));
-        let view = View::twice(&before, &now);
+        let view = HostView::twice(&before, &now);
         let title = "3,214 packets/s are lost because the memory of all UDP sockets is used up";
         assert_eq!(found(&view), [(Severity::High, title.to_owned())]);
         assert_eq!(check(&view)[0].evidence[2].read_from, "/proc/sys/net/ipv4/udp_mem");
         for rule in [buffer::RECEIVE_DROPS, buffer::SMALL] {
             assert!((rule.check)(&view).is_empty(), "{}", rule.id);
-            assert!((rule.check)(&View::once(&now)).is_empty(), "{}", rule.id);
+            assert!((rule.check)(&HostView::once(&now)).is_empty(), "{}", rule.id);
         }
     }
 
     #[test]
     fn a_limit_that_is_nearly_used_or_tiny_is_found_before_packets_are_lost() {
-        assert_eq!(found(&View::once(&path(0, 80, 100)))[0].0, Severity::Medium);
+        assert_eq!(found(&HostView::once(&path(0, 80, 100)))[0].0, Severity::Medium);
         let title = "A receive buffer of udp 10.0.0.1:53 (echo) has 212992 bytes, and all UDP sockets together may use 40960";
-        assert_eq!(found(&View::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
-        assert_eq!(found(&View::once(&path(0, 258, 94_002))), []);
+        assert_eq!(found(&HostView::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(found(&HostView::once(&path(0, 258, 94_002))), []);
         let mut namespace = path(0, 0, 10);
         namespace.socket.udp_memory = Known::Value(None);
-        assert_eq!(found(&View::once(&namespace)), []);
+        assert_eq!(found(&HostView::once(&namespace)), []);
     }
 }

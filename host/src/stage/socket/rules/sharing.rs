@@ -1,9 +1,9 @@
 //! One socket for several threads.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::socket::{Service, Socket};
-use crate::stage::thread::Serving;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::socket::{ServiceSockets, SocketState};
+use crate::stage::thread::ServingThread;
 
 /// As many threads are shown one by one.
 const SHOWN: usize = 8;
@@ -27,11 +27,11 @@ pub(super) const SHARED_BY_THREADS: Rule = Rule {
     check: shared,
 };
 
-fn shared(view: &View<'_>) -> Vec<Sighting> {
+fn shared(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.udp_services().filter_map(|service| worst(view, service)).collect()
 }
 
-impl View<'_> {
+impl HostView<'_> {
     /// Whether there is a UDP service in scope that somebody asked for, or that takes time or loses
     /// packets.
     #[must_use]
@@ -43,7 +43,7 @@ impl View<'_> {
     /// its packets take one lock wherever they arrive. False where no service is busy.
     #[must_use]
     pub fn busy_services_share_a_socket(&self) -> bool {
-        let shares = |service: &Service| {
+        let shares = |service: &ServiceSockets| {
             service.sockets.len() == 1
                 && worst(self, service).is_some_and(|sighting| sighting.severity > Severity::Note)
         };
@@ -53,7 +53,7 @@ impl View<'_> {
 }
 
 /// The socket of a service that most threads serve.
-fn worst(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let served = service.sockets.iter().map(|socket| (socket, view.serving_socket(socket.inode)));
     let (socket, threads) = served.max_by_key(|(_, threads)| threads.len())?;
     let seen = threads.iter().filter(|thread| thread.was_seen()).count();
@@ -70,11 +70,11 @@ fn worst(view: &View<'_>, service: &Service) -> Option<Sighting> {
 
 fn sighting(
     severity: Severity,
-    service: &Service,
-    socket: &Socket,
-    threads: &[&Serving],
+    service: &ServiceSockets,
+    socket: &SocketState,
+    threads: &[&ServingThread],
     seen: usize,
-) -> Sighting {
+) -> RuleMatch {
     let sockets = service.sockets.len();
     let which =
         if sockets == 1 { "one socket".to_owned() } else { format!("the same one of its {sockets} sockets") };
@@ -84,7 +84,7 @@ fn sighting(
     } else {
         format!("{count} threads run and may serve {which} of {}", service.name())
     };
-    let mut sighting = Sighting::new(severity, title)
+    let mut sighting = RuleMatch::new(severity, title)
         .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall")
         .evidence("inode of the socket", socket.inode, service.read_from.clone());
     for thread in threads.iter().take(SHOWN) {
@@ -102,10 +102,10 @@ mod tests {
     use super::*;
     use crate::PacketPath;
     use crate::stage::socket::sample::{host, service, thread};
-    use crate::stage::thread::How;
+    use crate::stage::thread::ServingEvidence;
 
     fn found(path: &PacketPath) -> Vec<(Severity, String)> {
-        let sightings = shared(&View::once(path));
+        let sightings = shared(&HostView::once(path));
         sightings.into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
     }
 
@@ -117,7 +117,7 @@ mod tests {
     fn two_threads_seen_at_one_socket_share_it() {
         let title = "2 threads serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
         assert_eq!(found(&two_threads()), [(Severity::High, title)]);
-        let sighting = shared(&View::once(&two_threads())).remove(0);
+        let sighting = shared(&HostView::once(&two_threads())).remove(0);
         let what: Vec<&str> = sighting.evidence.iter().map(|item| item.what.as_str()).collect();
         let expected =
             ["threads that serve it", "inode of the socket", "thread worker 51", "thread worker 52"];
@@ -150,7 +150,7 @@ mod tests {
     fn threads_that_only_run_are_said_to_do_no_more() {
         let mut path = two_threads();
         for index in [0, 1] {
-            path.thread_mut(index).how = How::Assumed;
+            path.thread_mut(index).how = ServingEvidence::Assumed;
             path.thread_mut(index).system_ticks = crate::Known::Value(100);
         }
         let title = "2 threads run and may serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
@@ -165,7 +165,7 @@ mod tests {
     fn a_thread_that_sleeps_or_computes_beside_the_reader_does_not_share() {
         let mut path = two_threads();
         path.thread_mut(0).system_ticks = crate::Known::Value(900);
-        path.thread_mut(1).how = How::Assumed;
+        path.thread_mut(1).how = ServingEvidence::Assumed;
         assert_eq!(found(&path), [], "it waits in poll and takes no time");
         path.thread_mut(1).user_ticks = crate::Known::Value(900);
         path.thread_mut(1).system_ticks = crate::Known::Value(90);
@@ -177,13 +177,13 @@ mod tests {
     #[test]
     fn a_thread_that_waited_at_the_other_reading_is_seen() {
         let (before, mut now) = (two_threads(), crate::stage::socket::sample::later(&two_threads()));
-        now.thread_mut(0).how = How::Assumed;
-        assert_eq!(shared(&View::twice(&before, &now))[0].severity, Severity::High);
+        now.thread_mut(0).how = ServingEvidence::Assumed;
+        assert_eq!(shared(&HostView::twice(&before, &now))[0].severity, Severity::High);
     }
 
     #[test]
     fn busy_services_share_a_socket_only_where_none_has_more() {
-        let shares = |path: &PacketPath| View::once(path).busy_services_share_a_socket();
+        let shares = |path: &PacketPath| HostView::once(path).busy_services_share_a_socket();
         let mut path = two_threads();
         assert!(shares(&path));
         path.service().named = false;
@@ -210,7 +210,7 @@ mod tests {
         path.thread_mut(0).system_ticks = crate::Known::Value(500);
         assert_eq!(found(&path)[0].0, Severity::High, "5 of 100 seconds since boot");
         assert!(
-            shared(&View::twice(&path, &path)).iter().all(|sighting| sighting.severity == Severity::Note)
+            shared(&HostView::twice(&path, &path)).iter().all(|sighting| sighting.severity == Severity::Note)
         );
     }
 }

@@ -1,8 +1,8 @@
 //! Which socket of a reuseport group gets a packet.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::socket::{Service, Socket, Steering};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::socket::{ServiceSockets, SocketState, SteeringState};
 
 pub(super) const NOT_STEERED: Rule = Rule {
     id: "socket.not-steered",
@@ -36,29 +36,29 @@ pub(super) const MISMATCH: Rule = Rule {
     check: mismatch,
 };
 
-fn not_steered(view: &View<'_>) -> Vec<Sighting> {
+fn not_steered(view: &HostView<'_>) -> Vec<RuleMatch> {
     let online = view.now.machine.online.value().map_or(1, crate::CpuSet::len);
-    let by_hash = |service: &&Service| {
-        service.steering.value() == Some(&Some(Steering::Hash)) && online > 1 && view.matters(service)
+    let by_hash = |service: &&ServiceSockets| {
+        service.steering.value() == Some(&Some(SteeringState::Hash)) && online > 1 && view.matters(service)
     };
-    let sighting = |service: &Service| {
+    let sighting = |service: &ServiceSockets| {
         let count = service.sockets.len();
         let title = format!("{} chooses among its {count} sockets by hash, not by CPU", service.name());
-        Sighting::new(Severity::Medium, title)
+        RuleMatch::new(Severity::Medium, title)
             .evidence("sockets of the group", count, service.read_from.clone())
             .evidence("program that chooses", "none", "BPF iterator over UDP sockets")
     };
     view.udp_services().filter(by_hash).map(sighting).collect()
 }
 
-fn mismatch(view: &View<'_>) -> Vec<Sighting> {
+fn mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
     let judged = view.udp_services().filter(|service| service.sockets.len() > 1 && view.matters(service));
     judged.filter_map(|service| mismatch_of(view, service)).collect()
 }
 
-fn mismatch_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let receive = view.now.receive_cpus(service);
-    let mut sighting = Sighting::new(Severity::Medium, String::new());
+    let mut sighting = RuleMatch::new(Severity::Medium, String::new());
     let (mut elsewhere, mut silent) = (0, 0);
     for socket in &service.sockets {
         let Some(cpu) = socket.incoming_cpu() else { continue };
@@ -88,7 +88,7 @@ fn mismatch_of(view: &View<'_>, service: &Service) -> Option<Sighting> {
 }
 
 /// The thread of a socket, if none that serves it may run on this CPU.
-fn thread_elsewhere(view: &View<'_>, socket: &Socket, cpu: u32) -> Option<(u32, String)> {
+fn thread_elsewhere(view: &HostView<'_>, socket: &SocketState, cpu: u32) -> Option<(u32, String)> {
     let threads = view.serving_socket(socket.inode);
     let first = threads.first()?;
     let away = threads.iter().all(|thread| thread.allowed.value().is_some_and(|cpus| !cpus.contains(cpu)));
@@ -114,34 +114,39 @@ mod tests {
     #[test]
     fn a_group_is_not_steered_only_where_that_is_known() {
         let mut path = host(&[]).with(service(2), Vec::new());
-        assert!(not_steered(&View::once(&path)).is_empty());
-        path.service().steering = Known::Value(Some(Steering::Hash));
-        let found = not_steered(&View::once(&path));
+        assert!(not_steered(&HostView::once(&path)).is_empty());
+        path.service().steering = Known::Value(Some(SteeringState::Hash));
+        let found = not_steered(&HostView::once(&path));
         let title = "udp 10.0.0.1:53 (echo) chooses among its 2 sockets by hash, not by CPU";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
-        for other in
-            [Known::Value(Some(Steering::Cpu)), Known::Value(Some(Steering::Program)), Known::unknown("")]
-        {
+        for other in [
+            Known::Value(Some(SteeringState::Cpu)),
+            Known::Value(Some(SteeringState::Program)),
+            Known::unknown(""),
+        ] {
             path.service().steering = other;
-            assert!(not_steered(&View::once(&path)).is_empty());
+            assert!(not_steered(&HostView::once(&path)).is_empty());
         }
-        path.service().steering = Known::Value(Some(Steering::Hash));
+        path.service().steering = Known::Value(Some(SteeringState::Hash));
         path.service().named = false;
-        assert!(not_steered(&View::once(&path)).is_empty(), "nothing depends on it");
+        assert!(not_steered(&HostView::once(&path)).is_empty(), "nothing depends on it");
         path.service().named = true;
         path.machine.online = Known::Value([0].into_iter().collect());
-        assert!(not_steered(&View::once(&path)).is_empty(), "there is one CPU");
+        assert!(not_steered(&HostView::once(&path)).is_empty(), "there is one CPU");
     }
 
     #[test]
     fn sockets_whose_threads_run_where_they_ask_for_are_right() {
-        assert!(mismatch(&View::once(&group([0, 1], &[0, 1]))).is_empty());
-        assert!(mismatch(&View::once(&group([0, 1], &[]))).is_empty(), "where packets come by is unknown");
+        assert!(mismatch(&HostView::once(&group([0, 1], &[0, 1]))).is_empty());
+        assert!(
+            mismatch(&HostView::once(&group([0, 1], &[]))).is_empty(),
+            "where packets come by is unknown"
+        );
     }
 
     #[test]
     fn a_thread_that_may_not_run_where_its_socket_asks_for_is_told() {
-        let found = mismatch(&View::once(&group([1, 0], &[0, 1])));
+        let found = mismatch(&HostView::once(&group([1, 0], &[0, 1])));
         let title = "The threads of 2 of 2 sockets of udp 10.0.0.1:53 (echo) may not run on the CPU their socket asks for";
         assert_eq!(found[0].title, title);
         assert_eq!(found[0].commands, ["taskset -pc 1 51", "taskset -pc 0 52"]);
@@ -149,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_socket_that_asks_for_a_cpu_without_packets_is_told() {
-        let found = mismatch(&View::once(&group([0, 1], &[0])));
+        let found = mismatch(&HostView::once(&group([0, 1], &[0])));
         let title = "1 of 2 sockets of udp 10.0.0.1:53 (echo) ask for the packets of CPUs by which none come";
         assert_eq!(found[0].title, title);
         assert_eq!(found[0].evidence[0].read_from, "SO_INCOMING_CPU of socket 701");

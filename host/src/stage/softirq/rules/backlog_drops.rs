@@ -1,7 +1,7 @@
 //! Packets lost because a CPU's backlog was full.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 use crate::stage::softirq::load;
 
 pub(super) const RULE: Rule = Rule {
@@ -28,7 +28,7 @@ const LONGER: u64 = 10_000;
 /// From here on a longer backlog only means longer waits.
 const LONG: u64 = 30_000;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let sighting = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
     let Some(sighting) = sighting else { return Vec::new() };
     let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![sighting] };
@@ -41,7 +41,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     }]
 }
 
-fn between_readings(view: &View<'_>) -> Option<Sighting> {
+fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     let dropped = load::rates(view, |line| line.dropped)?;
     let processed: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
     let lost: f64 = dropped.values().sum();
@@ -61,13 +61,13 @@ fn between_readings(view: &View<'_>) -> Option<Sighting> {
     let shown: serde_json::Map<String, serde_json::Value> =
         dropped.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
     Some(
-        Sighting::new(severity, title)
+        RuleMatch::new(severity, title)
             .evidence("packets lost a second, by CPU", shown, "/proc/net/softnet_stat, column 2")
             .evidence("packets processed a second", processed.round(), "/proc/net/softnet_stat, column 1"),
     )
 }
 
-fn since_boot(view: &View<'_>) -> Option<Sighting> {
+fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let dropped = load::sum(view.now, |line| line.dropped)?;
     let processed = load::sum(view.now, |line| line.processed)?;
     if dropped == 0 {
@@ -84,7 +84,7 @@ fn since_boot(view: &View<'_>) -> Option<Sighting> {
         .filter(|line| line.dropped > 0)
         .map(|line| (line.cpu.to_string(), line.dropped.into()))
         .collect();
-    Some(Sighting::new(severity, title).evidence(
+    Some(RuleMatch::new(severity, title).evidence(
         "packets lost by CPU",
         shown,
         "/proc/net/softnet_stat, column 2",
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
 
     fn reading(seconds: f64, processed: u32, dropped: u32, backlog: &str) -> PacketPath {
         let idle = format!("{}\n", ["00000000"; 10].join(" "));
@@ -106,7 +106,7 @@ mod tests {
             ("/proc/net/softnet_stat", softnet.as_str()),
             ("/proc/sys/net/core/netdev_max_backlog", backlog),
         ];
-        let mut path = path(&Machine { files: &files, ..Machine::default() });
+        let mut path = path(&SampleMachine { files: &files, ..SampleMachine::default() });
         path.uptime_seconds = Known::Value(seconds);
         path
     }
@@ -114,25 +114,25 @@ mod tests {
     #[test]
     fn packets_lost_now_weigh_by_their_share() {
         let before = reading(10.0, 0, 0, "1000\n");
-        let sighting = check(&View::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
+        let sighting = check(&HostView::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
         assert_eq!(sighting.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
         assert_eq!(sighting.severity, Severity::High);
         assert_eq!(sighting.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
         assert_eq!(sighting.changes[0].to.as_str(), "10000");
-        let few = check(&View::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
+        let few = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
         assert_eq!((few.severity, few.changes[0].to.as_str()), (Severity::Medium, "40000"));
-        let long = check(&View::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
+        let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
         assert!(long.changes.is_empty());
     }
 
     #[test]
     fn losses_since_boot_weigh_little_and_old_ones_nothing_now() {
         let now = reading(10.0, 990_000, 100, "1000\n");
-        let sighting = check(&View::once(&now)).remove(0);
+        let sighting = check(&HostView::once(&now)).remove(0);
         assert_eq!(sighting.title, "Since boot 100 packets were lost at a full backlog");
         assert_eq!(sighting.severity, Severity::Note);
-        assert_eq!(check(&View::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
-        assert!(check(&View::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
-        assert!(check(&View::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());
+        assert_eq!(check(&HostView::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
+        assert!(check(&HostView::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
+        assert!(check(&HostView::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::socket::Service;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::socket::ServiceSockets;
 use crate::stage::softirq::traffic;
 use crate::stage::spread;
-use crate::stage::thread::Serving;
-use crate::stage::{PacketPath, View};
+use crate::stage::thread::ServingThread;
+use crate::stage::{HostView, PacketPath};
 
 pub(super) const RULE: Rule = Rule {
     id: "softirq.livelock-risk",
@@ -30,14 +30,14 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
     let Some(usable) = spread::usable_cpus(path) else { return Vec::new() };
     let services = path.socket.services().iter();
     services.filter_map(|service| of_service(view, service, &usable)).collect()
 }
 
-fn of_service(view: &View<'_>, service: &Service, usable: &CpuSet) -> Option<Sighting> {
+fn of_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) -> Option<RuleMatch> {
     let path = view.now;
     if service.local.ip().is_loopback() {
         return None;
@@ -61,7 +61,7 @@ fn of_service(view: &View<'_>, service: &Service, usable: &CpuSet) -> Option<Sig
     let near = near(path, &others, &cpus);
     let status = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
     Some(
-        Sighting::new(severity, title)
+        RuleMatch::new(severity, title)
             .evidence("CPUs the thread may run on", allowed.to_string(), status)
             .evidence(
                 format!("CPUs that process packets of {interface}"),
@@ -73,8 +73,8 @@ fn of_service(view: &View<'_>, service: &Service, usable: &CpuSet) -> Option<Sig
 }
 
 /// The thread of a service that has but one.
-fn only_thread<'a>(path: &'a PacketPath, service: &Service) -> Option<&'a Serving> {
-    let threads: BTreeMap<u32, &Serving> = service
+fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a ServingThread> {
+    let threads: BTreeMap<u32, &ServingThread> = service
         .sockets
         .iter()
         .flat_map(|socket| path.thread.of_socket(socket.inode))
@@ -107,13 +107,13 @@ fn near(path: &PacketPath, others: &CpuSet, cpus: &CpuSet) -> CpuSet {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{Machine, cpus, path};
-    use crate::stage::socket::{Protocol, Socket};
-    use crate::stage::thread::How;
+    use crate::stage::irq::sample::{SampleMachine, cpus, path};
+    use crate::stage::socket::{SocketProtocol, SocketState};
+    use crate::stage::thread::ServingEvidence;
 
-    fn with_server(machine: &Machine<'_>, local: &str, allowed: &[&str]) -> PacketPath {
+    fn with_server(machine: &SampleMachine<'_>, local: &str, allowed: &[&str]) -> PacketPath {
         let mut path = path(machine);
-        let socket = Socket {
+        let socket = SocketState {
             inode: 7,
             cookie: None,
             uid: 0,
@@ -123,8 +123,8 @@ mod tests {
             options: Known::Value(None),
             descriptors: Vec::new(),
         };
-        path.socket.services = Known::Value(vec![Service {
-            protocol: Protocol::Udp,
+        path.socket.services = Known::Value(vec![ServiceSockets {
+            protocol: SocketProtocol::Udp,
             local: local.parse().expect("an address"),
             processes: Known::Value(Vec::new()),
             sockets: vec![socket],
@@ -133,12 +133,12 @@ mod tests {
             named: true,
             read_from: "sock_diag".into(),
         }]);
-        let thread = |(tid, allowed): (u32, &&str)| Serving {
+        let thread = |(tid, allowed): (u32, &&str)| ServingThread {
             pid: 40,
             tid,
             name: "named".into(),
             sockets: vec![7],
-            how: How::OnlyThread,
+            how: ServingEvidence::OnlyThread,
             allowed: Known::Value(cpus(allowed)),
             last_cpu: Known::Value(0),
             user_ticks: Known::Value(0),
@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn the_only_thread_on_the_only_cpu_of_the_packets_is_found() {
-        let machine = Machine { nodes: &["0-1", "2-3"], vectors: &[0], ..Machine::default() };
+        let machine = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
         let path = with_server(&machine, "0.0.0.0:53", &["0"]);
-        let sighting = check(&View::once(&path)).remove(0);
+        let sighting = check(&HostView::once(&path)).remove(0);
         assert_eq!(
             sighting.title,
             "The only thread of named on 0.0.0.0:53 may run on CPU 0 only, where all packets of eth0 are processed"
@@ -163,31 +163,31 @@ mod tests {
 
     #[test]
     fn a_thread_that_can_go_elsewhere_and_several_threads_are_not_at_risk() {
-        let one = Machine { vectors: &[0], ..Machine::default() };
+        let one = SampleMachine { vectors: &[0], ..SampleMachine::default() };
         for (machine, local, allowed) in [
             (one.clone(), "0.0.0.0:53", &["0-3"][..]),
             (one.clone(), "0.0.0.0:53", &["1"]),
             (one.clone(), "0.0.0.0:53", &["0", "0"]),
             (one.clone(), "127.0.0.1:53", &["0"]),
-            (Machine::default(), "0.0.0.0:53", &["0"]),
-            (Machine::default(), "0.0.0.0:53", &["0-3"]),
-            (Machine { rps: &["1-3"], ..one.clone() }, "0.0.0.0:53", &["0"]),
-            (Machine { nodes: &["0"], ..one.clone() }, "0.0.0.0:53", &["0"]),
+            (SampleMachine::default(), "0.0.0.0:53", &["0"]),
+            (SampleMachine::default(), "0.0.0.0:53", &["0-3"]),
+            (SampleMachine { rps: &["1-3"], ..one.clone() }, "0.0.0.0:53", &["0"]),
+            (SampleMachine { nodes: &["0"], ..one.clone() }, "0.0.0.0:53", &["0"]),
             (
-                Machine { files: &[("/sys/class/net/eth0/threaded", "1\n")], ..one.clone() },
+                SampleMachine { files: &[("/sys/class/net/eth0/threaded", "1\n")], ..one.clone() },
                 "0.0.0.0:53",
                 &["0"],
             ),
         ] {
-            assert!(check(&View::once(&with_server(&machine, local, allowed))).is_empty(), "{machine:?}");
+            assert!(check(&HostView::once(&with_server(&machine, local, allowed))).is_empty(), "{machine:?}");
         }
     }
 
     #[test]
     fn while_little_comes_it_is_low() {
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
-        let machine = Machine { vectors: &[0], files: &files, ..Machine::default() };
+        let machine = SampleMachine { vectors: &[0], files: &files, ..SampleMachine::default() };
         let path = with_server(&machine, "0.0.0.0:53", &["0"]);
-        assert_eq!(check(&View::once(&path))[0].severity, Severity::Low);
+        assert_eq!(check(&HostView::once(&path))[0].severity, Severity::Low);
     }
 }

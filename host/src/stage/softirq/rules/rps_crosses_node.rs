@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
+use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::spread;
-use crate::stage::{PacketPath, View};
+use crate::stage::{HostView, PacketPath};
 
 pub(super) const RULE: Rule = Rule {
     id: "softirq.rps-crosses-node",
@@ -22,12 +22,12 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let interfaces = view.now.softirq.rps.iter();
     interfaces.filter_map(|item| of_interface(view.now, &item.interface)).collect()
 }
 
-fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
+fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let reached = spread::reached(path, interface)?;
     // The node of each queue's CPU.
     let nodes: BTreeMap<u32, u32> = path
@@ -60,7 +60,7 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
         .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string().into()))
         .collect();
     let mut sighting =
-        Sighting::new(severity, title).evidence("CPUs of RPS", shown, super::rps_files(interface));
+        RuleMatch::new(severity, title).evidence("CPUs of RPS", shown, super::rps_files(interface));
     if can_be_helped {
         for (queue, (node, cpus)) in &crossing {
             let near: CpuSet = cpus.iter().filter(|cpu| !is_beyond(path, *cpu, *node)).collect();
@@ -83,20 +83,24 @@ fn one_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
 
-    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
-        check(&View::once(&path(machine)))
+    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+        check(&HostView::once(&path(machine)))
     }
 
-    fn changes(sighting: &Sighting) -> Vec<String> {
+    fn changes(sighting: &RuleMatch) -> Vec<String> {
         sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
     }
 
     #[test]
     fn packets_stay_on_their_node_where_each_has_a_queue() {
-        let machine =
-            Machine { nodes: &["0-1", "2-3"], vectors: &[0, 2], rps: &["0-3", "2-3"], ..Machine::default() };
+        let machine = SampleMachine {
+            nodes: &["0-1", "2-3"],
+            vectors: &[0, 2],
+            rps: &["0-3", "2-3"],
+            ..SampleMachine::default()
+        };
         let sighting = found(&machine).remove(0);
         assert_eq!(
             sighting.title,
@@ -104,7 +108,7 @@ mod tests {
         );
         assert_eq!(sighting.severity, Severity::Low);
         assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000003"]);
-        let both = Machine { rps: &["2", "0"], ..machine };
+        let both = SampleMachine { rps: &["2", "0"], ..machine };
         let sighting = found(&both).remove(0);
         assert_eq!(sighting.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
         assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
@@ -112,7 +116,12 @@ mod tests {
 
     #[test]
     fn where_a_node_has_no_queue_it_is_only_noted() {
-        let machine = Machine { nodes: &["0-1", "2-3"], vectors: &[0], rps: &["0-3"], ..Machine::default() };
+        let machine = SampleMachine {
+            nodes: &["0-1", "2-3"],
+            vectors: &[0],
+            rps: &["0-3"],
+            ..SampleMachine::default()
+        };
         let sighting = found(&machine).remove(0);
         assert_eq!(sighting.severity, Severity::Note);
         assert!(sighting.changes.is_empty());
@@ -121,10 +130,15 @@ mod tests {
     #[test]
     fn rps_within_nodes_and_none_at_all_are_no_fault() {
         for machine in [
-            Machine { rps: &["0-3", "0-3", "0-3", "0-3"], ..Machine::default() },
-            Machine { nodes: &["0-1", "2-3"], vectors: &[0, 2], rps: &["0-1", "2-3"], ..Machine::default() },
-            Machine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..Machine::default() },
-            Machine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..Machine::default() },
+            SampleMachine { rps: &["0-3", "0-3", "0-3", "0-3"], ..SampleMachine::default() },
+            SampleMachine {
+                nodes: &["0-1", "2-3"],
+                vectors: &[0, 2],
+                rps: &["0-1", "2-3"],
+                ..SampleMachine::default()
+            },
+            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..SampleMachine::default() },
+            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..SampleMachine::default() },
         ] {
             assert!(found(&machine).is_empty(), "{machine:?}");
         }

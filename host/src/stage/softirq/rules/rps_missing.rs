@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::link::{Device, Link};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::link::{DeviceKind, LinkState};
 use crate::stage::softirq::{load, traffic};
-use crate::stage::spread::{self, Handing};
-use crate::stage::{PacketPath, View};
+use crate::stage::spread::{self, RpsTarget};
+use crate::stage::{HostView, PacketPath};
 
 pub(super) const RULE: Rule = Rule {
     id: "softirq.rps-missing",
@@ -35,7 +35,7 @@ const FEW: usize = 10;
 const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if spread::usable_cpus(view.now).is_some_and(|usable| together_reach(view.now, &usable)) {
         return Vec::new();
     }
@@ -54,7 +54,7 @@ fn together_reach(path: &PacketPath, usable: &CpuSet) -> bool {
 }
 
 /// What is known of an interface's queues.
-struct Queues<'a> {
+struct InterfaceQueues<'a> {
     interface: &'a str,
     all: usize,
     /// Those that get packets.
@@ -65,12 +65,12 @@ struct Queues<'a> {
     with_rps: usize,
 }
 
-fn of_interface(view: &View<'_>, link: &Link) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     // Packets of veth, tun and the like are processed where they were sent from.
     let is_device = match link.device.value() {
-        Some(device) => *device != Device::Software,
+        Some(device) => *device != DeviceKind::Software,
         None => !path.irq.vectors(&link.interface).is_empty(),
     };
     if !is_device || usable.len() < 3 {
@@ -86,7 +86,7 @@ fn of_interface(view: &View<'_>, link: &Link) -> Option<Sighting> {
         return None;
     }
     let title = title(&queues, &usable, &left_out);
-    let mut sighting = Sighting::new(severity(view, &queues, &usable, &left_out), title)
+    let mut sighting = RuleMatch::new(severity(view, &queues, &usable, &left_out), title)
         .evidence("receive queues", queues.all, format!("/sys/class/net/{}/queues", queues.interface))
         .evidence(
             "CPUs that may take packets",
@@ -105,7 +105,7 @@ fn of_interface(view: &View<'_>, link: &Link) -> Option<Sighting> {
     Some(sighting)
 }
 
-fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<Queues<'a>> {
+fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<InterfaceQueues<'a>> {
     let rps = path.softirq.rps_queues(interface);
     if rps.is_empty() || rps.iter().any(|queue| queue.cpus.value().is_none()) {
         return None;
@@ -122,18 +122,28 @@ fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<Queues<'a>> {
         .filter(|item| reached.contains(&item.queue))
         .filter(|item| item.cpus.value().is_some_and(|cpus| !cpus.is_empty()))
         .count();
-    Some(Queues { interface, all: rps.len(), reached, cpus, with_rps })
+    Some(InterfaceQueues { interface, all: rps.len(), reached, cpus, with_rps })
 }
 
 /// The CPUs that neither a queue nor RPS gives packets.
-fn left_out(path: &PacketPath, queues: &Queues<'_>, cpus: &BTreeMap<u32, u32>, usable: &CpuSet) -> CpuSet {
+fn left_out(
+    path: &PacketPath,
+    queues: &InterfaceQueues<'_>,
+    cpus: &BTreeMap<u32, u32>,
+    usable: &CpuSet,
+) -> CpuSet {
     let steered = queues.reached.iter().filter_map(|queue| path.softirq.rps_cpus(queues.interface, *queue));
     let mut covered: BTreeSet<u32> = steered.flat_map(CpuSet::iter).collect();
     covered.extend(cpus.values());
     usable.iter().filter(|cpu| !covered.contains(cpu)).collect()
 }
 
-fn severity(view: &View<'_>, queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> Severity {
+fn severity(
+    view: &HostView<'_>,
+    queues: &InterfaceQueues<'_>,
+    usable: &CpuSet,
+    left_out: &CpuSet,
+) -> Severity {
     // Somebody set RPS on purpose, and left these out.
     if queues.with_rps > 0 || traffic::is_quiet(view, queues.interface) {
         return Severity::Note;
@@ -150,7 +160,7 @@ fn severity(view: &View<'_>, queues: &Queues<'_>, usable: &CpuSet, left_out: &Cp
 
 /// The share of time in softirqs of the queues' CPUs on average: one that is full beside others that are not lacks
 /// no CPUs, but a better spread. None without two readings.
-fn busy(view: &View<'_>, queues: &Queues<'_>) -> Option<f64> {
+fn busy(view: &HostView<'_>, queues: &InterfaceQueues<'_>) -> Option<f64> {
     let shares = view.before.and_then(|_| load::time_shares(view))?;
     let own: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
     let own: Vec<f64> = own.into_iter().filter_map(|cpu| shares.get(cpu).copied()).collect();
@@ -159,8 +169,8 @@ fn busy(view: &View<'_>, queues: &Queues<'_>) -> Option<f64> {
     (count > 0.0).then(|| own.iter().sum::<f64>() / count)
 }
 
-fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
-    let Queues { interface, all, reached, .. } = queues;
+fn title(queues: &InterfaceQueues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
+    let InterfaceQueues { interface, all, reached, .. } = queues;
     let count = reached.len();
     let have = match (count, *all) {
         (1, 1) => format!("{interface} has 1 receive queue"),
@@ -183,11 +193,11 @@ fn title(queues: &Queues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
 
 /// RPS for the CPUs without packets: each goes to the queue of its node that has fewest, rather than to that of its own
 /// core, beside what RPS does already.
-fn plan(path: &PacketPath, queues: &Queues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
+fn plan(path: &PacketPath, queues: &InterfaceQueues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
     let usable = spread::usable_cpus(path).unwrap_or_default();
     let own_of = |queue: u32| cpus.get(&queue).copied().filter(|own| usable.contains(*own));
-    let extra = spread::handed_on(&path.machine, cpus, left_out, Handing::OwnNode);
+    let extra = spread::handed_on(&path.machine, cpus, left_out, RpsTarget::OwnNode);
     let with_own = |(queue, mut set): (u32, BTreeSet<u32>)| {
         set.extend(path.softirq.rps_cpus(queues.interface, queue).into_iter().flat_map(CpuSet::iter));
         (queue, spread::with_own(set, own_of(queue)))
@@ -199,9 +209,9 @@ fn plan(path: &PacketPath, queues: &Queues<'_>, left_out: &CpuSet) -> BTreeMap<u
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
 
-    fn changes(sighting: &Sighting) -> Vec<String> {
+    fn changes(sighting: &RuleMatch) -> Vec<String> {
         sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
     }
 
@@ -209,7 +219,7 @@ mod tests {
     fn makita() -> PacketPath {
         let vectors: Vec<u32> = (0..20).collect();
         let nodes: &[&str] = &["0-4,10-14", "5-9,15-19"];
-        let mut path = path(&Machine { nodes, vectors: &vectors, ..Machine::default() });
+        let mut path = path(&SampleMachine { nodes, vectors: &vectors, ..SampleMachine::default() });
         path.rss[0].table = Known::Value(Some((0..128).map(|entry| entry % 16).collect()));
         path
     }
@@ -217,7 +227,7 @@ mod tests {
     #[test]
     fn cpus_behind_the_end_of_the_table_share_queues_of_their_node() {
         let path = makita();
-        let sighting = check(&View::once(&path)).remove(0);
+        let sighting = check(&HostView::once(&path)).remove(0);
         assert_eq!(
             sighting.title,
             "Packets reach 16 of 20 receive queues of eth0 for 20 CPUs, and RPS is off: CPUs 16-19 get none of its packets"
@@ -237,35 +247,35 @@ mod tests {
 
     #[test]
     fn a_single_queue_hands_on_to_the_cpus_of_its_node_and_not_to_its_own() {
-        let machine = Machine { nodes: &["0-7"], vectors: &[0], ..Machine::default() };
-        let sighting = check(&View::once(&path(&machine))).remove(0);
+        let machine = SampleMachine { nodes: &["0-7"], vectors: &[0], ..SampleMachine::default() };
+        let sighting = check(&HostView::once(&path(&machine))).remove(0);
         assert_eq!(
             sighting.title,
             "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get none of its packets"
         );
         assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 000000fe"]);
-        let far = Machine { nodes: &["0-1", "2-3"], vectors: &[0], ..Machine::default() };
-        assert_eq!(changes(&check(&View::once(&path(&far)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
+        let far = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
+        assert_eq!(changes(&check(&HostView::once(&path(&far)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
     }
 
     #[test]
     fn another_core_is_better_than_the_second_thread_of_ones_own() {
-        let machine = Machine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..Machine::default() };
-        let sighting = check(&View::once(&path(&machine))).remove(0);
+        let machine = SampleMachine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..SampleMachine::default() };
+        let sighting = check(&HostView::once(&path(&machine))).remove(0);
         assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
     }
 
     #[test]
     fn vectors_that_are_badly_spread_are_taken_as_mended() {
-        let machine = Machine { vectors: &[0, 0, 0, 0], ..Machine::default() };
-        assert!(check(&View::once(&path(&machine))).is_empty());
+        let machine = SampleMachine { vectors: &[0, 0, 0, 0], ..SampleMachine::default() };
+        assert!(check(&HostView::once(&path(&machine))).is_empty());
     }
 
     #[test]
     fn without_known_vectors_only_the_number_is_told() {
-        let mut path = path(&Machine { vectors: &[0, 1], ..Machine::default() });
+        let mut path = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::default() });
         path.irq.interfaces[0].vectors = Known::unknown("garbled");
-        let sighting = check(&View::once(&path)).remove(0);
+        let sighting = check(&HostView::once(&path)).remove(0);
         assert_eq!(
             sighting.title,
             "eth0 has 2 receive queues for 4 CPUs, and RPS is off: 2 CPUs get none of its packets"
@@ -275,48 +285,48 @@ mod tests {
 
     #[test]
     fn rps_set_on_purpose_and_quiet_interfaces_are_only_noted() {
-        let machine = Machine { vectors: &[0, 1], rps: &["0,2"], ..Machine::default() };
-        let sighting = check(&View::once(&path(&machine))).remove(0);
+        let machine = SampleMachine { vectors: &[0, 1], rps: &["0,2"], ..SampleMachine::default() };
+        let sighting = check(&HostView::once(&path(&machine))).remove(0);
         assert_eq!(sighting.severity, Severity::Note);
         assert_eq!(
             sighting.title,
             "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets none of its packets"
         );
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
-        let quiet = Machine { vectors: &[0], files: &files, ..Machine::default() };
-        assert_eq!(check(&View::once(&path(&quiet)))[0].severity, Severity::Note);
+        let quiet = SampleMachine { vectors: &[0], files: &files, ..SampleMachine::default() };
+        assert_eq!(check(&HostView::once(&path(&quiet)))[0].severity, Severity::Note);
     }
 
     #[test]
     fn enough_queues_small_machines_software_and_full_rps_are_no_fault() {
         for machine in [
-            Machine::default(),
-            Machine { nodes: &["0-1"], vectors: &[0], ..Machine::default() },
-            Machine { vectors: &[], ..Machine::default() },
-            Machine { vectors: &[0, 1], rps: &["0,2", "1,3"], ..Machine::default() },
-            Machine { vectors: &[0, 1, 2], isolated: "3", ..Machine::default() },
+            SampleMachine::default(),
+            SampleMachine { nodes: &["0-1"], vectors: &[0], ..SampleMachine::default() },
+            SampleMachine { vectors: &[], ..SampleMachine::default() },
+            SampleMachine { vectors: &[0, 1], rps: &["0,2", "1,3"], ..SampleMachine::default() },
+            SampleMachine { vectors: &[0, 1, 2], isolated: "3", ..SampleMachine::default() },
         ] {
-            assert!(check(&View::once(&path(&machine))).is_empty(), "{machine:?}");
+            assert!(check(&HostView::once(&path(&machine))).is_empty(), "{machine:?}");
         }
         let mut path = makita();
         path.softirq.rps[0].queues = Known::unknown("garbled");
-        assert!(check(&View::once(&path)).is_empty());
+        assert!(check(&HostView::once(&path)).is_empty());
     }
 
     #[test]
     fn two_interfaces_that_together_reach_all_cpus_lack_none() {
-        let mut both = path(&Machine { vectors: &[0, 1], ..Machine::default() });
-        let other = path(&Machine { vectors: &[2, 3], ..Machine::default() });
+        let mut both = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::default() });
+        let other = path(&SampleMachine { vectors: &[2, 3], ..SampleMachine::default() });
         let (mut link, mut rps) = (other.link[0].clone(), other.softirq.rps[0].clone());
         let mut vectors = other.irq.interfaces[0].clone();
         for name in [&mut link.interface, &mut rps.interface, &mut vectors.interface] {
             *name = "eth1".to_owned();
         }
-        assert_eq!(check(&View::once(&both)).len(), 1);
+        assert_eq!(check(&HostView::once(&both)).len(), 1);
         both.link.push(link);
         both.softirq.rps.push(rps);
         both.irq.interfaces.push(vectors);
-        assert!(check(&View::once(&both)).is_empty());
+        assert!(check(&HostView::once(&both)).is_empty());
     }
 
     #[test]
@@ -330,7 +340,7 @@ mod tests {
                 ("/proc/uptime", "1.0 1.0\n"),
                 ("/sys/class/net/eth0/statistics/rx_packets", "5\n"),
             ];
-            let mut path = path(&Machine { vectors: &[0], files: &files, ..Machine::default() });
+            let mut path = path(&SampleMachine { vectors: &[0], files: &files, ..SampleMachine::default() });
             path.uptime_seconds = Known::Value(if softirq > 0 || idle > 0 { 11.0 } else { 10.0 });
             path.link[0].totals = Known::unknown("not read");
             path
@@ -340,10 +350,10 @@ mod tests {
             [(10, 90, Severity::Note), (95, 5, Severity::High), (70, 30, Severity::Medium)]
         {
             let now = reading(softirq, idle);
-            assert_eq!(check(&View::twice(&before, &now))[0].severity, severity);
+            assert_eq!(check(&HostView::twice(&before, &now))[0].severity, severity);
         }
         let mut unknown = reading(95, 5);
         unknown.machine.cpu_times = Known::unknown("cut short");
-        assert_eq!(check(&View::twice(&before, &unknown))[0].severity, Severity::Note);
+        assert_eq!(check(&HostView::twice(&before, &unknown))[0].severity, Severity::Note);
     }
 }

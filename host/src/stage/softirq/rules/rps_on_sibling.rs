@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
+use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::spread;
-use crate::stage::{PacketPath, View};
+use crate::stage::{HostView, PacketPath};
 
 pub(super) const RULE: Rule = Rule {
     id: "softirq.rps-on-sibling",
@@ -23,12 +23,12 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let interfaces = view.now.softirq.rps.iter();
     interfaces.filter_map(|item| of_interface(view.now, &item.interface)).collect()
 }
 
-fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
+fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let on_sibling: BTreeMap<u32, (u32, CpuSet)> = path
         .softirq
         .rps_queues(interface)
@@ -59,7 +59,7 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<Sighting> {
             (format!("rx-{queue}, polled on CPU {own}"), siblings.to_string().into())
         })
         .collect();
-    let mut sighting = Sighting::new(severity, title)
+    let mut sighting = RuleMatch::new(severity, title)
         .evidence("CPUs of RPS on the same core", shown, super::rps_files(interface))
         .evidence(
             "cores without packets",
@@ -104,9 +104,9 @@ fn free_cores(path: &PacketPath) -> Option<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
 
-    const SMT: Machine<'_> = Machine {
+    const SMT: SampleMachine<'_> = SampleMachine {
         nodes: &["0-7"],
         cores: &["0,4", "1,5", "2,6", "3,7"],
         isolated: "",
@@ -117,8 +117,8 @@ mod tests {
         files: &[],
     };
 
-    fn found(machine: &Machine<'_>) -> Vec<Sighting> {
-        check(&View::once(&path(machine)))
+    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+        check(&HostView::once(&path(machine)))
     }
 
     #[test]
@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn siblings_on_every_queue_with_all_cores_busy_are_only_noted() {
-        let machine = Machine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT.clone() };
+        let machine =
+            SampleMachine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT.clone() };
         let sighting = found(&machine).remove(0);
         assert_eq!(sighting.severity, Severity::Note);
         assert_eq!(sighting.title, "RPS of 4 receive queues of eth0 shares the core of each queue's CPU");
@@ -146,10 +147,10 @@ mod tests {
     #[test]
     fn other_cores_and_machines_without_siblings_are_no_fault() {
         for machine in [
-            Machine { rps: &["0,2", "1,3"], ..SMT.clone() },
-            Machine { rps: &[], ..SMT.clone() },
-            Machine { cores: &[], rps: &["0,4", "1"], ..SMT.clone() },
-            Machine { vectors: &[], rps: &["0,4"], ..SMT.clone() },
+            SampleMachine { rps: &["0,2", "1,3"], ..SMT.clone() },
+            SampleMachine { rps: &[], ..SMT.clone() },
+            SampleMachine { cores: &[], rps: &["0,4", "1"], ..SMT.clone() },
+            SampleMachine { vectors: &[], rps: &["0,4"], ..SMT.clone() },
         ] {
             assert!(found(&machine).is_empty(), "{machine:?}");
         }

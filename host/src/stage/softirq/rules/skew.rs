@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::socket::{Service, Steering};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::socket::{ServiceSockets, SteeringState};
 use crate::stage::softirq::load;
 use crate::stage::spread;
 
@@ -42,7 +42,7 @@ const A_MINUTE: u64 = 6_000;
 /// Share of its time since boot that a CPU must have been in softirqs.
 const OFTEN: f64 = 0.05;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if spread::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
         return Vec::new();
     }
@@ -50,7 +50,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     sighting.into_iter().collect()
 }
 
-fn between_readings(view: &View<'_>) -> Option<Sighting> {
+fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     let rates = load::rates(view, |line| line.processed)?;
     let (cpu, rate) = rates.iter().max_by(|one, other| one.1.total_cmp(other.1))?;
     let share = rate / rates.values().sum::<f64>();
@@ -77,7 +77,7 @@ fn between_readings(view: &View<'_>) -> Option<Sighting> {
     );
     let shown = shown(&rates);
     let sighting =
-        Sighting::new(severity, title).evidence("packets/s by CPU", shown, "/proc/net/softnet_stat");
+        RuleMatch::new(severity, title).evidence("packets/s by CPU", shown, "/proc/net/softnet_stat");
     let sighting = match busy {
         Some(busy) => sighting.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
         None => sighting,
@@ -90,10 +90,10 @@ fn between_readings(view: &View<'_>) -> Option<Sighting> {
 
 /// An interface of several receive queues that RPS hands all to this one CPU, while a group of sockets is steered by CPU: then
 /// one socket of the group gets everything.
-fn handed_to<'a>(view: &View<'a>, cpu: u32) -> Option<&'a str> {
-    let by_cpu = |service: &Service| {
+fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
+    let by_cpu = |service: &ServiceSockets| {
         service.sockets.len() > 1
-            && matches!(service.steering.value(), Some(Some(Steering::Cpu)))
+            && matches!(service.steering.value(), Some(Some(SteeringState::Cpu)))
             && view.matters(service)
     };
     if !view.udp_services().any(by_cpu) {
@@ -109,7 +109,7 @@ fn handed_to<'a>(view: &View<'a>, cpu: u32) -> Option<&'a str> {
 }
 
 /// Queues with interrupts on CPUs of their own need no RPS; others, as those of veth, get the CPUs in turn.
-fn spread_by_rps(view: &View<'_>, sighting: Sighting, interface: &str) -> Sighting {
+fn spread_by_rps(view: &HostView<'_>, sighting: RuleMatch, interface: &str) -> RuleMatch {
     let path = view.now;
     let mut sighting = sighting;
     let queues = path.softirq.rps_queues(interface);
@@ -130,7 +130,7 @@ fn spread_by_rps(view: &View<'_>, sighting: Sighting, interface: &str) -> Sighti
 }
 
 /// By time: the counters of packets begin anew at 2^32.
-fn since_boot(view: &View<'_>) -> Option<Sighting> {
+fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let ticks = load::ticks(view.now)?;
     let all: u64 = ticks.values().sum();
     let (cpu, most) = ticks.iter().max_by_key(|(_, ticks)| **ticks)?;
@@ -148,7 +148,7 @@ fn since_boot(view: &View<'_>) -> Option<Sighting> {
     let shown: serde_json::Map<String, serde_json::Value> =
         ticks.iter().map(|(cpu, ticks)| (cpu.to_string(), (*ticks).into())).collect();
     Some(
-        Sighting::new(Severity::Low, title)
+        RuleMatch::new(Severity::Low, title)
             .evidence("ticks in softirqs since boot, by CPU", shown, "/proc/stat")
             .evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
     )
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
     use crate::stage::socket::sample::{host, later, service};
 
     /// A reading `seconds` after boot: packets and ticks in softirqs of each CPU.
@@ -182,13 +182,13 @@ mod tests {
         let stat = format!("cpu  0 0 0 0 0 0 0 0\n{stat}");
         let files = [("/proc/net/softnet_stat", softnet.as_str()), ("/proc/stat", stat.as_str())];
         let online = format!("0-{}", cpus.len() - 1);
-        let mut path = path(&Machine { nodes: &[&online], files: &files, ..Machine::default() });
+        let mut path = path(&SampleMachine { nodes: &[&online], files: &files, ..SampleMachine::default() });
         path.uptime_seconds = Known::Value(f64::from(seconds));
         path
     }
 
-    fn between(before: &[(u32, u32)], now: &[(u32, u32)]) -> Vec<Sighting> {
-        check(&View::twice(&reading(100, before), &reading(110, now)))
+    fn between(before: &[(u32, u32)], now: &[(u32, u32)]) -> Vec<RuleMatch> {
+        check(&HostView::twice(&reading(100, before), &reading(110, now)))
     }
 
     #[test]
@@ -217,29 +217,29 @@ mod tests {
     fn rps_that_hands_all_queues_to_one_cpu_is_a_fault_where_sockets_are_steered_by_cpu() {
         let steered = |packets: u32| {
             let mut path = host(&[0, 0]).with(service(2), Vec::new());
-            path.service().steering = Known::Value(Some(Steering::Cpu));
+            path.service().steering = Known::Value(Some(SteeringState::Cpu));
             let counted = reading(0, &[(packets, 0), (0, 0)]);
             path.softirq.softnet = counted.softirq.softnet;
             path.machine.online = Known::Value((0..2).collect());
             path
         };
         let (before, mut now) = (steered(0), later(&steered(600_000)));
-        let sighting = check(&View::twice(&before, &now)).remove(0);
+        let sighting = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(sighting.title, "CPU 0 processes 100 % of 60,000 packets/s, 1 other CPUs the rest");
         assert_eq!(sighting.severity, Severity::Medium);
         let commands: Vec<_> =
             sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands, ["echo 00000002 > /sys/class/net/eth0/queues/rx-1/rps_cpus"]);
-        now.service().steering = Known::Value(Some(Steering::Hash));
-        assert_eq!(check(&View::twice(&before, &now))[0].severity, Severity::Note);
+        now.service().steering = Known::Value(Some(SteeringState::Hash));
+        assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);
     }
 
     #[test]
     fn since_boot_time_is_told_and_weighs_little() {
-        let found = check(&View::once(&reading(1_000, &[(0, 9_000), (0, 500), (0, 400), (0, 100)])));
+        let found = check(&HostView::once(&reading(1_000, &[(0, 9_000), (0, 500), (0, 400), (0, 100)])));
         assert_eq!(found[0].title, "Since boot CPU 0 spent 90 % of all time in softirqs, on 4 CPUs");
         assert_eq!(found[0].severity, Severity::Low);
-        assert!(check(&View::once(&reading(1_000, &[(0, 900), (0, 50), (0, 40), (0, 10)]))).is_empty());
-        assert!(check(&View::once(&reading(1_000, &[(0, 9_000), (0, 500)]))).is_empty());
+        assert!(check(&HostView::once(&reading(1_000, &[(0, 900), (0, 50), (0, 40), (0, 10)]))).is_empty());
+        assert!(check(&HostView::once(&reading(1_000, &[(0, 9_000), (0, 500)]))).is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! NET_RX softirqs that stop with work left.
 
 use crate::amount;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 use crate::stage::softirq::load;
 
 pub(super) const RULE: Rule = Rule {
@@ -35,15 +35,15 @@ const MANY: f64 = 10.0;
 const LARGE_BUDGET: u64 = 1_200;
 const LONG_BUDGET: u64 = 16_000;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sighting(view).into_iter().collect()
 }
 
 /// A budget that ends each run before one NAPI instance was polled to its end, whatever the traffic.
-fn tiny(view: &View<'_>) -> Option<Sighting> {
+fn tiny(view: &HostView<'_>) -> Option<RuleMatch> {
     let budget = super::sysctl(view.now, "netdev_budget").filter(|budget| *budget < NAPI_WEIGHT)?;
     let title = format!("A softirq ends after {budget} packets: the kernel's default is {DEFAULT_BUDGET}");
-    let sighting = Sighting::new(Severity::Medium, title).evidence(
+    let sighting = RuleMatch::new(Severity::Medium, title).evidence(
         "netdev_budget",
         budget,
         "/proc/sys/net/core/netdev_budget",
@@ -51,7 +51,7 @@ fn tiny(view: &View<'_>) -> Option<Sighting> {
     Some(super::with_sysctl(sighting, "netdev_budget", budget, DEFAULT_BUDGET))
 }
 
-fn sighting(view: &View<'_>) -> Option<Sighting> {
+fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
     if let Some(tiny) = tiny(view) {
         return Some(tiny);
     }
@@ -71,7 +71,7 @@ fn sighting(view: &View<'_>) -> Option<Sighting> {
     );
     let shown: serde_json::Map<String, serde_json::Value> =
         squeezes.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
-    let mut sighting = Sighting::new(Severity::Low, title)
+    let mut sighting = RuleMatch::new(Severity::Low, title)
         .evidence("squeezes a second, by CPU", shown, "/proc/net/softnet_stat, column 3")
         .evidence("packets processed a second", packets.round(), "/proc/net/softnet_stat, column 1");
     for (name, most) in [("netdev_budget", LARGE_BUDGET), ("netdev_budget_usecs", LONG_BUDGET)] {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::sample::{Machine, path};
+    use crate::stage::irq::sample::{SampleMachine, path};
 
     fn reading(seconds: f64, processed: u32, squeezed: u32) -> PacketPath {
         let idle = format!("{}\n", ["00000000"; 10].join(" "));
@@ -102,7 +102,7 @@ mod tests {
             ("/proc/sys/net/core/netdev_budget", "300\n"),
             ("/proc/sys/net/core/netdev_budget_usecs", "16000\n"),
         ];
-        let mut path = path(&Machine { files: &files, ..Machine::default() });
+        let mut path = path(&SampleMachine { files: &files, ..SampleMachine::default() });
         path.uptime_seconds = Known::Value(seconds);
         path
     }
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn runs_that_mostly_end_for_want_of_budget_are_found() {
         let (before, now) = (reading(10.0, 0, 0), reading(20.0, 1_000_000, 2_000));
-        let sighting = check(&View::twice(&before, &now)).remove(0);
+        let sighting = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(
             sighting.title,
             "Softirqs stop 200 times a second with packets left, of 100,000 packets/s"
@@ -124,8 +124,8 @@ mod tests {
     #[test]
     fn a_budget_of_one_packet_is_found_without_traffic() {
         let files = [("/proc/sys/net/core/netdev_budget", "1\n")];
-        let path = path(&Machine { files: &files, ..Machine::default() });
-        let sighting = check(&View::once(&path)).remove(0);
+        let path = path(&SampleMachine { files: &files, ..SampleMachine::default() });
+        let sighting = check(&HostView::once(&path)).remove(0);
         assert_eq!(sighting.title, "A softirq ends after 1 packets: the kernel's default is 300");
         assert_eq!((sighting.severity, sighting.changes[0].to.as_str()), (Severity::Medium, "300"));
     }
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn a_few_squeezes_or_those_of_the_past_are_no_fault() {
         let before = reading(10.0, 0, 5_000);
-        assert!(check(&View::twice(&before, &reading(20.0, 1_000_000, 5_050))).is_empty());
-        assert!(check(&View::twice(&before, &reading(20.0, 900_000_000, 7_000))).is_empty());
-        assert!(check(&View::once(&before)).is_empty());
+        assert!(check(&HostView::twice(&before, &reading(20.0, 1_000_000, 5_050))).is_empty());
+        assert!(check(&HostView::twice(&before, &reading(20.0, 900_000_000, 7_000))).is_empty());
+        assert!(check(&HostView::once(&before)).is_empty());
     }
 }

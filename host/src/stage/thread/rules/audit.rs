@@ -1,8 +1,8 @@
 //! What auditing costs each system call.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::setting::{Setting, Value};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::setting::{Setting, SettingValue};
+use crate::stage::HostView;
 
 pub(super) const AUDIT: Rule = Rule {
     id: "thread.audit",
@@ -20,7 +20,7 @@ pub(super) const AUDIT: Rule = Rule {
     check: audit,
 };
 
-fn audit(view: &View<'_>) -> Vec<Sighting> {
+fn audit(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(audit) = view.now.thread.audit.value().filter(|audit| audit.enabled != 0) else {
         return Vec::new();
     };
@@ -39,13 +39,17 @@ fn audit(view: &View<'_>) -> Vec<Sighting> {
     };
     let locked = if audit.enabled == 2 { "; the setting is locked until the next boot" } else { "" };
     let title = format!("System calls are audited{with}{whom}{locked}");
-    let mut sighting = Sighting::new(severity, title).evidence("audit enabled", audit.enabled, "AUDIT_GET");
+    let mut sighting = RuleMatch::new(severity, title).evidence("audit enabled", audit.enabled, "AUDIT_GET");
     if let Some(rules) = rules {
         sighting = sighting.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
     }
     vec![match audit.enabled {
         2 => sighting,
-        enabled => sighting.change(Setting::Audit, Some(Value::new(enabled.to_string())), Value::new("0")),
+        enabled => sighting.change(
+            Setting::Audit,
+            Some(SettingValue::new(enabled.to_string())),
+            SettingValue::new("0"),
+        ),
     }]
 }
 
@@ -53,12 +57,12 @@ fn audit(view: &View<'_>) -> Vec<Sighting> {
 mod tests {
     use super::*;
     use crate::stage::socket::sample::{host, service};
-    use crate::stage::thread::{Audit, AuditRules};
+    use crate::stage::thread::{AuditRules, AuditState};
     use crate::{Known, PacketPath};
 
     fn audited(enabled: u32, rules: Known<AuditRules>) -> PacketPath {
         let mut path = host(&[]).with(service(1), Vec::new());
-        path.thread.audit = Known::Value(Audit { enabled, rules });
+        path.thread.audit = Known::Value(AuditState { enabled, rules });
         path
     }
 
@@ -68,7 +72,7 @@ mod tests {
 
     #[test]
     fn auditing_that_is_on_is_told_with_its_switch() {
-        let found = audit(&View::once(&audited(1, rules(0, false))));
+        let found = audit(&HostView::once(&audited(1, rules(0, false))));
         let title = "System calls are audited without a rule loaded, those of udp 10.0.0.1:53 (echo) too";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
         let change = &found[0].changes[0];
@@ -77,18 +81,18 @@ mod tests {
 
     #[test]
     fn auditing_that_is_off_or_never_begins_is_not() {
-        assert!(audit(&View::once(&audited(0, rules(0, false)))).is_empty());
-        assert!(audit(&View::once(&audited(1, rules(1, true)))).is_empty());
+        assert!(audit(&HostView::once(&audited(0, rules(0, false)))).is_empty());
+        assert!(audit(&HostView::once(&audited(1, rules(1, true)))).is_empty());
         let mut path = audited(1, rules(0, false));
         path.thread.audit = Known::unknown("not in this namespace");
-        assert!(audit(&View::once(&path)).is_empty());
+        assert!(audit(&HostView::once(&path)).is_empty());
     }
 
     #[test]
     fn a_host_without_a_service_gets_a_note_and_a_locked_one_no_switch() {
         let mut path = audited(2, Known::unknown("not permitted"));
         path.service().named = false;
-        let found = audit(&View::once(&path));
+        let found = audit(&HostView::once(&path));
         let title = "System calls are audited; the setting is locked until the next boot";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Note, title));
         assert!(found[0].changes.is_empty());

@@ -1,10 +1,10 @@
 //! A server that does not get the CPU time that the host has.
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::socket::Service;
-use crate::stage::thread::Watch;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::socket::ServiceSockets;
+use crate::stage::thread::ThreadWatch;
 
 /// Share of the periods since the cgroup was made from which on its quota was used up often.
 const OFTEN: f64 = 0.01;
@@ -25,12 +25,12 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| service.processes.value().is_some());
-    let mut found: Vec<Sighting> = Vec::new();
+    let mut found: Vec<RuleMatch> = Vec::new();
     for sighting in services.flat_map(|service| of_service(view, service)) {
         // A server with several addresses is held back once.
-        let is_new = |other: &Sighting| other.evidence != sighting.evidence;
+        let is_new = |other: &RuleMatch| other.evidence != sighting.evidence;
         if found.iter().all(is_new) {
             found.push(sighting);
         }
@@ -38,7 +38,7 @@ fn check(view: &View<'_>) -> Vec<Sighting> {
     found
 }
 
-fn of_service(view: &View<'_>, service: &Service) -> Vec<Sighting> {
+fn of_service(view: &HostView<'_>, service: &ServiceSockets) -> Vec<RuleMatch> {
     let pids: Vec<u32> = service.processes.value().into_iter().flatten().map(|process| process.pid).collect();
     let watches = view.now.thread.processes.iter().filter(|watch| pids.contains(&watch.pid));
     let of_process = watches.flat_map(|watch| {
@@ -47,15 +47,15 @@ fn of_service(view: &View<'_>, service: &Service) -> Vec<Sighting> {
     of_process.flatten().chain(crowded(view, service)).collect()
 }
 
-fn stopped(service: &Service, watch: &Watch) -> Option<Sighting> {
+fn stopped(service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
     let threads = watch.threads.value()?;
     let title = format!("{} of {threads} threads of {} are stopped", watch.stopped, service.name());
     let stat = format!("/proc/{}/task/*/stat, field 3", watch.pid);
     (watch.stopped > 0)
-        .then(|| Sighting::new(Severity::High, title).evidence("threads in state T", watch.stopped, stat))
+        .then(|| RuleMatch::new(Severity::High, title).evidence("threads in state T", watch.stopped, stat))
 }
 
-fn throttled(view: &View<'_>, service: &Service, watch: &Watch) -> Option<Sighting> {
+fn throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
     let quota = watch.cpu_quota.as_ref()?;
     let count = |path: &crate::PacketPath| {
         let found = path.thread.processes.iter().find(|other| other.pid == watch.pid)?;
@@ -75,23 +75,23 @@ fn throttled(view: &View<'_>, service: &Service, watch: &Watch) -> Option<Sighti
     let severity = if view.before.is_some() { Severity::High } else { Severity::Low };
     let title = format!("The CPU quota of {} is {:.2} CPUs and {times}", service.name(), quota.cpus);
     let stat = format!("{}/cpu.stat", quota.cgroup);
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence("CPUs' worth of time", quota.cpus, format!("{}/cpu.max", quota.cgroup))
         .evidence("periods in which it was used up", quota.throttled, stat.clone())
         .evidence("periods", quota.periods, stat);
     Some(sighting)
 }
 
-fn scheduled_idle(view: &View<'_>, service: &Service, watch: &Watch) -> Option<Sighting> {
+fn scheduled_idle(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
     let severity = if view.matters(service) { Severity::Medium } else { Severity::Note };
     let count = watch.scheduled_idle;
     let title = format!("{} runs only where a CPU has nothing else to do (SCHED_IDLE)", service.name());
     let stat = format!("/proc/{}/task/*/stat, field 41", watch.pid);
-    (count > 0).then(|| Sighting::new(severity, title).evidence("threads with SCHED_IDLE", count, stat))
+    (count > 0).then(|| RuleMatch::new(severity, title).evidence("threads with SCHED_IDLE", count, stat))
 }
 
 /// More threads that read than CPUs on which they may run, while the host has more.
-fn crowded(view: &View<'_>, service: &Service) -> Option<Sighting> {
+fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let threads = view.threads_of(service);
     let online = view.now.machine.online.value()?;
     let allowed: Vec<&CpuSet> = threads.iter().filter_map(|thread| thread.allowed.value()).collect();
@@ -107,7 +107,7 @@ fn crowded(view: &View<'_>, service: &Service) -> Option<Sighting> {
     let one = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
     let title =
         format!("{} threads of {} may run only on {one} of {}", threads.len(), service.name(), online.len());
-    let mut sighting = Sighting::new(Severity::Medium, title);
+    let mut sighting = RuleMatch::new(Severity::Medium, title);
     for thread in threads.iter().take(8) {
         let status = format!("/proc/{}/task/{}/status, Cpus_allowed_list", thread.pid, thread.tid);
         let cpus = thread.allowed.value().map(ToString::to_string);
@@ -126,7 +126,7 @@ mod tests {
     fn path(cpus: [&str; 2]) -> PacketPath {
         let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
         let mut path = host(&[]).with(service(2), threads);
-        path.thread.processes = vec![Watch {
+        path.thread.processes = vec![ThreadWatch {
             pid: 50,
             threads: Known::Value(2),
             calls: Known::Value(2),
@@ -137,20 +137,20 @@ mod tests {
         path
     }
 
-    fn found(view: &View<'_>) -> Vec<(Severity, String)> {
+    fn found(view: &HostView<'_>) -> Vec<(Severity, String)> {
         check(view).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
     }
 
     #[test]
     fn threads_that_may_run_as_they_like_are_not_held_back() {
-        assert_eq!(found(&View::once(&path(["0-3", "0-3"]))), []);
-        assert_eq!(found(&View::once(&path(["0", "1"]))), []);
+        assert_eq!(found(&HostView::once(&path(["0-3", "0-3"]))), []);
+        assert_eq!(found(&HostView::once(&path(["0", "1"]))), []);
     }
 
     #[test]
     fn two_threads_on_one_cpu_and_a_stopped_or_idle_server_are_found() {
         let title = "2 threads of udp 10.0.0.1:53 (echo) may run only on CPU 1 of 4";
-        assert_eq!(found(&View::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(found(&HostView::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
         let mut path = path(["0", "1"]);
         path.thread.processes[0].stopped = 2;
         path.thread.processes[0].scheduled_idle = 1;
@@ -159,7 +159,7 @@ mod tests {
             "udp 10.0.0.1:53 (echo) runs only where a CPU has nothing else to do (SCHED_IDLE)",
         ];
         let expected = [(Severity::High, titles[0].to_owned()), (Severity::Medium, titles[1].to_owned())];
-        assert_eq!(found(&View::once(&path)), expected);
+        assert_eq!(found(&HostView::once(&path)), expected);
     }
 
     #[test]
@@ -171,12 +171,12 @@ mod tests {
                 Some(CpuQuota { cgroup, cpus: 0.2, periods: 100, throttled });
             path
         };
-        assert_eq!(found(&View::once(&quota(0))), []);
+        assert_eq!(found(&HostView::once(&quota(0))), []);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stopped it in 9 of 100 periods";
-        assert_eq!(found(&View::once(&quota(9))), [(Severity::Low, title.to_owned())]);
+        assert_eq!(found(&HostView::once(&quota(9))), [(Severity::Low, title.to_owned())]);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times a second";
         let now = later(&quota(89));
-        assert_eq!(found(&View::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
-        assert_eq!(found(&View::twice(&quota(89), &now)), []);
+        assert_eq!(found(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
+        assert_eq!(found(&HostView::twice(&quota(89), &now)), []);
     }
 }

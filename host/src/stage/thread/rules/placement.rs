@@ -1,10 +1,10 @@
 //! Threads that were put where their packets are not.
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::socket::{Service, Steering};
-use crate::stage::thread::Serving;
-use crate::stage::{PacketPath, View};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::socket::{ServiceSockets, SteeringState};
+use crate::stage::thread::ServingThread;
+use crate::stage::{HostView, PacketPath};
 
 /// As many threads are shown one by one.
 const SHOWN: usize = 8;
@@ -54,9 +54,9 @@ pub(super) const ON_SIBLING: Rule = Rule {
     check: on_sibling,
 };
 
-fn far_node(view: &View<'_>) -> Vec<Sighting> {
+fn far_node(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
-    let is_far = |thread: &Serving, receive: &CpuSet| {
+    let is_far = |thread: &ServingThread, receive: &CpuSet| {
         let own = thread.allowed.value().and_then(|cpus| nodes(path, cpus));
         let with_packets = nodes(path, receive);
         with_packets.zip(own).is_some_and(|(with, own)| own.iter().all(|node| !with.contains(node)))
@@ -68,22 +68,22 @@ fn far_node(view: &View<'_>) -> Vec<Sighting> {
     each(view, |_| Some(Severity::Medium), is_far, rest)
 }
 
-fn not_with_queue(view: &View<'_>) -> Vec<Sighting> {
+fn not_with_queue(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
-    let is_away = |thread: &Serving, receive: &CpuSet| {
+    let is_away = |thread: &ServingThread, receive: &CpuSet| {
         let Some(cpus) = pinned(thread) else { return false };
         is_without(receive, cpus) && !is_beside(path, receive, cpus) && shares_node(path, receive, cpus)
     };
-    let severity = |service: &Service| match (service.sockets.len(), service.steering.value()) {
+    let severity = |service: &ServiceSockets| match (service.sockets.len(), service.steering.value()) {
         (0 | 1, _) => None,
-        (_, Some(Some(Steering::Cpu))) => Some(Severity::Medium),
+        (_, Some(Some(SteeringState::Cpu))) => Some(Severity::Medium),
         _ => Some(Severity::Low),
     };
     each(view, severity, is_away, |_| "are pinned to CPUs by which no packet comes".to_owned())
 }
 
-fn on_sibling(view: &View<'_>) -> Vec<Sighting> {
-    let is_beside = |thread: &Serving, receive: &CpuSet| {
+fn on_sibling(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let is_beside = |thread: &ServingThread, receive: &CpuSet| {
         pinned(thread).is_some_and(|cpus| is_without(receive, cpus) && is_beside(view.now, receive, cpus))
     };
     let rest = "are pinned to the sibling of a CPU that processes packets, and to no other";
@@ -92,20 +92,21 @@ fn on_sibling(view: &View<'_>) -> Vec<Sighting> {
 
 /// A sighting for each service that matters and has threads of which this holds, beside the CPUs its packets come by.
 fn each(
-    view: &View<'_>,
-    severity: impl Fn(&Service) -> Option<Severity>,
-    holds: impl Fn(&Serving, &CpuSet) -> bool,
+    view: &HostView<'_>,
+    severity: impl Fn(&ServiceSockets) -> Option<Severity>,
+    holds: impl Fn(&ServingThread, &CpuSet) -> bool,
     rest: impl Fn(&CpuSet) -> String,
-) -> Vec<Sighting> {
-    let sighting = |service: &Service| {
+) -> Vec<RuleMatch> {
+    let sighting = |service: &ServiceSockets| {
         let (severity, receive) = (severity(service)?, view.now.receive_cpus(service)?);
         let threads = view.threads_of(service);
-        let found: Vec<&Serving> = threads.iter().copied().filter(|thread| holds(thread, &receive)).collect();
+        let found: Vec<&ServingThread> =
+            threads.iter().copied().filter(|thread| holds(thread, &receive)).collect();
         if found.is_empty() {
             return None;
         }
         let who = format!("{} of {} threads of {}", found.len(), threads.len(), service.name());
-        let sighting = Sighting::new(severity, format!("{who} {}", rest(&receive))).evidence(
+        let sighting = RuleMatch::new(severity, format!("{who} {}", rest(&receive))).evidence(
             "CPUs on which packets meet the stack",
             receive.to_string(),
             "IRQ affinity and rps_cpus of all queues",
@@ -120,7 +121,7 @@ fn each(
 }
 
 /// The CPU of a thread that is pinned to one.
-fn pinned(thread: &Serving) -> Option<&CpuSet> {
+fn pinned(thread: &ServingThread) -> Option<&CpuSet> {
     thread.allowed.value().filter(|cpus| cpus.len() == 1)
 }
 
@@ -157,8 +158,8 @@ mod tests {
         host(receive).with(service(2), vec![thread(51, 700, one), thread(52, 701, other)])
     }
 
-    fn titles(check: fn(&View<'_>) -> Vec<Sighting>, path: &PacketPath) -> Vec<String> {
-        check(&View::once(path)).into_iter().map(|sighting| sighting.title).collect()
+    fn titles(check: fn(&HostView<'_>) -> Vec<RuleMatch>, path: &PacketPath) -> Vec<String> {
+        check(&HostView::once(path)).into_iter().map(|sighting| sighting.title).collect()
     }
 
     #[test]
@@ -178,10 +179,10 @@ mod tests {
         let path = pair(&[0, 1], "0", "3");
         let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) are pinned to CPUs by which no packet comes";
         assert_eq!(titles(not_with_queue, &path), [title]);
-        assert_eq!(not_with_queue(&View::once(&path))[0].severity, Severity::Low);
+        assert_eq!(not_with_queue(&HostView::once(&path))[0].severity, Severity::Low);
         let mut steered = path;
-        steered.service().steering = Known::Value(Some(Steering::Cpu));
-        assert_eq!(not_with_queue(&View::once(&steered))[0].severity, Severity::Medium);
+        steered.service().steering = Known::Value(Some(SteeringState::Cpu));
+        assert_eq!(not_with_queue(&HostView::once(&steered))[0].severity, Severity::Medium);
         assert!(titles(not_with_queue, &pair(&[0, 3], "0", "3")).is_empty());
         assert!(titles(not_with_queue, &pair(&[0, 1], "0", "2-3")).is_empty(), "not pinned to one");
     }

@@ -1,10 +1,10 @@
 //! Threads that may run anywhere.
 
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::socket::Service;
-use crate::stage::thread::Serving;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::socket::ServiceSockets;
+use crate::stage::thread::ServingThread;
 
 /// As many threads are shown one by one.
 const SHOWN: usize = 8;
@@ -25,7 +25,7 @@ pub(super) const UNPINNED: Rule = Rule {
     check: unpinned,
 };
 
-fn unpinned(view: &View<'_>) -> Vec<Sighting> {
+fn unpinned(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(online) = view.now.machine.online.value().filter(|online| online.len() > 1) else {
         return Vec::new();
     };
@@ -33,12 +33,12 @@ fn unpinned(view: &View<'_>) -> Vec<Sighting> {
     judged.filter_map(|service| unpinned_of(view, service, online)).collect()
 }
 
-fn unpinned_of(view: &View<'_>, service: &Service, online: &CpuSet) -> Option<Sighting> {
+fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -> Option<RuleMatch> {
     let threads = view.threads_of(service);
-    let everywhere = |thread: &&&Serving| {
+    let everywhere = |thread: &&&ServingThread| {
         thread.allowed.value().is_some_and(|cpus| online.iter().all(|cpu| cpus.contains(cpu)))
     };
-    let free: Vec<&Serving> = threads.iter().filter(everywhere).copied().collect();
+    let free: Vec<&ServingThread> = threads.iter().filter(everywhere).copied().collect();
     if free.is_empty() || threads.len() > online.len() {
         return None;
     }
@@ -60,7 +60,7 @@ fn unpinned_of(view: &View<'_>, service: &Service, online: &CpuSet) -> Option<Si
         }
     };
     let homes = homes(view, service, &free, online);
-    let sighting = free.iter().take(SHOWN).fold(Sighting::new(severity, who), |sighting, thread| {
+    let sighting = free.iter().take(SHOWN).fold(RuleMatch::new(severity, who), |sighting, thread| {
         let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
         let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
         sighting.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
@@ -71,8 +71,13 @@ fn unpinned_of(view: &View<'_>, service: &Service, online: &CpuSet) -> Option<Si
 }
 
 /// A CPU for each thread: the one its socket asks for, else one by one those by which packets come, else those there are.
-fn homes(view: &View<'_>, service: &Service, threads: &[&Serving], online: &CpuSet) -> Vec<u32> {
-    let asked = |thread: &Serving| {
+fn homes(
+    view: &HostView<'_>,
+    service: &ServiceSockets,
+    threads: &[&ServingThread],
+    online: &CpuSet,
+) -> Vec<u32> {
+    let asked = |thread: &ServingThread| {
         let own = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
         own.incoming_cpu().filter(|cpu| online.contains(*cpu))
     };
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn threads_that_may_run_everywhere_get_a_cpu_each() {
-        let found = unpinned(&View::once(&pair("0-3", "0-127")));
+        let found = unpinned(&HostView::once(&pair("0-3", "0-127")));
         let title = "Both threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
         assert_eq!(found[0].commands, ["taskset -pc 0 51", "taskset -pc 1 52"]);
@@ -104,40 +109,40 @@ mod tests {
     #[test]
     fn the_cpus_by_which_packets_come_are_taken_first() {
         let threads = || vec![thread(51, 700, "0-3"), thread(52, 701, "0-3")];
-        let found = unpinned(&View::once(&host(&[2, 3]).with(service(2), threads())));
+        let found = unpinned(&HostView::once(&host(&[2, 3]).with(service(2), threads())));
         assert_eq!(found[0].commands, ["taskset -pc 2 51", "taskset -pc 3 52"]);
         let mut path = host(&[2, 3]).with(service(2), threads());
         let options = crate::stage::socket::SocketOptions { incoming_cpu: Some(3), ..Default::default() };
         path.service().sockets[0].options = Known::Value(Some(options));
-        assert_eq!(unpinned(&View::once(&path))[0].commands[0], "taskset -pc 3 51");
+        assert_eq!(unpinned(&HostView::once(&path))[0].commands[0], "taskset -pc 3 51");
     }
 
     #[test]
     fn threads_with_a_choice_made_for_them_are_left_alone() {
-        assert!(unpinned(&View::once(&pair("0", "1"))).is_empty());
-        assert!(unpinned(&View::once(&pair("0-2", "0-2"))).is_empty());
+        assert!(unpinned(&HostView::once(&pair("0", "1"))).is_empty());
+        assert!(unpinned(&HostView::once(&pair("0-2", "0-2"))).is_empty());
         let mut path = pair("0-3", "0-3");
         path.thread_mut(0).allowed = Known::unknown("gone");
         path.thread_mut(1).allowed = Known::unknown("gone");
-        assert!(unpinned(&View::once(&path)).is_empty(), "unknown is not everywhere");
+        assert!(unpinned(&HostView::once(&path)).is_empty(), "unknown is not everywhere");
     }
 
     #[test]
     fn more_threads_than_cpus_one_cpu_and_quiet_services_are_no_finding() {
         let many = (0..5).map(|tid| thread(51 + tid, 700 + u64::from(tid), "0-3")).collect();
-        assert!(unpinned(&View::once(&host(&[]).with(service(5), many))).is_empty());
+        assert!(unpinned(&HostView::once(&host(&[]).with(service(5), many))).is_empty());
         let mut path = pair("0-3", "0-3");
         path.machine.online = Known::Value([0].into_iter().collect());
-        assert!(unpinned(&View::once(&path)).is_empty());
+        assert!(unpinned(&HostView::once(&path)).is_empty());
         let mut path = pair("0-3", "0-3");
         path.service().named = false;
-        assert!(unpinned(&View::once(&path)).is_empty());
+        assert!(unpinned(&HostView::once(&path)).is_empty());
     }
 
     #[test]
     fn a_shared_socket_makes_it_matter_less() {
         let path = host(&[]).with(service(1), vec![thread(51, 700, "0-3"), thread(52, 700, "1")]);
-        let found = unpinned(&View::once(&path));
+        let found = unpinned(&HostView::once(&path));
         let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
         assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
     }

@@ -1,8 +1,8 @@
 //! Packets lost in the queueing discipline.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
-use crate::stage::transmit::{Discipline, Transmit};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
+use crate::stage::transmit::{QdiscState, TransmitState};
 
 pub(super) const RULE: Rule = Rule {
     id: "transmit.qdisc-drops",
@@ -26,14 +26,14 @@ const LEAST_SINCE_BOOT: u64 = 1_000;
 /// From this part of what is sent on, drops are more than peaks.
 const PART_NOW: f64 = 0.001;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.transmit.iter().filter_map(|transmit| of_interface(view, transmit)).collect()
 }
 
-fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMatch> {
     let root = transmit.root()?;
     let interface = &transmit.interface;
-    let rate = |count: fn(&Discipline) -> u64| {
+    let rate = |count: fn(&QdiscState) -> u64| {
         view.rate(|path| path.transmit_of(interface)?.root().filter(|now| now.kind == root.kind).map(count))
     };
     let read_from = format!("RTM_GETQDISC of {interface}, as tc -s qdisc show dev {interface} shows it");
@@ -48,7 +48,7 @@ fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
             part * 100.0
         );
         let sighting =
-            Sighting::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
+            RuleMatch::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
         (severity, title, sighting)
     } else {
         #[expect(clippy::cast_precision_loss, reason = "only the part is judged")]
@@ -62,10 +62,10 @@ fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
             root.drops,
             part * 100.0
         );
-        (Severity::Low, title, Sighting::new(Severity::Low, ""))
+        (Severity::Low, title, RuleMatch::new(Severity::Low, ""))
     };
     Some(
-        Sighting { severity, title, ..sighting }
+        RuleMatch { severity, title, ..sighting }
             .evidence("drops", root.drops, read_from.clone())
             .evidence("packets sent", root.packets, read_from.clone())
             .evidence("requeues", root.requeues, read_from.clone())
@@ -82,7 +82,7 @@ mod tests {
 
     fn with(kind: &str, packets: u64, drops: u64, uptime: f64) -> PacketPath {
         let mut path = path(4, &["0", "1"]);
-        let discipline = |kind: &str, parent: &str| Discipline {
+        let discipline = |kind: &str, parent: &str| QdiscState {
             parameters: None,
             kind: kind.into(),
             handle: "0:".into(),
@@ -106,7 +106,7 @@ mod tests {
         let before = with("mq", 1_000_000, 100, 1000.0);
         let found = |drops| {
             let now = with("mq", 2_000_000, drops, 1010.0);
-            check(&View::twice(&before, &now))
+            check(&HostView::twice(&before, &now))
                 .into_iter()
                 .map(|item| (item.severity, item.title))
                 .collect::<Vec<_>>()
@@ -123,12 +123,12 @@ mod tests {
         assert!(found(100).is_empty());
         // Another discipline since: its counters began anew.
         let now = with("fq", 2_000_000, 20_100, 1010.0);
-        assert!(check(&View::twice(&before, &now)).is_empty());
+        assert!(check(&HostView::twice(&before, &now)).is_empty());
     }
 
     #[test]
     fn drops_since_boot_weigh_less_and_few_say_nothing() {
-        let once = |packets, drops| check(&View::once(&with("mq", packets, drops, 1000.0)));
+        let once = |packets, drops| check(&HostView::once(&with("mq", packets, drops, 1000.0)));
         let sighting = once(1_000_000, 5_000).remove(0);
         assert_eq!(sighting.severity, Severity::Low);
         assert!(sighting.title.contains("dropped 5000 packets since it was set up"), "{}", sighting.title);

@@ -1,8 +1,8 @@
 //! Transmit queues that stood still.
 
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::transmit::Transmit;
-use crate::stage::{PacketPath, View};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::transmit::TransmitState;
+use crate::stage::{HostView, PacketPath};
 
 pub(super) const RULE: Rule = Rule {
     id: "transmit.queue-stuck",
@@ -19,11 +19,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.transmit.iter().filter_map(|transmit| of_interface(view, transmit)).collect()
 }
 
-fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMatch> {
     let interface = &transmit.interface;
     let now = timeouts(view.now, interface)?;
     let rising = view.before.and_then(|before| timeouts(before, interface)).filter(|before| *before < now);
@@ -38,7 +38,7 @@ fn of_interface(view: &View<'_>, transmit: &Transmit) -> Option<Sighting> {
         (count > 0).then_some((queue.queue, count))
     });
     let sighting =
-        Sighting::new(severity, format!("Transmit queues of {interface} stood still {times} {when}"));
+        RuleMatch::new(severity, format!("Transmit queues of {interface} stood still {times} {when}"));
     Some(stuck.fold(sighting, |sighting, (queue, count)| {
         let file = format!("/sys/class/net/{interface}/queues/tx-{queue}/tx_timeout");
         sighting.evidence(format!("times tx-{queue} stood still"), count, file)
@@ -69,18 +69,18 @@ mod tests {
     #[test]
     fn a_queue_that_stands_still_now_is_worse_than_one_that_did() {
         let (before, now) = (with(1), with(3));
-        let sighting = check(&View::twice(&before, &now)).remove(0);
+        let sighting = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(sighting.title, "Transmit queues of eth0 stood still 2 times between the two readings");
         assert_eq!(sighting.severity, Severity::High);
         assert_eq!((sighting.evidence.len(), &sighting.evidence[0].value), (1, &3.into()));
-        let sighting = check(&View::once(&with(1))).remove(0);
+        let sighting = check(&HostView::once(&with(1))).remove(0);
         assert_eq!(
             (sighting.severity, sighting.title.as_str()),
             (Severity::Note, "Transmit queues of eth0 stood still once since it was made")
         );
-        assert!(check(&View::once(&with(0))).is_empty());
+        assert!(check(&HostView::once(&with(0))).is_empty());
         let mut unknown = with(3);
         unknown.transmit[0].queues = Known::unknown("gone");
-        assert!(check(&View::once(&unknown)).is_empty());
+        assert!(check(&HostView::once(&unknown)).is_empty());
     }
 }

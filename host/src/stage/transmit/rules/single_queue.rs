@@ -1,8 +1,8 @@
 //! One transmit queue for all CPUs.
 
-use super::{Sending, sending};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use super::{TransmitNic, sending};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "transmit.single-queue",
@@ -20,11 +20,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sending(view).filter_map(|sending| of_interface(&sending)).collect()
 }
 
-fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
+fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
     if sending.link.transmit_queues.value() != Some(&1) {
         return None;
     }
@@ -40,7 +40,7 @@ fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
         _ => Severity::Medium,
     };
     let title = format!("{interface} has one transmit queue, and {cpus} CPUs meet at its lock");
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence("transmit queues", 1, format!("/sys/class/net/{interface}/queues"))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
     let (Some(most), Some(channels)) = (possible, channels) else { return Some(sighting) };
@@ -60,17 +60,17 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::link::{Channels, Device};
+    use crate::stage::link::{ChannelCounts, DeviceKind};
 
-    fn found(path: &PacketPath) -> Vec<Sighting> {
-        check(&View::once(path))
+    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+        check(&HostView::once(path))
     }
 
     #[test]
     fn one_queue_for_many_cpus_is_found_with_what_the_driver_can_have() {
         let mut path = path(8, &[""]);
         path.link[0].channels =
-            Known::Value(Some(Channels { combined: 1, combined_max: 4, ..Channels::default() }));
+            Known::Value(Some(ChannelCounts { combined: 1, combined_max: 4, ..ChannelCounts::default() }));
         let sighting = found(&path).remove(0);
         assert_eq!(sighting.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
         assert_eq!(
@@ -91,7 +91,7 @@ mod tests {
         assert!(found(&path(8, &["", ""])).is_empty());
         assert!(found(&path(1, &[""])).is_empty());
         let mut software = path(8, &[""]);
-        software.link[0].device = Known::Value(Device::Software);
+        software.link[0].device = Known::Value(DeviceKind::Software);
         assert!(found(&software).is_empty());
         let mut unknown = path(8, &[""]);
         unknown.link[0].transmit_queues = Known::unknown("gone");

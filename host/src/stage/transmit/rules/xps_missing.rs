@@ -1,8 +1,8 @@
 //! Several transmit queues and nothing that says which CPU uses which.
 
-use super::{Sending, by_queue, sending, sent_rate, xps_files};
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use super::{TransmitNic, by_queue, sending, sent_rate, xps_files};
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 use crate::stage::softirq::traffic;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,11 +25,11 @@ pub(super) const RULE: Rule = Rule {
 /// Packets per second from which CPUs are likely to meet at the locks of their queues.
 const BUSY: f64 = 200_000.0;
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sending(view).filter_map(|sending| of_interface(view, &sending)).collect()
 }
 
-fn of_interface(view: &View<'_>, sending: &Sending<'_>) -> Option<Sighting> {
+fn of_interface(view: &HostView<'_>, sending: &TransmitNic<'_>) -> Option<RuleMatch> {
     let xps = sending.xps()?;
     if xps.iter().any(|(_, cpus)| !cpus.is_empty()) {
         return None;
@@ -46,7 +46,7 @@ fn of_interface(view: &View<'_>, sending: &Sending<'_>) -> Option<Sighting> {
         xps.len(),
         sending.cpus.len()
     );
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(interface))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
     let sighting = match rate {
@@ -65,11 +65,11 @@ mod tests {
     use super::super::tests::path;
     use super::*;
     use crate::stage::PacketPath;
-    use crate::stage::link::Device;
+    use crate::stage::link::DeviceKind;
     use crate::{CpuSet, Known};
 
-    fn found(path: &PacketPath) -> Vec<Sighting> {
-        check(&View::once(path))
+    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+        check(&HostView::once(path))
     }
 
     #[test]
@@ -96,7 +96,7 @@ mod tests {
         let before = sends(path(4, &[""; 4]), 0);
         let mut now = sends(path(4, &[""; 4]), 5_000_000);
         now.uptime_seconds = Known::Value(1010.0);
-        assert_eq!(check(&View::twice(&before, &now))[0].severity, Severity::High);
+        assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::High);
         assert_eq!(found(&path(2, &[""; 2]))[0].severity, Severity::Low);
         let mut quiet = path(4, &[""; 4]);
         quiet.link[0].totals = Known::Value([("rx_packets".to_owned(), 50)].into());
@@ -114,7 +114,7 @@ mod tests {
         }
         assert!(found(&by_receive_queue).is_empty());
         let mut veth = path(4, &[""; 4]);
-        veth.link[0].device = Known::Value(Device::Software);
+        veth.link[0].device = Known::Value(DeviceKind::Software);
         assert!(found(&veth).is_empty());
         let mut netvsc = path(4, &[""; 4]);
         if let Known::Value(Some(driver)) = &mut netvsc.link[0].driver {

@@ -1,9 +1,9 @@
 //! XPS that leaves CPUs out, puts many on one queue, or sends them to another node.
 
-use super::{Sending, by_queue, sending, xps_files};
+use super::{TransmitNic, by_queue, sending, xps_files};
 use crate::CpuSet;
-use crate::finding::{Rule, Severity, Sighting};
-use crate::stage::View;
+use crate::finding::{Rule, RuleMatch, Severity};
+use crate::stage::HostView;
 
 pub(super) const RULE: Rule = Rule {
     id: "transmit.xps-wrong",
@@ -22,11 +22,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-fn check(view: &View<'_>) -> Vec<Sighting> {
+fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sending(view).filter_map(|sending| of_interface(&sending)).collect()
 }
 
-fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
+fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
     let xps = sending.xps()?;
     if xps.iter().all(|(_, cpus)| cpus.is_empty()) {
         return None;
@@ -35,14 +35,14 @@ fn of_interface(sending: &Sending<'_>) -> Option<Sighting> {
         .or_else(|| crowded(sending, &xps))
         .or_else(|| left_out(sending, &xps))
         .or_else(|| far(sending, &xps))?;
-    let sighting = Sighting::new(severity, title)
+    let sighting = RuleMatch::new(severity, title)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(sending.interface()))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
     Some(sending.fix(sighting, &xps))
 }
 
 /// Every queue has every CPU: the hash chooses among them, as without XPS.
-fn every_queue_everywhere(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let everywhere = xps.iter().all(|(_, cpus)| sending.cpus.iter().all(|cpu| cpus.contains(cpu)));
     everywhere.then(|| {
         let (interface, queues) = (sending.interface(), xps.len());
@@ -56,7 +56,7 @@ fn every_queue_everywhere(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Opti
 }
 
 /// A queue has several CPUs while another, which could take some of them, has none.
-fn crowded(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+fn crowded(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let unused = xps.iter().filter(|(_, cpus)| cpus.is_empty()).count();
     let alone =
         |cpu: &u32, queue: u32| xps.iter().all(|(other, cpus)| *other == queue || !cpus.contains(*cpu));
@@ -79,7 +79,7 @@ fn crowded(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, S
 }
 
 /// CPUs that are in no mask.
-fn left_out(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+fn left_out(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let left: CpuSet =
         sending.cpus.iter().filter(|cpu| !xps.iter().any(|(_, cpus)| cpus.contains(*cpu))).collect();
     if left.is_empty() {
@@ -97,11 +97,11 @@ fn left_out(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, 
 }
 
 /// CPUs whose only queue interrupts another node, though queues interrupt their own.
-fn far(sending: &Sending<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let machine = &sending.path.machine;
     let vectors = sending.path.irq.vectors(sending.interface());
     let node_of_queue = |queue: u32| {
-        let serves = |vector: &&crate::stage::irq::Vector| vector.transmit_queue == Some(queue);
+        let serves = |vector: &&crate::stage::irq::IrqVector| vector.transmit_queue == Some(queue);
         let cpus = vectors.iter().find(serves)?.cpus()?;
         let mut nodes = cpus.iter().map(|cpu| machine.node_of(cpu));
         let first = nodes.next()??;
@@ -134,11 +134,11 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::{InterfaceVectors, Vector};
-    use crate::stage::machine::Node;
+    use crate::stage::irq::{InterfaceVectors, IrqVector};
+    use crate::stage::machine::NumaNode;
 
     fn found(path: &PacketPath) -> Vec<(Severity, String)> {
-        check(&View::once(path)).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+        check(&HostView::once(path)).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         );
         assert_eq!(found(&path(64, &masks))[0].0, Severity::Medium);
         let path = path(20, &masks);
-        let changes = check(&View::once(&path)).remove(0).changes;
+        let changes = check(&HostView::once(&path)).remove(0).changes;
         let commands: Vec<_> =
             changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands.len(), 4);
@@ -196,9 +196,9 @@ mod tests {
 
     fn two_nodes(masks: &[&str], interrupts: &[u32]) -> PacketPath {
         let mut path = path(4, masks);
-        let node = |node, cpus| Node { node, cpus: CpuSet::from_list(cpus).expect("a list") };
+        let node = |node, cpus| NumaNode { node, cpus: CpuSet::from_list(cpus).expect("a list") };
         path.machine.nodes = Known::Value(vec![node(0, "0-1"), node(1, "2-3")]);
-        let vector = |(cpu, queue): (&u32, u32)| Vector {
+        let vector = |(cpu, queue): (&u32, u32)| IrqVector {
             irq: 40 + queue,
             name: format!("eth0-TxRx-{queue}"),
             receive_queue: Some(queue),

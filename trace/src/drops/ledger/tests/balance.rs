@@ -43,7 +43,12 @@ fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
 }
 
 /// What is left after each leg, and the losses as they are seen.
-fn travel(way: Way, direction: Direction, mut left: u64, losses: &[Vec<u64>]) -> (Vec<u64>, Vec<Lost>) {
+fn travel(
+    way: Way,
+    direction: PacketDirection,
+    mut left: u64,
+    losses: &[Vec<u64>],
+) -> (Vec<u64>, Vec<LostCount>) {
     let mut counts = Vec::new();
     let mut fell = Vec::new();
     for (leg, losses) in way.iter().zip(losses) {
@@ -59,7 +64,7 @@ fn travel(way: Way, direction: Direction, mut left: u64, losses: &[Vec<u64>]) ->
 /// A run of which everything is known.
 #[derive(Debug, Clone)]
 struct Run {
-    evidence: Evidence,
+    evidence: PacketEvidence,
     lost: u64,
 }
 
@@ -76,11 +81,11 @@ fn run() -> impl Strategy<Value = Run> {
             evidence.generator = Some(said(sent, answered));
             evidence.seen.lost = fell;
             evidence.grown = vec![
-                grown("eth0", "rx_missed_errors", Kind::DeviceLost, hardware),
-                grown("conntrack", "drop", Kind::Other, conntrack),
+                grown("eth0", "rx_missed_errors", CounterUse::DeviceLost, hardware),
+                grown("conntrack", "drop", CounterUse::Other, conntrack),
                 // The same packets a second time.
-                grown("host", "Udp.RcvbufErrors", Kind::Other, of_in[2][5]),
-                grown("eth0", "rx_queue_0_xdp_drops", Kind::XdpDropped, of_in[0][0]),
+                grown("host", "Udp.RcvbufErrors", CounterUse::Other, of_in[2][5]),
+                grown("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, of_in[0][0]),
             ];
             Run { evidence, lost: sent - answered }
         },
@@ -89,7 +94,7 @@ fn run() -> impl Strategy<Value = Run> {
 
 /// In is out, and lost, and waiting, and unaccounted for, in each stage of which that is known; and out of a stage is in of
 /// the next.
-fn adds_up(ledger: &Ledger) -> Result<(), TestCaseError> {
+fn adds_up(ledger: &PacketAccounting) -> Result<(), TestCaseError> {
     for way in [&ledger.requests, &ledger.replies] {
         for entry in &way.stages {
             let known = entry.packets_in.value().zip(entry.packets_out.value());
@@ -109,7 +114,7 @@ fn adds_up(ledger: &Ledger) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn complete_evidence_balances_and_counts_nothing_twice(run in run()) {
-        let ledger = Ledger::make(&run.evidence);
+        let ledger = PacketAccounting::make(&run.evidence);
         adds_up(&ledger)?;
         prop_assert!(ledger.is_balanced(), "{:#?}", ledger);
         prop_assert_eq!(ledger.lost(), run.lost);
@@ -124,7 +129,7 @@ proptest! {
         generator.answered += later.answered;
         let mut evidence = one.evidence.joined(&other.evidence);
         evidence.generator = Some(generator);
-        let ledger = Ledger::make(&evidence);
+        let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
         prop_assert!(ledger.is_balanced(), "{:#?}", ledger);
         prop_assert_eq!(ledger.lost(), one.lost + other.lost);
@@ -135,8 +140,8 @@ proptest! {
         let mut evidence = run.evidence;
         let forgotten = evidence.seen.lost.remove(which.index(evidence.seen.lost.len()));
         // What nothing tells of: without these, the counter that tells of the same takes its place.
-        evidence.grown.retain(|grown| grown.kind == Kind::DeviceLost);
-        let ledger = Ledger::make(&evidence);
+        evidence.grown.retain(|grown| grown.kind == CounterUse::DeviceLost);
+        let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
         // A driver's counter may stand for it, and a call that failed.
         prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
@@ -172,7 +177,7 @@ proptest! {
         evidence.waiting.backlogs_packets = waits.1;
         evidence.waited.sockets_bytes = Some(waits.2);
         evidence.waiting.sockets_bytes = Some(waits.3);
-        let ledger = Ledger::make(&evidence);
+        let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
         let told: u64 = ledger.requests.losses().chain(ledger.replies.losses()).map(|(_, loss)| loss)
             .chain(&ledger.elsewhere).filter(|loss| loss.source.starts_with("kfree_skb"))

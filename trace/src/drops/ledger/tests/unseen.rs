@@ -3,15 +3,17 @@
 use super::*;
 
 /// A run in which 40 of 100 packets were dropped by the socket, and `hidden` of these were seen at no point, so that `points` did not come.
-fn hiding(hidden: u64, points: u64) -> Evidence {
+fn hiding(hidden: u64, points: u64) -> PacketEvidence {
     let mut evidence = evidence([100 - points, 60, 60], [60; 2]);
     evidence.generator = Some(said(100, 60));
     evidence.seen.lost =
-        vec![Lost { port: 53, ..lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 40 - hidden) }];
+        vec![LostCount { port: 53, ..lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 40 - hidden) }];
     let place = "udp 0.0.0.0:53 (named) ino 812";
-    evidence.within = vec![grown(place, "drops", Kind::Other, 40)];
-    evidence.grown =
-        vec![grown(place, "drops", Kind::Other, 45), grown("host", "Udp.RcvbufErrors", Kind::Other, 50)];
+    evidence.within = vec![grown(place, "drops", CounterUse::Other, 40)];
+    evidence.grown = vec![
+        grown(place, "drops", CounterUse::Other, 45),
+        grown("host", "Udp.RcvbufErrors", CounterUse::Other, 50),
+    ];
     evidence
 }
 
@@ -19,10 +21,10 @@ fn hiding(hidden: u64, points: u64) -> Evidence {
 fn what_a_socket_drops_unseen_is_known_by_its_own_count() {
     // Some of them, and all.
     for (hidden, points) in [(30, 30), (40, 40)] {
-        let ledger = Ledger::make(&hiding(hidden, points));
+        let ledger = PacketAccounting::make(&hiding(hidden, points));
         let (step, loss) = only(&ledger);
-        assert_eq!((step, loss.name.as_str(), loss.packets), (Step::Socket, "receive-buffer", 40));
-        assert_eq!(loss.exactness, Exactness::Exact);
+        assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Socket, "receive-buffer", 40));
+        assert_eq!(loss.exactness, LossExactness::Exact);
         assert!(loss.source.contains("the socket's own count"), "{}", loss.source);
         assert_eq!(loss.place.as_deref(), Some("udp 0.0.0.0:53 (named) ino 812"));
         assert!(ledger.is_balanced(), "{ledger:#?}");
@@ -35,10 +37,10 @@ fn what_a_socket_drops_unseen_is_known_by_its_own_count() {
 fn what_else_a_socket_drops_unseen_has_the_name_of_its_counter_or_none() {
     let mut evidence = hiding(30, 30);
     evidence.grown = vec![
-        grown("host", "Udp.RcvbufErrors", Kind::Other, 18),
-        grown("host", "Udp6MemErrors", Kind::Other, 15),
+        grown("host", "Udp.RcvbufErrors", CounterUse::Other, 18),
+        grown("host", "Udp6MemErrors", CounterUse::Other, 15),
     ];
-    let ledger = Ledger::make(&evidence);
+    let ledger = PacketAccounting::make(&evidence);
     let mut told: Vec<_> =
         ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
     told.sort_unstable();
@@ -51,13 +53,16 @@ fn a_gap_that_no_socket_accounts_for_stays_one() {
     // Of 30 that are missing sockets count 10, and those of another port do not matter.
     let mut evidence = hiding(30, 30);
     evidence.within[0].packets = 20;
-    evidence.within.push(grown("udp 0.0.0.0:530 (other) ino 9", "drops", Kind::Other, 500));
-    let ledger = Ledger::make(&evidence);
+    evidence.within.push(grown("udp 0.0.0.0:530 (other) ino 9", "drops", CounterUse::Other, 500));
+    let ledger = PacketAccounting::make(&evidence);
     assert_eq!(only(&ledger).1.packets, 20);
-    assert_eq!(ledger.requests.entry(Step::Softirq).map(|entry| &entry.unaccounted), Some(&Known::Value(20)));
+    assert_eq!(
+        ledger.requests.entry(PathStep::Softirq).map(|entry| &entry.unaccounted),
+        Some(&Known::Value(20))
+    );
     // Where the datagrams of others reach the same sockets, they tell nothing.
     evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
-    assert_eq!(only(&Ledger::make(&evidence)).1.packets, 10);
+    assert_eq!(only(&PacketAccounting::make(&evidence)).1.packets, 10);
 }
 
 #[test]
@@ -66,20 +71,23 @@ fn what_was_read_has_been_delivered() {
     let mut evidence = evidence([60, 60, 100], [100; 2]);
     evidence.waited.sockets_bytes = Some(5 * 512);
     evidence.generator = Some(said(95, 95));
-    let ledger = Ledger::make(&evidence);
-    let socket = ledger.requests.entry(Step::Socket).expect("an entry");
+    let ledger = PacketAccounting::make(&evidence);
+    let socket = ledger.requests.entry(PathStep::Socket).expect("an entry");
     assert_eq!((socket.packets_in.value(), socket.packets_out.value()), (Some(&95), Some(&95)));
-    assert_eq!(ledger.requests.entry(Step::Application).map(|entry| entry.waiting), Some(-5));
+    assert_eq!(ledger.requests.entry(PathStep::Application).map(|entry| entry.waiting), Some(-5));
     assert_eq!(ledger.requests.unaccounted(), 0, "{ledger:#?}");
     assert!(ledger.notes[0].starts_with("35 packets were read"), "{:?}", ledger.notes);
     // What waited is not known: it may be all of them.
     evidence.waited.sockets_bytes = None;
-    assert_eq!(Ledger::make(&evidence).requests.entry(Step::Socket).unwrap().packets_out, Known::Value(60));
+    assert_eq!(
+        PacketAccounting::make(&evidence).requests.entry(PathStep::Socket).unwrap().packets_out,
+        Known::Value(60)
+    );
 }
 
 #[test]
 fn what_sockets_count_adds_nothing_where_all_was_seen() {
-    let ledger = Ledger::make(&hiding(0, 0));
+    let ledger = PacketAccounting::make(&hiding(0, 0));
     assert_eq!((only(&ledger).1.packets, ledger.notes.len()), (40, 0));
     assert!(ledger.is_balanced());
 }

@@ -9,20 +9,20 @@ fn softnet(dropped: u32) -> String {
     )
 }
 
-fn reading(rcvbuf: u64, dropped: u32) -> Reading {
+fn reading(rcvbuf: u64, dropped: u32) -> DropsReading {
     let snmp = format!("Udp: InDatagrams NoPorts InErrors RcvbufErrors\nUdp: 5 0 {rcvbuf} {rcvbuf}\n");
     let host = Host::scripted([
         (SNMP.to_owned(), snmp),
         ("/proc/net/netstat".to_owned(), "TcpExt: IPReversePathFilter\nTcpExt: 7\n".to_owned()),
         ("/proc/net/softnet_stat".to_owned(), softnet(dropped)),
     ]);
-    Reading::of(&host, &Subject::default(), &[])
+    DropsReading::of(&host, &PortSubject::default(), &[])
 }
 
 #[test]
 fn what_grew_is_told_and_what_did_not_is_not() {
     let (before, after) = (reading(10, u32::MAX), reading(13, 4));
-    let evidence = after.since(&before, Subject::default(), Seen::default());
+    let evidence = after.since(&before, PortSubject::default(), PacketCounts::default());
     let grown: Vec<(&str, u64)> =
         evidence.grown.iter().map(|grown| (grown.name.as_str(), grown.packets)).collect();
     // Those of /proc/net/softnet_stat are 32 bits wide.
@@ -33,8 +33,8 @@ fn what_grew_is_told_and_what_did_not_is_not() {
 
 #[test]
 fn what_cannot_be_read_is_told() {
-    let nothing = Reading::of(&Host::scripted::<String, String>([]), &Subject::default(), &[]);
-    let evidence = nothing.since(&nothing, Subject::default(), Seen::default());
+    let nothing = DropsReading::of(&Host::scripted::<String, String>([]), &PortSubject::default(), &[]);
+    let evidence = nothing.since(&nothing, PortSubject::default(), PacketCounts::default());
     assert!(evidence.unread.iter().any(|line| line.contains(SNMP)), "{:?}", evidence.unread);
     assert!(evidence.grown.is_empty());
 }
@@ -42,12 +42,12 @@ fn what_cannot_be_read_is_told() {
 #[test]
 fn counters_of_xdp_are_known_by_their_names() {
     for (name, kind) in [
-        ("rx_queue_0_xdp_drops", Some(Kind::XdpDropped)),
-        ("rx_xdp_drop", Some(Kind::XdpDropped)),
-        ("rx_xdp_drop[3]", Some(Kind::XdpDropped)),
-        ("rx_queue_1_xdp_redirect", Some(Kind::XdpTaken)),
-        ("rx_queue_1_xdp_tx", Some(Kind::XdpTaken)),
-        ("rx_queue_1_xdp_tx_errors", Some(Kind::XdpFailed)),
+        ("rx_queue_0_xdp_drops", Some(CounterUse::XdpDropped)),
+        ("rx_xdp_drop", Some(CounterUse::XdpDropped)),
+        ("rx_xdp_drop[3]", Some(CounterUse::XdpDropped)),
+        ("rx_queue_1_xdp_redirect", Some(CounterUse::XdpTaken)),
+        ("rx_queue_1_xdp_tx", Some(CounterUse::XdpTaken)),
+        ("rx_queue_1_xdp_tx_errors", Some(CounterUse::XdpFailed)),
         ("rx_queue_1_xdp_packets", None),
         ("tx_queue_0_xdp_xmit", None),
         ("rx_queue_0_drops", None),

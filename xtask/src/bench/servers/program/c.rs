@@ -12,5 +12,5 @@ const BATCH: u16 = 64;
 
 #[expect(clippy::needless_pass_by_value, reason = "as all others: a socket is served by one who has it")]
 pub(super) fn serve(socket: UdpSocket) -> io::Result<()> {
-    echo::serve(&socket, BATCH, REQUEST, false, &AtomicI32::new(0), &echo::Counters::default())
+    echo::serve(&socket, BATCH, REQUEST, false, &AtomicI32::new(0), &echo::EchoCounters::default())
 }

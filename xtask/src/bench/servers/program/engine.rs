@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use linerate_engine::{Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service};
-use linerate_services::dns::{Dns, Served, Zones};
+use linerate_services::dns::{DnsService, ServedZones, Zones};
 
 use super::super::dns::ZONE;
-use super::{BUFFER, Kind, Program, REQUEST};
+use super::{BUFFER, ProgramKind, REQUEST, ServerProgram};
 
-/// What [`Working`] takes of a CPU for each request: some hundred thousand a second, which one other CPU can ask five times over.
+/// What [`BusyEcho`] takes of a CPU for each request: some hundred thousand a second, which one other CPU can ask five times over.
 const WORK: Duration = Duration::from_micros(2);
 
 /// An echo that has something to do: few services have not.
-struct Working;
+struct BusyEcho;
 
-impl Service for Working {
+impl Service for BusyEcho {
     fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
         let begun = Instant::now();
         while begun.elapsed() < WORK {
@@ -27,9 +27,9 @@ impl Service for Working {
     }
 }
 
-pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
+pub(super) fn serve(program: &ServerProgram) -> anyhow::Result<()> {
     let backend = match program.kind {
-        Kind::Xdp | Kind::XdpSet | Kind::XdpWorking | Kind::DnsXdp => {
+        ProgramKind::Xdp | ProgramKind::XdpSet | ProgramKind::XdpWorking | ProgramKind::DnsXdp => {
             let settings = program.xdp_settings.as_deref();
             Backend::Xdp(settings.map(serde_json::from_str).transpose()?.unwrap_or_default())
         }
@@ -43,11 +43,11 @@ pub(super) fn serve(program: &Program) -> anyhow::Result<()> {
         .receive_buffer(BUFFER)
         .max_request(REQUEST);
     match program.kind {
-        Kind::DnsXdp => dns(builder, program, "AF_XDP"),
-        Kind::DnsMmsg => dns(builder, program, "instead"),
-        Kind::Xdp | Kind::XdpSet => echo(builder, "AF_XDP"),
-        Kind::XdpWorking => wait(&builder.start(|_| Working)?, "AF_XDP"),
-        Kind::MmsgPolicy => echo(builder.overload(Overload::protect()), ""),
+        ProgramKind::DnsXdp => dns(builder, program, "AF_XDP"),
+        ProgramKind::DnsMmsg => dns(builder, program, "instead"),
+        ProgramKind::Xdp | ProgramKind::XdpSet => echo(builder, "AF_XDP"),
+        ProgramKind::XdpWorking => wait(&builder.start(|_| BusyEcho)?, "AF_XDP"),
+        ProgramKind::MmsgPolicy => echo(builder.overload(Overload::protect()), ""),
         _ => echo(builder, "instead"),
     }
 }
@@ -56,10 +56,10 @@ fn echo(builder: Builder, matters: &str) -> anyhow::Result<()> {
     wait(&builder.start(|_| Echo)?, matters)
 }
 
-fn dns(builder: Builder, program: &Program, matters: &str) -> anyhow::Result<()> {
+fn dns(builder: Builder, program: &ServerProgram, matters: &str) -> anyhow::Result<()> {
     let file = program.zone.as_ref().context("a name server takes --zone")?;
-    let served = Served::new(Zones::load(&[(ZONE, file)])?);
-    wait(&builder.start(move |_| Dns::new(Arc::clone(&served)))?, matters)
+    let served = ServedZones::new(Zones::load(&[(ZONE, file)])?);
+    wait(&builder.start(move |_| DnsService::new(Arc::clone(&served)))?, matters)
 }
 
 /// Serves on. One that could not be had as it was asked for would be measured under a wrong name: `matters` is what such a
