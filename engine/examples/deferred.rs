@@ -29,7 +29,6 @@ type Job = (Vec<u8>, DeferredReply);
 
 /// A server, and the threads that reply.
 pub struct DeferredServer {
-    /// The server.
     pub running: Running,
     /// They end when it has stopped.
     pub threads: Vec<JoinHandle<()>>,

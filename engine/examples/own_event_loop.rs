@@ -22,9 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Threads that serve.
 pub struct LoopServer {
-    /// Where.
     pub address: SocketAddr,
     end: OwnedFd,
     threads: Vec<JoinHandle<io::Result<u64>>>,

@@ -27,9 +27,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Runtimes that serve.
 pub struct TokioServer {
-    /// Where.
     pub address: SocketAddr,
     end: watch::Sender<bool>,
     threads: Vec<JoinHandle<Result<u64, Error>>>,

@@ -52,6 +52,8 @@
 //! [`steer`] stands alone: it attaches socket selection by CPU to the sockets of a server that has its own event
 //! loop, UDP sockets and TCP listeners alike.
 
+#![warn(missing_docs)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("linerate-engine uses recvmmsg, SO_REUSEPORT steering and bpf(2): it is for Linux only");
 

@@ -3,6 +3,8 @@
 //! Every read and write goes through a [`Host`] handle that is passed in: the live host, a
 //! directory captured from another machine, or a scripted fake. Nothing here prints.
 
+#![warn(missing_docs)]
+
 mod amount;
 pub mod capture;
 pub mod counter;

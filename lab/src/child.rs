@@ -28,7 +28,6 @@ impl LabChild {
         Ok(Self { process: Arc::new(ChildProcess::new(child)?), stdin, stdout, stderr })
     }
 
-    /// Process id.
     pub fn id(&self) -> u32 {
         self.process.id
     }
@@ -116,7 +115,6 @@ impl ChildProcess {
         wait_readable(self.descriptor.as_fd(), Duration::ZERO).unwrap_or(false)
     }
 
-    /// Kills and reaps.
     pub(crate) fn end(&self) {
         if self.signal(Signal::KILL).is_ok() {
             let _ = self.reap();

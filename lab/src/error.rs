@@ -25,7 +25,6 @@ pub enum LabError {
         option: &'static str,
         /// What was asked for.
         value: String,
-        /// What is allowed.
         allowed: String,
     },
     /// A name that cannot name a lab.
@@ -39,9 +38,7 @@ pub enum LabError {
     Netlink {
         /// The host in which it was tried.
         host: String,
-        /// What was tried.
         what: String,
-        /// The error number.
         source: io::Error,
         /// The kernel's own words (extended acknowledgement), where it had any.
         detail: Option<String>,
@@ -49,9 +46,7 @@ pub enum LabError {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
         what: String,
-        /// The error number.
         source: io::Error,
     },
     /// A file could not be read, written or removed.
@@ -59,17 +54,13 @@ pub enum LabError {
     File {
         /// `read`, `write`, ...
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error number.
         source: io::Error,
     },
     /// A link did not come up.
     #[error("{host}: {interface} did not come up within {seconds} s")]
     NoCarrier {
-        /// The host.
         host: String,
-        /// The interface.
         interface: String,
         /// How long was waited, in seconds.
         seconds: u64,
@@ -77,7 +68,6 @@ pub enum LabError {
     /// Code run inside a host panicked.
     #[error("code run in lab host {host} panicked: {message}")]
     Panicked {
-        /// The host.
         host: String,
         /// What the panic said.
         message: String,
@@ -85,7 +75,6 @@ pub enum LabError {
     /// The thread that holds a host has ended.
     #[error("lab host {host} has ended")]
     Ended {
-        /// The host.
         host: String,
     },
     /// A lab of that name is there.
@@ -93,7 +82,6 @@ pub enum LabError {
         "a lab named {name} is up (process {pid}): choose another name, or take it down with `linerate lab down {name}`"
     )]
     NameTaken {
-        /// The name.
         name: String,
         /// The process that holds it.
         pid: i32,
@@ -101,7 +89,6 @@ pub enum LabError {
     /// There is no lab of that name.
     #[error("no lab named {name} is up; {}", listed("up are", known))]
     NoSuchLab {
-        /// The name.
         name: String,
         /// The names of those that are up.
         known: Vec<String>,
@@ -111,7 +98,6 @@ pub enum LabError {
         "lab {name} belongs to a command that is running (process {pid}): end that, or run `linerate lab clean --all`"
     )]
     NotHeld {
-        /// The name.
         name: String,
         /// The process that uses it.
         pid: i32,
@@ -119,9 +105,7 @@ pub enum LabError {
     /// A lab has no host of that name.
     #[error("lab {lab} has no host {name}; {}", listed("its hosts are", known))]
     NoSuchHost {
-        /// The lab.
         lab: String,
-        /// The name.
         name: String,
         /// The names of those it has.
         known: Vec<String>,
@@ -132,11 +116,8 @@ pub enum LabError {
         if *alive { "wait until that has ended" } else { "that was killed, run `linerate lab clean` first" }
     )]
     HostWideTaken {
-        /// The setting.
         key: String,
-        /// The other lab.
         name: String,
-        /// Its process.
         pid: i32,
         /// Whether that lab is alive.
         alive: bool,
@@ -144,7 +125,6 @@ pub enum LabError {
     /// A directory that others could use to mislead this program.
     #[error("{} cannot be used: {why}; remove it or set XDG_RUNTIME_DIR", path.display())]
     NotOurs {
-        /// The directory.
         path: PathBuf,
         /// What is wrong with it.
         why: &'static str,
@@ -152,7 +132,6 @@ pub enum LabError {
     /// The file of a lab makes no sense.
     #[error("{} is not the state of a lab: {why}; look at it and remove it", path.display())]
     BadState {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -175,7 +154,6 @@ pub enum LabError {
     /// There is no sysfs that shows the host's network namespace.
     #[error("lab host {host} has no /sys of its own: {why}")]
     NoSysfs {
-        /// The host.
         host: String,
         /// Every way tried and what each said.
         why: String,

@@ -25,9 +25,7 @@ use crate::userns::{self, LabPrivilege};
 /// The lab to be held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldOptions {
-    /// Its name.
     pub name: String,
-    /// Its shape.
     pub shape: LabShape,
 }
 

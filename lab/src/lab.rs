@@ -55,7 +55,6 @@ impl Lab {
         &self.senders
     }
 
-    /// The links.
     pub fn links(&self) -> &[LabLink] {
         &self.links
     }
@@ -185,7 +184,6 @@ impl LabBuilder {
         self
     }
 
-    /// Number of senders.
     #[must_use]
     pub fn senders(mut self, senders: usize) -> Self {
         self.shape.senders = senders;

@@ -55,7 +55,6 @@ pub(crate) enum NamespaceSysfs {
     Detached { _mount: OwnedFd, path: PathBuf },
     /// On `/sys` of the mount namespace of the thread that made it.
     Private { path: PathBuf },
-    /// Nowhere.
     Missing { why: String },
 }
 

@@ -12,11 +12,8 @@ use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LabAbility {
-    /// It does.
     Works,
-    /// It does not.
     Missing {
-        /// Why.
         why: String,
     },
 }

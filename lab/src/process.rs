@@ -18,7 +18,6 @@ use crate::rtnetlink::wait_readable;
 /// A process that a later one with the same number is not mistaken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Process id.
     pub pid: i32,
     /// When it started, in clock ticks since boot (field 22 of /proc/PID/stat).
     pub start_ticks: u64,
@@ -27,7 +26,6 @@ pub struct ProcessId {
 /// A process found in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundProcess {
-    /// Process id.
     pub pid: i32,
     /// Name of its program, 15 bytes at most (/proc/PID/comm).
     pub command: String,
@@ -39,7 +37,6 @@ const DEATH_DEADLINE: Duration = Duration::from_secs(5);
 const KILL_ROUNDS: usize = 20;
 
 impl ProcessId {
-    /// The calling process.
     pub(crate) fn own() -> io::Result<Self> {
         Self::of(rustix::process::getpid().as_raw_nonzero().get())
     }

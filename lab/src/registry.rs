@@ -75,7 +75,6 @@ impl LabRegistry {
         Ok(Self { directory })
     }
 
-    /// The directory.
     pub fn path(&self) -> &Path {
         &self.directory
     }

@@ -20,7 +20,6 @@ pub(crate) use message::{
     NewEnd, address, delete_pairs, get_link, link_up, neighbour, no_link_local, veth_pair,
 };
 
-/// Ethernet hardware address.
 pub(crate) type Mac = [u8; 6];
 
 /// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
@@ -39,7 +38,6 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// Why the kernel did not do what a request asked.
 #[derive(Debug)]
 pub(crate) struct RtnetlinkRefusal {
-    /// The error number.
     pub source: io::Error,
     /// The kernel's own words.
     pub detail: Option<String>,
@@ -58,7 +56,6 @@ pub(crate) struct RtnetlinkConnection {
 }
 
 impl RtnetlinkConnection {
-    /// For requests.
     pub(crate) fn open() -> io::Result<Self> {
         Self::open_groups(0)
     }
@@ -77,7 +74,6 @@ impl RtnetlinkConnection {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Makes something new.
     pub(crate) fn create(&mut self, message: RouteNetlinkMessage) -> Result<(), RtnetlinkRefusal> {
         self.request(message, NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }

@@ -84,7 +84,6 @@ pub struct LinkEnd {
     pub interface: String,
     /// Index of the interface there.
     pub index: u32,
-    /// Hardware address.
     pub mac: Mac,
     /// IPv4 addresses, all in the link's /24. Never empty.
     pub ipv4: Vec<Ipv4Addr>,

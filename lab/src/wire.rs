@@ -45,7 +45,6 @@ pub(crate) fn in_host<T: Send>(
     })
 }
 
-/// Makes a link.
 pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) -> Result<()> {
     // Both ends are born where they belong: the host's own namespace never sees them.
     in_host(receiver, |route| {

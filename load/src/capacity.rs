@@ -76,12 +76,10 @@ pub struct SearchOptions<'a> {
 pub enum SearchEvent<'a> {
     /// A rate is about to be offered.
     Offering {
-        /// Requests a second.
         per_second: f64,
         /// How long, lead-in included, drain not.
         slot: Duration,
     },
-    /// It was offered.
     Offered(&'a ProbeResult),
 }
 

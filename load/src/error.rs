@@ -21,10 +21,8 @@ pub enum GeneratorError {
         "destination {0} is neither loopback, lab nor private: nothing was sent; if that host is yours to load, add --allow-destination {0}"
     )]
     DestinationRefused(IpAddr),
-    /// Zero threads.
     #[error("zero threads: a generator needs at least one")]
     NoThreads,
-    /// Zero flows.
     #[error("zero flows: a generator needs at least one source port")]
     NoFlows,
     /// Fewer flows than threads.
@@ -32,9 +30,7 @@ pub enum GeneratorError {
         "{threads} threads but only {flows} flows: every thread needs a flow of its own, ask for fewer threads or more flows"
     )]
     FewerFlowsThanThreads {
-        /// Threads asked for.
         threads: usize,
-        /// Flows asked for.
         flows: usize,
     },
     /// Fewer flows than targets.
@@ -42,9 +38,7 @@ pub enum GeneratorError {
         "{targets} targets but only {flows} flows: a target without a flow would get nothing, ask for at least {targets} flows"
     )]
     FewerFlowsThanTargets {
-        /// Targets given.
         targets: usize,
-        /// Flows asked for.
         flows: usize,
     },
     /// More flows than source ports and addresses to tell them apart.
@@ -53,9 +47,7 @@ pub enum GeneratorError {
         most = ports * sources
     )]
     TooFewPorts {
-        /// Flows asked for.
         flows: usize,
-        /// Source ports given.
         ports: usize,
         /// Source addresses of the family; 1 if the kernel chooses.
         sources: usize,
@@ -65,11 +57,9 @@ pub enum GeneratorError {
         "{wanted} open files needed for {flows} flows, but RLIMIT_NOFILE is {limit}: fewer flows, or raise it (ulimit -n {wanted})"
     )]
     TooManyFlows {
-        /// Flows asked for.
         flows: usize,
         /// Open files needed in all, with a reserve.
         wanted: u64,
-        /// The soft limit.
         limit: u64,
     },
     /// The payload does not fit a UDP datagram.
@@ -86,7 +76,6 @@ pub enum GeneratorError {
         mtu: usize,
         /// The most that fits.
         most: usize,
-        /// Where to.
         target: SocketAddr,
     },
     /// No source address has the target's family.
@@ -141,15 +130,12 @@ pub enum GeneratorError {
     /// A workload that the backend cannot carry.
     #[error("workload {workload} needs {needs}")]
     WorkloadNeeds {
-        /// The workload.
         workload: &'static str,
-        /// What is missing.
         needs: &'static str,
     },
     /// A workload whose parts do not fit together.
     #[error("workload {workload}: {problem}")]
     Workload {
-        /// The workload.
         workload: &'static str,
         /// What does not fit, and what would.
         problem: String,
@@ -177,7 +163,6 @@ pub enum GeneratorError {
     /// One of several generators that send together failed, and with it the slot.
     #[error("{who}: {why}")]
     Incomplete {
-        /// Which.
         who: String,
         /// What it failed of and when, and what the others measured, in one line.
         why: String,
@@ -190,7 +175,6 @@ pub enum GeneratorError {
     /// An option of a search is out of range.
     #[error("search option {option}: {problem}")]
     Option {
-        /// Its name.
         option: &'static str,
         /// What is wrong with it.
         problem: String,

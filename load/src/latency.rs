@@ -24,7 +24,6 @@ const LONGEST_NS: u64 = 60_000_000_000;
 pub struct Latency(Histogram<u64>);
 
 impl Latency {
-    /// Without samples.
     pub fn new() -> Self {
         let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3)
             .expect("constant bounds: high is more than twice low, and the digits are within 0..=5");
@@ -64,7 +63,6 @@ impl Latency {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile).min(self.0.max()))
     }
 
-    /// The usual quantiles.
     pub fn quantiles(&self) -> LatencyQuantiles {
         LatencyQuantiles {
             p50: self.quantile(0.5),

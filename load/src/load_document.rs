@@ -22,7 +22,6 @@ const MOST: u64 = 1 << 53;
 pub struct LoadDocument {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The program's version.
     pub version: String,
     /// How it was called.
     pub argv: Vec<String>,
@@ -50,7 +49,6 @@ pub struct LoadDocument {
 /// One of the runs that were merged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergedRun {
-    /// The document's name.
     pub name: String,
     /// How that run was called.
     pub argv: Vec<String>,
@@ -58,18 +56,15 @@ pub struct MergedRun {
     pub started_realtime_ns: u64,
     /// How long it sent, s.
     pub duration_seconds: f64,
-    /// Requests it sent.
     pub sent: u64,
     /// Requests answered.
     pub answered: u64,
-    /// What offered them.
     pub generator: GeneratorDescription,
 }
 
 /// Why a text is no such document.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadDocumentError {
-    /// No JSON.
     #[error("no JSON document: {0}")]
     NoJson(#[source] serde_json::Error),
     /// JSON of some other kind.

@@ -25,7 +25,6 @@ pub struct SlotOutcome {
     pub sent: u64,
     /// Requests whose intact reply came before the drain ended.
     pub answered: u64,
-    /// Requests without.
     pub lost: u64,
     /// Intact replies to requests that had been answered already.
     pub duplicate: u64,
@@ -102,7 +101,6 @@ impl SlotOutcome {
 /// How often a code was answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeCount {
-    /// The code.
     pub code: u8,
     /// What its protocol calls it: `NOERROR`, `Access-Accept`.
     pub name: Option<String>,
@@ -118,7 +116,6 @@ pub struct CodeCount {
 pub struct SendBursts {
     /// The median burst, requests.
     pub median_requests: u64,
-    /// The largest.
     pub max_requests: u64,
 }
 
@@ -155,7 +152,6 @@ impl SlotInterval {
 /// The quantiles of a distribution of latencies, ns; none without samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyQuantiles {
-    /// The median.
     pub p50: Option<u64>,
     /// Nine tenths are not longer.
     pub p90: Option<u64>,
@@ -163,7 +159,6 @@ pub struct LatencyQuantiles {
     pub p99: Option<u64>,
     /// 99.9 % are not longer.
     pub p999: Option<u64>,
-    /// The longest.
     pub max: Option<u64>,
 }
 
@@ -191,12 +186,10 @@ pub struct SendErrors {
     pub forbidden: u64,
     /// ENOBUFS, ENOMEM: the kernel had no memory or queue space.
     pub no_buffers: u64,
-    /// Any other.
     pub other: u64,
 }
 
 impl SendErrors {
-    /// All of them.
     pub fn total(&self) -> u64 {
         self.refused + self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
     }
@@ -267,7 +260,6 @@ pub struct SelfWatch {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeftAs {
-    /// Through sockets.
     #[default]
     Datagrams,
     /// As XDP frames that a program made, in calls that last.
@@ -315,7 +307,6 @@ pub enum BoundReason {
     },
     /// A search: at the rate that held requests left in another way than at the one that did not.
     SentAnotherWay {
-        /// Where it held.
         held: LeftAs,
         /// Where it did not.
         failed: LeftAs,

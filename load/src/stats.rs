@@ -19,7 +19,6 @@ pub fn median(samples: &[f64]) -> Option<f64> {
 /// An estimate with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ConfidenceInterval {
-    /// The estimate.
     pub median: f64,
     /// The interval's lower end; none with fewer than three samples.
     pub low: Option<f64>,
@@ -59,13 +58,11 @@ pub enum StatsError {
     /// A sample that has no ratio to others.
     #[error("sample {value} is not a positive number, so there is no ratio to it")]
     NotPositive {
-        /// The sample.
         value: f64,
     },
     /// A sample that is no number.
     #[error("sample {value} is not a finite number")]
     NotFinite {
-        /// The sample.
         value: f64,
     },
     /// Samples of two configurations that do not pair up.

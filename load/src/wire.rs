@@ -22,7 +22,6 @@ const CHECK_SEQUENCE_BYTES: u64 = 4;
 const VLAN_TAG_BYTES: u64 = 4;
 const UDP_BYTES: u64 = 8;
 
-/// The IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IpVersion {
@@ -63,17 +62,13 @@ pub enum WireError {
     /// More payload than a UDP datagram holds.
     #[error("payload of {payload} bytes: a UDP datagram of this IP version holds at most {most}")]
     PayloadTooLarge {
-        /// Bytes asked for.
         payload: u32,
-        /// Bytes it holds.
         most: u32,
     },
     /// An MTU no link of the family may have.
     #[error("MTU of {mtu} bytes: this IP version needs at least {least}")]
     MtuTooSmall {
-        /// Bytes asked for.
         mtu: u32,
-        /// Bytes needed.
         least: u32,
     },
     /// More tags than frames carry.
@@ -94,15 +89,12 @@ pub struct WireFormat {
 /// All the figures of a [`WireFormat`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WireFigures {
-    /// UDP payload.
     pub payload_bytes: u32,
-    /// IP version.
     pub family: IpVersion,
     /// VLAN tags a frame.
     pub vlan_tags: u32,
     /// MTU, IP header included.
     pub mtu_bytes: u32,
-    /// The link.
     pub link_bits_per_second: u64,
     /// Frames the datagram takes; more than one if it is fragmented.
     pub frames: u64,

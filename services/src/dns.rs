@@ -105,7 +105,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ServedZones {
-    /// Serves these.
     #[must_use]
     pub fn new(zones: Zones) -> Arc<Self> {
         Arc::new(Self { zones: Mutex::new(Arc::new(zones)), references: Mutex::default() })

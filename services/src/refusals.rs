@@ -77,7 +77,6 @@ impl RefusalCounters {
         self.0[refusal as usize].fetch_add(1, Relaxed);
     }
 
-    /// The counts now.
     #[must_use]
     pub fn counts(&self) -> RefusalCounts {
         RefusalCounts(std::array::from_fn(|at| self.0[at].load(Relaxed)))

@@ -30,7 +30,6 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// What is to be looked at.
 #[derive(Debug, Clone)]
 pub struct ContentionOptions {
-    /// For how long.
     pub duration: Duration,
     /// Waits on these CPUs only; none: on all.
     pub cpus: Option<Vec<u32>>,
@@ -65,11 +64,9 @@ pub struct WaitSite {
     pub callers: Vec<String>,
     /// The kind of lock.
     pub lock: LockKind,
-    /// How often.
     pub waits: u64,
     /// For how long together.
     pub waited_ns: u64,
-    /// The longest wait.
     pub longest_ns: u64,
     /// Time by the CPU that the wait ended on.
     pub by_cpu_ns: BTreeMap<u32, u64>,
@@ -93,7 +90,6 @@ pub enum LockKind {
     Mutex,
     /// A semaphore of readers and writers (`rw_semaphore`, such as `mmap_lock`), to read: the thread sleeps.
     RwsemRead,
-    /// One to write.
     RwsemWrite,
     /// One with a part a CPU, to read.
     PercpuRwsemRead,

@@ -32,7 +32,6 @@ use std::time::Duration;
 pub use look::CostSession;
 pub use untraced::{UntracedEstimate, UntracedIrq};
 
-/// For the fuzzer.
 pub(crate) fn any_cgroup(text: &str) {
     drop(cgroup::of(text));
 }
@@ -47,7 +46,6 @@ const WHAT: &str = "telling what packets take";
 /// What to look at.
 #[derive(Debug, Clone)]
 pub struct CostOptions {
-    /// For how long.
     pub duration: Duration,
     /// These CPUs only; none: all that are online.
     pub cpus: Option<CpuSet>,
@@ -81,7 +79,6 @@ pub struct CostReport {
 /// says (`elapsed_ns`), unless something was missed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuCost {
-    /// The CPU.
     pub cpu: u32,
     /// Time that passed between the first and the last time the CPU was asked, by the clock.
     pub elapsed_ns: u64,
@@ -99,7 +96,6 @@ pub struct CpuCost {
     pub tasks_ns: u64,
     /// NET_RX, by whomever it was run, and threads of NAPI.
     pub net_rx_ns: u64,
-    /// NET_TX.
     pub net_tx_ns: u64,
     /// Timers, RCU, block devices and other softirqs.
     pub other_softirq_ns: u64,
@@ -146,11 +142,8 @@ pub struct CpuCost {
 /// A thread that ran, and what was taken from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CostVictim {
-    /// Its process.
     pub pid: u32,
-    /// It.
     pub tid: u32,
-    /// Its name.
     pub comm: String,
     /// Number of its cgroup in the unified hierarchy.
     pub cgroup_id: u64,
@@ -186,7 +179,6 @@ pub struct DeviceCost {
     pub ifindex: u32,
     /// Inode of its network namespace; zero for the backlog.
     pub network_namespace: u32,
-    /// Polls.
     pub polls: u64,
     /// Of them, by threads of NAPI.
     pub threaded_polls: u64,
@@ -217,10 +209,8 @@ pub struct OwnTime {
     pub highest_share: Known<f64>,
 }
 
-/// Several threads together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct VictimGroup {
-    /// How many threads.
     pub threads: usize,
     /// As of a [`CostVictim`].
     pub on_cpu_ns: u64,

@@ -23,12 +23,10 @@ pub enum TraceError {
         /// Where it would be, such as `came with Linux 5.19`.
         since: &'static str,
     },
-    /// The kernel refused.
     #[error("{what}: {source}")]
     Kernel {
         /// What was to be done.
         what: &'static str,
-        /// Its words.
         source: io::Error,
     },
     /// The host's files could not be read.

@@ -8,7 +8,6 @@ use crate::flame::fold;
 use crate::flame::profile::{any_mappings, any_profile};
 use crate::symbols::any_symbols;
 
-/// All parsers.
 pub const PARSERS: &[(&str, Parser)] = &[
     // cost
     ("cost: /proc/PID/cgroup", |bytes| any_cgroup(&String::from_utf8_lossy(bytes))),

@@ -16,7 +16,6 @@ const LONGEST: u64 = 1 << 20;
 /// A place in a kernel function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
-    /// The function.
     pub name: String,
     /// How far into it, in bytes.
     pub offset: u64,
@@ -117,7 +116,6 @@ fn function(line: &str) -> Option<SymbolEntry> {
     Some(SymbolEntry { address, name, module })
 }
 
-/// For the fuzzer.
 pub(crate) fn any_symbols(text: &str) {
     let symbols = KernelSymbols { functions: Known::Value(functions(text)) };
     _ = (symbols.name(0), symbols.name(u64::MAX));

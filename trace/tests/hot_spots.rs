@@ -179,7 +179,6 @@ fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
 /// Spots whose finding is a socket that several threads share: its queue's lock, and that of who waits for it.
 const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
-/// The scheduler's.
 const RUN_QUEUE: &str = "run-queue-lock";
 
 fn at(seen: &LockContention, spots: &[&str]) -> u64 {

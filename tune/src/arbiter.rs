@@ -59,7 +59,6 @@ enum OwnerTerms {
         owner: &'static str,
         /// Why there is no such change.
         why: String,
-        /// What to type.
         commands: Vec<String>,
     },
 }

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedDevice {
-    /// Its name.
     pub interface: String,
     /// Its index, which no other interface of the network namespace has until the next boot.
     pub index: u32,
-    /// Its hardware address.
     pub address: String,
     /// Its device: the last part of `/sys/class/net/IF/device`, such as `0000:00:02.0`; none for a software interface.
     pub device: Option<String>,

@@ -72,7 +72,6 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard,
 }
 
 impl TuneGuard {
-    /// Its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -13,11 +13,8 @@ use crate::profile::CpuPolicy;
 /// What places packets on CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PlacementOwner {
-    /// Where interrupts go.
     Interrupts,
-    /// RPS.
     Receive,
-    /// XPS.
     Transmit,
 }
 

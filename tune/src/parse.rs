@@ -8,7 +8,6 @@ use crate::{TunePlan, TuneProfile, arbiter, journal};
 /// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
 
-/// All parsers.
 pub const PARSERS: &[(&str, Parser)] = &[
     ("journal", journal::any_bytes),
     ("owners' files", |bytes| arbiter::any_text(&text(bytes))),

@@ -38,7 +38,6 @@ pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitSystem {
-    /// systemd.
     Systemd,
     /// Something else, which has to be told by a person.
     Other,
@@ -59,11 +58,9 @@ pub struct PersistTarget<'a> {
     pub program: &'a str,
     /// The directory of the journal, absolute.
     pub state_dir: &'a str,
-    /// What starts it.
     pub init: InitSystem,
 }
 
-/// Files to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PersistFiles {
     /// Number of the tune that they make last.
@@ -77,7 +74,6 @@ pub struct PersistFiles {
 /// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PersistFile {
-    /// Its path.
     pub path: String,
     /// What it is to be.
     #[serde(flatten)]
@@ -103,9 +99,7 @@ pub enum PersistError {
     /// A setting's interface has no identity.
     #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
     UnknownDevice {
-        /// The setting.
         setting: String,
-        /// The interface.
         interface: String,
     },
     /// All that is in force ends with a process.
@@ -123,7 +117,6 @@ pub enum PersistError {
     /// A path that a unit cannot name.
     #[error("{path}: not an absolute path that a systemd unit can name; move it, or give another")]
     Path {
-        /// The path.
         path: String,
     },
     /// A document that cannot be written as text.
@@ -132,13 +125,11 @@ pub enum PersistError {
     /// Files are there that were not written here.
     #[error("{}: not written by linerate as it is, and so not replaced; move it away", .paths.join(", "))]
     Foreign {
-        /// The files.
         paths: Vec<String>,
     },
     /// A file or directory refused.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The journal refused.
     #[error(transparent)]
     Journal(#[from] crate::journal::JournalError),
 }

@@ -36,7 +36,6 @@ pub const SCHEMA: &str = "linerate.plan/1";
 pub struct TunePlan {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Version of linerate.
     pub version: String,
     /// When the host was read that it was made for, seconds since 1970; none where nobody says.
     #[serde(default)]
@@ -68,9 +67,7 @@ pub struct TunePlan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetSetting {
-    /// Which one.
     pub setting: Setting,
-    /// What it is.
     pub value: SettingValue,
 }
 
@@ -80,15 +77,12 @@ pub struct TargetSetting {
 pub struct HeldBack {
     /// Id of the finding to fix first.
     pub until_fixed: String,
-    /// Why: sentences.
     pub why: String,
     /// What to do first.
     pub first: String,
     /// What was measured where the changes were made all the same.
     pub effect: String,
-    /// Who measured it.
     pub source: String,
-    /// The changes.
     pub changes: Vec<PlannedChange>,
 }
 
@@ -96,7 +90,6 @@ pub struct HeldBack {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceLayout {
-    /// The interface.
     pub interface: String,
     /// Its queues, by number.
     pub queues: Vec<QueueLayout>,
@@ -106,7 +99,6 @@ pub struct InterfaceLayout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueLayout {
-    /// Its number.
     pub queue: u32,
     /// The CPU of its interrupt; none where it has none, or where it cannot be told.
     pub interrupt: Option<u32>,
@@ -120,13 +112,11 @@ pub struct QueueLayout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedChange {
-    /// Which one.
     pub setting: Setting,
     /// What it was when the plan was made.
     pub from: SettingValue,
     /// What it is to be.
     pub to: SettingValue,
-    /// Why: a sentence.
     pub why: String,
     /// Ids of the findings that it fixes.
     pub findings: Vec<String>,
@@ -136,7 +126,6 @@ pub struct PlannedChange {
     pub source: Option<String>,
     /// What may go wrong, or when not to.
     pub risk: Option<String>,
-    /// What it interrupts.
     pub interrupts: ChangeImpact,
     /// Others who set it too.
     pub claims: Vec<SettingClaim>,
@@ -146,7 +135,6 @@ pub struct PlannedChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeImpact {
-    /// Nothing.
     Nothing,
     /// Packets of a flow may be reordered for a moment; none is lost.
     Order,
@@ -161,11 +149,9 @@ pub enum ChangeImpact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkippedFinding {
-    /// Its id.
     pub finding: String,
     /// Its severity, as doctor has it.
     pub severity: String,
-    /// Its title.
     pub title: String,
     /// Why it is left.
     pub why: String,

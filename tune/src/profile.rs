@@ -13,7 +13,6 @@ use linerate_host::stage::spread::SpreadPolicy;
 /// What to tune a host for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuneProfile {
-    /// Its name.
     pub name: String,
     /// What it is, in a line.
     pub title: String,
@@ -57,7 +56,6 @@ pub struct ProfileValue {
     pub knob: ProfileKnob,
     /// The value, or the least or most that it is to be.
     pub to: ValueBound,
-    /// Why.
     pub why: String,
     /// Where that is from.
     pub source: Option<String>,
@@ -72,7 +70,6 @@ pub struct ProfileValue {
 pub enum ProfileKnob {
     /// A sysctl by its dotted name.
     Sysctl(String),
-    /// Of each interface.
     Interface(InterfaceKnob),
     /// The governor of each CPU.
     Governor,
@@ -98,7 +95,6 @@ pub enum InterfaceKnob {
 /// What a value is to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueBound {
-    /// This.
     Exactly(String),
     /// This number or more.
     AtLeast(u64),
@@ -141,15 +137,11 @@ pub enum ProfileError {
         "no profile '{name}': there are {known}; a file of your own is named with a slash, as in ./{name}.toml"
     )]
     NoSuch {
-        /// The name.
         name: String,
-        /// Those there are.
         known: String,
     },
-    /// It is none.
     #[error("{origin}:{line}: {what}")]
     Wrong {
-        /// The file.
         origin: String,
         /// The line, from 1.
         line: usize,

@@ -21,7 +21,6 @@ pub const SCHEMA: &str = "linerate.tune-status/1";
 pub struct JournalStatus {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The journal's file.
     pub journal: String,
     /// Why there may be more than is told here; none where the whole journal was read.
     pub trouble: Option<JournalCorruption>,
@@ -34,13 +33,11 @@ pub struct JournalStatus {
 /// A tune that is not undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TuneStatus {
-    /// Its number.
     pub tune: u64,
     /// When it began, seconds since 1970.
     pub unix_seconds: u64,
     /// Version of linerate that made it.
     pub version: String,
-    /// The command line.
     pub argv: Vec<String>,
     /// Name of the profile, or what the changes are for.
     pub goal: String,
@@ -72,7 +69,6 @@ pub enum TuneState {
     Made,
     /// It stopped on the way.
     BrokeOff {
-        /// Why.
         why: String,
     },
     /// The program that made it was ended on the way.
@@ -126,12 +122,10 @@ pub enum SettingState {
     EndedByBoot,
     /// What it belongs to is gone.
     Gone {
-        /// The host's words.
         why: String,
     },
     /// It cannot be read.
     Unknown {
-        /// The host's words.
         why: String,
     },
 }

@@ -31,7 +31,6 @@ pub use undo::{UndoReport, UndoneSetting, undo};
 pub struct TuneStart<'a> {
     /// Name of the profile, or what the changes are for.
     pub goal: String,
-    /// The command line.
     pub argv: Vec<String>,
     /// The devices of the interfaces that are to be changed. Others are noted when they are first changed.
     pub devices: Vec<NamedDevice>,
@@ -53,14 +52,12 @@ pub struct TuneTransaction<'w> {
 pub enum ChangeResult {
     /// It was made, and reads so.
     Made {
-        /// What it was.
         from: SettingValue,
     },
     /// It was so already.
     Already,
     /// It was not made: the host refused, or took it and did otherwise; then it was put back.
     Refused {
-        /// The host's words.
         why: String,
     },
 }
@@ -157,7 +154,6 @@ impl<'w> TuneTransaction<'w> {
         Ok(Self { writer, id })
     }
 
-    /// Its number.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id

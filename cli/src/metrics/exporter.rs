@@ -10,7 +10,6 @@ use crate::metrics::gather::{CounterReset, GatheredSamples, MetricSelection};
 use crate::metrics::tally::{ExposedSeries, Exposition, MetricTotals, MetricValue};
 use crate::metrics::traced::{CostCollector, DropsCollector};
 
-/// What to export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExporterOptions {
     /// Interfaces by name; none: as [`Scope`] chooses.

@@ -7,7 +7,6 @@ use linerate_host::StageName;
 pub(crate) struct MetricFamily {
     /// Its name without the suffix `_total` of counters; it ends with the unit.
     pub(crate) name: &'static str,
-    /// What it is.
     pub(crate) kind: MetricKind,
     /// Its unit, in the words of OpenMetrics: `seconds`, `packets`; empty for numbers that have none.
     pub(crate) unit: &'static str,
@@ -33,7 +32,6 @@ pub(crate) enum MetricKind {
 pub(crate) enum SeriesFold {
     /// They are added up.
     Sum,
-    /// The highest counts.
     Highest,
     /// They say nothing together, and are left out.
     Omit,
@@ -44,7 +42,6 @@ pub(crate) enum SeriesFold {
 pub(crate) enum MetricScope {
     /// A stage of the packet path.
     Stage(StageName),
-    /// All stages.
     Path,
     /// What doctor's rules find.
     Findings,
@@ -52,7 +49,6 @@ pub(crate) enum MetricScope {
     Drops,
     /// What packet processing takes, where that was asked for (`--with cost`).
     Cost,
-    /// The exporter itself.
     Exporter,
 }
 

@@ -31,17 +31,14 @@ pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
     /// Which of the sources that count for the same series; see [`source`].
     pub(crate) source: u64,
-    /// Of counters.
     pub(crate) count: u64,
     pub(crate) restart: CounterReset,
-    /// Of gauges.
     pub(crate) value: f64,
 }
 
 /// What it means when a counter is less than it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterReset {
-    /// It began anew.
     Anew,
     /// It is 32 bits wide and went round.
     At32Bits,

@@ -48,7 +48,6 @@ pub(crate) struct HttpResponse {
     pub(crate) status: &'static str,
     /// Media type of the body.
     pub(crate) content_type: &'static str,
-    /// The body.
     pub(crate) body: Arc<str>,
 }
 

@@ -56,16 +56,12 @@ pub(crate) struct Exposition {
 pub(crate) struct ExposedSeries {
     /// Values of the family's labels, in their order.
     pub(crate) labels: Vec<String>,
-    /// Its value.
     pub(crate) number: MetricValue,
 }
 
-/// A value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum MetricValue {
-    /// A count.
     Whole(u64),
-    /// Anything else.
     Real(f64),
 }
 

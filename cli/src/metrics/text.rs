@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use crate::metrics::family::{MetricFamily, MetricKind};
 use crate::metrics::tally::{ExposedSeries, Exposition, MetricValue};
 
-/// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpositionFormat {
     /// OpenMetrics 1.0.
@@ -52,7 +51,6 @@ impl ExpositionFormat {
     }
 }
 
-/// Writes an exposition.
 #[must_use]
 pub(crate) fn write(exposition: &Exposition, format: ExpositionFormat) -> String {
     let mut text = String::new();

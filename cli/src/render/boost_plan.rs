@@ -30,7 +30,6 @@ pub(crate) fn plan(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyle
     lines.join("\n")
 }
 
-/// The verdict alone.
 pub(crate) fn verdict_line(planned: &BoostPlanDocument<'_>, style: TextStyle) -> String {
     let mut lines = verdict_lines(planned, style);
     lines.push(String::new());

@@ -20,7 +20,6 @@ pub(crate) struct RangeChart {
 pub(crate) struct ChartTick {
     /// In per cent from the left.
     pub(crate) at: String,
-    /// Its value.
     pub(crate) label: String,
     /// The widths of the axis at which the label is shown: classes of figures.css, one of [`WIDTHS`] each.
     pub(crate) classes: String,
@@ -52,11 +51,9 @@ pub(crate) struct ChartRow {
     pub(crate) skipped: Option<String>,
     /// Ends of the horizontal line, in per cent.
     pub(crate) span: Option<(String, String)>,
-    /// Points on it.
     pub(crate) marks: Vec<ChartMark>,
     /// Lines to the rows above and below, met half way, in per cent at the edge.
     pub(crate) links: RowLinks,
-    /// The figure.
     pub(crate) value: String,
     /// What goes with the figure: its doubt, or its unit.
     pub(crate) aside: String,
@@ -75,7 +72,6 @@ pub(crate) struct RowLinks {
     pub(crate) below: Option<String>,
 }
 
-/// A point.
 pub(crate) struct ChartMark {
     /// In per cent from the left.
     pub(crate) at: String,
@@ -91,9 +87,7 @@ pub(crate) struct VerdictBadge {
     pub(crate) sign: &'static str,
     /// The verdict in words.
     pub(crate) words: String,
-    /// The ratio.
     pub(crate) ratio: String,
-    /// Its interval.
     pub(crate) interval: String,
     /// What it was compared with.
     pub(crate) against: String,

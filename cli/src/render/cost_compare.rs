@@ -34,7 +34,6 @@ const SHOWN: [Shown; 18] = [
 /// The names are cut so that both columns fit.
 const LONGEST_NAME: usize = 90;
 
-/// The comparison.
 pub(crate) fn compared(comparison: &CostComparison, style: TextStyle) -> String {
     let mut text = String::new();
     for line in wrap(&sentence(comparison), style.width.min(100)) {

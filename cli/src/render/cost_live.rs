@@ -8,7 +8,6 @@ use super::cost_summary::{losers, packets_share, share, wall_ns, worst};
 use super::format::{percent, rate};
 use crate::command::cost::VictimGrouping;
 
-/// Above the lines.
 pub(crate) const HEADER: &str =
     " seconds  packets/s  all CPUs  highest on CPU  ksoftirqd  took most from, and how much of one CPU\n";
 

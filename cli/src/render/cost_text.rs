@@ -247,7 +247,6 @@ pub(crate) fn untraced(cost: &CostReport) -> Option<String> {
     ))
 }
 
-/// What looking took.
 pub(crate) fn own(cost: &CostReport) -> String {
     let own = &cost.own;
     match (&own.ns_a_run, &own.share) {

@@ -14,9 +14,7 @@ const HEIGHT: f64 = 190.0;
 const MOST_POINTS: usize = 1_200;
 const MOST_MARKED: usize = 150;
 
-/// A chart.
 pub(crate) struct CurveChart {
-    /// Its heading.
     pub(crate) title: String,
     /// What the horizontal axis counts.
     pub(crate) across: &'static str,
@@ -36,7 +34,6 @@ pub(crate) struct CurveChart {
 pub(crate) struct AxisMarker {
     /// Where, in units of the drawing.
     pub(crate) at: String,
-    /// What it is.
     pub(crate) label: String,
     /// Whether the label stands to the left, where there is more room.
     pub(crate) before: bool,
@@ -46,7 +43,6 @@ pub(crate) struct AxisMarker {
 pub(crate) struct PlotLine {
     /// Where, in units of the drawing.
     pub(crate) at: String,
-    /// Its value.
     pub(crate) label: String,
 }
 
@@ -54,7 +50,6 @@ pub(crate) struct PlotLine {
 pub(crate) struct DrawnSeries {
     /// How it looks: `one` to `three` by rank, `holds`, `fails`.
     pub(crate) class: &'static str,
-    /// What it is.
     pub(crate) name: &'static str,
     /// Stretches of line without a gap.
     pub(crate) paths: Vec<String>,
@@ -62,7 +57,6 @@ pub(crate) struct DrawnSeries {
     pub(crate) points: Vec<CurvePoint>,
 }
 
-/// A point.
 pub(crate) struct CurvePoint {
     pub(crate) x: String,
     pub(crate) y: String,
@@ -73,9 +67,7 @@ pub(crate) struct CurvePoint {
 pub(crate) struct CurveSeries {
     /// As in [`DrawnSeries`].
     pub(crate) class: &'static str,
-    /// What it is.
     pub(crate) name: &'static str,
-    /// Across, and upward.
     pub(crate) values: Vec<(f64, Option<f64>)>,
     /// Whether the values follow each other.
     pub(crate) joined: bool,
@@ -83,9 +75,7 @@ pub(crate) struct CurveSeries {
 
 /// One of a chart's two directions.
 pub(crate) struct ChartAxis {
-    /// What it counts.
     pub(crate) name: &'static str,
-    /// Its axis.
     pub(crate) axis: ValueAxis,
     /// How a value is read.
     pub(crate) read: fn(f64) -> String,

@@ -34,7 +34,6 @@ pub(crate) struct InterfacePaths {
     pub(crate) interface: String,
     /// Driver, speed, node, in words.
     pub(crate) facts: Vec<String>,
-    /// Its node.
     pub(crate) home: Option<u32>,
     /// Packets in and out per second, with two readings.
     pub(crate) rates: Option<(f64, f64)>,

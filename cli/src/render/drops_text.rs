@@ -64,7 +64,6 @@ pub(crate) fn ways(ledger: &PacketAccounting) -> impl Iterator<Item = (&'static 
     ways.into_iter().filter(|(name, way)| *name != "Forwarded" || !way.stages.is_empty())
 }
 
-/// What counting took.
 pub(crate) fn overhead(ledger: &PacketAccounting) -> String {
     let overhead = match &ledger.overhead {
         Known::Value(overhead) => format!(

@@ -77,7 +77,6 @@ fn seconds(value: f64) -> String {
     format!("{} s", (value * 100.0).round() / 100.0)
 }
 
-/// Rates from zero.
 fn rates(name: &'static str, values: impl IntoIterator<Item = f64>) -> ChartAxis {
     ChartAxis { name, axis: ValueAxis::linear(values), read: format::rate }
 }

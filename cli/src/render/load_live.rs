@@ -18,7 +18,6 @@ impl LiveIntervals {
         Self { on, headed: false, unanswered: 0 }
     }
 
-    /// Shows an interval.
     pub(crate) fn interval(&mut self, interval: &SlotInterval) {
         if !self.on {
             return;

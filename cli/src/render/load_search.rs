@@ -32,7 +32,6 @@ pub(crate) fn verdict(verdict: ProbeVerdict) -> &'static str {
     }
 }
 
-/// The result.
 pub(crate) fn text(document: &SearchDocument) -> String {
     let capacity = &document.capacity;
     let rate = &capacity.transactions_per_second;

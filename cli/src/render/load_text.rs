@@ -128,7 +128,6 @@ pub(crate) fn overload_line(overload: &OverloadResult) -> String {
     }
 }
 
-/// Latency by quantiles.
 pub(crate) fn latency(latency: &Latency) -> String {
     let at = |quantile| {
         let latency = latency.quantile(quantile);

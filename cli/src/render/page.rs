@@ -20,7 +20,6 @@ pub(crate) struct PageHead {
     pub(crate) mark: Option<(&'static str, String)>,
     /// The host it is of, in words.
     pub(crate) host: String,
-    /// When, in words.
     pub(crate) time: String,
     /// When; none where it is not known.
     pub(crate) unix_seconds: Option<u64>,
@@ -33,7 +32,6 @@ pub(crate) struct PageHead {
 #[derive(Debug)]
 pub(crate) struct PageResult {
     pub(crate) head: PageHead,
-    /// HTML.
     pub(crate) body: String,
 }
 
@@ -79,7 +77,6 @@ pub(crate) struct HtmlTable {
     pub(crate) words_last: bool,
 }
 
-/// Names and values.
 pub(crate) type Facts = Vec<(&'static str, String)>;
 
 impl ResultPosition {

@@ -180,7 +180,6 @@ struct ReportPage<'a> {
 struct ContentsEntry<'a> {
     id: &'a str,
     words: &'a str,
-    /// Of a result.
     file: &'a str,
 }
 

@@ -21,11 +21,9 @@ pub(crate) enum TextTone {
     Plain,
     /// A heading, or the figure that matters most.
     Strong,
-    /// An improvement.
     Good,
     /// A deterioration, or a warning.
     Bad,
-    /// Less than bad.
     Warn,
     /// Context that may be overlooked.
     Faint,

@@ -22,7 +22,6 @@ impl TextTable {
         }
     }
 
-    /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }

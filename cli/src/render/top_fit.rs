@@ -58,7 +58,6 @@ impl<'p> PanelFit<'p> {
         Self { panel, history, layout: ColumnLayout::of(panel, history.is_some(), width), lines }
     }
 
-    /// Its headings.
     pub(crate) fn heads(&self) -> Vec<Piece> {
         self.layout.heads(self.panel)
     }

@@ -15,7 +15,6 @@ pub(crate) enum PanelStage {
     Out,
 }
 
-/// A panel.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TopPanel {
     pub(crate) stage: PanelStage,
@@ -28,7 +27,6 @@ pub(crate) struct TopPanel {
     pub(crate) unfiltered: bool,
 }
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PanelHead {
     pub(crate) title: &'static str,
@@ -53,7 +51,6 @@ pub(crate) struct RowBlock {
     pub(crate) folded: Option<String>,
 }
 
-/// A row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PanelRow {
     pub(crate) item: HistoryItem,
@@ -72,7 +69,6 @@ pub(crate) struct PanelRow {
     pub(crate) metric: HistoryMetric,
 }
 
-/// A cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PanelCell {
     pub(crate) text: String,

@@ -20,7 +20,6 @@ use crate::command::top::state::{SnapshotFeed, TopState};
 
 /// The least a panel is shown in.
 const PANEL: u16 = 38;
-/// Between panels.
 const GAP: u16 = 2;
 
 /// How pieces are painted.

@@ -8,7 +8,6 @@ use super::top_fit::{PanelFit, Piece, sign};
 use super::top_panel::{RowSelection, TopPanel};
 use super::top_rows::panels;
 
-/// Findings shown.
 const FINDINGS: usize = 8;
 
 /// All stages, one below the other, and what is wrong.
@@ -40,7 +39,6 @@ fn title(picture: &Snapshot) -> Vec<Piece> {
     pieces
 }
 
-/// Which host.
 pub(crate) fn host(picture: &Snapshot) -> Vec<Piece> {
     let mut pieces = Vec::new();
     if let Some(name) = picture.host.name.value().filter(|name| !name.is_empty()) {

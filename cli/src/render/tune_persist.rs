@@ -31,7 +31,6 @@ pub(crate) fn files(files: &PersistFiles, left_out: &[String], style: TextStyle)
     lines.join("\n")
 }
 
-/// What was written.
 pub(crate) fn wrote(wrote: &WrittenFiles, unpersist: &str) -> String {
     let mut lines = listed("written", &wrote.written);
     lines.extend(listed("is so already", &wrote.already));
@@ -42,7 +41,6 @@ pub(crate) fn wrote(wrote: &WrittenFiles, unpersist: &str) -> String {
     lines.join("\n")
 }
 
-/// What was removed.
 pub(crate) fn removed(removed: &RemovedFiles) -> String {
     let mut lines = listed("removed", &removed.removed);
     lines.extend(listed("left, since somebody changed it", &removed.left));

@@ -10,7 +10,6 @@ use crate::stage::Stage;
 pub(crate) enum Refusal {
     /// It would not: what was in the way is gone.
     Over,
-    /// It would.
     Stays,
 }
 

@@ -55,7 +55,6 @@ pub(crate) struct Interrupt {
 /// What is waited for before.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum When {
-    /// Time.
     After(Duration),
     /// That the terminal shows this.
     Shown(String),
@@ -64,7 +63,6 @@ pub(crate) enum When {
 /// Where commands are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On this machine.
     Here,
     /// On a lab's receiver, where a name server answers on port 53, and is being asked.
     Server,

@@ -3,10 +3,8 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-/// A document.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
-    /// Its fenced blocks.
     pub blocks: Vec<Block>,
     /// Where its links and pictures lead, and their lines.
     pub links: Vec<(usize, String)>,
@@ -16,7 +14,6 @@ pub(crate) struct Document {
     pub anchors: Vec<String>,
 }
 
-/// A fenced block.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Block {
     /// The line its text begins at, from 1.
@@ -30,7 +27,6 @@ pub(crate) struct Block {
 }
 
 impl Document {
-    /// Reads a document.
     pub(crate) fn parse(text: &str) -> Self {
         let mut document = Self::default();
         let mut comment: Option<String> = None;

@@ -24,7 +24,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ZONE: &str = "$ORIGIN example.com.\n$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 300\n@ IN NS ns\n\
                     ns IN A 198.18.0.1\nwww IN A 192.0.2.1\nwww IN AAAA 2001:db8::1\n";
 
-/// What is asked.
 const QUERIES: &str = "www.example.com A\nwww.example.com AAAA\nnothing.example.com A\n";
 
 /// The lab's name: an example may well make one that is called as labs are unless told otherwise.

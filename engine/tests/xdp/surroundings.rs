@@ -24,7 +24,6 @@ pub(crate) fn nothing_is_left_after_a_stop() -> Outcome {
     Ok(())
 }
 
-/// Serves until killed.
 pub(crate) fn victim(address: &str) -> ExitCode {
     let serve = || -> Result<_, Box<dyn std::error::Error>> {
         let builder =

@@ -26,7 +26,6 @@ pub(crate) fn packet_socket(interface: u32, patience: Duration) -> io::Result<So
     Ok(socket)
 }
 
-/// The next frame.
 pub(crate) fn receive(socket: &Socket) -> io::Result<Vec<u8>> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); 2048];
     let length = socket.recv(&mut buffer)?;

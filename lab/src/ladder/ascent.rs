@@ -23,7 +23,6 @@ pub struct LadderConfig {
     pub steps: Vec<&'static LadderStep>,
     /// What stays in place.
     pub policy: KeepPolicy,
-    /// Time to take.
     pub budget: Duration,
     /// Length of one probe of a rate.
     pub slot: Duration,
@@ -83,7 +82,6 @@ pub(crate) struct RunStart {
 }
 
 impl RunStart {
-    /// Now.
     pub(crate) fn now() -> Self {
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Self { instant: Instant::now(), unix_seconds: since_1970.map_or(0, |elapsed| elapsed.as_secs()) }
@@ -93,7 +91,6 @@ impl RunStart {
 /// A climb's report, and what stayed in place.
 #[derive(Debug)]
 pub struct LadderOutcome {
-    /// The report.
     pub report: LadderReport,
     /// The configuration that stayed.
     pub kept: ServerConfiguration,

@@ -138,9 +138,7 @@ pub enum BenchError {
     /// The host refused a setting.
     #[error("{setting}: {why}")]
     Refused {
-        /// Which.
         setting: String,
-        /// The host's words.
         why: String,
     },
     /// A change could not be written down, or somebody else changed the setting since.
@@ -152,7 +150,6 @@ pub enum BenchError {
     /// The interface has no link.
     #[error("{0}")]
     NoLink(String),
-    /// The lab failed.
     #[error("lab: {0}")]
     Lab(String),
 }

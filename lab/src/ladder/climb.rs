@@ -33,10 +33,8 @@ impl KeepPolicy {
     }
 }
 
-/// How to climb.
 #[derive(Debug, Clone)]
 pub struct StepOptions {
-    /// What stays.
     pub policy: KeepPolicy,
     /// Samples of each configuration in a comparison; rounded up to an even number, at least 4.
     pub samples: u32,
@@ -61,7 +59,6 @@ pub enum LadderEvent<'a> {
         index: usize,
         /// How many were asked for.
         of: usize,
-        /// The step.
         step: &'a LadderStep,
     },
     /// A rate is about to be offered.

@@ -40,7 +40,6 @@ pub struct ServerConfiguration {
     pub receive_spread: bool,
     /// Whether each CPU sends by a queue of its own.
     pub transmit_by_cpu: bool,
-    /// Generic receive offload.
     pub gro: bool,
     /// Whether the distribution's ruleset with connection tracking is loaded.
     pub netfilter: bool,

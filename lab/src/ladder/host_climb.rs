@@ -33,7 +33,6 @@ const PORT: u16 = 7777;
 /// What to climb and how.
 #[derive(Debug, Clone)]
 pub struct HostClimb {
-    /// How to climb.
     pub terms: LadderConfig,
     /// The interface that the load comes in by.
     pub interface: String,
@@ -59,9 +58,7 @@ pub enum HostClimbError {
     /// There is no such interface.
     #[error("no interface '{interface}': there are {known}")]
     NoInterface {
-        /// The name given.
         interface: String,
-        /// Those there are.
         known: String,
     },
     /// The interface has no address.
@@ -69,29 +66,23 @@ pub enum HostClimbError {
         "{interface} has no address that another host could send to: give it one, or name one with --listen"
     )]
     NoAddress {
-        /// The interface.
         interface: String,
     },
     /// The address is not one of the interface.
     #[error("{address} is not an address of {interface}, which has {known}")]
     NotItsAddress {
-        /// The address given.
         address: IpAddr,
-        /// The interface.
         interface: String,
-        /// Its addresses.
         known: String,
     },
     /// The interface does not tell its speed.
     #[error("{interface} does not tell its speed: name it, such as --link 10G")]
     NoSpeed {
-        /// The interface.
         interface: String,
     },
     /// None of the CPUs that packets are spread over may be used.
     #[error("none of the CPUs that packets of {interface} go to ({planned}) is among those to be used")]
     NoCpu {
-        /// The interface.
         interface: String,
         /// The CPUs of the plan.
         planned: CpuSet,
@@ -141,7 +132,6 @@ pub struct PreparedRun {
 /// Where changes are written down, and who undoes them if this process cannot.
 #[derive(Clone, Copy)]
 pub struct ChangeRecords<'a> {
-    /// The journal's place.
     pub store: &'a StateStore,
     /// The command line, for the journal.
     pub argv: &'a [String],
@@ -152,7 +142,6 @@ pub struct ChangeRecords<'a> {
 /// What a climb came to.
 #[derive(Debug)]
 pub struct HostRunResult {
-    /// Its report.
     pub report: LadderReport,
     /// What became of each setting that was changed.
     pub undone: UndoReport,
@@ -209,7 +198,6 @@ pub fn prepare(wanted: HostClimb) -> Result<PreparedRun, HostClimbError> {
     })
 }
 
-/// Where to serve.
 fn address(host: &Host, wanted: &HostClimb) -> Result<SocketAddr, HostClimbError> {
     let interface = || wanted.interface.clone();
     let names = host.list("/sys/class/net")?;

@@ -17,7 +17,6 @@ use crate::ladder::report::LadderReport;
 /// What to climb and how.
 #[derive(Debug, Clone)]
 pub struct LabClimb {
-    /// How to climb.
     pub terms: LadderConfig,
     /// Whether settings of the whole machine may be changed.
     pub host_wide: bool,

@@ -82,7 +82,6 @@ impl Default for RemoteOptions {
 /// A host whose generator failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LostHost {
-    /// The host.
     pub host: SshHost,
     /// How far into a slot it was, if in one.
     pub into_slot: Option<Duration>,

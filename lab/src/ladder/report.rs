@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// The schema's name and version, first key of the document.
 pub const SCHEMA: &str = "linerate.ladder/1";
 
-/// A whole climb.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LadderReport {
     /// Always [`SCHEMA`].
@@ -65,7 +64,6 @@ pub struct HostFacts {
 pub struct GeneratorFacts {
     /// Name of the backend, such as `socket`.
     pub backend: String,
-    /// Sending threads.
     pub threads: u32,
     /// CPUs those threads are pinned to.
     pub cpus: Vec<u32>,
@@ -98,7 +96,6 @@ pub struct LadderMethod {
     pub bench: String,
     /// CPUs of the server.
     pub server_cpus: Vec<u32>,
-    /// Server workers.
     pub workers: u32,
     /// Queues of the receiver's interface.
     pub queues: u32,
@@ -123,7 +120,6 @@ pub struct LadderMethod {
 pub struct RungReport {
     /// Identifier, such as `steer-by-cpu`.
     pub id: String,
-    /// Name for people.
     pub title: String,
     /// What the step changes, one sentence.
     pub what: String,
@@ -159,14 +155,11 @@ pub struct RungReport {
     pub warnings: Vec<LadderWarning>,
 }
 
-/// One setting changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeMade {
-    /// The setting's name.
     pub setting: String,
     /// Value before, as the kernel shows it.
     pub from: String,
-    /// Value after.
     pub to: String,
 }
 
@@ -179,7 +172,6 @@ pub struct RateEstimate {
     pub low: f64,
     /// High end of the 95 % interval.
     pub high: f64,
-    /// Number of samples.
     pub samples: u32,
 }
 
@@ -208,7 +200,6 @@ pub struct VersusPrevious {
 /// A ratio with its interval; the ends are unknown with fewer than three samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioInterval {
-    /// The estimate.
     pub median: f64,
     /// Low end of the 95 % interval.
     pub low: Option<f64>,
@@ -225,7 +216,6 @@ pub struct LadderWarning {
     pub detail: String,
 }
 
-/// Kinds of doubt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarningKind {
@@ -274,7 +264,6 @@ pub struct PublishedLadder {
     pub asides: Vec<PublishedAside>,
 }
 
-/// One published step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PublishedStep {
     /// Identifier; equal to a step's where it is the same step.

@@ -9,7 +9,6 @@ use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration
 pub struct LadderStep {
     /// Identifier, as in the published ladder where the step is the same.
     pub id: &'static str,
-    /// Name for people.
     pub title: &'static str,
     /// What it changes, one sentence.
     pub what: &'static str,
@@ -152,7 +151,6 @@ pub const RUNGS: &[LadderStep] = &[
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown step '{name}'; the steps are {}", known())]
 pub struct UnknownRung {
-    /// The name given.
     pub name: String,
 }
 

@@ -40,9 +40,7 @@ pub struct CleanReport {
 /// A lab that was cleared away.
 #[derive(Debug, Serialize)]
 pub struct CleanedLab {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
     /// The process that had made it.
     pub pid: i32,
@@ -63,11 +61,9 @@ pub struct CleanedLab {
 /// A setting that could not be put back.
 #[derive(Debug, Serialize)]
 pub struct NotRestored {
-    /// Which.
     pub key: String,
     /// What it was before the lab.
     pub original: Value,
-    /// Why not.
     pub why: String,
 }
 

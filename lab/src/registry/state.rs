@@ -33,9 +33,7 @@ pub struct LabState {
     pub version: u32,
     /// 16 hexadecimal digits, of no meaning.
     pub id: String,
-    /// The name.
     pub name: String,
-    /// What holds it.
     pub kind: HolderKind,
     /// The process that holds it.
     pub process: ProcessId,
@@ -60,11 +58,9 @@ pub struct LabState {
 /// A host as the file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostState {
-    /// The name.
     pub name: String,
     /// The thread that lives in it. `nsenter --net=/proc/PID/task/THREAD/ns/net` enters it.
     pub thread: i32,
-    /// Its network namespace.
     pub namespace: NamespaceId,
 }
 
@@ -73,7 +69,6 @@ pub struct HostState {
 pub struct HostWide {
     /// Which setting, in the words of whoever changes it.
     pub key: String,
-    /// What it was.
     pub original: Value,
 }
 

@@ -18,11 +18,9 @@ use super::Mac;
 /// One end of a veth pair to be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEnd<'a> {
-    /// Interface name.
     pub name: &'a str,
     /// Interface index, to be free in its namespace.
     pub index: u32,
-    /// Hardware address.
     pub mac: Mac,
     /// Transmit queues, and as many receive queues.
     pub queues: u32,

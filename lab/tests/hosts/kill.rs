@@ -15,9 +15,7 @@ use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
 /// What the process to be killed does with its lab.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Life {
-    /// It keeps it.
     Stays,
-    /// It drops it.
     Passes,
 }
 

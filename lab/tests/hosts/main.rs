@@ -56,7 +56,6 @@ const FROM_OUTSIDE: &[&str] = &[
     "hold::a_killed_holder_is_cleaned_up",
 ];
 
-/// For root only.
 const AS_ORDINARY_USER: &[Test] = &[
     ("ordinary::inside_a_user_namespace", ordinary::inside_a_user_namespace),
     ("ordinary::outside_of_it", ordinary::outside_of_it),

@@ -33,7 +33,6 @@ pub struct ProbeResult {
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: ProbeVerdict,
-    /// How requests left.
     pub left_as: LeftAs,
     /// Why the generator was the limit, if it was.
     pub bound_because: Vec<BoundReason>,
@@ -43,7 +42,6 @@ pub struct ProbeResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeVerdict {
-    /// It did.
     Holds,
     /// Nothing was answered.
     NothingAnswered,

@@ -158,7 +158,6 @@ struct RateFailure {
 enum RateAttempt {
     /// It held, in the slot with this index.
     Held(usize),
-    /// It did not.
     Failed(RateFailure),
     /// The search ends before that is known.
     Ended(SearchEnd),

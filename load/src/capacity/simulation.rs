@@ -34,7 +34,6 @@ pub(super) struct SimulatedService {
     pub(super) switches_at: f64,
     /// The most it offers as live frames, if asked for them; none if it has none.
     pub(super) frames_reach: Option<f64>,
-    /// The slots run.
     pub(super) slots: Vec<f64>,
     pub(super) random: fastrand::Rng,
 }

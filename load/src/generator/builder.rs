@@ -26,7 +26,6 @@ pub enum GeneratorBackend {
     Auto,
     /// Live XDP frames, or an error that says what is missing.
     Xdp,
-    /// Ordinary UDP sockets.
     Socket,
 }
 

@@ -107,7 +107,6 @@ pub enum PacingMode {
     /// Closed loop: each flow keeps a number of requests outstanding; of live frames and clones, the flows of a thread
     /// together keep as many a flow.
     Window {
-        /// Requests a flow.
         outstanding: u32,
     },
     /// No schedule: as fast as it goes, whatever the answers do. A request's intended time is when it left.

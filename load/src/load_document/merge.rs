@@ -16,27 +16,21 @@ const MOST_SHIFT: f64 = 0.1;
 /// Why documents cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// Fewer than two.
     #[error("nothing to merge: name at least two documents")]
     TooFew,
     /// Different things were measured.
     #[error("{name} is of {its}, {first} of {expected}: only runs of the same workload can be merged")]
     Workload {
-        /// The first document.
         first: String,
-        /// Its workload.
         expected: String,
         /// The one that differs.
         name: String,
-        /// Its workload.
         its: String,
     },
     /// One run would be counted twice.
     #[error("{name} and {other} are of the same run, which would be counted twice")]
     Twice {
-        /// A document.
         name: String,
-        /// The same again.
         other: String,
     },
 }

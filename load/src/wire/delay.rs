@@ -35,15 +35,11 @@ impl Default for DelayPath {
 /// The four components of one-way delay, and their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct DelayParts {
-    /// Bits over bandwidth.
     pub transmission_ns: f64,
-    /// Distance over speed.
     pub propagation_ns: f64,
-    /// As given.
     pub processing_ns: f64,
     /// Transmission of what is queued before it.
     pub queueing_ns: f64,
-    /// All together.
     pub total_ns: f64,
 }
 

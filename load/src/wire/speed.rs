@@ -24,7 +24,6 @@ pub enum SpeedError {
         "\"{text}\" has the unknown unit \"{unit}\": use k, M, G or T (powers of 1000), alone or with bit/s"
     )]
     UnknownUnit {
-        /// The whole text.
         text: String,
         /// The part that is not understood.
         unit: String,
@@ -40,7 +39,6 @@ impl LinkSpeed {
         NonZeroU64::new(bits).map(LinkSpeed)
     }
 
-    /// Bits a second.
     pub fn bits_per_second(self) -> u64 {
         self.0.get()
     }

@@ -95,18 +95,15 @@ pub struct EchoedTag {
 /// A byte of a reply that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplyMark {
-    /// Where it is.
     pub offset: usize,
     /// The bits that matter.
     pub mask: u8,
-    /// What they are.
     pub value: u8,
 }
 
 /// A byte of a reply whose values are counted.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplyCode {
-    /// Where it is.
     pub offset: usize,
     /// The bits that are counted, from the lowest up.
     pub mask: u8,

@@ -23,10 +23,8 @@ pub enum SourceError {
         /// What is wrong with it.
         problem: String,
     },
-    /// A setting.
     #[error("{option}: {problem}")]
     Option {
-        /// Which one.
         option: &'static str,
         /// What is wrong with it.
         problem: String,

@@ -21,7 +21,6 @@ nothing.example.test A
 www.elsewhere.test A
 ";
 
-/// NSD's own counters.
 fn counters(scene: &Scene) -> HashMap<String, u64> {
     let output = Command::new(find("nsd-control").unwrap())
         .arg("-c")

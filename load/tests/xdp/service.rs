@@ -16,7 +16,6 @@ pub(crate) struct Account {
     pub(crate) corrupted: u64,
 }
 
-/// A running service.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,

@@ -10,7 +10,6 @@ use crate::scene::{self, Scene, assert_balanced, rate, slot};
 
 const PORT: u16 = 7777;
 
-/// Much for clones.
 const HIGH: f64 = 300_000.0;
 
 /// All that was sent and not refused by the link was returned, and what was asked for was sent.

@@ -137,7 +137,6 @@ fn question(message: &[u8]) -> Option<(usize, u16, u16)> {
     Some((at - HEADER, u16_at(message, at)?, u16_at(message, at + 2)?))
 }
 
-/// An OPT record.
 enum OptRecord {
     Known(EdnsInfo),
     OtherVersion,

@@ -34,7 +34,6 @@ pub(crate) enum AnswerKind {
     /// There is no such name.
     NoName,
     Referral,
-    /// From a wildcard.
     Wildcard,
     Any,
     /// Refused, malformed and the like.

@@ -52,7 +52,6 @@ impl<'a> RecordSet<'a> {
 #[derive(Debug)]
 pub(crate) struct StoredZone {
     pub(crate) apex: Box<[u8]>,
-    /// Of the apex.
     pub(crate) node: BucketIndex,
     soa: BucketIndex,
     /// The TTL of the SOA in negative answers: the lesser of its TTL and its minimum (RFC 2308, section 3).
@@ -162,7 +161,6 @@ impl WireName {
 pub(crate) struct ClosestName {
     pub(crate) zone: u16,
     pub(crate) node: BucketIndex,
-    /// Its labels.
     pub(crate) labels: usize,
     /// Whether it is the whole name.
     pub(crate) exact: bool,

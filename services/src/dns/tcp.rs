@@ -55,7 +55,6 @@ pub enum TcpError {
     Listen {
         /// Where it was to listen.
         address: SocketAddr,
-        /// What was tried.
         what: &'static str,
         /// What the system said.
         source: io::Error,

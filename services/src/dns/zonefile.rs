@@ -32,7 +32,6 @@ pub enum ZoneError {
     /// The zone's name is not a domain name.
     #[error("{name:?} is not a domain name: {why}; it should look like example.com")]
     Name {
-        /// What was given.
         name: String,
         /// What is wrong with it.
         why: String,
@@ -40,13 +39,11 @@ pub enum ZoneError {
     /// A zone was given twice.
     #[error("zone {zone} is given twice: one file a zone")]
     Twice {
-        /// The zone's name.
         zone: String,
     },
     /// A file cannot be read.
     #[error("{}: cannot be read: {source}", file.display())]
     Read {
-        /// The file.
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
@@ -54,7 +51,6 @@ pub enum ZoneError {
     /// A line that is none of a zone file, or a record that cannot be served.
     #[error("{}:{line}: {item}: {why}", file.display())]
     Record {
-        /// The file.
         file: PathBuf,
         /// The line on which the record ends, counted from 1.
         line: usize,
@@ -66,11 +62,8 @@ pub enum ZoneError {
     /// The file as a whole is not a zone.
     #[error("{}: zone {zone}: {why}", file.display())]
     Zone {
-        /// The file.
         file: PathBuf,
-        /// The zone's name.
         zone: String,
-        /// What is wrong.
         why: &'static str,
     },
     /// The files were written while they were read.

@@ -11,7 +11,6 @@ const FRESH: Duration = Duration::from_secs(1);
 
 /// A clock to serve.
 pub trait ServedClock: Send {
-    /// The time now.
     fn now(&mut self) -> NtpTimestamp;
     /// What it was at when the system's real-time clock was at `system`. Default: not known.
     fn at(&mut self, system: SystemTime) -> Option<NtpTimestamp> {

@@ -89,7 +89,6 @@ fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), IgnoreReason> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum LeapIndicator {
-    /// Neither.
     #[default]
     None = 0,
     /// The last minute has 61 seconds.
@@ -103,7 +102,6 @@ pub enum LeapIndicator {
 /// What a server says of itself in every answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStanding {
-    /// Announced leap second.
     pub leap: LeapIndicator,
     /// 0 is a kiss of death, 1 has a reference clock, 2 to 15 have a server above, 16 is not synchronised.
     pub stratum: u8,

@@ -25,7 +25,6 @@ pub(crate) enum RateVerdict {
     Answer,
     /// Over it; time to tell the client.
     Tell,
-    /// Over it.
     Ignore,
 }
 

@@ -26,7 +26,6 @@ impl NtpTimestamp {
         Self(u64::from_be_bytes(bytes))
     }
 
-    /// For a packet.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()

@@ -10,7 +10,6 @@ use serde::Serialize;
 pub enum RequestOutcome {
     /// The user may come in.
     Accepted,
-    /// He may not.
     Rejected,
     /// What a user did was noted.
     Accounted,
@@ -34,7 +33,6 @@ pub enum RequestOutcome {
     Unrecorded,
 }
 
-/// How many.
 const OUTCOMES: usize = RequestOutcome::Unrecorded as usize + 1;
 
 /// What became of requests so far. One worker writes, anybody reads.

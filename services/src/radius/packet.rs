@@ -11,17 +11,14 @@ pub const AUTHENTICATOR_BYTES: usize = 16;
 /// The longest value of an attribute.
 pub const VALUE_BYTES: usize = 253;
 
-/// Packet types.
 pub mod code {
     /// A NAS asks whether a user may come in.
     pub const ACCESS_REQUEST: u8 = 1;
-    /// The user may.
     pub const ACCESS_ACCEPT: u8 = 2;
     /// The user may not.
     pub const ACCESS_REJECT: u8 = 3;
     /// A NAS tells what a user did.
     pub const ACCOUNTING_REQUEST: u8 = 4;
-    /// It was noted.
     pub const ACCOUNTING_RESPONSE: u8 = 5;
     /// A NAS asks whether the server is there (RFC 5997).
     pub const STATUS_SERVER: u8 = 12;
@@ -29,9 +26,7 @@ pub mod code {
 
 /// Numbers of attributes that mean something to the server.
 pub mod attribute {
-    /// The user's name.
     pub const USER_NAME: u8 = 1;
-    /// His password, hidden.
     pub const USER_PASSWORD: u8 = 2;
     /// His answer to a challenge.
     pub const CHAP_PASSWORD: u8 = 3;
@@ -83,7 +78,6 @@ impl<'a> RadiusPacket<'a> {
         Ok(Self { bytes })
     }
 
-    /// All of it.
     #[must_use]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
@@ -132,7 +126,6 @@ impl<'a> RadiusPacket<'a> {
 /// An attribute of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RadiusAttribute<'a> {
-    /// Its number.
     pub kind: u8,
     /// Up to 253 bytes.
     pub value: &'a [u8],

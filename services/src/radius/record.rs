@@ -24,7 +24,6 @@ struct AccountingRecord {
     attributes: BTreeMap<String, RecordedValue>,
 }
 
-/// An attribute's values.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum RecordedValue {

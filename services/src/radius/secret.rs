@@ -53,7 +53,6 @@ pub fn same(one: &[u8], other: &[u8]) -> bool {
 pub enum SignatureCheck {
     /// There is one, and whoever made it knows the secret.
     Right,
-    /// There is none.
     Missing,
     /// It is wrong, or there is more than one.
     Wrong,

@@ -45,7 +45,6 @@ pub struct UserDatabase {
 /// A network of NASes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RadiusClient {
-    /// Where they are.
     pub network: Net,
     /// What they share with the server.
     pub secret: Vec<u8>,
@@ -77,7 +76,6 @@ pub enum UsersError {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// What the kernel said.
         source: std::io::Error,
@@ -85,19 +83,15 @@ pub enum UsersError {
     /// It is not TOML, or has keys that are not known.
     #[error("{}:{line}: {message}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// Its line, from 1.
         line: usize,
-        /// What is wrong.
         message: String,
     },
     /// Something in it cannot be.
     #[error("{}: {item}: {why}", path.display())]
     Item {
-        /// The file.
         path: PathBuf,
-        /// What in it.
         item: String,
         /// What is wrong with it.
         why: String,

@@ -13,7 +13,6 @@ const PLAIN_TYPES: &[u16] = &[
 const SIZES: &[u16] = &[0, 100, 512, 513, 600, 800, 1000, 1200, 1231, 1232, 1233, 1400, 4096, 65535];
 const LABELS: &[&str] = &["a", "nothing", "*", "www", "x-y_z", "ns", "under", "\u{1}\u{2}.\\", "UPPER", "0"];
 
-/// Makes queries.
 pub(crate) struct Queries {
     random: Rng,
     names: Vec<String>,
@@ -112,7 +111,6 @@ impl Queries {
         record
     }
 
-    /// The next query.
     pub(crate) fn next(&mut self) -> Vec<u8> {
         let mut flags = if self.percent(50) { 0x0100u16 } else { 0 };
         if self.percent(10) {

@@ -9,7 +9,6 @@ pub enum ReflectorError {
     /// The address cannot be had.
     #[error("cannot serve {address}: {source}; choose an address of this host and a free port")]
     Bind {
-        /// The address.
         address: SocketAddr,
         /// What the kernel said.
         source: io::Error,
@@ -17,7 +16,6 @@ pub enum ReflectorError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
         what: &'static str,
         /// What the kernel said.
         source: io::Error,
@@ -25,7 +23,6 @@ pub enum ReflectorError {
     /// An XDP service cannot be had.
     #[error("{what}: {why}")]
     Xdp {
-        /// What was tried.
         what: String,
         /// What went wrong, from the outermost cause to the innermost.
         why: String,
@@ -33,7 +30,6 @@ pub enum ReflectorError {
     /// A setting out of range.
     #[error("{setting} is {value}: give {allowed}")]
     OutOfRange {
-        /// Its name.
         setting: &'static str,
         /// What it was set to.
         value: String,

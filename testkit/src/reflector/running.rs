@@ -30,7 +30,6 @@ pub struct RunningReflector {
 }
 
 impl RunningReflector {
-    /// Where it serves.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

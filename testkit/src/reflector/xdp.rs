@@ -38,7 +38,6 @@ pub struct XdpBuilder {
 /// `answered`: XDP_TX does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XdpAccount {
-    /// Datagrams served.
     pub received: u64,
     /// Datagrams returned as they came.
     pub answered: u64,

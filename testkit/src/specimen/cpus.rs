@@ -7,7 +7,6 @@ use crate::specimen::{Kernel, Tree};
 /// A CPU and where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its number.
     pub cpu: u32,
     /// Its NUMA node; the package is the same number.
     pub node: u32,
@@ -18,9 +17,7 @@ pub struct Cpu {
 /// The CPUs of a machine.
 #[derive(Debug, Clone)]
 pub struct Cpus {
-    /// All, in order.
     pub all: Vec<Cpu>,
-    /// Their model.
     pub model: &'static str,
     /// Whether a hypervisor runs them.
     pub hypervisor: bool,
@@ -31,13 +28,10 @@ pub struct Cpus {
 /// Time of a CPU since boot, in ticks of `USER_HZ`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// In user mode.
     pub user: u64,
     /// In the kernel for processes.
     pub system: u64,
-    /// Idle.
     pub idle: u64,
-    /// In softirqs.
     pub softirq: u64,
     /// Taken by the hypervisor.
     pub steal: u64,
@@ -81,13 +75,11 @@ pub(crate) fn mask(cpus: &[u32], possible: usize) -> String {
 }
 
 impl Cpus {
-    /// How many.
     #[must_use]
     pub fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Their numbers.
     #[must_use]
     pub fn numbers(&self) -> Vec<u32> {
         self.all.iter().map(|cpu| cpu.cpu).collect()

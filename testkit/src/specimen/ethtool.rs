@@ -14,9 +14,7 @@ pub const ENOENT: i32 = 2;
 pub enum Hashed {
     /// None: virtio says so of all packets where the device has no RSS.
     Nothing,
-    /// The addresses.
     Addresses,
-    /// Addresses and ports.
     Ports,
 }
 
@@ -40,7 +38,6 @@ pub struct Ethtool {
     pub udp_hash: Option<Hashed>,
     /// Queues RSS can use, as the driver tells.
     pub table_queues: Option<u32>,
-    /// The driver's statistics.
     pub statistics: BTreeMap<String, u64>,
     /// Packets of each receive and each transmit queue as the netdev family tells them; none where the kernel does not.
     pub queue_packets: Option<(Vec<u64>, Vec<u64>)>,

@@ -5,10 +5,8 @@ use std::fmt::Write;
 use crate::specimen::cpus::{list, mask};
 use crate::specimen::{Cpus, Kernel, Tree};
 
-/// An interrupt.
 #[derive(Debug, Clone)]
 pub struct Interrupt {
-    /// Its number.
     pub irq: u32,
     /// The chip as `/proc/interrupts` names it, such as `PCI-MSI`.
     pub chip: String,

@@ -22,7 +22,6 @@ pub use many::many;
 /// A host of which it is known what is wrong.
 #[derive(Debug, Clone)]
 pub struct Specimen {
-    /// Its name.
     pub name: &'static str,
     /// What it is, in a sentence.
     pub about: &'static str,

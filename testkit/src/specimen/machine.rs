@@ -12,9 +12,7 @@ use crate::specimen::{
 /// A kernel by its version: what it shows depends on that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernel {
-    /// The first number.
     pub major: u32,
-    /// The second.
     pub minor: u32,
     /// All of it, such as `4.6.3`.
     pub release: &'static str,
@@ -23,11 +21,9 @@ pub struct Kernel {
 /// A machine at one moment.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Its kernel.
     pub kernel: Kernel,
     /// Hundredths of a second since boot.
     pub uptime_centiseconds: u64,
-    /// Its CPUs.
     pub cpus: Cpus,
     /// Their times, in order.
     pub times: Vec<CpuTimes>,
@@ -35,19 +31,13 @@ pub struct Machine {
     pub softnet: Vec<Softnet>,
     /// Its interrupts, in order of number.
     pub interrupts: Vec<Interrupt>,
-    /// Its interfaces.
     pub nics: Vec<Nic>,
     /// Sysctls by dotted name.
     pub sysctls: BTreeMap<String, String>,
-    /// UDP sockets.
     pub udp: Vec<UdpSocket>,
-    /// TCP listeners.
     pub tcp: Vec<Listener>,
-    /// Counters of UDP.
     pub udp_counts: UdpCounts,
-    /// Netfilter.
     pub netfilter: Netfilter,
-    /// Processes.
     pub processes: Vec<Process>,
     /// Vendor and product of the board or the virtual machine.
     pub product: (&'static str, &'static str),

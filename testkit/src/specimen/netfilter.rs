@@ -9,7 +9,6 @@ use crate::specimen::{Kernel, Tree};
 /// A table of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpTable {
-    /// Its name.
     pub name: &'static str,
     /// How many rules it holds.
     pub rules: u32,

@@ -8,9 +8,7 @@ use crate::specimen::{Ethtool, Kernel, Tree};
 /// An interface with a device behind it.
 #[derive(Debug, Clone)]
 pub struct Nic {
-    /// Its name.
     pub name: &'static str,
-    /// Its index.
     pub index: u32,
     /// Its place on the PCI bus, below `/sys/devices`: `pci0000:00/0000:00:03.0/0000:04:00.0`.
     pub pci: &'static str,
@@ -20,7 +18,6 @@ pub struct Nic {
     pub speed: Option<u32>,
     /// The NUMA node of its device, -1 for none.
     pub node: i32,
-    /// Its interrupts.
     pub irqs: Vec<u32>,
     /// Receive queues in use.
     pub receive: Vec<ReceiveQueue>,
@@ -34,7 +31,6 @@ pub struct Nic {
     pub ethtool: Ethtool,
 }
 
-/// A receive queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReceiveQueue {
     /// The CPUs of RPS.

@@ -5,25 +5,19 @@ use serde_json::json;
 use crate::specimen::cpus::{list, mask};
 use crate::specimen::{Cpus, Tree};
 
-/// A process.
 #[derive(Debug, Clone)]
 pub struct Process {
     /// Its id, and that of its first thread.
     pub pid: u32,
-    /// Its name.
     pub name: &'static str,
-    /// Its arguments.
     pub arguments: Vec<&'static str>,
-    /// Its threads.
     pub threads: Vec<Thread>,
     /// Inodes of its sockets, from descriptor 3 on.
     pub sockets: Vec<u64>,
 }
 
-/// A thread.
 #[derive(Debug, Clone)]
 pub struct Thread {
-    /// Its id.
     pub tid: u32,
     /// The CPUs it may run on.
     pub allowed: Vec<u32>,

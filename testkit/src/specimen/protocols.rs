@@ -12,15 +12,12 @@ use crate::specimen::{Kernel, Tree};
 pub struct UdpSocket {
     /// The address it is bound to.
     pub local: SocketAddr,
-    /// Its inode.
     pub inode: u64,
-    /// Its cookie.
     pub cookie: u64,
     /// Memory of what waits in its receive queue, in bytes.
     pub queued_bytes: u32,
     /// Its receive buffer in bytes.
     pub receive_buffer: u32,
-    /// Packets it lost.
     pub drops: u32,
     /// Whether it is bound with SO_REUSEPORT.
     pub reuseport: bool,
@@ -31,9 +28,7 @@ pub struct UdpSocket {
 pub struct Listener {
     /// The address it is bound to.
     pub local: SocketAddr,
-    /// Its inode.
     pub inode: u64,
-    /// Its cookie.
     pub cookie: u64,
 }
 
@@ -44,9 +39,7 @@ pub struct UdpCounts {
     pub in_datagrams: u64,
     /// Packets for no socket.
     pub no_ports: u64,
-    /// Packets not delivered.
     pub in_errors: u64,
-    /// Packets sent.
     pub out_datagrams: u64,
     /// Of `in_errors`, those for which the socket's buffer was full.
     pub receive_buffer_errors: u64,

@@ -7,7 +7,6 @@ use crate::specimen::{Cpus, Kernel, Tree};
 /// What a CPU's softirqs did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Softnet {
-    /// Packets it processed.
     pub processed: u32,
     /// Packets lost because its backlog was full.
     pub dropped: u32,
@@ -45,7 +44,6 @@ fn softnet_stat(kernel: Kernel, cpus: &Cpus, softnet: &[Softnet]) -> String {
     text
 }
 
-/// show_softirqs in fs/proc/softirqs.c.
 fn softirqs(cpus: &Cpus, softnet: &[Softnet]) -> String {
     let mut text = " ".repeat(20);
     for cpu in &cpus.all {

@@ -8,7 +8,6 @@ use std::path::Path;
 /// What a path holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
-    /// A file's content.
     File(String),
     /// A symbolic link's target.
     Link(String),

@@ -23,9 +23,7 @@ use spin::{SpinResult, SpinThread};
 pub struct CostCalibration {
     /// The CPU it was pinned to.
     pub cpu: u32,
-    /// The thread.
     pub tid: u32,
-    /// Time that passed.
     pub elapsed_ns: u64,
     /// What its speed says it lost.
     pub lost_by_inference_ns: u64,

@@ -150,7 +150,6 @@ impl CpuTotals {
         }
     }
 
-    /// What packets took.
     pub(super) fn packets(&self) -> i64 {
         self.net_rx + self.net_tx + self.packet_irq
     }

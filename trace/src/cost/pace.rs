@@ -30,7 +30,6 @@ const USUAL_NS: f64 = 150.0;
 /// For which part of the time programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TracePace {
-    /// All of it.
     Always,
     /// One part in so many, those of interrupts too or else always.
     Windows { one_in: u32, with_irqs: bool },

@@ -38,11 +38,9 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Time per interrupt beside what its tracepoints see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UntracedEstimate {
-    /// The mean.
     pub ns: f64,
     /// The interval of 95 per cent, from how bursts of interrupts differ.
     pub low_ns: f64,
-    /// Its upper end.
     pub high_ns: f64,
     /// Of how many interrupts.
     pub interrupts: u64,

@@ -11,7 +11,6 @@ use list::CAUSES;
 /// One way to lose a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LossCause {
-    /// Its stable id.
     pub(super) name: &'static str,
     /// What happened, one line.
     pub(super) what: &'static str,

@@ -58,7 +58,6 @@ pub struct PortSubject {
     pub peer: Option<IpAddr>,
 }
 
-/// Network namespaces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamespaceScope {
@@ -121,7 +120,6 @@ pub struct PacketCounts {
 /// What passed while numbers were read, and right after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EdgeCounts {
-    /// Meanwhile.
     pub meanwhile: Vec<PassedCount>,
     /// After it, until all that had been on its way was handled.
     pub after: Vec<PassedCount>,
@@ -311,7 +309,6 @@ impl DropsTracer {
         }
     }
 
-    /// What looking takes.
     pub(super) fn overhead(&mut self) -> Known<TraceOverhead> {
         self.timing.overhead(&self.attached)
     }

@@ -18,7 +18,6 @@ const PARTS: f64 = 1e6;
 pub struct ProfileDifference {
     /// CPUs' worth of time in the view before: 1.0 is one CPU all the time.
     pub before_cpus: f64,
-    /// The same after.
     pub after_cpus: f64,
     /// Functions by how much they changed, most first.
     pub functions: Vec<FunctionChange>,
@@ -29,11 +28,9 @@ pub struct ProfileDifference {
 /// How a function's own time changed: without those it calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FunctionChange {
-    /// Which.
     pub function: StackFrame,
     /// CPUs' worth of time in it before: 0.25 is a quarter of a CPU.
     pub before_cpus: f64,
-    /// The same after.
     pub after_cpus: f64,
 }
 

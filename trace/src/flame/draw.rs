@@ -27,11 +27,9 @@ const LEGEND: usize = 28;
 /// What is drawn, beside the profile.
 #[derive(Debug, Clone, Default)]
 pub struct DrawOptions {
-    /// Above it.
     pub title: String,
     /// Below the title: what, where, for how long.
     pub subtitle: Option<String>,
-    /// Which part.
     pub view: ProfileView,
     /// Whether it is a file of its own, with the script that zooms and searches (which asks nobody for anything). Otherwise it
     /// is an element for a page: without script, and without what only the beginning of a file may have.
@@ -72,7 +70,6 @@ pub(super) fn options(picture: &DrawOptions) -> Options<'static> {
     options
 }
 
-/// Draws folded lines.
 pub(super) fn draw(options: &mut Options<'_>, lines: &[String]) -> Result<String, TraceError> {
     let failed = |source| TraceError::Kernel { what: "drawing a flame graph", source };
     let mut svg = Vec::new();

@@ -12,9 +12,7 @@ pub(super) const LEFT_OUT: &str = "...";
 pub struct ProfileView {
     /// Only what ran in interrupt context, each stack from where that begins, below the name of its [`CpuContext`].
     pub irq_only: bool,
-    /// Idle samples too.
     pub idle: bool,
-    /// Only this CPU.
     pub cpu: Option<u32>,
     /// A root a CPU.
     pub per_cpu: bool,

@@ -19,7 +19,6 @@ pub const FREQUENCY_HZ: u32 = 999;
 /// What is to be sampled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileOptions {
-    /// For how long.
     pub duration: Duration,
     /// Samples a second on each CPU.
     pub frequency_hz: u32,
@@ -69,7 +68,6 @@ pub struct SamplingCost {
     pub share: f64,
 }
 
-/// What makes samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum SampleEvent {
@@ -86,7 +84,6 @@ pub enum SampleEvent {
 /// Samples of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuProfile {
-    /// Its number.
     pub cpu: u32,
     /// All samples, idle ones too.
     pub samples: u64,
@@ -96,7 +93,6 @@ pub struct CpuProfile {
     pub lost: u64,
 }
 
-/// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StackFrame {
     /// Its name without offset; [`StackFrame::UNKNOWN`] where it has none.
@@ -104,7 +100,6 @@ pub struct StackFrame {
     /// The kernel module (`bpf` for BPF programs), or the file name of the program or library; none for the kernel itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// Whose it is.
     pub kind: FrameKind,
 }
 
@@ -137,7 +132,6 @@ pub enum CpuContext {
     Ksoftirqd,
     /// A hardware interrupt, its handler.
     Irq,
-    /// Nothing to do.
     Idle,
 }
 
@@ -180,13 +174,11 @@ pub struct SampledStack {
     /// Which of `frames` is where that context begins (`handle_softirqs`, the interrupt's entry); 0 for tasks.
     #[serde(default)]
     pub entry: u32,
-    /// The CPU.
     pub cpu: u32,
     /// The process that was current; 0 for the idle task.
     pub pid: u32,
     /// Name of the thread that was current.
     pub comm: String,
-    /// How often.
     pub samples: u64,
 }
 

@@ -28,7 +28,6 @@ pub struct HotSpot {
     pub finding: Option<String>,
     /// What to do, in a sentence or two.
     pub remedy: String,
-    /// When not to.
     pub when_not: String,
     /// Where that is from: kernel version and file, or who measured it.
     pub source: String,
@@ -46,9 +45,7 @@ pub struct HotSpot {
 /// A function and its samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpotFunction {
-    /// Its name.
     pub name: String,
-    /// Samples.
     pub samples: u64,
 }
 

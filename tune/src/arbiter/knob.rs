@@ -20,11 +20,9 @@ pub(super) enum OwnedKnob {
     Governor,
     /// The auditing of system calls.
     Audit,
-    /// Rules of netfilter.
     Filter,
 }
 
-/// What ethtool sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EthtoolKind {
     Ring,
@@ -48,7 +46,6 @@ pub(super) struct OwnedSetting {
 /// A line of somebody's configuration that sets something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConfigurationLine {
-    /// File and line.
     pub(super) at: String,
     /// As it is written there.
     pub(super) text: String,

@@ -14,7 +14,6 @@ const RULES: [&str; 5] = [
     "/lib/udev/rules.d",
 ];
 
-/// Directories of scripts.
 const SCRIPTS: [(&str, &[&str]); 3] = [
     ("ifupdown", &["/etc/network/if-pre-up.d", "/etc/network/if-up.d", "/usr/local/sbin/ifup-local"]),
     ("NetworkManager", &["/etc/NetworkManager/dispatcher.d", "/etc/NetworkManager/dispatcher.d/pre-up.d"]),

@@ -4,7 +4,6 @@
 
 use std::sync::LazyLock;
 
-/// A server.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerProduct {
@@ -42,7 +41,6 @@ pub struct ClientState {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductOption {
-    /// What it gives.
     pub gives: OptionEffect,
     /// As written into its configuration; `N` stands for the number of CPUs.
     pub setting: String,
@@ -56,15 +54,11 @@ pub struct ProductOption {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OptionEffect {
-    /// More workers.
     Workers,
     /// A socket for each worker (SO_REUSEPORT).
     Sockets,
-    /// Threads on CPUs.
     Pinning,
-    /// Steering by CPU.
     Steering,
-    /// Larger buffers.
     Buffers,
 }
 

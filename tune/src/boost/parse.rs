@@ -4,7 +4,6 @@ use linerate_host::parse::Parser;
 
 use crate::boost::sight::any_text;
 
-/// All parsers.
 pub const PARSERS: &[(&str, Parser)] = &[("control group, status and namespace of a process", |bytes| {
     any_text(&String::from_utf8_lossy(bytes));
 })];

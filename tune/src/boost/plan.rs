@@ -66,7 +66,6 @@ pub struct BoostPlan {
 /// A CPU, and who takes its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CpuAssignment {
-    /// The CPU.
     pub cpu: u32,
     /// Whether packets of the server's interfaces arrive there.
     pub receives: bool,
@@ -92,7 +91,6 @@ pub struct ServerAdvice {
 pub struct BoostRefusal {
     /// The group or thread.
     pub what: String,
-    /// Why: one line.
     pub why: String,
 }
 

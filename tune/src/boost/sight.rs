@@ -23,7 +23,6 @@ use find::{FoundServer, find};
 
 pub(crate) use limits::any_text;
 
-/// Which server.
 #[derive(Debug, Clone, Default)]
 pub struct ServerQuery {
     /// The one on this port.
@@ -43,7 +42,6 @@ pub struct ObservationOptions {
     pub datagrams: bool,
 }
 
-/// A server.
 #[derive(Debug, Clone, Serialize)]
 pub struct ObservedServer {
     /// Name of the first of its processes that reads (`comm`), such as `nsd`, without what it says of that one process.
@@ -67,11 +65,8 @@ pub struct ObservedServer {
 /// A process of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServerProcess {
-    /// Its id.
     pub pid: u32,
-    /// Its parent's.
     pub parent: Option<u32>,
-    /// Its name.
     pub name: String,
     /// When it was started, in clock ticks since boot.
     pub started: u64,
@@ -102,7 +97,6 @@ pub struct ServerGroup {
 /// A socket of a group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GroupSocket {
-    /// The socket.
     pub socket: SocketAt,
     /// All that hold it: process and descriptor.
     pub holders: Vec<(u32, u32)>,
@@ -117,13 +111,10 @@ pub struct GroupSocket {
 /// A thread that reads sockets.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReaderThread {
-    /// Its process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
     /// When it was started, in clock ticks since boot.
     pub started: u64,
-    /// Its name.
     pub name: String,
     /// Cookies of the sockets it reads.
     pub sockets: Vec<u64>,
@@ -164,15 +155,12 @@ pub enum SightError {
     /// It takes more rights.
     #[error("{what}: not permitted: it takes {capability}: run it as root")]
     NotPermitted {
-        /// What was tried.
         what: String,
-        /// The capabilities.
         capability: &'static str,
     },
     /// Its processes are not visible here.
     #[error("{0}")]
     Elsewhere(String),
-    /// The host.
     #[error(transparent)]
     Host(#[from] HostError),
 }

@@ -24,7 +24,6 @@ pub struct DeliveryAgreement {
 /// The same of one socket.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct SocketAgreement {
-    /// Its cookie.
     pub cookie: u64,
     /// Datagrams by the CPU they arrived on.
     pub arrived: Vec<(u32, u64)>,

@@ -42,18 +42,14 @@ const STARE: Duration = Duration::from_millis(500);
 pub enum WatchEvent {
     /// A thread that read sockets is gone; its CPU's packets go to others.
     Lost {
-        /// Its process.
         pid: u32,
-        /// The thread.
         tid: u32,
         /// What was changed, in words.
         done: Vec<String>,
     },
     /// A thread reads sockets that did not before.
     Found {
-        /// Its process.
         pid: u32,
-        /// The thread.
         tid: u32,
         /// What was changed, in words.
         done: Vec<String>,

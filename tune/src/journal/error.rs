@@ -8,11 +8,9 @@ pub enum JournalError {
     /// A file of the state directory cannot be used.
     #[error("{path}: cannot {what}: {source}")]
     File {
-        /// The file.
         path: String,
         /// What was to be done with it.
         what: &'static str,
-        /// The system's reason.
         source: io::Error,
     },
     /// There is no space for what has to be written before anything is changed.
@@ -20,11 +18,9 @@ pub enum JournalError {
         "{path}: no space for {bytes} bytes of journal ({source}): free some, or give another --state-dir"
     )]
     NoSpace {
-        /// The file.
         path: String,
         /// How much was needed.
         bytes: u64,
-        /// The system's reason.
         source: io::Error,
     },
     /// Another process may append, and nobody else.
@@ -46,7 +42,6 @@ pub enum JournalError {
         "{path} line {line}: made by a newer linerate ({why}): use that version to undo, or upgrade this one"
     )]
     Newer {
-        /// The file.
         path: String,
         /// The line, from 1.
         line: u64,
@@ -56,7 +51,6 @@ pub enum JournalError {
     /// An earlier write failed: what is on disk is not known for certain.
     #[error("{path}: an earlier write failed, nothing more is written by this process")]
     Broken {
-        /// The file.
         path: String,
     },
 }

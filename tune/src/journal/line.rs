@@ -12,7 +12,6 @@ pub struct JournalLine {
     pub sequence: u64,
     /// When it was written, seconds since 1970.
     pub unix_seconds: u64,
-    /// What it says.
     pub record: JournalRecord,
 }
 

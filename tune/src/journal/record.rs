@@ -20,7 +20,6 @@ pub enum JournalRecord {
     Device {
         /// Number of the tune.
         tune: u64,
-        /// The device.
         device: NamedDevice,
     },
     /// What settings read that a change resets along with its own: a change of channels has the driver make queues,
@@ -39,7 +38,6 @@ pub enum JournalRecord {
         tune: u64,
         /// Number of the change within it, from 0.
         step: u32,
-        /// Which one.
         setting: Setting,
         /// What it reads now.
         from: SettingValue,
@@ -65,9 +63,7 @@ pub enum JournalRecord {
         tune: u64,
         /// Number of the change.
         step: u32,
-        /// Which one.
         setting: Setting,
-        /// The host's words.
         why: String,
         /// What it reads now; none where it cannot be read.
         found: Option<SettingValue>,
@@ -88,14 +84,12 @@ pub enum JournalRecord {
     UndoBegun {
         /// Number of the tune.
         tune: u64,
-        /// Why.
         why: UndoReason,
     },
     /// A setting is about to be put back.
     UndoIntent {
         /// Number of the tune.
         tune: u64,
-        /// Which one.
         setting: Setting,
         /// What it reads now.
         from: SettingValue,
@@ -106,7 +100,6 @@ pub enum JournalRecord {
     UndoDone {
         /// Number of the tune.
         tune: u64,
-        /// Which one.
         setting: Setting,
         /// What became of it.
         outcome: UndoOutcome,
@@ -129,7 +122,6 @@ pub enum JournalRecord {
     Persisted {
         /// Number of the tune.
         tune: u64,
-        /// The files.
         files: Vec<WrittenFile>,
     },
     /// Those files were removed.
@@ -153,9 +145,7 @@ pub struct BeginRecord {
     pub unix_seconds: u64,
     /// The boot it was made in (`/proc/sys/kernel/random/boot_id`): a later one has none of its changes.
     pub boot: String,
-    /// Version of linerate.
     pub version: String,
-    /// The command line.
     pub argv: Vec<String>,
     /// Name of the profile, or what the changes are for.
     pub goal: String,
@@ -213,7 +203,6 @@ pub enum UndoDeadline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoReason {
-    /// Somebody asked.
     Asked,
     /// Its time is over.
     Expired,
@@ -237,12 +226,10 @@ pub enum UndoOutcome {
     Already,
     /// Somebody else changed it since; it was left as it is.
     Drift {
-        /// What it reads.
         found: SettingValue,
     },
     /// What it belongs to is gone.
     Gone {
-        /// The host's words.
         why: String,
     },
     /// A later tune changed it too and holds it: it is left to that one, which puts it back to what this one found.
@@ -250,9 +237,7 @@ pub enum UndoOutcome {
         /// Number of that tune.
         by: u64,
     },
-    /// It was refused.
     Failed {
-        /// The host's words.
         why: String,
         /// What it reads now; none where it cannot be read.
         found: Option<SettingValue>,
@@ -321,7 +306,6 @@ impl UndoOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrittenFile {
-    /// Its path.
     pub path: String,
     /// SHA-256 of its content, hexadecimal; of its target for a symbolic link.
     pub sha256: String,

@@ -13,7 +13,6 @@ use crate::sys::lock;
 /// Where the journal is kept unless told otherwise.
 pub const STATE_DIR: &str = "/var/lib/linerate";
 
-/// A state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateStore {
     directory: PathBuf,
@@ -22,9 +21,7 @@ pub struct StateStore {
 /// A journal as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Journal {
-    /// The file.
     pub path: PathBuf,
-    /// Its records.
     pub entries: Vec<JournalLine>,
     /// Why there may be more that could not be read; none where all was.
     pub trouble: Option<JournalCorruption>,
@@ -49,13 +46,11 @@ impl StateStore {
         Self { directory: std::path::absolute(&directory).unwrap_or(directory) }
     }
 
-    /// The directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The journal's file.
     #[must_use]
     pub fn journal_path(&self) -> PathBuf {
         self.directory.join("journal")

@@ -9,7 +9,6 @@ use crate::NamedDevice;
 /// A tune, as far as its records tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedTune {
-    /// Its start.
     pub begun: BeginRecord,
     /// The settings that it changed, or that a change of its resets, in the order in which they were first named.
     pub held: Vec<TrackedSetting>,
@@ -17,7 +16,6 @@ pub struct RecordedTune {
     pub refused: Vec<(Setting, String)>,
     /// Its end; none where its program died, or is at it.
     pub ended: Option<TuneEnd>,
-    /// Somebody confirmed it.
     pub confirmed: bool,
     /// Its undoing; none where nobody began.
     pub undo: Option<RecordedUndo>,
@@ -40,7 +38,6 @@ pub struct TuneEnd {
 /// The undoing of a tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedUndo {
-    /// Why.
     pub why: UndoReason,
     /// Whether all settings had their turn.
     pub ended: bool,
@@ -49,7 +46,6 @@ pub struct RecordedUndo {
 /// A setting that a tune holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackedSetting {
-    /// Which one.
     pub setting: Setting,
     /// What it was before this tune.
     pub first: SettingValue,
@@ -72,7 +68,6 @@ pub struct TrackedSetting {
 /// What a setting reads unless somebody else changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExpectedValue {
-    /// One of these.
     OneOf(Vec<SettingValue>),
     /// Anything: a change that resets it was begun, and what it read after that was not written down.
     Anything,

@@ -63,7 +63,6 @@ impl JournalWriter {
         })
     }
 
-    /// Where it writes.
     #[must_use]
     pub fn store(&self) -> &StateStore {
         &self.store

@@ -16,7 +16,6 @@ pub const SCHEMA: &str = "linerate.persisted/1";
 pub struct PersistedSettings {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Version of linerate.
     pub version: String,
     /// What the settings are for: the goal of the tune that was made to last.
     pub goal: String,
@@ -58,7 +57,6 @@ pub enum PersistFileError {
     /// It is not such a document.
     #[error("{file}: {reason}; `linerate tune persist` writes it anew")]
     Garbled {
-        /// The file.
         file: String,
         /// What is wrong, with line and column.
         reason: String,
@@ -66,7 +64,6 @@ pub enum PersistFileError {
     /// It is of another schema.
     #[error("{file}: schema is '{found}', this linerate reads {SCHEMA}")]
     Schema {
-        /// The file.
         file: String,
         /// What it says it is.
         found: String,
@@ -74,13 +71,10 @@ pub enum PersistFileError {
     /// A setting is about an interface of which nothing is said.
     #[error("{file}: setting {number} ({setting}) is about {interface}, which is not among the devices")]
     UnknownDevice {
-        /// The file.
         file: String,
         /// Number of the setting, from 1.
         number: usize,
-        /// The setting.
         setting: String,
-        /// The interface.
         interface: String,
     },
 }

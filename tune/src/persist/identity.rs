@@ -13,14 +13,12 @@ pub struct DeviceIdentity {
     pub attached_at: Option<String>,
     /// Which port of that device it is (`/sys/class/net/IF/dev_port`); none where the kernel does not say.
     pub port: Option<u32>,
-    /// Its hardware address.
     pub address: String,
 }
 
 /// Where a device is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DevicePosition {
-    /// Under this name.
     There(String),
     /// Not here; why this is thought.
     Absent(String),

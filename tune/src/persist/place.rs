@@ -20,26 +20,22 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 /// Why a file could not be written, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// The system refused.
     #[error("cannot {what} {path}: {source}")]
     System {
         /// What was to be done.
         what: &'static str,
         /// The file or directory.
         path: String,
-        /// The system's reason.
         source: io::Error,
     },
     /// A directory on the way is a symbolic link.
     #[error("{path} is a symbolic link, and nothing is written through one")]
     Link {
-        /// The link.
         path: String,
     },
     /// The path cannot be one of a file to write.
     #[error("{path}: not a path below a directory")]
     Path {
-        /// The path.
         path: String,
     },
 }
@@ -47,7 +43,6 @@ pub enum PlaceError {
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathOccupant {
-    /// Nothing.
     Nothing,
     /// A file or symbolic link, by what would be recorded of it.
     File {
@@ -141,7 +136,6 @@ impl OpenedDirectory {
         }
     }
 
-    /// What is there.
     pub(super) fn occupant(&self) -> Result<PathOccupant, PlaceError> {
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,

@@ -43,9 +43,7 @@ pub struct ReappliedSetting {
 pub enum ReapplyOutcome {
     /// It was so already.
     Already,
-    /// It was set.
     Made {
-        /// What it was.
         from: SettingValue,
     },
     /// Its device is not there. When it appears, it is set then.
@@ -60,7 +58,6 @@ pub enum ReapplyOutcome {
     },
     /// It was refused, or cannot be read.
     Refused {
-        /// The host's words.
         why: String,
     },
 }

@@ -15,7 +15,6 @@ use std::fmt::Write as _;
 
 use linerate_host::Setting;
 
-/// Where units are.
 pub(super) const DIRECTORY: &str = "/etc/systemd/system";
 const SERVICE: &str = "linerate-tune.service";
 const TEMPLATE: &str = "linerate-tune@.service";

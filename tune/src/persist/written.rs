@@ -23,7 +23,6 @@ pub struct StandingFiles {
     directories: BTreeSet<String>,
 }
 
-/// What was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct WrittenFiles {
     /// Files that were written, in this order.
@@ -36,7 +35,6 @@ pub struct WrittenFiles {
     pub left: Vec<String>,
 }
 
-/// What was removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RemovedFiles {
     /// Files and directories that were removed.

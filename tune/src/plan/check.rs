@@ -12,7 +12,6 @@ pub enum PlanError {
     /// It is no JSON, or has other fields than a plan.
     #[error("{origin} is no plan: {what}")]
     Text {
-        /// The file.
         origin: String,
         /// What is wrong, with line and column.
         what: String,
@@ -20,15 +19,12 @@ pub enum PlanError {
     /// It is another kind of document.
     #[error("{origin} is no plan: its schema is '{found}', not '{}'", super::SCHEMA)]
     Schema {
-        /// The file.
         origin: String,
-        /// Its schema.
         found: String,
     },
     /// A setting or a value in it is none.
     #[error("{origin}: {what}")]
     Value {
-        /// The file.
         origin: String,
         /// Which one, and what is expected.
         what: String,
@@ -44,9 +40,7 @@ pub enum PlanError {
     /// It names CPUs that are not there.
     #[error("{setting} is to be '{to}', and {cpus} not online: make the plan anew")]
     Cpus {
-        /// The setting.
         setting: String,
-        /// The value.
         to: String,
         /// The CPUs, as `CPU 3 is` or `CPUs 3-4 are`.
         cpus: String,
@@ -54,11 +48,8 @@ pub enum PlanError {
     /// A setting is not what it was when the plan was made.
     #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make the plan anew")]
     Changed {
-        /// The setting.
         setting: String,
-        /// What it was.
         from: String,
-        /// What it is.
         found: String,
     },
     /// A setting cannot be read.
@@ -70,7 +61,6 @@ pub enum PlanError {
     /// The host does not tell what is needed to check it.
     #[error("{what}")]
     Host {
-        /// The host's words.
         what: String,
     },
 }

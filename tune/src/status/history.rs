@@ -13,38 +13,32 @@ pub const SCHEMA: &str = "linerate.tune-history/1";
 pub struct TuneHistory {
     /// [`SCHEMA`].
     pub schema: String,
-    /// The journal's file.
     pub journal: String,
     /// Why there may be more than is told here; none where the whole journal was read.
     pub trouble: Option<JournalCorruption>,
     /// The process that changes settings now; none where nobody does.
     pub holder: Option<LockHolder>,
-    /// The tunes.
     pub tunes: Vec<PastTune>,
 }
 
 /// A tune in short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PastTune {
-    /// Its number.
     pub tune: u64,
     /// When it began, seconds since 1970.
     pub unix_seconds: u64,
     /// Version of linerate that made it.
     pub version: String,
-    /// The command line.
     pub argv: Vec<String>,
     /// Name of the profile, or what the changes are for.
     pub goal: String,
     /// Settings that it wrote.
     pub written: usize,
-    /// Settings that refused.
     pub refused: usize,
     /// Whether it made all of its changes.
     pub complete: bool,
     /// Why it broke off; none where it did not, or was killed.
     pub broke_off: Option<String>,
-    /// Somebody confirmed it.
     pub confirmed: bool,
     /// Its undoing; none where nobody began.
     pub undo: Option<PastUndo>,
@@ -55,7 +49,6 @@ pub struct PastTune {
 /// The undoing of a tune in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PastUndo {
-    /// Why.
     pub why: UndoReason,
     /// When it last began, seconds since 1970.
     pub unix_seconds: u64,
@@ -63,7 +56,6 @@ pub struct PastUndo {
     pub complete: bool,
     /// Settings that were left, as they are somebody else's or gone.
     pub left: usize,
-    /// Settings that refused.
     pub refused: usize,
 }
 

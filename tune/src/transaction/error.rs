@@ -18,17 +18,13 @@ pub enum TuneError {
         "{setting}: it was '{expected}' and is '{found}' now: somebody changed it since, make the plan anew"
     )]
     ChangedSince {
-        /// The setting.
         setting: String,
-        /// What it was.
         expected: String,
-        /// What it is.
         found: String,
     },
     /// A tune that may yet undo itself.
     #[error("tune {tune} undoes itself unless it is confirmed: confirm or undo it first")]
     Pending {
-        /// Its number.
         tune: u64,
     },
     /// The journal has no such tune.
@@ -43,7 +39,6 @@ pub enum TuneError {
     /// A tune that was undone before.
     #[error("tune {tune} is undone already")]
     UndoneAlready {
-        /// Its number.
         tune: u64,
     },
     /// No tune is left to finish.
@@ -52,7 +47,6 @@ pub enum TuneError {
     /// Nobody would undo the tune when its time is over.
     #[error("no guard would undo it in time ({why}): nothing is changed")]
     NoGuard {
-        /// Why.
         why: String,
     },
     /// No tune waits for a confirmation.
@@ -61,7 +55,6 @@ pub enum TuneError {
     /// A tune whose time is over, or whose program died before it made all changes.
     #[error("too late to confirm tune {tune}: it is being undone, or will be by the next `undo`")]
     TooLate {
-        /// Its number.
         tune: u64,
     },
     /// A tune of another boot.
@@ -69,13 +62,11 @@ pub enum TuneError {
         "tune {tune} was made before the last boot, which ended its changes: undo it and make a plan anew"
     )]
     EarlierBoot {
-        /// Its number.
         tune: u64,
     },
     /// A tune whose plan is not there.
     #[error("tune {tune} was begun without a plan: undo it and make one")]
     NoPlan {
-        /// Its number.
         tune: u64,
     },
     /// A tune of another network namespace, where names of interfaces, sysctls and addresses mean others.
@@ -84,7 +75,6 @@ pub enum TuneError {
          with --netns {path}"
     )]
     OtherNamespace {
-        /// Its number.
         tune: u64,
         /// A file of the namespace.
         path: String,

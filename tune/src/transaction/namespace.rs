@@ -17,7 +17,6 @@ pub enum TuneNamespace {
     },
     /// No thread is in it, and no file has it: its interfaces and sockets went with it.
     Gone {
-        /// Its inode.
         inode: u64,
     },
 }

@@ -8,7 +8,6 @@ use crate::device::DeviceStatus;
 
 /// What changes are made to: a host, or one that tells of each read and write.
 pub trait ChangeTarget {
-    /// The host.
     fn host(&self) -> &Host;
 
     /// Reads a setting.

@@ -12,7 +12,6 @@ use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 /// What became of undoing a tune.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UndoReport {
-    /// Its number.
     pub tune: u64,
     /// Why it was undone.
     pub why: UndoReason,

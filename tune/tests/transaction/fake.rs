@@ -12,13 +12,11 @@ use linerate_tune::transaction::{ChangeTarget, TuneStart};
 /// How a setting takes a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// As it should.
     Obeys,
     /// With this error number.
     Refuses(i32),
     /// Says nothing and does nothing.
     Ignores,
-    /// Sets something else.
     HalfObeys,
     /// The first write as it should, and refuses all others.
     ObeysOnce,

@@ -11,10 +11,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::scene::eventually;
 
-/// Between two requests.
 const PACE: Duration = Duration::from_millis(2);
 
-/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) sent: Instant,

@@ -210,7 +210,6 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// The next event.
     pub(crate) fn event(&self) -> WatchEvent {
         let event = self.told.recv_timeout(PATIENCE).expect("an event");
         eprintln!("{event:?}");

@@ -31,7 +31,6 @@ struct ScrapeText {
 }
 
 impl ExporterPages {
-    /// Of this exporter.
     #[must_use]
     pub(crate) fn new(exporter: Exporter) -> Self {
         Self { state: Mutex::new(ExporterState { exporter, last: None }) }

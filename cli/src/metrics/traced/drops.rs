@@ -9,7 +9,6 @@ use linerate_trace::drops::seen::{DropsTracer, NamespaceScope, PacketDirection, 
 use crate::metrics::families::{DROPS_LOST, DROPS_MISSED, DROPS_PASSED};
 use crate::metrics::gather::GatheredSamples;
 
-/// Programs that count.
 #[derive(Debug)]
 pub(crate) struct DropsCollector {
     look: DropsTracer,

@@ -39,7 +39,6 @@ pub(super) fn lines(profile: &StackProfile, full: bool, style: TextStyle) -> Vec
     lines
 }
 
-/// The same, bare.
 pub(in crate::render) fn context_heads() -> impl Iterator<Item = &'static str> {
     HEADS.into_iter().map(|head| head.trim_start_matches('>'))
 }

@@ -45,7 +45,6 @@ pub(crate) struct SearchPageInput {
     warnings: Vec<String>,
 }
 
-/// One search.
 #[derive(Debug, Clone, Deserialize)]
 struct SearchSample {
     transactions_per_second: f64,
@@ -117,7 +116,6 @@ pub(crate) fn search_part(found: &SearchPageInput, place: &ResultPosition) -> Re
 }
 
 impl SearchPageInput {
-    /// When it began.
     pub(crate) fn unix_seconds(&self) -> Option<u64> {
         self.started_unix_seconds
     }

@@ -12,7 +12,6 @@ pub(crate) struct JoinedResult {
     pub(crate) id: String,
     pub(crate) file: String,
     pub(crate) head: PageHead,
-    /// HTML.
     pub(crate) body: String,
 }
 

@@ -14,9 +14,7 @@ use crate::render::style::{TextStyle, TextTone};
 /// Where a change belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PlanSection {
-    /// With another program.
     Others,
-    /// With an interface.
     Interface(String),
     /// With a running server.
     Server,

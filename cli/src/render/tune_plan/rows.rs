@@ -14,7 +14,6 @@ const LONGEST: usize = 34;
 /// Rows beyond these are counted, not shown, but in the full form.
 const MOST: usize = 24;
 
-/// A setting's row.
 pub(super) struct SettingRow {
     pub(super) name: String,
     pub(super) from: String,

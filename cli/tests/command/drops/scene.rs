@@ -36,7 +36,6 @@ pub(super) struct Scene {
 
 /// What `linerate drops` found.
 pub(super) struct Found {
-    /// Its document.
     pub(super) document: Value,
     pub(super) status: Option<i32>,
     /// What it said on standard error.
@@ -78,7 +77,6 @@ impl Scene {
         &self.lab.senders()[0]
     }
 
-    /// The second sender.
     pub(super) fn other_sender(&self) -> &LabHost {
         &self.lab.senders()[1]
     }
@@ -161,7 +159,6 @@ impl Scene {
 }
 
 impl Looking {
-    /// Its process.
     pub(super) fn child(&mut self) -> &mut LabChild {
         &mut self.child
     }

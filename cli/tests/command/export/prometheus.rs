@@ -22,7 +22,6 @@ pub(super) struct Prometheus<'h> {
     child: LabChild,
 }
 
-/// What is shipped.
 pub(super) fn share(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../share").join(name)
 }

@@ -24,7 +24,6 @@ pub struct SampleMethod {
     pub drain: Duration,
     /// Where a search without a hint starts, transactions a second.
     pub start_per_second: f64,
-    /// Raised to stop.
     pub cancel: Arc<AtomicBool>,
 }
 

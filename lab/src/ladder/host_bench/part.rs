@@ -17,7 +17,6 @@ pub(super) enum ConfigurationPart {
     Receive,
     /// Which queue a CPU sends by.
     Transmit,
-    /// Generic receive offload.
     Offload,
     /// What netfilter does to the service's packets.
     Netfilter,

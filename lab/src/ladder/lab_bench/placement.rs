@@ -7,7 +7,6 @@ use linerate_host::CpuSet;
 pub struct CpuPlacement {
     /// The server's workers, and receive processing where it can be directed.
     pub server: Vec<u32>,
-    /// The generator's threads.
     pub generator: Vec<u32>,
     /// Whether both run on the same CPUs.
     pub shared: bool,

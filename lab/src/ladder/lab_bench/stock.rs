@@ -15,7 +15,6 @@ pub(super) const TABLE: &str = "stock";
 pub(super) struct SettableParts {
     /// RPS and XPS masks.
     pub queue_cpus: bool,
-    /// GRO.
     pub offload: bool,
     /// An nftables table with connection tracking.
     pub netfilter: bool,

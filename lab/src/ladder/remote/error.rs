@@ -29,7 +29,6 @@ pub enum RemoteError {
     /// No connection, in ssh's words.
     #[error("{host}: ssh: {words}")]
     Ssh {
-        /// The host.
         host: SshHost,
         /// The last thing ssh said.
         words: String,
@@ -40,7 +39,6 @@ pub enum RemoteError {
         copying = .host.copying()
     )]
     NoProgram {
-        /// The host.
         host: SshHost,
         /// What was looked for.
         program: String,
@@ -51,9 +49,7 @@ pub enum RemoteError {
         ours = env!("CARGO_PKG_VERSION"), copying = .host.copying()
     )]
     Version {
-        /// The host.
         host: SshHost,
-        /// The program there.
         program: String,
         /// What it says to be.
         its: String,
@@ -61,15 +57,12 @@ pub enum RemoteError {
     /// The generator there does not start, in its own words.
     #[error("{host}: {words}")]
     Refused {
-        /// The host.
         host: SshHost,
-        /// What it said.
         words: String,
     },
     /// Nothing came back in time.
     #[error("{host}: no answer within {seconds} s: is it up, and does 'ssh {host} true' return?")]
     Silent {
-        /// The host.
         host: SshHost,
         /// How long was waited.
         seconds: u64,

@@ -12,7 +12,6 @@ pub(super) const SCHEMA: &str = "linerate.load-on-demand/1";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub(super) enum RemoteOrder {
-    /// Offer load.
     Slot(SlotOrder),
     /// Say what time it is; also a sign of life.
     Ping {
@@ -43,7 +42,6 @@ pub(super) struct SlotOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RemotePace {
-    /// Requests a second.
     RatePerSecond(f64),
     /// Requests outstanding a flow.
     Window(u32),

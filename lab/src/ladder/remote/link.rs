@@ -39,7 +39,6 @@ pub(super) enum LinkNews {
     Gone,
 }
 
-/// One host's connection.
 #[derive(Debug)]
 pub(super) struct HostLink {
     pub(super) host: SshHost,

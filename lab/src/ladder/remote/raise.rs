@@ -9,12 +9,10 @@ use serde::Serialize;
 use super::error::RemoteError;
 use crate::ladder::report::{LadderWarning, WarningKind};
 
-/// How many send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SenderCounts {
     /// Hosts, the first ones named.
     pub hosts: usize,
-    /// Threads on each.
     pub threads: usize,
 }
 
@@ -50,7 +48,6 @@ impl Default for RaiseOptions<'_> {
 /// What so many senders came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SenderStep {
-    /// How many.
     pub senders: SenderCounts,
     /// What the receiver answered a second: the median of the slots.
     pub answered_per_second: f64,

@@ -74,7 +74,6 @@ impl RemoteGenerators {
         self.finish(course)
     }
 
-    /// Tells all hosts.
     fn order(&mut self, slot: &LoadSlot) -> RemoteSlot {
         self.slots += 1;
         let hosts = self.links.len();

@@ -27,7 +27,6 @@ pub(super) struct EchoRequests {
     epoch: u32,
 }
 
-/// Prepared requests.
 #[derive(Debug)]
 pub(super) struct ScriptedRequests {
     exchange: Arc<PreparedExchange>,
@@ -37,7 +36,6 @@ pub(super) struct ScriptedRequests {
 }
 
 impl RequestSource {
-    /// Starts a slot.
     pub(super) fn begin(&mut self, epoch: u32) {
         match self {
             RequestSource::Echo(echo) => echo.epoch = epoch,

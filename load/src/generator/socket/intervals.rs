@@ -68,7 +68,6 @@ impl SlotSplit {
     }
 }
 
-/// A thread's intervals.
 pub(super) struct ThreadIntervals {
     cut: Option<SlotSplit>,
     counts: Vec<IntervalCounts>,
@@ -92,7 +91,6 @@ impl ThreadIntervals {
         }
     }
 
-    /// Starts a slot.
     pub(super) fn begin(&mut self, cut: Option<SlotSplit>) {
         self.cut = cut;
         self.current = 0;

@@ -167,7 +167,6 @@ impl LatencyBuckets {
         LatencyBuckets(vec![0; SEGMENTS * BUCKETS])
     }
 
-    /// Those so far.
     pub(super) fn of(program: &LoadProgram) -> Self {
         let mut buckets = LatencyBuckets::new();
         for row in program.rows.iter() {
@@ -206,7 +205,6 @@ impl LatencyBuckets {
         latency
     }
 
-    /// Takes one back.
     pub(super) fn take(&mut self, segment: usize, latency_ns: u64) {
         if let Some(count) = self.0.get_mut(segment * BUCKETS + bucket(latency_ns)) {
             *count = count.saturating_sub(1);

@@ -80,7 +80,6 @@ fn message_authenticators(attributes: &[u8]) -> Option<Option<usize>> {
 }
 
 impl fmt::Debug for ReplyCheck {
-    /// Without the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ReplyCheck")
     }

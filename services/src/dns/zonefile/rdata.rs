@@ -24,7 +24,6 @@ pub(super) enum RdataField {
     Texts,
     /// A text without a length, to the end.
     LongText,
-    /// Letters and digits.
     Tag,
     Hex,
     Base64,
@@ -183,7 +182,6 @@ pub(super) fn number(raw: &[u8]) -> Option<u16> {
     start.eq_ignore_ascii_case(b"TYPE").then(|| value::number(digits)).flatten()
 }
 
-/// A type's name.
 pub(super) fn shown(rtype: u16) -> String {
     by_number(rtype).map_or_else(|| format!("TYPE{rtype}"), |kind| kind.name.to_owned())
 }

@@ -108,7 +108,6 @@ pub(super) fn text(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Decimal digits.
 pub(super) fn number<T: TryFrom<u64>>(raw: &[u8]) -> Option<T> {
     if raw.is_empty() || raw.len() > 19 {
         return None;

@@ -13,7 +13,6 @@ const INODE: u64 = 15_300;
 /// Bytes that its server asked for: few for datagrams that were merged.
 const BUFFER: u32 = 106_496;
 const SECONDS: u64 = 10;
-/// Datagrams a second.
 const RATE: u64 = 60_000;
 
 pub(super) fn tracked_vm() -> Specimen {

@@ -14,7 +14,6 @@ const PORT: u16 = 5353;
 const SERVER: u32 = 2200;
 const INODE: u64 = 50_100;
 const SECONDS: u64 = 10;
-/// Packets a second.
 const RATE: u64 = 330_000;
 /// CPUs of node 1, which take all interrupts of a NIC on node 0. CPU n + 12 is the other thread of core n.
 const INTERRUPTED: [u32; 3] = [6, 7, 8];

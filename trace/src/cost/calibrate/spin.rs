@@ -43,11 +43,9 @@ pub(super) struct SpinThread {
     thread: Option<JoinHandle<Option<SpinResult>>>,
 }
 
-/// What it did.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SpinResult {
     pub(super) tid: u32,
-    /// While it counted.
     pub(super) elapsed: Duration,
     /// What that would have taken undisturbed.
     pub(super) undisturbed: Duration,
@@ -76,7 +74,6 @@ impl SpinThread {
         self.wanted.store(COUNT, Ordering::Relaxed);
     }
 
-    /// Counts no more.
     pub(super) fn end(&self) {
         self.wanted.store(LINGER, Ordering::Relaxed);
     }

@@ -29,14 +29,12 @@ pub enum PathStep {
     Socket,
     /// The program that reads and sends.
     Application,
-    /// The queueing discipline.
     Transmit,
 }
 
 /// What passed a stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StageEntry {
-    /// The stage.
     pub stage: PathStep,
     /// Packets that came in.
     pub packets_in: Known<u64>,
@@ -64,7 +62,6 @@ pub struct StageLoss {
     pub name: String,
     /// The same in words, one line.
     pub what: String,
-    /// How many.
     pub packets: u64,
     /// What the number is worth.
     pub exactness: LossExactness,

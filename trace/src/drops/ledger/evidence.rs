@@ -10,7 +10,6 @@ use crate::drops::seen::{EdgeCounts, PacketCounts, PacketDirection, PathPoint, P
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PacketEvidence {
-    /// Whose packets.
     pub subject: PortSubject,
     /// What tracepoints saw in that time.
     pub seen: PacketCounts,
@@ -30,7 +29,6 @@ pub struct PacketEvidence {
     pub generator: Option<GeneratorSaid>,
     /// What could not be read, one line each.
     pub unread: Vec<String>,
-    /// What counting took.
     pub overhead: Known<TraceOverhead>,
     /// If only parts of the time were counted; all above is of these parts.
     pub sampled: Option<SampledTime>,
@@ -54,9 +52,7 @@ pub struct GrownCounter {
     pub place: String,
     /// Its name at its source.
     pub name: String,
-    /// What it counts.
     pub kind: CounterUse,
-    /// By how many.
     pub packets: u64,
     /// The file, or the call to the kernel.
     pub read_from: String,
@@ -84,7 +80,6 @@ pub enum CounterUse {
     Other,
 }
 
-/// What is queued.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueuedPackets {
@@ -118,7 +113,6 @@ impl QueuedPackets {
     }
 }
 
-/// Sums.
 fn grown_joined(one: &[GrownCounter], other: &[GrownCounter]) -> Vec<GrownCounter> {
     let mut joined = one.to_vec();
     for grown in other {

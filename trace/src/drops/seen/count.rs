@@ -36,9 +36,7 @@ pub enum PathPoint {
 /// Packets that passed a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassedCount {
-    /// Where.
     pub point: PathPoint,
-    /// Which way.
     pub direction: PacketDirection,
     /// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the socket sees them.
     pub packets: u64,
@@ -60,7 +58,6 @@ pub enum PacketOrigin {
 /// Packets that the kernel threw away (`kfree_skb`), for one reason at one place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostCount {
-    /// Which way.
     pub direction: PacketDirection,
     /// Name of this kernel's `enum skb_drop_reason`, without `SKB_DROP_REASON_`: none before Linux 5.17,
     /// where [`super::PacketCounts::notes`] says so.
@@ -255,7 +252,6 @@ pub(super) fn passed_since(later: &[PassedCount], earlier: &[PassedCount]) -> Ve
     changed.collect()
 }
 
-/// Sums.
 pub(super) fn passed_joined(one: &[PassedCount], other: &[PassedCount]) -> Vec<PassedCount> {
     let mut joined = one.to_vec();
     for passed in other {
@@ -267,7 +263,6 @@ pub(super) fn passed_joined(one: &[PassedCount], other: &[PassedCount]) -> Vec<P
     joined
 }
 
-/// Sums.
 pub(super) fn lost_joined(one: &[LostCount], other: &[LostCount]) -> Vec<LostCount> {
     let mut joined = one.to_vec();
     for lost in other {

@@ -76,7 +76,6 @@ impl AttachedDrops {
         Ok(Self { programs: loaded, at: programs })
     }
 
-    /// Has them count.
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
         self.programs.attach(WHAT, &self.at)
     }
@@ -142,7 +141,6 @@ fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K
     entries.collect::<Result<_, _>>().map_err(|error| failed(WHAT, error))
 }
 
-/// Zero for all.
 fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
     match network {
         NamespaceScope::All => Ok(0),

@@ -62,7 +62,6 @@ fn ports(subject: &PortSubject) -> Vec<Option<u16>> {
 }
 
 impl DropsReading {
-    /// Reads them.
     pub(super) fn of(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
         let scope = |port| Scope { interfaces: interfaces.to_vec(), port, pid: None };
         let port = |port: &u16| scope(Some(*port));

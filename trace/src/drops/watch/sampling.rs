@@ -142,7 +142,6 @@ impl SampledWatch {
         *checked = Some(Instant::now());
     }
 
-    /// Ends a window.
     fn close(&mut self, host: &Host) -> Result<(), TraceError> {
         let (window, lap) = self.watch.total_and_lap(host)?;
         let joined = |sum: Option<PacketEvidence>, new: PacketEvidence| match sum {

@@ -53,7 +53,6 @@ impl TryFrom<SavedProfile> for StackProfile {
     }
 }
 
-/// For the fuzzer.
 pub(crate) fn any_profile(bytes: &[u8]) {
     if let Ok(profile) = serde_json::from_slice::<StackProfile>(bytes) {
         _ = (profile.busy(), profile.lost());

@@ -40,7 +40,6 @@ pub(super) fn at(mappings: &[CodeMapping], address: u64) -> Option<Option<&str>>
     (address < found.end).then_some(found.name.as_deref())
 }
 
-/// For the fuzzer.
 pub(crate) fn any_mappings(text: &str) {
     _ = at(&parse(text), 0x1000);
 }

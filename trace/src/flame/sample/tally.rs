@@ -24,7 +24,6 @@ pub(super) struct KernelSample<'r> {
     pub(super) chain: &'r [u64],
 }
 
-/// Samples so far.
 #[derive(Debug, Default)]
 pub(super) struct SampleTally {
     /// Since names were last given.

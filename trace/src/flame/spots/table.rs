@@ -41,7 +41,6 @@ struct KnownSpot {
     kind: FrameKind,
 }
 
-/// Its words.
 #[derive(Debug, Clone)]
 struct SpotTexts {
     id: String,
@@ -108,7 +107,6 @@ struct SpotAlternative {
 }
 
 impl SpotTable {
-    /// Reads a table.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let file: SpotFile = toml::from_str(text).map_err(|error| error.to_string())?;
         let names = |names: &[String]| NamePatterns::read(names, &file.lists);

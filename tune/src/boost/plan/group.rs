@@ -45,7 +45,6 @@ pub(super) enum SkipReason {
     Single(usize),
     /// It is no UDP socket, and single: nothing to tell.
     SingleListener,
-    /// Something else.
     Because(String),
 }
 

@@ -34,9 +34,7 @@ pub(super) enum CpuWorth {
     Receives,
     /// Datagrams may arrive there: few flows do not reach all queues.
     MayReceive,
-    /// None arrive there.
     Idle,
-    /// It is isolated.
     Isolated,
 }
 

@@ -14,7 +14,6 @@ use crate::boost::sight::ReaderThread;
 pub(super) struct ThreadPlacement<'s> {
     pub(super) reader: &'s ReaderThread,
     pub(super) cpu: u32,
-    /// Why that CPU.
     pub(super) chosen: CpuChooser,
 }
 
@@ -27,7 +26,6 @@ pub(super) enum CpuChooser {
     OnlyOne,
     /// Its socket asks for its packets already.
     Asked,
-    /// This plan.
     Here,
 }
 

@@ -22,7 +22,6 @@ const PORTS: usize = 16;
 /// How often it is asked whether to stop.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What was seen.
 pub(super) struct ObservedActivity {
     pub(super) threads: Vec<ThreadSightings>,
     pub(super) samples: u32,

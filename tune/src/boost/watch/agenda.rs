@@ -20,7 +20,6 @@ pub(super) struct LookSchedule {
 }
 
 impl LookSchedule {
-    /// Something changed.
     pub(super) fn begin(&mut self, now: Instant) {
         // What goes on all the time must not have it looked at all the time, and neither put it off for ever.
         if self.change.is_some() && self.taken == 1 {
