@@ -52,7 +52,6 @@ impl RequestTotals {
 
 /// Requests by what became of them, of all workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[allow(missing_docs)] // Each is described at its [`Outcome`].
 pub struct RadiusCounts {
     pub accepted: u64,
     pub rejected: u64,
