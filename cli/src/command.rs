@@ -27,36 +27,36 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Climb the ladder between two throw-away hosts on this machine, and report
+    /// Measure the steps of the ladder between two temporary hosts on this machine
     Lab(Box<lab::LabArgs>),
-    /// Climb the ladder on a real interface, with generators on other hosts over ssh, and report
+    /// Measure the steps of the ladder on a real interface, with generators on other hosts over ssh
     Ladder(Box<ladder::LadderArgs>),
     /// Run a server on the engine
     #[command(subcommand)]
     Serve(serve::ServeArgs),
-    /// Generate, match and time transactions with a server
+    /// Send requests to a server, match and time every reply, or search for its capacity
     Load(Box<load::LoadArgs>),
-    /// Find what is wrong along the packet path; changes nothing
+    /// Find problems along the packet path; changes nothing
     Doctor(Box<doctor::DoctorArgs>),
-    /// Set a packet path right: every change shown, journalled, verified, and undone on request
+    /// Fix the findings of doctor: shows and journals every change, and undoes it on request
     Tune(Box<tune::TuneArgs>),
-    /// Steer, pin and tune a UDP server that is running, unmodified: every change shown, journalled and undone on request
+    /// Steer, pin and tune a running UDP server without changing it; undo on request
     Boost(Box<boost::BoostArgs>),
-    /// What packet processing takes from each CPU, and from each process, thread and container
+    /// Measure the CPU time that packets take from each CPU, process, thread and container
     Cost(Box<cost::CostArgs>),
-    /// Account for every packet of a port or host: answered, or lost where and why
+    /// Count every packet of a port or host: answered, or lost where and why
     Drops(Box<drops::DropsArgs>),
-    /// What burns along the packet path: flame graph, hot spots with their remedy, lock contention
+    /// Find hot functions of the packet path and lock contention, with a flame graph and fixes
     Flame(Box<flame::FlameArgs>),
-    /// The packet path as it runs, stage by stage, once a second; changes nothing
+    /// Watch the packet path live, stage by stage; changes nothing
     Top(Box<top::TopArgs>),
-    /// Serve what the packet path counts as OpenMetrics, for Prometheus; or write it for node_exporter
+    /// Export metrics of the packet path to Prometheus or node_exporter
     Export(Box<export::ExportArgs>),
-    /// Join results of other commands into one page, the path first
+    /// Join results of other commands into one page
     Report(report::ReportArgs),
-    /// Wire arithmetic: what a link can carry
+    /// Calculate the packets and bits per second that a link can carry
     Calc(calc::CalcArgs),
-    /// Print what a shell needs to complete command lines of linerate
+    /// Print shell completions
     Completions(completions::CompletionsArgs),
     /// Write the manual pages
     #[command(hide = true)]

@@ -31,25 +31,25 @@ pub(crate) struct CalcArgs {
     /// IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
-    /// VLAN tags a frame
+    /// VLAN tags per frame
     #[arg(long, value_name = "TAGS", default_value_t = 0)]
     vlan: u32,
     /// Longest IP packet of the link, bytes
     #[arg(long, value_name = "BYTES", default_value_t = wire::ETHERNET_MTU_BYTES)]
     mtu: u32,
-    /// Transactions a second to hold against the line rate, such as 270000, 270k or 5.05M
+    /// Transactions per second to compare with the line rate, such as 270000, 270k or 5.05M
     #[arg(long, value_name = "RATE", allow_negative_numbers = true, value_parser = transactions)]
     tps: Option<f64>,
     /// Length of the cable, such as 100m or 2.5km
     #[arg(long, value_name = "LENGTH", value_parser = metres, default_value = "0m")]
     distance: f64,
-    /// Packets of the same size that wait for the link before this one
+    /// Packets of the same size queued before this one
     #[arg(long, value_name = "PACKETS", default_value_t = 0)]
     queue: u64,
     /// Time to process the packet, such as 500ns, 1us or 2ms
     #[arg(long, value_name = "TIME", value_parser = nanoseconds, default_value = "0ns")]
     processing: f64,
-    /// Write the result as JSON to a file, or to standard output with '-'
+    /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
 }

@@ -70,34 +70,34 @@ pub(crate) const OVER_SSH: RunLengths = RunLengths {
 /// How to climb.
 #[derive(Debug, Args)]
 pub(crate) struct LadderRunArgs {
-    /// Take less than half of the time; intervals are wider
+    /// Run in less than half of the time, with wider intervals
     #[arg(long)]
     quick: bool,
-    /// Take about so many seconds for the whole climb, but not less than it needs
+    /// Duration of the whole run, about this many seconds
     #[arg(long, value_name = "S")]
     time: Option<f64>,
-    /// Climb only these steps (the baseline always): comma-separated identifiers
+    /// Run only these steps (and the baseline): comma-separated identifiers
     #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
     steps: Option<Vec<String>>,
     /// List the steps and end
     #[arg(long)]
     list: bool,
-    /// Also change settings of the whole machine (audit), and put them back at the end
+    /// Also change settings of the whole machine (audit), and restore them at the end
     #[arg(long)]
     pub(crate) host_wide: bool,
     /// UDP payload of a request, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     pub(crate) payload: u32,
-    /// Flows (source ports) of a generator
+    /// Flows (source ports) per generator
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) flows: u32,
     /// Highest loss at which a rate still counts as held
     #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = quantity::share)]
     max_loss: f64,
-    /// CPUs to use, as a list such as 0-3 [default: all the process may run on]
+    /// CPUs to use, such as 0-3 [default: all allowed CPUs]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Write the report as JSON; '-' for standard output instead of the table
+    /// Write the report as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
     /// Write the report as one self-contained HTML page

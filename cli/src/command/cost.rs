@@ -26,31 +26,32 @@ const DEFAULT: Duration = Duration::from_secs(10);
 pub(crate) struct CostArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
-    /// How long to look, seconds [default: 10; with --watch until Ctrl-C]
+    /// Duration, seconds [default: 10; with --watch until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Look at these CPUs only, such as 0-3,8 [default: all]
+    /// Only these CPUs, such as 0-3,8 [default: all]
     #[arg(long, value_name = "LIST", conflicts_with = "interface")]
     cpus: Option<String>,
-    /// Look at the CPUs only that take packets of this interface's queues
+    /// Only the CPUs that process packets of this interface
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
-    /// Whom packets take time from
+    /// Group by process, thread or cgroup
     #[arg(long, value_name = "WHO", value_enum, default_value_t = VictimGrouping::Process)]
     by: VictimGrouping,
-    /// Show so many of them
+    /// Number of rows
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     top: u16,
-    /// Show the last second, each second
+    /// Print the last second once per second
     #[arg(long, conflicts_with_all = ["calibrate", "json", "html"])]
     watch: bool,
-    /// Look all the time, whatever that takes [default: in windows where it would take more than 1 % of a CPU]
+    /// Measure all the time [default: in windows, if measuring would take more than 1 % of a CPU]
     #[arg(long)]
     exact: bool,
-    /// Check by a loop in user space on a CPU whose speed is known, which takes that CPU [default: the one with most packets]
+    /// Check the result with a user-space loop of known speed, which occupies this CPU [default:
+    /// the CPU with most packets]
     #[arg(long, value_name = "CPU", num_args = 0..=1, require_equals = true, default_missing_value = "busiest")]
     calibrate: Option<CalibrationCpu>,
-    /// Show two results side by side, as --json wrote them
+    /// Compare two results that were written by --json
     #[arg(long, num_args = 2, value_names = ["A.json", "B.json"],
           conflicts_with_all = ["duration", "cpus", "interface", "by", "watch", "exact", "calibrate", "html"])]
     compare: Vec<PathBuf>,

@@ -41,7 +41,7 @@ pub(crate) struct DoctorArgs {
     /// Show all evidence, commands and sources
     #[arg(long)]
     full: bool,
-    /// The least severity that makes the exit status 1
+    /// Lowest severity that causes exit status 1
     #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = SeverityLevel::Low)]
     fail_on: SeverityLevel,
     /// Explain a finding by its id, a stage by its name, or list all
@@ -51,7 +51,7 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Subcommand)]
 enum DoctorAction {
-    /// Save all that doctor reads in a file, for --root on another machine
+    /// Save everything that doctor reads in a file, for --root on another machine
     Capture(capture::CaptureArgs),
 }
 

@@ -26,37 +26,38 @@ const EVERY: Duration = Duration::from_secs(15);
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
-    /// Serve /metrics here; port 0 takes a free one [default: 127.0.0.1:9853, or nowhere with --textfile]
+    /// Serve /metrics on this address; port 0 chooses a free one [default: 127.0.0.1:9853, or
+    /// nowhere with --textfile]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
-    /// Let --listen be an address that other hosts reach: what is served is for anybody who does
+    /// Allow a --listen address that other hosts can reach, without authentication
     #[arg(long, requires = "listen")]
     allow_remote: bool,
-    /// An interface to look at; several may be given [default: those with a device behind them]
+    /// Network interface; repeatable [default: all with a device]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
-    /// A port whose services to look at; several may be given [default: all that are not on the loopback]
+    /// UDP port of a service; repeatable [default: all services outside the loopback]
     #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Trace as well: where packets are dropped, what they take from the CPUs; or name threads by their ids
+    /// Additional metrics, by tracing or per thread
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     with: Vec<TracedMetrics>,
-    /// Most series of a metric; those beyond are summed up in one that says other
+    /// Series per metric; further ones are added up in one labeled "other"
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_series: u32,
-    /// Write a file for node_exporter's textfile collector, its name ending with .prom
+    /// Write a .prom file for node_exporter's textfile collector
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
-    /// How often to write it, seconds [default: 15]
+    /// Interval between two writes, seconds [default: 15]
     #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = seconds)]
     every: Option<Duration>,
-    /// Write once, to the file or to standard output, and end
+    /// Write once, to the file or to standard output, and exit
     #[arg(long, conflicts_with_all = ["listen", "every"])]
     once: bool,
-    /// With --once: of a capture of another host, or of a directory with its proc and sys
+    /// With --once: read a capture of another host, or a directory with its proc and sys
     #[arg(long, value_name = "DIR|FILE.tar.zst", requires = "once", conflicts_with = "with")]
     root: Option<PathBuf>,
-    /// With --once: how to write it to standard output
+    /// With --once: format on standard output
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = ExportedFile::Openmetrics, requires = "once", conflicts_with = "textfile")]
     format: ExportedFile,
 }
@@ -64,11 +65,11 @@ pub(crate) struct ExportArgs {
 /// What is not read from counters of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TracedMetrics {
-    /// UDP packets thrown away, by the kernel's reason; takes CAP_BPF and CAP_PERFMON
+    /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON
     Drops,
-    /// CPU time that packet processing takes, and from whom; takes the same, and at most 1 % of a CPU
+    /// CPU time that packets take, by victim; requires the same, and at most 1 % of a CPU
     Cost,
-    /// CPU time of each serving thread by its ids, which makes many series
+    /// CPU time per serving thread; creates many series
     Pids,
 }
 

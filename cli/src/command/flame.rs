@@ -32,25 +32,25 @@ use look::FlameResult;
 pub(crate) struct FlameArgs {
     #[command(flatten)]
     aim: FlameTargetArgs,
-    /// Show and draw interrupt context alone: hardware interrupts and softirqs, wherever they run
+    /// Only interrupt context: hardware interrupts and softirqs
     #[arg(long, conflicts_with = "locks")]
     irq_only: bool,
-    /// Draw a graph a CPU, side by side
+    /// Draw one graph per CPU, side by side
     #[arg(long, conflicts_with = "locks")]
     per_cpu: bool,
-    /// Lock contention alone, without samples
+    /// Only lock contention, without samples
     #[arg(long, conflicts_with_all = ["no_locks", "svg", "folded", "frequency"])]
     locks: bool,
-    /// No lock contention, samples alone
+    /// Only samples, without lock contention
     #[arg(long)]
     no_locks: bool,
-    /// Write the flame graph, which zooms and searches in a browser; - is standard output
+    /// Write the flame graph as SVG, with zoom and search in a browser; - is standard output
     #[arg(long, value_name = "FILE")]
     svg: Option<String>,
-    /// Write the stacks folded, a line each with its samples; - is standard output
+    /// Write folded stacks, one per line with its samples; - is standard output
     #[arg(long, value_name = "FILE")]
     folded: Option<String>,
-    /// Show a run that was saved with --json, instead of a new one
+    /// Print a run that was saved with --json, instead of a new one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["duration", "frequency", "cpus", "interface", "locks"])]
     from: Option<String>,
     /// Compare two runs that were saved with --json
@@ -61,7 +61,7 @@ pub(crate) struct FlameArgs {
         conflicts_with_all = ["from", "duration", "frequency", "cpus", "interface", "locks", "folded"]
     )]
     diff: Option<Vec<String>>,
-    /// Show all hot spots with sources and functions, all waits, all CPUs
+    /// Print all hot spots with sources and functions, all waits and all CPUs
     #[arg(long)]
     full: bool,
     #[command(flatten)]

@@ -30,42 +30,42 @@ use crate::render::style::TextStyle;
 /// A climb takes about a minute a step, 24 seconds with --quick.
 #[derive(Debug, Args)]
 pub(crate) struct LadderArgs {
-    /// The interface that the load comes in by
+    /// Interface that receives the load
     #[arg(long, value_name = "IF", required_unless_present = "list")]
     interface: Option<String>,
-    /// Hosts that generate load, reached by the system's ssh, which have linerate: with commas between
+    /// Comma-separated hosts that generate load; reached by ssh, with linerate installed
     #[arg(long, value_name = "ssh://HOST,..", value_delimiter = ',', required_unless_present = "list")]
     from: Vec<SshHost>,
     /// Where to serve [default: the first address of the interface, port 7777]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
-    /// What to tune for: a profile's name (tune profiles lists them), or a file of your own such as ./mine.toml
+    /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
     #[command(flatten)]
     climbing: LadderRunArgs,
-    /// What stays in place for the steps above
+    /// Which settings stay for the following steps
     #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
     policy: PolicyArgument,
-    /// Leave the settings that proved better in place at the end, as a tune to be undone like any other
+    /// Keep the settings that proved better, as a tune that you can undo
     #[arg(long, conflicts_with = "policy")]
     keep_better: bool,
-    /// The generators' way into their kernels
+    /// How the generators' requests enter their kernels
     #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
     backend: LoadBackendArgument,
-    /// Refuse to send what would be fragmented
+    /// Fail if a request would be fragmented
     #[arg(long)]
     no_fragment: bool,
-    /// Link speed that rates are shown as a share of [default: as the interface tells]
+    /// Link speed for the line-rate share [default: the interface's speed]
     #[arg(long, value_name = "SPEED")]
     link: Option<LinkSpeed>,
     /// ssh with its arguments, as in "ssh -F FILE -i KEY"
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
-    /// linerate on the other hosts, as their shells find it
+    /// Path of linerate on the other hosts
     #[arg(long, value_name = "PATH", default_value = "linerate")]
     remote_program: String,
-    /// Load and answer this network though it is neither private nor link-local; can be given again
+    /// Allow this network, which is neither private nor link-local; repeatable
     #[arg(long, value_name = "NET")]
     allow: Vec<Net>,
     #[command(flatten)]

@@ -38,7 +38,7 @@ pub(crate) struct LoadArgs {
     other: Option<LoadAction>,
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
-    /// Where to send; several destinations are taken in turn by the flows
+    /// Destination; the flows use several in turn
     #[arg(value_name = "ADDR:PORT", required_unless_present = "targets_file")]
     targets: Vec<String>,
     #[command(flatten)]

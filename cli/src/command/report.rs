@@ -16,7 +16,7 @@ use crate::render::style::TextStyle;
 /// Arguments of `linerate report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// Results that other commands wrote with --json; of a directory its *.json files
+    /// Files written by other commands with --json, or directories of such *.json files
     #[arg(value_name = "DIR|FILE", required = true)]
     paths: Vec<PathBuf>,
     #[command(flatten)]

@@ -33,31 +33,31 @@ use record::RecordFile;
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
-    /// An interface to look at; several may be given [default: those with a device behind them]
+    /// Network interface; repeatable [default: all with a device]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
-    /// Look at the service on this port
+    /// Only the service on this UDP port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Look at the services of this process
+    /// Only the services of this process
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
-    /// Time between two pictures
+    /// Time between two snapshots
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// Print one picture, of one interval, and end
+    /// Print one snapshot of one interval, and exit
     #[arg(long)]
     once: bool,
-    /// Print that picture as JSON
+    /// Print that snapshot as JSON
     #[arg(long, requires = "once")]
     json: bool,
-    /// Append each picture to a file, a line of JSON each; without a terminal nothing is drawn
+    /// Append each snapshot to a file, one line of JSON each; draw nothing without a terminal
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     record: Option<PathBuf>,
-    /// Play a file that --record wrote; takes no privilege
+    /// Play a file that --record wrote; needs no privileges
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "root"])]
     replay: Option<PathBuf>,
-    /// Look at a capture of another host, or at a directory with its proc and sys
+    /// Read a capture of another host, or a directory with its proc and sys
     #[arg(long, value_name = "DIR|FILE.tar.zst")]
     root: Option<PathBuf>,
 }

@@ -18,13 +18,13 @@ pub(super) struct BoostTargetArgs {
     /// The server that this process belongs to
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) pid: Option<u32>,
-    /// An interface that its packets come by; several may be given [default: those with a device behind them]
+    /// Network interface that receives its packets; repeatable [default: all with a device]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
-    /// Look at the server for so many seconds
+    /// Observe the server for this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     look: Duration,
-    /// Do not look at its datagrams: no BPF program runs, and it is not known where they land
+    /// Do not trace its datagrams: no BPF program runs, and delivery is not verified
     #[arg(long)]
     no_datagrams: bool,
     #[command(flatten)]
@@ -42,25 +42,26 @@ pub(super) struct BoostTargetArgs {
 /// What is wanted beyond steering and pinning, or instead of it.
 #[derive(Debug, Args)]
 struct BoostExtraArgs {
-    /// Leave its threads where they are
+    /// Do not pin its threads
     #[arg(long)]
     no_pin: bool,
-    /// Leave the choice among its sockets as it is
+    /// Do not steer its sockets
     #[arg(long, conflicts_with = "by_incoming_cpu")]
     no_steer: bool,
     /// Have the kernel choose sockets by SO_INCOMING_CPU instead of a BPF program (Linux 6.2)
     #[arg(long)]
     by_incoming_cpu: bool,
-    /// Steer a server that is taken for one that keeps the state of a client in one thread
+    /// Steer even if the server appears to keep client state in one thread
     #[arg(long, conflicts_with = "no_steer")]
     anyway: bool,
-    /// Receive buffers of at least this many bytes, as the kernel counts them
+    /// Enlarge receive buffers to at least this many bytes, as the kernel counts them
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=i32::MAX as u64))]
     receive_buffer: Option<u64>,
-    /// Send replies without an IP ID, where all that were seen fit into the MTU
+    /// Send replies without an IP ID if all observed replies fit into the MTU
     #[arg(long)]
     skip_ip_id: bool,
-    /// Poll the device for so many microseconds before a thread sleeps (SO_BUSY_POLL): it takes a CPU each
+    /// Busy-poll the device for this many microseconds before a thread sleeps (SO_BUSY_POLL); takes
+    /// one CPU per thread
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     busy_poll: Option<u32>,
 }
@@ -70,10 +71,11 @@ struct BoostExtraArgs {
 pub(super) struct BoostApplyArgs {
     #[command(flatten)]
     pub(super) agreement: ConsentMode,
-    /// apply: stay, and keep it right when workers die, are forked anew or added; the boost stays when this ends
+    /// apply: keep running and adjust the boost when workers end or start; the boost stays when
+    /// this ends
     #[arg(long)]
     pub(super) watch: bool,
-    /// apply: go on with the other changes after one that the host refuses
+    /// apply: continue after a change that the host refuses
     #[arg(long)]
     pub(super) keep_going: bool,
     #[command(flatten)]

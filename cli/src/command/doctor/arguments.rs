@@ -9,16 +9,16 @@ use linerate_host::{Scope, Severity};
 /// What to look at.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ScopeArgs {
-    /// An interface to look at; several may be given [default: those with a device behind them]
+    /// Network interface; repeatable [default: all with a device]
     #[arg(long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
-    /// Look at the service on this port
+    /// Only the service on this UDP port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// Look at the services of this process
+    /// Only the services of this process
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
-    /// Read twice, so many seconds apart, and judge by what happened between
+    /// Read the counters twice, this many seconds apart, and judge by the difference
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) watch: Option<Duration>,
 }
@@ -28,7 +28,7 @@ pub(crate) struct ScopeArgs {
 pub(crate) struct HostScopeArgs {
     #[command(flatten)]
     pub(crate) aim: ScopeArgs,
-    /// Look at a capture of another host, or at a directory with its proc and sys
+    /// Read a capture of another host, or a directory with its proc and sys
     #[arg(long, value_name = "DIR|FILE.tar.zst")]
     pub(crate) root: Option<PathBuf>,
 }
@@ -38,9 +38,9 @@ pub(crate) struct HostScopeArgs {
 pub(crate) enum SeverityLevel {
     /// Keeps the service from scaling, or loses packets now
     High,
-    /// Tens of per cent, or packets lost at peaks
+    /// Costs tens of percent, or loses packets at peaks
     Medium,
-    /// A few per cent, or only under some loads
+    /// Costs a few percent, or only under some loads
     Low,
     /// Worth knowing
     Note,

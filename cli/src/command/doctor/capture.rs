@@ -14,10 +14,10 @@ use crate::output::OutputTarget;
 /// Arguments of `doctor capture`.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureArgs {
-    /// The file to write, a tar archive under zstd; - is standard output
+    /// File to write (tar.zst); - is standard output
     #[arg(value_name = "FILE.tar.zst")]
     file: String,
-    /// Replace addresses, the host's name and names of processes; equal ones stay equal
+    /// Replace addresses, host name and process names by aliases
     #[arg(long)]
     anonymous: bool,
     #[command(flatten)]

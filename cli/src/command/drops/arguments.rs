@@ -9,28 +9,29 @@ use clap::Args;
 /// Whose packets, for how long, and what is done meanwhile.
 #[derive(Debug, Args)]
 pub(super) struct DropsTargetArgs {
-    /// Only packets to this UDP port, and replies from it; several may be given [default: the whole host]
+    /// Only packets to this UDP port, and replies from it; repeatable [default: the whole host]
     #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports: Vec<u16>,
     /// Only packets from and to this address
     #[arg(long, value_name = "ADDRESS")]
     pub(super) peer: Option<IpAddr>,
-    /// An interface whose counters are read; several may be given [default: those with a device behind them]
+    /// Interface whose counters are read; repeatable [default: all with a device]
     #[arg(long = "interface", value_name = "IF")]
     pub(super) interfaces: Vec<String>,
-    /// Count for so many seconds [default: 10; with --watch until it is stopped]
+    /// Duration, seconds [default: 10; with --watch until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "command")]
     pub(super) duration: Option<Duration>,
-    /// Show each second what was lost in it
+    /// Print the losses of each second
     #[arg(long)]
     pub(super) watch: bool,
-    /// What 'linerate load --json' writes meanwhile: what it sent and had answered is part of the books
+    /// File that `linerate load --json` writes meanwhile; its sent and answered requests are
+    /// included
     #[arg(long, value_name = "FILE")]
     pub(super) load: Option<String>,
-    /// Show all stages, also those that lost nothing
+    /// Print all stages, also those without losses
     #[arg(long)]
     pub(super) full: bool,
-    /// Count while this command runs, every packet; its output goes to standard error
+    /// Count every packet while this command runs; its output goes to standard error
     #[arg(last = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 }

@@ -12,10 +12,10 @@ use linerate_trace::flame::profile::FREQUENCY_HZ;
 /// What to look at.
 #[derive(Debug, Args)]
 pub(super) struct FlameTargetArgs {
-    /// For how long to look, in seconds
+    /// Duration, seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
     duration: Duration,
-    /// Samples a second and CPU
+    /// Samples per second and CPU
     #[arg(
         long,
         value_name = "HZ",
@@ -23,10 +23,10 @@ pub(super) struct FlameTargetArgs {
         value_parser = clap::value_parser!(u32).range(1..=20_000)
     )]
     frequency: u32,
-    /// The CPUs to look at, such as 0-3,8 [default: all]
+    /// Only these CPUs, such as 0-3,8 [default: all]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// The CPUs that process the packets of this interface: of its queues' interrupts, and of RPS
+    /// Only the CPUs that process packets of this interface (interrupts and RPS)
     #[arg(long, value_name = "IF", conflicts_with = "cpus")]
     interface: Option<String>,
 }

@@ -18,16 +18,16 @@ use crate::progress::RunProgress;
 pub(crate) struct LabRunArgs {
     #[command(flatten)]
     climbing: LadderRunArgs,
-    /// What stays in place for the steps above
+    /// Which settings stay for the following steps
     #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
     policy: PolicyArgument,
-    /// The generator's way into the kernel
+    /// How the generator's requests enter the kernel
     #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
     backend: LoadBackendArgument,
-    /// Refuse to send what would be fragmented
+    /// Fail if a request would be fragmented
     #[arg(long)]
     no_fragment: bool,
-    /// Link speed that rates are shown as a share of
+    /// Link speed for the line-rate share
     #[arg(long, value_name = "SPEED", default_value = "10G")]
     link: wire::LinkSpeed,
     /// Transmit and receive queues of the receiver, 1 to 64 [default: as many as CPUs, 2 to 16]

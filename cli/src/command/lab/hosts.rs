@@ -22,7 +22,7 @@ pub(super) struct LabUpArgs {
     /// Name of the lab
     #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
     name: String,
-    /// Sending hosts, each with a link of its own to the receiver
+    /// Sending hosts, each with its own link to the receiver
     #[arg(long, value_name = "N", default_value_t = 1)]
     senders: usize,
     /// Transmit and receive queues of each interface, 1 to 64 [default: as many as CPUs, 2 to 16]
@@ -31,10 +31,10 @@ pub(super) struct LabUpArgs {
     /// Addresses of each family on each interface of the receiver
     #[arg(long, value_name = "N", default_value_t = 1)]
     addresses: usize,
-    /// Bytes of the largest IP packet
+    /// MTU, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u32,
-    /// Write the lab as JSON; '-' for standard output instead of the text
+    /// Write the lab as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
 }
@@ -44,14 +44,14 @@ pub(super) struct LabDownArgs {
     /// Name of the lab
     #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
     name: String,
-    /// Write what was removed as JSON; '-' for standard output instead of the text
+    /// Write the removed items as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct LabListArgs {
-    /// Write the list as JSON; '-' for standard output instead of the text
+    /// Write the list as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
 }
@@ -74,7 +74,7 @@ pub(super) struct LabCleanArgs {
     /// Also end labs that are up or running
     #[arg(long)]
     all: bool,
-    /// Write what was removed as JSON; '-' for standard output instead of the text
+    /// Write the removed items as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
 }

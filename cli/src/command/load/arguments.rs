@@ -15,25 +15,26 @@ use crate::quantity;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Rate (one of)")]
 pub(crate) struct PaceArgs {
-    /// Open loop: requests per second over all flows, whatever the answers do [default: 10k]
+    /// Open loop: requests per second over all flows, independent of the replies [default: 10k]
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate)]
     pub(crate) rate: Option<f64>,
     /// Closed loop: requests each flow keeps outstanding (with xdp: all flows of a thread together, as many a flow)
     #[arg(long, value_name = "N", group = "mode")]
     pub(crate) window: Option<u32>,
-    /// As fast as it goes, whatever the answers do
+    /// Flood: send as fast as possible
     #[arg(long, group = "mode")]
     pub(crate) flood: bool,
-    /// Find the highest paced rate that holds
+    /// Search for the capacity: the highest paced rate within the loss limit
     #[arg(long, group = "mode")]
     pub(crate) search: bool,
-    /// One rate after the other, such as 10k-100k (ten steps), 10k-100k:5k (steps of 5k) or 10k-100k/4 (four)
+    /// Ramp of rates, such as 10k-100k (ten steps), 10k-100k:5k (steps of 5k) or 10k-100k/4 (four
+    /// steps)
     #[arg(long, value_name = "LOW-HIGH", group = "mode")]
     pub(crate) ramp: Option<RateRamp>,
-    /// Capacity as known from elsewhere, requests a second, for --overload without a search
+    /// Known capacity, requests per second, for --overload without a search
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate, requires = "overload")]
     pub(crate) capacity: Option<f64>,
-    /// As standard input asks for it, until that ends: what 'linerate ladder' starts on other hosts
+    /// Take orders from standard input until it ends; `linerate ladder` starts this on other hosts
     #[arg(long, group = "mode", conflicts_with_all = ["duration", "start_at", "live", "json", "json_stream", "html", "max_loss", "max_p99", "min_rate"])]
     pub(crate) on_demand: bool,
 }
@@ -42,13 +43,14 @@ pub(crate) struct PaceArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Time")]
 pub(crate) struct TimeArgs {
-    /// How long to send, seconds; each step of a ramp or overload [default: 10, or 2 a step]
+    /// Duration, seconds; per step of a ramp or overload [default: 10, or 2 per step]
     #[arg(long, value_name = "S")]
     pub(crate) duration: Option<f64>,
-    /// When to begin, for several generators at once: +5s, 14:30:00 (this host's time zone), RFC 3339, or unix seconds
+    /// Start time, for several generators at once: +5s, 14:30:00 (local time), RFC 3339, or Unix
+    /// seconds
     #[arg(long, value_name = "TIME", conflicts_with_all = ["search", "capacity"])]
     pub(crate) start_at: Option<StartAt>,
-    /// Longest wait for answers after the last request, seconds
+    /// Wait for replies after the last request, seconds
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) drain: f64,
 }
@@ -57,37 +59,37 @@ pub(crate) struct TimeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flows")]
 pub(crate) struct FlowArgs {
-    /// More destinations, one ADDR:PORT a line; '#' begins a comment
+    /// File with more destinations, one ADDR:PORT per line; '#' starts a comment
     #[arg(long = "targets", value_name = "FILE")]
     pub(crate) targets_file: Option<String>,
-    /// Flows (source ports) over all threads [default: 16, or as many as threads and destinations need]
+    /// Flows (source ports) over all threads [default: 16, or one per thread and destination]
     #[arg(long, value_name = "N")]
     pub(crate) flows: Option<usize>,
-    /// Threads that send and receive [default: one for each of --cpus, else 1]
+    /// Threads that send and receive [default: one per CPU of --cpus, else 1]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// CPUs to pin the threads to, as a list such as 0-3
     #[arg(long, value_name = "LIST")]
     pub(crate) cpus: Option<String>,
-    /// Source addresses and networks, whose addresses the flows take in turn
+    /// Source addresses or networks; the flows use their addresses in turn
     #[arg(long, value_name = "NET,...", value_delimiter = ',')]
     pub(crate) sources: Vec<Net>,
     /// Source ports to use, such as 20000-29999 [default: free ones]
     #[arg(long, value_name = "A-B")]
     pub(crate) source_ports: Option<SourcePortRange>,
-    /// Send to this address or network although it is neither loopback, lab nor private
+    /// Allow this destination address or network, which is neither loopback, lab nor private
     #[arg(long, value_name = "NET")]
     pub(crate) allow_destination: Vec<Net>,
-    /// Refuse to send what would be fragmented
+    /// Fail if a request would be fragmented
     #[arg(long)]
     pub(crate) no_fragment: bool,
-    /// The way into the kernel
+    /// How requests enter the kernel
     #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
     pub(crate) backend: LoadBackendArgument,
-    /// Send live frames at all paced rates, not only at those that clones cannot hold
+    /// Send live XDP frames at all paced rates
     #[arg(long, conflicts_with = "no_live_frames")]
     pub(crate) live_frames: bool,
-    /// Never send live frames, whose threads keep their CPUs busy: for CPUs shared with the service
+    /// Never send live XDP frames, whose threads keep their CPUs busy
     #[arg(long)]
     pub(crate) no_live_frames: bool,
 }
@@ -100,25 +102,27 @@ pub(crate) struct LimitArgs {
     /// status 1
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     pub(crate) max_loss: Option<f64>,
-    /// Highest 99th percentile of latency at which a rate holds, such as 1ms; with other modes as --max-loss
+    /// Highest p99 latency at which a rate holds, such as 1ms; in other modes exit status 1 above
+    /// it
     #[arg(long, value_name = "TIME", value_parser = quantity::span)]
     pub(crate) max_p99: Option<Duration>,
-    /// Exit status 1 if less is answered a second, or found by a search
+    /// Exit status 1 below this many replies per second, or below this capacity
     #[arg(long, value_name = "PER_SECOND", value_parser = quantity::rate)]
     pub(crate) min_rate: Option<f64>,
-    /// What is still answered at these multiples of capacity, such as 2,5; needs --search or --capacity
+    /// Measure goodput at these multiples of the capacity, such as 2,5; requires --search or
+    /// --capacity
     #[arg(long, value_name = "FACTOR,...", value_delimiter = ',', value_parser = factor)]
     pub(crate) overload: Vec<f64>,
-    /// Independent searches, of which the median counts
+    /// Number of independent searches; the result is their median
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), requires = "search")]
     pub(crate) searches: u32,
-    /// How close a rate that holds and one that does not must be
+    /// Precision: distance between the highest good and the lowest bad rate
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = resolution, requires = "search")]
     pub(crate) resolution: f64,
-    /// How long each rate is offered, seconds; three times as long to confirm it
+    /// Duration per rate, seconds; three times as long for the confirmation
     #[arg(long, value_name = "S", default_value_t = 0.5, requires = "search")]
     pub(crate) slot: f64,
-    /// The most time all searches may take, seconds
+    /// Time limit of all searches, seconds
     #[arg(long, value_name = "S", default_value_t = 300.0, requires = "search")]
     pub(crate) time: f64,
 }
@@ -127,19 +131,19 @@ pub(crate) struct LimitArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Seconds an interval, of which one line each is shown
+    /// Interval of the live output, seconds
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub(crate) interval: f64,
-    /// Show the intervals also where standard error is no terminal
+    /// Print intervals even if standard error is not a terminal
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) live: bool,
-    /// Show no intervals
+    /// Do not print intervals
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Write the result as JSON; '-' for standard output instead of the text
+    /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<String>,
-    /// Write what happens as it happens, one JSON object a line; '-' for standard output
+    /// Write events as they happen, one JSON object per line; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json_stream: Option<String>,
     /// Write the result as one self-contained HTML page

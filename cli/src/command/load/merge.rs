@@ -12,10 +12,10 @@ use crate::render::{load_html, load_text};
 
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
-    /// Documents that 'linerate load --json' wrote
+    /// Files written by `linerate load --json`
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
     files: Vec<String>,
-    /// Write the result as JSON; '-' for standard output instead of the text
+    /// Write the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
     /// Write the result as one self-contained HTML page

@@ -14,13 +14,13 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload")]
 pub(crate) struct WorkloadArguments {
-    /// What is exchanged with the service
+    /// Protocol of the requests
     #[arg(long, value_enum, default_value_t = WorkloadKind::Echo)]
     workload: WorkloadKind,
     /// echo: UDP payload of a request, bytes, from 0; 18 make a frame of 64 [default: 100]
     #[arg(long, value_name = "BYTES")]
     payload: Option<usize>,
-    /// dns: queries as dnsperf reads them, NAME TYPE a line
+    /// dns: file of queries in dnsperf's format, NAME TYPE per line
     #[arg(long, value_name = "FILE")]
     queries: Option<String>,
     /// dns: advertise EDNS with this response size, bytes [1232 if none is given]
@@ -38,7 +38,7 @@ pub(crate) struct WorkloadArguments {
     /// radius: the secret itself; every user of this host can see it while the command runs
     #[arg(long, value_name = "SECRET")]
     secret: Option<String>,
-    /// radius: who asks for access
+    /// radius: user name
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// radius: the file that holds the user's password
@@ -47,10 +47,11 @@ pub(crate) struct WorkloadArguments {
     /// radius: CHAP instead of PAP
     #[arg(long)]
     chap: bool,
-    /// raw: payloads, hexadecimal digits one payload a line, or a capture (pcap, pcapng)
+    /// raw: file of payloads, hexadecimal, one per line, or a capture (pcap, pcapng)
     #[arg(long, value_name = "FILE")]
     template: Option<String>,
-    /// raw: where the tag is that the service returns, such as 0:2; without one replies are taken in order
+    /// raw: offset and length of the tag that the service returns, such as 0:2; without it replies
+    /// match in order
     #[arg(long, value_name = "REQUEST_OFFSET[:REPLY_OFFSET]:BYTES")]
     tag: Option<EchoedTag>,
 }

@@ -28,10 +28,10 @@ const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
-    /// Address and port to serve; port 0 takes a free one
+    /// Address and port to serve; port 0 chooses a free one
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) bind: SocketAddr,
-    /// Worker threads [default: as many as CPUs]
+    /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     /// How the workers share the port
@@ -43,10 +43,10 @@ pub(crate) struct ServerArguments {
     /// Most datagrams in one system call of the mmsg backend
     #[arg(long, value_name = "N", default_value_t = 64)]
     batch: u16,
-    /// Leave the workers where the scheduler puts them
+    /// Do not pin the workers to CPUs
     #[arg(long)]
     no_pin: bool,
-    /// CPUs of the workers, as a list such as 0-3 [default: all the process may run on]
+    /// CPUs of the workers, such as 0-3 [default: all allowed CPUs]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// SO_BUSY_POLL, microseconds
@@ -66,23 +66,24 @@ pub(crate) struct ServerArguments {
     /// On an IPv6 address, do not serve IPv4
     #[arg(long)]
     pub(crate) only_v6: bool,
-    /// Answer this network only; can be given again [default: loopback, private, link-local, lab]
+    /// Answer only this network; repeatable [default: loopback, private, link-local, lab]
     #[arg(long, value_name = "NET")]
     pub(crate) allow: Vec<Net>,
-    /// What is done above capacity
+    /// Policy above the server's capacity
     #[arg(long, value_enum, default_value_t = OverloadArgument::None)]
     overload: OverloadArgument,
-    /// With --overload: the longest a request may have waited, microseconds [default: 250000]
+    /// With --overload: longest wait of a request before it is dropped, microseconds [default:
+    /// 250000]
     #[arg(long, value_name = "US")]
     shed_after: Option<u64>,
     /// With --overload protect: how long a request may take until its reply leaves, microseconds; the guard refuses
     /// what would take longer [default: 5000]
     #[arg(long, value_name = "US")]
     guard_wait: Option<u64>,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S")]
     duration: Option<f64>,
-    /// At the end, write the counters as JSON; '-' for standard output instead of the table
+    /// Write the counters at the end as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<String>,
     /// The protocol reads its files again on SIGHUP, which is then not an end.

@@ -23,16 +23,17 @@ use super::arguments::{AdmissionArgs, ServerArguments};
 pub(crate) struct DnsServeArgs {
     #[command(flatten)]
     server: ServerArguments,
-    /// A zone and its file; can be given again
+    /// Zone and its file; repeatable
     #[arg(long, value_name = "NAME=FILE", required = true)]
     zone: Vec<ZoneFile>,
-    /// Longest answer over UDP, bytes, whatever a client offers
+    /// Largest UDP answer, bytes
     #[arg(long, value_name = "BYTES", default_value_t = UDP_SIZE, value_parser = clap::value_parser!(u16).range(512..=4096))]
     udp_size: u16,
-    /// Send at most so many like answers a second to a network (/24, /56) that is not loopback, by each worker; 0: any number
+    /// Equal answers per second per network (/24, /56) and worker, except loopback; 0: no limit
     #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().per_second)]
     rate_limit: u32,
-    /// Of those above the rate limit, cut each so many-th instead of dropping it, so that clients come by TCP; 0: none
+    /// Above the rate limit, truncate every Nth answer instead of dropping it, so that clients
+    /// retry over TCP; 0: none
     #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().slip)]
     slip: u32,
     /// Send at most so many bytes a second more to such a network than came from it, by each worker; answers above that are cut,
@@ -48,7 +49,7 @@ pub(crate) struct DnsServeArgs {
     /// TCP connections at a time
     #[arg(long, value_name = "N", default_value_t = 256)]
     tcp_connections: usize,
-    /// Close a TCP connection that has been idle so long, seconds
+    /// Close idle TCP connections after this many seconds
     #[arg(long, value_name = "S", default_value_t = 10.0)]
     tcp_idle: f64,
 }

@@ -16,10 +16,11 @@ pub(crate) struct NtpServeArgs {
     /// Stratum while the kernel says that its clock is synchronised, 1 to 15
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=15))]
     stratum: u8,
-    /// Stratum while it is not, 1 to 15 [default: answers say that the clock is not synchronised, and clients do not use them]
+    /// Stratum while it is not, 1 to 15 [default: replies are marked unsynchronised, and clients
+    /// ignore them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
     local_stratum: Option<u8>,
-    /// What the clock follows: up to four letters, or an IPv4 address
+    /// Reference ID: up to four letters, or an IPv4 address
     #[arg(long, value_name = "ID", default_value = "LOCL", value_parser = reference_id)]
     refid: [u8; 4],
     /// Round trip to the reference clock, milliseconds
@@ -28,10 +29,10 @@ pub(crate) struct NtpServeArgs {
     /// How far off the reference clock may be, milliseconds; the kernel's estimate for the local clock is added
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     root_dispersion: f64,
-    /// Answer an address (IPv6: a /64) so often a second in the long run, and tell it so (RATE) when it asks more
+    /// Replies per second to one address (IPv6: a /64); above that, send the kiss code RATE
     #[arg(long, value_name = "N")]
     rate_limit: Option<f64>,
-    /// How many answers an address may have at once, before its rate counts
+    /// Burst of replies to one address before its rate counts
     #[arg(long, value_name = "N", default_value_t = 16.0, requires = "rate_limit")]
     rate_burst: f64,
 }

@@ -5,16 +5,16 @@ use linerate_engine::{Xdp, XdpMode, XdpReport};
 
 #[derive(Debug, Args)]
 pub(crate) struct XdpArguments {
-    /// Interface whose queues the xdp backend serves; can be given again [default: those of the address]
+    /// Interface whose queues the xdp backend serves; repeatable [default: those of the address]
     #[arg(long, value_name = "NAME")]
     pub(crate) xdp_interface: Vec<String>,
     /// Run the xdp backend's program after the driver, for drivers that have no XDP
     #[arg(long)]
     xdp_generic: bool,
-    /// Have the kernel copy frames even where the driver can do without
+    /// Use copy mode even if the driver supports zero-copy
     #[arg(long)]
     xdp_copy: bool,
-    /// Frames a queue of the xdp backend, a power of two
+    /// Frames per queue of the xdp backend, a power of two
     #[arg(long, value_name = "N", default_value_t = Xdp::default().frames)]
     xdp_frames: u32,
     /// Most requests the xdp backend answers before it sends

@@ -40,13 +40,13 @@ pub(super) struct TuneApplyArgs {
     aim: ScopeArgs,
     #[command(flatten)]
     choice: ProfileArgs,
-    /// Carry out this plan, as plan --json wrote it, instead of making one
+    /// Apply this plan, written by `tune plan --json`, instead of a new one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
-    /// Finish the tune that broke off or whose program died
+    /// Finish the tune that was interrupted
     #[arg(long, conflicts_with_all = ["plan", "for_duration", "until_confirmed"])]
     resume: bool,
-    /// Go on with the other changes after one that the host refuses
+    /// Continue after a change that the host refuses
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]

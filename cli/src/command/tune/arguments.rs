@@ -27,7 +27,8 @@ pub(crate) struct AutoUndoArgs {
     /// Undo everything after this time, such as 10m
     #[arg(long, value_name = "TIME", value_parser = quantity::period)]
     for_duration: Option<Duration>,
-    /// Undo everything after this time unless `linerate tune confirm` comes first, and at once if this program dies
+    /// Undo everything after this time unless you run `linerate tune confirm`, and at once if this
+    /// program dies
     #[arg(long, value_name = "TIME", value_parser = quantity::period)]
     until_confirmed: Option<Duration>,
 }

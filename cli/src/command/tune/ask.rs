@@ -9,7 +9,7 @@ use crate::interrupt::InterruptFlag;
 /// How agreement is given.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct ConsentMode {
-    /// Do not ask: the answer is yes
+    /// Assume yes; do not prompt
     #[arg(long)]
     yes: bool,
 }

@@ -10,16 +10,16 @@ use linerate_tune::TuneProfile;
 /// What to tune for.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProfileArgs {
-    /// What to tune for: a profile's name (tune profiles lists them), or a file of your own such as ./mine.toml
+    /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
-    /// Fix these findings only, by id or stage, with commas between
+    /// Fix only these findings: comma-separated ids or stages
     #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
     only: Vec<String>,
-    /// Leave these findings as they are, by id or stage, with commas between
+    /// Do not fix these findings: comma-separated ids or stages
     #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
     except: Vec<String>,
-    /// Plan changes too that are held back until something else is fixed
+    /// Include changes that are held back until another finding is fixed
     #[arg(long)]
     anyway: bool,
 }

@@ -25,7 +25,7 @@ pub(super) struct TunePlanArgs {
     sight: HostScopeArgs,
     #[command(flatten)]
     choice: ProfileArgs,
-    /// Show this plan, as --json wrote it, instead of making one
+    /// Print this plan, written by --json, instead of a new one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "root", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Write the plan as JSON, to be edited or for apply --plan; - is standard output

@@ -18,7 +18,7 @@ pub(super) struct TuneReapplyArgs {
     /// The file with the settings
     #[arg(long, value_name = "FILE", default_value = DOCUMENT_FILE)]
     file: PathBuf,
-    /// Only those of this interface
+    /// Only the settings of this interface
     #[arg(long, value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]

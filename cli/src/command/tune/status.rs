@@ -16,7 +16,7 @@ use crate::render::{tune_history, tune_status};
 /// Arguments of `tune status`.
 #[derive(Debug, Args)]
 pub(super) struct TuneStatusArgs {
-    /// Tell of all settings, not only of those that are not as they were left
+    /// Print all settings, not only those that differ from the tune
     #[arg(long)]
     full: bool,
     #[command(flatten)]

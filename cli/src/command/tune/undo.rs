@@ -22,10 +22,10 @@ use crate::render::{tune_status, tune_undo};
 /// Arguments of `tune undo`.
 #[derive(Debug, Args)]
 pub(super) struct TuneUndoArgs {
-    /// Number of the tune [default: the latest that is in force]
+    /// Number of the tune [default: the latest in effect]
     #[arg(value_name = "ID")]
     id: Option<u64>,
-    /// Tell what was put back, too
+    /// Print restored settings, too
     #[arg(long)]
     full: bool,
     /// Write what became of each setting as JSON; - is standard output
