@@ -50,7 +50,7 @@ pub(crate) struct CalcArgs {
     #[arg(long, value_name = "TIME", value_parser = nanoseconds, default_value = "0ns")]
     processing: f64,
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(short = 'j', long, value_name = "FILE|-")]
     json: Option<String>,
 }
 

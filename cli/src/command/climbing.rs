@@ -98,7 +98,7 @@ pub(crate) struct LadderRunArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// Write the report as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     /// Write the report as one self-contained HTML page
     #[arg(long, value_name = "FILE")]

@@ -33,7 +33,7 @@ pub(crate) struct CostArgs {
     #[arg(long, value_name = "LIST", conflicts_with = "interface")]
     cpus: Option<String>,
     /// Only the CPUs that process packets of this interface
-    #[arg(long, value_name = "IF")]
+    #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
     /// Group by process, thread or cgroup
     #[arg(long, value_name = "WHO", value_enum, default_value_t = VictimGrouping::Process)]

@@ -33,7 +33,7 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     sight: HostScopeArgs,
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     /// Write the result as an HTML page; - is standard output
     #[arg(long, value_name = "FILE")]

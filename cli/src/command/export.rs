@@ -34,10 +34,10 @@ pub(crate) struct ExportArgs {
     #[arg(long, requires = "listen")]
     allow_remote: bool,
     /// Network interface; repeatable [default: all with a device]
-    #[arg(long = "interface", value_name = "IF")]
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
     /// UDP port of a service; repeatable [default: all services outside the loopback]
-    #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
     /// Additional metrics, by tracing or per thread
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]

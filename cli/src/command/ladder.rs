@@ -31,7 +31,7 @@ use crate::render::style::TextStyle;
 #[derive(Debug, Args)]
 pub(crate) struct LadderArgs {
     /// Interface that receives the load
-    #[arg(long, value_name = "IF", required_unless_present = "list")]
+    #[arg(short = 'i', long, value_name = "IF", required_unless_present = "list")]
     interface: Option<String>,
     /// Comma-separated hosts that generate load; reached by ssh, with linerate installed
     #[arg(long, value_name = "ssh://HOST,..", value_delimiter = ',', required_unless_present = "list")]

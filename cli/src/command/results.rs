@@ -9,7 +9,7 @@ use crate::output::OutputTarget;
 #[derive(Debug, Args)]
 pub(crate) struct ResultArgs {
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     /// Write the result as an HTML page; - is standard output
     #[arg(long, value_name = "FILE")]

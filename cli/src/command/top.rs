@@ -34,10 +34,10 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// Network interface; repeatable [default: all with a device]
-    #[arg(long = "interface", value_name = "IF")]
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
     /// Only the service on this UDP port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Only the services of this process
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
@@ -49,7 +49,7 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     once: bool,
     /// Print that snapshot as JSON
-    #[arg(long, requires = "once")]
+    #[arg(short = 'j', long, requires = "once")]
     json: bool,
     /// Append each snapshot to a file, one line of JSON each; draw nothing without a terminal
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]

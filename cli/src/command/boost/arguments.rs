@@ -13,13 +13,13 @@ use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 #[derive(Debug, Args)]
 pub(super) struct BoostTargetArgs {
     /// The server on this port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) port: Option<u16>,
     /// The server that this process belongs to
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) pid: Option<u32>,
     /// Network interface that receives its packets; repeatable [default: all with a device]
-    #[arg(long = "interface", value_name = "IF")]
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
     /// Observe the server for this many seconds
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
@@ -33,7 +33,7 @@ pub(super) struct BoostTargetArgs {
     #[arg(long)]
     pub(super) full: bool,
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     pub(super) json: Option<String>,
     #[command(flatten)]
     pub(super) place: StateDirArgs,

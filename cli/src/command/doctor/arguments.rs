@@ -10,10 +10,10 @@ use linerate_host::{Scope, Severity};
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ScopeArgs {
     /// Network interface; repeatable [default: all with a device]
-    #[arg(long = "interface", value_name = "IF")]
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
     /// Only the service on this UDP port
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
     /// Only the services of this process
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]

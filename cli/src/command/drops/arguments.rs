@@ -10,13 +10,13 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(super) struct DropsTargetArgs {
     /// Only packets to this UDP port, and replies from it; repeatable [default: the whole host]
-    #[arg(long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(short = 'p', long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) ports: Vec<u16>,
     /// Only packets from and to this address
     #[arg(long, value_name = "ADDRESS")]
     pub(super) peer: Option<IpAddr>,
     /// Interface whose counters are read; repeatable [default: all with a device]
-    #[arg(long = "interface", value_name = "IF")]
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
     pub(super) interfaces: Vec<String>,
     /// Duration, seconds [default: 10; with --watch until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "command")]

@@ -27,7 +27,7 @@ pub(super) struct FlameTargetArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     /// Only the CPUs that process packets of this interface (interrupts and RPS)
-    #[arg(long, value_name = "IF", conflicts_with = "cpus")]
+    #[arg(short = 'i', long, value_name = "IF", conflicts_with = "cpus")]
     interface: Option<String>,
 }
 

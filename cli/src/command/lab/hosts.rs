@@ -35,7 +35,7 @@ pub(super) struct LabUpArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u32,
     /// Write the lab as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
 }
 
@@ -45,14 +45,14 @@ pub(super) struct LabDownArgs {
     #[arg(value_name = "LAB", default_value = DEFAULT_NAME)]
     name: String,
     /// Write the removed items as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct LabListArgs {
     /// Write the list as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct LabCleanArgs {
     #[arg(long)]
     all: bool,
     /// Write the removed items as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
 }
 

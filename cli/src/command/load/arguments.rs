@@ -141,7 +141,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     pub(crate) json: Option<String>,
     /// Write events as they happen, one JSON object per line; - is standard output
     #[arg(long, value_name = "FILE")]

@@ -16,7 +16,7 @@ pub(crate) struct MergeArgs {
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
     files: Vec<String>,
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     /// Write the result as one self-contained HTML page
     #[arg(long, value_name = "FILE")]

@@ -84,7 +84,7 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_name = "S")]
     duration: Option<f64>,
     /// Write the counters at the end as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     /// The protocol reads its files again on SIGHUP, which is then not an end.
     #[arg(skip)]

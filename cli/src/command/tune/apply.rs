@@ -57,7 +57,7 @@ pub(super) struct TuneApplyArgs {
     #[arg(long)]
     full: bool,
     /// Write what was done as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,

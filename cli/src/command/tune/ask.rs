@@ -10,7 +10,7 @@ use crate::interrupt::InterruptFlag;
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct ConsentMode {
     /// Assume yes; do not prompt
-    #[arg(long)]
+    #[arg(short = 'y', long)]
     yes: bool,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct TunePersistArgs {
     #[command(flatten)]
     agreement: ConsentMode,
     /// Write what was done as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,
@@ -39,7 +39,7 @@ pub(super) struct TunePersistArgs {
 #[derive(Debug, Args)]
 pub(super) struct TuneUnpersistArgs {
     /// Write what was done as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,

@@ -29,7 +29,7 @@ pub(super) struct TunePlanArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "watch", "root", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Write the plan as JSON, to be edited or for apply --plan; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     /// Show all reasons, masks, commands and sources
     #[arg(long)]

@@ -19,7 +19,7 @@ pub(super) struct TuneReapplyArgs {
     #[arg(long, value_name = "FILE", default_value = DOCUMENT_FILE)]
     file: PathBuf,
     /// Only the settings of this interface
-    #[arg(long, value_name = "IF")]
+    #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,

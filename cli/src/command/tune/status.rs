@@ -33,7 +33,7 @@ pub(super) struct TuneHistoryArgs {
 #[derive(Debug, Args)]
 struct TuneStatusReader {
     /// Write the result as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,

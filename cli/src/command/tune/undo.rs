@@ -29,7 +29,7 @@ pub(super) struct TuneUndoArgs {
     #[arg(long)]
     full: bool,
     /// Write what became of each setting as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'j', long, value_name = "FILE")]
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,
