@@ -45,10 +45,7 @@ pub enum LabError {
     },
     /// A system call failed.
     #[error("cannot {what}: {source}")]
-    System {
-        what: String,
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
     /// A file could not be read, written or removed.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
@@ -74,9 +71,7 @@ pub enum LabError {
     },
     /// The thread that holds a host has ended.
     #[error("lab host {host} has ended")]
-    Ended {
-        host: String,
-    },
+    Ended { host: String },
     /// A lab of that name is there.
     #[error(
         "a lab named {name} is up (process {pid}): choose another name, or take it down with `linerate lab down {name}`"

@@ -52,10 +52,17 @@ pub(crate) struct NetworkNamespace {
 #[derive(Debug)]
 pub(crate) enum NamespaceSysfs {
     /// On a mount that is nowhere in the tree and lives as long as the descriptor.
-    Detached { _mount: OwnedFd, path: PathBuf },
+    Detached {
+        _mount: OwnedFd,
+        path: PathBuf,
+    },
     /// On `/sys` of the mount namespace of the thread that made it.
-    Private { path: PathBuf },
-    Missing { why: String },
+    Private {
+        path: PathBuf,
+    },
+    Missing {
+        why: String,
+    },
 }
 
 impl NetworkNamespace {

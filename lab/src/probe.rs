@@ -13,9 +13,7 @@ use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection};
 #[serde(rename_all = "kebab-case")]
 pub enum LabAbility {
     Works,
-    Missing {
-        why: String,
-    },
+    Missing { why: String },
 }
 
 /// What of a lab works here.

@@ -29,18 +29,12 @@ pub enum GeneratorError {
     #[error(
         "{threads} threads but only {flows} flows: every thread needs a flow of its own, ask for fewer threads or more flows"
     )]
-    FewerFlowsThanThreads {
-        threads: usize,
-        flows: usize,
-    },
+    FewerFlowsThanThreads { threads: usize, flows: usize },
     /// Fewer flows than targets.
     #[error(
         "{targets} targets but only {flows} flows: a target without a flow would get nothing, ask for at least {targets} flows"
     )]
-    FewerFlowsThanTargets {
-        targets: usize,
-        flows: usize,
-    },
+    FewerFlowsThanTargets { targets: usize, flows: usize },
     /// More flows than source ports and addresses to tell them apart.
     #[error(
         "{flows} flows, but {ports} source ports on {sources} source address(es): give more of either, or ask for at most {most} flows",
@@ -129,10 +123,7 @@ pub enum GeneratorError {
     Interval,
     /// A workload that the backend cannot carry.
     #[error("workload {workload} needs {needs}")]
-    WorkloadNeeds {
-        workload: &'static str,
-        needs: &'static str,
-    },
+    WorkloadNeeds { workload: &'static str, needs: &'static str },
     /// A workload whose parts do not fit together.
     #[error("workload {workload}: {problem}")]
     Workload {

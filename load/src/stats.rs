@@ -57,14 +57,10 @@ pub enum StatsError {
     Empty,
     /// A sample that has no ratio to others.
     #[error("sample {value} is not a positive number, so there is no ratio to it")]
-    NotPositive {
-        value: f64,
-    },
+    NotPositive { value: f64 },
     /// A sample that is no number.
     #[error("sample {value} is not a finite number")]
-    NotFinite {
-        value: f64,
-    },
+    NotFinite { value: f64 },
     /// Samples of two configurations that do not pair up.
     #[error("{a} samples against {b}: alternating runs give as many of each")]
     Unpaired {

@@ -61,16 +61,10 @@ impl IpVersion {
 pub enum WireError {
     /// More payload than a UDP datagram holds.
     #[error("payload of {payload} bytes: a UDP datagram of this IP version holds at most {most}")]
-    PayloadTooLarge {
-        payload: u32,
-        most: u32,
-    },
+    PayloadTooLarge { payload: u32, most: u32 },
     /// An MTU no link of the family may have.
     #[error("MTU of {mtu} bytes: this IP version needs at least {least}")]
-    MtuTooSmall {
-        mtu: u32,
-        least: u32,
-    },
+    MtuTooSmall { mtu: u32, least: u32 },
     /// More tags than frames carry.
     #[error("{0} VLAN tags: frames carry at most 8 here")]
     TooManyTags(u32),

@@ -98,10 +98,7 @@ pub enum PersistError {
     Nothing,
     /// A setting's interface has no identity.
     #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
-    UnknownDevice {
-        setting: String,
-        interface: String,
-    },
+    UnknownDevice { setting: String, interface: String },
     /// All that is in force ends with a process.
     #[error(
         "{setting}{}: what is set of a running process ends with it and cannot last; boost the server again when it has \
@@ -116,17 +113,13 @@ pub enum PersistError {
     },
     /// A path that a unit cannot name.
     #[error("{path}: not an absolute path that a systemd unit can name; move it, or give another")]
-    Path {
-        path: String,
-    },
+    Path { path: String },
     /// A document that cannot be written as text.
     #[error("{DOCUMENT_FILE}: {0}")]
     Document(#[from] serde_json::Error),
     /// Files are there that were not written here.
     #[error("{}: not written by linerate as it is, and so not replaced; move it away", .paths.join(", "))]
-    Foreign {
-        paths: Vec<String>,
-    },
+    Foreign { paths: Vec<String> },
     /// A file or directory refused.
     #[error(transparent)]
     Place(#[from] PlaceError),

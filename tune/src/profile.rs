@@ -136,10 +136,7 @@ pub enum ProfileError {
     #[error(
         "no profile '{name}': there are {known}; a file of your own is named with a slash, as in ./{name}.toml"
     )]
-    NoSuch {
-        name: String,
-        known: String,
-    },
+    NoSuch { name: String, known: String },
     #[error("{origin}:{line}: {what}")]
     Wrong {
         origin: String,

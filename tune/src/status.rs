@@ -68,9 +68,7 @@ pub enum TuneState {
     /// It made all of its changes.
     Made,
     /// It stopped on the way.
-    BrokeOff {
-        why: String,
-    },
+    BrokeOff { why: String },
     /// The program that made it was ended on the way.
     Died,
     /// The program that undid it was ended on the way.
@@ -121,13 +119,9 @@ pub enum SettingState {
     /// The last boot ended it.
     EndedByBoot,
     /// What it belongs to is gone.
-    Gone {
-        why: String,
-    },
+    Gone { why: String },
     /// It cannot be read.
-    Unknown {
-        why: String,
-    },
+    Unknown { why: String },
 }
 
 impl JournalStatus {

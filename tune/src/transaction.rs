@@ -51,15 +51,11 @@ pub struct TuneTransaction<'w> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeResult {
     /// It was made, and reads so.
-    Made {
-        from: SettingValue,
-    },
+    Made { from: SettingValue },
     /// It was so already.
     Already,
     /// It was not made: the host refused, or took it and did otherwise; then it was put back.
-    Refused {
-        why: String,
-    },
+    Refused { why: String },
 }
 
 impl<'w> TuneTransaction<'w> {

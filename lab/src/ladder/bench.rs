@@ -137,10 +137,7 @@ pub enum BenchError {
     GeneratorLost(String),
     /// The host refused a setting.
     #[error("{setting}: {why}")]
-    Refused {
-        setting: String,
-        why: String,
-    },
+    Refused { setting: String, why: String },
     /// A change could not be written down, or somebody else changed the setting since.
     #[error(transparent)]
     Tune(#[from] linerate_tune::transaction::TuneError),

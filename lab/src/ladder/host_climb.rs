@@ -57,29 +57,18 @@ pub struct HostClimb {
 pub enum HostClimbError {
     /// There is no such interface.
     #[error("no interface '{interface}': there are {known}")]
-    NoInterface {
-        interface: String,
-        known: String,
-    },
+    NoInterface { interface: String, known: String },
     /// The interface has no address.
     #[error(
         "{interface} has no address that another host could send to: give it one, or name one with --listen"
     )]
-    NoAddress {
-        interface: String,
-    },
+    NoAddress { interface: String },
     /// The address is not one of the interface.
     #[error("{address} is not an address of {interface}, which has {known}")]
-    NotItsAddress {
-        address: IpAddr,
-        interface: String,
-        known: String,
-    },
+    NotItsAddress { address: IpAddr, interface: String, known: String },
     /// The interface does not tell its speed.
     #[error("{interface} does not tell its speed: name it, such as --link 10G")]
-    NoSpeed {
-        interface: String,
-    },
+    NoSpeed { interface: String },
     /// None of the CPUs that packets are spread over may be used.
     #[error("none of the CPUs that packets of {interface} go to ({planned}) is among those to be used")]
     NoCpu {

@@ -106,9 +106,7 @@ pub enum PacingMode {
     },
     /// Closed loop: each flow keeps a number of requests outstanding; of live frames and clones, the flows of a thread
     /// together keep as many a flow.
-    Window {
-        outstanding: u32,
-    },
+    Window { outstanding: u32 },
     /// No schedule: as fast as it goes, whatever the answers do. A request's intended time is when it left.
     Flood,
 }

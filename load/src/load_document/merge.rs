@@ -29,10 +29,7 @@ pub enum MergeError {
     },
     /// One run would be counted twice.
     #[error("{name} and {other} are of the same run, which would be counted twice")]
-    Twice {
-        name: String,
-        other: String,
-    },
+    Twice { name: String, other: String },
 }
 
 /// Merges documents, each with a name to tell it by. Counts are summed and distributions merged, so that the result is as

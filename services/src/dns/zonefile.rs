@@ -38,9 +38,7 @@ pub enum ZoneError {
     },
     /// A zone was given twice.
     #[error("zone {zone} is given twice: one file a zone")]
-    Twice {
-        zone: String,
-    },
+    Twice { zone: String },
     /// A file cannot be read.
     #[error("{}: cannot be read: {source}", file.display())]
     Read {
@@ -61,11 +59,7 @@ pub enum ZoneError {
     },
     /// The file as a whole is not a zone.
     #[error("{}: zone {zone}: {why}", file.display())]
-    Zone {
-        file: PathBuf,
-        zone: String,
-        why: &'static str,
-    },
+    Zone { file: PathBuf, zone: String, why: &'static str },
     /// The files were written while they were read.
     #[error("the zone files changed while they were read; read them again when they are complete")]
     Changed,

@@ -32,7 +32,10 @@ const USUAL_NS: f64 = 150.0;
 pub(super) enum TracePace {
     Always,
     /// One part in so many, those of interrupts too or else always.
-    Windows { one_in: u32, with_irqs: bool },
+    Windows {
+        one_in: u32,
+        with_irqs: bool,
+    },
 }
 
 /// How often programs run on a CPU while they are attached.

@@ -154,10 +154,7 @@ pub enum SightError {
     NotThere(String),
     /// It takes more rights.
     #[error("{what}: not permitted: it takes {capability}: run it as root")]
-    NotPermitted {
-        what: String,
-        capability: &'static str,
-    },
+    NotPermitted { what: String, capability: &'static str },
     /// Its processes are not visible here.
     #[error("{0}")]
     Elsewhere(String),

@@ -50,9 +50,7 @@ pub enum JournalError {
     },
     /// An earlier write failed: what is on disk is not known for certain.
     #[error("{path}: an earlier write failed, nothing more is written by this process")]
-    Broken {
-        path: String,
-    },
+    Broken { path: String },
 }
 
 fn process(pid: Option<u32>) -> String {

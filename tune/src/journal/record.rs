@@ -225,13 +225,9 @@ pub enum UndoOutcome {
     /// It was so already.
     Already,
     /// Somebody else changed it since; it was left as it is.
-    Drift {
-        found: SettingValue,
-    },
+    Drift { found: SettingValue },
     /// What it belongs to is gone.
-    Gone {
-        why: String,
-    },
+    Gone { why: String },
     /// A later tune changed it too and holds it: it is left to that one, which puts it back to what this one found.
     Covered {
         /// Number of that tune.

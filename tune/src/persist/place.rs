@@ -30,14 +30,10 @@ pub enum PlaceError {
     },
     /// A directory on the way is a symbolic link.
     #[error("{path} is a symbolic link, and nothing is written through one")]
-    Link {
-        path: String,
-    },
+    Link { path: String },
     /// The path cannot be one of a file to write.
     #[error("{path}: not a path below a directory")]
-    Path {
-        path: String,
-    },
+    Path { path: String },
 }
 
 /// What is at a path.

@@ -18,10 +18,7 @@ pub enum PlanError {
     },
     /// It is another kind of document.
     #[error("{origin} is no plan: its schema is '{found}', not '{}'", super::SCHEMA)]
-    Schema {
-        origin: String,
-        found: String,
-    },
+    Schema { origin: String, found: String },
     /// A setting or a value in it is none.
     #[error("{origin}: {what}")]
     Value {
@@ -47,11 +44,7 @@ pub enum PlanError {
     },
     /// A setting is not what it was when the plan was made.
     #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make the plan anew")]
-    Changed {
-        setting: String,
-        from: String,
-        found: String,
-    },
+    Changed { setting: String, from: String, found: String },
     /// A setting cannot be read.
     #[error("{what}: make the plan anew")]
     Unread {
@@ -60,9 +53,7 @@ pub enum PlanError {
     },
     /// The host does not tell what is needed to check it.
     #[error("{what}")]
-    Host {
-        what: String,
-    },
+    Host { what: String },
 }
 
 impl TunePlan {

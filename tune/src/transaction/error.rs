@@ -17,16 +17,10 @@ pub enum TuneError {
     #[error(
         "{setting}: it was '{expected}' and is '{found}' now: somebody changed it since, make the plan anew"
     )]
-    ChangedSince {
-        setting: String,
-        expected: String,
-        found: String,
-    },
+    ChangedSince { setting: String, expected: String, found: String },
     /// A tune that may yet undo itself.
     #[error("tune {tune} undoes itself unless it is confirmed: confirm or undo it first")]
-    Pending {
-        tune: u64,
-    },
+    Pending { tune: u64 },
     /// The journal has no such tune.
     #[error("there is no tune {tune}: see `history`")]
     NoSuchTune {
@@ -38,37 +32,27 @@ pub enum TuneError {
     NothingToUndo,
     /// A tune that was undone before.
     #[error("tune {tune} is undone already")]
-    UndoneAlready {
-        tune: u64,
-    },
+    UndoneAlready { tune: u64 },
     /// No tune is left to finish.
     #[error("nothing to resume: the last tune made all of its changes, or was undone")]
     NothingToResume,
     /// Nobody would undo the tune when its time is over.
     #[error("no guard would undo it in time ({why}): nothing is changed")]
-    NoGuard {
-        why: String,
-    },
+    NoGuard { why: String },
     /// No tune waits for a confirmation.
     #[error("nothing to confirm: no tune waits for it")]
     NothingToConfirm,
     /// A tune whose time is over, or whose program died before it made all changes.
     #[error("too late to confirm tune {tune}: it is being undone, or will be by the next `undo`")]
-    TooLate {
-        tune: u64,
-    },
+    TooLate { tune: u64 },
     /// A tune of another boot.
     #[error(
         "tune {tune} was made before the last boot, which ended its changes: undo it and make a plan anew"
     )]
-    EarlierBoot {
-        tune: u64,
-    },
+    EarlierBoot { tune: u64 },
     /// A tune whose plan is not there.
     #[error("tune {tune} was begun without a plan: undo it and make one")]
-    NoPlan {
-        tune: u64,
-    },
+    NoPlan { tune: u64 },
     /// A tune of another network namespace, where names of interfaces, sysctls and addresses mean others.
     #[error(
         "tune {tune} was made in another network namespace, and nothing was changed: run the command there, \

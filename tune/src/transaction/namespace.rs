@@ -16,9 +16,7 @@ pub enum TuneNamespace {
         path: String,
     },
     /// No thread is in it, and no file has it: its interfaces and sockets went with it.
-    Gone {
-        inode: u64,
-    },
+    Gone { inode: u64 },
 }
 
 impl TuneNamespace {

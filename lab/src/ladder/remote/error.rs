@@ -56,10 +56,7 @@ pub enum RemoteError {
     },
     /// The generator there does not start, in its own words.
     #[error("{host}: {words}")]
-    Refused {
-        host: SshHost,
-        words: String,
-    },
+    Refused { host: SshHost, words: String },
     /// Nothing came back in time.
     #[error("{host}: no answer within {seconds} s: is it up, and does 'ssh {host} true' return?")]
     Silent {
