@@ -36,9 +36,11 @@ pub struct FlowWatch {
 /// Clients of a server, by what became of their requests. A client is an address and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct FlowCounts {
-    /// Clients that got replies before, and now get none although they wait for one, or few of those
-    /// that they ask for.
+    /// Clients that got replies before, and now get none although they wait for one.
     pub silenced: u64,
+    /// Clients that got replies before, and now get replies to fewer than 70 % of their requests. A
+    /// server with a rate limit does that in some seconds and not in others.
+    pub curtailed: u64,
     /// Clients that got replies before and do now.
     pub answered: u64,
     /// All clients that wait for a reply and got none since the change.
@@ -97,7 +99,8 @@ impl FlowCounts {
             counts.served += u64::from(served);
             counts.waiting += u64::from(waits);
             counts.answered += u64::from(served && known && !few);
-            counts.silenced += u64::from((waits || few) && known);
+            counts.silenced += u64::from(waits && known);
+            counts.curtailed += u64::from(few && known && !waits);
         }
         counts
     }
@@ -151,6 +154,6 @@ mod tests {
             [27, 32, 27, 17, 0, 0],
         ];
         let counts = FlowCounts::of(flows);
-        assert_eq!(counts, FlowCounts { silenced: 3, answered: 1, waiting: 4, served: 3 });
+        assert_eq!(counts, FlowCounts { silenced: 2, curtailed: 1, answered: 1, waiting: 4, served: 3 });
     }
 }

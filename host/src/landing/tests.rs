@@ -229,5 +229,5 @@ fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     ask(&clients[1], false);
     let counts = watch.read().expect("read");
     // The third sends nothing any more.
-    assert_eq!(counts, FlowCounts { silenced: 1, answered: 1, waiting: 1, served: 1 });
+    assert_eq!(counts, FlowCounts { silenced: 1, curtailed: 0, answered: 1, waiting: 1, served: 1 });
 }

@@ -18,6 +18,9 @@ const REPLIES: f64 = 0.1;
 const KEPT: f64 = 0.9;
 /// The replies per second, as a share of those before, that a boosted server has to send.
 const RATE: f64 = 0.5;
+/// A server that replied to fewer of its requests than this share has a rate limit or the like, and
+/// which clients get fewer replies changes by itself.
+const ANSWERS_ALL: f64 = 0.9;
 /// This share of the clients that were answered before may be without a reply: their last request was lost.
 const SILENCED: f64 = 0.05;
 /// By this much less may be read on the CPU of arrival than before, as a share of all datagrams.
@@ -80,7 +83,7 @@ pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&Flow
         (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
     };
     let unanswered = || unanswered(&answers(before), &answers(after), flows);
-    flows.and_then(silenced).or_else(unanswered).or_else(|| {
+    flows.and_then(|flows| silenced(flows, &answers(before))).or_else(unanswered).or_else(|| {
         let (then, now) = (landed(before)?, landed(after)?);
         (now < then - LANDING).then(|| {
             format!(
@@ -92,14 +95,15 @@ pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&Flow
     })
 }
 
-/// Clients that are answered no more.
-fn silenced(flows: &FlowCounts) -> Option<String> {
-    let known = flows.silenced + flows.answered;
-    (flows.silenced > 0 && flows.silenced as f64 >= known as f64 * SILENCED).then(|| {
+/// Clients that are answered no more, or less than before.
+fn silenced(flows: &FlowCounts, before: &AnswerCounts) -> Option<String> {
+    let known = flows.silenced + flows.curtailed + flows.answered;
+    let answered_all = before.per_request().is_some_and(|share| share >= ANSWERS_ALL);
+    let harmed = flows.silenced + if answered_all { flows.curtailed } else { 0 };
+    (harmed > 0 && harmed as f64 >= known as f64 * SILENCED).then(|| {
         format!(
-            "{} of {known} clients (address and port) that got replies before wait for one now: their packets may \
-             come to threads that do not know them",
-            flows.silenced
+            "{harmed} of {known} clients (address and port) that got replies before wait for one now: their packets \
+             may come to threads that do not know them"
         )
     })
 }
@@ -161,14 +165,24 @@ mod tests {
 
     #[test]
     fn a_load_that_ends_is_no_harm_and_a_client_without_replies_is() {
-        let counts = |silenced, answered, waiting, served| FlowCounts { silenced, answered, waiting, served };
+        let counts = |silenced, answered, waiting, served| FlowCounts {
+            silenced,
+            answered,
+            waiting,
+            served,
+            ..FlowCounts::default()
+        };
         let why = |flows| unanswered(&answers(2_000, 2_000), &answers(20, 20), Some(&flows));
         assert_eq!(why(counts(0, 0, 0, 0)), None, "nobody asks any more");
         assert_eq!(why(counts(0, 4, 1, 9)), None, "fewer ask");
         assert!(why(counts(0, 0, 8, 1)).is_some(), "clients with a port for each request wait");
-        assert_eq!(silenced(&counts(0, 100, 40, 100)), None);
-        assert_eq!(silenced(&counts(1, 60, 1, 60)), None, "a request was lost");
-        let why = silenced(&counts(2, 2, 2, 2)).expect("harm");
+        let all = answers(2_000, 2_000);
+        assert_eq!(silenced(&counts(0, 100, 40, 100), &all), None);
+        assert_eq!(silenced(&counts(1, 60, 1, 60), &all), None, "a request was lost");
+        let why = silenced(&counts(2, 2, 2, 2), &all).expect("harm");
         assert!(why.starts_with("2 of 4 clients"), "{why}");
+        let curtailed = FlowCounts { curtailed: 2, ..counts(0, 2, 0, 4) };
+        assert!(silenced(&curtailed, &all).is_some());
+        assert_eq!(silenced(&curtailed, &answers(2_000, 1_200)), None, "a rate limit");
     }
 }
