@@ -28,7 +28,7 @@ impl InterruptFlag {
 
     /// The same for who changes a host: the terminal may go away with a link that is reset, and what was begun is then
     /// better finished than left half done.
-    pub(crate) fn between_changes() -> Result<Self> {
+    pub(crate) fn install_ignoring_hangup() -> Result<Self> {
         signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot take over signals")?;
         Self::of(&[SIGINT, SIGTERM])
     }
@@ -48,7 +48,7 @@ impl InterruptFlag {
     }
 
     /// Whether a signal came.
-    pub(crate) fn raised(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
     }
 
@@ -78,6 +78,6 @@ impl InterruptFlag {
             Err(error) => return Err(error).context("cannot wait for input"),
         }
         let [input, _] = fds;
-        Ok(!input.revents().is_empty() && !self.raised())
+        Ok(!input.revents().is_empty() && !self.is_raised())
     }
 }

@@ -25,8 +25,8 @@ struct ManualSubcommand<'a> {
 
 /// All pages, the program's own first.
 pub(crate) fn pages(tree: &Command) -> Vec<ManualPage> {
-    let tree = built(tree);
-    let places = places(&tree);
+    let tree = build_tree(tree);
+    let places = subcommands(&tree);
     let page =
         |place| ManualPage { file: format!("{}.1", page_name(place)), text: page::text(place, &places) };
     places.iter().map(page).collect()
@@ -34,14 +34,14 @@ pub(crate) fn pages(tree: &Command) -> Vec<ManualPage> {
 
 /// The exit statuses of all commands, as a document in Markdown.
 pub(crate) fn exit_status(tree: &Command) -> String {
-    let tree = built(tree);
+    let tree = build_tree(tree);
     let mut text = String::from(entries::ABOUT_EXIT_STATUS);
-    for place in places(&tree).iter().filter(|place| place.does_something()) {
-        let entry = entries::of(&place.words);
+    for place in subcommands(&tree).iter().filter(|place| place.does_something()) {
+        let entry = entries::find_entry(&place.words);
         let bar = |text: &str| text.replace('|', "\\|");
         text.push_str(&format!(
             "| `{}` | {} | {} | {} |\n",
-            place.called(),
+            place.command_line(),
             bar(entry.fine),
             bar(entry.found),
             bar(entry.failed)
@@ -50,13 +50,13 @@ pub(crate) fn exit_status(tree: &Command) -> String {
     text
 }
 
-fn built(tree: &Command) -> Command {
+fn build_tree(tree: &Command) -> Command {
     let mut tree = tree.clone().disable_help_subcommand(true);
     tree.build();
     tree
 }
 
-fn places(tree: &Command) -> Vec<ManualSubcommand<'_>> {
+fn subcommands(tree: &Command) -> Vec<ManualSubcommand<'_>> {
     let mut found = vec![ManualSubcommand { words: String::new(), command: tree }];
     let mut next = 0;
     while next < found.len() {
@@ -73,7 +73,7 @@ fn places(tree: &Command) -> Vec<ManualSubcommand<'_>> {
 
 impl ManualSubcommand<'_> {
     /// What is typed.
-    fn called(&self) -> String {
+    fn command_line(&self) -> String {
         format!("linerate {}", self.words).trim_end().to_owned()
     }
 
@@ -90,5 +90,5 @@ impl ManualSubcommand<'_> {
 
 /// The page's name, which has dashes where what is typed has blanks.
 fn page_name(place: &ManualSubcommand<'_>) -> String {
-    place.called().replace(' ', "-")
+    place.command_line().replace(' ', "-")
 }

@@ -25,7 +25,7 @@ impl From<&str> for OutputTarget {
 
 impl OutputTarget {
     /// Where an option wants the result, if it can be written there.
-    pub(crate) fn wanted(option: Option<&str>) -> Result<Option<Self>> {
+    pub(crate) fn from_option(option: Option<&str>) -> Result<Option<Self>> {
         let target = option.map(Self::from);
         target.iter().try_for_each(Self::check)?;
         Ok(target)
@@ -56,7 +56,7 @@ impl OutputTarget {
     }
 
     /// Writes what only the user who asked for it is to read.
-    pub(crate) fn private(&self, content: &[u8]) -> Result<()> {
+    pub(crate) fn write_private(&self, content: &[u8]) -> Result<()> {
         self.bytes(content, READ_BY_OWNER)
     }
 
@@ -81,14 +81,14 @@ impl OutputTarget {
     }
 
     /// Writes `document` as JSON in one line: for what has more lists of numbers than a person reads.
-    pub(crate) fn compact_json(&self, document: &impl Serialize) -> Result<()> {
+    pub(crate) fn write_compact_json(&self, document: &impl Serialize) -> Result<()> {
         let mut text = serde_json::to_string(document).context("the result cannot be written as JSON")?;
         text.push('\n');
         self.write(&text)
     }
 
     /// Writes `document` as JSON.
-    pub(crate) fn json(&self, document: &impl Serialize) -> Result<()> {
+    pub(crate) fn write_json(&self, document: &impl Serialize) -> Result<()> {
         let mut text =
             serde_json::to_string_pretty(document).context("the result cannot be written as JSON")?;
         text.push('\n');
@@ -168,8 +168,8 @@ mod tests {
         let path = directory.path().join("x.json");
         let target = OutputTarget::File(path.clone());
         target.check().expect("writable");
-        target.json(&[1, 2]).expect("written");
-        target.json(&[3]).expect("written again");
+        target.write_json(&[1, 2]).expect("written");
+        target.write_json(&[3]).expect("written again");
         assert_eq!(fs::read_to_string(&path).expect("read"), "[\n  3\n]\n");
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
     }

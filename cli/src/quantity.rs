@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A rate such as `50000`, `50k` or `1.2M`.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 1e3),
         None => text.strip_suffix(['m', 'M']).map_or((text, 1.0), |number| (number, 1e6)),
@@ -15,7 +15,7 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// A share such as `0.1%` or `0.001`.
-pub(crate) fn share(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number, 100.0),
         None => (text, 1.0),
@@ -27,7 +27,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
 }
 
 /// A span of time with its unit, such as `500us`, `1ms` or `2s`.
-pub(crate) fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no span of time such as 500us, 1ms or 2s");
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
@@ -40,7 +40,7 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
 }
 
 /// A time that a person waits for, such as `60s`, `10m` or `1h30m`, up to a month.
-pub(crate) fn period(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     const LONGEST: u64 = 31 * 86_400;
     let wrong = || format!("'{text}' is no time from 1s to 31d such as 60s, 10m or 1h30m");
     let mut seconds: u64 = 0;
@@ -68,40 +68,40 @@ mod tests {
 
     #[test]
     fn rates_have_decimal_suffixes() {
-        assert_eq!(rate("50k"), Ok(50_000.0));
-        assert_eq!(rate("1.2M"), Ok(1_200_000.0));
-        assert_eq!(rate("7"), Ok(7.0));
+        assert_eq!(parse_rate("50k"), Ok(50_000.0));
+        assert_eq!(parse_rate("1.2M"), Ok(1_200_000.0));
+        assert_eq!(parse_rate("7"), Ok(7.0));
         for wrong in ["0", "-1", "k", "", "1G", "inf", "NaN"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn shares_are_read_with_and_without_percent() {
-        assert_eq!(share("0.1%"), Ok(0.001));
-        assert_eq!(share("0.25"), Ok(0.25));
+        assert_eq!(parse_share("0.1%"), Ok(0.001));
+        assert_eq!(parse_share("0.25"), Ok(0.25));
         for wrong in ["", "%", "-1%", "101%", "1.5", "NaN"] {
-            assert!(share(wrong).is_err(), "{wrong}");
+            assert!(parse_share(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn spans_need_their_unit() {
-        assert_eq!(span("500us"), Ok(Duration::from_micros(500)));
-        assert_eq!(span("1.5ms"), Ok(Duration::from_micros(1_500)));
-        assert_eq!(span("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1_500)));
+        assert_eq!(parse_duration("2s"), Ok(Duration::from_secs(2)));
         for wrong in ["", "1", "ms", "-1ms", "0s", "1h", "infs", "NaNs", "1e300s"] {
-            assert!(span(wrong).is_err(), "{wrong}");
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn periods_add_up() {
-        assert_eq!(period("60s"), Ok(Duration::from_secs(60)));
-        assert_eq!(period("1h30m"), Ok(Duration::from_secs(5_400)));
-        assert_eq!(period("31d"), Ok(Duration::from_secs(31 * 86_400)));
+        assert_eq!(parse_period("60s"), Ok(Duration::from_secs(60)));
+        assert_eq!(parse_period("1h30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(parse_period("31d"), Ok(Duration::from_secs(31 * 86_400)));
         for wrong in ["", "0s", "10", "m", "1.5h", "-1s", "32d", "1w", "99999999999999999999s", "1é"] {
-            assert!(period(wrong).is_err(), "{wrong}");
+            assert!(parse_period(wrong).is_err(), "{wrong}");
         }
     }
 }

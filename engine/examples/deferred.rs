@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use linerate_engine::{Action, DeferredReply, Error, Request, Running, Server, Service};
+use linerate_engine::{Action, DeferredReply, Request, RunningServer, Server, ServerError, Service};
 
 /// Requests that may wait for a thread, in all. More are dropped: their clients ask again.
 const QUEUE: usize = 1000;
@@ -25,17 +25,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// A request, and the way to reply to it.
-type Job = (Vec<u8>, DeferredReply);
+type QueuedRequest = (Vec<u8>, DeferredReply);
 
 /// A server, and the threads that reply.
 pub struct DeferredServer {
-    pub running: Running,
+    pub running: RunningServer,
     /// They end when it has stopped.
     pub threads: Vec<JoinHandle<()>>,
 }
 
 /// Serves until it is stopped.
-pub fn start(address: SocketAddr) -> Result<DeferredServer, Error> {
+pub fn start(address: SocketAddr) -> Result<DeferredServer, ServerError> {
     let (sender, receiver) = sync_channel(QUEUE);
     let receiver = Arc::new(Mutex::new(receiver));
     let threads = (0..4).map(|_| {
@@ -43,14 +43,14 @@ pub fn start(address: SocketAddr) -> Result<DeferredServer, Error> {
         thread::spawn(move || work(&receiver))
     });
     let threads = threads.collect();
-    let running = Server::builder().bind(address).start(move |_worker| HandOver(sender.clone()))?;
+    let running = Server::builder().bind(address).start(move |_worker| ForwardingService(sender.clone()))?;
     Ok(DeferredServer { running, threads })
 }
 
 /// Decides at once, so that a worker never waits.
-struct HandOver(SyncSender<Job>);
+struct ForwardingService(SyncSender<QueuedRequest>);
 
-impl Service for HandOver {
+impl Service for ForwardingService {
     fn answer(&mut self, request: &Request<'_>, _reply: &mut [u8]) -> Action {
         match self.0.try_send((request.payload().to_vec(), request.defer())) {
             Ok(()) => Action::Defer,
@@ -59,7 +59,7 @@ impl Service for HandOver {
     }
 }
 
-fn work(jobs: &Mutex<Receiver<Job>>) {
+fn work(jobs: &Mutex<Receiver<QueuedRequest>>) {
     loop {
         let Ok(job) = jobs.lock().map(|jobs| jobs.recv()) else { return };
         let Ok((request, reply)) = job else { return };

@@ -7,7 +7,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use linerate_engine::{Action, Error, Request, Running, Server, Service};
+use linerate_engine::{Action, Request, RunningServer, Server, ServerError, Service};
 
 /// The address that every name has. 192.0.2.0/24 is for examples.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Serves until what is returned is dropped or stopped.
-pub fn start(address: SocketAddr) -> Result<Running, Error> {
+pub fn start(address: SocketAddr) -> Result<RunningServer, ServerError> {
     // One for each worker: nothing is shared, nothing is locked.
     Server::builder().bind(address).max_request(512).max_reply(512).start(|_worker| StubResolver)
 }

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use linerate_engine::{Echo, Error, Pinning, Running, Server, Sockets, SteeringProgram};
+use linerate_engine::{Echo, RunningServer, Server, ServerError, SocketMode, SteeringProgram, WorkerPinning};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7007".to_owned());
@@ -16,11 +16,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Serves until what is returned is dropped or stopped.
-pub fn start(address: SocketAddr) -> Result<Running, Error> {
+pub fn start(address: SocketAddr) -> Result<RunningServer, ServerError> {
     Server::builder()
         .bind(address)
         // A socket for each worker, and each packet to the worker on the CPU that got it.
-        .sockets(Sockets::SteeredByCpu(SteeringProgram::Cbpf))
-        .pinning(Pinning::Own)
+        .sockets(SocketMode::SteeredByCpu(SteeringProgram::Cbpf))
+        .pinning(WorkerPinning::Own)
         .start(|_worker| Echo)
 }

@@ -16,9 +16,9 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+type TokioExampleError = Box<dyn std::error::Error + Send + Sync>;
 
-fn main() -> Result<(), Error> {
+fn main() -> Result<(), TokioExampleError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7009".to_owned());
     let served = start(address.parse()?)?;
     println!("serving on {}; Enter ends it", served.address);
@@ -30,11 +30,11 @@ fn main() -> Result<(), Error> {
 pub struct TokioServer {
     pub address: SocketAddr,
     end: watch::Sender<bool>,
-    threads: Vec<JoinHandle<Result<u64, Error>>>,
+    threads: Vec<JoinHandle<Result<u64, TokioExampleError>>>,
 }
 
 /// Serves on each CPU this thread may run on.
-pub fn start(mut address: SocketAddr) -> Result<TokioServer, Error> {
+pub fn start(mut address: SocketAddr) -> Result<TokioServer, TokioExampleError> {
     let allowed = sched_getaffinity(None)?;
     let cpus: Vec<u32> = (0..CpuSet::MAX_CPU as u32).filter(|cpu| allowed.is_set(*cpu as usize)).collect();
     let mut sockets = Vec::new();
@@ -67,7 +67,7 @@ pub fn start(mut address: SocketAddr) -> Result<TokioServer, Error> {
     Ok(TokioServer { address, end, threads })
 }
 
-async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, Error> {
+async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, TokioExampleError> {
     let socket = UdpSocket::from_std(socket.into())?;
     let (mut buffer, mut answered) = ([0; 2048], 0);
     loop {
@@ -84,7 +84,7 @@ async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, 
 
 impl TokioServer {
     /// Ends it. Returns how many requests each runtime answered.
-    pub fn stop(self) -> Result<Vec<u64>, Error> {
+    pub fn stop(self) -> Result<Vec<u64>, TokioExampleError> {
         self.end.send(true)?;
         self.threads.into_iter().map(|thread| thread.join().expect("a runtime does not panic")).collect()
     }

@@ -7,7 +7,7 @@ pub(crate) mod xdp;
 use std::io;
 use std::sync::Arc;
 
-pub use xdp::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
+pub use xdp::{AfXdpSettings, XdpInterface, XdpMode, XdpQueue, XdpReport};
 
 pub(crate) use xdp::FrameAddresses;
 
@@ -36,7 +36,7 @@ pub(crate) struct WorkerJob<'a, S> {
 }
 
 /// The backend that was asked for where it can run here, else the one that serves instead.
-pub(crate) fn possible(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
+pub(crate) fn available_backend(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
     match wanted {
         Backend::Recvfrom | Backend::Mmsg { .. } => wanted,
         Backend::Xdp(_) => match xdp::probe() {
@@ -61,7 +61,7 @@ enum ReceiveFailure {
     Broken(io::Error),
 }
 
-fn judge(error: io::Error) -> ReceiveFailure {
+fn classify_receive_error(error: io::Error) -> ReceiveFailure {
     match error.raw_os_error() {
         Some(libc::EINTR) => ReceiveFailure::Again,
         Some(libc::EAGAIN) => ReceiveFailure::Empty,
@@ -106,21 +106,21 @@ impl<'a> LocalCounters<'a> {
     /// loop carries neither the counter nor the setting along.
     #[cold]
     #[inline(never)]
-    fn truncated(&mut self, deliver: bool) -> bool {
+    fn count_truncated(&mut self, deliver: bool) -> bool {
         self.counts.truncated += 1;
         self.rest = true;
         deliver
     }
 
     /// A reply that is not a plain one; counts where it goes.
-    fn otherwise(&mut self, length: usize, options: ReplyOptions) -> OutgoingMessage {
+    fn reply_with_options(&mut self, length: usize, options: ReplyOptions) -> OutgoingMessage {
         self.counts.redirected += u64::from(options.to.is_some());
         self.rest = true;
         OutgoingMessage::With(length, options)
     }
 
     /// Counts a request whose reply is left to somebody else.
-    fn deferred(&mut self) {
+    fn count_deferred(&mut self) {
         self.counts.deferred += 1;
         self.rest = true;
     }
@@ -128,13 +128,13 @@ impl<'a> LocalCounters<'a> {
     /// Counts a request that is given up.
     #[cold]
     #[inline(never)]
-    fn shed(&mut self) {
+    fn count_shed(&mut self) {
         self.counts.shed += 1;
         self.rest = true;
     }
 
     #[cold]
-    fn send_failed(&mut self, error: &io::Error) {
+    fn count_send_failure(&mut self, error: &io::Error) {
         self.counts.send_failed.count(error);
         self.rest = true;
     }
@@ -150,7 +150,7 @@ fn decide<S: Service>(
     incoming: IncomingMessage<'_>,
 ) -> OutgoingMessage {
     let IncomingMessage { payload, name, control, truncated, reply } = incoming;
-    if truncated && !tally.truncated(deliver_truncated) {
+    if truncated && !tally.count_truncated(deliver_truncated) {
         return OutgoingMessage::Nothing;
     }
     let space = reply.len();
@@ -158,11 +158,11 @@ fn decide<S: Service>(
         Action::Echo => OutgoingMessage::Same,
         Action::Reply(length) if length <= space => OutgoingMessage::Reply(length),
         Action::ReplyTo { length, to } if length <= space => {
-            tally.otherwise(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
+            tally.reply_with_options(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
         }
-        Action::ReplyWith { length, options } if length <= space => tally.otherwise(length, options),
+        Action::ReplyWith { length, options } if length <= space => tally.reply_with_options(length, options),
         Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
-            tally.send_failed(&too_long());
+            tally.count_send_failure(&too_long());
             OutgoingMessage::Nothing
         }
         Action::Drop => {
@@ -171,7 +171,7 @@ fn decide<S: Service>(
             OutgoingMessage::Nothing
         }
         Action::Defer => {
-            tally.deferred();
+            tally.count_deferred();
             OutgoingMessage::Nothing
         }
     }

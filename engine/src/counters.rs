@@ -27,7 +27,7 @@ pub struct Counts {
     /// Datagrams sent by these. More than `deferred` where some send several, less where some send none.
     #[serde(default)]
     pub deferred_sent: u64,
-    /// Requests given up by the [`Overload`](crate::Overload) policy before the service saw them.
+    /// Requests given up by the [`OverloadPolicy`](crate::OverloadPolicy) policy before the service saw them.
     #[serde(default)]
     pub shed: u64,
     /// Replies the service directed to another address, whether or not sending them worked.
@@ -49,7 +49,7 @@ pub struct Counts {
     #[serde(default)]
     pub frames: u64,
     /// Requests in frames that were thrown away since a checksum was wrong; they are not among those received
-    /// ([`Xdp::verify_checksums`](crate::Xdp::verify_checksums)).
+    /// ([`AfXdpSettings::verify_checksums`](crate::AfXdpSettings::verify_checksums)).
     #[serde(default)]
     pub checksum_errors: u64,
     /// Receive calls that brought at least one request.

@@ -3,7 +3,7 @@
 use std::io;
 use std::thread;
 
-use crate::error::Error;
+use crate::error::ServerError;
 use crate::sys::thread::{allowed_cpus, pin};
 
 /// The CPUs the calling thread may run on now, ascending: online, inside the process' cpuset, and in its affinity.
@@ -13,14 +13,14 @@ pub(crate) fn allowed() -> io::Result<Vec<u32>> {
 
 /// Finds the first CPU of `wanted` that no thread of ours can be pinned to. Tried, on a thread that ends after it,
 /// since the kernel alone knows what the cpuset and CPU hotplug leave.
-pub(crate) fn check(wanted: &[u32]) -> Result<(), Error> {
+pub(crate) fn check(wanted: &[u32]) -> Result<(), ServerError> {
     let refused = thread::scope(|scope| {
         let trial = || wanted.iter().copied().find(|cpu| pin(*cpu).is_err());
         // A trial that cannot be made says nothing; the workers then find out for themselves.
         scope.spawn(trial).join().unwrap_or(None)
     });
     match refused {
-        Some(cpu) => Err(Error::Cpu { cpu, allowed: allowed().unwrap_or_default() }),
+        Some(cpu) => Err(ServerError::Cpu { cpu, allowed: allowed().unwrap_or_default() }),
         None => Ok(()),
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct ReplyPath {
 /// AF_XDP. One that is dropped sends nothing. Each takes some 250 bytes and no other resource: the number of those you keep
 /// is yours to limit, because neither the guard nor the receive buffer counts them.
 ///
-/// [`Running::stop`](crate::Running::stop) does not wait for them: finish your replies first.
+/// [`RunningServer::stop`](crate::RunningServer::stop) does not wait for them: finish your replies first.
 #[derive(Debug, Clone)]
 pub struct DeferredReply {
     pub(crate) path: Arc<ReplyPath>,

@@ -8,7 +8,7 @@ use crate::steer;
 /// Why a server could not be built, started or stopped cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum ServerError {
     /// Neither [`Builder::bind`](crate::Builder::bind) nor [`Builder::adopt`](crate::Builder::adopt) was called.
     #[error("no address to serve on: give one with Builder::bind")]
     NoAddress,

@@ -38,13 +38,13 @@
 //! everything else, so that fragments and the like are answered from the UDP sockets by the same workers. Worker `i` of `n`
 //! serves the queues whose number leaves `i` when divided by `n`.
 //!
-//! What to know before using it, which [`Running::xdp`] repeats for the machine at hand:
+//! What to know before using it, which [`RunningServer::xdp`] repeats for the machine at hand:
 //! - Requests so served are invisible to tcpdump and the firewall, and are not in the stack's counters.
-//! - Checksums of requests are the device's to check, unless [`Xdp::verify_checksums`] is set.
+//! - Checksums of requests are the device's to check, unless [`AfXdpSettings::verify_checksums`] is set.
 //! - At a wildcard address the addresses this host has when the server starts are served; one that is added later is served
 //!   by the sockets.
 //! - Replies longer than the interface's MTU, and those to another address, leave by the worker's UDP socket.
-//! - Where it cannot run the server falls back to [`Backend::Mmsg`] and says why ([`Running::fallbacks`]): a right that is
+//! - Where it cannot run the server falls back to [`Backend::Mmsg`] and says why ([`RunningServer::fallbacks`]): a right that is
 //!   missing, a driver without XDP, an XDP program of somebody else, which is never displaced, no Ethernet, loopback.
 //!
 //! The program is held by a link of this process. It goes when the server stops, and when the process is killed.
@@ -72,17 +72,17 @@ pub mod steer;
 mod sys;
 mod worker;
 
-pub use backend::{Xdp, XdpInterface, XdpMode, XdpQueue, XdpReport};
+pub use backend::{AfXdpSettings, XdpInterface, XdpMode, XdpQueue, XdpReport};
 pub use counters::{Counts, SendFailures};
 pub use deferred::DeferredReply;
 pub use echo::Echo;
-pub use error::Error;
+pub use error::ServerError;
 pub use overload::{
-    Advice, GuardCounts, GuardMode, GuardReport, GuardedInterface, Overload, ShedPolicy, SourceGrouping,
-    XdpGuard,
+    GuardCounts, GuardMode, GuardReport, GuardedInterface, HostAdvice, OverloadPolicy, ShedPolicy,
+    SourceGrouping, XdpGuard,
 };
-pub use running::{Running, ServerReport};
-pub use server::{Backend, Builder, Pinning, Server, Sockets, StrayRequests};
+pub use running::{RunningServer, ServerReport};
+pub use server::{Backend, Builder, Server, SocketMode, StrayRequests, WorkerPinning};
 pub use service::{Action, ReplyOptions, Request, Service};
 pub use socket::{Fallback, PathMtuDiscovery, SocketReport};
 pub use steer::SteeringProgram;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use advice::Advice;
-pub(crate) use advice::{ServingThreads, find as advice};
+pub use advice::HostAdvice;
+pub(crate) use advice::{ServingThreads, find_advice as advice};
 pub(crate) use credit::{AdmissionCredit, WorkerCredit};
 pub(crate) use gate::{AdmissionControl, AdmissionPolicy, Unlimited};
 pub(crate) use guard::{AttachedGuard, receive_buffer};
@@ -26,7 +26,7 @@ pub use guard::{GuardCounts, GuardMode, GuardReport, GuardedInterface};
 /// of it. What it does not touch are settings of the device: those are for the host's administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
-pub struct Overload {
+pub struct OverloadPolicy {
     /// Which requests are given up when more wait than can be answered.
     pub shed: ShedPolicy,
     /// How long a request may have waited, for [`ShedPolicy::Oldest`]. Default: 250 ms.
@@ -43,7 +43,7 @@ pub struct Overload {
     pub fairness: Option<SourceGrouping>,
 }
 
-impl Default for Overload {
+impl Default for OverloadPolicy {
     fn default() -> Self {
         Self {
             shed: ShedPolicy::default(),
@@ -55,7 +55,7 @@ impl Default for Overload {
     }
 }
 
-impl Overload {
+impl OverloadPolicy {
     /// Everything that keeps goodput up under a flood: old requests are shed, a guard refuses early, and sources are treated
     /// fairly.
     #[must_use]

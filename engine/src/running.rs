@@ -11,24 +11,24 @@ use socket2::Socket;
 
 use crate::backend::XdpReport;
 use crate::counters::{Counts, SharedCounters};
-use crate::error::Error;
-use crate::overload::{Advice, AttachedGuard, GuardReport};
+use crate::error::ServerError;
+use crate::overload::{AttachedGuard, GuardReport, HostAdvice};
 use crate::server::Server;
 use crate::service::Service;
 use crate::socket::{Fallback, SocketReport};
 use crate::sys::option::shutdown_receive;
-use crate::worker::{Maker, StopSignal, WorkerStart};
+use crate::worker::{ServiceFactory, StopSignal, WorkerStart};
 
 /// A server at work. Dropping it stops it, as [`stop`](Self::stop) does.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     addresses: Vec<SocketAddr>,
     /// Those to shut down when it stops. The workers own them, so that a socket closes with the last worker that reads it: what it would have got then
     /// goes to the others, rather than into a queue that nobody reads.
     sockets: Vec<Weak<Socket>>,
     reports: Vec<SocketReport>,
     fallbacks: Vec<Fallback>,
-    advice: Vec<Advice>,
+    advice: Vec<HostAdvice>,
     guard: Option<AttachedGuard>,
     xdp: Option<XdpReport>,
     stop: Arc<StopSignal>,
@@ -59,17 +59,17 @@ impl ServerReport {
     /// All workers together.
     #[must_use]
     pub fn total(&self) -> Counts {
-        sum(&self.workers)
+        total_counts(&self.workers)
     }
 }
 
-impl Running {
+impl RunningServer {
     pub(crate) fn start<S: Service + 'static>(
         server: Server,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ServerError> {
         let workers = server.assignments.len();
-        let maker: Maker<S> = Arc::new(Mutex::new(service));
+        let maker: ServiceFactory<S> = Arc::new(Mutex::new(service));
         let (xdp, shares) = server.xdp.map(|opened| (opened.report, opened.shares)).unzip();
         let mut shares = shares.unwrap_or_default().into_iter();
         let mut running = Self {
@@ -105,7 +105,7 @@ impl Running {
             };
             let what = "start its thread";
             let thread =
-                start.spawn(ready.clone()).map_err(|source| Error::Worker { worker, what, source })?;
+                start.spawn(ready.clone()).map_err(|source| ServerError::Worker { worker, what, source })?;
             running.threads.push(thread);
         }
         drop((ready, server.sockets));
@@ -137,7 +137,7 @@ impl Running {
     /// What all workers did so far.
     #[must_use]
     pub fn total(&self) -> Counts {
-        sum(&self.counters())
+        total_counts(&self.counters())
     }
 
     /// Its sockets, in bind order.
@@ -155,7 +155,7 @@ impl Running {
     /// What of the host's settings starves its workers above capacity, or has packets lost before its guard, if a policy for
     /// that was set ([`Builder::overload`](crate::Builder::overload)). The server leaves them as they are.
     #[must_use]
-    pub fn advice(&self) -> &[Advice] {
+    pub fn advice(&self) -> &[HostAdvice] {
         &self.advice
     }
 
@@ -181,7 +181,7 @@ impl Running {
     /// [`Builder::restart_workers`](crate::Builder::restart_workers) is off. [`stop`](Self::stop) tells why. A socket that only they read is closed; the kernel gives its requests to those that are left, where
     /// they may be steered to another than before.
     #[must_use]
-    pub fn ended(&self) -> Vec<usize> {
+    pub fn ended_workers(&self) -> Vec<usize> {
         self.threads
             .iter()
             .enumerate()
@@ -195,7 +195,7 @@ impl Running {
     ///
     /// # Errors
     /// That of the first worker that did not end well, by a failed call or a panic; the others have ended in good order.
-    pub fn stop(mut self) -> Result<ServerReport, Error> {
+    pub fn stop(mut self) -> Result<ServerReport, ServerError> {
         self.join()?;
         Ok(ServerReport {
             guard: self.guard(),
@@ -206,7 +206,7 @@ impl Running {
         })
     }
 
-    fn join(&mut self) -> Result<(), Error> {
+    fn join(&mut self) -> Result<(), ServerError> {
         self.stop.request();
         for socket in self.sockets.iter().filter_map(Weak::upgrade) {
             shutdown_receive(&*socket);
@@ -216,8 +216,8 @@ impl Running {
         for (worker, thread) in self.threads.drain(..).enumerate() {
             let ended = match thread.join() {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(source)) => Err(Error::Worker { worker, what: "go on receiving", source }),
-                Err(panic) => Err(Error::Panicked { worker, message: message(&*panic) }),
+                Ok(Err(source)) => Err(ServerError::Worker { worker, what: "go on receiving", source }),
+                Err(panic) => Err(ServerError::Panicked { worker, message: panic_message(&*panic) }),
             };
             outcome = outcome.and(ended);
         }
@@ -225,14 +225,14 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         // Nobody is left to be told.
         let _ = self.join();
     }
 }
 
-fn sum(workers: &[Counts]) -> Counts {
+fn total_counts(workers: &[Counts]) -> Counts {
     let mut total = Counts::default();
     for counts in workers {
         total += *counts;
@@ -240,7 +240,7 @@ fn sum(workers: &[Counts]) -> Counts {
     total
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

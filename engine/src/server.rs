@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use crate::backend::{self, Xdp, XdpReport};
+use crate::backend::{self, AfXdpSettings, XdpReport};
 use crate::cpus;
-use crate::error::Error;
-use crate::overload::{self, Advice, AttachedGuard, GuardReport, Overload};
-use crate::running::Running;
+use crate::error::ServerError;
+use crate::overload::{self, AttachedGuard, GuardReport, HostAdvice, OverloadPolicy};
+use crate::running::RunningServer;
 use crate::service::Service;
 use crate::socket::{Fallback, PathMtuDiscovery, SocketReport, SocketSetup};
 use crate::steer::{self, CpuTable};
 use crate::sys::batch::BatchShape;
 
-pub use choices::{Backend, Pinning, Sockets, StrayRequests};
+pub use choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
 use listener::{BoundSockets, MulticastGroup};
 
 /// Settings of a server. Made by [`Server::builder`]; only [`bind`](Self::bind) or [`adopt`](Self::adopt) must
@@ -33,8 +33,8 @@ pub struct Builder {
     adopted: Vec<Arc<OwnedFd>>,
     groups: Vec<MulticastGroup>,
     workers: Option<usize>,
-    sockets: Sockets,
-    pinning: Pinning,
+    sockets: SocketMode,
+    pinning: WorkerPinning,
     cpus: Option<Vec<u32>>,
     stray: StrayRequests,
     backend: Backend,
@@ -46,7 +46,7 @@ pub struct Builder {
     nice: Option<i32>,
     drain: Duration,
     restart_workers: bool,
-    overload: Overload,
+    overload: OverloadPolicy,
     interfaces: Vec<String>,
 }
 
@@ -57,8 +57,8 @@ impl Builder {
             adopted: Vec::new(),
             groups: Vec::new(),
             workers: None,
-            sockets: Sockets::default(),
-            pinning: Pinning::default(),
+            sockets: SocketMode::default(),
+            pinning: WorkerPinning::default(),
             cpus: None,
             stray: StrayRequests::default(),
             backend: Backend::default(),
@@ -70,7 +70,7 @@ impl Builder {
             nice: None,
             drain: Duration::from_millis(250),
             restart_workers: true,
-            overload: Overload::default(),
+            overload: OverloadPolicy::default(),
             interfaces: Vec::new(),
         }
     }
@@ -116,14 +116,14 @@ impl Builder {
         self
     }
 
-    /// How workers get at requests. Default: [`Sockets::Reuseport`].
-    pub fn sockets(mut self, sockets: Sockets) -> Self {
+    /// How workers get at requests. Default: [`SocketMode::Reuseport`].
+    pub fn sockets(mut self, sockets: SocketMode) -> Self {
         self.sockets = sockets;
         self
     }
 
-    /// On which CPU each worker runs. Default: [`Pinning::None`].
-    pub fn pinning(mut self, pinning: Pinning) -> Self {
+    /// On which CPU each worker runs. Default: [`WorkerPinning::None`].
+    pub fn pinning(mut self, pinning: WorkerPinning) -> Self {
         self.pinning = pinning;
         self
     }
@@ -251,14 +251,14 @@ impl Builder {
     /// as at the start. Requests that it had taken are lost ([`Counts::panicked`](crate::Counts::panicked)), those queued in
     /// the socket wait: 10 ms at first, twice as long with each panic that follows, up to a second; after 10 s without one
     /// it is 10 ms again. [`Counts::restarts`](crate::Counts::restarts) tells how often. Default: true. Without, the worker
-    /// ends, see [`Running::ended`]. In a program built with `panic = "abort"` a panic ends the program.
+    /// ends, see [`RunningServer::ended_workers`]. In a program built with `panic = "abort"` a panic ends the program.
     pub fn restart_workers(mut self, restart: bool) -> Self {
         self.restart_workers = restart;
         self
     }
 
-    /// What the server does above its capacity. Default: nothing of its own, see [`Overload`].
-    pub fn overload(mut self, policy: Overload) -> Self {
+    /// What the server does above its capacity. Default: nothing of its own, see [`OverloadPolicy`].
+    pub fn overload(mut self, policy: OverloadPolicy) -> Self {
         self.overload = policy;
         self
     }
@@ -276,7 +276,7 @@ impl Builder {
     /// # Errors
     /// Settings that do not fit each other or this machine, a port or an address that cannot be had, steering that cannot be
     /// attached. What is asked for and can be done without is no error: [`Server::fallbacks`] tells it.
-    pub fn prepare(mut self) -> Result<Server, Error> {
+    pub fn prepare(mut self) -> Result<Server, ServerError> {
         let plan = self.plan()?;
         if let Some(guard) = &self.overload.guard
             && self.options.receive_buffer.is_none()
@@ -285,8 +285,8 @@ impl Builder {
         }
         self.options.prefer_busy_poll = self.overload.prefer_busy_poll;
         let mut fallbacks = Vec::new();
-        let mut backend = backend::possible(self.backend, &mut fallbacks);
-        if let Some((name, why)) = self.lacking(backend) {
+        let mut backend = backend::available_backend(self.backend, &mut fallbacks);
+        if let Some((name, why)) = self.unsupported_feature(backend) {
             fallbacks.push(Fallback { what: format!("{name}, mmsg is used instead"), why: why.to_owned() });
             backend = Backend::default();
         }
@@ -298,7 +298,7 @@ impl Builder {
             listeners.push(BoundSockets::adopt(socket, &self.options, &mut fallbacks)?);
         }
         listener::join(&self.groups, &listeners)?;
-        let first = listeners.first().map(|listener| listener.address).ok_or(Error::NoAddress)?;
+        let first = listeners.first().map(|listener| listener.address).ok_or(ServerError::NoAddress)?;
         let mut xdp = None;
         if let Backend::Xdp(settings) = backend {
             let (only_v6, interfaces) = (self.options.only_v6, self.interfaces.as_slice());
@@ -360,20 +360,20 @@ impl Builder {
         asked: SocketAddr,
         plan: &ServerPlan,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<BoundSockets, Error> {
-        let several = self.sockets != Sockets::Shared;
+    ) -> Result<BoundSockets, ServerError> {
+        let several = self.sockets != SocketMode::Shared;
         if several && !self.join && asked.port() != 0 {
             self.options.check_free(asked)?;
         }
         let listener = BoundSockets::bind(asked, several.then_some(plan.workers), &self.options, fallbacks)?;
-        if let (Sockets::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
+        if let (SocketMode::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
             steer::attach(&listener.sockets, table, program)?;
         }
         Ok(listener)
     }
 
     /// A backend that cannot do what is asked of it, and what that is.
-    fn lacking(&self, backend: Backend) -> Option<(&'static str, &'static str)> {
+    fn unsupported_feature(&self, backend: Backend) -> Option<(&'static str, &'static str)> {
         match backend {
             Backend::Xdp(_) if self.addresses.is_empty() => {
                 Some(("AF_XDP", "adopted sockets are served as such: Builder::bind gives it an address"))
@@ -409,7 +409,7 @@ impl Builder {
     }
 
     /// What of the host would starve the workers of a server that has a policy for overload.
-    fn advice(&self, addresses: &[SocketAddr], placement: &[Option<u32>]) -> Vec<Advice> {
+    fn advice(&self, addresses: &[SocketAddr], placement: &[Option<u32>]) -> Vec<HostAdvice> {
         let anywhere = cpus::allowed().unwrap_or_default();
         let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| anywhere.clone(), |cpu| vec![cpu]);
         let workers: Vec<Vec<u32>> = placement.iter().map(cpus_of).collect();
@@ -436,26 +436,26 @@ impl Builder {
     pub fn start<S: Service + 'static>(
         self,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Running, Error> {
+    ) -> Result<RunningServer, ServerError> {
         self.prepare()?.start(service)
     }
 
     /// Everything that can be found wrong without opening a socket.
-    fn plan(&self) -> Result<ServerPlan, Error> {
+    fn plan(&self) -> Result<ServerPlan, ServerError> {
         let listeners = self.addresses.len() + self.adopted.len();
         if listeners == 0 {
-            return Err(Error::NoAddress);
+            return Err(ServerError::NoAddress);
         }
         if let Backend::Mmsg { batch } = self.backend
             && !(1..=1024).contains(&batch)
         {
-            return Err(Error::Batch { batch });
+            return Err(ServerError::Batch { batch });
         }
-        if let Backend::Xdp(Xdp { frames, batch, .. }) = self.backend {
+        if let Backend::Xdp(AfXdpSettings { frames, batch, .. }) = self.backend {
             let limit = "a queue has a power of two of them, 128 to 65,536";
             check_size("a number of frames", frames as usize, 128..=65_536, limit)?;
             if !frames.is_power_of_two() {
-                return Err(Error::Size { what: "a number of frames", value: frames as usize, limit });
+                return Err(ServerError::Size { what: "a number of frames", value: frames as usize, limit });
             }
             let limit = "1 to 1024 requests are answered at once";
             check_size("an AF_XDP batch", usize::from(batch), 1..=1024, limit)?;
@@ -469,29 +469,29 @@ impl Builder {
 
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
-            None => cpus::allowed().map_err(|source| Error::AllowedCpus { source })?,
+            None => cpus::allowed().map_err(|source| ServerError::AllowedCpus { source })?,
         };
         if cpus.is_empty() {
-            return Err(Error::NoCpu { purpose: "the workers" });
+            return Err(ServerError::NoCpu { purpose: "the workers" });
         }
         let workers = self.workers.unwrap_or(cpus.len());
         if workers == 0 {
-            return Err(Error::NoWorkers);
+            return Err(ServerError::NoWorkers);
         }
         let pinned = match &self.pinning {
-            Pinning::None => None,
-            Pinning::Own => Some(&cpus),
-            Pinning::Cpus(list) => Some(list),
+            WorkerPinning::None => None,
+            WorkerPinning::Own => Some(&cpus),
+            WorkerPinning::Cpus(list) => Some(list),
         };
-        let steered = matches!(self.sockets, Sockets::SteeredByCpu(_));
+        let steered = matches!(self.sockets, SocketMode::SteeredByCpu(_));
         if steered && !self.adopted.is_empty() {
-            return Err(Error::Adopted {
+            return Err(ServerError::Adopted {
                 why: "the server does not steer them: call steer::attach, and choose other Sockets",
             });
         }
         let placement = match pinned {
             None => vec![None; workers * listeners],
-            Some(list) if list.is_empty() => return Err(Error::NoCpu { purpose: "pinning" }),
+            Some(list) if list.is_empty() => return Err(ServerError::NoCpu { purpose: "pinning" }),
             Some(list) => {
                 cpus::check(list)?;
                 // Steering gives the CPUs to the workers of each address in the same way. Else the next address goes on with
@@ -501,26 +501,26 @@ impl Builder {
             }
         };
         let table = match self.sockets {
-            Sockets::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
-            Sockets::Shared | Sockets::Reuseport if self.stray != StrayRequests::Hash => {
-                return Err(Error::StrayUnsteered);
+            SocketMode::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
+            SocketMode::Shared | SocketMode::Reuseport if self.stray != StrayRequests::Hash => {
+                return Err(ServerError::StrayUnsteered);
             }
-            Sockets::Shared | Sockets::Reuseport => None,
+            SocketMode::Shared | SocketMode::Reuseport => None,
         };
         Ok(ServerPlan { workers, placement, table })
     }
 
-    fn table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, Error> {
+    fn table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, ServerError> {
         let mut different = cpus.to_vec();
         different.sort_unstable();
         different.dedup();
         if workers > different.len() {
-            return Err(Error::MoreWorkersThanCpus { workers, cpus: different.len() });
+            return Err(ServerError::MoreWorkersThanCpus { workers, cpus: different.len() });
         }
         let mut table =
             CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
         let check = |worker: usize| {
-            if worker < workers { Ok(worker) } else { Err(Error::StrayWorker { worker, workers }) }
+            if worker < workers { Ok(worker) } else { Err(ServerError::StrayWorker { worker, workers }) }
         };
         match &self.stray {
             StrayRequests::Hash => {}
@@ -528,7 +528,7 @@ impl Builder {
             StrayRequests::Map(pairs) => {
                 for (cpu, worker) in pairs {
                     if different.contains(cpu) {
-                        return Err(Error::NotStray { cpu: *cpu });
+                        return Err(ServerError::NotStray { cpu: *cpu });
                     }
                     table.insert(*cpu, check(*worker)?)?;
                 }
@@ -543,8 +543,8 @@ fn check_size(
     value: usize,
     possible: std::ops::RangeInclusive<usize>,
     limit: &'static str,
-) -> Result<(), Error> {
-    if possible.contains(&value) { Ok(()) } else { Err(Error::Size { what, value, limit }) }
+) -> Result<(), ServerError> {
+    if possible.contains(&value) { Ok(()) } else { Err(ServerError::Size { what, value, limit }) }
 }
 
 /// What settings come to.
@@ -576,11 +576,11 @@ pub struct Server {
     pub(crate) sockets: Vec<Arc<Socket>>,
     pub(crate) reports: Vec<SocketReport>,
     pub(crate) fallbacks: Vec<Fallback>,
-    pub(crate) advice: Vec<Advice>,
+    pub(crate) advice: Vec<HostAdvice>,
     pub(crate) assignments: Vec<WorkerAssignment>,
     pub(crate) backend: Backend,
     pub(crate) guard: Option<AttachedGuard>,
-    pub(crate) overload: Overload,
+    pub(crate) overload: OverloadPolicy,
     pub(crate) xdp: Option<backend::xdp::OpenedXdp>,
     pub(crate) deliver_truncated: bool,
     pub(crate) nice: Option<i32>,
@@ -621,7 +621,7 @@ impl Server {
     /// What of the host's settings starves its workers above capacity, or has packets lost before its guard, if a policy for
     /// that was set ([`Builder::overload`]). The server leaves them as they are.
     #[must_use]
-    pub fn advice(&self) -> &[Advice] {
+    pub fn advice(&self) -> &[HostAdvice] {
         &self.advice
     }
 
@@ -642,11 +642,11 @@ impl Server {
     /// [started anew](Builder::restart_workers), then on that worker's thread.
     ///
     /// # Errors
-    /// [`Error::Worker`]: a thread that cannot be started, pinned, or given its nice value (below 0 takes `CAP_SYS_NICE`).
+    /// [`ServerError::Worker`]: a thread that cannot be started, pinned, or given its nice value (below 0 takes `CAP_SYS_NICE`).
     pub fn start<S: Service + 'static>(
         self,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Running, Error> {
-        Running::start(self, service)
+    ) -> Result<RunningServer, ServerError> {
+        RunningServer::start(self, service)
     }
 }

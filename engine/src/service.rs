@@ -124,7 +124,7 @@ impl<'a> Request<'a> {
     }
 
     #[inline]
-    pub(crate) fn framed(
+    pub(crate) fn from_frame(
         payload: &'a [u8],
         addresses: &'a FrameAddresses,
         traffic_class: u8,
@@ -232,7 +232,7 @@ impl<'a> Request<'a> {
             }
             RequestOrigin::Frame { addresses, .. } => (
                 SocketName::encode(addresses.source(), family).unwrap_or(SocketName::ZERO),
-                ControlBuffer::leaving(asked.pktinfo, addresses.destination(), addresses.interface()),
+                ControlBuffer::from_source(asked.pktinfo, addresses.destination(), addresses.interface()),
             ),
         };
         DeferredReply { path: Arc::clone(self.path), name, control, length }
@@ -243,7 +243,7 @@ impl<'a> Request<'a> {
     /// otherwise such requests are counted and not delivered.
     #[inline]
     #[must_use]
-    pub fn truncated(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         self.truncated
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::error::Error;
+use crate::error::ServerError;
 use crate::sys::control::{self, ControlRequest, PktinfoMode};
 use crate::sys::option;
 
@@ -123,8 +123,8 @@ impl SocketSetup {
         address: SocketAddr,
         reuseport: bool,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<Socket, Error> {
-        let failed = |what: &'static str| move |source| Error::Socket { what, address, source };
+    ) -> Result<Socket, ServerError> {
+        let failed = |what: &'static str| move |source| ServerError::Socket { what, address, source };
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
             .map_err(failed("opening a UDP socket"))?;
         if address.is_ipv6() {
@@ -144,12 +144,12 @@ impl SocketSetup {
         socket: &Socket,
         address: SocketAddr,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ServerError> {
         let what = "making it blocking";
-        socket.set_nonblocking(false).map_err(|source| Error::Socket { what, address, source })?;
+        socket.set_nonblocking(false).map_err(|source| ServerError::Socket { what, address, source })?;
         // It is not shut down at the end, since that would be so for all who have it. So workers look up now and then.
         let what = "setting SO_RCVTIMEO";
-        socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(|source| Error::Socket {
+        socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(|source| ServerError::Socket {
             what,
             address,
             source,
@@ -172,8 +172,8 @@ impl SocketSetup {
         socket: &Socket,
         address: SocketAddr,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<(), Error> {
-        let failed = |what: &'static str| move |source| Error::Socket { what, address, source };
+    ) -> Result<(), ServerError> {
+        let failed = |what: &'static str| move |source| ServerError::Socket { what, address, source };
         socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed("setting SO_SNDTIMEO"))?;
         self.ask_for_pktinfo(socket, address)
             .map_err(failed("asking for the destination address (IP_PKTINFO)"))?;
@@ -200,17 +200,19 @@ impl SocketSetup {
 
     /// Whether somebody else holds the port, even one who would share it. To be asked before joining by
     /// `SO_REUSEPORT`, which lets any process of the same user in without a word.
-    pub(crate) fn check_free(&self, address: SocketAddr) -> Result<(), Error> {
+    pub(crate) fn check_free(&self, address: SocketAddr) -> Result<(), ServerError> {
         self.open_plain(address).and_then(|socket| bind(&socket, address)).map_err(|error| match error {
-            Error::InUse { address, .. } => Error::InUse { address, shareable: self.shares(address) },
+            ServerError::InUse { address, .. } => {
+                ServerError::InUse { address, shareable: self.is_shareable(address) }
+            }
             other => other,
         })
     }
 
-    fn shares(&self, address: SocketAddr) -> bool {
+    fn is_shareable(&self, address: SocketAddr) -> bool {
         self.open_plain(address)
             .and_then(|socket| {
-                socket.set_reuse_port(true).map_err(|source| Error::Socket {
+                socket.set_reuse_port(true).map_err(|source| ServerError::Socket {
                     what: "setting",
                     address,
                     source,
@@ -220,8 +222,8 @@ impl SocketSetup {
             .is_ok()
     }
 
-    fn open_plain(&self, address: SocketAddr) -> Result<Socket, Error> {
-        let failed = |source| Error::Socket { what: "opening a UDP socket", address, source };
+    fn open_plain(&self, address: SocketAddr) -> Result<Socket, ServerError> {
+        let failed = |source| ServerError::Socket { what: "opening a UDP socket", address, source };
         let socket =
             Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)).map_err(failed)?;
         if address.is_ipv6() {
@@ -352,24 +354,24 @@ fn note(fallbacks: &mut Vec<Fallback>, what: String, why: String) {
     }
 }
 
-fn bind(socket: &Socket, address: SocketAddr) -> Result<(), Error> {
+fn bind(socket: &Socket, address: SocketAddr) -> Result<(), ServerError> {
     socket.bind(&address.into()).map_err(|source| match source.raw_os_error() {
-        Some(libc::EADDRINUSE) => Error::InUse { address, shareable: false },
-        Some(libc::EACCES) => Error::BindNotPermitted { address },
-        Some(libc::EADDRNOTAVAIL) => Error::NotLocal { address },
-        _ => Error::Socket { what: "binding", address, source },
+        Some(libc::EADDRINUSE) => ServerError::InUse { address, shareable: false },
+        Some(libc::EACCES) => ServerError::BindNotPermitted { address },
+        Some(libc::EADDRNOTAVAIL) => ServerError::NotLocal { address },
+        _ => ServerError::Socket { what: "binding", address, source },
     })
 }
 
 /// The address a socket is really bound to.
-pub(crate) fn local_address(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, Error> {
-    let failed = |source| Error::Socket { what: "reading the bound address", address: asked, source };
+pub(crate) fn local_address(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, ServerError> {
+    let failed = |source| ServerError::Socket { what: "reading the bound address", address: asked, source };
     let address = socket.local_addr().map_err(failed)?;
     address.as_socket().ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))
 }
 
 /// Bytes granted for receiving and sending.
-pub(crate) fn buffers(socket: &Socket, address: SocketAddr) -> Result<(usize, usize), Error> {
+pub(crate) fn buffers(socket: &Socket, address: SocketAddr) -> Result<(usize, usize), ServerError> {
     let read = || Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?));
-    read().map_err(|source| Error::Socket { what: "reading the buffer sizes", address, source })
+    read().map_err(|source| ServerError::Socket { what: "reading the buffer sizes", address, source })
 }

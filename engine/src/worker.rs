@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::backend::{self, WorkerJob};
 use crate::counters::SharedCounters;
 use crate::deferred::ReplyPath;
-use crate::error::Error;
-use crate::overload::{AdmissionControl, AdmissionCredit, Overload, WorkerCredit};
+use crate::error::ServerError;
+use crate::overload::{AdmissionControl, AdmissionCredit, OverloadPolicy, WorkerCredit};
 use crate::server::Backend;
 use crate::service::Service;
 use crate::sys::batch::BatchShape;
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const SERVED_WELL: Duration = Duration::from_secs(10);
 
 /// Makes the service of a worker, also anew.
-pub(crate) type Maker<S> = Arc<Mutex<dyn FnMut(usize) -> S + Send>>;
+pub(crate) type ServiceFactory<S> = Arc<Mutex<dyn FnMut(usize) -> S + Send>>;
 
 /// The wish to end, shared by all workers.
 #[derive(Debug)]
@@ -108,13 +108,13 @@ impl<'a> Shutdown<'a> {
 
     /// The socket was shut down.
     #[cold]
-    pub(crate) fn woken(&mut self) {
+    pub(crate) fn on_wake(&mut self) {
         self.deadline.get_or_insert_with(|| Instant::now() + self.stop.drain);
     }
 
     /// Nothing is queued. While serving, a receive that gives up (`SO_RCVTIMEO` set by the owner) means nothing.
     #[cold]
-    pub(crate) fn empty(&mut self) {
+    pub(crate) fn on_empty(&mut self) {
         self.empty = self.deadline.is_some();
     }
 }
@@ -131,21 +131,21 @@ pub(crate) struct WorkerStart<S> {
     pub(crate) deliver_truncated: bool,
     pub(crate) service: S,
     /// What makes another service when this one has panicked; without it the worker ends then.
-    pub(crate) maker: Option<Maker<S>>,
+    pub(crate) maker: Option<ServiceFactory<S>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stop: Arc<StopSignal>,
-    pub(crate) overload: Overload,
+    pub(crate) overload: OverloadPolicy,
     pub(crate) credit: Option<Arc<AdmissionCredit>>,
 }
 
 /// A worker that is ready to serve: its number and thread id.
-pub(crate) type Ready = (usize, Result<i32, Error>);
+pub(crate) type ReadyReport = (usize, Result<i32, ServerError>);
 
 impl<S: Service + 'static> WorkerStart<S> {
     /// Starts the thread. It reports to `ready` once it is where it belongs, then serves.
-    pub(crate) fn spawn(self, ready: Sender<Ready>) -> io::Result<JoinHandle<io::Result<()>>> {
+    pub(crate) fn spawn(self, ready: Sender<ReadyReport>) -> io::Result<JoinHandle<io::Result<()>>> {
         thread::Builder::new().name(format!("linerate-{}", self.worker)).spawn(move || {
-            let placed = self.place();
+            let placed = self.apply_placement();
             let failed = placed.is_err();
             // Whoever waits for this may have given up already because another worker failed.
             let _ = ready.send((self.worker, placed));
@@ -154,14 +154,14 @@ impl<S: Service + 'static> WorkerStart<S> {
         })
     }
 
-    fn place(&self) -> Result<i32, Error> {
+    fn apply_placement(&self) -> Result<i32, ServerError> {
         if let Some(cpu) = self.cpu {
             let what = "be pinned to its CPU";
-            pin(cpu).map_err(|source| Error::Worker { worker: self.worker, what, source })?;
+            pin(cpu).map_err(|source| ServerError::Worker { worker: self.worker, what, source })?;
         }
         if let Some(nice) = self.nice {
             let what = "set its nice value (below the present one needs CAP_SYS_NICE)";
-            set_nice(nice).map_err(|source| Error::Worker { worker: self.worker, what, source })?;
+            set_nice(nice).map_err(|source| ServerError::Worker { worker: self.worker, what, source })?;
         }
         Ok(rustix::thread::gettid().as_raw_nonzero().get())
     }

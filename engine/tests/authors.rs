@@ -9,21 +9,21 @@ use std::thread;
 use std::time::Duration;
 
 use linerate_engine::{
-    Action, Builder, DeferredReply, Echo, Error, Fallback, ReplyOptions, Request, Running, Server, Service,
-    Sockets,
+    Action, Builder, DeferredReply, Echo, Fallback, ReplyOptions, Request, RunningServer, Server,
+    ServerError, Service, SocketMode,
 };
 use socket2::{Domain, Socket, Type};
-use support::{BACKENDS, Outcome, PATIENCE, ask, client, skip};
+use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, skip};
 
 const ANY: &str = "127.0.0.1:0";
 
 /// A request, and the way to reply to it.
-type Job = (Vec<u8>, DeferredReply);
+type QueuedRequest = (Vec<u8>, DeferredReply);
 
 /// Hands each request over.
-struct HandOver(Sender<Job>);
+struct ForwardingService(Sender<QueuedRequest>);
 
-impl Service for HandOver {
+impl Service for ForwardingService {
     fn answer(&mut self, request: &Request<'_>, _: &mut [u8]) -> Action {
         match self.0.send((request.payload().to_vec(), request.defer())) {
             Ok(()) => Action::Defer,
@@ -32,13 +32,13 @@ impl Service for HandOver {
     }
 }
 
-fn hand_over(builder: Builder) -> Result<(Running, Receiver<Job>), Error> {
+fn hand_over(builder: Builder) -> Result<(RunningServer, Receiver<QueuedRequest>), ServerError> {
     let (sender, receiver) = channel();
-    Ok((builder.start(move |_| HandOver(sender.clone()))?, receiver))
+    Ok((builder.start(move |_| ForwardingService(sender.clone()))?, receiver))
 }
 
 #[test]
-fn a_reply_may_come_later_and_from_another_thread() -> Outcome {
+fn a_reply_may_come_later_and_from_another_thread() -> EngineTestResult {
     for backend in BACKENDS {
         for (bind, at) in [(ANY, "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")] {
             let builder = Server::builder().bind(bind.parse()?).workers(2).backend(backend);
@@ -67,7 +67,7 @@ fn a_reply_may_come_later_and_from_another_thread() -> Outcome {
 }
 
 #[test]
-fn a_reply_that_comes_after_the_end_is_an_error_and_keeps_no_port() -> Outcome {
+fn a_reply_that_comes_after_the_end_is_an_error_and_keeps_no_port() -> EngineTestResult {
     let (running, requests) = hand_over(Server::builder().bind(ANY.parse()?).workers(1))?;
     let address = running.local_addr();
     client(ANY)?.send_to(b"late", address)?;
@@ -79,7 +79,7 @@ fn a_reply_that_comes_after_the_end_is_an_error_and_keeps_no_port() -> Outcome {
 }
 
 #[test]
-fn a_datagram_to_a_group_comes_to_one_worker() -> Outcome {
+fn a_datagram_to_a_group_comes_to_one_worker() -> EngineTestResult {
     let group = Ipv4Addr::new(239, 7, 0, 1);
     let workers = 3;
     let builder = Server::builder().bind("0.0.0.0:0".parse()?).workers(workers);
@@ -99,13 +99,13 @@ fn a_datagram_to_a_group_comes_to_one_worker() -> Outcome {
     for (bind, wrong) in [(ANY, group.into()), ("0.0.0.0:0", "ff02::7".parse()?), (ANY, "127.0.0.1".parse()?)]
     {
         let refused = Server::builder().bind(bind.parse()?).join_group(wrong, "lo").prepare();
-        assert!(matches!(refused, Err(Error::Group { .. })), "{bind} {wrong}");
+        assert!(matches!(refused, Err(ServerError::Group { .. })), "{bind} {wrong}");
     }
     Ok(())
 }
 
 #[test]
-fn sockets_that_exist_are_served_and_outlive_the_server() -> Outcome {
+fn sockets_that_exist_are_served_and_outlive_the_server() -> EngineTestResult {
     for backend in BACKENDS {
         let (own, client) = (UdpSocket::bind(ANY)?, client(ANY)?);
         own.set_nonblocking(true)?;
@@ -133,13 +133,13 @@ fn sockets_that_exist_are_served_and_outlive_the_server() -> Outcome {
     let unbound = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     for unfit in [stream, unbound] {
         let refused = Server::builder().adopt(unfit).prepare();
-        assert!(matches!(refused, Err(Error::Adopted { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ServerError::Adopted { .. })), "{refused:?}");
     }
     Ok(())
 }
 
 #[test]
-fn several_addresses_have_workers_each() -> Outcome {
+fn several_addresses_have_workers_each() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in support::LAYOUTS {
             let running = Server::builder()
@@ -171,10 +171,10 @@ fn several_addresses_have_workers_each() -> Outcome {
 }
 
 /// What a request came with: traffic class, bytes of a segment, lengths of its datagrams.
-type Seen = (Option<u8>, Option<u16>, Vec<usize>);
+type ReceiveTimes = (Option<u8>, Option<u16>, Vec<usize>);
 
 /// A server that says what it sees, and echoes it.
-fn observed(builder: Builder) -> Result<(Running, Receiver<Seen>), Error> {
+fn observed(builder: Builder) -> Result<(RunningServer, Receiver<ReceiveTimes>), ServerError> {
     let (sender, receiver) = channel();
     let start = move |_| {
         let sender = sender.clone();
@@ -188,7 +188,7 @@ fn observed(builder: Builder) -> Result<(Running, Receiver<Seen>), Error> {
 }
 
 /// A server that replies to `go` with so many bytes and these options.
-fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<Running, Error> {
+fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<RunningServer, ServerError> {
     builder.start(move |_| {
         move |request: &Request<'_>, reply: &mut [u8]| {
             reply[..length].fill(7);
@@ -198,7 +198,7 @@ fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<Ru
 }
 
 #[test]
-fn a_traffic_class_is_received_and_sent() -> Outcome {
+fn a_traffic_class_is_received_and_sent() -> EngineTestResult {
     // Expedited forwarding, and ECN's Congestion Experienced.
     let class = 0xbb;
     for backend in BACKENDS {
@@ -233,7 +233,7 @@ fn a_traffic_class_is_received_and_sent() -> Outcome {
 }
 
 #[test]
-fn segments_are_received_at_once_and_sent_as_datagrams() -> Outcome {
+fn segments_are_received_at_once_and_sent_as_datagrams() -> EngineTestResult {
     let test = "segments_are_received_at_once_and_sent_as_datagrams";
     for backend in BACKENDS {
         for bind in [ANY, "0.0.0.0:0", "[::1]:0"] {
@@ -280,10 +280,10 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> Outcome {
 }
 
 #[test]
-fn adopted_sockets_are_not_steered() -> Outcome {
-    let steered = Sockets::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf);
+fn adopted_sockets_are_not_steered() -> EngineTestResult {
+    let steered = SocketMode::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf);
     let refused = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
-    assert!(matches!(refused, Err(Error::Adopted { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ServerError::Adopted { .. })), "{refused:?}");
     Ok(())
 }
 

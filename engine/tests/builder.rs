@@ -5,11 +5,11 @@ mod support;
 use std::net::{SocketAddr, UdpSocket};
 
 use linerate_engine::{
-    Backend, Builder, Echo, Error, Pinning, Server, Sockets, SteeringProgram, StrayRequests,
+    Backend, Builder, Echo, Server, ServerError, SocketMode, SteeringProgram, StrayRequests, WorkerPinning,
 };
-use support::{Outcome, cpus, skip};
+use support::{EngineTestResult, cpus, skip};
 
-const STEERED: Sockets = Sockets::SteeredByCpu(SteeringProgram::Cbpf);
+const STEERED: SocketMode = SocketMode::SteeredByCpu(SteeringProgram::Cbpf);
 
 fn local() -> Builder {
     Server::builder().bind(SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -17,7 +17,7 @@ fn local() -> Builder {
 
 /// The error of building, and that it holds the words that a user needs.
 #[track_caller]
-fn refused(builder: Builder, words: &[&str]) -> Error {
+fn refused(builder: Builder, words: &[&str]) -> ServerError {
     match builder.prepare() {
         Ok(server) => panic!("it was built: {server:?}"),
         Err(error) => {
@@ -31,12 +31,12 @@ fn refused(builder: Builder, words: &[&str]) -> Error {
 }
 
 #[test]
-fn settings_that_make_no_sense() -> Outcome {
+fn settings_that_make_no_sense() -> EngineTestResult {
     let all = cpus()?;
     refused(Server::builder(), &["Builder::bind"]);
     refused(local().workers(0), &["0 workers"]);
     refused(local().cpus([]), &["no free CPU", "workers"]);
-    refused(local().pinning(Pinning::Cpus(vec![])), &["no free CPU", "pinning"]);
+    refused(local().pinning(WorkerPinning::Cpus(vec![])), &["no free CPU", "pinning"]);
     refused(local().backend(Backend::Mmsg { batch: 0 }), &["batch of 0", "1 to 1024"]);
     refused(local().backend(Backend::Mmsg { batch: 1025 }), &["1025"]);
     refused(local().max_request(0), &["max_request of 0"]);
@@ -58,43 +58,45 @@ fn settings_that_make_no_sense() -> Outcome {
 
 #[test]
 fn cpus_that_do_not_exist() {
-    let error =
-        refused(local().pinning(Pinning::Cpus(vec![60_000])), &["CPU 60000", "offline", "allowed here"]);
-    assert!(matches!(error, Error::Cpu { cpu: 60_000, .. }));
-    refused(local().pinning(Pinning::Own).cpus([u32::MAX]), &["CPU 4294967295"]);
+    let error = refused(
+        local().pinning(WorkerPinning::Cpus(vec![60_000])),
+        &["CPU 60000", "offline", "allowed here"],
+    );
+    assert!(matches!(error, ServerError::Cpu { cpu: 60_000, .. }));
+    refused(local().pinning(WorkerPinning::Own).cpus([u32::MAX]), &["CPU 4294967295"]);
 }
 
 #[test]
-fn a_port_in_use() -> Outcome {
+fn a_port_in_use() -> EngineTestResult {
     let owner = UdpSocket::bind("127.0.0.1:0")?;
     let address = owner.local_addr()?;
-    for sockets in [Sockets::Shared, Sockets::Reuseport] {
+    for sockets in [SocketMode::Shared, SocketMode::Reuseport] {
         let builder = local().bind(address).sockets(sockets);
         let error = refused(builder, &[&address.to_string(), "in use", "ss -ulpn"]);
-        assert!(matches!(error, Error::InUse { shareable: false, .. }), "{error:?}");
+        assert!(matches!(error, ServerError::InUse { shareable: false, .. }), "{error:?}");
     }
     Ok(())
 }
 
 #[test]
-fn a_port_that_another_server_shares_is_joined_only_when_asked() -> Outcome {
+fn a_port_that_another_server_shares_is_joined_only_when_asked() -> EngineTestResult {
     let first = local().workers(2).start(|_| Echo)?;
     let again = local().bind(first.local_addr()).workers(1);
     let error = refused(again.clone(), &["Builder::join"]);
-    assert!(matches!(error, Error::InUse { shareable: true, .. }), "{error:?}");
+    assert!(matches!(error, ServerError::InUse { shareable: true, .. }), "{error:?}");
     let second = again.join(true).start(|_| Echo)?;
     assert_eq!(second.local_addr(), first.local_addr());
     Ok(())
 }
 
 #[test]
-fn an_address_of_another_host() -> Outcome {
+fn an_address_of_another_host() -> EngineTestResult {
     refused(local().bind("192.0.2.1:0".parse()?), &["192.0.2.1", "ip address"]);
     Ok(())
 }
 
 #[test]
-fn a_port_that_needs_privilege() -> Outcome {
+fn a_port_that_needs_privilege() -> EngineTestResult {
     match local().bind("127.0.0.1:1".parse()?).prepare() {
         Ok(_) => skip("a_port_that_needs_privilege", "low ports are allowed here"),
         Err(error) => assert!(error.to_string().contains("CAP_NET_BIND_SERVICE"), "{error}"),
@@ -103,7 +105,7 @@ fn a_port_that_needs_privilege() -> Outcome {
 }
 
 #[test]
-fn a_nice_value_that_needs_privilege_leaves_nothing_running() -> Outcome {
+fn a_nice_value_that_needs_privilege_leaves_nothing_running() -> EngineTestResult {
     match local().nice(-20).start(|_| Echo) {
         Ok(_) => {
             skip(
@@ -117,12 +119,12 @@ fn a_nice_value_that_needs_privilege_leaves_nothing_running() -> Outcome {
 }
 
 #[test]
-fn all_sockets_get_the_port_the_first_was_given() -> Outcome {
+fn all_sockets_get_the_port_the_first_was_given() -> EngineTestResult {
     for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"] {
-        for sockets in [Sockets::Shared, Sockets::Reuseport] {
+        for sockets in [SocketMode::Shared, SocketMode::Reuseport] {
             let server = Server::builder().bind(address.parse()?).workers(4).sockets(sockets).prepare()?;
             assert_ne!(server.local_addr().port(), 0);
-            assert_eq!(server.sockets().len(), if sockets == Sockets::Shared { 1 } else { 4 });
+            assert_eq!(server.sockets().len(), if sockets == SocketMode::Shared { 1 } else { 4 });
         }
     }
     Ok(())

@@ -17,14 +17,14 @@ mod support;
 #[allow(dead_code, unreachable_pub)]
 mod tokio_steer;
 
-use support::{Outcome, ask, client};
+use support::{EngineTestResult, ask, client};
 
 const ANY_PORT: &str = "127.0.0.1:0";
 /// From so many ports, so that more than one socket is asked where there is more than one CPU.
 const CLIENTS: u64 = 16;
 
 #[test]
-fn echo_echoes() -> Outcome {
+fn echo_echoes() -> EngineTestResult {
     let running = echo::start(ANY_PORT.parse()?)?;
     assert_eq!(ask(&client(ANY_PORT)?, running.local_addr(), b"hello")?.0, b"hello");
     assert_eq!(running.stop()?.total().answered, 1);
@@ -49,7 +49,7 @@ fn the_programs_in_the_manual_are_the_examples() {
 }
 
 #[test]
-fn deferred_replies_come() -> Outcome {
+fn deferred_replies_come() -> EngineTestResult {
     let served = deferred::start(ANY_PORT.parse()?)?;
     let client = client(ANY_PORT)?;
     assert_eq!(ask(&client, served.running.local_addr(), b"hello")?.0, b"HELLO");
@@ -60,7 +60,7 @@ fn deferred_replies_come() -> Outcome {
 }
 
 #[test]
-fn dns_stub_knows_one_address() -> Outcome {
+fn dns_stub_knows_one_address() -> EngineTestResult {
     let running = dns_stub::start(ANY_PORT.parse()?)?;
     let (client, name) = (client(ANY_PORT)?, b"\x03any\x04name\x00");
     let query = |kind: u8, flags: u8| {
@@ -78,7 +78,7 @@ fn dns_stub_knows_one_address() -> Outcome {
 }
 
 #[test]
-fn an_own_event_loop_is_steered() -> Outcome {
+fn an_own_event_loop_is_steered() -> EngineTestResult {
     let served = own_event_loop::start(ANY_PORT.parse()?)?;
     for _ in 0..CLIENTS {
         assert_eq!(ask(&client(ANY_PORT)?, served.address, b"hello")?.0, b"hello");
@@ -88,7 +88,7 @@ fn an_own_event_loop_is_steered() -> Outcome {
 }
 
 #[test]
-fn tokio_is_steered() -> Outcome {
+fn tokio_is_steered() -> EngineTestResult {
     let served = tokio_steer::start(ANY_PORT.parse()?).map_err(|error| error.to_string())?;
     for _ in 0..CLIENTS {
         assert_eq!(ask(&client(ANY_PORT)?, served.address, b"hello")?.0, b"hello");

@@ -6,20 +6,20 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use linerate_engine::{Action, Backend, Overload, Request, Server, ShedPolicy};
-use support::{BACKENDS, Outcome, PATIENCE, ask, client};
+use linerate_engine::{Action, Backend, OverloadPolicy, Request, Server, ShedPolicy};
+use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 
 /// What a worker saw of a request: its receive time, and the time when it had it in hand.
-type Seen = (Option<SystemTime>, SystemTime);
+type ReceiveTimes = (Option<SystemTime>, SystemTime);
 
 /// A server whose worker waits for a word before it answers.
-struct Held {
-    running: linerate_engine::Running,
-    seen: Receiver<Seen>,
+struct PausedServer {
+    running: linerate_engine::RunningServer,
+    seen: Receiver<ReceiveTimes>,
     go_on: Sender<()>,
 }
 
-fn held(bind: SocketAddr, backend: Backend) -> Result<Held, Box<dyn std::error::Error>> {
+fn held(bind: SocketAddr, backend: Backend) -> Result<PausedServer, Box<dyn std::error::Error>> {
     let (told, seen) = channel();
     let (go_on, word) = channel();
     // The worker's alone, and made on its thread.
@@ -33,7 +33,7 @@ fn held(bind: SocketAddr, backend: Backend) -> Result<Held, Box<dyn std::error::
                 Action::Echo
             }
         })?;
-    Ok(Held { running, seen, go_on })
+    Ok(PausedServer { running, seen, go_on })
 }
 
 /// Whether a datagram waits in the socket of `port`, by the kernel's table of sockets.
@@ -48,7 +48,7 @@ fn waits(port: u16) -> Result<bool, Box<dyn std::error::Error>> {
     }))
 }
 
-fn await_waiting(port: u16) -> Outcome {
+fn await_waiting(port: u16) -> EngineTestResult {
     let started = Instant::now();
     while !waits(port)? {
         if started.elapsed() > PATIENCE {
@@ -62,7 +62,7 @@ fn await_waiting(port: u16) -> Outcome {
 /// A second request that comes while the worker has the first: when it was received, when it had come for sure, and when the
 /// worker had it.
 fn second(
-    held: &Held,
+    held: &PausedServer,
     client: &UdpSocket,
     to: SocketAddr,
 ) -> Result<[SystemTime; 3], Box<dyn std::error::Error>> {
@@ -83,7 +83,7 @@ fn second(
 }
 
 #[test]
-fn a_wait_in_the_queue_is_after_the_receive_time() -> Outcome {
+fn a_wait_in_the_queue_is_after_the_receive_time() -> EngineTestResult {
     for backend in BACKENDS {
         for (bind, local, to) in [
             ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1"),
@@ -116,7 +116,7 @@ fn a_wait_in_the_queue_is_after_the_receive_time() -> Outcome {
 }
 
 #[test]
-fn who_does_not_ask_is_told_none() -> Outcome {
+fn who_does_not_ask_is_told_none() -> EngineTestResult {
     for backend in BACKENDS {
         for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
             let running = Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| {
@@ -135,9 +135,9 @@ fn who_does_not_ask_is_told_none() -> Outcome {
 
 /// What waited too long is shed by its own receive time, since the socket then keeps none of the last datagram.
 #[test]
-fn old_requests_are_shed_by_their_receive_times() -> Outcome {
+fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
     let shed_after = Duration::from_millis(20);
-    let overload = Overload { shed: ShedPolicy::Oldest, shed_after, ..Overload::default() };
+    let overload = OverloadPolicy { shed: ShedPolicy::Oldest, shed_after, ..OverloadPolicy::default() };
     for backend in BACKENDS {
         let (told, in_hand) = channel();
         let (go_on, word) = channel::<()>();

@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
 use linerate_engine::{
-    Action, Backend, Echo, PathMtuDiscovery, Pinning, Request, Server, Sockets, StrayRequests,
+    Action, Backend, Echo, PathMtuDiscovery, Request, Server, SocketMode, StrayRequests, WorkerPinning,
 };
-use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client, cpus, skip};
+use support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client, cpus, skip};
 
 #[test]
-fn every_backend_and_layout_echoes() -> Outcome {
+fn every_backend_and_layout_echoes() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
@@ -26,7 +26,7 @@ fn every_backend_and_layout_echoes() -> Outcome {
                 assert_eq!(answer, request, "{backend:?} {sockets:?}");
                 assert_eq!(from, running.local_addr());
             }
-            assert!(running.ended().is_empty());
+            assert!(running.ended_workers().is_empty());
             let total = running.stop()?.total();
             assert_eq!((total.received, total.answered), (20, 20), "{backend:?} {sockets:?}");
         }
@@ -35,7 +35,7 @@ fn every_backend_and_layout_echoes() -> Outcome {
 }
 
 #[test]
-fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
+fn replies_leave_from_the_address_the_request_came_to() -> EngineTestResult {
     for backend in BACKENDS {
         let running =
             Server::builder().bind("0.0.0.0:0".parse()?).workers(2).backend(backend).start(|_| Echo)?;
@@ -50,7 +50,7 @@ fn replies_leave_from_the_address_the_request_came_to() -> Outcome {
 }
 
 #[test]
-fn one_dual_stack_server_serves_both_families() -> Outcome {
+fn one_dual_stack_server_serves_both_families() -> EngineTestResult {
     for backend in BACKENDS {
         let (told, tell) = mpsc::channel();
         let running =
@@ -75,7 +75,7 @@ fn one_dual_stack_server_serves_both_families() -> Outcome {
 }
 
 #[test]
-fn ipv6_alone_leaves_ipv4_alone() -> Outcome {
+fn ipv6_alone_leaves_ipv4_alone() -> EngineTestResult {
     let running = Server::builder().bind("[::]:0".parse()?).only_v6(true).start(|_| Echo)?;
     let port = running.local_addr().port();
     let (answer, _) = ask(&client("[::1]:0")?, SocketAddr::new("::1".parse()?, port), b"six")?;
@@ -87,7 +87,7 @@ fn ipv6_alone_leaves_ipv4_alone() -> Outcome {
 }
 
 #[test]
-fn a_reply_may_go_elsewhere() -> Outcome {
+fn a_reply_may_go_elsewhere() -> EngineTestResult {
     for backend in BACKENDS {
         for (bind, at) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")]
         {
@@ -112,7 +112,7 @@ fn a_reply_may_go_elsewhere() -> Outcome {
 }
 
 #[test]
-fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
+fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> EngineTestResult {
     for backend in BACKENDS {
         let six: SocketAddr = "[::1]:9".parse()?;
         let server = Server::builder()
@@ -149,7 +149,7 @@ fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> Outcome {
 }
 
 #[test]
-fn oversized_requests_are_counted_or_delivered() -> Outcome {
+fn oversized_requests_are_counted_or_delivered() -> EngineTestResult {
     for backend in BACKENDS {
         for deliver in [false, true] {
             let running = Server::builder()
@@ -160,7 +160,7 @@ fn oversized_requests_are_counted_or_delivered() -> Outcome {
                 .backend(backend)
                 .start(|_| {
                     |request: &Request<'_>, reply: &mut [u8]| {
-                        reply[0] = u8::from(request.truncated());
+                        reply[0] = u8::from(request.is_truncated());
                         reply[1] = request.payload().len() as u8;
                         Action::Reply(2)
                     }
@@ -181,7 +181,7 @@ fn oversized_requests_are_counted_or_delivered() -> Outcome {
 }
 
 #[test]
-fn batches_cost_fewer_calls_than_single_transactions() -> Outcome {
+fn batches_cost_fewer_calls_than_single_transactions() -> EngineTestResult {
     let calls = |backend| -> Result<u64, Box<dyn std::error::Error>> {
         let server = Server::builder()
             .bind("127.0.0.1:0".parse()?)
@@ -204,7 +204,7 @@ fn batches_cost_fewer_calls_than_single_transactions() -> Outcome {
 }
 
 #[test]
-fn what_was_granted_is_reported() -> Outcome {
+fn what_was_granted_is_reported() -> EngineTestResult {
     let server = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(2)
@@ -225,12 +225,12 @@ fn what_was_granted_is_reported() -> Outcome {
 }
 
 #[test]
-fn workers_run_where_they_are_pinned() -> Outcome {
+fn workers_run_where_they_are_pinned() -> EngineTestResult {
     let cpus = cpus()?;
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(3)
-        .pinning(Pinning::Cpus(cpus.clone()))
+        .pinning(WorkerPinning::Cpus(cpus.clone()))
         .start(|_| Echo)?;
     for (worker, thread) in running.thread_ids().iter().enumerate() {
         let thread = rustix::thread::Pid::from_raw(*thread);
@@ -242,7 +242,7 @@ fn workers_run_where_they_are_pinned() -> Outcome {
 }
 
 #[test]
-fn every_cpu_that_is_listed_has_a_worker() -> Outcome {
+fn every_cpu_that_is_listed_has_a_worker() -> EngineTestResult {
     let cpus = cpus()?;
     if cpus.len() < 2 {
         skip("every_cpu_that_is_listed_has_a_worker", "one CPU");
@@ -251,7 +251,7 @@ fn every_cpu_that_is_listed_has_a_worker() -> Outcome {
     let server = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
-        .sockets(Sockets::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf))
+        .sockets(SocketMode::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf))
         .cpus([cpus[1], cpus[0]])
         .stray(StrayRequests::Worker(0))
         .prepare()?;

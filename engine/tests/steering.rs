@@ -8,9 +8,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
 
 use linerate_engine::steer::{self, CpuTable, SteeringProgram};
-use linerate_engine::{Echo, Server, Sockets, StrayRequests};
+use linerate_engine::{Echo, Server, SocketMode, StrayRequests};
 use socket2::{Domain, Socket, Type};
-use support::{Outcome, PATIENCE, ask, client, cpus, on_cpu, skip};
+use support::{EngineTestResult, PATIENCE, ask, client, cpus, on_cpu, skip};
 
 const FLOWS: usize = 64;
 
@@ -80,7 +80,7 @@ fn spread(cpu: u32, sockets: &[UdpSocket], to: SocketAddr) -> std::io::Result<Ve
 }
 
 #[test]
-fn udp_follows_the_cpu_in_any_order() -> Outcome {
+fn udp_follows_the_cpu_in_any_order() -> EngineTestResult {
     let test = "udp_follows_the_cpu_in_any_order";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
@@ -109,7 +109,7 @@ fn udp_follows_the_cpu_in_any_order() -> Outcome {
 }
 
 #[test]
-fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> Outcome {
+fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> EngineTestResult {
     let test = "an_extended_program_does_not_care_in_which_order_sockets_were_bound";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
@@ -131,7 +131,7 @@ fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> Outc
 }
 
 #[test]
-fn a_cpu_without_a_socket_is_left_to_the_hash() -> Outcome {
+fn a_cpu_without_a_socket_is_left_to_the_hash() -> EngineTestResult {
     let test = "a_cpu_without_a_socket_is_left_to_the_hash";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
@@ -160,7 +160,7 @@ fn a_cpu_without_a_socket_is_left_to_the_hash() -> Outcome {
 }
 
 #[test]
-fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> Outcome {
+fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> EngineTestResult {
     let test = "tcp_listeners_are_steered_in_the_order_in_which_they_listen";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
@@ -203,7 +203,7 @@ fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> Outcome {
 }
 
 #[test]
-fn a_server_is_steered_with_its_cpus_in_any_order() -> Outcome {
+fn a_server_is_steered_with_its_cpus_in_any_order() -> EngineTestResult {
     let test = "a_server_is_steered_with_its_cpus_in_any_order";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
@@ -213,12 +213,12 @@ fn a_server_is_steered_with_its_cpus_in_any_order() -> Outcome {
             let started = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
                 .cpus(order)
-                .sockets(Sockets::SteeredByCpu(program))
-                .pinning(linerate_engine::Pinning::Own)
+                .sockets(SocketMode::SteeredByCpu(program))
+                .pinning(linerate_engine::WorkerPinning::Own)
                 .stray(StrayRequests::Worker(0))
                 .start(|_| Echo);
             let running = match started {
-                Err(linerate_engine::Error::Steer(error @ steer::SteeringError::NotPermitted)) => {
+                Err(linerate_engine::ServerError::Steer(error @ steer::SteeringError::NotPermitted)) => {
                     skip(test, error);
                     continue;
                 }
@@ -246,7 +246,7 @@ fn a_server_is_steered_with_its_cpus_in_any_order() -> Outcome {
 }
 
 #[test]
-fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> Outcome {
+fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> EngineTestResult {
     let test = "the_kernel_prefers_the_socket_of_the_incoming_cpu";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
@@ -266,7 +266,7 @@ fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> Outcome {
 }
 
 #[test]
-fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> Outcome {
+fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> EngineTestResult {
     let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
     let cpu = cpus()?[0];
     let table = CpuTable::from_pairs((0..819).map(|other| (other, usize::from(other == cpu))))?;
@@ -281,7 +281,7 @@ fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> Outcome {
 }
 
 #[test]
-fn the_cpu_of_the_last_packet_is_told() -> Outcome {
+fn the_cpu_of_the_last_packet_is_told() -> EngineTestResult {
     let Some([_, b]) = two_cpus("the_cpu_of_the_last_packet_is_told")? else {
         return Ok(());
     };
@@ -295,7 +295,7 @@ fn the_cpu_of_the_last_packet_is_told() -> Outcome {
 }
 
 #[test]
-fn mistakes_are_told() -> Outcome {
+fn mistakes_are_told() -> EngineTestResult {
     let lone = UdpSocket::bind("127.0.0.1:0")?;
     let table = CpuTable::from_pairs([(0, 0)])?;
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {

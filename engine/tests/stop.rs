@@ -10,11 +10,11 @@ use std::sync::atomic::{
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Action, Echo, Error, Request, Server};
-use support::{BACKENDS, LAYOUTS, Outcome, PATIENCE, ask, client};
+use linerate_engine::{Action, Echo, Request, Server, ServerError};
+use support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client};
 
 #[test]
-fn idle_workers_end_at_once() -> Outcome {
+fn idle_workers_end_at_once() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
@@ -30,7 +30,7 @@ fn idle_workers_end_at_once() -> Outcome {
 }
 
 #[test]
-fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
+fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> EngineTestResult {
     for backend in BACKENDS {
         for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let server = Server::builder()
@@ -59,7 +59,7 @@ fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> Outcome {
 
 /// Clients keep sending while the server stops: whatever it counts as answered arrives.
 #[test]
-fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
+fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running =
@@ -136,7 +136,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> Outcome {
 
 /// A flood that never lets the queue run empty cannot keep a server from stopping.
 #[test]
-fn draining_has_an_end() -> Outcome {
+fn draining_has_an_end() -> EngineTestResult {
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
@@ -171,7 +171,7 @@ fn draining_has_an_end() -> Outcome {
 }
 
 #[test]
-fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
+fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
@@ -189,7 +189,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
                 })?;
             let to = running.local_addr();
             client("127.0.0.1:0")?.send_to(b"poison", to)?;
-            while running.ended().is_empty() {
+            while running.ended_workers().is_empty() {
                 std::thread::yield_now();
             }
             // Its socket went with it, so that every flow reaches the worker that is left.
@@ -197,9 +197,9 @@ fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
                 let (answer, _) = ask(&client("127.0.0.1:0")?, to, b"still there?")?;
                 assert_eq!(answer, b"still there?", "{backend:?} {sockets:?}");
             }
-            let dead = running.ended()[0];
+            let dead = running.ended_workers()[0];
             match running.stop() {
-                Err(Error::Panicked { worker, message }) => {
+                Err(ServerError::Panicked { worker, message }) => {
                     assert_eq!(worker, dead);
                     assert!(message.contains("cannot swallow this"), "{message}");
                 }
@@ -212,7 +212,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> Outcome {
 
 /// The service is made anew, the socket and what it has queued stay.
 #[test]
-fn a_worker_that_panics_is_started_anew() -> Outcome {
+fn a_worker_that_panics_is_started_anew() -> EngineTestResult {
     for backend in BACKENDS {
         let made = Arc::new(AtomicU64::new(0));
         let counting = Arc::clone(&made);
@@ -234,7 +234,7 @@ fn a_worker_that_panics_is_started_anew() -> Outcome {
             // It waits in the socket while the worker does.
             assert_eq!(ask(&client, to, b"still there?")?.0, [panics as u8], "{backend:?}");
         }
-        assert!(running.ended().is_empty());
+        assert!(running.ended_workers().is_empty());
         let total = running.stop()?.total();
         assert_eq!((total.received, total.answered, total.panicked, total.restarts), (6, 3, 3, 3));
         assert_eq!(made.load(Relaxed), 4);
@@ -244,7 +244,7 @@ fn a_worker_that_panics_is_started_anew() -> Outcome {
 
 /// A worker that waits to be started anew is told of the end all the same.
 #[test]
-fn a_stop_does_not_wait_for_a_restart() -> Outcome {
+fn a_stop_does_not_wait_for_a_restart() -> EngineTestResult {
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
@@ -264,7 +264,7 @@ fn a_stop_does_not_wait_for_a_restart() -> Outcome {
 }
 
 #[test]
-fn dropping_stops() -> Outcome {
+fn dropping_stops() -> EngineTestResult {
     let running = Server::builder().bind("127.0.0.1:0".parse()?).start(|_| Echo)?;
     let address = running.local_addr();
     drop(running);

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use linerate_engine::{Action, Backend, Request, Running, Server};
+use linerate_engine::{Action, Backend, Request, RunningServer, Server};
 
 /// The longest datagram that UDP over IPv4 carries.
 const LONGEST: usize = 65_507;
@@ -29,7 +29,7 @@ fn answer(request: &Request<'_>, reply: &mut [u8]) -> Action {
         return Action::Reply(NONCE);
     }
     // Everything decodes, whatever it holds.
-    let _ = (request.source(), request.destination(), request.truncated());
+    let _ = (request.source(), request.destination(), request.is_truncated());
     let length = payload.len();
     match payload.first() {
         Some(0) => Action::Echo,
@@ -43,7 +43,7 @@ fn answer(request: &Request<'_>, reply: &mut [u8]) -> Action {
 
 struct Subject {
     // Serves for as long as it is kept.
-    _running: Running,
+    _running: RunningServer,
     address: SocketAddr,
 }
 

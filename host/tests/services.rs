@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Echo, Pinning, Server, Sockets, SteeringProgram};
+use linerate_engine::{Echo, Server, SocketMode, SteeringProgram, WorkerPinning};
 use linerate_host::stage::socket::SteeringState;
 use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope, Severity};
 use linerate_lab::{Lab, LabChild};
@@ -29,10 +29,10 @@ fn server_of_the_other_tests() {
         return serve_until_told();
     }
     let (sockets, pinning) = match kind {
-        "shared" => (Sockets::Shared, Pinning::None),
-        "reuseport" => (Sockets::Reuseport, Pinning::None),
-        "program" => (Sockets::SteeredByCpu(SteeringProgram::Ebpf), Pinning::Cpus(vec![0, 1])),
-        _ => (Sockets::SteeredByCpu(SteeringProgram::Cbpf), Pinning::Cpus(vec![0, 1])),
+        "shared" => (SocketMode::Shared, WorkerPinning::None),
+        "reuseport" => (SocketMode::Reuseport, WorkerPinning::None),
+        "program" => (SocketMode::SteeredByCpu(SteeringProgram::Ebpf), WorkerPinning::Cpus(vec![0, 1])),
+        _ => (SocketMode::SteeredByCpu(SteeringProgram::Cbpf), WorkerPinning::Cpus(vec![0, 1])),
     };
     let server =
         Server::builder().bind(address).workers(2).sockets(sockets).pinning(pinning).cpus(vec![0, 1]);

@@ -51,7 +51,7 @@ use limit::{DnsLimiter, LimitVerdict};
 use respond::DnsResponder;
 pub use respond::QueryTransport;
 pub use store::Zones;
-pub use tcp::{Admits, TcpCounts, TcpError, TcpServer, TcpSettings};
+pub use tcp::{ConnectionFilter, TcpCounts, TcpError, TcpServer, TcpSettings};
 pub use zonefile::ZoneError;
 use zonefile::ZoneText;
 
@@ -100,7 +100,7 @@ pub struct ServedZones {
 
 type ZonesReference = Mutex<Arc<Zones>>;
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -113,12 +113,12 @@ impl ServedZones {
     /// Serves these from now on. Each answer is wholly from the old or wholly from the new ones.
     pub fn exchange(&self, zones: Zones) {
         let zones = Arc::new(zones);
-        let mut current = locked(&self.zones);
+        let mut current = lock_unpoisoned(&self.zones);
         // Freed at the end: that of many records takes milliseconds, and no answerer should wait for it.
         let _old = mem::replace(&mut *current, Arc::clone(&zones));
-        locked(&self.references).retain(|reference| {
+        lock_unpoisoned(&self.references).retain(|reference| {
             let reference = reference.upgrade();
-            reference.inspect(|reference| *locked(reference) = Arc::clone(&zones)).is_some()
+            reference.inspect(|reference| *lock_unpoisoned(reference) = Arc::clone(&zones)).is_some()
         });
         drop(current);
     }
@@ -126,13 +126,13 @@ impl ServedZones {
     /// The zones that are served now.
     #[must_use]
     pub fn current(&self) -> Arc<Zones> {
-        Arc::clone(&locked(&self.zones))
+        Arc::clone(&lock_unpoisoned(&self.zones))
     }
 
     fn reference(&self) -> Arc<ZonesReference> {
-        let current = locked(&self.zones);
+        let current = lock_unpoisoned(&self.zones);
         let reference = Arc::new(Mutex::new(Arc::clone(&current)));
-        locked(&self.references).push(Arc::downgrade(&reference));
+        lock_unpoisoned(&self.references).push(Arc::downgrade(&reference));
         reference
     }
 }
@@ -155,16 +155,16 @@ impl DnsAnswerer {
     /// Writes the answer to the message `query` into `reply` and returns its length; none where silence is the answer.
     /// `reply` should have room for the longest message of the transport.
     pub fn answer(&mut self, query: &[u8], reply: &mut [u8], transport: QueryTransport) -> Option<usize> {
-        self.written(query, reply, transport).map(|written| written.length)
+        self.write_answer(query, reply, transport).map(|written| written.length)
     }
 
-    fn written(
+    fn write_answer(
         &mut self,
         query: &[u8],
         reply: &mut [u8],
         transport: QueryTransport,
     ) -> Option<respond::WrittenAnswer> {
-        self.responder.respond(&locked(&self.zones), query, reply, transport)
+        self.responder.respond(&lock_unpoisoned(&self.zones), query, reply, transport)
     }
 }
 
@@ -217,7 +217,7 @@ impl DnsService {
     /// silence is the answer, or the rate limit has it dropped.
     pub fn answer_at(&mut self, query: &[u8], source: IpAddr, reply: &mut [u8]) -> Option<usize> {
         let transport = QueryTransport::Udp { most: self.udp_size };
-        let written = self.answerer.written(query, reply, transport)?;
+        let written = self.answerer.write_answer(query, reply, transport)?;
         let verdict = match &mut self.limiter {
             None => LimitVerdict::Send,
             Some(limiter) => limiter.verdict(source, query.len(), &written),
@@ -234,7 +234,7 @@ impl DnsService {
         }
         match verdict {
             LimitVerdict::Send => Some(written.length),
-            LimitVerdict::Slip | LimitVerdict::Cut => Some(respond::cut(reply, written.length)),
+            LimitVerdict::Slip | LimitVerdict::Cut => Some(respond::truncate_reply(reply, written.length)),
             LimitVerdict::Drop => None,
         }
     }

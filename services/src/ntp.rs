@@ -46,11 +46,13 @@ use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Request, Service};
 
-pub use clock::{ClockStatus, ServedClock, SystemClock, measured_precision};
-pub use packet::{HEADER_BYTES, IgnoreReason, LeapIndicator, NtpQuery, ServerStanding, answer, stamp};
+pub use clock::{ClockStatus, ServedClock, SystemClock, measure_precision};
+pub use packet::{
+    HEADER_BYTES, IgnoreReason, LeapIndicator, NtpQuery, ServerStanding, answer, set_transmit_time,
+};
 pub use rate::NtpRateLimit;
 use rate::{NtpLimiter, RateVerdict};
-pub use timestamp::{NtpTimestamp, short};
+pub use timestamp::{NtpTimestamp, to_short_format};
 
 /// The stratum of a clock that is not synchronised (RFC 5905, figure 11).
 pub const UNSYNCHRONISED: u8 = 16;
@@ -109,7 +111,7 @@ impl<C: ServedClock> NtpService<C> {
     /// A server of `clock`.
     #[must_use]
     pub fn with_clock(settings: NtpSettings, mut clock: C) -> Self {
-        let precision = settings.precision.unwrap_or_else(|| measured_precision(&mut clock));
+        let precision = settings.precision.unwrap_or_else(|| measure_precision(&mut clock));
         let limiter = settings.rate_limit.map(NtpLimiter::new);
         Self { clock, settings, precision, limiter }
     }
@@ -127,8 +129,8 @@ impl<C: ServedClock> NtpService<C> {
         reply: &mut [u8],
     ) -> Result<usize, Option<IgnoreReason>> {
         let query = NtpQuery::parse(datagram)?;
-        let mut standing = self.standing();
-        let verdict = self.limiter.as_mut().map(|limiter| limiter.judge(source, Instant::now()));
+        let mut standing = self.server_state();
+        let verdict = self.limiter.as_mut().map(|limiter| limiter.check_client_rate(source, Instant::now()));
         match verdict {
             None | Some(RateVerdict::Answer) => {}
             Some(RateVerdict::Tell) => {
@@ -140,11 +142,11 @@ impl<C: ServedClock> NtpService<C> {
         }
         let space = reply.first_chunk_mut::<HEADER_BYTES>().ok_or(None)?;
         *space = answer(query, &standing, received);
-        stamp(space, self.clock.now());
+        set_transmit_time(space, self.clock.now());
         Ok(HEADER_BYTES)
     }
 
-    fn standing(&mut self) -> ServerStanding {
+    fn server_state(&mut self) -> ServerStanding {
         let status = self.clock.status();
         let settings = &self.settings;
         let (leap, stratum, reference) = match (status.leap, settings.local_stratum) {
@@ -161,8 +163,8 @@ impl<C: ServedClock> NtpService<C> {
             leap,
             stratum,
             precision: self.precision,
-            root_delay: short(settings.root_delay),
-            root_dispersion: short(settings.root_dispersion.saturating_add(own_error)),
+            root_delay: to_short_format(settings.root_delay),
+            root_dispersion: to_short_format(settings.root_dispersion.saturating_add(own_error)),
             reference_id: settings.reference_id,
             reference,
         }
@@ -186,12 +188,12 @@ mod tests {
     use std::net::Ipv4Addr;
 
     /// A second goes by with each look at it.
-    struct Scripted {
+    struct ScriptedClock {
         seconds: u32,
         status: ClockStatus,
     }
 
-    impl ServedClock for Scripted {
+    impl ServedClock for ScriptedClock {
         fn now(&mut self) -> NtpTimestamp {
             self.seconds += 1;
             seconds(self.seconds)
@@ -206,14 +208,14 @@ mod tests {
         NtpTimestamp::from_bytes((u64::from(seconds) << 32).to_be_bytes())
     }
 
-    fn clock(leap: LeapIndicator) -> Scripted {
+    fn clock(leap: LeapIndicator) -> ScriptedClock {
         let status = ClockStatus { leap, max_error: Duration::from_millis(250), at: seconds(90) };
-        Scripted { seconds: 100, status }
+        ScriptedClock { seconds: 100, status }
     }
 
     const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-    fn ask(server: &mut NtpService<Scripted>) -> Result<[u8; 48], Option<IgnoreReason>> {
+    fn ask(server: &mut NtpService<ScriptedClock>) -> Result<[u8; 48], Option<IgnoreReason>> {
         let mut request = [0; 48];
         request[0] = 0x23;
         request[40] = 7;
@@ -223,7 +225,7 @@ mod tests {
         Ok(*reply.first_chunk().unwrap())
     }
 
-    fn server(leap: LeapIndicator, settings: NtpSettings) -> NtpService<Scripted> {
+    fn server(leap: LeapIndicator, settings: NtpSettings) -> NtpService<ScriptedClock> {
         NtpService::with_clock(NtpSettings { precision: Some(-20), ..settings }, clock(leap))
     }
 

@@ -47,7 +47,7 @@ use linerate_engine::{Action, Request, Service};
 
 use counts::RequestTotals;
 pub use counts::{RadiusCounts, RequestOutcome};
-pub use detail::{DetailFile, SyncMode, Tell};
+pub use detail::{DetailFile, OperatorNotifier, SyncMode};
 pub use packet::{
     AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
     RadiusPacket, VALUE_BYTES, attribute, code,
@@ -55,7 +55,8 @@ pub use packet::{
 pub use recent::KEPT;
 use recent::RecentAnswers;
 pub use secret::{
-    PASSWORD_BYTES, SignatureCheck, chap_is_right, digest_is_right, revealed, same, sign, signature,
+    PASSWORD_BYTES, SignatureCheck, constant_time_eq, reveal_password, sign, signature, verify_chap,
+    verify_digest,
 };
 pub use users::{RadiusClient, RadiusUser, UserDatabase, UsersError};
 
@@ -146,7 +147,7 @@ impl RadiusService {
         now: Instant,
         reply: &mut [u8],
     ) -> (RequestOutcome, Option<usize>) {
-        let (outcome, length) = match self.judge(datagram, source, now, reply) {
+        let (outcome, length) = match self.handle_request(datagram, source, now, reply) {
             Ok((outcome, length)) => (outcome, Some(length)),
             Err(outcome) => (outcome, None),
         };
@@ -154,7 +155,7 @@ impl RadiusService {
         (outcome, length)
     }
 
-    fn judge(
+    fn handle_request(
         &self,
         datagram: &[u8],
         source: SocketAddr,
@@ -172,7 +173,7 @@ impl RadiusService {
             return Ok((RequestOutcome::Repeated, length));
         }
         let (outcome, code, attributes) = match purpose {
-            RequestPurpose::Access => match self.admitted(packet, client) {
+            RequestPurpose::Access => match self.authenticate(packet, client) {
                 Some(user) => (RequestOutcome::Accepted, code::ACCESS_ACCEPT, user.reply.as_slice()),
                 None => (RequestOutcome::Rejected, code::ACCESS_REJECT, &[][..]),
             },
@@ -204,17 +205,17 @@ impl RadiusService {
     }
 
     /// Who asks to come in, if he may.
-    fn admitted(&self, packet: RadiusPacket<'_>, client: &RadiusClient) -> Option<&RadiusUser> {
+    fn authenticate(&self, packet: RadiusPacket<'_>, client: &RadiusClient) -> Option<&RadiusUser> {
         let user = self.users.user(packet.find(attribute::USER_NAME)?)?;
         let authenticator = packet.authenticator();
         let right = match (packet.find(attribute::USER_PASSWORD), packet.find(attribute::CHAP_PASSWORD)) {
             (Some(hidden), None) => {
-                let told = revealed(hidden, &client.secret, authenticator)?;
-                same(&told, &user.password)
+                let told = reveal_password(hidden, &client.secret, authenticator)?;
+                constant_time_eq(&told, &user.password)
             }
             (None, Some(response)) => {
                 let challenge = packet.find(attribute::CHAP_CHALLENGE).unwrap_or(&authenticator);
-                chap_is_right(response, &user.password, challenge)
+                verify_chap(response, &user.password, challenge)
             }
             // Both is forbidden (RFC 2865, section 4.1); neither is EAP, or a user who has to type his password yet.
             _ => false,
@@ -247,7 +248,7 @@ fn verify(
     purpose: RequestPurpose,
 ) -> Result<(), RequestOutcome> {
     let secret = &client.secret;
-    if purpose == RequestPurpose::Accounting && !digest_is_right(packet, secret) {
+    if purpose == RequestPurpose::Accounting && !verify_digest(packet, secret) {
         return Err(RequestOutcome::WrongSecret);
     }
     let header = match purpose {

@@ -86,7 +86,7 @@ impl RefusalCounters {
 impl RefusalCounts {
     /// How many there were for one reason.
     #[must_use]
-    pub fn of(&self, refusal: RefusalReason) -> u64 {
+    pub fn count_of(&self, refusal: RefusalReason) -> u64 {
         self.0[refusal as usize]
     }
 

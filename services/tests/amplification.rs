@@ -15,12 +15,12 @@ const REQUESTS: usize = 200_000;
 
 /// What was answered of the requests.
 #[derive(Default)]
-struct Account {
+struct AmplificationStats {
     answered: usize,
     worst: f64,
 }
 
-impl Account {
+impl AmplificationStats {
     fn add(&mut self, request: &[u8], answer: Option<usize>) {
         if let Some(length) = answer {
             self.answered += 1;
@@ -43,7 +43,7 @@ fn anything(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8>
 fn ntp_never_says_more_than_it_is_told() {
     let mut server = NtpService::new(NtpSettings { local_stratum: Some(1), ..NtpSettings::default() });
     let mut random = fastrand::Rng::with_seed(5905);
-    let (mut account, mut reply) = (Account::default(), [0; 2048]);
+    let (mut account, mut reply) = (AmplificationStats::default(), [0; 2048]);
     let source = IpAddr::from([192, 0, 2, 1]);
     for _ in 0..REQUESTS {
         // Clients of all versions, control, private, broadcast, answers.
@@ -69,7 +69,7 @@ fn radius_says_nothing_to_who_does_not_know_the_secret() {
     for port in [PortRole::Authentication, PortRole::Accounting] {
         let radius = RadiusServer::new(port, Arc::clone(&users));
         let mut worker = radius.worker();
-        let mut account = Account::default();
+        let mut account = AmplificationStats::default();
         for number in 0..REQUESTS / 10 {
             let forged = forged(&mut random);
             // Of a client, and of who is none.
@@ -111,13 +111,13 @@ fn query(number: usize) -> Vec<u8> {
 const FLOOD: usize = 10_000;
 
 /// What a flood of such queries for `names` names has sent to the network it is forged in the name of.
-fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, Flood) {
+fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, FloodStats) {
     let text = format!("\"{}\" ", "x".repeat(250)).repeat(4);
     let zone: String = (0..names).map(|name| format!("t{name} 60 IN TXT {text}\n")).collect();
     let zone = format!("@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\n{zone}");
     let served = ServedZones::new(Zones::parse("example", &zone).expect("a zone"));
     let mut server = DnsService::new(served).rate_limit(limit);
-    let (mut flood, mut reply) = (Flood::default(), [0; 2048]);
+    let (mut flood, mut reply) = (FloodStats::default(), [0; 2048]);
     let started = Instant::now();
     for number in 0..FLOOD {
         let query = query(number % names);
@@ -131,13 +131,13 @@ fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, Flood) {
 }
 
 #[derive(Default)]
-struct Flood {
+struct FloodStats {
     asked: usize,
     sent: usize,
     cut: usize,
 }
 
-impl Flood {
+impl FloodStats {
     fn factor(&self) -> f64 {
         self.sent as f64 / self.asked as f64
     }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use linerate_services::dns::{Admits, ServedZones, TcpServer, TcpSettings, Zones};
+use linerate_services::dns::{ConnectionFilter, ServedZones, TcpServer, TcpSettings, Zones};
 
 fn zone() -> String {
     let mut zone = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n".to_owned();
@@ -19,7 +19,7 @@ fn server(change: impl FnOnce(&mut TcpSettings), admit: bool) -> (TcpServer, Arc
     let served = ServedZones::new(Zones::parse("example.test", &zone()).expect("a zone"));
     let mut settings = TcpSettings::new("127.0.0.1:0".parse().expect("an address"));
     change(&mut settings);
-    let admits: Admits = Arc::new(move |_| admit);
+    let admits: ConnectionFilter = Arc::new(move |_| admit);
     (TcpServer::start(&settings, &served, &admits).expect("a server"), served)
 }
 

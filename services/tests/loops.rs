@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU16;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use linerate_engine::{Backend, Echo, Running, Server, Service, Xdp};
+use linerate_engine::{AfXdpSettings, Backend, Echo, RunningServer, Server, Service};
 use linerate_lab::Lab;
 use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
 use linerate_services::dns::{DnsService, ServedZones, Zones};
@@ -23,10 +23,10 @@ const MARKS: u64 = 50;
 /// Most that a server may get of a conversation that dies.
 const FEW: u64 = 4;
 
-struct Pair {
+struct ServerPair {
     /// Near the forger, and far from him.
-    near: Running,
-    far: Running,
+    near: RunningServer,
+    far: RunningServer,
 }
 
 /// A server on each host of a lab, as `service` makes them.
@@ -34,7 +34,7 @@ fn pair<S: Service + 'static>(
     lab: &Lab,
     ports: [u16; 2],
     service: impl Fn() -> S + Clone + Send + Sync + 'static,
-) -> Pair {
+) -> ServerPair {
     pair_with(lab, Backend::Mmsg { batch: 64 }, ports, service.clone(), service)
 }
 
@@ -45,7 +45,7 @@ fn pair_with<N: Service + 'static, F: Service + 'static>(
     ports: [u16; 2],
     near: impl Fn() -> N + Send + 'static,
     far: impl Fn() -> F + Send + 'static,
-) -> Pair {
+) -> ServerPair {
     let link = &lab.links()[0];
     let bound = |address: SocketAddr| Server::builder().bind(address).workers(1).backend(backend);
     let server = bound((link.sender.ipv4[0], ports[0]).into());
@@ -53,11 +53,11 @@ fn pair_with<N: Service + 'static, F: Service + 'static>(
     let near = lab.senders()[0].run(start).expect("a host");
     let server = bound((link.receiver.ipv4[0], ports[1]).into());
     let start = move || server.start(move |_| far()).expect("a server in the lab");
-    Pair { near, far: lab.receiver().run(start).expect("a host") }
+    ServerPair { near, far: lab.receiver().run(start).expect("a host") }
 }
 
 /// Sends `payload` to the far server as if the near one had sent it.
-fn forge(lab: &Lab, pair: &Pair, payload: &[u8]) {
+fn forge(lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (pair.near.local_addr(), pair.far.local_addr()) else {
         panic!("IPv4 addresses were asked for");
     };
@@ -73,7 +73,7 @@ fn forge(lab: &Lab, pair: &Pair, payload: &[u8]) {
 }
 
 /// How much each server got, once both have read all there was.
-fn settled(lab: &Lab, pair: &Pair) -> [u64; 2] {
+fn settled(lab: &Lab, pair: &ServerPair) -> [u64; 2] {
     // The far one first: what it sends to the near one is there before the marks are.
     for running in [&pair.far, &pair.near, &pair.far, &pair.near] {
         let (before, to) = (running.total().received, running.local_addr());
@@ -88,7 +88,7 @@ fn settled(lab: &Lab, pair: &Pair) -> [u64; 2] {
     [pair.near.total().received - 2 * MARKS, pair.far.total().received - 2 * MARKS]
 }
 
-fn await_more(running: &Running, received: u64) {
+fn await_more(running: &RunningServer, received: u64) {
     let started = Instant::now();
     while running.total().received < received {
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", running.total());
@@ -107,7 +107,7 @@ fn dies<S: Service + 'static>(
 }
 
 /// Two datagrams are forged, of which a server would have to remember both to notice that they come back.
-fn dies_between(what: &str, lab: &Lab, pair: &Pair, payload: &[u8]) {
+fn dies_between(what: &str, lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let mut other = payload.to_vec();
     forge(lab, pair, payload);
     *other.last_mut().expect("a payload") ^= 1;
@@ -175,7 +175,7 @@ fn a_conversation_of_servers_dies_at_once() {
     drop(careless);
 
     echoes_end(&lab, Backend::Mmsg { batch: 64 });
-    echoes_end(&lab, Backend::Xdp(Xdp::default()));
+    echoes_end(&lab, Backend::Xdp(AfXdpSettings::default()));
 
     let ntp = || NtpService::new(NtpSettings { local_stratum: Some(3), ..NtpSettings::default() });
     let request = [&[0x23][..], &[0; 47]].concat();

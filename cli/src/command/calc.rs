@@ -91,10 +91,10 @@ pub(crate) struct CalcWarning {
 
 impl CalcArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let arithmetic = self.arithmetic(output::argv())?;
         if let Some(target) = &json {
-            target.json(&arithmetic)?;
+            target.write_json(&arithmetic)?;
         }
         if json != Some(OutputTarget::Stdout) {
             output::print(&calc_text::arithmetic(&arithmetic, TextStyle::stdout()))?;

@@ -92,7 +92,7 @@ pub(crate) struct LadderRunArgs {
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) flows: u32,
     /// Highest loss at which a rate still counts as held
-    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = quantity::share)]
+    #[arg(long, value_name = "RATIO", default_value = "0.1%", value_parser = quantity::parse_share)]
     max_loss: f64,
     /// CPUs to use, such as 0-3 [default: all allowed CPUs]
     #[arg(long, value_name = "LIST")]
@@ -129,8 +129,8 @@ impl From<PolicyArgument> for KeepPolicy {
 impl LadderRunArgs {
     /// Where the report goes.
     pub(crate) fn outputs(&self) -> Result<LadderOutputs> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
-        let html = OutputTarget::wanted(self.html.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
+        let html = OutputTarget::from_option(self.html.as_deref())?;
         ensure!(
             json != Some(OutputTarget::Stdout) || html != Some(OutputTarget::Stdout),
             "--json - and --html - both want standard output; give one of them a file"
@@ -183,7 +183,7 @@ impl LadderOutputs {
     /// Writes the report to all of them. A climb that ended early is an error to whoever waits for it.
     pub(crate) fn write(&self, report: &LadderReport) -> Result<ExitCode> {
         if let Some(target) = &self.json {
-            target.json(report)?;
+            target.write_json(report)?;
         }
         if let Some(target) = &self.html {
             target.write(&ladder_html::ladder(report)?)?;
@@ -218,7 +218,7 @@ fn list(json: Option<&OutputTarget>) -> Result<ExitCode> {
         let line = |step: &step::LadderStep| RungLine { id: step.id, title: step.title, what: step.what };
         let steps = RUNGS.iter().map(line).collect();
         let (schema, version) = ("linerate.steps/1", env!("CARGO_PKG_VERSION"));
-        target.json(&StepsDocument { schema, version, argv: output::argv(), steps })?;
+        target.write_json(&StepsDocument { schema, version, argv: output::argv(), steps })?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = RUNGS.iter().map(|step| step.id.len()).max().unwrap_or(0);

@@ -63,8 +63,8 @@ impl DoctorArgs {
         if let Some(wanted) = &self.explain {
             return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
         }
-        let json = OutputTarget::wanted(self.json.as_deref())?;
-        let html = OutputTarget::wanted(self.html.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
+        let html = OutputTarget::from_option(self.html.as_deref())?;
         let on_stdout =
             [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
         ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
@@ -76,7 +76,7 @@ impl DoctorArgs {
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
         let document = DoctorDocument::new(&readings, &diagnosis);
         if let Some(target) = &json {
-            target.json(&document)?;
+            target.write_json(&document)?;
         }
         if let Some(target) = &html {
             target.write(&doctor_html::doctor(&document)?)?;

@@ -52,7 +52,7 @@ impl DropsArgs {
         } else {
             loop {
                 let ended = meanwhile.wait(&interrupt, look.turn()?)?;
-                if ended.is_some() || interrupt.raised() || meanwhile.is_over() {
+                if ended.is_some() || interrupt.is_raised() || meanwhile.is_over() {
                     break ended;
                 }
             }
@@ -60,7 +60,7 @@ impl DropsArgs {
         let ledger = look.end(|| said(load.as_ref(), ended.as_ref()))?;
         let document = DropsDocument::new(started, ledger, load.as_ref(), ended.as_ref());
         if let Some(target) = &targets.json {
-            target.json(&document)?;
+            target.write_json(&document)?;
         }
         if let Some(target) = &targets.html {
             target.write(&drops_html::drops(&document)?)?;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::metrics::http::{Answer, ClientLimits, ExporterPages, HttpServer};
+use crate::metrics::http::{ClientLimits, ExporterPages, HttpServer, RequestHandler};
 use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, textfile};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -90,7 +90,7 @@ impl ExportArgs {
         // Before anything is read, which takes a moment.
         let server = address.map(bind).transpose()?;
         let exporter = Exporter::new(host, &self.options());
-        for (collector, why) in exporter.absent() {
+        for (collector, why) in exporter.unavailable_collectors() {
             eprintln!("linerate: without --with {collector}: {why}");
         }
         let pages = Arc::new(ExporterPages::new(exporter));
@@ -113,13 +113,13 @@ impl ExportArgs {
         pages: &Arc<ExporterPages>,
         interrupt: &InterruptFlag,
     ) -> Result<()> {
-        let answer: Arc<Answer> = {
+        let answer: Arc<RequestHandler> = {
             let pages = Arc::clone(pages);
             Arc::new(move |request| pages.answer(request))
         };
         let every = self.every.unwrap_or(EVERY);
         let mut next = Instant::now();
-        while !interrupt.raised() {
+        while !interrupt.is_raised() {
             if let Some(file) = &self.textfile
                 && next <= Instant::now()
             {

@@ -94,8 +94,8 @@ impl FlameArgs {
 
     fn outputs(&self) -> Result<FlameOutputs> {
         let results = self.results.targets()?;
-        let svg = OutputTarget::wanted(self.svg.as_deref())?;
-        let folded = OutputTarget::wanted(self.folded.as_deref())?;
+        let svg = OutputTarget::from_option(self.svg.as_deref())?;
+        let folded = OutputTarget::from_option(self.folded.as_deref())?;
         let more = [&svg, &folded].into_iter().flatten();
         let on_stdout =
             more.filter(|target| **target == OutputTarget::Stdout).count() + usize::from(!results.text);
@@ -117,7 +117,7 @@ impl FlameArgs {
 
     fn tell(&self, document: &FlameDocument, outputs: &FlameOutputs) -> Result<ExitCode> {
         if let Some(target) = &outputs.results.json {
-            target.compact_json(document)?;
+            target.write_compact_json(document)?;
         }
         let mut missing = Vec::new();
         if let Some(target) = &outputs.svg {
@@ -143,7 +143,7 @@ impl FlameArgs {
 
     fn tell_difference(&self, comparison: &FlameComparison, outputs: &FlameOutputs) -> Result<ExitCode> {
         if let Some(target) = &outputs.results.json {
-            target.json(comparison)?;
+            target.write_json(comparison)?;
         }
         let mut missing = Vec::new();
         if let Some(target) = &outputs.svg {

@@ -33,9 +33,9 @@ impl ReportArgs {
             "no result of linerate in {}: write some with --json, such as linerate doctor --json DIR/doctor.json",
             paths.join(", ")
         );
-        let joined = story.joined()?;
+        let joined = story.render_results()?;
         if let Some(target) = &targets.json {
-            target.json(&joined.document(output::argv()))?;
+            target.write_json(&joined.document(output::argv()))?;
         }
         if let Some(target) = &targets.html {
             target.write(&report::page(&joined, &output::argv())?)?;

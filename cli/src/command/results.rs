@@ -28,8 +28,8 @@ pub(crate) struct ResultTargets {
 impl ResultArgs {
     /// Where to, found out before the work.
     pub(crate) fn targets(&self) -> Result<ResultTargets> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
-        let html = OutputTarget::wanted(self.html.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
+        let html = OutputTarget::from_option(self.html.as_deref())?;
         let on_stdout =
             [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
         ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");

@@ -109,7 +109,7 @@ impl TopArgs {
         let mut picture = live.refresh();
         if self.root.is_none() {
             interrupt.wait(Some(self.interval))?;
-            ensure!(!interrupt.raised(), "interrupted before the second reading");
+            ensure!(!interrupt.is_raised(), "interrupted before the second reading");
             picture = live.refresh();
         }
         if let Some(mut record) = record {
@@ -120,7 +120,7 @@ impl TopArgs {
 
     fn print(&self, picture: &Snapshot) -> Result<()> {
         if self.json {
-            return OutputTarget::Stdout.json(&TopDocument::new(picture));
+            return OutputTarget::Stdout.write_json(&TopDocument::new(picture));
         }
         output::print(&top_text::picture(picture, &RowSelection::default(), TextStyle::stdout()))
     }
@@ -128,7 +128,7 @@ impl TopArgs {
     /// Records until somebody stops it.
     fn only_record(&self, mut record: RecordFile, interrupt: &InterruptFlag) -> Result<()> {
         let mut live = self.open()?;
-        while !interrupt.raised() {
+        while !interrupt.is_raised() {
             let begun = std::time::Instant::now();
             record.write(&live.refresh())?;
             interrupt.wait(Some(self.interval.saturating_sub(begun.elapsed())))?;

@@ -20,7 +20,7 @@ pub(super) struct ManualEntry {
 }
 
 /// What is said of `words`; of a command that has no entry, what holds for all.
-pub(super) fn of(words: &str) -> &'static ManualEntry {
+pub(super) fn find_entry(words: &str) -> &'static ManualEntry {
     ENTRIES.iter().find(|entry| entry.words == words).unwrap_or(&PLAIN)
 }
 

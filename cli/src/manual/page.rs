@@ -8,13 +8,13 @@ use super::{ManualSubcommand, entries, page_name};
 /// The page of a command.
 pub(super) fn text(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> String {
     let mut page = Vec::new();
-    generated(place, &mut page).expect("writing to memory does not fail");
+    render_clap_sections(place, &mut page).expect("writing to memory does not fail");
     let mut text = String::from_utf8(page).expect("clap has text");
-    text.push_str(&added(place, all).to_roff());
+    text.push_str(&render_extra_sections(place, all).to_roff());
     text
 }
 
-fn generated(place: &ManualSubcommand<'_>, page: &mut Vec<u8>) -> std::io::Result<()> {
+fn render_clap_sections(place: &ManualSubcommand<'_>, page: &mut Vec<u8>) -> std::io::Result<()> {
     // The commit is not in it: pages are committed themselves.
     let man = Man::new(place.command.clone().version(env!("CARGO_PKG_VERSION")))
         .title(page_name(place).to_uppercase())
@@ -31,8 +31,8 @@ fn generated(place: &ManualSubcommand<'_>, page: &mut Vec<u8>) -> std::io::Resul
     Ok(())
 }
 
-fn added(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> Roff {
-    let entry = entries::of(&place.words);
+fn render_extra_sections(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> Roff {
+    let entry = entries::find_entry(&place.words);
     let mut roff = Roff::new();
     if place.does_something() {
         roff.control("SH", ["EXIT STATUS"]);
@@ -73,7 +73,7 @@ fn plain(text: &str) -> String {
 fn see_also(place: &ManualSubcommand<'_>, all: &[ManualSubcommand<'_>]) -> Vec<Inline> {
     let near = all.iter().filter(|other| place.is_right_below(other) || other.is_right_below(place));
     let mut names: Vec<String> = near.map(page_name).collect();
-    for named in entries::of(&place.words).see {
+    for named in entries::find_entry(&place.words).see {
         let name = format!("linerate-{}", named.replace(' ', "-"));
         if !names.contains(&name) {
             names.push(name);

@@ -5,8 +5,8 @@ use super::*;
 
 #[test]
 fn every_entry_is_of_a_command() {
-    let tree = built(&crate::tree());
-    let places = places(&tree);
+    let tree = build_tree(&crate::tree());
+    let places = subcommands(&tree);
     let known: Vec<&str> = places.iter().map(|place| place.words.as_str()).collect();
     for entry in entries::all() {
         assert!(known.contains(&entry.words()), "no command '{}'", entry.words());
@@ -30,13 +30,13 @@ fn examples_are_command_lines_that_it_takes() {
 
 #[test]
 fn a_page_has_all_that_help_has() {
-    let tree = built(&crate::tree());
-    for place in places(&tree) {
-        let page = page::text(&place, &places(&tree));
+    let tree = build_tree(&crate::tree());
+    for place in subcommands(&tree) {
+        let page = page::text(&place, &subcommands(&tree));
         let page = page.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "");
         for argument in place.command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             if let Some(long) = argument.get_long() {
-                assert!(page.contains(&format!("--{long}")), "{}: no --{long}", place.called());
+                assert!(page.contains(&format!("--{long}")), "{}: no --{long}", place.command_line());
             }
         }
         assert!(page.contains(".SH \"SEE ALSO\"") || page.contains(".SH SEE ALSO"), "{page}");

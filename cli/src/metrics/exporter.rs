@@ -64,7 +64,7 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Of this host, in the network namespace of the calling thread; scrapes have to be in the same. What cannot be had of
-    /// what `options` ask for is told by [`Exporter::absent`].
+    /// what `options` ask for is told by [`Exporter::unavailable_collectors`].
     #[must_use]
     pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
         // A scope has one port; of several, all services are read and those chosen.
@@ -81,7 +81,7 @@ impl Exporter {
 
     /// What was asked for with [`ExporterOptions`] and is not there, each with one line why.
     #[must_use]
-    pub(crate) fn absent(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
         let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
         let cost = self.cost.as_ref().and_then(|cost| cost.as_ref().err());
         let pairs = [("drops", drops), ("cost", cost)];
@@ -95,11 +95,11 @@ impl Exporter {
         let before = self.before.as_ref().filter(|(at, _)| at.elapsed() < LONG_AGO);
         let view = HostView { now: &path, before: before.map(|(_, path)| path) };
         let diagnosis = Diagnosis::of(&view);
-        let mut gathered = GatheredSamples::of_path(&path, &diagnosis, &self.wanted);
+        let mut gathered = GatheredSamples::from_path(&path, &diagnosis, &self.wanted);
         self.before = Some((begin, path));
         self.gather_traced(&mut gathered);
-        gathered.value(&BUILD_INFO, &[&self.version], 1.0);
-        let (mut exposition, folded) = self.tally.take(FAMILIES, &gathered);
+        gathered.add_gauge(&BUILD_INFO, &[&self.version], 1.0);
+        let (mut exposition, folded) = self.tally.record_scrape(FAMILIES, &gathered);
         let rows = folded.iter().map(|(family, series)| row(&[family], *series as f64)).collect();
         put(&mut exposition, &FOLDED, rows);
         put(&mut exposition, &SCRAPE_SECONDS, vec![row(&[], begin.elapsed().as_secs_f64())]);
@@ -107,13 +107,13 @@ impl Exporter {
     }
 
     fn gather_traced(&mut self, gathered: &mut GatheredSamples) {
-        gathered.count_of(&EXPORTER_CPU, &[], (0, CounterReset::Never), process_ns());
+        gathered.add_source_counter(&EXPORTER_CPU, &[], (0, CounterReset::Never), process_ns());
         let host = &self.host;
         let drops =
             self.drops.as_mut().map(|drops| ("drops", with(drops, |drops| drops.gather(host, gathered))));
         let cost = self.cost.as_mut().map(|cost| ("cost", with(cost, |cost| cost.gather(gathered))));
         for (collector, works) in [drops, cost].into_iter().flatten() {
-            gathered.value(&COLLECTOR_UP, &[collector], f64::from(u8::from(works)));
+            gathered.add_gauge(&COLLECTOR_UP, &[collector], f64::from(u8::from(works)));
         }
     }
 }

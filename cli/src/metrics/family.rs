@@ -75,7 +75,7 @@ impl MetricFamily {
     }
 
     /// The labels of what is folded of series with these: a queue becomes `other`, its interface stays.
-    pub(crate) fn folded(&self, labels: &[String]) -> Vec<String> {
+    pub(crate) fn folded_labels(&self, labels: &[String]) -> Vec<String> {
         let pairs = self.labels.iter().zip(labels);
         pairs
             .map(|(name, value)| if FOLDED.contains(name) { OTHER.to_owned() } else { value.clone() })

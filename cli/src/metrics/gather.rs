@@ -29,7 +29,7 @@ pub(crate) struct GatheredSamples {
 #[derive(Debug)]
 pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
-    /// Which of the sources that count for the same series; see [`source`].
+    /// Which of the sources that count for the same series; see [`source_id`].
     pub(crate) source: u64,
     pub(crate) count: u64,
     pub(crate) restart: CounterReset,
@@ -57,7 +57,7 @@ pub(crate) struct MetricSelection {
 
 impl GatheredSamples {
     /// All that stages and rules say.
-    pub(crate) fn of_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &MetricSelection) -> Self {
+    pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &MetricSelection) -> Self {
         let mut all = Self::default();
         machine::gather(path, &mut all);
         link::gather(path, &mut all);
@@ -74,12 +74,12 @@ impl GatheredSamples {
     }
 
     /// What was gathered of a family.
-    pub(crate) fn of(&self, family: &MetricFamily) -> &[MetricReading] {
+    pub(crate) fn readings(&self, family: &MetricFamily) -> &[MetricReading] {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
 
     /// A counter of a source that counts for this series, such as one of several sockets.
-    pub(crate) fn count_of(
+    pub(crate) fn add_source_counter(
         &mut self,
         family: &'static MetricFamily,
         labels: &[&str],
@@ -90,20 +90,20 @@ impl GatheredSamples {
     }
 
     /// A counter that begins anew when its source does.
-    pub(crate) fn count(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
-        self.count_of(family, labels, (0, CounterReset::Anew), count);
+    pub(crate) fn add_counter(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
+        self.add_source_counter(family, labels, (0, CounterReset::Anew), count);
     }
 
     /// A gauge. Several of the same series are joined as the family says.
-    pub(crate) fn value(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
+    pub(crate) fn add_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
         let labels = owned(labels);
         self.add(family, MetricReading { labels, source: 0, count: 0, restart: CounterReset::Anew, value });
     }
 
     /// The same of a whole number.
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
-    pub(crate) fn whole(&mut self, family: &'static MetricFamily, labels: &[&str], value: u64) {
-        self.value(family, labels, value as f64);
+    pub(crate) fn add_integer_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: u64) {
+        self.add_gauge(family, labels, value as f64);
     }
 
     fn add(&mut self, family: &'static MetricFamily, reading: MetricReading) {
@@ -117,7 +117,7 @@ fn owned(labels: &[&str]) -> Vec<String> {
 }
 
 /// What tells sources of the same series apart, such as an inode or an interface's index.
-pub(crate) fn source(parts: impl std::hash::Hash) -> u64 {
+pub(crate) fn source_id(parts: impl std::hash::Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
     hasher.finish()

@@ -60,7 +60,7 @@ impl HttpResponse {
 }
 
 /// Answers a request; called by several threads at a time.
-pub(crate) type Answer = dyn Fn(&HttpRequest) -> HttpResponse + Send + Sync;
+pub(crate) type RequestHandler = dyn Fn(&HttpRequest) -> HttpResponse + Send + Sync;
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -90,10 +90,10 @@ impl HttpServer {
     }
 
     /// Takes the connections that wait, each on a thread of its own; call it when [`AsFd::as_fd`] is readable. Never blocks.
-    pub(crate) fn accept(&self, answer: &Arc<Answer>) {
+    pub(crate) fn accept(&self, answer: &Arc<RequestHandler>) {
         // One that went away while it waited is no reason not to take the next, and any other error is for the next call.
         while let Ok((stream, _)) = self.listener.accept() {
-            let place = ConnectionSlot::of(&self.open);
+            let place = ConnectionSlot::acquire(&self.open);
             if self.open.load(Ordering::Relaxed) > self.limits.connections {
                 refuse(&stream);
                 continue;
@@ -120,7 +120,7 @@ impl AsFd for HttpServer {
 struct ConnectionSlot(Arc<AtomicUsize>);
 
 impl ConnectionSlot {
-    fn of(open: &Arc<AtomicUsize>) -> Self {
+    fn acquire(open: &Arc<AtomicUsize>) -> Self {
         open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(open))
     }
@@ -138,7 +138,7 @@ fn refuse(mut stream: &TcpStream) {
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(text.as_bytes()));
 }
 
-fn serve(stream: &TcpStream, limits: &ClientLimits, answer: &Arc<Answer>) -> io::Result<()> {
+fn serve(stream: &TcpStream, limits: &ClientLimits, answer: &Arc<RequestHandler>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let response = match read(stream, limits)? {
         Ok(request) => {
@@ -147,7 +147,7 @@ fn serve(stream: &TcpStream, limits: &ClientLimits, answer: &Arc<Answer>) -> io:
             format!("{}{body}", head(&response, response.body.len()))
         }
         Err(malformed) => {
-            let response = HttpResponse::line(malformed.status(), malformed.words());
+            let response = HttpResponse::line(malformed.status(), malformed.description());
             format!("{}{}", head(&response, response.body.len()), response.body)
         }
     };
@@ -187,7 +187,7 @@ fn read(mut stream: &TcpStream, limits: &ClientLimits) -> io::Result<Result<Http
         match stream.read(&mut buffer[filled..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(bytes) => filled += bytes,
-            Err(error) if is_passing(&error) => {}
+            Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -199,7 +199,7 @@ fn write(mut stream: &TcpStream, mut text: &[u8], time: Duration) -> io::Result<
         stream.set_write_timeout(Some(left(deadline)?))?;
         match stream.write(text) {
             Ok(bytes) => text = &text[bytes..],
-            Err(error) if is_passing(&error) => {}
+            Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -220,7 +220,7 @@ fn finish(mut stream: &TcpStream) -> io::Result<()> {
 }
 
 /// A timeout, which is told by the deadline, or a signal.
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 

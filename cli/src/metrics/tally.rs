@@ -85,7 +85,7 @@ impl MetricTotals {
     }
 
     /// Takes up what was gathered, family by family in the order of `all`; with it how many series were folded of which family.
-    pub(crate) fn take(
+    pub(crate) fn record_scrape(
         &mut self,
         all: &[&'static MetricFamily],
         gathered: &GatheredSamples,
@@ -94,12 +94,12 @@ impl MetricTotals {
         let mut families = Vec::new();
         let mut folded = Vec::new();
         for family in all.iter().copied() {
-            let readings = gathered.of(family);
+            let readings = gathered.readings(family);
             if readings.is_empty() && !self.families.contains_key(family.name) {
                 continue;
             }
             let kept = self.families.entry(family.name).or_default();
-            let (rows, many) = kept.take(family, readings, self.most, self.scrape);
+            let (rows, many) = kept.record_readings(family, readings, self.most, self.scrape);
             if many > 0 {
                 folded.push((family.name, many));
             }
@@ -112,7 +112,7 @@ impl MetricTotals {
 }
 
 impl FamilyTotals {
-    fn take(
+    fn record_readings(
         &mut self,
         family: &MetricFamily,
         readings: &[MetricReading],
@@ -130,10 +130,10 @@ impl FamilyTotals {
                 reading.labels.clone()
             } else {
                 beyond.insert(&reading.labels);
-                self.group(family.folded(&reading.labels))
+                self.group(family.folded_labels(&reading.labels))
             };
             let grown = match family.kind {
-                MetricKind::Counter(_) => self.grown(reading, scrape),
+                MetricKind::Counter(_) => self.count_increase(reading, scrape),
                 MetricKind::Gauge(fold) => {
                     if own || fold != SeriesFold::Omit {
                         join(gauges.entry(labels.clone()).or_insert(f64::NAN), reading.value, fold);
@@ -166,7 +166,7 @@ impl FamilyTotals {
     }
 
     /// By how much the source of a reading grew.
-    fn grown(&mut self, reading: &MetricReading, scrape: u64) -> u64 {
+    fn count_increase(&mut self, reading: &MetricReading, scrape: u64) -> u64 {
         let count = reading.count;
         match self.sources.get_mut(&(reading.labels.clone(), reading.source)) {
             None => {

@@ -31,7 +31,7 @@ impl ExpositionFormat {
 
     /// The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older one where it does not name OpenMetrics.
     #[must_use]
-    pub(crate) fn accepted(accept: &str) -> Self {
+    pub(crate) fn from_accept_header(accept: &str) -> Self {
         let quality = |wanted: &str| {
             let ranges = accept.split(',').filter_map(|range| {
                 let mut parts = range.split(';').map(str::trim);

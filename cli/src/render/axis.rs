@@ -27,7 +27,7 @@ impl ValueAxis {
     }
 
     /// Linear between the values, a little wider, for a closer look.
-    pub(crate) fn close(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(crate) fn linear_zoomed(values: impl IntoIterator<Item = f64>) -> Self {
         let (lowest, highest) = usable(values)
             .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         if highest <= lowest {
@@ -48,7 +48,7 @@ impl ValueAxis {
     }
 
     /// Linear where the values allow it, else logarithmic.
-    pub(crate) fn fitting(values: &[f64]) -> Self {
+    pub(crate) fn auto_scaled(values: &[f64]) -> Self {
         let linear = Self::linear(values.iter().copied());
         let lowest = usable(values.iter().copied()).fold(f64::INFINITY, f64::min);
         if linear.high / lowest > WIDEST_LINEAR { Self::log(values.iter().copied()) } else { linear }
@@ -135,11 +135,14 @@ mod tests {
 
     #[test]
     fn a_closer_look_starts_where_the_values_do() {
-        let axis = ValueAxis::close([49_100.0, 50_900.0]);
+        let axis = ValueAxis::linear_zoomed([49_100.0, 50_900.0]);
         assert_eq!(axis.ticks(7), [49_500.0, 50_000.0, 50_500.0]);
         assert!((axis.position(50_000.0) - 50.0).abs() < 1e-9);
         assert_eq!(axis.position(1.0), 0.0);
-        assert!(!ValueAxis::close([]).ticks(7).is_empty() && !ValueAxis::close([5.0]).ticks(7).is_empty());
+        assert!(
+            !ValueAxis::linear_zoomed([]).ticks(7).is_empty()
+                && !ValueAxis::linear_zoomed([5.0]).ticks(7).is_empty()
+        );
     }
 
     #[test]
@@ -163,8 +166,8 @@ mod tests {
 
     #[test]
     fn values_far_apart_get_a_log_axis() {
-        assert!(ValueAxis::fitting(&[17e3, 7e6]).is_log());
-        assert!(!ValueAxis::fitting(&[204e3, 405e3]).is_log());
+        assert!(ValueAxis::auto_scaled(&[17e3, 7e6]).is_log());
+        assert!(!ValueAxis::auto_scaled(&[204e3, 405e3]).is_log());
     }
 
     #[test]
@@ -172,7 +175,7 @@ mod tests {
         for axis in [
             ValueAxis::linear([]),
             ValueAxis::log([]),
-            ValueAxis::fitting(&[]),
+            ValueAxis::auto_scaled(&[]),
             ValueAxis::log([f64::NAN, 0.0, -3.0]),
         ] {
             assert!(!axis.ticks(7).is_empty());

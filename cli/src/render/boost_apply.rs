@@ -14,20 +14,24 @@ use crate::command::boost::{BoostApplyDocument, BoostVerification, DeliveryCount
 use crate::command::tune::StateDirArgs;
 
 /// What was done, where packets landed before and land now, and how to go back.
-pub(crate) fn applied(applied: &BoostApplyDocument<'_>, place: &StateDirArgs, style: TextStyle) -> String {
+pub(crate) fn boost_report(
+    applied: &BoostApplyDocument<'_>,
+    place: &StateDirArgs,
+    style: TextStyle,
+) -> String {
     let column = TextColumn { style, before: 0, label: 0 };
     let painted = |(tone, text): (TextTone, String)| -> Vec<String> {
         column.labelled("", &text).iter().map(|line| style.paint(tone, line)).collect()
     };
     let mut lines = vec![String::new()];
     let Some(tune) = applied.tune else { return String::new() };
-    lines.extend(painted(tune_apply::done(tune, applied.changes, applied.broke_off)));
+    lines.extend(painted(tune_apply::outcome_line(tune, applied.changes, applied.broke_off)));
     lines.extend(painted(verdict(applied.verification)));
     lines.extend(compared(&applied.before, applied.now.as_ref(), style));
     if matches!(applied.verification, BoostVerification::Harmful { .. }) {
         return lines.join("\n");
     }
-    lines.extend(tune_apply::ways(tune, applied.until, applied.broke_off.is_some(), place, style));
+    lines.extend(tune_apply::next_steps(tune, applied.until, applied.broke_off.is_some(), place, style));
     lines.push(String::new());
     lines.join("\n")
 }

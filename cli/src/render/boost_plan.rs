@@ -11,7 +11,7 @@ use super::style::{TextStyle, TextTone};
 use super::tune_plan;
 use crate::command::boost::BoostPlanDocument;
 
-pub(crate) use verdict::{landed, name, nothing, what_changes};
+pub(crate) use verdict::{change_summary, delivery_text, refusal_summary, server_title};
 
 /// Rows of a table beyond these are counted, not shown, but in the full form.
 pub(super) const MOST: usize = 16;
@@ -58,7 +58,7 @@ fn heading(text: &str, style: TextStyle) -> Vec<String> {
 }
 
 /// How many rows are not shown.
-pub(super) fn more(count: usize, style: TextStyle) -> Option<String> {
+pub(super) fn hidden_rows_note(count: usize, style: TextStyle) -> Option<String> {
     (count > 0).then(|| style.paint(TextTone::Faint, &format!("    and {count} more (--full)")))
 }
 

@@ -10,7 +10,7 @@ use super::column::TextColumn;
 use super::format;
 use super::style::{TextStyle, TextTone};
 use super::table::TextTable;
-use super::tune_plan::counted;
+use super::tune_plan::count_with_noun;
 use super::tune_status;
 use crate::command::boost::{ActiveBoost, BoostStatusDocument, BoostedServerState, SteeredGroup};
 use crate::command::tune::StateDirArgs;
@@ -29,7 +29,7 @@ pub(crate) fn status(
     for boost in &status.boosts {
         lines.extend(tune_status::block(&boost.tune, place, full, style));
         lines.extend(boost.groups.iter().flat_map(|group| steering(group, full, style)));
-        lines.extend(now(boost, style));
+        lines.extend(server_state_lines(boost, style));
     }
     lines.push(String::new());
     lines.join("\n")
@@ -67,8 +67,8 @@ fn steering(group: &SteeredGroup, full: bool, style: TextStyle) -> Vec<String> {
     }
     let most = if full { usize::MAX } else { boost_plan::MOST };
     lines.extend(table.lines(4, most, style));
-    lines.extend(boost_plan::more(steered.sockets.len().saturating_sub(most), style));
-    lines.extend(hashed(steered, style));
+    lines.extend(boost_plan::hidden_rows_note(steered.sockets.len().saturating_sub(most), style));
+    lines.extend(hash_fallback_lines(steered, style));
     lines
 }
 
@@ -81,7 +81,7 @@ fn listed(cpus: &[u32]) -> String {
 }
 
 /// What the program left to the kernel's hash.
-fn hashed(steered: &SteeredSockets, style: TextStyle) -> Vec<String> {
+fn hash_fallback_lines(steered: &SteeredSockets, style: TextStyle) -> Vec<String> {
     let some: BTreeMap<_, _> = steered.hashed_by_cpu.iter().filter(|(_, packets)| **packets > 0).collect();
     if some.is_empty() {
         return Vec::new();
@@ -101,13 +101,13 @@ fn hashed(steered: &SteeredSockets, style: TextStyle) -> Vec<String> {
 }
 
 /// The server as it is seen now.
-fn now(boost: &ActiveBoost, style: TextStyle) -> Vec<String> {
+fn server_state_lines(boost: &ActiveBoost, style: TextStyle) -> Vec<String> {
     let column = TextColumn { style, before: 2, label: 10 };
     let now = match &boost.now {
         Known::Value(now) => now,
         Known::Unknown { why } => return column.labelled("now", why),
     };
-    let mut lines = column.labelled("now", &format!("{}.", boost_plan::landed(&now.landed.agreement)));
+    let mut lines = column.labelled("now", &format!("{}.", boost_plan::delivery_text(&now.landed.agreement)));
     for text in troubles(now) {
         lines.extend(column.labelled("", &text).iter().map(|line| style.paint(TextTone::Warn, line)));
     }
@@ -119,7 +119,7 @@ fn troubles(now: &BoostedServerState) -> Vec<String> {
     let unread = (!unread.is_empty())
         .then(|| format!("nobody was seen to read {} {}", noun(unread.len()), unread.join(", ")));
     let wanted = (now.changes_wanted > 0).then(|| {
-        format!("{} would put it right: linerate boost apply", counted(now.changes_wanted, "change"))
+        format!("{} would put it right: linerate boost apply", count_with_noun(now.changes_wanted, "change"))
     });
     unread.into_iter().chain(wanted).collect()
 }

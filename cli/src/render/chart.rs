@@ -97,7 +97,7 @@ pub(crate) struct VerdictBadge {
 pub(crate) fn ladder(report: &LadderReport) -> RangeChart {
     let rates = || report.steps.iter().filter_map(|step| step.transactions_per_second);
     let ends: Vec<f64> = rates().flat_map(|rate| [rate.low, rate.median, rate.high]).collect();
-    let axis = ValueAxis::fitting(&ends);
+    let axis = ValueAxis::auto_scaled(&ends);
     let mut rows: Vec<ChartRow> = report.steps.iter().map(|step| ladder_row(report, step, &axis)).collect();
     let points: Vec<Option<f64>> = report
         .steps
@@ -191,7 +191,7 @@ pub(crate) fn goodput(report: &LadderReport) -> Option<RangeChart> {
 /// Published ladders on one logarithmic axis, each as multiples of its own first step.
 pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, RangeChart)> {
     let multiples = |ladder: &PublishedLadder| -> Vec<(f64, f64)> {
-        let first = ladder.steps.first().map_or(f64::NAN, middle);
+        let first = ladder.steps.first().map_or(f64::NAN, geometric_midpoint);
         ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
     };
     let axis = ValueAxis::log(ladders.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]));
@@ -311,7 +311,7 @@ fn multiple(value: f64) -> String {
     format!("×{}", (value * 1e6).round() / 1e6)
 }
 
-fn middle(step: &PublishedStep) -> f64 {
+fn geometric_midpoint(step: &PublishedStep) -> f64 {
     (step.low_per_second * step.high_per_second).sqrt()
 }
 

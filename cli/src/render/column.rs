@@ -40,8 +40,8 @@ impl TextColumn {
     }
 
     /// The same, of at most two lines.
-    pub(crate) fn short(self, label: &str, text: &str) -> Vec<String> {
-        self.labelled(label, &self.capped(&self.sentences(text)))
+    pub(crate) fn labelled_short(self, label: &str, text: &str) -> Vec<String> {
+        self.labelled(label, &self.limit_lines(&self.sentences(text)))
     }
 
     /// A command in one line, and how many more there are.
@@ -77,7 +77,7 @@ impl TextColumn {
     }
 
     /// At most so many lines.
-    pub(crate) fn capped(self, text: &str) -> String {
+    pub(crate) fn limit_lines(self, text: &str) -> String {
         let lines = wrap(text, self.width());
         if lines.len() <= MOST_LINES {
             return text.to_owned();
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(cut("abcdef", 6), "abcdef");
         assert_eq!(cut("abc, def", 5), "abc…");
         let long = "word ".repeat(60);
-        let lines = wrap(&NARROW.capped(&long), NARROW.width());
+        let lines = wrap(&NARROW.limit_lines(&long), NARROW.width());
         assert!(
             lines.len() <= MOST_LINES && lines.last().is_some_and(|last| last.ends_with('…')),
             "{lines:?}"

@@ -7,10 +7,10 @@ use super::table::TextTable;
 use crate::command::cost::CostComparison;
 
 /// A figure's key, words for it, and how it is shown.
-type Shown = (&'static str, &'static str, fn(f64) -> String);
+type CostFigureFormat = (&'static str, &'static str, fn(f64) -> String);
 
 /// Figures in their order.
-const SHOWN: [Shown; 18] = [
+const SHOWN: [CostFigureFormat; 18] = [
     ("seconds", "looked for, s", significant),
     ("cpus", "CPUs looked at", |cpus| format!("{cpus:.0}")),
     ("packets_per_second", "packets a second", rate),
@@ -34,7 +34,7 @@ const SHOWN: [Shown; 18] = [
 /// The names are cut so that both columns fit.
 const LONGEST_NAME: usize = 90;
 
-pub(crate) fn compared(comparison: &CostComparison, style: TextStyle) -> String {
+pub(crate) fn comparison_text(comparison: &CostComparison, style: TextStyle) -> String {
     let mut text = String::new();
     for line in wrap(&sentence(comparison), style.width.min(100)) {
         text.push_str(&format!("{}\n", style.paint(TextTone::Strong, &line)));
@@ -88,7 +88,7 @@ mod tests {
             cpu.net_rx_ns /= 2;
         }
         let both = [(Path::new("kernel.json"), &one), (Path::new("xdp.json"), &other)];
-        let text = compared(&CostComparison::of(both), TextStyle { width: 100, colour: false });
+        let text = comparison_text(&CostComparison::of(both), TextStyle { width: 100, colour: false });
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
     }

@@ -4,11 +4,13 @@ use anyhow::Result;
 use askama::Template;
 use linerate_trace::cost::{CostReport, CpuCost};
 
-use super::cost_summary::{TopVictim, accounted, losers, packets_share, share, top_says, verdict, wall_ns};
-use super::cost_text::{calibrated, each, entered, loops, name, own, untraced};
+use super::cost_summary::{
+    TopVictim, accounted, accounted_share, packets_share, share, top_victims, verdict, wall_ns,
+};
+use super::cost_text::{arrival_rate, calibration_text, name, net_rx_runs, own, per_packet_cost, untraced};
 use super::format;
-use super::page::{self, Facts, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
-use super::style::unbroken;
+use super::page::{self, FactList, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use super::style::non_breaking;
 use crate::command::cost::{CostDocument, VictimGrouping};
 
 /// CPUs that are drawn, those that packets took most of.
@@ -20,18 +22,18 @@ struct CostPageBody<'a> {
     place: &'a ResultPosition,
     tiles: Vec<FigureTile>,
     notes: Vec<PageNote>,
-    parts_of_time: [PartOfTime; 6],
+    parts_of_time: [CpuTimeCategory; 6],
     cpus: Vec<StackedBar>,
     more_cpus: Option<String>,
     whom: &'static str,
     victims: Vec<StackedBar>,
     tables: Vec<HtmlTable>,
-    facts: Facts,
+    facts: FactList,
 }
 
 /// A part of a CPU's time.
 #[derive(Clone, Copy)]
-struct PartOfTime {
+struct CpuTimeCategory {
     name: &'static str,
     class: &'static str,
     of: fn(&CpuCost) -> u64,
@@ -53,17 +55,17 @@ struct BarPiece {
     width: String,
 }
 
-const PARTS: [PartOfTime; 6] = [
-    PartOfTime { name: "NET_RX", class: "rx", of: |cpu| cpu.net_rx_ns },
-    PartOfTime { name: "NET_TX", class: "tx", of: |cpu| cpu.net_tx_ns },
-    PartOfTime { name: "interrupts for packets", class: "irq", of: |cpu| cpu.nic_irq_ns },
-    PartOfTime {
+const PARTS: [CpuTimeCategory; 6] = [
+    CpuTimeCategory { name: "NET_RX", class: "rx", of: |cpu| cpu.net_rx_ns },
+    CpuTimeCategory { name: "NET_TX", class: "tx", of: |cpu| cpu.net_tx_ns },
+    CpuTimeCategory { name: "interrupts for packets", class: "irq", of: |cpu| cpu.nic_irq_ns },
+    CpuTimeCategory {
         name: "other softirqs and interrupts",
         class: "other",
         of: |cpu| cpu.other_softirq_ns + cpu.other_irq_ns,
     },
-    PartOfTime { name: "processes", class: "tasks", of: |cpu| cpu.tasks_ns },
-    PartOfTime { name: "idle", class: "idle", of: |cpu| cpu.idle_ns },
+    CpuTimeCategory { name: "processes", class: "tasks", of: |cpu| cpu.tasks_ns },
+    CpuTimeCategory { name: "idle", class: "idle", of: |cpu| cpu.idle_ns },
 ];
 
 /// The page.
@@ -71,7 +73,7 @@ const PARTS: [PartOfTime; 6] = [
 /// # Errors
 /// As [`part`].
 pub(crate) fn cost(document: &CostDocument) -> Result<String> {
-    page::alone(|place| part(document, place))
+    page::single_result_page(|place| part(document, place))
 }
 
 /// The result in a page.
@@ -80,16 +82,16 @@ pub(crate) fn cost(document: &CostDocument) -> Result<String> {
 /// Only if formatting fails, which no document is known to cause.
 pub(crate) fn part(document: &CostDocument, place: &ResultPosition) -> Result<PageResult> {
     let cost = &document.cost;
-    let losers = losers(cost, document.by);
+    let losers = top_victims(cost, document.by);
     let top = usize::from(document.top);
     let shown = cost.cpus.len().min(MOST_CPUS);
     let more = cost.cpus.len() - shown;
     let body = CostPageBody {
         place,
         tiles: tiles(cost),
-        notes: std::iter::once(each(cost))
+        notes: std::iter::once(per_packet_cost(cost))
             .chain(untraced(cost))
-            .chain(document.calibrations.iter().map(calibrated))
+            .chain(document.calibrations.iter().map(calibration_text))
             .chain(cost.notes.iter().cloned())
             .map(PageNote::new)
             .collect(),
@@ -114,12 +116,12 @@ fn head(document: &CostDocument) -> PageHead {
         schema: document.schema.clone(),
         version: document.version.clone(),
         title: "What packets cost",
-        verdict: unbroken(&verdict(&document.cost, document.by)),
+        verdict: non_breaking(&verdict(&document.cost, document.by)),
         mark: None,
         host: page::host(host.name.as_deref(), host.kernel.as_deref(), host.cpu_model.as_deref(), host.cpus),
         time: page::time(document.started_unix_seconds),
         unix_seconds: document.started_unix_seconds,
-        about: unbroken(&format!("looked at for {:.1} s", document.cost.seconds)),
+        about: non_breaking(&format!("looked at for {:.1} s", document.cost.seconds)),
         command: format::command_line(&document.argv),
     }
 }
@@ -131,7 +133,7 @@ fn tiles(cost: &CostReport) -> Vec<FigureTile> {
     let of_all = format::percent(share(all.packets_ns(), all.elapsed_ns as f64));
     vec![
         FigureTile::new(of_all, "", "of the CPUs looked at, taken by packets"),
-        FigureTile::new(entered(cost, &all), "/s", "packets, counted where they enter the host"),
+        FigureTile::new(arrival_rate(cost, &all), "/s", "packets, counted where they enter the host"),
         FigureTile::new(ns, "ns", "a packet, with interrupts"),
         FigureTile::new(own, "", "of these CPUs, taken by looking"),
     ]
@@ -169,7 +171,7 @@ fn victims(cost: &CostReport, losers: &[TopVictim]) -> Vec<StackedBar> {
 fn victim_bar(loser: &TopVictim, wall: f64, scale: f64) -> StackedBar {
     let group = &loser.group;
     let of = |part: u64| format::percent(share(part, wall));
-    let says = top_says(group, wall);
+    let says = accounted_share(group, wall);
     let parts = [("tasks", group.had_ns()), ("rx", group.lost_ns()), ("other", group.taken_other_ns)];
     let (taken, had) = (of(group.lost_ns()), of(group.had_ns()));
     StackedBar {
@@ -217,7 +219,7 @@ fn devices(cost: &CostReport) -> HtmlTable {
             "of a CPU",
         ],
         rows: rows.collect(),
-        below: loops(cost),
+        below: net_rx_runs(cost),
         ..HtmlTable::default()
     }
 }
@@ -236,7 +238,7 @@ fn each_cpu(cost: &CostReport) -> HtmlTable {
             of(cpu.tasks_ns),
             of(cpu.idle_ns),
             cpu.steal_ns.value().map_or_else(|| format::UNKNOWN.to_owned(), |steal| of(*steal)),
-            entered(cost, cpu),
+            arrival_rate(cost, cpu),
         ]
     };
     HtmlTable {
@@ -259,7 +261,7 @@ fn each_cpu(cost: &CostReport) -> HtmlTable {
     }
 }
 
-fn facts(document: &CostDocument) -> Facts {
+fn facts(document: &CostDocument) -> FactList {
     let unknown = || "unknown".to_owned();
     let host = &document.host;
     let hypervisor = match host.hypervisor {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linerate_trace::cost::CostReport;
 
-use super::cost_summary::{losers, packets_share, share, wall_ns, worst};
+use super::cost_summary::{most_affected_cpu, packets_share, share, top_victims, wall_ns};
 use super::format::{percent, rate};
 use crate::command::cost::VictimGrouping;
 
@@ -15,12 +15,13 @@ pub(crate) const HEADER: &str =
 pub(crate) fn line(at: Duration, cost: &CostReport, by: VictimGrouping) -> String {
     let all = cost.all_cpus();
     let whole = all.elapsed_ns as f64;
-    let worst =
-        worst(cost).map_or_else(String::new, |cpu| format!("{} on {}", percent(packets_share(cpu)), cpu.cpu));
-    let loser = losers(cost, by).into_iter().next().filter(|loser| loser.group.lost_ns() > 0).map_or_else(
-        || "-".to_owned(),
-        |loser| format!("{} {}", loser.name, percent(share(loser.group.lost_ns(), wall_ns(cost)))),
-    );
+    let worst = most_affected_cpu(cost)
+        .map_or_else(String::new, |cpu| format!("{} on {}", percent(packets_share(cpu)), cpu.cpu));
+    let loser =
+        top_victims(cost, by).into_iter().next().filter(|loser| loser.group.lost_ns() > 0).map_or_else(
+            || "-".to_owned(),
+            |loser| format!("{} {}", loser.name, percent(share(loser.group.lost_ns(), wall_ns(cost)))),
+        );
     format!(
         "{:>8.1}  {:>9}  {:>8}  {worst:>14}  {:>9}  {loser}",
         at.as_secs_f64(),

@@ -26,7 +26,7 @@ pub(crate) fn wall_ns(cost: &CostReport) -> f64 {
 }
 
 /// Those whom packets took time from, who lost most first, then who ran most.
-pub(crate) fn losers(cost: &CostReport, by: VictimGrouping) -> Vec<TopVictim> {
+pub(crate) fn top_victims(cost: &CostReport, by: VictimGrouping) -> Vec<TopVictim> {
     let mut losers: Vec<TopVictim> = match by {
         VictimGrouping::Process => cost
             .by_process()
@@ -64,14 +64,14 @@ pub(crate) fn accounted(group: &VictimGroup) -> Option<u64> {
 }
 
 /// The same as a share of a CPU, and that it is more where it is not known of all of them.
-pub(crate) fn top_says(group: &VictimGroup, wall: f64) -> String {
+pub(crate) fn accounted_share(group: &VictimGroup, wall: f64) -> String {
     let Some(told) = accounted(group) else { return UNKNOWN.to_owned() };
     let more = if group.unaccounted_threads > 0 { "≥" } else { "" };
     format!("{more}{}", percent(share(told, wall)))
 }
 
 /// The CPU of which packets took most.
-pub(crate) fn worst(cost: &CostReport) -> Option<&CpuCost> {
+pub(crate) fn most_affected_cpu(cost: &CostReport) -> Option<&CpuCost> {
     cost.cpus.iter().max_by(|one, other| packets_share(one).total_cmp(&packets_share(other)))
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn packets_share(cpu: &CpuCost) -> f64 {
 
 /// The sentence a reader begins with.
 pub(crate) fn verdict(cost: &CostReport, by: VictimGrouping) -> String {
-    let Some(cpu) = worst(cost) else { return "Packets: no CPU was looked at.".to_owned() };
+    let Some(cpu) = most_affected_cpu(cost) else { return "Packets: no CPU was looked at.".to_owned() };
     let (taken, number) = (packets_share(cpu), cpu.cpu);
     if taken == 0.0 {
         return "Packets took nothing: none came to these CPUs.".to_owned();
@@ -90,13 +90,13 @@ pub(crate) fn verdict(cost: &CostReport, by: VictimGrouping) -> String {
     if taken < NOTHING {
         return format!("Packets took next to nothing: {} of CPU {number}, which had most.", percent(taken));
     }
-    format!("Packets took {} of CPU {number}, {}.", percent(taken), from_whom(cost, by))
+    format!("Packets took {} of CPU {number}, {}.", percent(taken), victim_clause(cost, by))
 }
 
-fn from_whom(cost: &CostReport, by: VictimGrouping) -> String {
+fn victim_clause(cost: &CostReport, by: VictimGrouping) -> String {
     let all = cost.all_cpus();
     let whole = all.packets_ns() as f64;
-    let losers = losers(cost, by);
+    let losers = top_victims(cost, by);
     let most = losers.first().map_or(0, |loser| loser.group.lost_ns());
     // What these threads had instead of another is that one's loss.
     let displaced: u64 = losers.iter().map(|loser| loser.group.displaced_ns).sum();
@@ -114,7 +114,7 @@ fn from_whom(cost: &CostReport, by: VictimGrouping) -> String {
     let had = percent(share(loser.group.had_ns(), wall));
     match accounted(&loser.group) {
         Some(_) => {
-            let says = top_says(&loser.group, wall);
+            let says = accounted_share(&loser.group, wall);
             format!("{} from {}: top says {says}, it had {had}", words(most), loser.name)
         }
         None => format!("{} from {}: it had {had}", words(most), loser.name),
@@ -148,14 +148,14 @@ mod tests {
 
     #[test]
     fn threads_of_a_process_are_one_loser() {
-        let names = |by| losers(&cost(), by).into_iter().map(|loser| loser.name).collect::<Vec<_>>();
+        let names = |by| top_victims(&cost(), by).into_iter().map(|loser| loser.name).collect::<Vec<_>>();
         assert_eq!(names(VictimGrouping::Process), ["openssl (812)", "nsd (900)"]);
         assert_eq!(names(VictimGrouping::Thread), ["openssl (812)", "nsd (900)", "nsd (901)"]);
         assert_eq!(
             names(VictimGrouping::Cgroup),
             ["/system.slice/openssl.service", "/system.slice/nsd.service"]
         );
-        let threads = losers(&cost(), VictimGrouping::Thread);
+        let threads = top_victims(&cost(), VictimGrouping::Thread);
         assert_eq!(accounted(&threads[1].group), Some(1_990_000_000));
         assert_eq!(accounted(&threads[2].group), None);
     }

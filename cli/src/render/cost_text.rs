@@ -5,7 +5,7 @@ use linerate_trace::cost::calibrate::CostCalibration;
 use linerate_trace::cost::{CostReport, CpuCost, DeviceCost, UntracedEstimate};
 
 use super::column::cut;
-use super::cost_summary::{losers, share, top_says, verdict, wall_ns};
+use super::cost_summary::{accounted_share, share, top_victims, verdict, wall_ns};
 use super::format::{UNKNOWN, grouped, percent, rate, significant, time_span};
 use super::style::{TextStyle, TextTone, wrap};
 use super::table::TextTable;
@@ -20,15 +20,20 @@ const LONGEST_NAME: usize = 30;
 
 /// A look that is over.
 pub(crate) fn cost(document: &CostDocument, style: TextStyle) -> String {
-    let mut text = seen(&document.cost, document.by, usize::from(document.top), style);
+    let mut text = measurements_text(&document.cost, document.by, usize::from(document.top), style);
     for calibration in &document.calibrations {
-        paragraph(&mut text, &calibrated(calibration), TextTone::Plain, style);
+        paragraph(&mut text, &calibration_text(calibration), TextTone::Plain, style);
     }
     text
 }
 
 /// What was seen, in a look that is over or goes on.
-pub(crate) fn seen(cost: &CostReport, by: VictimGrouping, top: usize, style: TextStyle) -> String {
+pub(crate) fn measurements_text(
+    cost: &CostReport,
+    by: VictimGrouping,
+    top: usize,
+    style: TextStyle,
+) -> String {
     let mut text = String::new();
     paragraph(&mut text, &verdict(cost, by), TextTone::Strong, style);
     section(&mut text, "CPUs, shares of the time that passed", cpus(cost, style), style);
@@ -100,19 +105,21 @@ fn cpus(cost: &CostReport, style: TextStyle) -> Vec<String> {
             of(cpu.other_softirq_ns + cpu.other_irq_ns),
             of(cpu.tasks_ns),
             of(cpu.idle_ns),
-            entered(cost, cpu),
+            arrival_rate(cost, cpu),
         ]);
     }
     let mut lines = table.lines(2, MOST_CPUS, style);
     lines.extend(more(cost.cpus.len(), shown.len(), "CPUs that packets took less of", style));
     if lines.len() > 1 {
-        lines.extend(wrap(&each(cost), style.width.min(100) - 2).iter().map(|line| format!("  {line}")));
+        lines.extend(
+            wrap(&per_packet_cost(cost), style.width.min(100) - 2).iter().map(|line| format!("  {line}")),
+        );
     }
     lines
 }
 
 /// Packets per second that entered the host on a CPU.
-pub(crate) fn entered(cost: &CostReport, cpu: &CpuCost) -> String {
+pub(crate) fn arrival_rate(cost: &CostReport, cpu: &CpuCost) -> String {
     if cost.counting_point.value().is_none() {
         return UNKNOWN.to_owned();
     }
@@ -120,7 +127,7 @@ pub(crate) fn entered(cost: &CostReport, cpu: &CpuCost) -> String {
 }
 
 /// What a packet took, and where it was counted.
-pub(crate) fn each(cost: &CostReport) -> String {
+pub(crate) fn per_packet_cost(cost: &CostReport) -> String {
     let all = cost.all_cpus();
     match (&cost.counting_point, all.ns_a_packet()) {
         (Known::Unknown { .. }, _) => "What a packet took is not known: version 0.1 of linerate counted \
@@ -131,7 +138,7 @@ pub(crate) fn each(cost: &CostReport) -> String {
             "A packet took {} ns of these CPUs: {} packets per second, each counted once, where it enters \
              the host (counting point \"{point}\").",
             significant(ns),
-            entered(cost, &all)
+            arrival_rate(cost, &all)
         ),
     }
 }
@@ -145,13 +152,13 @@ fn victims(cost: &CostReport, by: VictimGrouping, top: usize, style: TextStyle) 
     let mut table =
         TextTable::new(&["name", ">top says", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"]);
     let wall = wall_ns(cost);
-    let losers = losers(cost, by);
+    let losers = top_victims(cost, by);
     for loser in losers.iter().take(top) {
         let group = &loser.group;
         let of = |part: u64| percent(share(part, wall));
         table.row(vec![
             cut(&loser.name, LONGEST_NAME),
-            top_says(group, wall),
+            accounted_share(group, wall),
             of(group.on_cpu_ns),
             of(group.taken_ns),
             of(group.displaced_ns),
@@ -189,7 +196,7 @@ fn devices(cost: &CostReport, style: TextStyle) -> Vec<String> {
     let mut lines = table.lines(2, MOST_DEVICES, style);
     lines.extend(more(cost.devices.len(), MOST_DEVICES, "whose packets took less", style));
     if lines.len() > 1 {
-        lines.push(style.paint(TextTone::Faint, &format!("  {}", loops(cost))));
+        lines.push(style.paint(TextTone::Faint, &format!("  {}", net_rx_runs(cost))));
     }
     lines
 }
@@ -207,7 +214,7 @@ pub(crate) fn name(device: &DeviceCost) -> String {
 }
 
 /// How NET_RX went about it.
-pub(crate) fn loops(cost: &CostReport) -> String {
+pub(crate) fn net_rx_runs(cost: &CostReport) -> String {
     let all = cost.all_cpus();
     let polls = all.polls_a_run().map_or_else(|| "no".to_owned(), significant);
     let squeezed = match &all.time_squeezes {
@@ -269,7 +276,7 @@ pub(crate) fn own(cost: &CostReport) -> String {
 }
 
 /// Both methods in a sentence.
-pub(crate) fn calibrated(calibration: &CostCalibration) -> String {
+pub(crate) fn calibration_text(calibration: &CostCalibration) -> String {
     let of = |part: u64| percent(share(part, calibration.elapsed_ns as f64));
     let stolen = match calibration.steal_ns.value() {
         Some(0) | None => String::new(),

@@ -11,8 +11,8 @@ use super::doctor_picture::{PathDrawing, PathPicture};
 use super::doctor_text;
 use super::doctor_value::value;
 use super::format;
-use super::page::{self, Facts, FigureTile, PageHead, PageResult, ResultPosition};
-use super::style::{TextTone, unbroken};
+use super::page::{self, FactList, FigureTile, PageHead, PageResult, ResultPosition};
+use super::style::{TextTone, non_breaking};
 use crate::command::doctor::DoctorDocument;
 
 /// What a page shows of what doctor found; read from its JSON, which has more.
@@ -23,7 +23,7 @@ pub(crate) struct DoctorPageInput {
     argv: Vec<String>,
     read_unix_seconds: Option<u64>,
     seconds_between_readings: Option<f64>,
-    host: FoundHost,
+    host: DoctorPageHost,
     findings: Vec<PageFinding>,
     unknown: Vec<UnknownItem>,
     /// None in a document of a linerate that did not draw it yet.
@@ -33,7 +33,7 @@ pub(crate) struct DoctorPageInput {
 
 /// The host it is about.
 #[derive(Debug, Clone, Deserialize)]
-struct FoundHost {
+struct DoctorPageHost {
     #[serde(default)]
     name: Option<String>,
     live: bool,
@@ -74,7 +74,7 @@ struct DoctorPageBody<'a> {
     rates: bool,
     findings: Vec<FindingItem<'a>>,
     unknown: Vec<(&'a str, Vec<&'a str>)>,
-    facts: Facts,
+    facts: FactList,
 }
 
 /// The picture of the path alone.
@@ -99,7 +99,7 @@ struct FindingItem<'a> {
 /// # Errors
 /// Only if formatting fails, which no document is known to cause.
 pub(crate) fn doctor(document: &DoctorDocument<'_>) -> Result<String> {
-    page::alone(|place| part(&DoctorPageInput::from(document), place))
+    page::single_result_page(|place| part(&DoctorPageInput::from(document), place))
 }
 
 /// The result in a page.
@@ -135,7 +135,7 @@ impl From<&DoctorDocument<'_>> for DoctorPageInput {
             argv: document.argv.clone(),
             read_unix_seconds: document.read_unix_seconds,
             seconds_between_readings: document.seconds_between_readings,
-            host: FoundHost {
+            host: DoctorPageHost {
                 name: host.name.clone(),
                 live: host.live,
                 kernel: host.kernel.clone(),
@@ -250,7 +250,7 @@ fn head(found: &DoctorPageInput) -> PageHead {
         schema: found.schema.clone(),
         version: found.version.clone(),
         title: "What is wrong along the packet path",
-        verdict: unbroken(doctor_text::summary(&counts, found.unknown.len()).trim_end_matches('.')),
+        verdict: non_breaking(doctor_text::summary(&counts, found.unknown.len()).trim_end_matches('.')),
         mark: match found.findings.iter().map(|finding| finding.severity).max() {
             None => PageHead::mark(TextTone::Good, "nothing found"),
             Some(Severity::High) => PageHead::mark(TextTone::Bad, "high"),
@@ -265,7 +265,7 @@ fn head(found: &DoctorPageInput) -> PageHead {
         ),
         time: page::time(found.read_unix_seconds),
         unix_seconds: found.read_unix_seconds,
-        about: unbroken(&format!("{what}, {between}")),
+        about: non_breaking(&format!("{what}, {between}")),
         command: format::command_line(&found.argv),
     }
 }
@@ -284,7 +284,7 @@ fn tiles(findings: &[PageFinding]) -> Vec<FigureTile> {
     Severity::ALL.into_iter().map(tile).collect()
 }
 
-fn facts(found: &DoctorPageInput) -> Facts {
+fn facts(found: &DoctorPageInput) -> FactList {
     fn told<T: ToString>(known: &Known<T>) -> String {
         match known {
             Known::Value(value) => value.to_string(),

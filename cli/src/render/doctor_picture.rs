@@ -76,7 +76,7 @@ pub(crate) enum TransmitChoice {
 
 impl PathPicture {
     /// What is known of it.
-    pub(crate) fn of(view: &HostView<'_>) -> Self {
+    pub(crate) fn from_view(view: &HostView<'_>) -> Self {
         let (service, others) = service::choose(view.now);
         let is_shown = |link: &&LinkState| link.up.value() != Some(&false);
         let ways = view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::of(view, link));
@@ -123,7 +123,7 @@ impl InterfacePaths {
     }
 
     /// Packets per second that leave by a transmit queue; none where that is unknown, unless nothing leaves at all.
-    pub(crate) fn sent_by(&self, queue: u32) -> Option<f64> {
+    pub(crate) fn transmit_rate(&self, queue: u32) -> Option<f64> {
         let none_leave = self.rates.filter(|(_, sent)| *sent <= 0.0).map(|_| 0.0);
         self.sent.get(&queue).copied().or(none_leave)
     }

@@ -4,11 +4,11 @@ use anyhow::Result;
 use askama::Template;
 use linerate_trace::drops::{AccountingPath, PathStep, StageEntry, StageLoss};
 
-use super::drops_text::{self, packets, told, unaccounted};
+use super::drops_text::{self, loss_line, packets, unaccounted};
 use super::drops_verdict::{self, VerdictLine};
 use super::format::{self, grouped};
 use super::page::{self, PageHead, PageNote, PageResult, ResultPosition};
-use super::style::{TextTone, unbroken};
+use super::style::{TextTone, non_breaking};
 use crate::command::drops::DropsDocument;
 
 /// Least width of what is not nothing, thousandths of the widest.
@@ -54,7 +54,7 @@ struct StageBar<'a> {
 /// # Errors
 /// As [`part`].
 pub(crate) fn drops(document: &DropsDocument) -> Result<String> {
-    page::alone(|place| part(document, place))
+    page::single_result_page(|place| part(document, place))
 }
 
 /// The result in a page.
@@ -68,8 +68,8 @@ pub(crate) fn part(document: &DropsDocument, place: &ResultPosition) -> Result<P
     let body = DropsPageBody {
         place,
         verdicts: others.iter().map(verdict).collect(),
-        flows: drops_text::ways(ledger).map(|(title, way)| flow(title, way)).collect(),
-        elsewhere: ledger.elsewhere.iter().map(|loss| (grouped(loss.packets), told(loss))).collect(),
+        flows: drops_text::named_paths(ledger).map(|(title, way)| flow(title, way)).collect(),
+        elsewhere: ledger.elsewhere.iter().map(|loss| (grouped(loss.packets), loss_line(loss))).collect(),
         causes: drops_text::causes(ledger),
         notes: &ledger.notes,
         overhead: drops_text::overhead(ledger),
@@ -78,7 +78,7 @@ pub(crate) fn part(document: &DropsDocument, place: &ResultPosition) -> Result<P
         schema: document.schema.clone(),
         version: document.version.clone(),
         title: "What became of packets",
-        verdict: first.iter().map(|line| unbroken(line.text.trim_end_matches('.'))).collect(),
+        verdict: first.iter().map(|line| non_breaking(line.text.trim_end_matches('.'))).collect(),
         mark: match (document.clean, document.balanced) {
             (true, _) => PageHead::mark(TextTone::Good, "nothing lost"),
             (false, true) => PageHead::mark(TextTone::Bad, "packets lost"),
@@ -87,7 +87,7 @@ pub(crate) fn part(document: &DropsDocument, place: &ResultPosition) -> Result<P
         host: page::host(document.host.as_deref(), None, None, None),
         time: page::time(document.started_unix_seconds),
         unix_seconds: document.started_unix_seconds,
-        about: unbroken(drops_text::about(document).trim_end_matches('.')),
+        about: non_breaking(drops_text::about(document).trim_end_matches('.')),
         command: format::command_line(&document.argv),
     };
     page::part(head, &body)
@@ -128,7 +128,7 @@ fn stage(entry: &StageEntry, most: u64) -> StageBar<'_> {
         lost_from: passed,
         waits_from: passed + lost,
         waiting: drops_text::waiting(entry),
-        losses: losses.map(|loss| (grouped(loss.packets), loss.what.as_str(), told(loss))).collect(),
+        losses: losses.map(|loss| (grouped(loss.packets), loss.what.as_str(), loss_line(loss))).collect(),
         unaccounted: unaccounted(entry),
     }
 }

@@ -8,7 +8,7 @@ use super::drops_verdict;
 use super::format::{self, grouped};
 use super::style::{TextStyle, TextTone};
 use super::table::TextTable;
-use super::tune_plan::counted;
+use super::tune_plan::count_with_noun;
 use crate::command::drops::DropsDocument;
 
 /// The verdict, the ledger in a packet's order, and what can be done. In `full`, with the stages that lost nothing.
@@ -22,7 +22,7 @@ pub(crate) fn drops(document: &DropsDocument, full: bool, style: TextStyle) -> S
         drops_verdict::lines(ledger).iter().flat_map(|line| painted(line.tone, &line.text)).collect();
     lines.extend(painted(TextTone::Faint, &about(document)));
     lines.extend(painted(TextTone::Faint, &overhead(ledger)));
-    for (name, way) in ways(ledger) {
+    for (name, way) in named_paths(ledger) {
         lines.extend(section(name, way, full, style));
     }
     lines.extend(elsewhere(ledger, style));
@@ -58,7 +58,9 @@ fn sampled(ledger: &PacketAccounting) -> Option<String> {
 }
 
 /// The ways with their names; that of forwarded packets where there were any.
-pub(crate) fn ways(ledger: &PacketAccounting) -> impl Iterator<Item = (&'static str, &AccountingPath)> {
+pub(crate) fn named_paths(
+    ledger: &PacketAccounting,
+) -> impl Iterator<Item = (&'static str, &AccountingPath)> {
     let ways =
         [("Requests", &ledger.requests), ("Replies", &ledger.replies), ("Forwarded", &ledger.forwarded)];
     ways.into_iter().filter(|(name, way)| *name != "Forwarded" || !way.stages.is_empty())
@@ -78,7 +80,7 @@ pub(crate) fn overhead(ledger: &PacketAccounting) -> String {
 }
 
 /// Stages shown, and how many are not: where packets are first and last counted, and where something became of them.
-pub(crate) fn shown(way: &AccountingPath, full: bool) -> (Vec<&StageEntry>, usize) {
+pub(crate) fn visible_stages(way: &AccountingPath, full: bool) -> (Vec<&StageEntry>, usize) {
     let counted =
         |entry: &StageEntry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
     let first = way.stages.iter().position(counted);
@@ -103,7 +105,7 @@ fn section(name: &str, way: &AccountingPath, full: bool, style: TextStyle) -> Ve
         "Replies" => "replies",
         _ => "forwarded",
     };
-    let (entries, folded) = shown(way, full);
+    let (entries, folded) = visible_stages(way, full);
     // Only a router, a bridge or a NAT host has any.
     let forwards = way.forwarded() > 0;
     let mut heads = vec![name, ">in", ">lost", ">waiting", ">out"];
@@ -120,7 +122,7 @@ fn section(name: &str, way: &AccountingPath, full: bool, style: TextStyle) -> Ve
         lines.extend(details(entry, full, style));
     }
     if folded > 0 {
-        let stages = counted(folded, "stage");
+        let stages = count_with_noun(folded, "stage");
         lines.push(style.paint(TextTone::Faint, &format!("({stages} that lost nothing: --full)")));
     }
     lines
@@ -150,7 +152,8 @@ fn details(entry: &StageEntry, full: bool, style: TextStyle) -> Vec<String> {
         lines.into_iter().map(move |line| style.paint(tone, &line)).collect::<Vec<_>>()
     };
     let losses = entry.losses.iter().filter(|loss| full || loss.packets > 0);
-    let losses = losses.map(|loss| paint(TextTone::Bad, format!("{} {}", grouped(loss.packets), told(loss))));
+    let losses =
+        losses.map(|loss| paint(TextTone::Bad, format!("{} {}", grouped(loss.packets), loss_line(loss))));
     let missing = unaccounted(entry).into_iter().map(|text| paint(TextTone::Warn, text));
     losses.chain(missing).flatten().collect()
 }
@@ -171,17 +174,17 @@ pub(crate) fn packets(packets: &Known<u64>) -> String {
 }
 
 /// A loss in a line: what, where, and who says so.
-pub(crate) fn told(loss: &StageLoss) -> String {
+pub(crate) fn loss_line(loss: &StageLoss) -> String {
     let mut parts = vec![loss.name.clone()];
     parts.extend(loss.symbol.as_ref().map(|symbol| format!("in {symbol}")));
     parts.extend(loss.place.clone());
     parts.push(loss.source.clone());
-    parts.extend(worth(loss.exactness).map(str::to_owned));
+    parts.extend(exactness_note(loss.exactness).map(str::to_owned));
     parts.join(" · ")
 }
 
 /// What to know of a number that is not exact.
-pub(crate) fn worth(exactness: LossExactness) -> Option<&'static str> {
+pub(crate) fn exactness_note(exactness: LossExactness) -> Option<&'static str> {
     match exactness {
         LossExactness::Exact => None,
         LossExactness::OfDevice => Some("of all packets there, not of these alone"),
@@ -208,7 +211,7 @@ fn elsewhere(ledger: &PacketAccounting, style: TextStyle) -> Vec<String> {
         return Vec::new();
     }
     let mut table = TextTable::new(&[">lost", "elsewhere"]);
-    ledger.elsewhere.iter().for_each(|loss| table.row(vec![grouped(loss.packets), told(loss)]));
+    ledger.elsewhere.iter().for_each(|loss| table.row(vec![grouped(loss.packets), loss_line(loss)]));
     [vec![String::new()], table.lines(0, usize::MAX, style)].concat()
 }
 

@@ -4,10 +4,10 @@ use linerate_trace::drops::{
     AccountingPath, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
 };
 
-use super::drops_text::ways;
+use super::drops_text::named_paths;
 use super::format::grouped;
 use super::style::TextTone;
-use super::tune_plan::counted;
+use super::tune_plan::count_with_noun;
 
 /// Losses named in a verdict; more are a number.
 const MOST: usize = 3;
@@ -33,7 +33,7 @@ pub(crate) fn lines(ledger: &PacketAccounting) -> Vec<VerdictLine> {
         let text = format!("Elsewhere: {}.", named(ledger.elsewhere.iter().map(|loss| (None, loss))));
         VerdictLine { tone: TextTone::Warn, text }
     });
-    ways(ledger).map(|(name, way)| line(name, way)).chain(elsewhere).collect()
+    named_paths(ledger).map(|(name, way)| line(name, way)).chain(elsewhere).collect()
 }
 
 /// Whether anything was lost or is unaccounted for.
@@ -95,7 +95,11 @@ fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) ->
     let mut texts: Vec<String> = losses.iter().take(MOST).map(|loss| one(loss)).collect();
     if losses.len() > MOST {
         let more = losses.iter().skip(MOST).map(|loss| loss.packets).fold(0, u64::saturating_add);
-        texts.push(format!("{} lost in {}", grouped(more), counted(losses.len() - MOST, "other way")));
+        texts.push(format!(
+            "{} lost in {}",
+            grouped(more),
+            count_with_noun(losses.len() - MOST, "other way")
+        ));
     }
     texts.join(", ")
 }

@@ -14,8 +14,8 @@ use linerate_trace::flame::spots::HotSpot;
 use super::flame_text::{callers, context_heads, contexts, doubt, kind, own, sampled, total};
 use super::flame_verdict::{FlameVerdict, spinning_share};
 use super::format;
-use super::page::{self, Facts, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
-use super::style::{TextTone, unbroken};
+use super::page::{self, FactList, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
+use super::style::{TextTone, non_breaking};
 use crate::command::flame::{FlameDocument, SelfSamples, graph_for_page};
 
 pub(crate) use difference::{difference, difference_part};
@@ -34,7 +34,7 @@ struct FlamePageBody<'a> {
     small: Vec<HotSpotItem<'a>>,
     tables: Vec<HtmlTable>,
     notes: Vec<String>,
-    facts: Facts,
+    facts: FactList,
 }
 
 /// A hot spot with its figures as text.
@@ -57,7 +57,7 @@ const MOST: usize = 60;
 /// # Errors
 /// As [`part`].
 pub(crate) fn flame(document: &FlameDocument) -> Result<String> {
-    page::alone(|place| part(document, place))
+    page::single_result_page(|place| part(document, place))
 }
 
 /// A run in a page.
@@ -102,7 +102,7 @@ pub(crate) fn part(document: &FlameDocument, place: &ResultPosition) -> Result<P
         schema: document.schema.clone(),
         version: document.version.clone(),
         title: "What burns",
-        verdict: unbroken(&verdict.sentence),
+        verdict: non_breaking(&verdict.sentence),
         mark: match verdict.tone {
             TextTone::Bad => PageHead::mark(TextTone::Bad, "hot spot"),
             _ => None,
@@ -111,7 +111,7 @@ pub(crate) fn part(document: &FlameDocument, place: &ResultPosition) -> Result<P
         time: page::time(Some(document.started_unix_seconds)),
         unix_seconds: Some(document.started_unix_seconds),
         about: profile
-            .map(|profile| unbroken(&format!("sampled for {:.1} s", profile.seconds)))
+            .map(|profile| non_breaking(&format!("sampled for {:.1} s", profile.seconds)))
             .unwrap_or_default(),
         command: format::command_line(&document.argv),
     };

@@ -5,8 +5,8 @@ use askama::Template;
 use linerate_lab::ladder::report::{LadderReport, PublishedAside, PublishedLadder, RungReport};
 
 use super::chart::{self, RangeChart, VerdictBadge};
-use super::page::{self, Facts, FigureTile, PageHead, PageNote, PageResult, ResultPosition};
-use super::style::{TextTone, unbroken};
+use super::page::{self, FactList, FigureTile, PageHead, PageNote, PageResult, ResultPosition};
+use super::style::{TextTone, non_breaking};
 use super::{format, summary};
 
 /// The page, as one HTML document.
@@ -14,7 +14,7 @@ use super::{format, summary};
 /// # Errors
 /// As [`part`].
 pub(crate) fn ladder(report: &LadderReport) -> Result<String> {
-    page::alone(|place| part(report, place))
+    page::single_result_page(|place| part(report, place))
 }
 
 /// A climb in a page.
@@ -33,9 +33,9 @@ pub(crate) fn part(report: &LadderReport, place: &ResultPosition) -> Result<Page
         link: format::link(report.method.link_bits_per_second),
         sources: summary::published_sources(report).join(", "),
         lines: report.steps.iter().map(|step| StepLine::new(report, step)).collect(),
-        doubts: summary::doubts(report)
+        doubts: summary::step_caveats(report)
             .into_iter()
-            .map(|doubt| (summary::kind_name(doubt.kind), unbroken(&doubt.detail), doubt.scope()))
+            .map(|doubt| (summary::kind_name(doubt.kind), non_breaking(&doubt.detail), doubt.scope()))
             .collect(),
         facts: facts(report),
     };
@@ -47,16 +47,16 @@ fn head(report: &LadderReport) -> PageHead {
         schema: report.schema.clone(),
         version: report.version.clone(),
         title: "The ladder",
-        verdict: unbroken(&summary::best(report)),
+        verdict: non_breaking(&summary::best(report)),
         mark: if summary::was_interrupted(report) {
             PageHead::mark(TextTone::Warn, "interrupted")
         } else {
             None
         },
-        host: unbroken(&summary::machine(report)),
+        host: non_breaking(&summary::machine(report)),
         time: page::time(Some(report.started_unix_seconds)),
         unix_seconds: Some(report.started_unix_seconds),
-        about: unbroken(&format!(
+        about: non_breaking(&format!(
             "{}, took {}",
             report.method.bench,
             format::elapsed(report.elapsed_seconds)
@@ -68,7 +68,7 @@ fn head(report: &LadderReport) -> PageHead {
 fn notes(report: &LadderReport) -> Vec<PageNote> {
     const STOPPED: &str = "The climb was stopped before its end; what was measured until then is here.";
     let interrupted = summary::was_interrupted(report).then(|| PageNote::alarm("Interrupted.", STOPPED));
-    interrupted.into_iter().chain(summary::caveat(report).map(PageNote::new)).collect()
+    interrupted.into_iter().chain(summary::lab_caveat(report).map(PageNote::new)).collect()
 }
 
 #[derive(Template)]
@@ -85,7 +85,7 @@ struct LadderPageBody<'a> {
     sources: String,
     lines: Vec<StepLine<'a>>,
     doubts: Vec<(&'static str, String, String)>,
-    facts: Vec<(&'static str, Facts)>,
+    facts: Vec<(&'static str, FactList)>,
 }
 
 struct PublishedChart<'a> {
@@ -203,7 +203,7 @@ fn aside(aside: &PublishedAside) -> ExtraComparison<'_> {
     }
 }
 
-fn facts(report: &LadderReport) -> Vec<(&'static str, Facts)> {
+fn facts(report: &LadderReport) -> Vec<(&'static str, FactList)> {
     let LadderReport { host, generator, method, .. } = report;
     let unknown = || "unknown".to_owned();
     vec![

@@ -24,7 +24,7 @@ pub(crate) fn ladder(report: &LadderReport, style: TextStyle) -> String {
     text.push_str(&doubts(report, style));
     text.push('\n');
     push_paragraph(&mut text, TextTone::Strong, &summary::best(report), style);
-    if let Some(caveat) = summary::caveat(report) {
+    if let Some(caveat) = summary::lab_caveat(report) {
         push_paragraph(&mut text, TextTone::Plain, &caveat, style);
     }
     text
@@ -56,10 +56,10 @@ use StepColumn::{
 };
 
 /// Tables printed one below the other.
-type Layout = &'static [&'static [StepColumn]];
+type StepTableLayout = &'static [&'static [StepColumn]];
 
 /// From the most to the least room; the first that fits is used.
-const LAYOUTS: &[Layout] = &[
+const LAYOUTS: &[StepTableLayout] = &[
     &[&[
         Rate,
         RateDoubt,
@@ -118,7 +118,7 @@ const GAP: usize = 2;
 const NARROWEST_TEXT: usize = 32;
 
 /// The tables in the roomiest layout that fits, and that layout.
-fn tables(report: &LadderReport, style: TextStyle) -> (String, Layout) {
+fn tables(report: &LadderReport, style: TextStyle) -> (String, StepTableLayout) {
     if !report.steps.iter().any(|step| step.applied) {
         return (with_skipped_steps(report, Vec::new(), true, style), &[]);
     }
@@ -310,7 +310,7 @@ fn verdict(report: &LadderReport, step: &RungReport) -> (String, TextTone) {
 }
 
 /// What the headings shown stand for.
-fn legend(report: &LadderReport, layout: Layout, style: TextStyle) -> String {
+fn legend(report: &LadderReport, layout: StepTableLayout, style: TextStyle) -> String {
     let shown = |column| layout.iter().any(|columns| columns.contains(&column));
     let mut words = Vec::new();
     if shown(StepColumn::Ratio) {
@@ -338,7 +338,7 @@ fn legend(report: &LadderReport, layout: Layout, style: TextStyle) -> String {
 }
 
 fn doubts(report: &LadderReport, style: TextStyle) -> String {
-    let doubts = summary::doubts(report);
+    let doubts = summary::step_caveats(report);
     if doubts.is_empty() {
         return String::new();
     }

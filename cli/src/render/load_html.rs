@@ -12,7 +12,7 @@ use linerate_load::{GeneratorDescription, Latency};
 use super::axis::ValueAxis;
 use super::curve::{ChartAxis, CurveChart};
 use super::format;
-use super::page::{Facts, FigureTile, HtmlTable, PageHead, PageNote, ResultPosition};
+use super::page::{FactList, FigureTile, HtmlTable, PageHead, PageNote, ResultPosition};
 use super::style::TextTone;
 
 pub(crate) use run::{overload, overload_part, ramp, ramp_part, slot, slot_part};
@@ -26,7 +26,7 @@ struct LoadPageBody<'a> {
     notes: Vec<PageNote>,
     charts: Vec<CurveChart>,
     tables: Vec<HtmlTable>,
-    facts: Facts,
+    facts: FactList,
 }
 
 /// Thresholds that were missed, then warnings.
@@ -41,7 +41,7 @@ fn mark(missed: &[String]) -> Option<(&'static str, String)> {
 }
 
 /// What offered the load, for the facts.
-fn generator_facts(generator: &GeneratorDescription) -> Facts {
+fn generator_facts(generator: &GeneratorDescription) -> FactList {
     let list = |items: Vec<String>| {
         const MOST: usize = 8;
         let more = items.len().saturating_sub(MOST);

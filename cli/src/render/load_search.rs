@@ -36,7 +36,7 @@ pub(crate) fn text(document: &SearchDocument) -> String {
     let capacity = &document.capacity;
     let rate = &capacity.transactions_per_second;
     let mut lines = vec![
-        load_text::made_of(&document.generator),
+        load_text::generator_text(&document.generator),
         format!("capacity {}", headline(rate.median, capacity.generator_bound)),
     ];
     if let (Some(low), Some(high)) = (rate.low, rate.high) {
@@ -55,7 +55,7 @@ pub(crate) fn text(document: &SearchDocument) -> String {
         lines.push(load_text::latency(&capacity.latency_ns));
     }
     lines.extend(document.overload.iter().map(load_text::overload_line));
-    load_text::ended(lines, &document.missed, &document.warnings)
+    load_text::text_with_warnings(lines, &document.missed, &document.warnings)
 }
 
 /// The figure, with whether it is more than that.

@@ -16,7 +16,7 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
         runs => format!("{runs} runs merged, "),
     };
     let seconds = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
-    let mut lines = vec![format!("{several}{}, {seconds} s", made_of(&document.generator))];
+    let mut lines = vec![format!("{several}{}, {seconds} s", generator_text(&document.generator))];
     lines.push(format!(
         "offered  {:>12}/s   answered {}/s",
         format::rate(outcome.offered_per_second),
@@ -29,7 +29,7 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
         format::grouped(outcome.lost),
         format::percent(outcome.loss_ratio()),
     ));
-    lines.extend(left(outcome));
+    lines.extend(send_method_line(outcome));
     lines.push(format!(
         "apart    duplicate {}   reordered {}   corrupt {}   foreign {}   late {}",
         outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.foreign, outcome.late
@@ -48,7 +48,7 @@ pub(crate) fn slot(document: &LoadDocument) -> String {
         lines.push(format!("answers  {}", codes.collect::<Vec<_>>().join("   ")));
     }
     lines.extend(document.generator.fallbacks.iter().map(|fallback| format!("instead  {fallback}")));
-    ended(lines, &document.missed, &document.warnings)
+    text_with_warnings(lines, &document.missed, &document.warnings)
 }
 
 /// What is known of the requests without an answer.
@@ -72,7 +72,7 @@ fn unanswered(outcome: &SlotOutcome) -> Option<String> {
 }
 
 /// How requests left, if any did.
-fn left(outcome: &SlotOutcome) -> Option<String> {
+fn send_method_line(outcome: &SlotOutcome) -> Option<String> {
     let (way, bursts) = (outcome.self_watch.left_as, &outcome.bursts);
     (bursts.max_requests > 0).then(|| {
         format!("left     {way}, {} at a time, at most {}", bursts.median_requests, bursts.max_requests)
@@ -83,7 +83,7 @@ fn left(outcome: &SlotOutcome) -> Option<String> {
 pub(crate) fn ramp(document: &RampDocument) -> String {
     let mut lines = vec![ramp_header()];
     lines.extend(document.steps.iter().map(ramp_step));
-    ended(lines, &[], &document.warnings)
+    text_with_warnings(lines, &[], &document.warnings)
 }
 
 /// The names of the columns of [`ramp_step`].
@@ -110,7 +110,7 @@ pub(crate) fn ramp_step(outcome: &SlotOutcome) -> String {
 pub(crate) fn overload(document: &OverloadDocument) -> String {
     let mut lines = vec![format!("capacity {:>12}/s as given", format::rate(document.capacity_per_second))];
     lines.extend(document.overload.iter().map(overload_line));
-    ended(lines, &[], &document.warnings)
+    text_with_warnings(lines, &[], &document.warnings)
 }
 
 /// What is answered at one multiple of capacity.
@@ -138,7 +138,7 @@ pub(crate) fn latency(latency: &Latency) -> String {
 }
 
 /// What offered the load.
-pub(crate) fn made_of(generator: &GeneratorDescription) -> String {
+pub(crate) fn generator_text(generator: &GeneratorDescription) -> String {
     format!(
         "{} flows, {}, {} bytes, {} backend, {} thread{}",
         generator.flows,
@@ -151,7 +151,7 @@ pub(crate) fn made_of(generator: &GeneratorDescription) -> String {
 }
 
 /// The lines with what was missed and what has to be known, as one text.
-pub(crate) fn ended(mut lines: Vec<String>, missed: &[String], warnings: &[String]) -> String {
+pub(crate) fn text_with_warnings(mut lines: Vec<String>, missed: &[String], warnings: &[String]) -> String {
     lines.extend(missed.iter().map(|missed| format!("missed: {missed}")));
     lines.extend(warnings.iter().map(|warning| format!("warning: {warning}")));
     lines.push(String::new());

@@ -3,13 +3,13 @@
 use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
 
 /// A climb with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
-pub(crate) fn climb() -> LadderReport {
+pub(crate) fn ladder_run() -> LadderReport {
     serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
 }
 
 /// A climb in which no step could be measured.
 pub(crate) fn all_skipped() -> LadderReport {
-    let mut report = climb();
+    let mut report = ladder_run();
     for step in &mut report.steps {
         *step = linerate_lab::ladder::report::RungReport {
             applied: false,
@@ -34,7 +34,7 @@ pub(crate) fn all_skipped() -> LadderReport {
 
 /// A climb on a machine that tells as little as a machine may.
 pub(crate) fn little_known() -> LadderReport {
-    let mut report = climb();
+    let mut report = ladder_run();
     report.host.cpu_model = None;
     report.host.numa_nodes = None;
     report.host.hypervisor = None;
@@ -61,7 +61,7 @@ pub(crate) fn little_known() -> LadderReport {
 
 /// A climb that was stopped after three steps.
 pub(crate) fn interrupted() -> LadderReport {
-    let mut report = climb();
+    let mut report = ladder_run();
     let stopped = all_skipped();
     for (step, stopped) in report.steps.iter_mut().zip(stopped.steps).skip(3) {
         *step = stopped;
@@ -77,7 +77,7 @@ pub(crate) fn interrupted() -> LadderReport {
 /// A climb whose every text tries to break out of the page.
 pub(crate) fn hostile() -> LadderReport {
     let attack = "</title><script>alert('x')</script>&\"";
-    let mut report = climb();
+    let mut report = ladder_run();
     report.argv.push(attack.to_owned());
     report.host.cpu_model = Some(attack.to_owned());
     report.host.kernel = attack.to_owned();

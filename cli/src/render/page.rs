@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use askama::Template;
 
 use super::format;
-use super::style::{TextTone, unbroken};
+use super::style::{TextTone, non_breaking};
 
 /// What is said above a result.
 #[derive(Debug, Clone)]
@@ -77,16 +77,16 @@ pub(crate) struct HtmlTable {
     pub(crate) words_last: bool,
 }
 
-pub(crate) type Facts = Vec<(&'static str, String)>;
+pub(crate) type FactList = Vec<(&'static str, String)>;
 
 impl ResultPosition {
     /// A result with a page of its own.
-    pub(crate) fn alone() -> Self {
+    pub(crate) fn standalone() -> Self {
         Self { prefix: String::new(), level: 2, picture_elsewhere: false }
     }
 
     /// One of several in a page, below a heading of its own.
-    pub(crate) fn among(id: &str) -> Self {
+    pub(crate) fn nested(id: &str) -> Self {
         Self { prefix: format!("{id}-"), level: 3, picture_elsewhere: false }
     }
 
@@ -104,7 +104,7 @@ impl ResultPosition {
 impl FigureTile {
     pub(crate) fn new(figure: impl Into<String>, unit: &'static str, label: impl Into<String>) -> Self {
         let label: String = label.into();
-        Self { figure: figure.into(), unit, label: unbroken(&label), class: "" }
+        Self { figure: figure.into(), unit, label: non_breaking(&label), class: "" }
     }
 
     pub(crate) fn of_class(self, class: &'static str) -> Self {
@@ -115,7 +115,7 @@ impl FigureTile {
 impl PageNote {
     pub(crate) fn new(text: impl Into<String>) -> Self {
         let text: String = text.into();
-        Self { lead: "", text: unbroken(&text), class: "" }
+        Self { lead: "", text: non_breaking(&text), class: "" }
     }
 
     pub(crate) fn alarm(lead: &'static str, text: impl Into<String>) -> Self {
@@ -145,7 +145,7 @@ pub(crate) const NOT_RECORDED: &str = "not recorded";
 
 /// A time as it stands above a result.
 pub(crate) fn time(unix_seconds: Option<u64>) -> String {
-    unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), |seconds| unbroken(&format::utc(seconds)))
+    unix_seconds.map_or_else(|| NOT_RECORDED.to_owned(), |seconds| non_breaking(&format::utc(seconds)))
 }
 
 /// A host in words: what it calls itself, its kernel, its CPUs.
@@ -162,7 +162,7 @@ pub(crate) fn host(
         model.map(str::to_owned),
         cpus,
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().map(|part| unbroken(&part)).collect();
+    let parts: Vec<String> = parts.into_iter().flatten().map(|part| non_breaking(&part)).collect();
     if parts.is_empty() { NOT_RECORDED.to_owned() } else { parts.join(" · ") }
 }
 
@@ -180,8 +180,8 @@ struct SingleResultPage<'a> {
 ///
 /// # Errors
 /// Whatever `part` fails with; or if formatting fails, which no result is known to cause.
-pub(crate) fn alone(part: impl FnOnce(&ResultPosition) -> Result<PageResult>) -> Result<String> {
-    let PageResult { head, body } = part(&ResultPosition::alone())?;
+pub(crate) fn single_result_page(part: impl FnOnce(&ResultPosition) -> Result<PageResult>) -> Result<String> {
+    let PageResult { head, body } = part(&ResultPosition::standalone())?;
     let page = SingleResultPage {
         title: format!("{}: {}", head.title, head.verdict),
         version: &head.version,

@@ -14,7 +14,7 @@ use askama::Template;
 use crate::command::report::reading::{ResultContent, ResultFile, ResultFiles, UnreadFile};
 
 use super::page::{PageResult, ResultPosition};
-use super::style::unbroken;
+use super::style::non_breaking;
 use super::{cost_html, doctor_html, drops_html, flame_html, format, ladder_html, load_html};
 pub(crate) use benched::BenchDocument;
 pub(crate) use joined::{JoinedResult, JoinedResults};
@@ -74,11 +74,11 @@ impl OrderedResults {
     ///
     /// # Errors
     /// If a body cannot be made, such as a flame graph that cannot be drawn.
-    pub(crate) fn joined(self) -> Result<JoinedResults> {
-        let pictured = self.pictured();
+    pub(crate) fn render_results(self) -> Result<JoinedResults> {
+        let pictured = self.picture_index();
         let path = match pictured.and_then(|index| self.sources.get(index)) {
             Some(ResultFile { content: ResultContent::Doctor(found), .. }) => {
-                found.path(&ResultPosition::among("path"))?
+                found.path(&ResultPosition::nested("path"))?
             }
             _ => None,
         };
@@ -86,7 +86,7 @@ impl OrderedResults {
         for (index, source) in self.sources.iter().enumerate() {
             let id = format!("result-{}", index + 1);
             let elsewhere = path.is_some() && pictured == Some(index);
-            let place = ResultPosition::among(&id).without_picture(elsewhere);
+            let place = ResultPosition::nested(&id).without_picture(elsewhere);
             let PageResult { head, body } =
                 part(&source.content, &place).with_context(|| format!("{} cannot be shown", source.file))?;
             members.push(JoinedResult { id, file: source.file.clone(), head, body });
@@ -96,7 +96,7 @@ impl OrderedResults {
     }
 
     /// Whose picture of the path stands first: the latest one that there is.
-    fn pictured(&self) -> Option<usize> {
+    fn picture_index(&self) -> Option<usize> {
         let doctors = self.sources.iter().enumerate().filter(|(_, source)| match &source.content {
             ResultContent::Doctor(found) => found.has_picture(),
             _ => false,
@@ -218,7 +218,7 @@ pub(crate) fn page(joined: &JoinedResults, argv: &[String]) -> Result<String> {
         command: format::command_line(argv),
         contents: fixed.into_iter().chain(results).chain(unread).collect(),
         path: joined.path.as_deref().unwrap_or_default(),
-        path_about: unbroken(&path_about(joined)),
+        path_about: non_breaking(&path_about(joined)),
         results: &joined.members,
         unread: &joined.unread,
     };

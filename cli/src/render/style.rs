@@ -89,7 +89,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Text in which no line break can part a number from its unit, nor the ends of an interval.
-pub(crate) fn unbroken(text: &str) -> String {
+pub(crate) fn non_breaking(text: &str) -> String {
     let words: Vec<String> = words(text)
         .iter()
         .map(|word| word.replace(' ', "\u{a0}").replace('–', "\u{2060}–\u{2060}"))
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn numbers_hold_on_to_their_units() {
-        assert_eq!(unbroken("with 405 k tps, 2 % lost."), "with 405\u{a0}k tps, 2\u{a0}% lost.");
-        assert_eq!(unbroken("(1.49–1.71)"), "(1.49\u{2060}–\u{2060}1.71)");
+        assert_eq!(non_breaking("with 405 k tps, 2 % lost."), "with 405\u{a0}k tps, 2\u{a0}% lost.");
+        assert_eq!(non_breaking("(1.49–1.71)"), "(1.49\u{2060}–\u{2060}1.71)");
     }
 
     #[test]

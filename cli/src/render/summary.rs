@@ -23,7 +23,7 @@ pub(crate) struct StepCaveat {
 }
 
 /// Every warning once, ordered by kind, then by first appearance.
-pub(crate) fn doubts(report: &LadderReport) -> Vec<StepCaveat> {
+pub(crate) fn step_caveats(report: &LadderReport) -> Vec<StepCaveat> {
     let of_climb = report.warnings.iter().map(|warning| (None, warning));
     let of_steps = report
         .steps
@@ -199,7 +199,7 @@ fn measured(report: &LadderReport) -> impl Iterator<Item = (&RungReport, RateEst
 }
 
 /// What the figures of a lab are of; nothing to say for a bench with a real link.
-pub(crate) fn caveat(report: &LadderReport) -> Option<String> {
+pub(crate) fn lab_caveat(report: &LadderReport) -> Option<String> {
     let shared = report.generator.shares_cpus_with_server;
     match (report.method.bench.as_str(), shared) {
         ("lab", true) => Some(format!(
@@ -314,14 +314,14 @@ mod tests {
 
     #[test]
     fn hosts_that_sent_are_named() {
-        let mut report = made_up::climb();
+        let mut report = made_up::ladder_run();
         report.generator.hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
         assert!(method(&report).starts_with("load from ssh://a, ssh://b · "), "{}", method(&report));
     }
 
     #[test]
     fn a_doubt_is_told_once_and_names_its_steps() {
-        let mut report = made_up::climb();
+        let mut report = made_up::ladder_run();
         report.warnings.clear();
         for step in &mut report.steps {
             step.warnings.clear();
@@ -331,7 +331,7 @@ mod tests {
         report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 3.5 % of 2 CPUs"));
         report.steps[2].warnings.push(warning(WarningKind::CpuSteal, "lost 12 % of 2 CPUs"));
         report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 4 % of 2 CPUs"));
-        let doubts = doubts(&report);
+        let doubts = step_caveats(&report);
         assert_eq!(doubts.len(), 2);
         assert_eq!(doubts[0].kind, WarningKind::CpuSteal);
         assert_eq!(
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_best_step_is_told_with_its_doubt() {
-        let mut report = made_up::climb();
+        let mut report = made_up::ladder_run();
         assert!(best(&report).starts_with("Best: "), "{}", best(&report));
         assert!(!best(&report).contains("overlap"));
         for step in &mut report.steps {
@@ -377,18 +377,18 @@ mod tests {
 
     #[test]
     fn a_climb_that_only_fell_says_so() {
-        let mut report = made_up::climb();
+        let mut report = made_up::ladder_run();
         report.steps.truncate(2);
         assert_eq!(best(&report), "No step did better than baseline: 204 k tps.");
     }
 
     #[test]
     fn the_caveat_names_the_shared_cpus_of_a_lab() {
-        let mut report = made_up::climb();
-        assert!(caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
+        let mut report = made_up::ladder_run();
+        assert!(lab_caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
         report.generator.shares_cpus_with_server = false;
-        assert!(caveat(&report).is_some_and(|text| text.contains("one machine")));
+        assert!(lab_caveat(&report).is_some_and(|text| text.contains("one machine")));
         report.method.bench = "nic".to_owned();
-        assert_eq!(caveat(&report), None);
+        assert_eq!(lab_caveat(&report), None);
     }
 }

@@ -8,7 +8,7 @@ use super::top_panel::{PanelRow, RowBlock, TopPanel};
 use super::top_spark::spark;
 
 /// A piece of text in its tone.
-pub(crate) type Piece = (String, TextTone);
+pub(crate) type StyledSpan = (String, TextTone);
 
 /// A curve takes at least so much, and at most.
 const LEAST_CURVE: usize = 6;
@@ -58,7 +58,7 @@ impl<'p> PanelFit<'p> {
         Self { panel, history, layout: ColumnLayout::of(panel, history.is_some(), width), lines }
     }
 
-    pub(crate) fn heads(&self) -> Vec<Piece> {
+    pub(crate) fn heads(&self) -> Vec<StyledSpan> {
         self.layout.heads(self.panel)
     }
 
@@ -77,7 +77,7 @@ impl<'p> PanelFit<'p> {
     }
 
     /// The lines from one on.
-    pub(crate) fn lines(&self, from: usize) -> impl Iterator<Item = Vec<Piece>> + '_ {
+    pub(crate) fn lines(&self, from: usize) -> impl Iterator<Item = Vec<StyledSpan>> + '_ {
         self.lines.iter().skip(from).map(|line| match line {
             FittedLine::Block(block) => self.layout.block(block),
             FittedLine::Row(row) => self.layout.row(row, self.history),
@@ -89,7 +89,7 @@ impl<'p> PanelFit<'p> {
 }
 
 /// A sign of how much a finding matters, which can be told without colour too.
-pub(crate) fn sign(mark: Option<LiveSeverity>) -> Piece {
+pub(crate) fn severity_sign(mark: Option<LiveSeverity>) -> StyledSpan {
     match mark {
         Some(LiveSeverity::High) => ("▲".to_owned(), TextTone::Bad),
         Some(LiveSeverity::Medium) => ("◆".to_owned(), TextTone::Warn),
@@ -142,7 +142,7 @@ impl ColumnLayout {
         Self { name, cells, left, curve, width }
     }
 
-    fn heads(&self, panel: &TopPanel) -> Vec<Piece> {
+    fn heads(&self, panel: &TopPanel) -> Vec<StyledSpan> {
         let mut text = " ".repeat(2 + self.name);
         for (head, width) in panel.heads.iter().zip(&self.cells) {
             let Some(width) = width else { continue };
@@ -156,11 +156,11 @@ impl ColumnLayout {
         vec![cut(&text, self.width, TextTone::Faint)]
     }
 
-    fn block(&self, block: &RowBlock) -> Vec<Piece> {
+    fn block(&self, block: &RowBlock) -> Vec<StyledSpan> {
         let tone = if block.gone { TextTone::Faint } else { TextTone::Strong };
         let title: String = block.title.chars().take(self.width.saturating_sub(2)).collect();
         let left = self.width.saturating_sub(2 + length(&title) + 2);
-        let mut pieces = vec![sign(block.mark), (" ".to_owned(), TextTone::Plain), (title, tone)];
+        let mut pieces = vec![severity_sign(block.mark), (" ".to_owned(), TextTone::Plain), (title, tone)];
         if left >= 4 && !block.facts.is_empty() {
             pieces.push(("  ".to_owned(), TextTone::Plain));
             pieces.push(cut(&block.facts, left, TextTone::Faint));
@@ -168,11 +168,13 @@ impl ColumnLayout {
         pieces
     }
 
-    fn row(&self, row: &PanelRow, history: Option<&SnapshotHistory>) -> Vec<Piece> {
+    fn row(&self, row: &PanelRow, history: Option<&SnapshotHistory>) -> Vec<StyledSpan> {
         let faint = |tone: TextTone| if row.gone { TextTone::Faint } else { tone };
         let name = cut(&row.name, self.name, TextTone::Plain).0;
-        let mut pieces =
-            vec![sign(row.mark), (format!(" {name:<width$}", width = self.name), faint(TextTone::Plain))];
+        let mut pieces = vec![
+            severity_sign(row.mark),
+            (format!(" {name:<width$}", width = self.name), faint(TextTone::Plain)),
+        ];
         if row.gone {
             pieces.push(("  gone".to_owned(), TextTone::Faint));
             return pieces;
@@ -198,7 +200,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-fn cut(text: &str, width: usize, tone: TextTone) -> Piece {
+fn cut(text: &str, width: usize, tone: TextTone) -> StyledSpan {
     if length(text) <= width {
         return (text.to_owned(), tone);
     }

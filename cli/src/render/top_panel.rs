@@ -124,14 +124,14 @@ impl PanelCell {
     }
 
     /// What is not told.
-    pub(crate) fn untold() -> Self {
+    pub(crate) fn unknown() -> Self {
         Self::new("–", TextTone::Faint)
     }
 }
 
 impl TopPanel {
     /// The same with the rows that are wanted, in the order that is wanted.
-    pub(crate) fn chosen(mut self, choice: &RowSelection) -> Self {
+    pub(crate) fn with_selection(mut self, choice: &RowSelection) -> Self {
         self.filter(&choice.filter);
         let sort = choice.sorts.get(self.stage.index()).copied().unwrap_or(0);
         for block in &mut self.blocks {

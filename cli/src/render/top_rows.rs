@@ -27,7 +27,7 @@ pub(crate) fn panel(picture: &Snapshot, stage: PanelStage, choice: &RowSelection
         PanelStage::Threads => threads::panel(picture),
         PanelStage::Out => out::panel(picture),
     };
-    panel.chosen(choice)
+    panel.with_selection(choice)
 }
 
 fn head(title: &'static str, rank: u8) -> PanelHead {
@@ -41,7 +41,7 @@ fn empty(stage: PanelStage, heads: Vec<PanelHead>, why: &str) -> TopPanel {
 /// A rate that is neither good nor bad.
 fn rate(per_second: Option<f64>) -> PanelCell {
     match per_second {
-        None => PanelCell::untold(),
+        None => PanelCell::unknown(),
         Some(rate) if rate < 0.5 => PanelCell::new("0", TextTone::Faint),
         Some(rate) => PanelCell::new(dense(rate), TextTone::Plain),
     }
@@ -55,7 +55,7 @@ fn dense(figure: f64) -> String {
 /// A rate of what should not happen.
 fn lost(per_second: Option<f64>) -> PanelCell {
     match per_second {
-        None => PanelCell::untold(),
+        None => PanelCell::unknown(),
         Some(0.0) => PanelCell::new("0", TextTone::Faint),
         Some(rate) => PanelCell::new(small(rate).replace(' ', ""), TextTone::Bad),
     }
@@ -68,7 +68,7 @@ fn small(rate: f64) -> String {
 
 /// A share of one, from which on it is worth a look, and from which on it is bad.
 fn share(share: Option<f64>, warn: f64, bad: f64) -> PanelCell {
-    let Some(share) = share else { return PanelCell::untold() };
+    let Some(share) = share else { return PanelCell::unknown() };
     let tone = match share {
         share if share >= bad => TextTone::Bad,
         share if share >= warn => TextTone::Warn,
@@ -97,7 +97,7 @@ fn gauge(share: Option<f64>, warn: f64, bad: f64) -> PanelCell {
 /// Memory: `213kB`.
 fn bytes(count: Option<u64>) -> PanelCell {
     match count {
-        None => PanelCell::untold(),
+        None => PanelCell::unknown(),
         Some(0) => PanelCell::new("0", TextTone::Faint),
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
         Some(count) => PanelCell::new(format!("{}B", dense(count as f64)), TextTone::Plain),

@@ -13,7 +13,7 @@ use ratatui::widgets::Paragraph;
 
 use super::format;
 use super::style::TextTone;
-use super::top_fit::{PanelFit, Piece, sign};
+use super::top_fit::{PanelFit, StyledSpan, severity_sign};
 use super::top_panel::{PanelStage, TopPanel};
 use super::{top_rows, top_text};
 use crate::command::top::state::{SnapshotFeed, TopState};
@@ -49,7 +49,7 @@ impl ScreenTheme {
         }
     }
 
-    fn line(self, pieces: Vec<Piece>) -> Line<'static> {
+    fn line(self, pieces: Vec<StyledSpan>) -> Line<'static> {
         Line::from(
             pieces.into_iter().map(|(text, tone)| Span::styled(text, self.tone(tone))).collect::<Vec<_>>(),
         )
@@ -92,7 +92,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) 
 }
 
 fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
-    let mut left: Vec<Piece> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
+    let mut left: Vec<StyledSpan> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
     if let Some(picture) = &state.picture {
         left.extend(top_text::host(picture));
     }
@@ -118,7 +118,7 @@ fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
 }
 
 /// Pieces cut and filled up to a width.
-fn clipped(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
+fn clipped(pieces: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
     let mut left = width;
     let mut kept = Vec::new();
     for (text, tone) in pieces {
@@ -217,7 +217,7 @@ fn above(chosen: Option<usize>, rows: usize, room: usize) -> usize {
     (chosen + 2).saturating_sub(room).min(most)
 }
 
-fn row_line(pieces: Vec<Piece>, chosen: bool, width: usize, theme: ScreenTheme) -> Line<'static> {
+fn row_line(pieces: Vec<StyledSpan>, chosen: bool, width: usize, theme: ScreenTheme) -> Line<'static> {
     if !chosen {
         return theme.line(pieces);
     }
@@ -271,7 +271,7 @@ fn found_lines(state: &TopState, picture: &Snapshot, area: Rect, theme: ScreenTh
         return vec![Line::styled(" nothing found wrong", theme.tone(TextTone::Faint))];
     };
     let more = found.len() - 1;
-    let (mark, tone) = sign(Some(first.severity));
+    let (mark, tone) = severity_sign(Some(first.severity));
     let more = match (more, of_item) {
         (0, _) => String::new(),
         (more, true) => format!("  (+{more} here)"),

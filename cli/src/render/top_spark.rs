@@ -5,11 +5,11 @@ const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '�
 /// The last figures as a line of this many columns, the latest at the right. Its height is the greatest among them; nothing
 /// but zeros is a line at the bottom, and what was not known a gap.
 pub(crate) fn spark(figures: &[Option<f64>], width: usize) -> String {
-    tall(figures, width, 1).pop().unwrap_or_default()
+    multi_line_spark(figures, width, 1).pop().unwrap_or_default()
 }
 
 /// The same over several lines, the upper first.
-pub(crate) fn tall(figures: &[Option<f64>], width: usize, lines: usize) -> Vec<String> {
+pub(crate) fn multi_line_spark(figures: &[Option<f64>], width: usize, lines: usize) -> Vec<String> {
     let last = figures.get(figures.len().saturating_sub(width)..).unwrap_or_default();
     let most = last.iter().flatten().copied().filter(|figure| figure.is_finite()).fold(0.0, f64::max);
     let eighths: Vec<Option<usize>> = last.iter().map(|figure| height(*figure, most, lines)).collect();
@@ -53,6 +53,6 @@ mod tests {
         assert_eq!(spark(&figures, 6), " █▁▄ █");
         assert_eq!(spark(&[Some(0.0), Some(0.0)], 3), " ▁▁");
         assert_eq!(spark(&[], 3), "   ");
-        assert_eq!(tall(&[Some(1.0), Some(2.0)], 2, 2), [" █", "██"]);
+        assert_eq!(multi_line_spark(&[Some(1.0), Some(2.0)], 2, 2), [" █", "██"]);
     }
 }

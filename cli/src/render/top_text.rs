@@ -4,7 +4,7 @@ use linerate_host::live::Snapshot;
 
 use super::format;
 use super::style::{TextStyle, TextTone, wrap};
-use super::top_fit::{PanelFit, Piece, sign};
+use super::top_fit::{PanelFit, StyledSpan, severity_sign};
 use super::top_panel::{RowSelection, TopPanel};
 use super::top_rows::panels;
 
@@ -28,7 +28,7 @@ pub(crate) fn picture(picture: &Snapshot, choice: &RowSelection, style: TextStyl
 }
 
 /// Which host, and over what time.
-fn title(picture: &Snapshot) -> Vec<Piece> {
+fn title(picture: &Snapshot) -> Vec<StyledSpan> {
     let mut pieces = host(picture);
     let time = match picture.interval_seconds {
         Some(seconds) => format!("rates over {}", format::time_span(seconds * 1e9)),
@@ -39,7 +39,7 @@ fn title(picture: &Snapshot) -> Vec<Piece> {
     pieces
 }
 
-pub(crate) fn host(picture: &Snapshot) -> Vec<Piece> {
+pub(crate) fn host(picture: &Snapshot) -> Vec<StyledSpan> {
     let mut pieces = Vec::new();
     if let Some(name) = picture.host.name.value().filter(|name| !name.is_empty()) {
         pieces.push((format!("{name}  "), TextTone::Strong));
@@ -73,7 +73,7 @@ fn stage(panel: &TopPanel, style: TextStyle) -> Vec<String> {
 fn findings(picture: &Snapshot, style: TextStyle) -> Vec<String> {
     let mut lines = Vec::new();
     for found in picture.findings.iter().take(FINDINGS) {
-        let (sign, tone) = sign(Some(found.severity));
+        let (sign, tone) = severity_sign(Some(found.severity));
         let words = format!("{} {}: {}", found.severity.name(), found.id, found.title);
         for (number, line) in wrap(&words, style.width.saturating_sub(2)).iter().enumerate() {
             let before = if number == 0 { style.paint(tone, &sign) } else { " ".to_owned() };
@@ -90,7 +90,7 @@ fn findings(picture: &Snapshot, style: TextStyle) -> Vec<String> {
     lines
 }
 
-fn paint(style: TextStyle, pieces: &[Piece]) -> String {
+fn paint(style: TextStyle, pieces: &[StyledSpan]) -> String {
     let line: String = pieces.iter().map(|(text, tone)| style.paint(*tone, text)).collect();
     if style.colour { line } else { line.trim_end().to_owned() }
 }

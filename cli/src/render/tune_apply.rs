@@ -7,33 +7,37 @@ use linerate_tune::transaction::boot_seconds;
 use super::column::TextColumn;
 use super::format;
 use super::style::{TextStyle, TextTone};
-use super::tune_plan::counted;
+use super::tune_plan::count_with_noun;
 use crate::command::tune::StateDirArgs;
 use crate::command::tune::apply::carrying::{AppliedChange, ChangeOutcome};
 use crate::command::tune::apply::document::TuneApplyDocument;
 
 /// What was done, what doctor still finds, and how to go back.
-pub(crate) fn applied(
+pub(crate) fn apply_report(
     applied: &TuneApplyDocument<'_>,
     unread: Option<&str>,
     place: &StateDirArgs,
     style: TextStyle,
 ) -> String {
     let mut lines = vec![String::new()];
-    let (tone, text) = done(applied.tune, applied.changes, applied.broke_off);
+    let (tone, text) = outcome_line(applied.tune, applied.changes, applied.broke_off);
     lines.extend(whole(style).labelled("", &text).into_iter().map(|line| style.paint(tone, &line)));
     lines.extend(remaining(applied, unread, style));
-    lines.extend(ways(applied.tune, applied.until, applied.broke_off.is_some(), place, style));
+    lines.extend(next_steps(applied.tune, applied.until, applied.broke_off.is_some(), place, style));
     lines.push(String::new());
     lines.join("\n")
 }
 
 /// How many changes were made, and why not all.
-pub(super) fn done(tune: u64, changes: &[AppliedChange], broke_off: Option<&str>) -> (TextTone, String) {
+pub(super) fn outcome_line(
+    tune: u64,
+    changes: &[AppliedChange],
+    broke_off: Option<&str>,
+) -> (TextTone, String) {
     let made = changes.iter().filter(|step| step.outcome == ChangeOutcome::Made).count();
     let already = changes.iter().filter(|step| step.outcome == ChangeOutcome::Already).count();
     let already = if already == 0 { String::new() } else { format!(", {already} were so already") };
-    let changes = counted(made, "change");
+    let changes = count_with_noun(made, "change");
     match broke_off {
         None => (TextTone::Good, format!("Tune {tune}: {changes} made and read back{already}.")),
         Some(why) => (TextTone::Bad, format!("Tune {tune} broke off with {changes} made{already}: {why}.")),
@@ -50,17 +54,17 @@ fn remaining(applied: &TuneApplyDocument<'_>, unread: Option<&str>, style: TextS
     if above.is_empty() {
         return vec!["Doctor finds nothing above note now.".to_owned()];
     }
-    let mut lines = vec![format!("Doctor still finds {} above note:", counted(above.len(), "thing"))];
+    let mut lines = vec![format!("Doctor still finds {} above note:", count_with_noun(above.len(), "thing"))];
     let column = TextColumn { style, before: 2, label: 8 };
     for finding in above {
         let text = format!("{}: {}", finding.id, finding.title);
-        lines.extend(column.short(finding.severity.name(), &text));
+        lines.extend(column.labelled_short(finding.severity.name(), &text));
     }
     lines
 }
 
 /// How to go on or back.
-pub(super) fn ways(
+pub(super) fn next_steps(
     tune: u64,
     until: Option<UndoDeadline>,
     broke_off: bool,

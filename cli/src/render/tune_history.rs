@@ -6,7 +6,7 @@ use linerate_tune::status::history::PastTune;
 
 use super::format;
 use super::style::TextStyle;
-use super::tune_plan::counted;
+use super::tune_plan::count_with_noun;
 use super::tune_status;
 
 /// The tunes, the earliest first.
@@ -31,7 +31,7 @@ pub(crate) fn history(history: &TuneHistory, style: TextStyle) -> String {
 
 /// What became of a tune.
 fn story(tune: &PastTune) -> String {
-    let mut parts = vec![format!("{} written", counted(tune.written, "setting"))];
+    let mut parts = vec![format!("{} written", count_with_noun(tune.written, "setting"))];
     if tune.refused > 0 {
         parts.push(format!("{} refused", tune.refused));
     }

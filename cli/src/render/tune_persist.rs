@@ -31,7 +31,7 @@ pub(crate) fn files(files: &PersistFiles, left_out: &[String], style: TextStyle)
     lines.join("\n")
 }
 
-pub(crate) fn wrote(wrote: &WrittenFiles, unpersist: &str) -> String {
+pub(crate) fn written_text(wrote: &WrittenFiles, unpersist: &str) -> String {
     let mut lines = listed("written", &wrote.written);
     lines.extend(listed("is so already", &wrote.already));
     lines.extend(listed("removed", &wrote.removed));
@@ -41,7 +41,7 @@ pub(crate) fn wrote(wrote: &WrittenFiles, unpersist: &str) -> String {
     lines.join("\n")
 }
 
-pub(crate) fn removed(removed: &RemovedFiles) -> String {
+pub(crate) fn removed_text(removed: &RemovedFiles) -> String {
     let mut lines = listed("removed", &removed.removed);
     lines.extend(listed("left, since somebody changed it", &removed.left));
     lines.push(String::new());

@@ -53,7 +53,7 @@ pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
     let held: usize = plan.held_back.iter().map(|held| held.changes.len()).sum();
     let held = match held {
         0 => String::new(),
-        held => format!(" {} held back.", counted(held, "change")),
+        held => format!(" {} held back.", count_with_noun(held, "change")),
     };
     if count == 0 {
         return format!("Nothing to change on {host} for {goal}.{held}");
@@ -66,7 +66,7 @@ pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
         (1, _) => "1 takes a link down for up to seconds".to_owned(),
         (some, _) => format!("{some} take a link down for up to seconds"),
     };
-    format!("{} on {host} for {goal}; {interrupted}.{held}", counted(count, "change"))
+    format!("{} on {host} for {goal}; {interrupted}.{held}", count_with_noun(count, "change"))
 }
 
 /// The order in which CPUs are used, and what the queues' CPUs are to be.
@@ -93,7 +93,7 @@ fn in_order(cpus: &[u32]) -> String {
 }
 
 /// A count with its noun.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn count_with_noun(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

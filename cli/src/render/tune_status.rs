@@ -8,7 +8,7 @@ use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneStat
 use super::column::TextColumn;
 use super::format;
 use super::style::{TextStyle, TextTone};
-use super::tune_plan::{counted, shown};
+use super::tune_plan::{count_with_noun, shown};
 use crate::command::tune::StateDirArgs;
 
 /// A block for each tune, with the settings that are not as it left them. In `full`, with all of them.
@@ -108,7 +108,7 @@ fn state(tune: &TuneStatus) -> (TextTone, String) {
     .filter(|(count, _)| *count > 0)
     .map(|(count, words)| format!(", {count} {words}"))
     .collect();
-    (tone, format!("{words}; {} in force{}", counted(in_force, "setting"), of.concat()))
+    (tone, format!("{words}; {} in force{}", count_with_noun(in_force, "setting"), of.concat()))
 }
 
 /// When it ends by itself, in words; empty where it does not.

@@ -4,10 +4,10 @@ use linerate_tune::journal::record::{UndoOutcome, UndoReason};
 use linerate_tune::transaction::{UndoReport, UndoneSetting};
 
 use super::style::{TextStyle, TextTone};
-use super::tune_plan::{counted, shown};
+use super::tune_plan::{count_with_noun, shown};
 
 /// What was not put back, a line each, and a line that sums up. In `full`, what was put back too.
-pub(crate) fn undone(undone: &UndoReport, full: bool, style: TextStyle) -> String {
+pub(crate) fn undo_text(undone: &UndoReport, full: bool, style: TextStyle) -> String {
     let told = undone.settings.iter().filter(|setting| full || !is_back(&setting.outcome));
     let mut lines: Vec<String> = told.map(|setting| line(setting, style)).collect();
     if undone.earlier_boot {
@@ -63,7 +63,7 @@ pub(crate) fn summary(undone: &UndoReport) -> String {
     };
     // One that was refused in part is open still.
     let done = if undone.has_failures() { "is not undone yet" } else { "undone" };
-    format!("Tune {tune} {done}{why}: {} as before{}.", counted(back, "setting"), parts.concat())
+    format!("Tune {tune} {done}{why}: {} as before{}.", count_with_noun(back, "setting"), parts.concat())
 }
 
 fn line(setting: &UndoneSetting, style: TextStyle) -> String {

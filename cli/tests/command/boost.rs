@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::schema::conforms;
 use crate::support::{linerate, program, skip};
-use crate::tune::scene::{Scene, said};
+use crate::tune::scene::{TuneTestLab, output_text};
 
 const PORT: &str = "5300";
 
 /// A server that is ended with the test.
-struct Echo(Child);
+struct BoostEchoServer(Child);
 
-impl Echo {
+impl BoostEchoServer {
     /// Starts it in the scene's host, and waits until it serves.
-    fn start(scene: &Scene, arguments: &[&str]) -> Self {
+    fn start(scene: &TuneTestLab, arguments: &[&str]) -> Self {
         let mut command = scene.on_host(program());
         command.args(["serve", "echo", "--bind", "0.0.0.0:5300", "--workers", "2"]).args(arguments);
         let mut child =
@@ -28,28 +28,28 @@ impl Echo {
     }
 
     /// As a server that knows nothing of CPUs.
-    fn plain(scene: &Scene) -> Self {
+    fn plain(scene: &TuneTestLab) -> Self {
         Self::start(scene, &["--sockets", "reuseport", "--no-pin"])
     }
 }
 
-impl Drop for Echo {
+impl Drop for BoostEchoServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn boost(scene: &Scene, arguments: &[&str]) -> Output {
+fn boost(scene: &TuneTestLab, arguments: &[&str]) -> Output {
     let mut command = scene.on_host(program());
     command.args(["boost", "--look", "0.5"]).args(arguments).arg("--state-dir").arg(scene.state());
     command.output().expect("the command starts")
 }
 
 /// The same, which has to end with this status.
-fn expect(scene: &Scene, status: i32, arguments: &[&str]) -> (String, String) {
+fn expect(scene: &TuneTestLab, status: i32, arguments: &[&str]) -> (String, String) {
     let output = boost(scene, arguments);
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
 }
@@ -59,7 +59,7 @@ fn document(text: &str) -> Value {
 }
 
 fn one_line(output: &Output, status: i32, words: &str) {
-    let (out, err) = said(output);
+    let (out, err) = output_text(output);
     assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{out}{err}");
     assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
 }
@@ -80,7 +80,8 @@ fn what_is_not_there_is_told_in_a_line() {
 
 #[test]
 fn a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line() {
-    let Some(scene) = Scene::up("a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line")
+    let Some(scene) =
+        TuneTestLab::up("a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line")
     else {
         return;
     };
@@ -93,8 +94,8 @@ fn a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line() {
 
 #[test]
 fn a_plan_tells_who_reads_what_and_changes_nothing() {
-    let Some(scene) = Scene::up("a_plan_tells_who_reads_what_and_changes_nothing") else { return };
-    let echo = Echo::plain(&scene);
+    let Some(scene) = TuneTestLab::up("a_plan_tells_who_reads_what_and_changes_nothing") else { return };
+    let echo = BoostEchoServer::plain(&scene);
     let pid = echo.0.id().to_string();
     let (out, err) = expect(&scene, 0, &["--port", PORT, "--no-datagrams"]);
     assert!(out.starts_with("linerate on port 5300: "), "{out}{err}");
@@ -116,11 +117,11 @@ fn a_plan_tells_who_reads_what_and_changes_nothing() {
 #[test]
 fn another_network_namespace_is_entered_with_its_own_sysfs() {
     let test = "another_network_namespace_is_entered_with_its_own_sysfs";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     if !rustix::process::geteuid().is_root() {
         return skip(test, "takes root");
     }
-    let echo = Echo::plain(&scene);
+    let echo = BoostEchoServer::plain(&scene);
     let pid = echo.0.id().to_string();
     // The sysfs of the test's own namespace lists other interfaces.
     let asked = ["boost", "--pid", &pid, "--look", "0.1", "--no-datagrams", "--interface", "nosuch"];
@@ -136,8 +137,8 @@ fn another_network_namespace_is_entered_with_its_own_sysfs() {
 #[test]
 fn a_boost_is_made_told_and_taken_back() {
     let test = "a_boost_is_made_told_and_taken_back";
-    let Some(scene) = Scene::up(test) else { return };
-    let _echo = Echo::plain(&scene);
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let _echo = BoostEchoServer::plain(&scene);
     let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
     let before = document(&out)["server"].clone();
     if before["landings"]["unknown"].is_string() {
@@ -176,13 +177,13 @@ fn a_boost_is_made_told_and_taken_back() {
 #[test]
 fn packets_of_a_boosted_server_land_as_planned() {
     let test = "packets_of_a_boosted_server_land_as_planned";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     // The flow decides where a packet arrives: with all of them on one CPU there is nothing to steer.
     for queue in 0..4 {
         let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
         scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
     }
-    let _echo = Echo::plain(&scene);
+    let _echo = BoostEchoServer::plain(&scene);
     let mut load = scene.on("sender0", program());
     load.args(["load", "198.18.0.1:5300", "--rate", "5k", "--flows", "64", "--duration", "60"]);
     load.args(["--backend", "socket", "--threads", "2", "--cpus", "0-1"]);
@@ -191,7 +192,7 @@ fn packets_of_a_boosted_server_land_as_planned() {
     let ended_early = load.try_wait().expect("asked");
     load.kill().expect("killed");
     load.wait().expect("reaped");
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert!(ended_early.is_none(), "no load: {err}");
     let applied = document(&out);
     conforms(&applied, "linerate.boost-apply/1");
@@ -206,8 +207,8 @@ fn packets_of_a_boosted_server_land_as_planned() {
 
 #[test]
 fn steering_of_its_own_is_left_to_the_server() {
-    let Some(scene) = Scene::up("steering_of_its_own_is_left_to_the_server") else { return };
-    let _echo = Echo::start(&scene, &["--sockets", "cbpf", "--no-pin"]);
+    let Some(scene) = TuneTestLab::up("steering_of_its_own_is_left_to_the_server") else { return };
+    let _echo = BoostEchoServer::start(&scene, &["--sockets", "cbpf", "--no-pin"]);
     let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--no-pin"]);
     one_line(&output, 1, "nothing can be done from outside");
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
@@ -216,18 +217,18 @@ fn steering_of_its_own_is_left_to_the_server() {
 #[test]
 fn a_server_that_is_started_again_is_boosted_again() {
     let test = "a_server_that_is_started_again_is_boosted_again";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     let boosts = || {
-        let (out, _) = said(&boost(&scene, &["status", "--json", "-"]));
+        let (out, _) = output_text(&boost(&scene, &["status", "--json", "-"]));
         document(&out)["boosts"].as_array().expect("boosts").clone()
     };
-    let echo = Echo::plain(&scene);
-    let (out, err) = said(&boost(&scene, &["apply", "--port", PORT, "--yes"]));
+    let echo = BoostEchoServer::plain(&scene);
+    let (out, err) = output_text(&boost(&scene, &["apply", "--port", PORT, "--yes"]));
     if !out.contains("Tune 1: ") {
         return skip(test, err.trim());
     }
     drop(echo);
-    let echo = Echo::plain(&scene);
+    let echo = BoostEchoServer::plain(&scene);
     let mut command = scene.on_host(program());
     command.args(["boost", "apply", "--port", PORT, "--yes", "--watch", "--look", "0.5", "--state-dir"]);
     command.arg(scene.state()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -241,7 +242,7 @@ fn a_server_that_is_started_again_is_boosted_again() {
 
     drop(echo);
     seen("waiting for it to start again");
-    let _echo = Echo::plain(&scene);
+    let _echo = BoostEchoServer::plain(&scene);
     seen("tune 2 is closed: its server has ended");
     seen("Tune 3 is watched");
     rustix::process::kill_process(

@@ -111,12 +111,12 @@ fn while_served<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) ->
 }
 
 /// What `linerate flame` tells.
-struct Told {
+struct FlameOutput {
     text: String,
     document: Value,
 }
 
-impl Told {
+impl FlameOutput {
     /// Time that CPUs waited for a socket that several threads share.
     fn waited_for_socket_ns(&self) -> u64 {
         let locks = self.document["contention"]["locks"].as_array().expect("a list");
@@ -147,7 +147,7 @@ impl Told {
 const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
 /// Looks; none, and why, where that may not be.
-fn looked(test: &str, json: &str) -> Option<Told> {
+fn looked(test: &str, json: &str) -> Option<FlameOutput> {
     // Threads that are always ready would let it run seldom.
     let mut command = Command::new("nice");
     command.args(["-n", "-15"]).arg(program()).args(["flame", "--duration", "1.5", "--json", json]);
@@ -161,7 +161,7 @@ fn looked(test: &str, json: &str) -> Option<Told> {
         skip(test, &document["warnings"].to_string());
         return None;
     }
-    Some(Told { text: String::from_utf8(output.stdout).expect("text"), document })
+    Some(FlameOutput { text: String::from_utf8(output.stdout).expect("text"), document })
 }
 
 #[test]

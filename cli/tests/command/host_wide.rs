@@ -10,9 +10,9 @@ use linerate_host::{Host, Setting, SettingValue};
 use serde_json::Value as Json;
 
 /// Auditing as it was found, put back at the end.
-struct Audit(SettingValue);
+struct AuditGuard(SettingValue);
 
-impl Audit {
+impl AuditGuard {
     fn switched_on(test: &str) -> Option<Self> {
         let refused = |why: &str| {
             support::skip(test, why);
@@ -32,7 +32,7 @@ impl Audit {
     }
 }
 
-impl Drop for Audit {
+impl Drop for AuditGuard {
     fn drop(&mut self) {
         Setting::Audit.write(&Host::live(), &self.0).expect("auditing is put back");
     }
@@ -63,7 +63,7 @@ fn climb(time: &str) -> Command {
 #[test]
 fn auditing_is_switched_for_its_step_and_put_back() {
     let _machine = support::machine();
-    let Some(_audit) = Audit::switched_on("auditing_is_switched_for_its_step_and_put_back") else {
+    let Some(_audit) = AuditGuard::switched_on("auditing_is_switched_for_its_step_and_put_back") else {
         return;
     };
     let output = climb("5").output().expect("the command starts");

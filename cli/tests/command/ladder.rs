@@ -10,12 +10,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{machine, program};
-use crate::tune::scene::{Scene, said};
-use generators::Generators;
+use crate::tune::scene::{TuneTestLab, output_text};
+use generators::SshTestGenerators;
 
 const XPS: &str = "cat /sys/class/net/eth0/queues/tx-0/xps_cpus";
 
-fn report(scene: &Scene) -> Value {
+fn report(scene: &TuneTestLab) -> Value {
     let text = fs::read_to_string(scene.path("report.json")).expect("a report");
     serde_json::from_str(&text).expect("JSON")
 }
@@ -38,7 +38,7 @@ fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A climb of the step xps, up to where its setting is in force.
-fn midway(scene: &Scene, generators: &Generators) -> Child {
+fn midway(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
     let mut command = generators.ladder(scene, &["--steps", "xps"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
@@ -55,7 +55,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 /// Whether nothing is in force, and all is as it was.
-fn all_back(scene: &Scene, before: &crate::tune::scene::Values) {
+fn all_back(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
     assert_eq!(&scene.values(), before);
     let (status, _) = scene.expect(0, "status", &[]);
     assert!(status.starts_with("No tune is in force"), "{status}");
@@ -65,11 +65,11 @@ fn all_back(scene: &Scene, before: &crate::tune::scene::Values) {
 fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
     let _machine = machine();
     let test = "a_climb_with_two_generators_leaves_every_setting_as_it_was";
-    let Some(scene) = Scene::up(test) else { return };
-    let Some(generators) = Generators::up(test, &scene) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
     let output = generators.ladder(&scene, &["--steps", "xps,gro-off"]).output().expect("started");
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps", "gro-off"]);
@@ -91,14 +91,14 @@ fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
 fn a_climb_whose_generator_is_killed_marks_the_step() {
     let _machine = machine();
     let test = "a_climb_whose_generator_is_killed_marks_the_step";
-    let Some(scene) = Scene::up(test) else { return };
-    let Some(generators) = Generators::up(test, &scene) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
     let child = midway(&scene, &generators);
     let victim = generators.processes().into_iter().max().expect("a generator runs");
     signal(victim.cast_unsigned(), Signal::KILL);
     let output = child.wait_with_output().expect("it ends");
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps"]);
@@ -113,13 +113,13 @@ fn a_climb_whose_generator_is_killed_marks_the_step() {
 fn a_climb_that_is_interrupted_reports_what_it_has() {
     let _machine = machine();
     let test = "a_climb_that_is_interrupted_reports_what_it_has";
-    let Some(scene) = Scene::up(test) else { return };
-    let Some(generators) = Generators::up(test, &scene) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
     let child = midway(&scene, &generators);
     signal(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("it ends");
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps"]);
@@ -131,8 +131,8 @@ fn a_climb_that_is_interrupted_reports_what_it_has() {
 fn a_climb_that_is_killed_is_undone_by_its_guard() {
     let _machine = machine();
     let test = "a_climb_that_is_killed_is_undone_by_its_guard";
-    let Some(scene) = Scene::up(test) else { return };
-    let Some(generators) = Generators::up(test, &scene) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
     let mut child = midway(&scene, &generators);
     signal(child.id(), Signal::KILL);
@@ -146,8 +146,8 @@ fn a_climb_that_is_killed_is_undone_by_its_guard() {
 fn what_proved_better_stays_as_a_tune() {
     let _machine = machine();
     let test = "what_proved_better_stays_as_a_tune";
-    let Some(scene) = Scene::up(test) else { return };
-    let Some(generators) = Generators::up(test, &scene) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     // What leaves by two of the four queues is lost: no CPU sends by these, once each has its own.
     scene.shell(
         "tc qdisc replace dev eth0 root handle 1: mq && \
@@ -155,7 +155,7 @@ fn what_proved_better_stays_as_a_tune() {
     );
     let before = scene.values();
     let output = generators.ladder(&scene, &["--steps", "xps", "--keep-better"]).output().expect("started");
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
     assert_eq!(report["steps"][1]["versus_previous"]["verdict"], "better", "{out}");
@@ -172,14 +172,14 @@ fn what_proved_better_stays_as_a_tune() {
 fn a_climb_behind_a_firewall_says_so() {
     let _machine = machine();
     let test = "a_climb_behind_a_firewall_says_so";
-    let Some(scene) = Scene::up(test) else { return };
-    let Some(generators) = Generators::up(test, &scene) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     scene.shell(
         "nft 'table inet wall { chain in { type filter hook input priority 0; udp dport 7777 drop; }; }'",
     );
     let before = scene.values();
     let output = generators.ladder(&scene, &["--steps", "gro-off"]).output().expect("started");
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     assert!(err.contains("of what was sent to 198.18.0.1:7777 nothing came in: "), "{err}");
     all_back(&scene, &before);
@@ -188,11 +188,11 @@ fn a_climb_behind_a_firewall_says_so() {
 #[test]
 fn a_climb_that_cannot_begin_says_why_and_changes_nothing() {
     let test = "a_climb_that_cannot_begin_says_why_and_changes_nothing";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     let refused = |arguments: &[&str], words: &str| {
         let mut command = scene.on_host(program());
         command.args(["ladder", "--from", "ssh://203.0.113.1", "--yes", "--state-dir"]).arg(scene.state());
-        let (out, err) = said(&command.args(arguments).output().expect("started"));
+        let (out, err) = output_text(&command.args(arguments).output().expect("started"));
         assert!(err.contains(words) && err.lines().count() == 1, "{arguments:?}: {out}{err}");
     };
     refused(&["--interface", "eth9"], "no interface 'eth9': there are ");

@@ -9,12 +9,12 @@ use linerate_lab::ladder::remote::{RemoteError, RemoteOptions};
 use linerate_load::{Generator, GeneratorError, LoadSlot};
 
 use crate::support;
-use scene::Scene;
+use scene::RemoteTestLab;
 
 #[test]
 fn two_hosts_send_together_and_their_accounts_add_up() {
     let _machine = support::machine();
-    let Some(scene) = Scene::up("two_hosts_send_together_and_their_accounts_add_up") else { return };
+    let Some(scene) = RemoteTestLab::up("two_hosts_send_together_and_their_accounts_add_up") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let described = generators.describe();
     assert_eq!((described.backend.as_str(), described.flows, generators.each().count()), ("socket", 32, 2));
@@ -50,7 +50,7 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
 #[test]
 fn a_killed_generator_is_named_and_the_rest_is_kept() {
     let _machine = support::machine();
-    let Some(scene) = Scene::up("a_killed_generator_is_named_and_the_rest_is_kept") else { return };
+    let Some(scene) = RemoteTestLab::up("a_killed_generator_is_named_and_the_rest_is_kept") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let slot = LoadSlot {
         interval: Some(Duration::from_millis(100)),
@@ -78,7 +78,7 @@ fn a_killed_generator_is_named_and_the_rest_is_kept() {
 #[test]
 fn what_ends_here_ends_there() {
     let _machine = support::machine();
-    let Some(scene) = Scene::up("what_ends_here_ends_there") else { return };
+    let Some(scene) = RemoteTestLab::up("what_ends_here_ends_there") else { return };
     let options = scene.options();
     let cancel = options.cancel.clone();
     let mut generators = scene.generators(options).expect("they start");
@@ -110,7 +110,7 @@ fn what_ends_here_ends_there() {
 #[test]
 fn a_link_that_is_cut_is_noticed_at_both_ends() {
     let _machine = support::machine();
-    let Some(scene) = Scene::up("a_link_that_is_cut_is_noticed_at_both_ends") else { return };
+    let Some(scene) = RemoteTestLab::up("a_link_that_is_cut_is_noticed_at_both_ends") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let there = scene.far_programs();
     let slot = LoadSlot {
@@ -136,7 +136,7 @@ fn a_link_that_is_cut_is_noticed_at_both_ends() {
 fn what_stands_in_the_way_of_a_generator_is_told_in_one_line() {
     let _machine = support::machine();
     let test = "what_stands_in_the_way_of_a_generator_is_told_in_one_line";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = RemoteTestLab::up(test) else { return };
     let refused = |options: RemoteOptions| -> (RemoteError, String) {
         let error = scene.generators(options).expect_err("refused");
         let text = error.to_string();

@@ -6,7 +6,7 @@ pub(crate) const DOCUMENTED: &str = include_str!("../../../docs/schema.md");
 
 /// The keys that are promised of a document, and of the things in its lists: `A finding:` is of those in `findings`.
 #[derive(Debug, Default)]
-pub(crate) struct Promise {
+pub(crate) struct DocumentedKeys {
     pub(crate) keys: Vec<String>,
     pub(crate) things: Vec<(String, Vec<String>)>,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Promise {
 /// Fails unless `document` is of `schema`, and has all keys that docs/schema.md has in the tables of it.
 pub(crate) fn conforms(document: &Value, schema: &str) {
     assert_eq!(document["schema"], schema, "{document}");
-    let promise = Promise::of(schema).unwrap_or_else(|| panic!("docs/schema.md has no {schema}"));
+    let promise = DocumentedKeys::of(schema).unwrap_or_else(|| panic!("docs/schema.md has no {schema}"));
     has(document, &promise.keys, schema);
     for (list, keys) in &promise.things {
         for thing in document[list].as_array().map_or(&[][..], Vec::as_slice) {
@@ -35,7 +35,7 @@ pub(crate) fn named(heading: &'static str) -> impl Iterator<Item = &'static str>
     words.filter(|word| !word.contains(' '))
 }
 
-impl Promise {
+impl DocumentedKeys {
     /// What is promised of a schema; none where nothing is.
     pub(crate) fn of(schema: &str) -> Option<Self> {
         let mut lines = DOCUMENTED

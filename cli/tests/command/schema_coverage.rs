@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::schema::{DOCUMENTED, Promise, named};
+use crate::schema::{DOCUMENTED, DocumentedKeys, named};
 
 /// The schemas that sections are of.
 fn schemas() -> BTreeSet<&'static str> {
@@ -14,7 +14,7 @@ fn schemas() -> BTreeSet<&'static str> {
 
 #[test]
 fn promises_are_read_as_they_are_written() {
-    let promise = Promise::of("linerate.ladder/1").expect("a section");
+    let promise = DocumentedKeys::of("linerate.ladder/1").expect("a section");
     for key in ["schema", "argv", "steps", "warnings", "settings"] {
         assert!(promise.keys.iter().any(|promised| promised == key), "{key}: {promise:?}");
     }
@@ -34,7 +34,7 @@ fn every_schema_is_checked_by_a_test() {
         schemas().into_iter().filter(|schema| !sources.contains(&format!(", \"{schema}\");"))).collect();
     assert!(unchecked.is_empty(), "no test calls schema::conforms(.., \"..\") for {unchecked:?}");
     for schema in schemas() {
-        let promise = Promise::of(schema).expect("a section");
+        let promise = DocumentedKeys::of(schema).expect("a section");
         assert!(
             promise.keys.iter().any(|key| key == "schema"),
             "{schema}: docs/schema.md has no table of its keys"

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support;
 
 /// A server that runs until it is asked for its counters.
-pub(crate) struct Serving {
+pub(crate) struct ServeProcess {
     child: Child,
     /// Kept open: it has more to say when it ends.
     told: Lines<BufReader<ChildStderr>>,
@@ -23,7 +23,7 @@ pub(crate) struct Serving {
     pub(crate) addresses: Vec<SocketAddr>,
 }
 
-impl Serving {
+impl ServeProcess {
     /// `linerate serve PROTOCOL` on a free port of loopback, with `more` arguments.
     pub(crate) fn start(protocol: &str, more: &[&str]) -> Self {
         let mut child = Command::new(support::program())
@@ -72,7 +72,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             self.interrupt();

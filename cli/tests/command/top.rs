@@ -8,7 +8,7 @@ use std::process::Command;
 
 use linerate_lab::Lab;
 use linerate_testkit::reflector::Reflector;
-use screen::Pane;
+use screen::TmuxTerminal;
 
 use crate::support::{program, skip};
 
@@ -27,7 +27,7 @@ fn keys_sizes_and_an_interface_that_comes_and_goes() {
     let directory = tempfile::tempdir().expect("a directory");
     let recording = directory.path().join("top.jsonl");
     let arguments = format!("top --interval 0.3 --record {}", recording.display());
-    let Some(pane) = Pane::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
+    let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
 
     pane.shows("IRQ / CPU");
     pane.shows("eth0");
@@ -89,7 +89,7 @@ fn a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step() {
     let directory = tempfile::tempdir().expect("a directory");
     let recording = directory.path().join("top.jsonl");
     let arguments = format!("top --interval 0.1 --record {}", recording.display());
-    let Some(pane) = Pane::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
+    let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
     pane.shows("eth0");
     screen::within("ten pictures", || {
         std::fs::read_to_string(&recording).is_ok_and(|text| text.lines().count() >= 10)
@@ -101,7 +101,7 @@ fn a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step() {
     drop(pane);
 
     let arguments = format!("top --replay {}", recording.display());
-    let Some(pane) = Pane::start(NAME, &lab, directory.path(), &arguments, (100, 30)) else { return };
+    let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (100, 30)) else { return };
     pane.shows("replay");
     pane.press("Space");
     pane.press("Right");
@@ -125,7 +125,8 @@ fn drops_are_counted_meanwhile_and_shown() {
     const NAME: &str = "drops_are_counted_meanwhile_and_shown";
     let Some(lab) = lab(NAME) else { return };
     let directory = tempfile::tempdir().expect("a directory");
-    let Some(pane) = Pane::start(NAME, &lab, directory.path(), "top --interval 0.3", (120, 40)) else {
+    let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), "top --interval 0.3", (120, 40))
+    else {
         return;
     };
     pane.shows("eth0");

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::mark::Place;
-use crate::stage::Stage;
+use crate::mark::ExampleHost;
+use crate::stage::ExampleTestbed;
 
 /// Whether the kernel would refuse the change once more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RefusalState {
     /// It would not: what was in the way is gone.
     Over,
     Stays,
@@ -20,7 +20,7 @@ const CHANGES: [[&str; 3]; 2] = [
 ];
 
 /// Undoes what is in force, and makes a tune that breaks off.
-pub(crate) fn make(stage: &mut Stage, refusal: Refusal) -> Result<(), String> {
+pub(crate) fn make(stage: &mut ExampleTestbed, refusal: RefusalState) -> Result<(), String> {
     let mut changes = String::new();
     for [name, from, to] in CHANGES {
         let separator = if changes.is_empty() { "" } else { ", " };
@@ -37,11 +37,13 @@ pub(crate) fn make(stage: &mut Stage, refusal: Refusal) -> Result<(), String> {
     );
     stage.raise_lab()?;
     stage.write("refused.json", &plan)?;
-    stage.must("while linerate tune undo >/dev/null 2>&1; do :; done", Place::Server)?;
-    stage.must("sysctl -qw net.ipv4.ip_unprivileged_port_start=2000", Place::Server)?;
-    stage.must("linerate tune apply --plan refused.json --yes; [ $? = 2 ]", Place::Server)?;
+    stage.run_or_fail("while linerate tune undo >/dev/null 2>&1; do :; done", ExampleHost::Server)?;
+    stage.run_or_fail("sysctl -qw net.ipv4.ip_unprivileged_port_start=2000", ExampleHost::Server)?;
+    stage.run_or_fail("linerate tune apply --plan refused.json --yes; [ $? = 2 ]", ExampleHost::Server)?;
     match refusal {
-        Refusal::Over => stage.must("sysctl -qw net.ipv4.ip_unprivileged_port_start=1024", Place::Server),
-        Refusal::Stays => Ok(()),
+        RefusalState::Over => {
+            stage.run_or_fail("sysctl -qw net.ipv4.ip_unprivileged_port_start=1024", ExampleHost::Server)
+        }
+        RefusalState::Stays => Ok(()),
     }
 }

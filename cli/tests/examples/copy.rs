@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::stage::{Ran, Stage};
+use crate::stage::{CommandResult, ExampleTestbed};
 
 /// Stand-ins for programs that ask a kernel: each knows the copy as `$HOST`, and refuses what it has not been taught.
 const STAND_INS: [(&str, &str); 6] = [
@@ -33,7 +33,7 @@ HOST=$1 PATH=$2 exec /bin/sh -c "$3"
 "#;
 
 /// Runs commands as on the host that a directory is a copy of; an error names the first that fails.
-pub(crate) fn run(stage: &Stage, directory: &Path, commands: &[String]) -> Result<(), String> {
+pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String]) -> Result<(), String> {
     let programs = programs(stage).map_err(|e| format!("the stand-ins: {e}"))?;
     let files = |folder: &str| below(&directory.join(folder));
     let before = [files("sys"), files("proc")].concat();
@@ -44,7 +44,7 @@ pub(crate) fn run(stage: &Stage, directory: &Path, commands: &[String]) -> Resul
     let around = ["unshare", "--mount", "--net", "sh", "-c", AROUND, "sh"];
     let mut command = stage.inside();
     command.args(around).arg(directory).arg(programs).arg(script);
-    let Ran { status, stderr, .. } = stage.finished(command)?;
+    let CommandResult { status, stderr, .. } = stage.finished(command)?;
     if !status.success() {
         return Err(format!("{}\nended with {status}\n{stderr}", commands.join("\n")));
     }
@@ -59,7 +59,7 @@ pub(crate) fn run(stage: &Stage, directory: &Path, commands: &[String]) -> Resul
 }
 
 /// The directory of all programs that commands find.
-fn programs(stage: &Stage) -> std::io::Result<PathBuf> {
+fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
     let directory = stage.path("programs");
     if directory.exists() {
         return Ok(directory);

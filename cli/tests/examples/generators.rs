@@ -4,24 +4,24 @@
 use std::fs;
 use std::path::Path;
 
-use crate::mark::Place;
-use crate::stage::{Ran, Stage};
+use crate::mark::ExampleHost;
+use crate::stage::{CommandResult, ExampleTestbed};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// Makes them, for as long as the examples of a block are run.
-pub(crate) fn raise(stage: &mut Stage) -> Result<(), String> {
+pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<(), String> {
     stage.raise_lab()?;
     let keys = stage.path("ssh");
     if !keys.exists() {
         make(stage, &keys)?;
     }
     let server = format!("exec {SSHD} -D -f {}/server", keys.display());
-    stage.begin_beside(&server, Place::Sender, "-t 'sport = :2222'")
+    stage.begin_beside(&server, ExampleHost::Sender, "-t 'sport = :2222'")
 }
 
 /// Keys, settings, names and addresses.
-fn make(stage: &Stage, keys: &Path) -> Result<(), String> {
+fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
     fs::create_dir(keys).map_err(|e| e.to_string())?;
     let write = |name: &str, text: String| fs::write(keys.join(name), text).map_err(|e| e.to_string());
     let keys = keys.display();
@@ -40,17 +40,20 @@ fn make(stage: &Stage, keys: &Path) -> Result<(), String> {
         ),
     )?;
     for key in ["key", "host"] {
-        stage.must(&format!("ssh-keygen -q -t ed25519 -N '' -f {keys}/{key}"), Place::Here)?;
+        stage.run_or_fail(&format!("ssh-keygen -q -t ed25519 -N '' -f {keys}/{key}"), ExampleHost::Here)?;
     }
-    stage.must(&format!("cp {keys}/client /etc/ssh/ssh_config && mkdir -p /run/sshd"), Place::Here)?;
-    stage.must("echo '198.18.0.100 generator1' >>/etc/hosts", Place::Here)?;
-    stage.must("ip address add 192.168.0.3/32 dev eth0", Place::Sender)?;
-    stage.must("ip route add 192.168.0.3 dev eth0", Place::Server)
+    stage.run_or_fail(
+        &format!("cp {keys}/client /etc/ssh/ssh_config && mkdir -p /run/sshd"),
+        ExampleHost::Here,
+    )?;
+    stage.run_or_fail("echo '198.18.0.100 generator1' >>/etc/hosts", ExampleHost::Here)?;
+    stage.run_or_fail("ip address add 192.168.0.3/32 dev eth0", ExampleHost::Sender)?;
+    stage.run_or_fail("ip route add 192.168.0.3 dev eth0", ExampleHost::Server)
 }
 
 /// Whether a climb that was interrupted said so, reported what it had measured, and nothing of it is left.
-pub(crate) fn is_over(stage: &Stage, command: &str, ran: &Ran) -> Result<bool, String> {
-    stage.must("linerate tune status | grep -q '^No tune is in force'", Place::Server)?;
+pub(crate) fn is_over(stage: &ExampleTestbed, command: &str, ran: &CommandResult) -> Result<bool, String> {
+    stage.run_or_fail("linerate tune status | grep -q '^No tune is in force'", ExampleHost::Server)?;
     let said = format!("{}{}", ran.stdout, ran.stderr);
     let reported = !command.contains("--html report.html")
         || said.contains("All settings are as they were before") && stage.path("work/report.html").exists();

@@ -20,10 +20,10 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use broken_off::Refusal;
-use mark::{Mark, Setting};
-use markdown::{Block, Document};
-use stage::Stage;
+use broken_off::RefusalState;
+use mark::{BlockAction, ExampleSettings};
+use markdown::{FencedBlock, MarkdownDocument};
+use stage::ExampleTestbed;
 
 /// The command under test. Cargo tells a running test where it is, and so can whoever runs the
 /// test program elsewhere.
@@ -37,7 +37,7 @@ fn root() -> PathBuf {
 }
 
 /// All documents by their paths from the root.
-fn documents() -> BTreeMap<String, Document> {
+fn documents() -> BTreeMap<String, MarkdownDocument> {
     let mut found = BTreeMap::new();
     let mut folders = vec![PathBuf::from("docs")];
     let mut files = vec![PathBuf::from("README.md"), "CONTRIBUTING.md".into(), "ARCHITECTURE.md".into()];
@@ -54,7 +54,7 @@ fn documents() -> BTreeMap<String, Document> {
     }
     for file in files {
         let text = fs::read_to_string(root().join(&file)).expect("a text");
-        found.insert(file.display().to_string(), Document::parse(&text));
+        found.insert(file.display().to_string(), MarkdownDocument::parse(&text));
     }
     found
 }
@@ -84,7 +84,7 @@ fn every_example_is_run_or_says_why_not() {
     let mut wrong = String::new();
     for (file, document) in documents() {
         for block in &document.blocks {
-            if let Err(why) = Mark::of(block, &subcommands) {
+            if let Err(why) = BlockAction::of(block, &subcommands) {
                 let _ = writeln!(wrong, "{file}:{}: {why}", block.line);
             }
         }
@@ -101,13 +101,17 @@ fn hardly_any_example_is_left_out() {
     let documents = documents();
     let of_users = documents.iter().filter(|(file, _)| *file == "README.md" || file.starts_with("docs/"));
     let marks = of_users.flat_map(|(file, document)| {
-        document.blocks.iter().map(|block| (file.as_str(), Mark::of(block, &subcommands)))
+        document.blocks.iter().map(|block| (file.as_str(), BlockAction::of(block, &subcommands)))
     });
-    let marks: Vec<_> = marks.filter(|(_, mark)| !matches!(mark, Ok(Mark::Nothing))).collect();
-    let left: Vec<&str> =
-        marks.iter().filter(|(_, mark)| matches!(mark, Ok(Mark::NotRun(_)))).map(|(file, _)| *file).collect();
-    let run =
-        marks.iter().filter(|(_, mark)| matches!(mark, Ok(Mark::Run(_) | Mark::Remedy(_) | Mark::RunBy(_))));
+    let marks: Vec<_> = marks.filter(|(_, mark)| !matches!(mark, Ok(BlockAction::Nothing))).collect();
+    let left: Vec<&str> = marks
+        .iter()
+        .filter(|(_, mark)| matches!(mark, Ok(BlockAction::NotRun(_))))
+        .map(|(file, _)| *file)
+        .collect();
+    let run = marks.iter().filter(|(_, mark)| {
+        matches!(mark, Ok(BlockAction::Run(_) | BlockAction::Remedy(_) | BlockAction::RunBy(_)))
+    });
     println!("{} blocks of commands are run, and {} not: {left:?}", run.count(), left.len());
     assert_eq!(left, LEFT_OUT);
 }
@@ -119,7 +123,7 @@ fn what_others_run_is_run_by_them() {
     let mut wrong = String::new();
     for (file, document) in documents() {
         for block in &document.blocks {
-            let Ok(Mark::RunBy(by)) = Mark::of(block, &subcommands) else { continue };
+            let Ok(BlockAction::RunBy(by)) = BlockAction::of(block, &subcommands) else { continue };
             // A chore is run by CI in turn, which takes the commands from the document.
             let commands = match by.as_str() {
                 ".ci/run" => shell::lines(&block.text).into_iter().map(|line| line.text).collect(),
@@ -221,7 +225,7 @@ fn examples_do_what_they_say() {
     if !rustix::process::geteuid().is_root() {
         return skip("takes root");
     }
-    if let Err(why) = Stage::new() {
+    if let Err(why) = ExampleTestbed::new() {
         return skip(&why);
     }
     let subcommands = subcommands();
@@ -230,9 +234,9 @@ fn examples_do_what_they_say() {
     let documents = documents();
     let wanted = documents.iter().filter(|(file, _)| only.as_ref().is_none_or(|only| file.contains(only)));
     // What is measured in some is wrong beside a climb, which takes all CPUs there are.
-    let climbs = |document: &Document| {
-        let marks = document.blocks.iter().map(|block| Mark::of(block, &subcommands));
-        marks.into_iter().any(|mark| matches!(mark, Ok(Mark::Run(setting)) if setting.generators))
+    let climbs = |document: &MarkdownDocument| {
+        let marks = document.blocks.iter().map(|block| BlockAction::of(block, &subcommands));
+        marks.into_iter().any(|mark| matches!(mark, Ok(BlockAction::Run(setting)) if setting.generators))
     };
     let (mut alone, together): (Vec<_>, Vec<_>) = wanted.partition(|(_, document)| climbs(document));
     let queue = Mutex::new(together.into_iter());
@@ -259,41 +263,43 @@ fn examples_do_what_they_say() {
 }
 
 /// What a command of an example printed.
-struct Printed {
+struct PrintedOutput {
     command: String,
     stdout: String,
 }
 
 /// Runs the examples of a document, and tells what went wrong.
-fn play(file: &str, document: &Document, subcommands: &[String]) -> String {
+fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> String {
     let mut wrong = String::new();
     let mut stage = None;
     let mut printed = Vec::new();
     let begun = Instant::now();
     for block in &document.blocks {
-        let outcome = match Mark::of(block, subcommands) {
-            Ok(Mark::Run(setting)) if setting.program.as_ref().is_some_and(|name| !is_installed(name)) => {
+        let outcome = match BlockAction::of(block, subcommands) {
+            Ok(BlockAction::Run(setting))
+                if setting.program.as_ref().is_some_and(|name| !is_installed(name)) =>
+            {
                 let name = setting.program.unwrap_or_default();
                 let said = format!("\nSKIP {file}:{}: {name} is not installed\n", block.line);
                 let _ = std::io::stderr().write_all(said.as_bytes());
                 printed.clear();
                 Ok(())
             }
-            Ok(Mark::Run(setting)) => {
-                let stage = stage.get_or_insert_with(|| Stage::new().expect("a stage, as before"));
+            Ok(BlockAction::Run(setting)) => {
+                let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
                 let outcome = run(stage, block, &setting);
                 stage.clear();
                 outcome.map(|said| printed = said)
             }
-            Ok(Mark::Remedy(host)) => {
-                let stage = stage.get_or_insert_with(|| Stage::new().expect("a stage, as before"));
+            Ok(BlockAction::Remedy(host)) => {
+                let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
                 remedy::carry_out(stage, file, block, &host)
             }
-            Ok(Mark::File(name)) => {
-                let stage = stage.get_or_insert_with(|| Stage::new().expect("a stage, as before"));
+            Ok(BlockAction::File(name)) => {
+                let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
                 stage.write(&name, &block.text).map_err(|why| format!("{name} cannot be written: {why}"))
             }
-            Ok(Mark::Output(of)) => is_as_shown(&block.text, of.as_deref(), &printed),
+            Ok(BlockAction::Output(of)) => is_as_shown(&block.text, of.as_deref(), &printed),
             _ => Ok(()),
         };
         if let Err(why) = outcome {
@@ -307,7 +313,7 @@ fn play(file: &str, document: &Document, subcommands: &[String]) -> String {
 }
 
 /// Whether what was printed, by commands with this in them, has the shape of what is shown.
-fn is_as_shown(shown: &str, of: Option<&str>, printed: &[Printed]) -> Result<(), String> {
+fn is_as_shown(shown: &str, of: Option<&str>, printed: &[PrintedOutput]) -> Result<(), String> {
     let of = of.unwrap_or_default();
     let said: Vec<&str> = printed
         .iter()
@@ -326,7 +332,11 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// Runs the commands of a block, and gives what they printed.
-fn run(stage: &mut Stage, block: &Block, setting: &Setting) -> Result<Vec<Printed>, String> {
+fn run(
+    stage: &mut ExampleTestbed,
+    block: &FencedBlock,
+    setting: &ExampleSettings,
+) -> Result<Vec<PrintedOutput>, String> {
     let mut printed = Vec::new();
     if let Some(name) = &setting.specimen {
         stage.put_specimen(name)?;
@@ -347,13 +357,13 @@ fn run(stage: &mut Stage, block: &Block, setting: &Setting) -> Result<Vec<Printe
         println!("  {:6.2} s  {}  {}", begun.elapsed().as_secs_f64(), ran.status, line.text.trim());
         let is_well = match setting.broken_off {
             _ if setting.generators => generators::is_over(stage, &line.text, &ran)?,
-            Some(Refusal::Stays) => ran.status.code() == Some(2),
+            Some(RefusalState::Stays) => ran.status.code() == Some(2),
             _ => ran.is_well(!setting.interrupts.is_empty()),
         };
         if !is_well {
             return Err(format!("{}\nended with {}\n{}{}", line.text, ran.status, ran.stdout, ran.stderr));
         }
-        printed.push(Printed { command: line.text, stdout: ran.stdout });
+        printed.push(PrintedOutput { command: line.text, stdout: ran.stdout });
     }
     Ok(printed)
 }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::broken_off::Refusal;
-use crate::markdown::Block;
+use crate::broken_off::RefusalState;
+use crate::markdown::FencedBlock;
 
 /// What is to be done with a block.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Mark {
+pub(crate) enum BlockAction {
     /// Its commands are run.
-    Run(Setting),
+    Run(ExampleSettings),
     /// Its commands are the remedy of the finding that the page is about, on this specimen.
     Remedy(String),
     /// They are run by this, and not by the test.
@@ -26,12 +26,12 @@ pub(crate) enum Mark {
 
 /// Where and how commands are run.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Setting {
-    pub place: Place,
+pub(crate) struct ExampleSettings {
+    pub place: ExampleHost,
     /// At a terminal, where questions are answered with yes.
     pub terminal: bool,
     /// When which commands get what Ctrl-C sends; of several for a command, the first counts.
-    pub interrupts: Vec<Interrupt>,
+    pub interrupts: Vec<ExampleInterrupt>,
     /// Whether hosts that generate load can be reached by ssh, and commands are climbs that are interrupted.
     pub generators: bool,
     /// A program that is no part of us, without which the commands are not run.
@@ -39,22 +39,22 @@ pub(crate) struct Setting {
     /// The host of known faults that is written into the directory, below its name.
     pub specimen: Option<String>,
     /// Whether each command is run after a tune that broke off, anew for each.
-    pub broken_off: Option<Refusal>,
+    pub broken_off: Option<RefusalState>,
     /// What is run before, on the machine itself.
     pub before: Vec<String>,
 }
 
 /// When a command that has not ended gets what Ctrl-C sends.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Interrupt {
-    pub when: When,
+pub(crate) struct ExampleInterrupt {
+    pub when: InterruptTrigger,
     /// Only commands with this in them.
     pub only: Option<String>,
 }
 
 /// What is waited for before.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum When {
+pub(crate) enum InterruptTrigger {
     After(Duration),
     /// That the terminal shows this.
     Shown(String),
@@ -62,7 +62,7 @@ pub(crate) enum When {
 
 /// Where commands are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ExampleHost {
     Here,
     /// On a lab's receiver, where a name server answers on port 53, and is being asked.
     Server,
@@ -70,9 +70,9 @@ pub(crate) enum Place {
     Sender,
 }
 
-impl Mark {
+impl BlockAction {
     /// What is to be done with a block; an error if nobody said.
-    pub(crate) fn of(block: &Block, subcommands: &[String]) -> Result<Self, String> {
+    pub(crate) fn of(block: &FencedBlock, subcommands: &[String]) -> Result<Self, String> {
         let comment = block.comment.as_deref().unwrap_or_default();
         if let Some(reason) = comment.strip_prefix("not run:").map(str::trim) {
             return match reason {
@@ -100,7 +100,7 @@ impl Mark {
             return Ok(Self::RunBy(by.to_owned()));
         }
         if let Some(setting) = comment.strip_prefix("run") {
-            return Setting::parse(setting.trim_start_matches(':')).map(Self::Run);
+            return ExampleSettings::parse(setting.trim_start_matches(':')).map(Self::Run);
         }
         if !comment.is_empty() && holds_commands(block, subcommands) {
             return Err(format!("'<!-- {comment} -->' says nothing about the commands below it"));
@@ -116,11 +116,11 @@ impl Mark {
     }
 }
 
-impl Setting {
+impl ExampleSettings {
     /// On this machine, with nothing said.
     pub(crate) fn here() -> Self {
         Self {
-            place: Place::Here,
+            place: ExampleHost::Here,
             terminal: false,
             interrupts: Vec::new(),
             generators: false,
@@ -138,17 +138,17 @@ impl Setting {
         let mut setting = Self { before, ..Self::here() };
         for word in first.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word {
-                "here" => setting.place = Place::Here,
-                "on the server" => setting.place = Place::Server,
-                "on the sender" => setting.place = Place::Sender,
+                "here" => setting.place = ExampleHost::Here,
+                "on the server" => setting.place = ExampleHost::Server,
+                "on the sender" => setting.place = ExampleHost::Sender,
                 "at a terminal" => setting.terminal = true,
                 "with generators" => setting.generators = true,
-                "after a tune that broke off" => setting.broken_off = Some(Refusal::Over),
-                "after a tune that breaks off again" => setting.broken_off = Some(Refusal::Stays),
+                "after a tune that broke off" => setting.broken_off = Some(RefusalState::Over),
+                "after a tune that breaks off again" => setting.broken_off = Some(RefusalState::Stays),
                 _ => match (word.strip_prefix("with specimen "), word.strip_prefix("takes ")) {
                     (Some(name), _) => setting.specimen = Some(name.to_owned()),
                     (_, Some(program)) => setting.program = Some(program.to_owned()),
-                    (None, None) => setting.interrupts.push(Interrupt::parse(word)?),
+                    (None, None) => setting.interrupts.push(ExampleInterrupt::parse(word)?),
                 },
             }
         }
@@ -156,7 +156,7 @@ impl Setting {
     }
 }
 
-impl Interrupt {
+impl ExampleInterrupt {
     fn parse(words: &str) -> Result<Self, String> {
         Self::of_words(words).ok_or_else(|| {
             format!(
@@ -172,11 +172,11 @@ impl Interrupt {
         let (when, only) = match words.strip_prefix("at \"") {
             Some(shown) => {
                 let (shown, only) = shown.split_once('"')?;
-                (When::Shown(shown.to_owned()), only)
+                (InterruptTrigger::Shown(shown.to_owned()), only)
             }
             None => {
                 let (seconds, only) = words.strip_prefix("after ")?.split_once(" s")?;
-                (When::After(Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?), only)
+                (InterruptTrigger::After(Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?), only)
             }
         };
         let only = match only {
@@ -187,18 +187,18 @@ impl Interrupt {
     }
 }
 
-impl Setting {
+impl ExampleSettings {
     /// When this command gets it.
-    pub(crate) fn interrupt_of(&self, command: &str) -> Option<&When> {
+    pub(crate) fn interrupt_of(&self, command: &str) -> Option<&InterruptTrigger> {
         let concerns =
-            |interrupt: &&Interrupt| interrupt.only.as_ref().is_none_or(|only| command.contains(only));
+            |interrupt: &&ExampleInterrupt| interrupt.only.as_ref().is_none_or(|only| command.contains(only));
         self.interrupts.iter().find(concerns).map(|interrupt| &interrupt.when)
     }
 }
 
 /// Whether a block holds commands of ours: it is a shell's, or it is in no language and a line of it begins as a command
 /// does.
-fn holds_commands(block: &Block, subcommands: &[String]) -> bool {
+fn holds_commands(block: &FencedBlock, subcommands: &[String]) -> bool {
     match block.language.as_str() {
         "sh" | "bash" | "shell" | "console" => true,
         "" | "text" => block.text.lines().any(|line| is_command(line, subcommands)),
@@ -223,10 +223,10 @@ fn is_command(line: &str, subcommands: &[String]) -> bool {
 mod tests {
     use super::*;
 
-    fn mark(language: &str, text: &str, comment: Option<&str>) -> Result<Mark, String> {
+    fn mark(language: &str, text: &str, comment: Option<&str>) -> Result<BlockAction, String> {
         let (language, text) = (language.to_owned(), text.to_owned());
-        let block = Block { line: 1, language, text, comment: comment.map(str::to_owned) };
-        Mark::of(&block, &["doctor".to_owned()])
+        let block = FencedBlock { line: 1, language, text, comment: comment.map(str::to_owned) };
+        BlockAction::of(&block, &["doctor".to_owned()])
     }
 
     #[test]
@@ -239,13 +239,13 @@ mod tests {
         ] {
             assert!(mark(language, text, None).is_err(), "{text}");
             assert!(mark(language, text, Some("look here")).is_err(), "{text}");
-            assert!(matches!(mark(language, text, Some("not run: a NIC")), Ok(Mark::NotRun(_))));
-            assert!(matches!(mark(language, text, Some("run")), Ok(Mark::Run(_))));
+            assert!(matches!(mark(language, text, Some("not run: a NIC")), Ok(BlockAction::NotRun(_))));
+            assert!(matches!(mark(language, text, Some("run")), Ok(BlockAction::Run(_))));
         }
         for (language, text) in
             [("", "linerate 0.1.0 · doctor"), ("rust", "linerate doctor"), ("toml", "a = 1")]
         {
-            assert_eq!(mark(language, text, None), Ok(Mark::Nothing), "{text}");
+            assert_eq!(mark(language, text, None), Ok(BlockAction::Nothing), "{text}");
         }
         assert!(mark("sh", "ls", Some("not run:")).is_err());
     }
@@ -255,26 +255,26 @@ mod tests {
         let run = "run: on the server, at a terminal, Ctrl-C after 1.5 s to --watch, Ctrl-C at \"2/3\"\n  touch a\n\n  touch b";
         assert_eq!(
             mark("sh", "ls", Some(run)),
-            Ok(Mark::Run(Setting {
-                place: Place::Server,
+            Ok(BlockAction::Run(ExampleSettings {
+                place: ExampleHost::Server,
                 terminal: true,
                 interrupts: vec![
-                    Interrupt {
-                        when: When::After(Duration::from_millis(1500)),
+                    ExampleInterrupt {
+                        when: InterruptTrigger::After(Duration::from_millis(1500)),
                         only: Some("--watch".to_owned())
                     },
-                    Interrupt { when: When::Shown("2/3".to_owned()), only: None },
+                    ExampleInterrupt { when: InterruptTrigger::Shown("2/3".to_owned()), only: None },
                 ],
                 before: vec!["touch a".to_owned(), "touch b".to_owned()],
-                ..Setting::here()
+                ..ExampleSettings::here()
             }))
         );
         assert_eq!(
             mark("sh", "ls", Some("run: here, takes promtool, with specimen makita-2016")),
-            Ok(Mark::Run(Setting {
+            Ok(BlockAction::Run(ExampleSettings {
                 program: Some("promtool".to_owned()),
                 specimen: Some("makita-2016".to_owned()),
-                ..Setting::here()
+                ..ExampleSettings::here()
             }))
         );
         assert!(mark("sh", "ls", Some("run: on the roof")).unwrap_err().contains("on the roof"));
@@ -283,11 +283,14 @@ mod tests {
 
     #[test]
     fn what_is_shown_and_what_is_written_are_told_apart() {
-        let output = |of: Option<&str>| Ok(Mark::Output(of.map(str::to_owned)));
+        let output = |of: Option<&str>| Ok(BlockAction::Output(of.map(str::to_owned)));
         assert_eq!(mark("text", "a", Some("output")), output(None));
         assert_eq!(mark("text", "a", Some("output: of boost status")), output(Some("boost status")));
         assert!(mark("text", "a", Some("output of doctor")).is_err());
-        assert_eq!(mark("toml", "a = 1", Some("file: users.toml")), Ok(Mark::File("users.toml".to_owned())));
+        assert_eq!(
+            mark("toml", "a = 1", Some("file: users.toml")),
+            Ok(BlockAction::File("users.toml".to_owned()))
+        );
         assert!(mark("toml", "a = 1", Some("file: ../etc")).is_err());
     }
 }

@@ -4,8 +4,8 @@
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 #[derive(Debug, Default)]
-pub(crate) struct Document {
-    pub blocks: Vec<Block>,
+pub(crate) struct MarkdownDocument {
+    pub blocks: Vec<FencedBlock>,
     /// Where its links and pictures lead, and their lines.
     pub links: Vec<(usize, String)>,
     /// Code within its text, and the lines.
@@ -15,7 +15,7 @@ pub(crate) struct Document {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Block {
+pub(crate) struct FencedBlock {
     /// The line its text begins at, from 1.
     pub line: usize,
     /// The word after the fence.
@@ -26,12 +26,12 @@ pub(crate) struct Block {
     pub comment: Option<String>,
 }
 
-impl Document {
+impl MarkdownDocument {
     pub(crate) fn parse(text: &str) -> Self {
         let mut document = Self::default();
         let mut comment: Option<String> = None;
         let mut heading: Option<String> = None;
-        let mut block: Option<Block> = None;
+        let mut block: Option<FencedBlock> = None;
         let line = |offset: usize| text[..offset].matches('\n').count() + 1;
         for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
             match event {
@@ -41,8 +41,12 @@ impl Document {
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
                     let comment = comment.take().and_then(|html| within(&html));
                     let language = language.split([' ', ',']).next().unwrap_or_default().to_owned();
-                    block =
-                        Some(Block { line: line(range.start) + 1, language, text: String::new(), comment });
+                    block = Some(FencedBlock {
+                        line: line(range.start) + 1,
+                        language,
+                        text: String::new(),
+                        comment,
+                    });
                 }
                 Event::End(TagEnd::CodeBlock) => document.blocks.extend(block.take()),
                 Event::Text(part) => {
@@ -89,11 +93,11 @@ fn anchor(heading: &str) -> String {
 
 #[test]
 fn a_block_knows_its_line_and_the_comment_right_before_it() {
-    let document = Document::parse(
+    let document = MarkdownDocument::parse(
         "# A `b`: c\n\n<!-- run -->\n```sh\none\ntwo\n```\n\n<!-- gone -->\ntext `x y` [l](a.md#b)\n\n```text\nout\n```\n\
          <!-- run: here\nbefore -->\n\n```\nthree\n```\n",
     );
-    let block = |line, language: &str, text: &str, comment: Option<&str>| Block {
+    let block = |line, language: &str, text: &str, comment: Option<&str>| FencedBlock {
         line,
         language: language.to_owned(),
         text: text.to_owned(),

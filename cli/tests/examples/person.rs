@@ -5,22 +5,26 @@ use std::process::{ChildStdin, ChildStdout};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use crate::mark::When;
+use crate::mark::InterruptTrigger;
 
 /// What is asked, and what is typed then.
 const ANSWERS: [(&str, &[u8]); 2] = [("[y/N] ", b"y\n"), ("Enter", b"\n")];
 
 /// Somebody at a terminal.
-pub(crate) struct Person {
+pub(crate) struct TerminalUser {
     keyboard: Arc<Mutex<ChildStdin>>,
     eyes: JoinHandle<String>,
 }
 
-impl Person {
+impl TerminalUser {
     /// Begins to read the screen.
-    pub(crate) fn sit_down(keyboard: ChildStdin, mut screen: ChildStdout, interrupt: Option<&When>) -> Self {
+    pub(crate) fn start(
+        keyboard: ChildStdin,
+        mut screen: ChildStdout,
+        interrupt: Option<&InterruptTrigger>,
+    ) -> Self {
         let mut enough = match interrupt {
-            Some(When::Shown(text)) => Some(text.clone()),
+            Some(InterruptTrigger::Shown(text)) => Some(text.clone()),
             _ => None,
         };
         let keyboard = Arc::new(Mutex::new(keyboard));
@@ -53,7 +57,7 @@ impl Person {
     }
 
     /// All that was on the screen, once nothing more comes.
-    pub(crate) fn what_was_seen(self) -> String {
+    pub(crate) fn screen_text(self) -> String {
         self.eyes.join().unwrap_or_default()
     }
 }

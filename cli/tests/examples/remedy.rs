@@ -6,10 +6,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::copy;
-use crate::mark::Setting;
-use crate::markdown::Block;
-use crate::shell::Line;
-use crate::stage::Stage;
+use crate::mark::ExampleSettings;
+use crate::markdown::FencedBlock;
+use crate::shell::ShellCommand;
+use crate::stage::ExampleTestbed;
 
 /// Findings of what was counted before it was fixed, which a copy keeps, or of what is fixed for sockets that are made
 /// from now on; and the evidence by which they show that the command was obeyed.
@@ -26,33 +26,38 @@ const MILDER: &str = "filter.conntrack-for-udp";
 
 /// What doctor says, as far as it is looked at.
 #[derive(Deserialize)]
-struct Document {
-    findings: Vec<Finding>,
+struct DoctorFindings {
+    findings: Vec<DoctorFinding>,
 }
 
 #[derive(Deserialize)]
-struct Finding {
+struct DoctorFinding {
     id: String,
     title: String,
     severity: String,
-    evidence: Vec<Evidence>,
+    evidence: Vec<DoctorEvidence>,
     commands: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Evidence {
+struct DoctorEvidence {
     what: String,
     value: serde_json::Value,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn evidence(&self, what: &str) -> Option<&serde_json::Value> {
         self.evidence.iter().find(|evidence| evidence.what == what).map(|evidence| &evidence.value)
     }
 }
 
 /// Runs the commands of a page, and those that it leaves out for their number, and asks doctor about the host before and after.
-pub(crate) fn carry_out(stage: &mut Stage, file: &str, block: &Block, host: &str) -> Result<(), String> {
+pub(crate) fn carry_out(
+    stage: &mut ExampleTestbed,
+    file: &str,
+    block: &FencedBlock,
+    host: &str,
+) -> Result<(), String> {
     let id = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     stage.put_specimen(host)?;
     let before = findings(stage, host, &id)?;
@@ -69,11 +74,11 @@ pub(crate) fn carry_out(stage: &mut Stage, file: &str, block: &Block, host: &str
         copy::run(stage, reading, &page)?;
         copy::run(stage, reading, &found.commands[shown.len()..])?;
     }
-    is_mended(&before, &findings(stage, host, &id)?)
+    is_fixed(&before, &findings(stage, host, &id)?)
 }
 
 /// Whether doctor no longer finds the worst of what it found, or of what was counted before, shows another value.
-fn is_mended(before: &[Finding], after: &[Finding]) -> Result<(), String> {
+fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), String> {
     let Some(found) = before.first() else { return Ok(()) };
     let Some((_, what)) = COUNTED.iter().find(|(counted, _)| *counted == found.id) else {
         let still = after.iter().find(|finding| finding.title == found.title);
@@ -95,34 +100,34 @@ fn is_mended(before: &[Finding], after: &[Finding]) -> Result<(), String> {
 }
 
 /// What doctor finds of this id, worst first.
-fn findings(stage: &mut Stage, host: &str, id: &str) -> Result<Vec<Finding>, String> {
+fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<DoctorFinding>, String> {
     let text = format!("linerate doctor --root {host} --json doctor.json");
-    let ran = stage.run(&Line { text, background: false }, &Setting::here())?;
+    let ran = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::here())?;
     if let Some(ran) = ran.filter(|ran| !ran.is_well(false)) {
         return Err(format!("doctor --root {host} ended with {}\n{}", ran.status, ran.stderr));
     }
     let text = fs::read_to_string(stage.path("work/doctor.json")).map_err(|e| e.to_string())?;
-    let document: Document = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let document: DoctorFindings = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     Ok(document.findings.into_iter().filter(|finding| finding.id == id).collect())
 }
 
 #[test]
 fn a_remedy_that_changes_nothing_is_told() {
-    let finding = |id: &str, value: u32| Finding {
+    let finding = |id: &str, value: u32| DoctorFinding {
         id: id.to_owned(),
         title: "as it was".to_owned(),
         severity: "low".to_owned(),
         evidence: COUNTED
             .iter()
-            .map(|(_, what)| Evidence { what: (*what).to_owned(), value: value.into() })
+            .map(|(_, what)| DoctorEvidence { what: (*what).to_owned(), value: value.into() })
             .collect(),
         commands: Vec::new(),
     };
-    let judge = |id: &str, now: u32| is_mended(&[finding(id, 1)], &[finding(id, now)]);
+    let judge = |id: &str, now: u32| is_fixed(&[finding(id, 1)], &[finding(id, now)]);
     assert!(judge("irq.stacked", 2).is_err_and(|why| why.contains("still finds: as it was")));
-    assert!(is_mended(&[finding("irq.stacked", 1)], &[]).is_ok());
+    assert!(is_fixed(&[finding("irq.stacked", 1)], &[]).is_ok());
     for (id, _) in COUNTED {
         assert!(judge(id, 1).is_err() && judge(id, 2).is_ok(), "{id}");
-        assert!(is_mended(&[finding(id, 1)], &[]).is_err(), "{id}");
+        assert!(is_fixed(&[finding(id, 1)], &[]).is_err(), "{id}");
     }
 }

@@ -2,7 +2,7 @@
 
 /// A command of a block.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct ShellCommand {
     /// As a shell takes it.
     pub text: String,
     /// Whether it goes on beside those after it.
@@ -10,7 +10,7 @@ pub(crate) struct Line {
 }
 
 /// The commands of a block. A line that ends in a backslash goes on in the next, and a here-document is part of its line.
-pub(crate) fn lines(block: &str) -> Vec<Line> {
+pub(crate) fn lines(block: &str) -> Vec<ShellCommand> {
     let mut commands = Vec::new();
     let mut rest = block.lines();
     while let Some(line) = rest.next() {
@@ -37,8 +37,8 @@ pub(crate) fn lines(block: &str) -> Vec<Line> {
         let command = text.trim_end();
         let without = command.strip_suffix('&').filter(|rest| !rest.ends_with('&'));
         commands.push(match without {
-            Some(without) => Line { text: without.trim_end().to_owned(), background: true },
-            None => Line { text, background: false },
+            Some(without) => ShellCommand { text: without.trim_end().to_owned(), background: true },
+            None => ShellCommand { text, background: false },
         });
     }
     commands
@@ -47,7 +47,7 @@ pub(crate) fn lines(block: &str) -> Vec<Line> {
 #[test]
 fn comments_continuations_and_what_runs_beside() {
     let block = "# what\n$ one \\\n  more   # why\n\ntwo &\nthree && four\ncat > a <<'END'\nx\nEND\nfive\n";
-    let line = |text: &str, background| Line { text: text.to_owned(), background };
+    let line = |text: &str, background| ShellCommand { text: text.to_owned(), background };
     assert_eq!(
         lines(block),
         [

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::mark::{Place, Setting, When};
-use crate::person::Person;
+use crate::mark::{ExampleHost, ExampleSettings, InterruptTrigger};
+use crate::person::TerminalUser;
 use crate::program;
-use crate::shell::Line;
+use crate::shell::ShellCommand;
 
 /// A command that has not ended by then will not. Machines that run tests are slow.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ const QUERIES: &str = "www.example.com A\nwww.example.com AAAA\nnothing.example.
 const LAB: &str = "examples";
 
 /// Where the examples of a document are run.
-pub(crate) struct Stage {
+pub(crate) struct ExampleTestbed {
     directory: tempfile::TempDir,
     /// Holds the private directories for as long as its standard input is open.
     holder: Child,
@@ -38,24 +38,24 @@ pub(crate) struct Stage {
     /// The process id of the lab's server, which examples call `$PID`.
     server: Option<u32>,
     /// What runs beside the examples.
-    beside: Vec<Beside>,
+    beside: Vec<BackgroundProgram>,
 }
 
 /// A program that runs beside the examples.
-struct Beside {
+struct BackgroundProgram {
     child: Child,
     /// Whether it is a server, which ends when it is told to.
     serves: bool,
 }
 
 /// What became of a command.
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Stage {
+impl ExampleTestbed {
     /// A machine; an error where none can be made.
     pub(crate) fn new() -> Result<Self, String> {
         let directory = tempfile::tempdir().map_err(|e| e.to_string())?;
@@ -87,8 +87,12 @@ impl Stage {
     }
 
     /// Runs a command of an example, and waits for its end unless it is to run beside the others.
-    pub(crate) fn run(&mut self, line: &Line, setting: &Setting) -> Result<Option<Ran>, String> {
-        if setting.place != Place::Here {
+    pub(crate) fn run(
+        &mut self,
+        line: &ShellCommand,
+        setting: &ExampleSettings,
+    ) -> Result<Option<CommandResult>, String> {
+        if setting.place != ExampleHost::Here {
             self.raise_lab()?;
         }
         if line.text.trim() == "wait" {
@@ -106,11 +110,11 @@ impl Stage {
     }
 
     /// Runs what an example needs, on the machine itself.
-    pub(crate) fn prepare(&mut self, line: &Line, setting: &Setting) -> Result<(), String> {
-        if setting.place != Place::Here {
+    pub(crate) fn prepare(&mut self, line: &ShellCommand, setting: &ExampleSettings) -> Result<(), String> {
+        if setting.place != ExampleHost::Here {
             self.raise_lab()?;
         }
-        match self.run(line, &Setting::here())? {
+        match self.run(line, &ExampleSettings::here())? {
             Some(ran) if !ran.status.success() => Err(format!("{}: {}", ran.status, ran.stderr.trim())),
             _ => Ok(()),
         }
@@ -146,10 +150,10 @@ impl Stage {
 
     /// Waits for what examples put beside them, as a shell's `wait` does, but for servers.
     fn wait(&mut self) -> Result<(), String> {
-        let (stay, go): (Vec<Beside>, Vec<Beside>) =
+        let (stay, go): (Vec<BackgroundProgram>, Vec<BackgroundProgram>) =
             self.beside.split_off(self.own()).into_iter().partition(|beside| beside.serves);
         self.beside.extend(stay);
-        for Beside { child, .. } in go {
+        for BackgroundProgram { child, .. } in go {
             let group = Pid::from_child(&child);
             let (ended, status) = wait_beside(child);
             if ended.recv_timeout(PATIENCE).is_err() {
@@ -170,7 +174,7 @@ impl Stage {
             return Ok(());
         }
         self.clear();
-        self.must(&format!("linerate lab up {LAB} --queues 2"), Place::Here)?;
+        self.run_or_fail(&format!("linerate lab up {LAB} --queues 2"), ExampleHost::Here)?;
         fs::write(self.path("work/example.com.zone"), ZONE).map_err(|e| e.to_string())?;
         fs::write(self.path("work/queries"), QUERIES).map_err(|e| e.to_string())?;
         let serve = "exec linerate serve dns --bind 198.18.0.1:53 --zone example.com=example.com.zone --workers 2 \
@@ -178,17 +182,17 @@ impl Stage {
         let load = "exec linerate load 198.18.0.1:53 --workload dns --queries queries --rate 2k --duration 600 --backend socket";
         // As interrupts of two queues would: a virtual link has none.
         let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
-        self.must(spread, Place::Server)?;
-        self.begin(self.shell(serve, Place::Server, false))?;
+        self.run_or_fail(spread, ExampleHost::Server)?;
+        self.begin(self.shell(serve, ExampleHost::Server, false))?;
         self.server = self.beside.last().map(|beside| beside.child.id());
-        self.await_socket("-u 'sport = :53'", Place::Server)?;
-        self.begin(self.shell(load, Place::Sender, false))?;
+        self.await_socket("-u 'sport = :53'", ExampleHost::Server)?;
+        self.begin(self.shell(load, ExampleHost::Sender, false))?;
         self.lab = true;
         Ok(())
     }
 
     /// Waits until a socket is there that `ss` lists by these words.
-    fn await_socket(&self, words: &str, place: Place) -> Result<(), String> {
+    fn await_socket(&self, words: &str, place: ExampleHost) -> Result<(), String> {
         let begun = Instant::now();
         let listening = format!("ss -Hln {words} | grep -q .");
         while begun.elapsed() < PATIENCE {
@@ -200,12 +204,17 @@ impl Stage {
     }
 
     /// Starts a server of any kind beside the examples of a block, and waits until it has this socket.
-    pub(crate) fn begin_beside(&mut self, text: &str, place: Place, socket: &str) -> Result<(), String> {
+    pub(crate) fn begin_beside(
+        &mut self,
+        text: &str,
+        place: ExampleHost,
+        socket: &str,
+    ) -> Result<(), String> {
         self.begin(self.shell(text, place, false))?;
         self.await_socket(socket, place)
     }
 
-    pub(crate) fn must(&self, text: &str, place: Place) -> Result<(), String> {
+    pub(crate) fn run_or_fail(&self, text: &str, place: ExampleHost) -> Result<(), String> {
         let ran = self.finish(self.shell(text, place, false), false, None)?;
         if ran.status.success() { Ok(()) } else { Err(format!("{text}: {}", ran.stderr.trim())) }
     }
@@ -222,17 +231,20 @@ impl Stage {
     }
 
     /// Runs a command to its end.
-    pub(crate) fn finished(&self, command: Command) -> Result<Ran, String> {
+    pub(crate) fn finished(&self, command: Command) -> Result<CommandResult, String> {
         self.finish(command, false, None)
     }
 
     /// A shell that runs a line where it belongs, in the directory of the examples.
-    fn shell(&self, text: &str, place: Place, terminal: bool) -> Command {
+    fn shell(&self, text: &str, place: ExampleHost, terminal: bool) -> Command {
         let mut command = self.inside();
-        match place {
-            Place::Here => {}
-            Place::Server => drop(command.args(["linerate", "lab", "exec", "--lab", LAB, "receiver", "--"])),
-            Place::Sender => drop(command.args(["linerate", "lab", "exec", "--lab", LAB, "sender0", "--"])),
+        let host = match place {
+            ExampleHost::Here => None,
+            ExampleHost::Server => Some("receiver"),
+            ExampleHost::Sender => Some("sender0"),
+        };
+        if let Some(host) = host {
+            command.args(["linerate", "lab", "exec", "--lab", LAB, host, "--"]);
         }
         if terminal {
             let sized = format!("stty rows 24 cols 80; {text}");
@@ -255,7 +267,7 @@ impl Stage {
 
     fn begin(&mut self, mut command: Command) -> Result<(), String> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.beside.push(Beside { child: child.map_err(|e| e.to_string())?, serves: false });
+        self.beside.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: false });
         Ok(())
     }
 
@@ -265,7 +277,7 @@ impl Stage {
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
         let child = command.spawn();
         drop(command);
-        self.beside.push(Beside { child: child.map_err(|e| e.to_string())?, serves: true });
+        self.beside.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: true });
         let (said, heard) = channel();
         std::thread::spawn(move || {
             let mut part = [0; 4096];
@@ -277,7 +289,12 @@ impl Stage {
     }
 
     /// Runs a command to its end, or to the time at which it is interrupted.
-    fn finish(&self, mut command: Command, terminal: bool, interrupt: Option<&When>) -> Result<Ran, String> {
+    fn finish(
+        &self,
+        mut command: Command,
+        terminal: bool,
+        interrupt: Option<&InterruptTrigger>,
+    ) -> Result<CommandResult, String> {
         // Files, since what a command leaves running would hold a pipe open.
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let create = |path: &Path| File::create(path).map_err(|e| e.to_string());
@@ -291,14 +308,14 @@ impl Stage {
             .stdin
             .take()
             .zip(child.stdout.take())
-            .map(|(keyboard, screen)| Person::sit_down(keyboard, screen, interrupt));
+            .map(|(keyboard, screen)| TerminalUser::start(keyboard, screen, interrupt));
         let group = Pid::from_child(&child);
         let (ended, status) = wait_beside(child);
         let (time, is_time) = match interrupt {
             None => (PATIENCE, false),
-            Some(When::After(time)) => (*time, true),
+            Some(InterruptTrigger::After(time)) => (*time, true),
             // Who sits there presses it; what is shown last may be shown late.
-            Some(When::Shown(_)) => (3 * PATIENCE, false),
+            Some(InterruptTrigger::Shown(_)) => (3 * PATIENCE, false),
         };
         let mut outcome = ended.recv_timeout(time);
         if outcome.is_err() && is_time {
@@ -314,10 +331,10 @@ impl Stage {
         let status = status.join().map_err(|_| "nobody waited".to_owned())?.map_err(|e| e.to_string())?;
         let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let stdout = match person {
-            Some(person) => person.what_was_seen(),
+            Some(person) => person.screen_text(),
             None => text(&stdout).map_err(|e| e.to_string())?,
         };
-        let ran = Ran { status, stdout, stderr: text(&stderr).map_err(|e| e.to_string())? };
+        let ran = CommandResult { status, stdout, stderr: text(&stderr).map_err(|e| e.to_string())? };
         match outcome {
             Ok(()) => Ok(ran),
             Err(_) => Err(format!("it does not end\n{}{}", ran.stdout, ran.stderr)),
@@ -329,7 +346,7 @@ impl Stage {
     }
 }
 
-impl Ran {
+impl CommandResult {
     /// Whether it ended as a command that did what it was told: nothing wrong, something found, or interrupted.
     pub(crate) fn is_well(&self, interrupted: bool) -> bool {
         const INTERRUPTED: i32 = 128 + 2;
@@ -342,13 +359,13 @@ impl Ran {
     }
 }
 
-impl Drop for Stage {
+impl Drop for ExampleTestbed {
     fn drop(&mut self) {
         for beside in self.beside.iter_mut().rev() {
             end(&mut beside.child);
         }
         // Those of examples too, of which an example that failed leaves some. Others' labs are not in this /run.
-        let _ = self.must("linerate lab clean --all", Place::Here);
+        let _ = self.run_or_fail("linerate lab clean --all", ExampleHost::Here);
         drop(self.holder.stdin.take());
         let _ = self.holder.wait();
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{LocalCounters, ReceiveFailure, WorkerJob, decide, judge};
+use super::{LocalCounters, ReceiveFailure, WorkerJob, classify_receive_error, decide};
 use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::Service;
 use crate::sys::batch::{
@@ -21,7 +21,7 @@ pub(crate) fn run<S: Service>(mut job: WorkerJob<'_, S>) -> io::Result<()> {
 
 fn run_by<S: Service, P: AdmissionPolicy>(policy: P, job: WorkerJob<'_, S>) -> io::Result<()> {
     match job.shape.asked.pktinfo {
-        _ if job.shape.asked.is_more() => {
+        _ if job.shape.asked.has_extra_fields() => {
             run_with(MessageBatch::<ExtendedControl>::new(job.shape), policy, job)
         }
         PktinfoMode::Off => run_with(MessageBatch::<NoControl>::new(job.shape), policy, job),
@@ -46,17 +46,17 @@ fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
         };
         tally.counts.syscalls += 1;
         match batch.receive(job.socket, flags) {
-            Ok(0) => job.ending.woken(),
+            Ok(0) => job.ending.on_wake(),
             Ok(received) => {
                 policy.received(job.socket, received, received == job.shape.messages);
                 answer(&mut batch, received, &mut policy, &mut job, &mut tally);
                 tally.publish();
             }
-            Err(error) => match judge(error) {
+            Err(error) => match classify_receive_error(error) {
                 ReceiveFailure::Again => {}
                 ReceiveFailure::Empty => {
                     policy.nothing();
-                    job.ending.empty();
+                    job.ending.on_empty();
                 }
                 ReceiveFailure::Failed => {
                     tally.counts.receive_errors += 1;
@@ -86,7 +86,7 @@ pub(super) fn answer<S: Service, K: ControlKind, P: AdmissionPolicy>(
         if policy.admits(incoming.name) {
             return decide(service, path, deliver_truncated, tally, incoming);
         }
-        tally.shed();
+        tally.count_shed();
         OutgoingMessage::Nothing
     });
     while batch.unsent() > 0 {
@@ -98,12 +98,12 @@ pub(super) fn answer<S: Service, K: ControlKind, P: AdmissionPolicy>(
                 // The wait for room in the send buffer is over; every other message would wait as long.
                 Some(libc::EAGAIN) => {
                     while batch.unsent() > 0 {
-                        tally.send_failed(&error);
+                        tally.count_send_failure(&error);
                         batch.skip();
                     }
                 }
                 _ => {
-                    tally.send_failed(&error);
+                    tally.count_send_failure(&error);
                     batch.skip();
                 }
             },

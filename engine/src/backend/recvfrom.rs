@@ -4,7 +4,7 @@
 
 use std::io;
 
-use super::{LocalCounters, ReceiveFailure, WorkerJob, judge, too_long};
+use super::{LocalCounters, ReceiveFailure, WorkerJob, classify_receive_error, too_long};
 use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::{Action, ReplyOptions, Request, Service};
 use crate::sys::control::{ControlBuffer, ReceivedControl, SendExtras};
@@ -50,17 +50,17 @@ fn run_by<S: Service, P: AdmissionPolicy>(mut policy: P, mut job: WorkerJob<'_, 
             receive_message(job.socket, request, name, control, job.shape.asked, flags)
         };
         match received {
-            Ok(ReceivedDatagram { named: false, .. }) => job.ending.woken(),
+            Ok(ReceivedDatagram { named: false, .. }) => job.ending.on_wake(),
             Ok(received) => {
                 policy.received(job.socket, 1, true);
                 answer(&mut buffers, &received, &mut policy, &mut job, &mut tally);
                 tally.publish();
             }
-            Err(error) => match judge(error) {
+            Err(error) => match classify_receive_error(error) {
                 ReceiveFailure::Again => {}
                 ReceiveFailure::Empty => {
                     policy.nothing();
-                    job.ending.empty();
+                    job.ending.on_empty();
                 }
                 ReceiveFailure::Failed => {
                     tally.counts.receive_errors += 1;
@@ -86,12 +86,12 @@ fn answer<S: Service, P: AdmissionPolicy>(
     tally.counts.batches += 1;
     tally.counts.received += 1;
     let truncated = received.length > request.len();
-    if truncated && !tally.truncated(job.deliver_truncated) {
+    if truncated && !tally.count_truncated(job.deliver_truncated) {
         return;
     }
     policy.arrived(|| came.as_ref().and_then(ReceivedControl::received_ns));
     if !policy.admits(name) {
-        tally.shed();
+        tally.count_shed();
         return;
     }
     let payload = &request[..received.length.min(request.len())];
@@ -100,7 +100,7 @@ fn answer<S: Service, P: AdmissionPolicy>(
     let segment = came.as_ref().and_then(ReceivedControl::segment);
     let action = job.service.answer(&seen, reply);
     let mut otherwise = |tally: &mut LocalCounters<'_>, options: ReplyOptions| {
-        tally.otherwise(0, options);
+        tally.reply_with_options(0, options);
         extras = options.extras();
         let Some(to) = options.to else { return };
         if to.is_ipv4() != name.is_ipv4() {
@@ -114,7 +114,7 @@ fn answer<S: Service, P: AdmissionPolicy>(
             tally.rest = true;
             return;
         }
-        Action::Defer => return tally.deferred(),
+        Action::Defer => return tally.count_deferred(),
         Action::Echo => {
             extras.segment = segment;
             Some(payload)
@@ -130,7 +130,7 @@ fn answer<S: Service, P: AdmissionPolicy>(
         }
     };
     let Some(outgoing) = outgoing else {
-        tally.send_failed(&too_long());
+        tally.count_send_failure(&too_long());
         return;
     };
     let length = control.make_reply(asked, filled);
@@ -144,7 +144,7 @@ fn answer<S: Service, P: AdmissionPolicy>(
         match sent {
             Ok(()) => tally.counts.answered += 1,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => tally.send_failed(&error),
+            Err(error) => tally.count_send_failure(&error),
         }
         return;
     }

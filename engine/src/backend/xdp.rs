@@ -33,7 +33,7 @@ use crate::sys::xsk;
 /// had by [`Server::xdp`](crate::Server::xdp).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
-pub struct Xdp {
+pub struct AfXdpSettings {
     /// Frames of memory a queue, a power of two from 128 to 65,536: half of them wait for packets, half are on their way
     /// out. A frame has 2048 bytes, or 4096 where the interface's MTU is above 1500.
     pub frames: u32,
@@ -56,7 +56,7 @@ pub struct Xdp {
     pub busy_poll_budget: u16,
 }
 
-impl Default for Xdp {
+impl Default for AfXdpSettings {
     fn default() -> Self {
         Self {
             frames: 4096,

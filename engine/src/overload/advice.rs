@@ -5,21 +5,21 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{Overload, napi, place};
+use super::{OverloadPolicy, napi, place};
 use crate::sys::interface;
 use crate::sys::xsk;
 
 /// A setting of the host that takes from a server above its capacity. The server leaves it as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Advice {
+pub struct HostAdvice {
     /// What is so, and what it does to the server.
     pub what: String,
     /// What would fix it.
     pub remedy: String,
 }
 
-impl std::fmt::Display for Advice {
+impl std::fmt::Display for HostAdvice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}; {}", self.what, self.remedy)
     }
@@ -28,7 +28,7 @@ impl std::fmt::Display for Advice {
 /// Who serves, where, and how.
 pub(crate) struct ServingThreads<'a> {
     pub(crate) address: SocketAddr,
-    pub(crate) overload: &'a Overload,
+    pub(crate) overload: &'a OverloadPolicy,
     /// The CPUs that each worker may run on.
     pub(crate) workers: &'a [Vec<u32>],
     /// Whether workers poll the device themselves before its interrupts do.
@@ -36,8 +36,8 @@ pub(crate) struct ServingThreads<'a> {
 }
 
 /// What there is to say to who runs the server; nothing without a policy for overload.
-pub(crate) fn find(serving: &ServingThreads<'_>) -> Vec<Advice> {
-    if *serving.overload == Overload::default() {
+pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
+    if *serving.overload == OverloadPolicy::default() {
         return Vec::new();
     }
     let wanted = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
@@ -45,7 +45,7 @@ pub(crate) fn find(serving: &ServingThreads<'_>) -> Vec<Advice> {
     // A server that is asked on the loopback interface only is starved by nobody else's packets.
     let Ok(place) = place::find(&entries, serving.address, wanted) else { return Vec::new() };
     let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
-    let here = |name: &&String| host.shows(name);
+    let here = |name: &&String| host.is_in_namespace(name);
     place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
 }
 
@@ -56,24 +56,24 @@ struct KernelSettings {
 }
 
 impl KernelSettings {
-    fn interface(&self, name: &str) -> PathBuf {
+    fn interface_dir(&self, name: &str) -> PathBuf {
         self.sys.join("class/net").join(name)
     }
 
     /// Whether the interface of this name is the one of this network namespace: sysfs shows those of the one it was mounted in.
-    fn shows(&self, name: &str) -> bool {
+    fn is_in_namespace(&self, name: &str) -> bool {
         let devices = xsk::interfaces().unwrap_or_default();
         let Some(device) = devices.iter().find(|device| device.name == *name) else { return false };
         let Ok(mac) = device.mac() else { return false };
         let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-        let folder = self.interface(name);
-        number(&folder.join("ifindex")) == Some(device.index.into())
-            && text(&folder.join("address")).is_some_and(|shown| shown == mac)
+        let folder = self.interface_dir(name);
+        read_number(&folder.join("ifindex")) == Some(device.index.into())
+            && read_text(&folder.join("address")).is_some_and(|shown| shown == mac)
     }
 
-    fn advice(&self, name: &str, serving: &ServingThreads<'_>) -> Option<Advice> {
-        let folder = self.interface(name);
-        let file = |file: &str| number(&folder.join(file)).unwrap_or(0);
+    fn advice(&self, name: &str, serving: &ServingThreads<'_>) -> Option<HostAdvice> {
+        let folder = self.interface_dir(name);
+        let file = |file: &str| read_number(&folder.join(file)).unwrap_or(0);
         // 1: by threads; 2, Linux 6.18: by threads that poll.
         if file("threaded") > 0 {
             return self.waiting_threads(name, serving);
@@ -97,7 +97,7 @@ impl KernelSettings {
             (starved, all) => format!("{} of {all} workers", starved.len()),
         };
         let at = folder.display();
-        Some(Advice {
+        Some(HostAdvice {
             what: format!(
                 "packets of {name} are processed in softirqs on the CPUs of {who}, which go first: above capacity they take what answering needs"
             ),
@@ -109,11 +109,11 @@ impl KernelSettings {
     }
 
     /// A guard sees what is taken from the device's queues. Who takes it must not have to wait for those it is to guard.
-    fn waiting_threads(&self, name: &str, serving: &ServingThreads<'_>) -> Option<Advice> {
+    fn waiting_threads(&self, name: &str, serving: &ServingThreads<'_>) -> Option<HostAdvice> {
         serving.overload.guard.as_ref()?;
-        let threads = napi::threads(&self.proc, name);
+        let threads = napi::list_threads(&self.proc, name);
         // One a queue for each direction at most: more are of several interfaces of this name, in other network namespaces.
-        if threads.len() > fs::read_dir(self.interface(name).join("queues")).ok()?.count() {
+        if threads.len() > fs::read_dir(self.interface_dir(name).join("queues")).ok()?.count() {
             return None;
         }
         let taken: BTreeSet<u32> = serving.workers.iter().flatten().copied().collect();
@@ -130,7 +130,7 @@ impl KernelSettings {
                 format!("{several} ordinary threads such as {} (process {}) that have", first.name, first.pid)
             }
         };
-        Some(Advice {
+        Some(HostAdvice {
             what: format!(
                 "packets of {name} are taken from its queues by {who} no CPU without a worker: above capacity the queues overflow \
                  before the guard sees what comes"
@@ -151,7 +151,7 @@ impl KernelSettings {
             if !queue.file_name().to_string_lossy().starts_with("rx-") {
                 continue;
             }
-            let of_queue = mask(&text(&queue.path().join("rps_cpus"))?)?;
+            let of_queue = parse_cpu_mask(&read_text(&queue.path().join("rps_cpus"))?)?;
             steered &= !of_queue.is_empty();
             cpus.extend(of_queue);
         }
@@ -168,9 +168,10 @@ impl KernelSettings {
         let mut cpus = BTreeSet::new();
         for vector in entries.flatten() {
             let folder = self.proc.join("irq").join(vector.file_name());
-            let allowed = list(&text(&folder.join("smp_affinity_list"))?)?;
+            let allowed = parse_cpu_list(&read_text(&folder.join("smp_affinity_list"))?)?;
             // One of those allowed, unless it is stale: without interrupt remapping it changes with the next interrupt only.
-            let effective = text(&folder.join("effective_affinity_list")).and_then(|text| list(&text));
+            let effective =
+                read_text(&folder.join("effective_affinity_list")).and_then(|text| parse_cpu_list(&text));
             let effective = effective.filter(|cpus| !cpus.is_empty() && cpus.is_subset(&allowed));
             cpus.extend(effective.unwrap_or(allowed));
         }
@@ -178,16 +179,16 @@ impl KernelSettings {
     }
 }
 
-fn text(path: &Path) -> Option<String> {
+fn read_text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }
 
-fn number(path: &Path) -> Option<u64> {
-    text(path)?.parse().ok()
+fn read_number(path: &Path) -> Option<u64> {
+    read_text(path)?.parse().ok()
 }
 
 /// A mask such as `00000000,0000000f`.
-fn mask(text: &str) -> Option<BTreeSet<u32>> {
+fn parse_cpu_mask(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = BTreeSet::new();
     for (word, digits) in (0..).zip(text.rsplit(',')) {
         let bits = u32::from_str_radix(digits, 16).ok()?;
@@ -197,7 +198,7 @@ fn mask(text: &str) -> Option<BTreeSet<u32>> {
 }
 
 /// A list such as `0-3,8`.
-pub(super) fn list(text: &str) -> Option<BTreeSet<u32>> {
+pub(super) fn parse_cpu_list(text: &str) -> Option<BTreeSet<u32>> {
     let mut cpus = BTreeSet::new();
     for range in text.split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -211,7 +212,7 @@ pub(super) fn list(text: &str) -> Option<BTreeSet<u32>> {
 mod tests {
     use super::*;
 
-    type Outcome = Result<(), Box<dyn std::error::Error>>;
+    type AdviceTestResult = Result<(), Box<dyn std::error::Error>>;
 
     /// A host with `eth0`, of two queues: vector 30 on CPU 0, 31 on CPU 1.
     fn host(files: &[(&str, &str)]) -> std::io::Result<(tempfile::TempDir, KernelSettings)> {
@@ -242,7 +243,7 @@ mod tests {
         polls: bool,
     ) -> Result<Option<String>, std::io::Error> {
         let (_root, host) = host(files)?;
-        let overload = Overload::protect();
+        let overload = OverloadPolicy::protect();
         let workers: Vec<Vec<u32>> = workers.iter().map(|cpus| cpus.to_vec()).collect();
         let address = SocketAddr::from(([192, 0, 2, 1], 53));
         let serving = ServingThreads { address, overload: &overload, workers: &workers, polls };
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_on_the_cpus_of_softirqs_are_told_of() -> Outcome {
+    fn workers_on_the_cpus_of_softirqs_are_told_of() -> AdviceTestResult {
         for (workers, who) in [
             (&[&[0][..]][..], "the worker,"),
             (&[&[0], &[1]], "all 2 workers,"),
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn where_packets_are_steered_to_other_cpus_is_known() -> Outcome {
+    fn where_packets_are_steered_to_other_cpus_is_known() -> AdviceTestResult {
         let rps = |mask| {
             [
                 ("sys/class/net/eth0/queues/rx-0/rps_cpus", mask),
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_where_nothing_starves() -> Outcome {
+    fn nothing_is_said_where_nothing_starves() -> AdviceTestResult {
         let threaded = [("sys/class/net/eth0/threaded", "1")];
         let deferred = [
             ("sys/class/net/eth0/napi_defer_hard_irqs", "2"),
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_for_workers_are_told_of_where_there_is_a_guard() -> Outcome {
+    fn threads_that_wait_for_workers_are_told_of_where_there_is_a_guard() -> AdviceTestResult {
         let thread = |policy: u32| {
             format!("812 (napi/eth0-266) S 2 {}17 1 {policy} {policy} 0 0 0 0 0 0 0 0 0 0 0", "0 ".repeat(33))
         };
@@ -330,22 +331,27 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_interrupts_is_not_judged() -> Outcome {
+    fn a_device_without_interrupts_is_not_judged() -> AdviceTestResult {
         let (root, host) = host(&[])?;
         fs::remove_dir_all(root.path().join("sys/class/net/eth0/device"))?;
-        assert_eq!(host.softirq_cpus(&host.interface("eth0")), None);
+        assert_eq!(host.softirq_cpus(&host.interface_dir("eth0")), None);
         Ok(())
     }
 
     #[test]
-    fn nothing_is_said_without_a_policy_or_on_loopback() -> Outcome {
+    fn nothing_is_said_without_a_policy_or_on_loopback() -> AdviceTestResult {
         let workers = [vec![0]];
         for (overload, address) in
-            [(Overload::default(), "0.0.0.0:53"), (Overload::protect(), "127.0.0.1:53")]
+            [(OverloadPolicy::default(), "0.0.0.0:53"), (OverloadPolicy::protect(), "127.0.0.1:53")]
         {
             let address = address.parse()?;
             assert_eq!(
-                find(&ServingThreads { address, overload: &overload, workers: &workers, polls: false }),
+                find_advice(&ServingThreads {
+                    address,
+                    overload: &overload,
+                    workers: &workers,
+                    polls: false
+                }),
                 []
             );
         }

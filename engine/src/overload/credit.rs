@@ -67,7 +67,7 @@ impl AdmissionCredit {
         };
         // Not what the program begins with: it is to count from its first refusal.
         credit.state.taken.store(1, Relaxed);
-        credit.start_anew();
+        credit.reset();
         credit
     }
 
@@ -81,7 +81,7 @@ impl AdmissionCredit {
     }
 
     /// Sets how many may wait; returns how many may be admitted in all then.
-    fn ceiling(&self, limit: u64) -> u64 {
+    fn set_limit(&self, limit: u64) -> u64 {
         let limit = limit.clamp(1, self.room_of_all.max(1));
         self.state.limit.store(limit, Relaxed);
         self.state.admitted.load(Relaxed).wrapping_add(limit)
@@ -92,12 +92,12 @@ impl AdmissionCredit {
     }
 
     /// Nothing waits: packets that were admitted and did not arrive are forgotten.
-    fn start_anew(&self) {
-        self.state.granted.fetch_max(self.ceiling(self.allowances().sum()), Relaxed);
+    fn reset(&self) {
+        self.state.granted.fetch_max(self.set_limit(self.allowances().sum()), Relaxed);
     }
 
-    fn taken(&self, count: usize, limit: u64) {
-        let ceiling = self.ceiling(limit);
+    fn add_taken(&self, count: usize, limit: u64) {
+        let ceiling = self.set_limit(limit);
         let _ = self.state.granted.fetch_update(Relaxed, Relaxed, |granted| {
             // What came while the program let everything through was taken without having been admitted.
             Some((granted.wrapping_add(count as u64)).min(ceiling).max(granted))
@@ -153,7 +153,7 @@ impl WorkerCredit {
     }
 
     /// The worker took so many requests, all there were for it if `all`.
-    pub(super) fn took(&mut self, count: usize, all: bool) {
+    pub(super) fn record_taken(&mut self, count: usize, all: bool) {
         let now_ns = stamp::precise_ns().max(1);
         self.rate.end_batch(now_ns);
         if count > 0 {
@@ -168,21 +168,21 @@ impl WorkerCredit {
         own.allowance.store(allowance, Relaxed);
         credit.state.taken.fetch_add(count as u64, Relaxed);
         // Else another worker's requests may wait, which are not to be forgotten.
-        if all && !self.others(now_ns).any(|(takes, _)| takes) {
-            self.credit.start_anew();
+        if all && !self.other_workers(now_ns).any(|(takes, _)| takes) {
+            self.credit.reset();
             return;
         }
         // More wait for this worker than it took: what the others have no use for is not for it to fill.
-        let others = self.others(now_ns).map(|(takes, allowance)| match takes || all {
+        let others = self.other_workers(now_ns).map(|(takes, allowance)| match takes || all {
             true => allowance,
             false => allowance.div_ceil(IDLE_PART),
         });
         let limit = allowance + others.sum::<u64>();
-        self.credit.taken(count, limit);
+        self.credit.add_taken(count, limit);
     }
 
     /// The worker is about to wait for a request.
-    pub(super) fn waits(&mut self) {
+    pub(super) fn mark_waiting(&mut self) {
         if self.rate.batch.is_some() {
             self.rate.end_batch(stamp::precise_ns());
         }
@@ -192,7 +192,7 @@ impl WorkerCredit {
     }
 
     /// Whether each other worker takes requests, and how many may wait for it.
-    fn others(&self, now_ns: u64) -> impl Iterator<Item = (bool, u64)> {
+    fn other_workers(&self, now_ns: u64) -> impl Iterator<Item = (bool, u64)> {
         let others = self.credit.workers.iter().enumerate().filter(|(worker, _)| *worker != self.worker);
         others.map(move |(_, worker)| {
             let takes = match worker.took_ns.load(Relaxed) {
@@ -207,7 +207,7 @@ impl WorkerCredit {
 impl Drop for WorkerCredit {
     /// Also of a worker that panicked.
     fn drop(&mut self) {
-        self.waits();
+        self.mark_waiting();
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::credit::WorkerCredit;
 use super::shares::SourceShares;
-use super::{Overload, ShedPolicy, SourceGrouping};
+use super::{OverloadPolicy, ShedPolicy, SourceGrouping};
 use crate::sys::name::SocketName;
 use crate::sys::stamp;
 
@@ -72,11 +72,11 @@ struct AgeLimit {
 
 impl AdmissionControl {
     /// What `overload` asks of a worker; none if that is nothing.
-    pub(crate) fn new(overload: &Overload, till: Option<WorkerCredit>) -> Option<Self> {
+    pub(crate) fn new(overload: &OverloadPolicy, till: Option<WorkerCredit>) -> Option<Self> {
         let oldest = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
         // Where there is a guard, that is fair, and what it lets through is no source's excess.
         let fair = overload.fairness.filter(|_| till.is_none());
-        let fair = fair.map(|fairness| (fairness, Box::new(SourceShares::new(unguessable()))));
+        let fair = fair.map(|fairness| (fairness, Box::new(SourceShares::new(random_seed()))));
         (oldest.is_some() || fair.is_some() || till.is_some()).then_some(Self {
             oldest,
             fair,
@@ -94,7 +94,7 @@ impl AdmissionControl {
 }
 
 /// Something that who sends requests cannot know: the standard library's hashers are keyed by it.
-pub(super) fn unguessable() -> u64 {
+pub(super) fn random_seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0) | 1
 }
@@ -107,7 +107,7 @@ impl AgeLimit {
     fn is_too_old(&self) -> bool {
         let Some(youngest) = self.youngest_ns else { return false };
         // Asked for each request. The coarse clock is behind, so that what is fresh is never shed for it.
-        let now = if self.limit_ns >= COARSE_NS { stamp::about_now_ns() } else { stamp::now_ns() };
+        let now = if self.limit_ns >= COARSE_NS { stamp::coarse_now_ns() } else { stamp::now_ns() };
         now.saturating_sub(youngest) > self.limit_ns
     }
 }
@@ -118,7 +118,7 @@ impl AdmissionPolicy for AdmissionControl {
         if !self.filled
             && let Some(till) = &mut self.till
         {
-            till.waits();
+            till.mark_waiting();
         }
         self.filled
     }
@@ -126,23 +126,23 @@ impl AdmissionPolicy for AdmissionControl {
     fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool) {
         self.filled = filled;
         if let Some(till) = &mut self.till {
-            till.took(count, !filled);
+            till.record_taken(count, !filled);
         }
         if let Some(oldest) = &mut self.oldest {
             oldest.youngest_ns = stamp::last_arrival_ns(socket).ok();
         }
         if let Some((_, shares)) = &mut self.fair {
-            shares.turn(stamp::monotonic_ns(), filled);
+            shares.advance_window(stamp::monotonic_ns(), filled);
         }
     }
 
     fn nothing(&mut self) {
         self.filled = false;
         if let Some(till) = &mut self.till {
-            till.took(0, true);
+            till.record_taken(0, true);
         }
         if let Some((_, shares)) = &mut self.fair {
-            shares.turn(stamp::monotonic_ns(), false);
+            shares.advance_window(stamp::monotonic_ns(), false);
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
     use crate::sys::name::AddressFamily;
 
     fn gate(fairness: Option<SourceGrouping>) -> Result<AdmissionControl, &'static str> {
-        let overload = Overload { shed: ShedPolicy::Oldest, fairness, ..Overload::default() };
+        let overload = OverloadPolicy { shed: ShedPolicy::Oldest, fairness, ..OverloadPolicy::default() };
         AdmissionControl::new(&overload, None).ok_or("no gate")
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let other = SocketName::encode("203.0.113.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?;
         let Some((_, shares)) = &mut gate.fair else { return Err("no shares".into()) };
         // More wait than were taken.
-        shares.turn(stamp::monotonic_ns(), true);
+        shares.advance_window(stamp::monotonic_ns(), true);
         assert!(gate.admits_from(|| other));
         let admitted = (0..1000).filter(|_| gate.admits_from(|| name)).count();
         assert!(admitted < 1000, "one of two sources has all it asks for");

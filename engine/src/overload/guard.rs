@@ -12,7 +12,7 @@ use aya::{Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
 use super::credit::AdmissionCredit;
-use super::gate::unguessable;
+use super::gate::random_seed;
 use super::place::{self, GuardedInterfaces};
 use super::{SourceGrouping, XdpGuard};
 use crate::sys::guard::{MappedGuardState, XdpAttachMode, attach};
@@ -110,14 +110,15 @@ impl AttachedGuard {
         let place = place::find_all(&entries, addresses, &guard.interfaces)?;
         let mut object = load(guard, fairness, addresses)?;
         fill_addresses(&mut object, &place)?;
-        let credit = AdmissionCredit::new(state(&object)?, guard.wait, &rooms(buffers_bytes), workers);
+        let credit =
+            AdmissionCredit::new(map_state(&object)?, guard.wait, &buffer_capacities(buffers_bytes), workers);
         let program: &mut Xdp = object
             .program_mut(PROGRAM)
-            .ok_or_else(|| missing(PROGRAM))?
+            .ok_or_else(|| missing_map_message(PROGRAM))?
             .try_into()
-            .map_err(|error| chain(&error))?;
-        program.load().map_err(|error| chain(&error))?;
-        let program = program.fd().map_err(|error| chain(&error))?.as_fd();
+            .map_err(|error| guard_load_error(&error))?;
+        program.load().map_err(|error| guard_load_error(&error))?;
+        let program = program.fd().map_err(|error| guard_load_error(&error))?.as_fd();
         let (mut links, mut interfaces) = (Vec::new(), Vec::new());
         for name in place.interfaces {
             let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
@@ -127,7 +128,7 @@ impl AttachedGuard {
                 }
                 link => (link, GuardMode::Driver),
             };
-            links.push(link.map_err(|error| not_attached(&name, &error))?);
+            links.push(link.map_err(|error| guard_attach_error(&name, &error))?);
             interfaces.push(GuardedInterface { name, mode });
         }
         Ok(Self { object, _links: links, interfaces, credit: Arc::new(credit) })
@@ -162,7 +163,7 @@ impl AttachedGuard {
 }
 
 /// How many requests each receive buffer holds.
-fn rooms(buffers_bytes: &[usize]) -> Vec<u64> {
+fn buffer_capacities(buffers_bytes: &[usize]) -> Vec<u64> {
     buffers_bytes.iter().map(|bytes| (bytes * 3 / 4 / REQUEST_MEMORY).max(1) as u64).collect()
 }
 
@@ -180,38 +181,40 @@ fn load(
     EbpfLoader::new()
         .override_global("port", &port.to_be(), true)
         .override_global("any_address", &u8::from(ip.is_unspecified() || addresses.len() > 1), true)
-        .override_global("address", &place::words(ip), true)
+        .override_global("address", &place::address_words(ip), true)
         .override_global("open_after", &open_after, true)
         .override_global("fair", &u8::from(fairness.is_some()), true)
         .override_global("v4_mask", &v4_mask, true)
         .override_global("v6_mask", &v6_mask, true)
-        .override_global("seed", &unguessable(), true)
+        .override_global("seed", &random_seed(), true)
         .load(OBJECT)
-        .map_err(|error| chain(&error))
+        .map_err(|error| guard_load_error(&error))
 }
 
 fn fill_addresses(object: &mut Ebpf, place: &GuardedInterfaces) -> Result<(), String> {
-    let map = object.map_mut("guard_addresses").ok_or_else(|| missing("guard_addresses"))?;
+    let map = object.map_mut("guard_addresses").ok_or_else(|| missing_map_message("guard_addresses"))?;
     let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
-        map.try_into().map_err(|error| chain(&error))?;
+        map.try_into().map_err(|error| guard_load_error(&error))?;
     for address in &place.addresses {
         // What has no room passes the guard.
-        let _ = table.insert(place::key(*address), 1, 0);
+        let _ = table.insert(place::address_key(*address), 1, 0);
     }
     Ok(())
 }
 
-fn state(object: &Ebpf) -> Result<MappedGuardState, String> {
-    let Some(Map::Array(data)) = object.map("guard_state") else { return Err(missing("guard_state")) };
+fn map_state(object: &Ebpf) -> Result<MappedGuardState, String> {
+    let Some(Map::Array(data)) = object.map("guard_state") else {
+        return Err(missing_map_message("guard_state"));
+    };
     MappedGuardState::new(data.fd().as_fd()).map_err(|error| format!("cannot map the guard's state: {error}"))
 }
 
-fn missing(name: &str) -> String {
+fn missing_map_message(name: &str) -> String {
     format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
 }
 
 /// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
-fn chain(error: &dyn std::error::Error) -> String {
+fn guard_load_error(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
     while let Some(error) = inner {
@@ -226,7 +229,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn not_attached(interface: &str, error: &io::Error) -> String {
+fn guard_attach_error(interface: &str, error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => {
             format!("{interface} runs another XDP program, which is left alone")

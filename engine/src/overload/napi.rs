@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::advice::list;
+use super::advice::parse_cpu_list;
 
 /// Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
 const SHORT: usize = 15;
@@ -23,12 +23,12 @@ pub(super) struct NapiThread {
 
 /// The threads of an interface, as far as `proc` shows them; those of one of the same name in another network namespace are
 /// among them.
-pub(super) fn threads(proc: &Path, interface: &str) -> Vec<NapiThread> {
+pub(super) fn list_threads(proc: &Path, interface: &str) -> Vec<NapiThread> {
     let processes = fs::read_dir(proc).into_iter().flatten().flatten();
-    processes.filter_map(|entry| thread(&entry.path(), interface)).collect()
+    processes.filter_map(|entry| read_thread(&entry.path(), interface)).collect()
 }
 
-fn thread(folder: &Path, interface: &str) -> Option<NapiThread> {
+fn read_thread(folder: &Path, interface: &str) -> Option<NapiThread> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let name = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
     let wanted = format!("napi/{interface}-");
@@ -39,7 +39,7 @@ fn thread(folder: &Path, interface: &str) -> Option<NapiThread> {
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    Some(NapiThread { pid, name, real_time: is_real_time(&stat)?, cpus: list(cpus.trim())? })
+    Some(NapiThread { pid, name, real_time: is_real_time(&stat)?, cpus: parse_cpu_list(cpus.trim())? })
 }
 
 /// By field 41, `policy` (proc_pid_stat(5)), in a line whose second field is a name in parentheses.
@@ -87,14 +87,14 @@ mod tests {
         }
         let found = |interface| {
             let mut pids: Vec<u32> =
-                threads(root.path(), interface).iter().map(|thread| thread.pid).collect();
+                list_threads(root.path(), interface).iter().map(|thread| thread.pid).collect();
             pids.sort_unstable();
             pids
         };
         assert_eq!(found("eth0"), [0]);
         assert_eq!(found("enp1s0f0np0"), [4, 5]);
-        assert_eq!(threads(root.path(), "eth0")[0].cpus, BTreeSet::from([0, 1, 2, 3]));
-        assert!(found("wlan0").is_empty() && threads(&root.path().join("none"), "eth0").is_empty());
+        assert_eq!(list_threads(root.path(), "eth0")[0].cpus, BTreeSet::from([0, 1, 2, 3]));
+        assert!(found("wlan0").is_empty() && list_threads(&root.path().join("none"), "eth0").is_empty());
         Ok(())
     }
 }

@@ -70,13 +70,13 @@ pub(super) fn find(
 }
 
 /// An address and a port as the program looks them up.
-pub(super) fn key(address: SocketAddr) -> [u32; 5] {
-    let [first, second, third, fourth] = words(address.ip());
+pub(super) fn address_key(address: SocketAddr) -> [u32; 5] {
+    let [first, second, third, fourth] = address_words(address.ip());
     [first, second, third, fourth, address.port().to_be().into()]
 }
 
 /// An address as the program compares it: words as on the wire, IPv4 mapped.
-pub(super) fn words(address: IpAddr) -> [u32; 4] {
+pub(super) fn address_words(address: IpAddr) -> [u32; 4] {
     let octets = match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
@@ -142,9 +142,9 @@ mod tests {
 
     #[test]
     fn addresses_are_compared_as_on_the_wire() -> Result<(), std::net::AddrParseError> {
-        assert_eq!(words("192.0.2.1".parse()?)[3].to_ne_bytes(), [192, 0, 2, 1]);
-        assert_eq!(words("192.0.2.1".parse()?)[2].to_ne_bytes(), [0, 0, 0xff, 0xff]);
-        assert_eq!(words("2001:db8::1".parse()?)[0].to_ne_bytes(), [0x20, 1, 0xd, 0xb8]);
+        assert_eq!(address_words("192.0.2.1".parse()?)[3].to_ne_bytes(), [192, 0, 2, 1]);
+        assert_eq!(address_words("192.0.2.1".parse()?)[2].to_ne_bytes(), [0, 0, 0xff, 0xff]);
+        assert_eq!(address_words("2001:db8::1".parse()?)[0].to_ne_bytes(), [0x20, 1, 0xd, 0xb8]);
         Ok(())
     }
 }

@@ -21,12 +21,12 @@ struct SourceCell {
 }
 
 impl SourceCell {
-    fn at(self, window: u32) -> u32 {
+    fn count_at(self, window: u32) -> u32 {
         self.count.checked_shr(window.wrapping_sub(self.window)).unwrap_or(0)
     }
 
     fn add(&mut self, window: u32) {
-        *self = Self { window, count: self.at(window).saturating_add(1) };
+        *self = Self { window, count: self.count_at(window).saturating_add(1) };
     }
 }
 
@@ -62,7 +62,7 @@ impl SourceShares {
     }
 
     /// What time it is, and whether requests wait.
-    pub(super) fn turn(&mut self, now_ns: u64, pressed: bool) {
+    pub(super) fn advance_window(&mut self, now_ns: u64, pressed: bool) {
         self.pressed = pressed;
         let passed = now_ns.wrapping_sub(self.began_ns);
         if passed < WINDOW_NS || (self.packets < ENOUGH && passed < LONGEST_WINDOW_NS) {
@@ -85,7 +85,7 @@ impl SourceShares {
         let first = &mut first[(hash >> (64 - ROW_BITS)) as usize % ROW];
         let second = &mut second[(hash >> (64 - 2 * ROW_BITS)) as usize % ROW];
         if self.pressed {
-            let count = u64::from(first.at(self.window).min(second.at(self.window)));
+            let count = u64::from(first.count_at(self.window).min(second.count_at(self.window)));
             let all = self.last_packets / 2 + self.packets;
             let mean = all / self.last_sources.max(self.sources).max(1);
             if count > mean + mean / 4 && count > all / 32 {
@@ -111,7 +111,7 @@ mod tests {
         let mut admitted = vec![0; rates.len()];
         let most = rates.iter().copied().max().unwrap_or(0);
         for window in 1..=windows {
-            shares.turn(window * WINDOW_NS, true);
+            shares.advance_window(window * WINDOW_NS, true);
             for turn in 0..most {
                 for (source, rate) in rates.iter().enumerate() {
                     let due = |turn: u32| u64::from(turn) * u64::from(*rate) / u64::from(most);
@@ -137,7 +137,7 @@ mod tests {
     fn who_is_heavy_is_known_while_the_worker_does_not_run() {
         let mut shares = SourceShares::new(0x9e37_79b9_7f4a_7c15);
         for window in 1..40 {
-            shares.turn(window * WINDOW_NS, true);
+            shares.advance_window(window * WINDOW_NS, true);
             for _ in 0..100 {
                 (0..10).for_each(|_| {
                     shares.admits(1);
@@ -148,7 +148,7 @@ mod tests {
         // Nobody but the heavy one asks for half a second.
         let admitted: usize = (40..90)
             .map(|window| {
-                shares.turn(window * WINDOW_NS, true);
+                shares.advance_window(window * WINDOW_NS, true);
                 (0..20).filter(|_| shares.admits(1)).count()
             })
             .sum();
@@ -164,7 +164,7 @@ mod tests {
     fn without_pressure_all_are_admitted() {
         let mut shares = SourceShares::new(3);
         for window in 0..20u64 {
-            shares.turn(window * WINDOW_NS, false);
+            shares.advance_window(window * WINDOW_NS, false);
             assert!((0..1000).all(|_| shares.admits(1)) && shares.admits(2));
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Xdp;
+use crate::backend::AfXdpSettings;
 #[cfg(doc)]
 use crate::server::{Builder, Server};
 use crate::steer::SteeringProgram;
@@ -10,7 +10,7 @@ use crate::steer::SteeringProgram;
 /// How workers get at the port's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sockets {
+pub enum SocketMode {
     /// One socket that all workers read. They, and the softirqs that fill it, contend for its lock.
     Shared,
     /// A socket for each worker (`SO_REUSEPORT`, Linux 3.9); the kernel picks one by a hash of the addresses and
@@ -35,7 +35,7 @@ pub enum Backend {
     /// AF_XDP (Linux 5.10): requests are taken from the device's queues before the network stack sees them, and answered in place.
     /// What that leaves to the stack, and all of it where AF_XDP cannot run, is served as by [`Mmsg`](Self::Mmsg), which
     /// [`Server::fallbacks`] then tells.
-    Xdp(Xdp),
+    Xdp(AfXdpSettings),
 }
 
 impl Backend {
@@ -61,7 +61,7 @@ impl Default for Backend {
 /// On which CPU a worker runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pinning {
+pub enum WorkerPinning {
     /// Wherever the scheduler puts it.
     #[default]
     None,

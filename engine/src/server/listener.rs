@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use socket2::{Protocol, Socket, Type};
 
 use super::ServerPlan;
-use crate::error::Error;
+use crate::error::ServerError;
 use crate::socket::{self, Fallback, SocketReport, SocketSetup};
 use crate::sys::{interface, option};
 
@@ -31,7 +31,7 @@ impl BoundSockets {
         shared: Option<usize>,
         options: &SocketSetup,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, ServerError> {
         let first = options.open(asked, shared.is_some(), fallbacks)?;
         let address = socket::local_address(&first, asked)?;
         let mut sockets = vec![first];
@@ -46,8 +46,8 @@ impl BoundSockets {
         socket: &OwnedFd,
         options: &SocketSetup,
         fallbacks: &mut Vec<Fallback>,
-    ) -> Result<Self, Error> {
-        let refused = |why| Error::Adopted { why };
+    ) -> Result<Self, ServerError> {
+        let refused = |why| ServerError::Adopted { why };
         let socket = socket.try_clone().map_err(|_| refused("no file descriptor is left to duplicate it"))?;
         let socket = Socket::from(socket);
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
@@ -65,7 +65,7 @@ impl BoundSockets {
     }
 
     /// What was granted; `before` workers serve other addresses.
-    pub(super) fn reports(&self, before: usize, plan: &ServerPlan) -> Result<Vec<SocketReport>, Error> {
+    pub(super) fn reports(&self, before: usize, plan: &ServerPlan) -> Result<Vec<SocketReport>, ServerError> {
         let several = self.sockets.len() > 1;
         let report = |(index, socket)| {
             let (receive_buffer_bytes, send_buffer_bytes) = socket::buffers(socket, self.address)?;
@@ -79,7 +79,7 @@ impl BoundSockets {
     }
 
     /// Whether datagrams to the group come to its sockets.
-    fn hears(&self, group: IpAddr) -> bool {
+    fn receives_group(&self, group: IpAddr) -> bool {
         let own = self.address.ip();
         own == group || (own.is_unspecified() && own.is_ipv4() == group.is_ipv4())
     }
@@ -89,7 +89,7 @@ impl BoundSockets {
 const IPV6_MULTICAST_ALL: i32 = 29;
 
 /// Joins each group by one socket of each listener that hears it.
-pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), Error> {
+pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), ServerError> {
     if groups.is_empty() {
         return Ok(());
     }
@@ -97,20 +97,20 @@ pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Res
         // The second fails on IPv4 sockets, which need it not.
         let done = option::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         let _ = option::set(socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
-        done.map_err(|source| Error::Group {
+        done.map_err(|source| ServerError::Group {
             group: groups[0].group,
             why: format!("setting IP_MULTICAST_ALL: {source}"),
         })?;
     }
     for (number, MulticastGroup { group, interface }) in groups.iter().enumerate() {
-        let failed = |why: String| Error::Group { group: *group, why };
+        let failed = |why: String| ServerError::Group { group: *group, why };
         if !group.is_multicast() {
             return Err(failed("it is no multicast address".to_owned()));
         }
         let index = interface::index(interface)
             .map_err(|error| failed(format!("there is no interface {interface}: {error}")))?;
         let hearing: Vec<&BoundSockets> =
-            listeners.iter().filter(|listener| listener.hears(*group)).collect();
+            listeners.iter().filter(|listener| listener.receives_group(*group)).collect();
         if hearing.is_empty() {
             let family = if group.is_ipv4() { "0.0.0.0" } else { "[::]" };
             return Err(failed(format!(

@@ -38,7 +38,7 @@ const LONGEST: usize = 4096;
 /// [`SteeringError::TooLong`] for a table that takes more than 4096 instructions.
 pub fn program(table: &CpuTable) -> Result<Vec<CbpfInstruction>, SteeringError> {
     let pairs = table.pairs();
-    let mut program = vec![plain(LOAD, CPU)];
+    let mut program = vec![statement(LOAD, CPU)];
     emit(&pairs, table.default_slot().unwrap_or(BY_HASH), &mut program);
     if program.len() > LONGEST {
         return Err(SteeringError::TooLong { cpus: pairs.len(), instructions: program.len() });
@@ -63,17 +63,17 @@ pub(super) fn attach(socket: &impl AsFd, table: &CpuTable) -> Result<(), Steerin
     })
 }
 
-fn plain(code: u16, operand: u32) -> CbpfInstruction {
+fn statement(code: u16, operand: u32) -> CbpfInstruction {
     CbpfInstruction { code, jump_true: 0, jump_false: 0, operand }
 }
 
 fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<CbpfInstruction>) {
     match pairs {
-        [] => program.push(plain(RETURN, otherwise)),
+        [] => program.push(statement(RETURN, otherwise)),
         [(cpu, slot)] => {
             program.push(CbpfInstruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
-            program.push(plain(RETURN, *slot));
-            program.push(plain(RETURN, otherwise));
+            program.push(statement(RETURN, *slot));
+            program.push(statement(RETURN, otherwise));
         }
         _ => {
             let (low, high) = pairs.split_at(pairs.len() / 2);
@@ -85,7 +85,7 @@ fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<CbpfInstruction>
                 operand: high[0].0,
             });
             let jump = program.len();
-            program.push(plain(JUMP, 0));
+            program.push(statement(JUMP, 0));
             emit(low, otherwise, program);
             program[jump].operand = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
             emit(high, otherwise, program);

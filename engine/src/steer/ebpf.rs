@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{CpuTable, SteeringError};
-use crate::sys::bpf::{self, EbpfInstruction, LoadError};
+use crate::sys::bpf::{self, BpfLoadError, EbpfInstruction};
 
 /// In the map of CPUs: no slot. Out of range for any map of sockets, so that looking it up finds none.
 const NONE: u32 = u32::MAX;
@@ -13,7 +13,7 @@ const NONE: u32 = u32::MAX;
 const ENOTSUPP: i32 = 524;
 
 pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), SteeringError> {
-    let cpus = by_cpu(table);
+    let cpus = slots_by_cpu(table);
     let refused = |what| {
         move |source: std::io::Error| match source.raw_os_error() {
             Some(libc::EPERM) => SteeringError::NotPermitted,
@@ -34,8 +34,10 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), Ste
     }
     let program = assemble(slots.as_raw_fd(), members.as_raw_fd());
     let program = bpf::load(bpf::PROG_SK_REUSEPORT, &program).map_err(|error| match error {
-        LoadError { source, .. } if source.raw_os_error() == Some(libc::EPERM) => SteeringError::NotPermitted,
-        LoadError { source, log } => SteeringError::Refused { source, log },
+        BpfLoadError { source, .. } if source.raw_os_error() == Some(libc::EPERM) => {
+            SteeringError::NotPermitted
+        }
+        BpfLoadError { source, log } => SteeringError::Refused { source, log },
     })?;
     let first = sockets.first().ok_or(SteeringError::Empty)?;
     // The group holds the program, and the program its maps: nothing needs to be kept here.
@@ -77,7 +79,7 @@ fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), 
 
 /// The slot of every CPU from 0. A default needs an entry for every CPU there may be, so that the table is then as
 /// long as the kernel's largest (CONFIG_NR_CPUS is at most 8192).
-fn by_cpu(table: &CpuTable) -> Vec<u32> {
+fn slots_by_cpu(table: &CpuTable) -> Vec<u32> {
     const LARGEST: u32 = 8192;
     let pairs = table.pairs();
     let listed = pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
@@ -138,9 +140,9 @@ mod tests {
     #[test]
     fn the_map_of_cpus_follows_the_table() -> Result<(), SteeringError> {
         let mut table = CpuTable::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
-        assert_eq!(by_cpu(&table), [NONE, 0, NONE, 1]);
+        assert_eq!(slots_by_cpu(&table), [NONE, 0, NONE, 1]);
         table.set_default(2)?;
-        assert_eq!(by_cpu(&table)[..5], [2, 0, 2, 1, 2]);
+        assert_eq!(slots_by_cpu(&table)[..5], [2, 0, 2, 1, 2]);
         Ok(())
     }
 }

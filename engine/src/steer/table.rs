@@ -39,7 +39,7 @@ impl CpuTable {
     /// # Errors
     /// [`SteeringError::Twice`] where another slot has it.
     pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), SteeringError> {
-        let known = self.slots.insert(cpu, small(slot)?);
+        let known = self.slots.insert(cpu, slot_number(slot)?);
         match known.map(|first| first as usize).filter(|first| *first != slot) {
             Some(first) => Err(SteeringError::Twice { cpu, first, second: slot }),
             None => Ok(()),
@@ -51,7 +51,7 @@ impl CpuTable {
     /// # Errors
     /// A slot beyond the 32 bits that programs count in.
     pub fn set_default(&mut self, slot: usize) -> Result<(), SteeringError> {
-        self.default = Some(small(slot)?);
+        self.default = Some(slot_number(slot)?);
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl CpuTable {
 }
 
 /// A reuseport group has at most 65,535 sockets (net/core/sock_reuseport.c, U16_MAX).
-fn small(slot: usize) -> Result<u32, SteeringError> {
+fn slot_number(slot: usize) -> Result<u32, SteeringError> {
     match u16::try_from(slot) {
         Ok(slot) => Ok(slot.into()),
         Err(_) => Err(SteeringError::NoSuchSocket { slot, sockets: usize::from(u16::MAX) }),

@@ -81,7 +81,7 @@ pub(crate) const fn exit() -> EbpfInstruction {
 
 /// The first fields of `union bpf_attr`. The kernel takes the rest as zero (kernel/bpf/syscall.c, `bpf_check_uarg_tail_zero`).
 #[repr(C)]
-struct MapCreate {
+struct MapCreateAttr {
     kind: u32,
     key_size: u32,
     value_size: u32,
@@ -90,7 +90,7 @@ struct MapCreate {
 }
 
 #[repr(C, align(8))]
-struct MapUpdate {
+struct MapUpdateAttr {
     map: u32,
     _padding: u32,
     key: u64,
@@ -99,7 +99,7 @@ struct MapUpdate {
 }
 
 #[repr(C, align(8))]
-struct ProgLoad {
+struct ProgLoadAttr {
     kind: u32,
     instruction_count: u32,
     instructions: u64,
@@ -131,7 +131,7 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_lon
 
 /// # Safety
 /// `result` must be a descriptor that nothing else owns.
-unsafe fn own(result: libc::c_long) -> io::Result<OwnedFd> {
+unsafe fn owned_fd(result: libc::c_long) -> io::Result<OwnedFd> {
     let descriptor = RawFd::try_from(result).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     // SAFETY: the caller's promise.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
@@ -140,9 +140,9 @@ unsafe fn own(result: libc::c_long) -> io::Result<OwnedFd> {
 /// Makes a map with keys of 4 bytes.
 pub(crate) fn create_map(kind: u32, value_size: usize, entries: u32) -> io::Result<OwnedFd> {
     let value_size = u32::try_from(value_size).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    let attributes = MapCreate { kind, key_size: 4, value_size, max_entries: entries, flags: 0 };
+    let attributes = MapCreateAttr { kind, key_size: 4, value_size, max_entries: entries, flags: 0 };
     // SAFETY: BPF_MAP_CREATE takes these fields, without addresses, and returns a new descriptor.
-    unsafe { own(bpf(CMD_MAP_CREATE, &attributes)?) }
+    unsafe { owned_fd(bpf(CMD_MAP_CREATE, &attributes)?) }
 }
 
 /// Sets an entry of a map. `value` must have the size the map was made for.
@@ -150,7 +150,7 @@ pub(crate) fn update_map<const N: usize>(map: &OwnedFd, key: u32, value: &[u8; N
     const { assert!(N == 4 || N == 8) };
     let mut copy = [0u8; 8];
     copy[..N].copy_from_slice(value);
-    let attributes = MapUpdate {
+    let attributes = MapUpdateAttr {
         map: u32::try_from(map.as_raw_fd()).unwrap_or(u32::MAX),
         _padding: 0,
         key: (&raw const key) as u64,
@@ -167,35 +167,35 @@ pub(crate) fn create_link(program: RawFd, target: u32, kind: u32, flags: u32) ->
     let program = u32::try_from(program).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     let attributes = LookupLinkCreate { program, target, kind, flags };
     // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
-    unsafe { own(bpf(CMD_LINK_CREATE, &attributes)?) }
+    unsafe { owned_fd(bpf(CMD_LINK_CREATE, &attributes)?) }
 }
 
 /// Why a program was not loaded.
-pub(crate) struct LoadError {
+pub(crate) struct BpfLoadError {
     pub(crate) source: io::Error,
     /// What the verifier wrote, if it got so far.
     pub(crate) log: String,
 }
 
 /// Loads a program. The verifier's log is asked for only when it was refused, since it costs time.
-pub(crate) fn load(kind: u32, program: &[EbpfInstruction]) -> Result<OwnedFd, LoadError> {
+pub(crate) fn load(kind: u32, program: &[EbpfInstruction]) -> Result<OwnedFd, BpfLoadError> {
     match try_load(kind, program, &mut []) {
         Ok(descriptor) => Ok(descriptor),
         Err(source) if source.raw_os_error() == Some(libc::EPERM) => {
-            Err(LoadError { source, log: String::new() })
+            Err(BpfLoadError { source, log: String::new() })
         }
         Err(_) => {
             let mut log = vec![0u8; 1 << 16];
             try_load(kind, program, &mut log).map_err(|source| {
                 let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-                LoadError { source, log: String::from_utf8_lossy(&log[..end]).into_owned() }
+                BpfLoadError { source, log: String::from_utf8_lossy(&log[..end]).into_owned() }
             })
         }
     }
 }
 
 fn try_load(kind: u32, program: &[EbpfInstruction], log: &mut [u8]) -> io::Result<OwnedFd> {
-    let attributes = ProgLoad {
+    let attributes = ProgLoadAttr {
         kind,
         instruction_count: u32::try_from(program.len()).unwrap_or(u32::MAX),
         instructions: program.as_ptr() as u64,
@@ -208,5 +208,5 @@ fn try_load(kind: u32, program: &[EbpfInstruction], log: &mut [u8]) -> io::Resul
     };
     // SAFETY: BPF_PROG_LOAD takes these fields; it reads the instructions and the license and writes to the log, all of
     // which live until the call returns. It returns a new descriptor.
-    unsafe { own(bpf(CMD_PROG_LOAD, &attributes)?) }
+    unsafe { owned_fd(bpf(CMD_PROG_LOAD, &attributes)?) }
 }

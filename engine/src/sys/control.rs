@@ -26,12 +26,12 @@ impl ControlRequest {
     }
 
     /// Whether there is more than addresses.
-    pub(crate) const fn is_more(self) -> bool {
+    pub(crate) const fn has_extra_fields(self) -> bool {
         self.times || self.traffic_class || self.gro
     }
 
     pub(crate) const fn is_nothing(self) -> bool {
-        matches!(self.pktinfo, PktinfoMode::Off) && !self.is_more()
+        matches!(self.pktinfo, PktinfoMode::Off) && !self.has_extra_fields()
     }
 
     /// Bytes to offer the kernel on every receive.
@@ -178,7 +178,7 @@ const SEGMENT: ControlField = ControlField { level: libc::SOL_UDP, kind: libc::U
 
 impl ControlField {
     /// Level and type as they lie side by side, to compare them at once.
-    const fn both(self) -> u64 {
+    const fn level_and_type(self) -> u64 {
         let ([a, b, c, d], [e, f, g, h]) = (self.level.to_ne_bytes(), self.kind.to_ne_bytes());
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
     }
@@ -195,7 +195,7 @@ impl ControlBuffer {
     pub(crate) fn append(&mut self, mut at: usize, ipv4: bool, extras: SendExtras) -> usize {
         let mut begin = |control: &mut Self, kind: ControlField| {
             control.put(at, (HEADER + kind.data).to_ne_bytes());
-            control.put(at + WORD, kind.both().to_ne_bytes());
+            control.put(at + WORD, kind.level_and_type().to_ne_bytes());
             let data = at + HEADER;
             at += space(kind.data);
             data
@@ -214,11 +214,11 @@ impl ControlBuffer {
 
     /// What has a message leave from `source`, an address of this host, and how many bytes of it to send. An interface is
     /// named for a link-local address only.
-    pub(crate) fn leaving(pktinfo: PktinfoMode, source: IpAddr, interface: u32) -> (Self, usize) {
+    pub(crate) fn from_source(pktinfo: PktinfoMode, source: IpAddr, interface: u32) -> (Self, usize) {
         let mut control = Self::EMPTY;
         let mut begin = |kind: ControlField| {
             control.put(0, (HEADER + kind.data).to_ne_bytes());
-            control.put(WORD, kind.both().to_ne_bytes());
+            control.put(WORD, kind.level_and_type().to_ne_bytes());
         };
         match (pktinfo, source) {
             (PktinfoMode::V4, IpAddr::V4(v4)) => {
@@ -250,7 +250,7 @@ impl ControlBuffer {
     /// kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in IPv6 the source is left to routing.
     #[inline]
     pub(crate) fn make_reply(&mut self, asked: ControlRequest, filled: usize) -> usize {
-        let filled = if asked.is_more() { self.keep_addresses(asked, filled) } else { filled };
+        let filled = if asked.has_extra_fields() { self.keep_addresses(asked, filled) } else { filled };
         match asked.pktinfo {
             PktinfoMode::Off => 0,
             PktinfoMode::V4 => {
@@ -331,7 +331,8 @@ impl ControlBuffer {
     /// that asks for these only, the kernel puts nothing else there, and cuts the whole when it cuts.
     #[inline]
     fn holds(&self, offset: usize, filled: usize, kind: ControlField) -> bool {
-        filled >= offset + HEADER + kind.data && u64::from_ne_bytes(self.take(offset + WORD)) == kind.both()
+        filled >= offset + HEADER + kind.data
+            && u64::from_ne_bytes(self.take(offset + WORD)) == kind.level_and_type()
     }
 
     /// What is there; nothing but zeros past the end. As an array, since copying a slice is a call where programs are built
@@ -392,11 +393,11 @@ mod tests {
     fn a_receive_time_is_told_and_not_sent_back() {
         let mut control = ControlBuffer::EMPTY;
         control.put(0, TIME_SPACE.to_ne_bytes());
-        control.put(WORD, TIME.both().to_ne_bytes());
+        control.put(WORD, TIME.level_and_type().to_ne_bytes());
         control.put(HEADER, 7i64.to_ne_bytes());
         control.put(HEADER + 8, 9i64.to_ne_bytes());
         control.put(TIME_SPACE, (HEADER + IPV4.data).to_ne_bytes());
-        control.put(TIME_SPACE + WORD, IPV4.both().to_ne_bytes());
+        control.put(TIME_SPACE + WORD, IPV4.level_and_type().to_ne_bytes());
         control.put(TIME_SPACE + HEADER + 4, [192, 0, 2, 1, 192, 0, 2, 2]);
         let length = TIME_SPACE + V4_SPACE;
         let seen = ReceivedControl { control: &control, length };
@@ -416,13 +417,15 @@ mod tests {
     #[test]
     fn what_a_reply_is_sent_with_follows_the_address() {
         let extras = SendExtras { traffic_class: Some(3), segment: Some(1200) };
-        let (mut control, length) = ControlBuffer::leaving(PktinfoMode::V4, Ipv4Addr::LOCALHOST.into(), 0);
+        let (mut control, length) =
+            ControlBuffer::from_source(PktinfoMode::V4, Ipv4Addr::LOCALHOST.into(), 0);
         let length = control.append(length, true, extras);
         assert_eq!(length, V4_SPACE + 2 * INT_SPACE);
         let seen = ReceivedControl { control: &control, length };
         assert_eq!(seen.traffic_class(), Some(3));
         assert_eq!(control.find(length, SEGMENT).map(|at| control.take(at)), Some(1200u16.to_ne_bytes()));
-        let (mut control, length) = ControlBuffer::leaving(PktinfoMode::V6, Ipv6Addr::LOCALHOST.into(), 0);
+        let (mut control, length) =
+            ControlBuffer::from_source(PktinfoMode::V6, Ipv6Addr::LOCALHOST.into(), 0);
         let length = control.append(length, false, extras);
         assert_eq!(ReceivedControl { control: &control, length }.traffic_class(), Some(3));
     }

@@ -27,7 +27,7 @@ pub(crate) fn now_ns() -> i64 {
 }
 
 /// The same as of the last tick of the kernel, which is 10 ms ago at most, in a fraction of the time.
-pub(crate) fn about_now_ns() -> i64 {
+pub(crate) fn coarse_now_ns() -> i64 {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }

@@ -9,11 +9,11 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use linerate_engine::{Echo, Server};
-use support::{BACKENDS, Outcome, ask, client, skip};
+use support::{BACKENDS, EngineTestResult, ask, client, skip};
 
 /// A broadcast address is no source to answer from.
 #[test]
-fn a_broadcast_is_answered_from_a_proper_address() -> Outcome {
+fn a_broadcast_is_answered_from_a_proper_address() -> EngineTestResult {
     for backend in BACKENDS {
         for bind in ["0.0.0.0:0", "[::]:0"] {
             let running =
@@ -33,7 +33,7 @@ fn a_broadcast_is_answered_from_a_proper_address() -> Outcome {
 /// Several addresses on one interface, link-local and multicast ones, asked from another host: two network namespaces
 /// and a cable.
 #[test]
-fn every_address_of_an_interface_answers_for_itself() -> Outcome {
+fn every_address_of_an_interface_answers_for_itself() -> EngineTestResult {
     let test = "every_address_of_an_interface_answers_for_itself";
     // Threads of their own: the namespaces end with them.
     std::thread::scope(|scope| {
@@ -42,11 +42,11 @@ fn every_address_of_an_interface_answers_for_itself() -> Outcome {
         let (to_server, from_client) = there;
         let client = scope.spawn(move || client_host(&from_server, &to_server));
         let server = scope.spawn(move || match server_host(&from_client, &to_client) {
-            Err(Failure::Unavailable(why)) => {
+            Err(AddressTestFailure::Unavailable(why)) => {
                 skip(test, why);
                 Ok(())
             }
-            Err(Failure::Wrong(why)) => Err(why),
+            Err(AddressTestFailure::Wrong(why)) => Err(why),
             Ok(()) => Ok(()),
         });
         let outcomes = [server.join(), client.join()];
@@ -58,27 +58,30 @@ fn every_address_of_an_interface_answers_for_itself() -> Outcome {
 }
 
 /// Why a host did not do its part.
-enum Failure {
+enum AddressTestFailure {
     /// It cannot be had on this machine.
     Unavailable(String),
     Wrong(String),
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+impl<E: std::error::Error> From<E> for AddressTestFailure {
     fn from(error: E) -> Self {
         Self::Wrong(error.to_string())
     }
 }
 
 /// Has the client ask one server: where it is bound, and its port.
-type Order = (&'static str, u16);
+type ClientOrder = (&'static str, u16);
 
 /// The client's namespace, by a thread in it; none could be had.
-type Place = Result<i32, String>;
+type ClientNamespace = Result<i32, String>;
 
-fn server_host(from_client: &Receiver<Place>, to_client: &Sender<Order>) -> Result<(), Failure> {
-    let client = from_client.recv()?.map_err(Failure::Unavailable)?;
-    sys::unshare_network().map_err(|error| Failure::Unavailable(error.to_string()))?;
+fn server_host(
+    from_client: &Receiver<ClientNamespace>,
+    to_client: &Sender<ClientOrder>,
+) -> Result<(), AddressTestFailure> {
+    let client = from_client.recv()?.map_err(AddressTestFailure::Unavailable)?;
+    sys::unshare_network().map_err(|error| AddressTestFailure::Unavailable(error.to_string()))?;
     ip(&[
         "link set lo up",
         "link add lan0 type veth peer name lan1",
@@ -101,7 +104,7 @@ fn server_host(from_client: &Receiver<Place>, to_client: &Sender<Order>) -> Resu
             let Ok(done) = from_client.recv() else {
                 return Ok(());
             };
-            done.map_err(Failure::Wrong)?;
+            done.map_err(AddressTestFailure::Wrong)?;
             let total = running.stop()?.total();
             assert_eq!(total.received, total.answered, "{backend:?} {bind}: {total:?}");
         }
@@ -109,7 +112,7 @@ fn server_host(from_client: &Receiver<Place>, to_client: &Sender<Order>) -> Resu
     Ok(())
 }
 
-fn client_host(orders: &Receiver<Order>, to_server: &Sender<Place>) -> Result<(), String> {
+fn client_host(orders: &Receiver<ClientOrder>, to_server: &Sender<ClientNamespace>) -> Result<(), String> {
     if let Err(error) = sys::unshare_network() {
         let why = format!("no network namespace, which needs CAP_SYS_ADMIN: {error}");
         // The server's thread says so.
@@ -131,7 +134,7 @@ fn client_host(orders: &Receiver<Order>, to_server: &Sender<Place>) -> Result<()
                 "address add fd00::99/64 dev lan1 nodad",
                 "address add fe80::99/64 dev lan1 nodad",
             ]);
-            if let Err(Failure::Unavailable(why) | Failure::Wrong(why)) = done {
+            if let Err(AddressTestFailure::Unavailable(why) | AddressTestFailure::Wrong(why)) = done {
                 return Err(why);
             }
             ready = true;
@@ -142,7 +145,7 @@ fn client_host(orders: &Receiver<Order>, to_server: &Sender<Place>) -> Result<()
     Ok(())
 }
 
-fn ask_every_address(bind: &str, port: u16) -> Outcome {
+fn ask_every_address(bind: &str, port: u16) -> EngineTestResult {
     for to in ["10.1.0.1", "10.1.0.2", "10.9.0.3"] {
         let to = SocketAddr::new(to.parse()?, port);
         let (_, from) = ask(&client("0.0.0.0:0")?, to, b"x")?;
@@ -172,13 +175,14 @@ fn ask_every_address(bind: &str, port: u16) -> Outcome {
     Ok(())
 }
 
-fn ip(commands: &[&str]) -> Result<(), Failure> {
+fn ip(commands: &[&str]) -> Result<(), AddressTestFailure> {
     for command in commands {
         let done = Command::new("ip").args(command.split(' ')).output();
-        let done = done.map_err(|error| Failure::Unavailable(format!("no ip command: {error}")))?;
+        let done =
+            done.map_err(|error| AddressTestFailure::Unavailable(format!("no ip command: {error}")))?;
         if !done.status.success() {
             let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-            return Err(Failure::Unavailable(format!("ip {command}: {why}")));
+            return Err(AddressTestFailure::Unavailable(format!("ip {command}: {why}")));
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ use sys::ALLOCATIONS;
 fn answer(to: SocketAddr) -> impl FnMut(&Request<'_>, &mut [u8]) -> Action + Send {
     move |request, reply| {
         let payload = request.payload();
-        let _ = (request.source(), request.destination(), request.truncated());
+        let _ = (request.source(), request.destination(), request.is_truncated());
         reply[..payload.len()].copy_from_slice(payload);
         match payload[0] % 3 {
             0 => Action::Echo,

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Allocations by any thread so far.
 pub(crate) static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-struct Counting;
+struct EngineAllocCounter;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: EngineAllocCounter = EngineAllocCounter;
 
 // SAFETY: everything is the system allocator's doing; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for EngineAllocCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.

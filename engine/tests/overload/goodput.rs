@@ -10,13 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Action, Overload, Pinning, Request, Running, Server, Service, XdpGuard};
+use linerate_engine::{
+    Action, OverloadPolicy, Request, RunningServer, Server, Service, WorkerPinning, XdpGuard,
+};
 use linerate_lab::Lab;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::guard::{client_at, lab};
-use crate::support::{Outcome, cpus, on_cpu, skip};
+use crate::support::{EngineTestResult, cpus, on_cpu, skip};
 
 /// What a request takes of the worker's CPU time.
 const COST: Duration = Duration::from_micros(50);
@@ -39,7 +41,7 @@ const ROUNDS: usize = 4;
 
 /// Takes its time, and counts what it answers before [`DEADLINE`] and after.
 #[derive(Debug, Clone)]
-struct Costly {
+struct CostlyService {
     /// What requests count their time from.
     began: Instant,
     in_time: Arc<AtomicU64>,
@@ -48,7 +50,7 @@ struct Costly {
     waits: Arc<Mutex<Vec<Duration>>>,
 }
 
-impl Service for Costly {
+impl Service for CostlyService {
     fn answer(&mut self, request: &Request<'_>, _: &mut [u8]) -> Action {
         let begun = cpu_time();
         while cpu_time() < begun + COST {
@@ -64,7 +66,7 @@ impl Service for Costly {
     }
 }
 
-impl Costly {
+impl CostlyService {
     /// The median since the last look.
     fn median_wait(&self) -> Duration {
         let mut waits = std::mem::take(&mut *self.waits.lock().unwrap_or_else(PoisonError::into_inner));
@@ -93,7 +95,7 @@ fn cpu_time() -> Duration {
 
 /// What was seen of a server, requests a second.
 #[derive(Debug)]
-struct Seen {
+struct GoodputSample {
     /// Answered in time where each request waits for an answer to another.
     capacity: f64,
     /// Sent when nothing is waited for.
@@ -105,28 +107,32 @@ struct Seen {
 }
 
 /// Where the test runs.
-struct Place<'a> {
+struct GoodputTestbed<'a> {
     lab: &'a Lab,
     /// Of who asks, and of the server and its softirqs.
     cpus: [u32; 2],
 }
 
-impl Place<'_> {
+impl GoodputTestbed<'_> {
     /// Has the server's CPU process what arrives.
-    fn steer(&self) -> Outcome {
+    fn steer(&self) -> EngineTestResult {
         let interface = &self.lab.links()[0].receiver.interface;
         let queue = self.lab.receiver().sys_path()?.join("class/net").join(interface).join("queues/rx-0");
         std::fs::write(queue.join("rps_cpus"), format!("{:x}", 1u32 << self.cpus[1]))?;
         Ok(())
     }
 
-    fn serve(&self, service: &Costly, overload: Overload) -> Result<Running, Box<dyn std::error::Error>> {
+    fn serve(
+        &self,
+        service: &CostlyService,
+        overload: OverloadPolicy,
+    ) -> Result<RunningServer, Box<dyn std::error::Error>> {
         let mut builder = Server::builder()
             .bind((self.lab.links()[0].receiver.ipv4[0], 0).into())
             .workers(1)
             .cpus([self.cpus[1]])
-            .pinning(Pinning::Own);
-        if overload == Overload::default() {
+            .pinning(WorkerPinning::Own);
+        if overload == OverloadPolicy::default() {
             builder = builder.receive_buffer(BUFFER);
         }
         let builder = builder.overload(overload);
@@ -134,8 +140,8 @@ impl Place<'_> {
         Ok(self.lab.receiver().run(move || builder.start(move |_| service.clone()))??)
     }
 
-    fn measure(&self, overload: Overload) -> Result<Seen, Box<dyn std::error::Error>> {
-        let service = Costly {
+    fn measure(&self, overload: OverloadPolicy) -> Result<GoodputSample, Box<dyn std::error::Error>> {
+        let service = CostlyService {
             began: Instant::now(),
             in_time: Arc::default(),
             late: Arc::default(),
@@ -166,7 +172,7 @@ impl Place<'_> {
             },
         )?;
         running.stop()?;
-        Ok(Seen { capacity, asked, goodput, wait })
+        Ok(GoodputSample { capacity, asked, goodput, wait })
     }
 
     /// What `look` sees while `ask` asks, on the CPU for that, until told that it is over.
@@ -187,13 +193,13 @@ impl Place<'_> {
 }
 
 /// Has a thread go before all others of its CPU, so that it is not they who decide how much is answered.
-fn prefer(thread: i32) -> Outcome {
+fn prefer(thread: i32) -> EngineTestResult {
     let done = Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()]).output()?;
     if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into()) }
 }
 
 /// Keeps [`WINDOW`] requests under way.
-fn ask_in_turn(client: &UdpSocket, service: &Costly, over: &AtomicBool) {
+fn ask_in_turn(client: &UdpSocket, service: &CostlyService, over: &AtomicBool) {
     let _ = client.set_read_timeout(Some(Duration::from_millis(100)));
     while !over.load(Relaxed) {
         for _ in 0..WINDOW {
@@ -205,7 +211,7 @@ fn ask_in_turn(client: &UdpSocket, service: &Costly, over: &AtomicBool) {
     }
 }
 
-fn flood(client: &UdpSocket, service: &Costly, sent: &AtomicU64, over: &AtomicBool) {
+fn flood(client: &UdpSocket, service: &CostlyService, sent: &AtomicU64, over: &AtomicBool) {
     while !over.load(Relaxed) {
         if client.send(&service.request()).is_ok() {
             sent.fetch_add(1, Relaxed);
@@ -214,12 +220,12 @@ fn flood(client: &UdpSocket, service: &Costly, sent: &AtomicU64, over: &AtomicBo
 }
 
 /// Of all turns together, `of` for each request of capacity.
-fn by_capacity(all: &[Seen], of: fn(&Seen) -> f64) -> f64 {
+fn by_capacity(all: &[GoodputSample], of: fn(&GoodputSample) -> f64) -> f64 {
     all.iter().map(of).sum::<f64>() / all.iter().map(|seen| seen.capacity).sum::<f64>()
 }
 
 #[test]
-fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
+fn far_above_its_capacity_a_server_goes_on_answering() -> EngineTestResult {
     let test = "far_above_its_capacity_a_server_goes_on_answering";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     // A mask of RPS has 32 CPUs a word.
@@ -228,7 +234,7 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
         skip(test, "takes two CPUs");
         return Ok(());
     };
-    let place = Place { lab: &lab, cpus: [first, second] };
+    let place = GoodputTestbed { lab: &lab, cpus: [first, second] };
     if let Err(error) = place.steer() {
         skip(test, format!("RPS: {error}"));
         return Ok(());
@@ -240,10 +246,10 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> Outcome {
         return Ok(());
     }
     let guard = XdpGuard { wait: WAIT, ..XdpGuard::default() };
-    let policy = Overload { shed_after: DEADLINE, guard: Some(guard), ..Overload::protect() };
+    let policy = OverloadPolicy { shed_after: DEADLINE, guard: Some(guard), ..OverloadPolicy::protect() };
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        without.push(place.measure(Overload::default())?);
+        without.push(place.measure(OverloadPolicy::default())?);
         with.push(place.measure(policy.clone())?);
     }
     let asked = [&with, &without].map(|all| by_capacity(all, |seen| seen.asked));

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use linerate_engine::{
-    Action, Backend, Echo, GuardCounts, GuardMode, Overload, Request, Running, Server, Service,
+    Action, Backend, Echo, GuardCounts, GuardMode, OverloadPolicy, Request, RunningServer, Server, Service,
     SourceGrouping, XdpGuard,
 };
 use linerate_lab::Lab;
 
-use crate::support::{Outcome, PATIENCE, ask, client, skip};
-use crate::{Held, fates, until};
+use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
+use crate::{PausedServer, fates, until};
 
 /// Requests that may wait for a worker that has not served yet, and the one that it has in hand.
 pub(crate) const FIRST: u32 = 64;
@@ -36,17 +36,17 @@ pub(crate) fn lab(test: &str, sender_addresses: usize) -> Option<Lab> {
     }
 }
 
-pub(crate) fn guarded(open_after: Duration) -> Overload {
+pub(crate) fn guarded(open_after: Duration) -> OverloadPolicy {
     let guard = XdpGuard { open_after, ..XdpGuard::default() };
-    Overload { guard: Some(guard), ..Overload::default() }
+    OverloadPolicy { guard: Some(guard), ..OverloadPolicy::default() }
 }
 
 /// A server on the receiver, with one worker.
 fn serve<S: Service + Clone + Sync + 'static>(
     lab: &Lab,
-    overload: &Overload,
+    overload: &OverloadPolicy,
     service: S,
-) -> Result<Running, Box<dyn std::error::Error>> {
+) -> Result<RunningServer, Box<dyn std::error::Error>> {
     serve_at(lab, (lab.links()[0].receiver.ipv4[0], 0).into(), 1, overload, service)
 }
 
@@ -55,9 +55,9 @@ pub(crate) fn serve_at<S: Service + Clone + Sync + 'static>(
     lab: &Lab,
     address: SocketAddr,
     workers: usize,
-    overload: &Overload,
+    overload: &OverloadPolicy,
     service: S,
-) -> Result<Running, Box<dyn std::error::Error>> {
+) -> Result<RunningServer, Box<dyn std::error::Error>> {
     let builder = Server::builder()
         .bind(address)
         .workers(workers)
@@ -71,14 +71,14 @@ pub(crate) fn client_at(lab: &Lab, address: usize) -> Result<UdpSocket, Box<dyn 
     Ok(lab.senders()[0].run(|| client(&format!("{address}:0")))??)
 }
 
-pub(crate) fn counts(running: &Running) -> GuardCounts {
+pub(crate) fn counts(running: &RunningServer) -> GuardCounts {
     running.guard().map(|guard| guard.counts).unwrap_or_default()
 }
 
 #[test]
-fn more_than_may_wait_is_refused_and_the_next_is_answered() -> Outcome {
+fn more_than_may_wait_is_refused_and_the_next_is_answered() -> EngineTestResult {
     let Some(lab) = lab("more_than_may_wait_is_refused_and_the_next_is_answered", 1) else { return Ok(()) };
-    let (hold, held) = Held::new();
+    let (hold, held) = PausedServer::new();
     let running = serve(&lab, &guarded(FOREVER), held)?;
     let report = running.guard().ok_or("no guard")?;
     assert_eq!((report.outstanding, report.interfaces[0].mode), (FIRST, GuardMode::Driver));
@@ -119,9 +119,9 @@ fn client_on(lab: &Lab) -> std::io::Result<UdpSocket> {
 }
 
 #[test]
-fn it_opens_when_no_worker_takes_anything() -> Outcome {
+fn it_opens_when_no_worker_takes_anything() -> EngineTestResult {
     let Some(lab) = lab("it_opens_when_no_worker_takes_anything", 1) else { return Ok(()) };
-    let (hold, held) = Held::new();
+    let (hold, held) = PausedServer::new();
     let running = serve(&lab, &guarded(Duration::from_millis(50)), held)?;
     let client = client_at(&lab, 0)?;
     client.send_to(b"first", running.local_addr())?;
@@ -150,7 +150,7 @@ fn it_opens_when_no_worker_takes_anything() -> Outcome {
 }
 
 #[test]
-fn it_displaces_nobody_and_says_so() -> Outcome {
+fn it_displaces_nobody_and_says_so() -> EngineTestResult {
     let Some(lab) = lab("it_displaces_nobody_and_says_so", 1) else { return Ok(()) };
     let first = serve(&lab, &guarded(FOREVER), Echo)?;
     let second = serve(&lab, &guarded(FOREVER), Echo)?;
@@ -171,7 +171,7 @@ fn it_displaces_nobody_and_says_so() -> Outcome {
 /// Not a test but what `it_goes_with_a_killed_process` runs in another process.
 #[test]
 #[ignore = "serves until it is killed"]
-fn serve_until_killed() -> Outcome {
+fn serve_until_killed() -> EngineTestResult {
     let address: SocketAddr = std::env::var("LINERATE_TEST_ADDRESS")?.parse()?;
     let running = Server::builder().bind(address).workers(1).overload(guarded(FOREVER)).start(|_| Echo)?;
     assert!(running.guard().is_some());
@@ -181,7 +181,7 @@ fn serve_until_killed() -> Outcome {
 }
 
 #[test]
-fn it_goes_with_a_killed_process() -> Outcome {
+fn it_goes_with_a_killed_process() -> EngineTestResult {
     let Some(lab) = lab("it_goes_with_a_killed_process", 1) else { return Ok(()) };
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], 4000));
     let mut command = Command::new(std::env::current_exe()?);
@@ -200,9 +200,9 @@ fn it_goes_with_a_killed_process() -> Outcome {
 
 /// Answers, but takes its time.
 #[derive(Clone)]
-struct Slow(Duration);
+struct SlowService(Duration);
 
-impl Service for Slow {
+impl Service for SlowService {
     fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
         std::thread::sleep(self.0);
         Action::Echo
@@ -214,9 +214,12 @@ const POLITE: usize = 10;
 
 /// Of the requests that polite sources send, one at a time and each waiting for its answer, how many are answered, while
 /// another sends without end.
-fn polite_share(lab: &Lab, overload: &Overload) -> Result<(f64, GuardCounts), Box<dyn std::error::Error>> {
+fn polite_share(
+    lab: &Lab,
+    overload: &OverloadPolicy,
+) -> Result<(f64, GuardCounts), Box<dyn std::error::Error>> {
     const ASKED: usize = 25;
-    let running = serve(lab, overload, Slow(Duration::from_micros(100)))?;
+    let running = serve(lab, overload, SlowService(Duration::from_micros(100)))?;
     let to = running.local_addr();
     let clients = (0..=POLITE).map(|at| client_at(lab, at)).collect::<Result<Vec<_>, _>>()?;
     let (greedy, polite) = clients.split_first().ok_or("no client")?;
@@ -251,17 +254,18 @@ fn polite_share(lab: &Lab, overload: &Overload) -> Result<(f64, GuardCounts), Bo
 }
 
 #[test]
-fn polite_sources_keep_their_answers_beside_a_greedy_one() -> Outcome {
+fn polite_sources_keep_their_answers_beside_a_greedy_one() -> EngineTestResult {
     let test = "polite_sources_keep_their_answers_beside_a_greedy_one";
     let Some(lab) = lab(test, POLITE + 1) else { return Ok(()) };
     let guard = XdpGuard { wait: Duration::from_millis(10), open_after: FOREVER, ..XdpGuard::default() };
     // The lab's sources have one /24.
     let fairness = SourceGrouping { v4_prefix: 32, v6_prefix: 64 };
-    let overload = Overload { guard: Some(guard), fairness: Some(fairness), ..Overload::default() };
+    let overload =
+        OverloadPolicy { guard: Some(guard), fairness: Some(fairness), ..OverloadPolicy::default() };
     let (fair, seen) = polite_share(&lab, &overload)?;
     println!("polite sources had {:.1} % of their answers: {seen:?}", fair * 100.0);
     if std::env::var_os("LINERATE_TEST_LONG").is_some() {
-        let (unfair, seen) = polite_share(&lab, &Overload { fairness: None, ..overload })?;
+        let (unfair, seen) = polite_share(&lab, &OverloadPolicy { fairness: None, ..overload })?;
         println!("without shares {:.1} %: {seen:?}", unfair * 100.0);
     }
     assert!(fair >= 0.8, "polite sources had {fair} of their answers: {seen:?}");

@@ -10,39 +10,39 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Action, Backend, Counts, Overload, Request, Server, Service, ShedPolicy};
-use support::{BACKENDS, Outcome, PATIENCE, ask, client};
+use linerate_engine::{Action, Backend, Counts, OverloadPolicy, Request, Server, Service, ShedPolicy};
+use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 
 /// Answers with the request itself, but none before the other end is dropped.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct PausedServer {
     entered: Sender<()>,
     held: Arc<Mutex<Receiver<()>>>,
 }
 
 /// The other end of a service that is held.
-pub(crate) struct Hold {
+pub(crate) struct ServiceHold {
     entered: Receiver<()>,
     /// Releases it when dropped.
     pub(crate) release: Sender<()>,
 }
 
-impl Held {
-    pub(crate) fn new() -> (Hold, Self) {
+impl PausedServer {
+    pub(crate) fn new() -> (ServiceHold, Self) {
         let (release, held) = channel();
         let (entered, enters) = channel();
-        (Hold { entered: enters, release }, Self { entered, held: Arc::new(Mutex::new(held)) })
+        (ServiceHold { entered: enters, release }, Self { entered, held: Arc::new(Mutex::new(held)) })
     }
 }
 
-impl Hold {
+impl ServiceHold {
     /// Waits until the service has a request.
-    pub(crate) fn until_held(&self) -> Outcome {
+    pub(crate) fn until_held(&self) -> EngineTestResult {
         Ok(self.entered.recv_timeout(PATIENCE)?)
     }
 }
 
-impl Service for Held {
+impl Service for PausedServer {
     fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
         let _ = self.entered.send(());
         if let Ok(held) = self.held.lock() {
@@ -53,7 +53,7 @@ impl Service for Held {
 }
 
 /// Waits until `true_of` is so.
-pub(crate) fn until(what: &str, mut true_of: impl FnMut() -> bool) -> Outcome {
+pub(crate) fn until(what: &str, mut true_of: impl FnMut() -> bool) -> EngineTestResult {
     let begun = Instant::now();
     while !true_of() {
         if begun.elapsed() > PATIENCE {
@@ -73,15 +73,15 @@ pub(crate) fn fates(counts: &Counts) -> u64 {
         + counts.panicked
 }
 
-fn shedding(after: Duration) -> Overload {
-    Overload { shed: ShedPolicy::Oldest, shed_after: after, ..Overload::default() }
+fn shedding(after: Duration) -> OverloadPolicy {
+    OverloadPolicy { shed: ShedPolicy::Oldest, shed_after: after, ..OverloadPolicy::default() }
 }
 
 /// Long enough that what is fresh does not wait as long on a busy machine.
 const AFTER: Duration = Duration::from_secs(1);
 
-fn sheds(backend: Backend) -> Outcome {
-    let (hold, held) = Held::new();
+fn sheds(backend: Backend) -> EngineTestResult {
+    let (hold, held) = PausedServer::new();
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
@@ -110,7 +110,7 @@ fn sheds(backend: Backend) -> Outcome {
 }
 
 #[test]
-fn what_waited_too_long_is_shed_and_what_is_fresh_is_answered() -> Outcome {
+fn what_waited_too_long_is_shed_and_what_is_fresh_is_answered() -> EngineTestResult {
     let told = |backend| sheds(backend).map_err(|error| format!("{backend:?}: {error}"));
     std::thread::scope(|scope| {
         let all: Vec<_> = BACKENDS.into_iter().map(|backend| scope.spawn(move || told(backend))).collect();

@@ -3,15 +3,20 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Action, GuardMode, Request, Running, Service};
+use linerate_engine::{Action, GuardMode, Request, RunningServer, Service};
 use linerate_lab::Lab;
 
 use crate::guard::{FIRST, FOREVER, counts, guarded, lab, serve_at};
-use crate::support::{Outcome, PATIENCE, ask, client, skip};
-use crate::{Held, Hold, until};
+use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
+use crate::{PausedServer, ServiceHold, until};
 
 /// Holds the worker by a request and sends more than may wait: all but these are refused.
-fn refuses_what_is_too_much(running: &Running, hold: &Hold, client: &UdpSocket, to: SocketAddr) -> Outcome {
+fn refuses_what_is_too_much(
+    running: &RunningServer,
+    hold: &ServiceHold,
+    client: &UdpSocket,
+    to: SocketAddr,
+) -> EngineTestResult {
     client.send_to(b"first", to)?;
     hold.until_held()?;
     for _ in 0..100 {
@@ -23,7 +28,7 @@ fn refuses_what_is_too_much(running: &Running, hold: &Hold, client: &UdpSocket, 
 }
 
 /// What was admitted, once it is held no more.
-fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> Outcome {
+fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> EngineTestResult {
     for _ in 0..FIRST {
         client.recv(&mut [0; 16])?;
     }
@@ -32,8 +37,8 @@ fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> Outcome {
 }
 
 /// Both, for a server on `bind` that is asked at `to`.
-fn is_guarded(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> Outcome {
-    let (hold, held) = Held::new();
+fn is_guarded(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> EngineTestResult {
+    let (hold, held) = PausedServer::new();
     let running = serve_at(lab, bind, 1, &guarded(FOREVER), held)?;
     let to = SocketAddr::new(to.ip(), running.local_addr().port());
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -44,7 +49,7 @@ fn is_guarded(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> Outcome {
 }
 
 #[test]
-fn requests_by_ipv6_are_guarded() -> Outcome {
+fn requests_by_ipv6_are_guarded() -> EngineTestResult {
     let test = "requests_by_ipv6_are_guarded";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     if let Some(why) = lab.no_ipv6() {
@@ -56,7 +61,7 @@ fn requests_by_ipv6_are_guarded() -> Outcome {
 }
 
 #[test]
-fn all_addresses_of_a_wildcard_are_guarded() -> Outcome {
+fn all_addresses_of_a_wildcard_are_guarded() -> EngineTestResult {
     let test = "all_addresses_of_a_wildcard_are_guarded";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     let end = &lab.links()[0].receiver;
@@ -72,12 +77,12 @@ fn all_addresses_of_a_wildcard_are_guarded() -> Outcome {
 }
 
 #[test]
-fn a_device_without_xdp_is_guarded_in_the_stack() -> Outcome {
+fn a_device_without_xdp_is_guarded_in_the_stack() -> EngineTestResult {
     let test = "a_device_without_xdp_is_guarded_in_the_stack";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     let mut overload = guarded(FOREVER);
     overload.guard.iter_mut().for_each(|guard| guard.interfaces = vec!["lo".to_owned()]);
-    let (hold, held) = Held::new();
+    let (hold, held) = PausedServer::new();
     let running = serve_at(&lab, "127.0.0.1:0".parse()?, 1, &overload, held)?;
     let report = running.guard().ok_or("no guard")?;
     assert_eq!((report.interfaces.len(), report.interfaces[0].mode), (1, GuardMode::Generic), "{report:?}");
@@ -89,7 +94,7 @@ fn a_device_without_xdp_is_guarded_in_the_stack() -> Outcome {
 }
 
 /// Clients whose requests come to worker 0 and to worker 1 of a server that holds none.
-fn one_of_each(lab: &Lab, running: &Running) -> Result<[UdpSocket; 2], Box<dyn std::error::Error>> {
+fn one_of_each(lab: &Lab, running: &RunningServer) -> Result<[UdpSocket; 2], Box<dyn std::error::Error>> {
     let mut of = [None, None];
     for _ in 0..100 {
         let client = lab.senders()[0].run(|| client("0.0.0.0:0"))??;
@@ -108,22 +113,22 @@ fn one_of_each(lab: &Lab, running: &Running) -> Result<[UdpSocket; 2], Box<dyn s
 
 /// Held by requests that say so; answers all others.
 #[derive(Clone)]
-struct HeldBySome(Held);
+struct PartlyHeldService(PausedServer);
 
-impl Service for HeldBySome {
+impl Service for PartlyHeldService {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         if request.payload() == b"hold" { self.0.answer(request, reply) } else { Action::Echo }
     }
 }
 
 #[test]
-fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> Outcome {
+fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> EngineTestResult {
     let test = "a_worker_that_is_stuck_does_not_keep_others_from_answering";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
-    let (hold, held) = Held::new();
+    let (hold, held) = PausedServer::new();
     let bind = (lab.links()[0].receiver.ipv4[0], 0).into();
     let overload = guarded(Duration::from_millis(50));
-    let running = serve_at(&lab, bind, 2, &overload, HeldBySome(held))?;
+    let running = serve_at(&lab, bind, 2, &overload, PartlyHeldService(held))?;
     let to = running.local_addr();
     assert_eq!(running.guard().ok_or("no guard")?.outstanding, 2 * FIRST);
     let [stuck, free] = one_of_each(&lab, &running)?;
@@ -149,7 +154,7 @@ fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> Outcome {
 }
 
 /// Takes what answers are left from before.
-fn drain(client: &UdpSocket) -> Outcome {
+fn drain(client: &UdpSocket) -> EngineTestResult {
     client.set_nonblocking(true)?;
     while client.recv(&mut [0; 16]).is_ok() {}
     client.set_nonblocking(false)?;

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Backend, Server, Sockets, SteeringProgram};
+use linerate_engine::{Backend, Server, SocketMode, SteeringProgram};
 
-pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type EngineTestResult = Result<(), Box<dyn std::error::Error>>;
 
 /// Long enough that only a lost datagram takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,8 +24,8 @@ pub(crate) fn lacking(backend: Backend) -> Option<String> {
     }
 }
 
-pub(crate) const LAYOUTS: [Sockets; 3] =
-    [Sockets::Shared, Sockets::Reuseport, Sockets::SteeredByCpu(SteeringProgram::Cbpf)];
+pub(crate) const LAYOUTS: [SocketMode; 3] =
+    [SocketMode::Shared, SocketMode::Reuseport, SocketMode::SteeredByCpu(SteeringProgram::Cbpf)];
 
 /// A client that gives up after [`PATIENCE`].
 pub(crate) fn client(local: &str) -> std::io::Result<UdpSocket> {

@@ -11,10 +11,10 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// A test fails by an error; what cannot be done here is told by [`scene::Skip`].
-type Test = fn() -> scene::Outcome;
+/// A test fails by an error; what cannot be done here is told by [`scene::XdpTestSkip`].
+type XdpTestFn = fn() -> scene::XdpTestResult;
 
-const TESTS: &[(&str, Test)] = &[
+const TESTS: &[(&str, XdpTestFn)] = &[
     ("serve::every_length_both_families_and_kinds_of_address", serve::every_length),
     ("serve::a_service_is_told_who_asks", serve::a_service_is_told_who_asks),
     ("serve::a_frame_comes_with_the_time_it_was_taken", serve::a_frame_comes_with_the_time_it_was_taken),
@@ -49,10 +49,10 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit_code()
 }
 
-fn trial(name: &'static str, test: Test) -> Trial {
+fn trial(name: &'static str, test: XdpTestFn) -> Trial {
     Trial::ignorable_test(name, move || match test() {
         Ok(()) => Ok(Completion::Completed),
-        Err(error) => match error.downcast::<scene::Skip>() {
+        Err(error) => match error.downcast::<scene::XdpTestSkip>() {
             Ok(skip) => {
                 let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {skip}\n").as_bytes());
                 Ok(Completion::ignored_with(skip.to_string()))

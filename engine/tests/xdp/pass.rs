@@ -3,14 +3,14 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use linerate_engine::{Echo, Xdp};
+use linerate_engine::{AfXdpSettings, Echo};
 
-use crate::scene::{Outcome, PATIENCE, PORT, Scene, ask, run};
+use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask, run};
 
-pub(crate) fn others_pass() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn others_pass() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
 
     // Another port of UDP.
     let other = SocketAddr::new(scene.ipv4(), PORT + 1);
@@ -49,15 +49,15 @@ pub(crate) fn others_pass() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn fragments_come_by_the_socket() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn fragments_come_by_the_socket() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     for address in scene.addresses() {
         let address = SocketAddr::new(address, PORT);
         let builder = linerate_engine::Server::builder()
             .bind(address)
             .workers(2)
             .max_request(8000)
-            .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+            .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
         let running = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
         let client = scene.client(address.ip())?;
         let long = vec![9; 5001];

@@ -7,29 +7,29 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Backend, Builder, Running, Server, Service, Xdp};
+use linerate_engine::{AfXdpSettings, Backend, Builder, RunningServer, Server, Service};
 use linerate_lab::{Lab, LabHost, LabRegistry};
 use tempfile::TempDir;
 
-pub(crate) type Outcome = Result<(), Box<dyn Error>>;
+pub(crate) type XdpTestResult = Result<(), Box<dyn Error>>;
 
 /// Long enough that only a lost datagram takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a test cannot be done here.
 #[derive(Debug)]
-pub(crate) struct Skip(pub(crate) String);
+pub(crate) struct XdpTestSkip(pub(crate) String);
 
-impl fmt::Display for Skip {
+impl fmt::Display for XdpTestSkip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Error for Skip {}
+impl Error for XdpTestSkip {}
 
 /// A lab of the test's own.
-pub(crate) struct Scene {
+pub(crate) struct XdpTestLab {
     pub(crate) lab: Lab,
     _directory: TempDir,
 }
@@ -37,15 +37,18 @@ pub(crate) struct Scene {
 /// The port of most tests.
 pub(crate) const PORT: u16 = 5300;
 
-impl Scene {
+impl XdpTestLab {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
         if !rustix::process::geteuid().is_root() {
-            return Err(Skip("AF_XDP and a lab take root".to_owned()).into());
+            return Err(XdpTestSkip("AF_XDP and a lab take root".to_owned()).into());
         }
         let directory = tempfile::tempdir()?;
         let registry = LabRegistry::at(directory.path().join("labs"))?;
-        let lab =
-            Lab::builder().registry(&registry).queues(2).start().map_err(|error| Skip(error.to_string()))?;
+        let lab = Lab::builder()
+            .registry(&registry)
+            .queues(2)
+            .start()
+            .map_err(|error| XdpTestSkip(error.to_string()))?;
         Ok(Self { lab, _directory: directory })
     }
 
@@ -53,9 +56,9 @@ impl Scene {
     pub(crate) fn serve<S: Service + 'static>(
         &self,
         address: SocketAddr,
-        settings: Xdp,
+        settings: AfXdpSettings,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Running, Box<dyn Error>> {
+    ) -> Result<RunningServer, Box<dyn Error>> {
         self.start(Server::builder().bind(address).workers(2).backend(Backend::Xdp(settings)), service)
     }
 
@@ -64,11 +67,15 @@ impl Scene {
         &self,
         builder: Builder,
         service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Running, Box<dyn Error>> {
+    ) -> Result<RunningServer, Box<dyn Error>> {
         let running = self.lab.receiver().run(|| builder.start(service))??;
         if running.xdp().is_none() {
             let why = format!("{:?}", running.fallbacks());
-            return Err(if why.contains("CONFIG_XDP_SOCKETS") { Skip(why).into() } else { why.into() });
+            return Err(if why.contains("CONFIG_XDP_SOCKETS") {
+                XdpTestSkip(why).into()
+            } else {
+                why.into()
+            });
         }
         Ok(running)
     }
@@ -122,7 +129,7 @@ pub(crate) fn ask(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> io::Res
 }
 
 /// Asks again and again until an answer comes, while links come and go.
-pub(crate) fn ask_until_answered(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> Outcome {
+pub(crate) fn ask_until_answered(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> XdpTestResult {
     client.set_read_timeout(Some(Duration::from_millis(50)))?;
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {

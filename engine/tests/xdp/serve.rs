@@ -5,22 +5,22 @@ use std::sync::mpsc::channel;
 use std::time::SystemTime;
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_engine::{Action, Backend, Echo, ReplyOptions, Request, Server, Xdp, XdpMode};
+use linerate_engine::{Action, AfXdpSettings, Backend, Echo, ReplyOptions, Request, Server, XdpMode};
 
-use crate::scene::{Outcome, PATIENCE, PORT, Scene, ask};
+use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask};
 use crate::sys;
 
 const LENGTHS: [usize; 8] = [0, 1, 2, 3, 64, 777, 1399, 1400];
 
-pub(crate) fn every_length() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn every_length() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     for address in scene.addresses() {
         let any: IpAddr = match address {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         for bind in [address, any] {
-            let running = scene.serve(SocketAddr::new(bind, PORT), Xdp::default(), |_| Echo)?;
+            let running = scene.serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| Echo)?;
             let client = scene.client(address)?;
             let to = SocketAddr::new(address, PORT);
             for length in LENGTHS {
@@ -44,21 +44,22 @@ pub(crate) fn every_length() -> Outcome {
     }
     // A dual-stack server answers IPv4 too.
     let running =
-        scene.serve(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT), Xdp::default(), |_| Echo)?;
+        scene
+            .serve(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), PORT), AfXdpSettings::default(), |_| Echo)?;
     ask(&scene.client(scene.ipv4())?, SocketAddr::new(scene.ipv4(), PORT), b"four")?;
     assert_eq!(running.stop()?.total().frames, 1);
     Ok(())
 }
 
-pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     for times in [true, false] {
         let (told, seen) = channel();
         let at = SocketAddr::new(scene.ipv4(), PORT);
         let builder = Server::builder()
             .bind(at)
             .workers(2)
-            .backend(Backend::Xdp(Xdp::default()))
+            .backend(Backend::Xdp(AfXdpSettings::default()))
             .max_request(8192)
             .receive_times(times);
         let service = move |_| {
@@ -96,12 +97,12 @@ fn tell(request: &Request<'_>, reply: &mut [u8]) -> Action {
     Action::Reply(text.len())
 }
 
-pub(crate) fn a_service_is_told_who_asks() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn a_service_is_told_who_asks() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     for wildcard in [false, true] {
         for address in scene.addresses() {
             let bind = if wildcard { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { address };
-            let running = scene.serve(SocketAddr::new(bind, PORT), Xdp::default(), |_| tell)?;
+            let running = scene.serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| tell)?;
             let client = scene.client(address)?;
             client.connect((address, PORT))?;
             let (answer, _) = {
@@ -118,8 +119,8 @@ pub(crate) fn a_service_is_told_who_asks() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn long_and_elsewhere() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn long_and_elsewhere() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     for wildcard in [false, true] {
         for address in scene.addresses() {
             let bind = if wildcard { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { address };
@@ -133,7 +134,7 @@ pub(crate) fn long_and_elsewhere() -> Outcome {
                     .workers(1)
                     .max_reply(4000)
                     .receive_traffic_class(true)
-                    .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+                    .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
                 scene.lab.receiver().run(|| {
                     builder.start(move |_| {
                         move |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
@@ -178,8 +179,8 @@ pub(crate) fn long_and_elsewhere() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn each_fate_is_counted() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn each_fate_is_counted() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let service = |_| {
         |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
             b"none" => Action::Drop,
@@ -192,7 +193,7 @@ pub(crate) fn each_fate_is_counted() -> Outcome {
         .bind(address)
         .workers(2)
         .max_request(100)
-        .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+        .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
     let running = scene.lab.receiver().run(|| builder.start(service))??;
     let client = scene.client(scene.ipv4())?;
     for request in [b"none".as_slice(), b"long", &[1; 101], &[2; 100]] {
@@ -206,11 +207,11 @@ pub(crate) fn each_fate_is_counted() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn a_panic_costs_its_batch_alone() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn a_panic_costs_its_batch_alone() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     // Few frames: one that were lost with each panic would soon be missed.
-    let settings = Xdp { frames: 128, ..Xdp::default() };
+    let settings = AfXdpSettings { frames: 128, ..AfXdpSettings::default() };
     let running = scene.serve(address, settings, |_| {
         |request: &Request<'_>, _: &mut [u8]| {
             assert!(request.payload() != b"panic", "as the test asks for");
@@ -229,10 +230,10 @@ pub(crate) fn a_panic_costs_its_batch_alone() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn workers_serve_their_queues() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn workers_serve_their_queues() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
     let workers: Vec<usize> = running
         .xdp()
         .into_iter()
@@ -252,7 +253,7 @@ pub(crate) fn workers_serve_their_queues() -> Outcome {
     let builder = linerate_engine::Server::builder()
         .bind(address)
         .workers(1)
-        .backend(linerate_engine::Backend::Xdp(Xdp::default()));
+        .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
     let running = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
     assert_eq!(running.fallbacks(), []);
     assert_eq!(running.xdp().map(|xdp| xdp.interfaces[0].queues.len()), Some(2));
@@ -265,7 +266,7 @@ pub(crate) fn workers_serve_their_queues() -> Outcome {
 }
 
 /// A request from the sender as it is on the wire.
-fn frame(scene: &Scene, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+fn frame(scene: &XdpTestLab, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
     let (from, to) = (sender.ipv4[0].octets(), receiver.ipv4[0].octets());
     let mut frame = Vec::new();
@@ -279,10 +280,10 @@ fn frame(scene: &Scene, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Box<dyn
     Ok(frame)
 }
 
-pub(crate) fn tags_are_kept() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn tags_are_kept() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
     let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
     let wire = scene.sender().run(|| sys::packet_socket(sender.index, PATIENCE))??;
     wire.send(&frame(&scene, true, b"tagged")?)?;
@@ -307,10 +308,10 @@ pub(crate) fn tags_are_kept() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn damage_is_counted() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn damage_is_counted() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let settings = Xdp { verify_checksums: true, ..Xdp::default() };
+    let settings = AfXdpSettings { verify_checksums: true, ..AfXdpSettings::default() };
     let running = scene.serve(address, settings, |_| Echo)?;
     let wire = scene.sender().run(|| sys::packet_socket(scene.lab.links()[0].sender.index, PATIENCE))??;
     let mut damaged = frame(&scene, false, b"damaged")?;
@@ -327,15 +328,15 @@ pub(crate) fn damage_is_counted() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn other_settings_serve_too() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn other_settings_serve_too() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let plain = Xdp::default();
+    let plain = AfXdpSettings::default();
     let settings = [
-        Xdp { mode: XdpMode::Generic, ..plain },
-        Xdp { zero_copy: false, frames: 128, batch: 1, ..plain },
-        Xdp { need_wakeup: false, ..plain },
-        Xdp { busy_poll_us: 20, busy_poll_budget: 8, ..plain },
+        AfXdpSettings { mode: XdpMode::Generic, ..plain },
+        AfXdpSettings { zero_copy: false, frames: 128, batch: 1, ..plain },
+        AfXdpSettings { need_wakeup: false, ..plain },
+        AfXdpSettings { busy_poll_us: 20, busy_poll_budget: 8, ..plain },
     ];
     for settings in settings {
         let running = scene.serve(address, settings, |_| Echo)?;

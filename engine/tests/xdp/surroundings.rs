@@ -4,19 +4,19 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode, Stdio};
 
-use linerate_engine::{Backend, Echo, Server, Xdp};
+use linerate_engine::{AfXdpSettings, Backend, Echo, Server};
 
-use crate::scene::{Outcome, PORT, Scene, ask, ask_until_answered, run};
+use crate::scene::{PORT, XdpTestLab, XdpTestResult, ask, ask_until_answered, run};
 
-pub(crate) fn nothing_is_left_after_a_stop() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn nothing_is_left_after_a_stop() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
     assert!(scene.link()?.contains("xdp"));
     running.stop()?;
     assert!(!scene.link()?.contains("xdp"));
     // A server that was never started leaves nothing either.
-    let builder = Server::builder().bind(address).workers(2).backend(Backend::Xdp(Xdp::default()));
+    let builder = Server::builder().bind(address).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
     let prepared = scene.lab.receiver().run(|| builder.prepare())??;
     assert!(prepared.xdp().is_some() && scene.link()?.contains("xdp"));
     drop(prepared);
@@ -26,8 +26,10 @@ pub(crate) fn nothing_is_left_after_a_stop() -> Outcome {
 
 pub(crate) fn victim(address: &str) -> ExitCode {
     let serve = || -> Result<_, Box<dyn std::error::Error>> {
-        let builder =
-            Server::builder().bind(address.parse()?).workers(2).backend(Backend::Xdp(Xdp::default()));
+        let builder = Server::builder()
+            .bind(address.parse()?)
+            .workers(2)
+            .backend(Backend::Xdp(AfXdpSettings::default()));
         Ok(builder.start(|_| Echo)?)
     };
     match serve() {
@@ -45,8 +47,8 @@ pub(crate) fn victim(address: &str) -> ExitCode {
     }
 }
 
-pub(crate) fn nothing_is_left_after_a_kill() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn nothing_is_left_after_a_kill() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["role", "victim", &address.to_string()]).stdout(Stdio::piped());
@@ -69,10 +71,10 @@ pub(crate) fn nothing_is_left_after_a_kill() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn an_interface_may_go_down() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn an_interface_may_go_down() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
     let client = scene.client(scene.ipv4())?;
     ask_until_answered(&client, address, b"before")?;
     for _ in 0..3 {
@@ -87,31 +89,31 @@ pub(crate) fn an_interface_may_go_down() -> Outcome {
             ask_until_answered(&client, address, &[number])?;
         }
         assert!(running.total().frames >= before + 32, "{:?}", running.total());
-        assert!(running.ended().is_empty());
+        assert!(running.ended_workers().is_empty());
     }
     running.stop()?;
     Ok(())
 }
 
-pub(crate) fn an_interface_may_vanish() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn an_interface_may_vanish() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
-    let running = scene.serve(any, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(any, AfXdpSettings::default(), |_| Echo)?;
     let client = scene.client(scene.ipv4())?;
     ask_until_answered(&client, SocketAddr::new(scene.ipv4(), PORT), b"before")?;
     run(scene.lab.receiver(), "ip", &["link", "del", "eth0"])?;
     // What is left is the socket.
     let local = scene.lab.receiver().run(|| std::net::UdpSocket::bind("127.0.0.1:0"))??;
     ask_until_answered(&local, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT), b"after")?;
-    assert!(running.ended().is_empty());
+    assert!(running.ended_workers().is_empty());
     running.stop()?;
     Ok(())
 }
 
-pub(crate) fn the_mtu_may_change() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn the_mtu_may_change() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let running = scene.serve(address, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
     let client = scene.client(scene.ipv4())?;
     for (mtu, length) in [("1300", 1200), ("1500", 1400), ("2100", 2000), ("1500", 1400)] {
         run(scene.lab.receiver(), "ip", &["link", "set", "eth0", "mtu", mtu])?;
@@ -125,12 +127,12 @@ pub(crate) fn the_mtu_may_change() -> Outcome {
     Ok(())
 }
 
-pub(crate) fn a_strange_program_is_left_alone() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn a_strange_program_is_left_alone() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let (first, second) = (SocketAddr::new(scene.ipv4(), PORT), SocketAddr::new(scene.ipv4(), PORT + 1));
-    let running = scene.serve(first, Xdp::default(), |_| Echo)?;
+    let running = scene.serve(first, AfXdpSettings::default(), |_| Echo)?;
     let before = scene.link()?;
-    let builder = Server::builder().bind(second).workers(2).backend(Backend::Xdp(Xdp::default()));
+    let builder = Server::builder().bind(second).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
     let other = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
     assert!(other.xdp().is_none());
     let told = format!("{:?}", other.fallbacks());
@@ -147,7 +149,7 @@ pub(crate) fn a_strange_program_is_left_alone() -> Outcome {
 
 /// Serves once without a capability; run as a process of its own.
 pub(crate) fn without_privilege() -> ExitCode {
-    let serve = || -> Outcome {
+    let serve = || -> XdpTestResult {
         rustix::thread::set_capabilities(
             None,
             rustix::thread::CapabilitySets {
@@ -157,7 +159,7 @@ pub(crate) fn without_privilege() -> ExitCode {
             },
         )?;
         let builder = Server::builder().bind("127.0.0.1:0".parse()?).workers(1);
-        let running = builder.backend(Backend::Xdp(Xdp::default())).start(|_| Echo)?;
+        let running = builder.backend(Backend::Xdp(AfXdpSettings::default())).start(|_| Echo)?;
         let told = format!("{:?}", running.fallbacks());
         if running.xdp().is_some() || !told.contains("CAP_NET_RAW") && !told.contains("CONFIG_XDP_SOCKETS") {
             return Err(told.into());
@@ -176,19 +178,19 @@ pub(crate) fn without_privilege() -> ExitCode {
     }
 }
 
-pub(crate) fn without_privilege_mmsg_serves() -> Outcome {
+pub(crate) fn without_privilege_mmsg_serves() -> XdpTestResult {
     let output = Command::new(std::env::current_exe()?).args(["role", "without-privilege"]).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
-pub(crate) fn what_is_not_there_is_told() -> Outcome {
-    let scene = Scene::new()?;
+pub(crate) fn what_is_not_there_is_told() -> XdpTestResult {
+    let scene = XdpTestLab::new()?;
     let start = |bind: SocketAddr, interfaces: &[&str]| {
         let builder = Server::builder()
             .bind(bind)
             .workers(1)
-            .backend(Backend::Xdp(Xdp::default()))
+            .backend(Backend::Xdp(AfXdpSettings::default()))
             .xdp_interfaces(interfaces.iter().copied());
         scene.lab.receiver().run(|| builder.start(|_| Echo))
     };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Echo, Running};
+use linerate_engine::{Echo, RunningServer};
 use linerate_host::stage::machine::CpuTime;
 use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_networks::Net;
@@ -61,7 +61,7 @@ impl MeasuredServer {
     ///
     /// # Errors
     /// [`BenchError::Server`], as where the port is taken.
-    pub(crate) fn start(&self, configuration: &ServerConfiguration) -> Result<Running, BenchError> {
+    pub(crate) fn start(&self, configuration: &ServerConfiguration) -> Result<RunningServer, BenchError> {
         let own_port = Arc::new(AtomicU16::new(self.address.port()));
         let guarded = GuardedService::new(Echo, self.allowed.clone(), own_port);
         server::builder(configuration, self.address, &self.cpus, self.payload as usize)
@@ -123,7 +123,7 @@ pub(crate) struct HostBenchOptions {
 
 /// A host that is ready to be climbed on.
 pub(crate) struct HostBench<'w> {
-    server: Option<Running>,
+    server: Option<RunningServer>,
     sending: RemoteSenders,
     host: &'w Host,
     options: HostBenchOptions,

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::Lab;
-use linerate_engine::{Echo, Running};
+use linerate_engine::{Echo, RunningServer};
 use linerate_host::stage::machine::CpuTime;
 use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
@@ -58,7 +58,7 @@ pub struct LabBenchOptions {
 /// A lab that is ready to be climbed in.
 pub struct LabBench {
     // In the order of dropping: what lives in the hosts goes before them.
-    server: Option<Running>,
+    server: Option<RunningServer>,
     generator: Box<dyn Generator>,
     host: Host,
     options: LabBenchOptions,

@@ -117,11 +117,11 @@ impl DnsLimiter {
         let since_began = self.began.elapsed();
         let verdict = match self.limit.per_second {
             0 => LimitVerdict::Send,
-            _ => self.at(source, written.kind, written.subject, since_began),
+            _ => self.check_rate(source, written.kind, written.subject, since_began),
         };
         let surplus = written.length.saturating_sub(query_bytes);
         match verdict {
-            LimitVerdict::Send if surplus > 0 && !self.affords(source, surplus, since_began) => {
+            LimitVerdict::Send if surplus > 0 && !self.spend_surplus(source, surplus, since_began) => {
                 LimitVerdict::Cut
             }
             verdict => verdict,
@@ -129,7 +129,7 @@ impl DnsLimiter {
     }
 
     /// Takes so many bytes out of the purse of a network, if they are there.
-    fn affords(&mut self, source: IpAddr, surplus: usize, since_began: Duration) -> bool {
+    fn spend_surplus(&mut self, source: IpAddr, surplus: usize, since_began: Duration) -> bool {
         let most = self.limit.surplus_bytes;
         if most == 0 {
             return true;
@@ -151,7 +151,13 @@ impl DnsLimiter {
         }
     }
 
-    fn at(&mut self, source: IpAddr, kind: AnswerKind, subject: u32, since_began: Duration) -> LimitVerdict {
+    fn check_rate(
+        &mut self,
+        source: IpAddr,
+        kind: AnswerKind,
+        subject: u32,
+        since_began: Duration,
+    ) -> LimitVerdict {
         let hash = self.hash(source, &[u64::from(subject) << 8 | kind as u64]);
         let (mark, second) = ((hash >> 32) as u32, since_began.as_secs() as u32);
         let bucket = &mut self.buckets[hash as usize & (BUCKETS - 1)];
@@ -205,7 +211,7 @@ mod tests {
 
     fn verdicts(limiter: &mut DnsLimiter, source: &str, count: usize, at: Duration) -> Vec<LimitVerdict> {
         let source = source.parse().expect("an address");
-        (0..count).map(|_| limiter.at(source, AnswerKind::Positive, 7, at)).collect()
+        (0..count).map(|_| limiter.check_rate(source, AnswerKind::Positive, 7, at)).collect()
     }
 
     #[test]
@@ -234,7 +240,7 @@ mod tests {
             DnsLimiter::new(DnsRateLimit { per_second: 0, surplus_bytes: 1000, ..DnsRateLimit::default() });
         let mut sent = |source: &str, at: Duration| {
             let source = source.parse().expect("an address");
-            (0..100).filter(|_| limiter.affords(source, 90, at)).count()
+            (0..100).filter(|_| limiter.spend_surplus(source, 90, at)).count()
         };
         assert_eq!(sent("192.0.2.1", Duration::ZERO), 11);
         assert_eq!(sent("192.0.2.200", Duration::ZERO), 0, "the same network");
@@ -257,8 +263,8 @@ mod tests {
         let source = "192.0.2.1".parse().expect("an address");
         for (kind, subject) in [(AnswerKind::Positive, 1), (AnswerKind::NoName, 1), (AnswerKind::Positive, 2)]
         {
-            assert_eq!(limiter.at(source, kind, subject, SECOND), LimitVerdict::Send);
-            assert_eq!(limiter.at(source, kind, subject, SECOND), LimitVerdict::Drop);
+            assert_eq!(limiter.check_rate(source, kind, subject, SECOND), LimitVerdict::Send);
+            assert_eq!(limiter.check_rate(source, kind, subject, SECOND), LimitVerdict::Drop);
         }
     }
 

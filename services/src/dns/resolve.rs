@@ -90,7 +90,7 @@ impl DnsAnswer {
 }
 
 /// Room for a name that is lent while it is in use.
-pub(crate) type Room = Option<Box<WireName>>;
+pub(crate) type NameBuffer = Option<Box<WireName>>;
 
 pub(crate) struct ZoneResolver<'a> {
     pub(crate) zones: &'a Zones,
@@ -100,8 +100,8 @@ pub(crate) struct ZoneResolver<'a> {
     /// The name that is asked for.
     pub(crate) question: &'a WireName,
     /// Room for the names that it leads to.
-    pub(crate) alias: &'a mut Room,
-    pub(crate) host: &'a mut Room,
+    pub(crate) alias: &'a mut NameBuffer,
+    pub(crate) host: &'a mut NameBuffer,
 }
 
 impl<'a> ZoneResolver<'a> {
@@ -149,7 +149,7 @@ impl<'a> ZoneResolver<'a> {
             }
             _ => {
                 self.answer.authoritative = authoritative;
-                self.own(owner, name, &found)
+                self.answer_from_zone(owner, name, &found)
             }
         }
     }
@@ -168,7 +168,12 @@ impl<'a> ZoneResolver<'a> {
     }
 
     /// Answers from the zone's own data; returns the target of an alias.
-    fn own(&mut self, owner: RecordOwner, name: &WireName, found: &ClosestName) -> Option<BucketIndex> {
+    fn answer_from_zone(
+        &mut self,
+        owner: RecordOwner,
+        name: &WireName,
+        found: &ClosestName,
+    ) -> Option<BucketIndex> {
         let zone = found.zone;
         let node = if found.exact {
             found.node

@@ -2,7 +2,7 @@
 
 use super::encode::{MessageEncoder, NameOffsets};
 use super::query::{self, DnsQuestion, EdnsInfo, HEADER, ParsedQuery, flag, rcode};
-use super::resolve::{DnsAnswer, DnsSection, Room, ZoneResolver, extended};
+use super::resolve::{DnsAnswer, DnsSection, NameBuffer, ZoneResolver, extended};
 use super::rtype;
 use super::store::{WireName, Zones};
 
@@ -64,8 +64,8 @@ pub(crate) struct DnsResponder {
     answer: DnsAnswer,
     /// The name that was asked for.
     name: WireName,
-    alias: Room,
-    host: Room,
+    alias: NameBuffer,
+    host: NameBuffer,
 }
 
 impl DnsResponder {
@@ -188,7 +188,7 @@ impl DnsResponder {
     ) -> Option<WrittenAnswer> {
         let end = HEADER + question.name_length + 4;
         let tail = options_length(question.edns, self.answer.extended);
-        let most = most(transport, question.edns).min(reply.len());
+        let most = max_answer_length(transport, question.edns).min(reply.len());
         reply.get_mut(..end + tail)?;
         let rcode = self.answer.rcode;
         let mut flags = word(query, 2) & flag::RD | flag::QR | rcode;
@@ -225,7 +225,7 @@ impl DnsResponder {
 }
 
 /// Makes of an answer one that only says to come again over TCP: its header and question. Returns its length.
-pub(crate) fn cut(reply: &mut [u8], length: usize) -> usize {
+pub(crate) fn truncate_reply(reply: &mut [u8], length: usize) -> usize {
     put(reply, 2, word(reply, 2) | flag::TC);
     [6, 8, 10].into_iter().for_each(|at| put(reply, at, 0));
     if word(reply, 4) == 0 {
@@ -278,7 +278,7 @@ fn sections(
 }
 
 /// Bytes of the longest answer that may be sent.
-fn most(transport: QueryTransport, edns: Option<EdnsInfo>) -> usize {
+fn max_answer_length(transport: QueryTransport, edns: Option<EdnsInfo>) -> usize {
     match (transport, edns) {
         (QueryTransport::Tcp, _) => usize::from(u16::MAX),
         (QueryTransport::Udp { .. }, None) => PLAIN_UDP,

@@ -20,7 +20,7 @@ pub(crate) struct BucketIndex {
 }
 
 impl BucketIndex {
-    fn behind(self, bytes: usize) -> Self {
+    fn offset_by(self, bytes: usize) -> Self {
         Self { at: self.at + bytes as u32, ..self }
     }
 }
@@ -38,13 +38,13 @@ pub(crate) struct RecordSet<'a> {
 impl<'a> RecordSet<'a> {
     /// Data of each record, and its place.
     pub(crate) fn records(&self) -> impl Iterator<Item = (BucketIndex, &'a [u8])> + use<'a> {
-        let (start, all) = (self.place.behind(SET_HEADER), self.bytes);
+        let (start, all) = (self.place.offset_by(SET_HEADER), self.bytes);
         let mut at = 0;
         std::iter::from_fn(move || {
             let length = usize::from(u16_at(all, at)?);
             let data = at + 2;
             at = data + length;
-            Some((start.behind(data), all.get(data..at)?))
+            Some((start.offset_by(data), all.get(data..at)?))
         })
     }
 }
@@ -192,7 +192,7 @@ impl Zones {
     }
 
     pub(crate) fn node_name(&self, node: BucketIndex) -> BucketIndex {
-        node.behind(NODE_HEADER)
+        node.offset_by(NODE_HEADER)
     }
 
     pub(crate) fn set(&self, place: BucketIndex) -> RecordSet<'_> {
@@ -205,7 +205,7 @@ impl Zones {
         let count = u16_at(all, at).unwrap_or(0);
         at += 2;
         (0..count).map(move |_| {
-            let set = set_at(&all[at..], node.behind(at));
+            let set = set_at(&all[at..], node.offset_by(at));
             at += SET_HEADER + set.bytes.len();
             set
         })
@@ -369,5 +369,5 @@ fn bucket_of(hash: u32, shift: u32) -> u32 {
 
 /// Where the names are in data at `place`.
 pub(crate) fn name_places(rtype: u16, place: BucketIndex, data: &[u8]) -> [Option<BucketIndex>; 2] {
-    rtype::names(rtype, data).map(|at: Option<Range<usize>>| at.map(|at| place.behind(at.start)))
+    rtype::names(rtype, data).map(|at: Option<Range<usize>>| at.map(|at| place.offset_by(at.start)))
 }

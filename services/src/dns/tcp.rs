@@ -102,7 +102,7 @@ pub struct TcpServer {
 }
 
 /// Whether somebody may connect.
-pub type Admits = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+pub type ConnectionFilter = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 impl TcpServer {
     /// Serves over TCP to whom `admits` lets in.
@@ -112,7 +112,7 @@ impl TcpServer {
     pub fn start(
         settings: &TcpSettings,
         served: &Arc<ServedZones>,
-        admits: &Admits,
+        admits: &ConnectionFilter,
     ) -> Result<Self, TcpError> {
         let threads = settings.threads.max(1);
         let mut address = settings.bind;
@@ -168,7 +168,7 @@ impl TcpServer {
 
     /// Why connections are spread by hash and not by CPU, if they are.
     #[must_use]
-    pub fn not_steered(&self) -> Option<&str> {
+    pub fn steering_error(&self) -> Option<&str> {
         self.steered.as_deref()
     }
 
@@ -229,7 +229,7 @@ struct TcpThread {
     free: Vec<usize>,
     answerer: DnsAnswerer,
     reply: Vec<u8>,
-    admits: Admits,
+    admits: ConnectionFilter,
     shared: Arc<TcpShared>,
     most: u64,
     idle: Duration,
@@ -304,7 +304,7 @@ impl TcpThread {
             reply: &mut self.reply,
             answered: &self.shared.answered,
         };
-        let turn = connection.turn(&mut with, Instant::now());
+        let turn = connection.process(&mut with, Instant::now());
         let events = match turn {
             ConnectionWait::Read => epoll::EventFlags::IN,
             ConnectionWait::Write => epoll::EventFlags::OUT,

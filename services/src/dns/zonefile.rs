@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use lexer::{LexError, ZoneEntry, ZoneLexer, ZoneWord};
 use rdata::RdataWords;
-pub(crate) use value::shown;
+pub(crate) use value::display_name;
 
 use super::rtype;
 
@@ -106,7 +106,7 @@ impl ZoneFiles {
 }
 
 fn item(owner: &[u8], rtype: u16) -> String {
-    format!("{} {}", shown(owner), rdata::shown(rtype))
+    format!("{} {}", display_name(owner), rdata::type_name(rtype))
 }
 
 /// A zone's name in wire form and lower case.
@@ -134,7 +134,7 @@ pub(crate) fn read(
     if !reading.soa {
         let why = "it has no SOA record at its name; add one like \
                    \"@ 3600 IN SOA ns1.example.com. hostmaster.example.com. 1 2h 30m 2w 5m\"";
-        return Err(ZoneError::Zone { file: reading.files[0].clone(), zone: shown(&apex), why });
+        return Err(ZoneError::Zone { file: reading.files[0].clone(), zone: display_name(&apex), why });
     }
     let files = reading.files;
     Ok(ZoneFiles { apex, files })
@@ -197,7 +197,7 @@ impl ZoneReader<'_> {
                 }
             }
             let told = |wrong: EntryError, entry: &ZoneEntry| {
-                let item = wrong.item.unwrap_or_else(|| entry.shown());
+                let item = wrong.item.unwrap_or_else(|| entry.display_text());
                 complaint(file, entry.line(), &item, wrong.why)
             };
             let first = entry.words().next().filter(|word| !entry.blank && !word.quoted).map(|word| word.raw);
@@ -328,7 +328,7 @@ impl ZoneReader<'_> {
         let why = if !is_below(owner, self.apex) {
             Some(format!(
                 "it is not in the zone; a name that does not end with a dot is below {}",
-                shown(&place.origin)
+                display_name(&place.origin)
             ))
         } else if rtype == rtype::SOA && owner != self.apex {
             Some("a SOA belongs at the zone's own name; serve this zone with a file of its own".into())
@@ -352,9 +352,9 @@ impl ZoneReader<'_> {
         } else if let Some(kind) = known {
             data.data(kind)
         } else {
-            Err(format!("{} has no words here", rdata::shown(rtype)))
+            Err(format!("{} has no words here", rdata::type_name(rtype)))
         };
-        let name = rdata::shown(rtype);
+        let name = rdata::type_name(rtype);
         let like = || match known {
             Some(kind) => format!("it should look like \"{name} {}\"", kind.example),
             None => format!("it should look like \"{name} \\# 4 01020304\" (RFC 3597)"),

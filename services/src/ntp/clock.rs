@@ -89,7 +89,7 @@ fn leap(state: i32, status: i32) -> LeapIndicator {
 /// Log2 of the clock's precision in seconds, measured as RFC 5905, section 7.3 has it: the time that reading it takes, the
 /// shortest of a hundred, since the others were interrupted.
 #[must_use]
-pub fn measured_precision(clock: &mut impl ServedClock) -> i8 {
+pub fn measure_precision(clock: &mut impl ServedClock) -> i8 {
     let shortest = (0..100)
         .filter_map(|_| {
             let earlier = clock.now();
@@ -114,9 +114,9 @@ mod tests {
     }
 
     /// A clock that goes on by so many units (2^-32 s) each time it is read.
-    struct Ticking(u64, u64);
+    struct TickingClock(u64, u64);
 
-    impl ServedClock for Ticking {
+    impl ServedClock for TickingClock {
         fn now(&mut self) -> NtpTimestamp {
             self.0 += self.1;
             NtpTimestamp::from_bytes(self.0.to_be_bytes())
@@ -129,11 +129,11 @@ mod tests {
 
     #[test]
     fn precision_is_what_reading_takes() {
-        assert_eq!(measured_precision(&mut Ticking(1 << 60, 1 << 12)), -20);
-        assert_eq!(measured_precision(&mut Ticking(1 << 60, (1 << 12) - 1)), -20);
-        assert_eq!(measured_precision(&mut Ticking(1 << 60, (1 << 12) + 1)), -19);
-        assert_eq!(measured_precision(&mut Ticking(1 << 60, 0)), 0, "a clock that stands still");
-        let precision = measured_precision(&mut SystemClock::default());
+        assert_eq!(measure_precision(&mut TickingClock(1 << 60, 1 << 12)), -20);
+        assert_eq!(measure_precision(&mut TickingClock(1 << 60, (1 << 12) - 1)), -20);
+        assert_eq!(measure_precision(&mut TickingClock(1 << 60, (1 << 12) + 1)), -19);
+        assert_eq!(measure_precision(&mut TickingClock(1 << 60, 0)), 0, "a clock that stands still");
+        let precision = measure_precision(&mut SystemClock::default());
         assert!((-32..=-5).contains(&precision), "{precision}");
     }
 }

@@ -117,7 +117,7 @@ pub struct ServerStanding {
     pub reference: NtpTimestamp,
 }
 
-/// Writes the answer to `query` without its transmit timestamp, which [`stamp`] puts in last.
+/// Writes the answer to `query` without its transmit timestamp, which [`set_transmit_time`] puts in last.
 #[must_use]
 pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp) -> [u8; HEADER_BYTES] {
     let mut packet = [0; HEADER_BYTES];
@@ -135,7 +135,7 @@ pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp
 }
 
 /// Puts the transmit timestamp into an answer.
-pub fn stamp(packet: &mut [u8; HEADER_BYTES], now: NtpTimestamp) {
+pub fn set_transmit_time(packet: &mut [u8; HEADER_BYTES], now: NtpTimestamp) {
     packet[40..48].copy_from_slice(&now.to_bytes());
 }
 
@@ -228,7 +228,7 @@ mod tests {
             }
             if let Ok(query) = NtpQuery::parse(&datagram) {
                 let mut packet = answer(query, &standing(), NtpTimestamp::from_bytes([2; 8]));
-                stamp(&mut packet, NtpTimestamp::from_bytes([3; 8]));
+                set_transmit_time(&mut packet, NtpTimestamp::from_bytes([3; 8]));
                 prop_assert!(packet.len() <= datagram.len());
                 prop_assert_eq!(&packet[24..32], &datagram[40..48]);
                 prop_assert_eq!(packet[2], datagram[2]);

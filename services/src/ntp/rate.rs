@@ -53,7 +53,7 @@ impl NtpLimiter {
         Self { limit, hash: RandomState::new(), places: vec![None; PLACES].into_boxed_slice() }
     }
 
-    pub(crate) fn judge(&mut self, source: IpAddr, now: Instant) -> RateVerdict {
+    pub(crate) fn check_client_rate(&mut self, source: IpAddr, now: Instant) -> RateVerdict {
         let key = key(source);
         let place = &mut self.places[self.hash.hash_one(key) as usize % PLACES];
         let burst = self.limit.burst.max(1.0);
@@ -90,13 +90,14 @@ mod tests {
         let mut limiter = NtpLimiter::new(NtpRateLimit { per_second: 2.0, burst: 8.0 });
         let start = Instant::now();
         let [busy, calm] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        let verdicts: Vec<RateVerdict> = (0..16).map(|_| limiter.judge(busy, start)).collect();
+        let verdicts: Vec<RateVerdict> = (0..16).map(|_| limiter.check_client_rate(busy, start)).collect();
         assert!(verdicts[..8].iter().all(|verdict| *verdict == RateVerdict::Answer));
         assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == RateVerdict::Tell).count(), 2);
         assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == RateVerdict::Ignore).count(), 6);
-        assert_eq!(limiter.judge(calm, start), RateVerdict::Answer);
+        assert_eq!(limiter.check_client_rate(calm, start), RateVerdict::Answer);
         let later = start + Duration::from_secs(1);
-        let answered = (0..8).filter(|_| limiter.judge(busy, later) == RateVerdict::Answer).count();
+        let answered =
+            (0..8).filter(|_| limiter.check_client_rate(busy, later) == RateVerdict::Answer).count();
         // If the two share a place, the calm one made the busy one new.
         assert!(answered == 2 || answered == 8, "{answered}");
     }

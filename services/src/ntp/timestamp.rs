@@ -51,7 +51,7 @@ impl From<SystemTime> for NtpTimestamp {
 
 /// A span in NTP's short format: 16 bits of seconds, 16 bits of fractions, 15 us each. Longer ones become the longest.
 #[must_use]
-pub fn short(span: Duration) -> [u8; 4] {
+pub fn to_short_format(span: Duration) -> [u8; 4] {
     let units = (span.as_nanos() << 16).div_ceil(1_000_000_000);
     u32::try_from(units).unwrap_or(u32::MAX).to_be_bytes()
 }
@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn a_span_is_rounded_up_and_cut() {
-        assert_eq!(short(Duration::from_secs(1)), [0, 1, 0, 0]);
-        assert_eq!(short(Duration::from_nanos(1)), [0, 0, 0, 1]);
-        assert_eq!(short(Duration::from_secs(1 << 20)), [0xff; 4]);
-        assert_eq!(short(Duration::MAX), [0xff; 4]);
+        assert_eq!(to_short_format(Duration::from_secs(1)), [0, 1, 0, 0]);
+        assert_eq!(to_short_format(Duration::from_nanos(1)), [0, 0, 0, 1]);
+        assert_eq!(to_short_format(Duration::from_secs(1 << 20)), [0xff; 4]);
+        assert_eq!(to_short_format(Duration::MAX), [0xff; 4]);
     }
 
     proptest! {

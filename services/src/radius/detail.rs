@@ -32,7 +32,7 @@ pub enum SyncMode {
 }
 
 /// What an operator is told of, one line each: that nothing more can be recorded, that it can again, that a disk lost something.
-pub type Tell = Box<dyn Fn(&str) + Send + std::marker::Sync>;
+pub type OperatorNotifier = Box<dyn Fn(&str) + Send + std::marker::Sync>;
 
 /// A file that only grows. Workers share it.
 pub struct DetailFile {
@@ -43,7 +43,7 @@ pub struct DetailFile {
     dirty: AtomicBool,
     /// Whether the last record could not be written.
     failing: AtomicBool,
-    tell: Tell,
+    tell: OperatorNotifier,
     ends: Arc<DetailEnd>,
 }
 
@@ -77,7 +77,7 @@ impl DetailFile {
     ///
     /// # Errors
     /// What the kernel says, of the file or of a thread that cannot be started.
-    pub fn open(path: &Path, sync: SyncMode, tell: Tell) -> io::Result<Arc<Self>> {
+    pub fn open(path: &Path, sync: SyncMode, tell: OperatorNotifier) -> io::Result<Arc<Self>> {
         let detail = Arc::new(Self {
             path: path.to_owned(),
             sync,
@@ -202,7 +202,7 @@ impl OpenDetail {
             file.write_all(b"\n")?;
             self.torn = false;
         }
-        let Err(PartialLine { written, error }) = whole(&mut file, line) else { return Ok(()) };
+        let Err(PartialLine { written, error }) = write_line(&mut file, line) else { return Ok(()) };
         if written > 0 {
             // The position is behind what an appending write has written.
             let cut = file.stream_position().and_then(|end| file.set_len(end - written as u64));
@@ -219,7 +219,7 @@ struct PartialLine {
 }
 
 /// Writes all of `line`, or tells how much.
-fn whole(file: &mut impl Write, line: &[u8]) -> Result<(), PartialLine> {
+fn write_line(file: &mut impl Write, line: &[u8]) -> Result<(), PartialLine> {
     let mut written = 0;
     while written < line.len() {
         match file.write(&line[written..]) {
@@ -236,7 +236,7 @@ fn whole(file: &mut impl Write, line: &[u8]) -> Result<(), PartialLine> {
 mod tests {
     use super::*;
 
-    fn silent() -> Tell {
+    fn silent() -> OperatorNotifier {
         Box::new(|_| {})
     }
 
@@ -264,7 +264,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", &path).unwrap();
         let told: Arc<Mutex<Vec<String>>> = Arc::default();
         let heard = Arc::clone(&told);
-        let tell: Tell = Box::new(move |line| heard.lock().unwrap().push(line.to_owned()));
+        let tell: OperatorNotifier = Box::new(move |line| heard.lock().unwrap().push(line.to_owned()));
         let detail = DetailFile::open(&path, SyncMode::EachSecond, tell).unwrap();
         for _ in 0..3 {
             let error = detail.append(b"one\n").unwrap_err();
@@ -293,9 +293,9 @@ mod tests {
     }
 
     /// Takes so many bytes, three at a time.
-    struct Small(usize);
+    struct ShortWriter(usize);
 
-    impl Write for Small {
+    impl Write for ShortWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let taken = bytes.len().min(3).min(self.0);
             self.0 -= taken;
@@ -309,8 +309,8 @@ mod tests {
 
     #[test]
     fn how_much_of_a_line_was_written_is_known() {
-        assert!(whole(&mut Small(10), b"0123456789").is_ok());
-        let partial = whole(&mut Small(9), b"0123456789").err().unwrap();
+        assert!(write_line(&mut ShortWriter(10), b"0123456789").is_ok());
+        let partial = write_line(&mut ShortWriter(9), b"0123456789").err().unwrap();
         assert_eq!((partial.written, partial.error.raw_os_error()), (9, Some(libc::ENOSPC)));
     }
 

@@ -18,9 +18,9 @@ enum ValueForm {
 }
 
 /// Of an attribute's values that have names, those.
-type Names = &'static [(&'static str, u32)];
+type ValueNames = &'static [(&'static str, u32)];
 
-const SERVICE_TYPES: Names = &[
+const SERVICE_TYPES: ValueNames = &[
     ("Login-User", 1),
     ("Framed-User", 2),
     ("Callback-Login-User", 3),
@@ -30,10 +30,10 @@ const SERVICE_TYPES: Names = &[
     ("NAS-Prompt-User", 7),
     ("Authenticate-Only", 8),
 ];
-const PROTOCOLS: Names = &[("PPP", 1), ("SLIP", 2)];
-const TERMINATIONS: Names = &[("Default", 0), ("RADIUS-Request", 1)];
+const PROTOCOLS: ValueNames = &[("PPP", 1), ("SLIP", 2)];
+const TERMINATIONS: ValueNames = &[("Default", 0), ("RADIUS-Request", 1)];
 
-const ATTRIBUTES: &[(&str, u8, ValueForm, Names)] = &[
+const ATTRIBUTES: &[(&str, u8, ValueForm, ValueNames)] = &[
     ("Service-Type", 6, ValueForm::Integer, SERVICE_TYPES),
     ("Framed-Protocol", 7, ValueForm::Integer, PROTOCOLS),
     ("Framed-IP-Address", 8, ValueForm::Ipv4, &[]),
@@ -60,7 +60,7 @@ const ATTRIBUTES: &[(&str, u8, ValueForm, Names)] = &[
     ("Framed-IPv6-Address", 168, ValueForm::Ipv6, &[]),
 ];
 
-const STATUS_TYPES: Names = &[
+const STATUS_TYPES: ValueNames = &[
     ("Start", 1),
     ("Stop", 2),
     ("Interim-Update", 3),
@@ -68,8 +68,8 @@ const STATUS_TYPES: Names = &[
     ("Accounting-Off", 8),
     ("Failed", 15),
 ];
-const AUTHENTICS: Names = &[("RADIUS", 1), ("Local", 2), ("Remote", 3)];
-const CAUSES: Names = &[
+const AUTHENTICS: ValueNames = &[("RADIUS", 1), ("Local", 2), ("Remote", 3)];
+const CAUSES: ValueNames = &[
     ("User-Request", 1),
     ("Lost-Carrier", 2),
     ("Lost-Service", 3),
@@ -91,7 +91,7 @@ const CAUSES: Names = &[
 ];
 
 /// What requests have besides.
-const ASKED: &[(&str, u8, ValueForm, Names)] = &[
+const ASKED: &[(&str, u8, ValueForm, ValueNames)] = &[
     ("User-Name", 1, ValueForm::Text, &[]),
     ("NAS-IP-Address", 4, ValueForm::Ipv4, &[]),
     ("NAS-Port", 5, ValueForm::Integer, &[]),
@@ -202,7 +202,7 @@ pub(crate) fn encode(name: &str, value: &DictionaryValue<'_>) -> Result<(u8, Vec
     }
 }
 
-fn known(form: ValueForm, names: Names, value: &DictionaryValue<'_>) -> Result<Vec<u8>, String> {
+fn known(form: ValueForm, names: ValueNames, value: &DictionaryValue<'_>) -> Result<Vec<u8>, String> {
     match (form, value) {
         (ValueForm::Text, DictionaryValue::Text(text)) => match text.strip_prefix("0x") {
             Some(digits) => hexadecimal(digits),

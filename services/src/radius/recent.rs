@@ -19,7 +19,7 @@ const PARTS: usize = 64;
 const MOST: usize = 2048;
 
 /// Who asked, and by which identifier.
-type Key = (SocketAddr, u8);
+type RequestKey = (SocketAddr, u8);
 
 /// Answers of the last five seconds, for all workers: a request that comes again may reach another one.
 #[derive(Debug)]
@@ -30,9 +30,9 @@ pub(crate) struct RecentAnswers {
 
 #[derive(Debug, Default)]
 struct RecentPart {
-    answers: HashMap<Key, RecentAnswer>,
+    answers: HashMap<RequestKey, RecentAnswer>,
     /// In order of time. Those whose answer was replaced since are passed over.
-    order: VecDeque<(Key, Instant)>,
+    order: VecDeque<(RequestKey, Instant)>,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl RecentAnswers {
     /// The answer to this very request: writes it to `reply` and returns its length.
     pub(crate) fn find(
         &self,
-        key: Key,
+        key: RequestKey,
         authenticator: &[u8; AUTHENTICATOR_BYTES],
         now: Instant,
         reply: &mut [u8],
@@ -68,25 +68,25 @@ impl RecentAnswers {
     /// Keeps an answer. That to an earlier request of the same identifier goes.
     pub(crate) fn keep(
         &self,
-        key: Key,
+        key: RequestKey,
         authenticator: [u8; AUTHENTICATOR_BYTES],
         now: Instant,
         reply: &[u8],
     ) {
         let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
-        part.forget(now);
+        part.evict_expired(now);
         part.answers.insert(key, RecentAnswer { authenticator, at: now, reply: reply.into() });
         part.order.push_back((key, now));
     }
 
-    fn part(&self, key: Key) -> &Mutex<RecentPart> {
+    fn part(&self, key: RequestKey) -> &Mutex<RecentPart> {
         &self.parts[self.hash.hash_one(key) as usize % PARTS]
     }
 }
 
 impl RecentPart {
     /// Makes room: what is too old goes, and one more if it is full.
-    fn forget(&mut self, now: Instant) {
+    fn evict_expired(&mut self, now: Instant) {
         while let Some((key, at)) = self.order.front().copied() {
             let old = now.saturating_duration_since(at) > KEPT;
             if !old && self.order.len() < MOST {
@@ -104,11 +104,11 @@ impl RecentPart {
 mod tests {
     use super::*;
 
-    fn key(port: u16) -> Key {
+    fn key(port: u16) -> RequestKey {
         (SocketAddr::from(([192, 0, 2, 1], port)), 7)
     }
 
-    fn found(recent: &RecentAnswers, key: Key, authenticator: u8, now: Instant) -> Option<Vec<u8>> {
+    fn found(recent: &RecentAnswers, key: RequestKey, authenticator: u8, now: Instant) -> Option<Vec<u8>> {
         let mut reply = [0; 8];
         let length = recent.find(key, &[authenticator; 16], now, &mut reply)?;
         Some(reply[..length].to_vec())

@@ -33,7 +33,7 @@ enum RecordedValue {
 }
 
 impl RecordedValue {
-    fn and(self, value: AttributeValue) -> Self {
+    fn with_value(self, value: AttributeValue) -> Self {
         let mut values = match self {
             Self::One(first) => vec![first],
             Self::Several(values) => values,
@@ -50,7 +50,7 @@ pub(crate) fn line(packet: RadiusPacket<'_>, source: SocketAddr, received: Syste
     for found in packet.attributes().filter(|found| !HOP.contains(&found.kind)) {
         let (name, value) = dictionary::decode(found.kind, found.value);
         let told = match attributes.remove(&name) {
-            Some(before) => before.and(value),
+            Some(before) => before.with_value(value),
             None => RecordedValue::One(value),
         };
         attributes.insert(name, told);

@@ -14,7 +14,7 @@ pub const PASSWORD_BYTES: usize = 128;
 /// Takes the hiding off a User-Password (RFC 2865, section 5.2). Returns the password without the zeros that fill it up to 16
 /// bytes; none where the value cannot be one.
 #[must_use]
-pub fn revealed(hidden: &[u8], secret: &[u8], authenticator: Authenticator) -> Option<Vec<u8>> {
+pub fn reveal_password(hidden: &[u8], secret: &[u8], authenticator: Authenticator) -> Option<Vec<u8>> {
     if hidden.is_empty() || hidden.len() > PASSWORD_BYTES || !hidden.len().is_multiple_of(AUTHENTICATOR_BYTES)
     {
         return None;
@@ -33,18 +33,18 @@ pub fn revealed(hidden: &[u8], secret: &[u8], authenticator: Authenticator) -> O
 
 /// Whether a CHAP-Password (RFC 2865, section 5.3) is the answer to `challenge` of who knows `password`.
 #[must_use]
-pub fn chap_is_right(value: &[u8], password: &[u8], challenge: &[u8]) -> bool {
+pub fn verify_chap(value: &[u8], password: &[u8], challenge: &[u8]) -> bool {
     let Some((identifier, response)) = value.split_first() else {
         return false;
     };
     let digest =
         Md5::new().chain_update([*identifier]).chain_update(password).chain_update(challenge).finalize();
-    same(&digest, response)
+    constant_time_eq(&digest, response)
 }
 
 /// Whether both are the same, in a time that does not tell how much of them is.
 #[must_use]
-pub fn same(one: &[u8], other: &[u8]) -> bool {
+pub fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 
@@ -81,9 +81,9 @@ pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authent
 
 /// Whether the authenticator of a request is the digest that RFC 2866, section 3 has there.
 #[must_use]
-pub fn digest_is_right(packet: RadiusPacket<'_>, secret: &[u8]) -> bool {
+pub fn verify_digest(packet: RadiusPacket<'_>, secret: &[u8]) -> bool {
     let expected = digest(packet.bytes(), [0; AUTHENTICATOR_BYTES], secret);
-    same(&expected, &packet.authenticator())
+    constant_time_eq(&expected, &packet.authenticator())
 }
 
 /// Signs a reply: puts the Message-Authenticator, if it has one, where `signature` says (it is zeros there yet, and the header
@@ -135,7 +135,7 @@ mod tests {
         let request = bytes::<56>(REQUEST);
         let packet = RadiusPacket::parse(&request).unwrap();
         let hidden = packet.find(attribute::USER_PASSWORD).unwrap();
-        let revealed = revealed(hidden, b"xyzzy5461", packet.authenticator()).unwrap();
+        let revealed = reveal_password(hidden, b"xyzzy5461", packet.authenticator()).unwrap();
         assert_eq!(revealed, b"arctangent");
     }
 
@@ -153,17 +153,17 @@ mod tests {
         // RFC 2865, section 7.2: the same user with CHAP; its challenge is the authenticator.
         let challenge = bytes::<16>("2a ee 86 f0 8d 0d 55 96 9c a5 97 8e 0d 33 67 a2");
         let value = bytes::<17>("16 e9 75 57 c3 16 18 58 95 f2 93 ff 63 44 07 72 75");
-        assert!(chap_is_right(&value, b"arctangent", &challenge));
-        assert!(!chap_is_right(&value, b"arctangen", &challenge));
-        assert!(!chap_is_right(&value[..16], b"arctangent", &challenge) && !chap_is_right(&[], b"", b""));
+        assert!(verify_chap(&value, b"arctangent", &challenge));
+        assert!(!verify_chap(&value, b"arctangen", &challenge));
+        assert!(!verify_chap(&value[..16], b"arctangent", &challenge) && !verify_chap(&[], b"", b""));
     }
 
     #[test]
     fn a_password_of_odd_length_is_none() {
         for length in [0, 1, 15, 17, 144] {
-            assert_eq!(revealed(&vec![0; length], b"s", [0; 16]), None, "{length}");
+            assert_eq!(reveal_password(&vec![0; length], b"s", [0; 16]), None, "{length}");
         }
-        assert!(revealed(&[0; 128], b"s", [0; 16]).is_some());
+        assert!(reveal_password(&[0; 128], b"s", [0; 16]).is_some());
     }
 
     #[test]

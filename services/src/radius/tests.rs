@@ -244,7 +244,7 @@ proptest! {
     #[test]
     fn passwords_survive_hiding(password in "[a-zA-Z0-9 ]{1,128}", secret: Vec<u8>, authenticator: [u8; 16]) {
         let hidden = hidden(password.as_bytes(), &secret, authenticator);
-        prop_assert_eq!(revealed(&hidden, &secret, authenticator), Some(password.into_bytes()));
+        prop_assert_eq!(reveal_password(&hidden, &secret, authenticator), Some(password.into_bytes()));
     }
 
     #[test]

@@ -14,13 +14,13 @@ fn taken(bytes: usize) {
     PEAK.fetch_max(live, Relaxed);
 }
 
-struct Counting;
+struct DnsAllocCounter;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: DnsAllocCounter = DnsAllocCounter;
 
 // SAFETY: everything is the system allocator's doing; counting does not allocate.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for DnsAllocCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         taken(layout.size());

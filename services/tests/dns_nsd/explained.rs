@@ -1,6 +1,6 @@
 //! What may differ between two right answers, and the RFC that says so.
 
-use super::meaning::Meaning;
+use super::meaning::MessageContent;
 use super::zones::GLUE_ONLY;
 
 pub(crate) const SAME: &str = "the same";
@@ -13,9 +13,9 @@ const ANY: u16 = 255;
 /// Why two answers may differ; an error if nothing explains it. `full` is ours over TCP.
 pub(crate) fn difference(
     query: &[u8],
-    our: &Meaning,
-    their: &Meaning,
-    full: impl FnOnce() -> Meaning,
+    our: &MessageContent,
+    their: &MessageContent,
+    full: impl FnOnce() -> MessageContent,
 ) -> Result<&'static str, &'static str> {
     if our == their {
         return Ok(SAME);
@@ -110,18 +110,18 @@ fn owner(record: &str) -> &str {
 }
 
 /// Addresses of servers whose names are in the zone that is referred to.
-fn in_domain(referral: &Meaning) -> Vec<String> {
+fn in_domain(referral: &MessageContent) -> Vec<String> {
     let Some(cut) = referral.sections[1].iter().map(|record| owner(record)).next() else { return Vec::new() };
     let below = |name: &str| name == cut || name.ends_with(&format!(".{cut}"));
     referral.sections[2].iter().filter(|record| below(owner(record))).cloned().collect()
 }
 
-fn lacks(answer: &Meaning, records: &[String]) -> bool {
+fn lacks(answer: &MessageContent, records: &[String]) -> bool {
     records.iter().any(|record| !answer.sections[2].contains(record))
 }
 
 /// Whether the name that is not there is one that only glue has: the question, or what its alias leads to.
-fn is_glue_only(query: &[u8], our: &Meaning) -> bool {
+fn is_glue_only(query: &[u8], our: &MessageContent) -> bool {
     let mut name = String::new();
     let mut at = 12;
     while query[at] != 0 {

@@ -14,7 +14,7 @@ use std::io::Write as _;
 
 use linerate_services::dns::{DnsAnswerer, QueryTransport, ServedZones, UDP_SIZE, Zones};
 use linerate_testkit::reflector::installed::find;
-use meaning::Meaning;
+use meaning::MessageContent;
 
 fn environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -30,10 +30,11 @@ fn answers_mean_what_nsds_mean() {
     let files = zones::write(directory.path());
     let zones = Zones::load(&files).expect("zones");
     let mut ours = DnsAnswerer::new(ServedZones::new(zones));
-    let nsd = rival::Rival::nsd(&program, directory.path(), &files);
+    let nsd = rival::ReferenceServer::nsd(&program, directory.path(), &files);
 
     let count = if environment("LINERATE_TEST_LONG") == Some(1) { 100_000 } else { 20_000 };
-    let mut made = queries::Queries::new(environment("LINERATE_TEST_SEED").unwrap_or(1), zones::names());
+    let mut made =
+        queries::QueryGenerator::new(environment("LINERATE_TEST_SEED").unwrap_or(1), zones::names());
     let queries: Vec<Vec<u8>> = (0..count).map(|_| made.next()).collect();
     let mut reply = vec![0; 65_535];
     let our_answers: Vec<Option<Vec<u8>>> = queries
@@ -75,7 +76,7 @@ fn answers_mean_what_nsds_mean() {
 }
 
 /// What we answer where there is room.
-fn full(ours: &mut DnsAnswerer, query: &[u8]) -> Meaning {
+fn full(ours: &mut DnsAnswerer, query: &[u8]) -> MessageContent {
     let mut reply = vec![0; 65_535];
     let length = ours.answer(query, &mut reply, QueryTransport::Tcp).expect("an answer over TCP");
     meaning::read(&reply[..length]).expect("an answer that can be read")
@@ -89,11 +90,15 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
     let files = zones::write(directory.path());
     let mut ours = DnsAnswerer::new(ServedZones::new(Zones::load(&files).expect("zones")));
     let seed = environment("LINERATE_TEST_SEED").unwrap_or(9471);
-    let mut made = queries::Queries::new(seed, zones::deep_names());
+    let mut made = queries::QueryGenerator::new(seed, zones::deep_names());
     let queries: Vec<Vec<u8>> = (0..COUNT).map(|_| made.plain()).collect();
-    type Start =
-        fn(&std::path::Path, &std::path::Path, &[(&'static str, std::path::PathBuf)]) -> rival::Rival;
-    let rivals: [(&str, Start); 2] = [("nsd", rival::Rival::nsd), ("knotd", rival::Rival::knot)];
+    type NameServerStarter = fn(
+        &std::path::Path,
+        &std::path::Path,
+        &[(&'static str, std::path::PathBuf)],
+    ) -> rival::ReferenceServer;
+    let rivals: [(&str, NameServerStarter); 2] =
+        [("nsd", rival::ReferenceServer::nsd), ("knotd", rival::ReferenceServer::knot)];
     for (name, start) in rivals {
         let Some(program) = find(name) else {
             let test = "differences_to_nsd_and_knot_are_those_of_rfcs";
@@ -128,7 +133,7 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
 }
 
 /// Over TCP answers are whole, whatever the size. Those that NSD limits the rate of (malformed, unknown opcodes) are left out.
-fn assert_same_over_tcp(nsd: &rival::Rival, ours: &mut DnsAnswerer, queries: &[Vec<u8>]) {
+fn assert_same_over_tcp(nsd: &rival::ReferenceServer, ours: &mut DnsAnswerer, queries: &[Vec<u8>]) {
     let mut reply = vec![0; 65_535];
     let mut asked = Vec::new();
     for query in queries {
@@ -149,7 +154,7 @@ fn assert_same_over_tcp(nsd: &rival::Rival, ours: &mut DnsAnswerer, queries: &[V
 }
 
 /// What an answer comes to: its response code, that it was cut, or that there was none.
-fn kind(answer: Option<&Result<Meaning, String>>) -> String {
+fn kind(answer: Option<&Result<MessageContent, String>>) -> String {
     match answer {
         None => "silence".into(),
         Some(Err(_)) => "unreadable".into(),

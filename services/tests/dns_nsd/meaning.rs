@@ -6,7 +6,7 @@ use domain::rdata::AllRecordData;
 
 /// A message without what servers may choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Meaning {
+pub(crate) struct MessageContent {
     /// The header without its counts.
     pub(crate) header: [u8; 4],
     /// The question as it is, byte by byte.
@@ -18,7 +18,7 @@ pub(crate) struct Meaning {
 }
 
 /// Reads an answer. A server that sends what cannot be read is wrong.
-pub(crate) fn read(bytes: &[u8]) -> Result<Meaning, String> {
+pub(crate) fn read(bytes: &[u8]) -> Result<MessageContent, String> {
     let message = Message::from_octets(bytes).map_err(|error| error.to_string())?;
     let fail = |error: domain::base::wire::ParseError| error.to_string();
     let mut sections: [Vec<String>; 3] = Default::default();
@@ -36,7 +36,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Meaning, String> {
         }
         sections[number].sort();
     }
-    Ok(Meaning {
+    Ok(MessageContent {
         header: bytes[..4].try_into().map_err(|_| "a short header")?,
         question: bytes[12..question_end].to_vec(),
         sections,

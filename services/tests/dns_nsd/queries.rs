@@ -13,12 +13,12 @@ const PLAIN_TYPES: &[u16] = &[
 const SIZES: &[u16] = &[0, 100, 512, 513, 600, 800, 1000, 1200, 1231, 1232, 1233, 1400, 4096, 65535];
 const LABELS: &[&str] = &["a", "nothing", "*", "www", "x-y_z", "ns", "under", "\u{1}\u{2}.\\", "UPPER", "0"];
 
-pub(crate) struct Queries {
+pub(crate) struct QueryGenerator {
     random: Rng,
     names: Vec<String>,
 }
 
-impl Queries {
+impl QueryGenerator {
     pub(crate) fn new(seed: u64, names: Vec<String>) -> Self {
         Self { random: Rng::with_seed(seed), names }
     }

@@ -20,12 +20,12 @@ const PATIENCE: [Duration; 5] = [
 ];
 const LAST: Duration = PATIENCE[PATIENCE.len() - 1];
 
-pub(crate) struct Rival {
+pub(crate) struct ReferenceServer {
     process: Child,
     sockets: Vec<UdpSocket>,
 }
 
-impl Rival {
+impl ReferenceServer {
     /// Starts NSD with these zones, and waits until it answers.
     pub(crate) fn nsd(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
         let free = free();
@@ -191,7 +191,7 @@ zone:
     }
 }
 
-impl Drop for Rival {
+impl Drop for ReferenceServer {
     /// Its processes end with the first.
     fn drop(&mut self) {
         if let Some(pid) = rustix::process::Pid::from_raw(self.process.id() as i32) {

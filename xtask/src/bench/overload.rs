@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Action, Backend as Calls, Echo, Overload as Policy, Pinning, Request, Running, Server, Service, Sockets,
+    Action, Backend as Calls, Echo, OverloadPolicy as Policy, Request, RunningServer, Server, Service,
+    SocketMode, WorkerPinning,
 };
 use linerate_lab::Lab;
 use linerate_load::capacity::{self, SearchOptions};
@@ -180,7 +181,7 @@ impl OverloadBench {
         address: SocketAddr,
         placement: SoftirqPlacement,
         protect: bool,
-    ) -> anyhow::Result<Running> {
+    ) -> anyhow::Result<RunningServer> {
         let mut policy = if protect { self.part.policy() } else { Policy::default() };
         if let (Some(guard), Some(milliseconds)) = (&mut policy.guard, self.guard_wait) {
             guard.wait = Duration::from_secs_f64(milliseconds / 1e3);
@@ -190,8 +191,8 @@ impl OverloadBench {
             .bind(address)
             .workers(1)
             .cpus([self.server_cpu])
-            .pinning(Pinning::Own)
-            .sockets(Sockets::Reuseport)
+            .pinning(WorkerPinning::Own)
+            .sockets(SocketMode::Reuseport)
             .backend(Calls::default())
             .overload(policy);
         if placement.polls() {

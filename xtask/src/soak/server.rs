@@ -7,7 +7,9 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 use clap::ValueEnum;
-use linerate_engine::{Action, Backend, Counts, Pinning, Request, Running, Server, Xdp};
+use linerate_engine::{
+    Action, AfXdpSettings, Backend, Counts, Request, RunningServer, Server, WorkerPinning,
+};
 use linerate_lab::{Lab, LabChild};
 
 /// What makes a worker panic.
@@ -35,7 +37,7 @@ impl SoakBackend {
     fn backend(self) -> Backend {
         match self {
             Self::Mmsg => Backend::default(),
-            Self::Xdp => Backend::Xdp(Xdp::default()),
+            Self::Xdp => Backend::Xdp(AfXdpSettings::default()),
         }
     }
 }
@@ -117,13 +119,13 @@ fn open(
     workers: u32,
     cpu: u32,
     address: &str,
-    ports: &mut BTreeMap<SocketAddr, Running>,
+    ports: &mut BTreeMap<SocketAddr, RunningServer>,
 ) -> anyhow::Result<String> {
     let address = address.parse()?;
     let running = Server::builder()
         .bind(address)
         .workers(workers as usize)
-        .pinning(Pinning::Cpus(vec![cpu]))
+        .pinning(WorkerPinning::Cpus(vec![cpu]))
         .backend(calls.backend())
         .receive_buffer(BUFFER)
         .start(|_| {
@@ -139,7 +141,7 @@ fn open(
 
 fn close(
     address: &str,
-    ports: &mut BTreeMap<SocketAddr, Running>,
+    ports: &mut BTreeMap<SocketAddr, RunningServer>,
     closed: &mut Counts,
 ) -> anyhow::Result<String> {
     let running = ports.remove(&address.parse()?).context("no such port")?;
@@ -147,7 +149,7 @@ fn close(
     Ok("{}".to_owned())
 }
 
-fn counts(ports: &BTreeMap<SocketAddr, Running>, closed: Counts) -> anyhow::Result<String> {
+fn counts(ports: &BTreeMap<SocketAddr, RunningServer>, closed: Counts) -> anyhow::Result<String> {
     let mut total = closed;
     for running in ports.values() {
         total += running.total();

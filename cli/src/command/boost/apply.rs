@@ -58,7 +58,7 @@ pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<Exit
     asked.wanted()?;
     must_be_root("apply")?;
     making.agreement.check()?;
-    let json = OutputTarget::wanted(asked.json.as_deref())?;
+    let json = OutputTarget::from_option(asked.json.as_deref())?;
     let host = Host::live().gently();
     let applying = BoostRun {
         choice: asked.choice(),
@@ -66,7 +66,7 @@ pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<Exit
         making,
         host_name: host_name(&host),
         host,
-        interrupt: InterruptFlag::between_changes()?,
+        interrupt: InterruptFlag::install_ignoring_hangup()?,
         json,
     };
     applying.run()
@@ -91,8 +91,8 @@ impl BoostRun {
             return self.nothing_to_do(&sighted);
         }
         self.show(&sighted)?;
-        let question = format!("{}?", boost_plan::what_changes(&sighted.boost));
-        if self.interrupt.raised() || !self.making.agreement.given(&question, &self.interrupt)? {
+        let question = format!("{}?", boost_plan::change_summary(&sighted.boost));
+        if self.interrupt.is_raised() || !self.making.agreement.given(&question, &self.interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
@@ -130,14 +130,14 @@ impl BoostRun {
     /// It is so already, which is fine, or nothing can be done.
     fn nothing_to_do(&mut self, sighted: &DiscoveredServer) -> Result<ExitCode> {
         let planned = self.planned(sighted);
-        let why = boost_plan::nothing(&sighted.boost);
+        let why = boost_plan::refusal_summary(&sighted.boost);
         let verification = BoostVerification::not_judged("nothing was changed");
         if let Some(target) = &self.json {
             let applied = self.document(sighted, None, None, &verification);
-            target.json(&BoostApplyDocument { broke_off: why.as_deref(), ..applied })?;
+            target.write_json(&BoostApplyDocument { broke_off: why.as_deref(), ..applied })?;
         }
         if let Some(why) = why {
-            let name = boost_plan::name(&sighted.server);
+            let name = boost_plan::server_title(&sighted.server);
             eprintln!("linerate: {name}: nothing can be done from outside: {why}");
             return Ok(ExitCode::from(1));
         }
@@ -185,7 +185,7 @@ impl BoostRun {
         let ended = carrying.make_plan(&mut transaction, plan).and_then(|stopped| {
             let refused = || match carrying.refused() {
                 0 => None,
-                some => Some(format!("{} refused", tune_plan::counted(some, "change"))),
+                some => Some(format!("{} refused", tune_plan::count_with_noun(some, "change"))),
             };
             let broke_off = stopped.or_else(refused);
             transaction.end(broke_off.clone())?;
@@ -225,12 +225,14 @@ impl BoostRun {
         };
         let applied = self.document(sighted, Some(made), again.value(), &verification);
         if let Some(target) = &self.json {
-            target.json(&applied)?;
+            target.write_json(&applied)?;
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let mut text = boost_apply::applied(&applied, &self.asked.place, TextStyle::stdout());
+            let mut text = boost_apply::boost_report(&applied, &self.asked.place, TextStyle::stdout());
             text.extend(
-                undone.iter().map(|undone| tune_undo::undone(undone, self.asked.full, TextStyle::stdout())),
+                undone
+                    .iter()
+                    .map(|undone| tune_undo::undo_text(undone, self.asked.full, TextStyle::stdout())),
             );
             output::print_if_read(&text)?;
         }
@@ -261,7 +263,7 @@ impl BoostRun {
 
     fn look_again(&self, duration: Duration) -> Known<ObservedServer> {
         let look = ObservationOptions { duration, ..self.asked.look() };
-        let stop = || self.interrupt.raised();
+        let stop = || self.interrupt.is_raised();
         let seen = self
             .asked
             .wanted()
@@ -339,13 +341,13 @@ impl BoostRun {
     /// The server, when it runs again and has something to be changed; none where a signal came first.
     fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
         let mut told = None;
-        while !self.interrupt.raised() {
+        while !self.interrupt.is_raised() {
             if server.is_there(&self.host, &self.asked) {
                 let sighted = sighting::look(&self.host, &self.asked, &self.interrupt);
                 match sighted {
                     Ok(sighted) if !sighted.boost.plan.changes.is_empty() => return Ok(Some(sighted)),
                     Ok(sighted) => {
-                        let why = boost_plan::nothing(&sighted.boost);
+                        let why = boost_plan::refusal_summary(&sighted.boost);
                         if why != told {
                             tell(&format!(
                                 "It runs again, and is not boosted yet: {}\n",

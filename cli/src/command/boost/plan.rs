@@ -14,13 +14,13 @@ use crate::render::boost_plan;
 use crate::render::style::TextStyle;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
-    let json = OutputTarget::wanted(asked.json.as_deref())?;
+    let json = OutputTarget::from_option(asked.json.as_deref())?;
     let host = Host::live().gently();
     let sighted = sighting::look(&host, asked, &InterruptFlag::install()?)?;
     let name = host_name(&host);
     let planned = sighted.planned(&name);
     if let Some(target) = &json {
-        target.json(&planned)?;
+        target.write_json(&planned)?;
     }
     if json != Some(OutputTarget::Stdout) {
         let mut text = boost_plan::plan(&planned, asked.full, TextStyle::stdout());

@@ -52,7 +52,7 @@ pub(super) fn look(
     let (wanted, choice) = (asked.wanted()?, asked.choice());
     let line = WaitingLine::show(&wanted, asked.look());
     let started_unix_seconds = origin::unix_seconds();
-    let (server, path) = ObservedServer::observe(host, &wanted, asked.look(), &|| interrupt.raised())?;
+    let (server, path) = ObservedServer::observe(host, &wanted, asked.look(), &|| interrupt.is_raised())?;
     drop(line);
     let mut boost = plan::make(&server, &path, &choice);
     boost.plan.read_unix_seconds = started_unix_seconds;

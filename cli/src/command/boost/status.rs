@@ -20,7 +20,7 @@ use crate::render::boost_status;
 use crate::render::style::TextStyle;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
-    let json = OutputTarget::wanted(asked.json.as_deref())?;
+    let json = OutputTarget::from_option(asked.json.as_deref())?;
     let (host, interrupt) = (Host::live().gently(), InterruptFlag::install()?);
     let journal = asked.place.existing()?.read()?;
     let JournalStatus { journal: file, trouble, holder, tunes, .. } = JournalStatus::of(&journal, &host);
@@ -37,7 +37,7 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
         boosts,
     };
     if let Some(target) = &json {
-        target.json(&in_force)?;
+        target.write_json(&in_force)?;
     }
     if json != Some(OutputTarget::Stdout) {
         output::print(&boost_status::status(&in_force, &asked.place, asked.full, TextStyle::stdout()))?;
@@ -87,7 +87,7 @@ impl BoostStatusReader<'_> {
             };
             ServerQuery { port: Some(port), pid: None, interfaces: asked.interfaces().to_vec() }
         };
-        match ObservedServer::observe(self.host, &wanted, asked.look(), &|| self.interrupt.raised()) {
+        match ObservedServer::observe(self.host, &wanted, asked.look(), &|| self.interrupt.is_raised()) {
             Ok((server, path)) => {
                 let boost = plan::make(&server, &path, &asked.choice());
                 Known::Value(BoostedServerState::of(&server, &boost, sighting::landed(&server)))

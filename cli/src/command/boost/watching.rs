@@ -33,7 +33,7 @@ pub(super) fn watch(
         "Tune {tune} is watched; Ctrl-C ends that and leaves it in force ({undo} takes it back).\n"
     ));
     let mut ended = None;
-    let stop = || interrupt.raised();
+    let stop = || interrupt.is_raised();
     watch::watch(host, &store, tune, (&wanted, choice), &stop, &mut |event| {
         tell(&boost_apply::event(&event));
         ended = matches!(event, WatchEvent::Ended | WatchEvent::Undone).then_some(event);

@@ -50,10 +50,10 @@ pub(super) fn compare(one: &Path, other: &Path, targets: &ResultTargets) -> Resu
     counted_alike(both)?;
     let comparison = CostComparison::of(both);
     if let Some(target) = &targets.json {
-        target.json(&comparison)?;
+        target.write_json(&comparison)?;
     }
     if targets.text {
-        output::print(&cost_compare::compared(&comparison, TextStyle::stdout()))?;
+        output::print(&cost_compare::comparison_text(&comparison, TextStyle::stdout()))?;
     }
     Ok(())
 }

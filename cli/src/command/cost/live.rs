@@ -31,16 +31,17 @@ pub(super) fn follow(
     let begin = Instant::now();
     let mut next = STEP;
     let mut headed = false;
-    while !interrupt.raised() && asked.duration.is_none_or(|time| begin.elapsed() < time) {
+    while !interrupt.is_raised() && asked.duration.is_none_or(|time| begin.elapsed() < time) {
         let end = asked.duration.map_or(next, |time| time.min(next));
-        look.wait(end.saturating_sub(begin.elapsed()), &|| interrupt.raised())?;
+        look.wait(end.saturating_sub(begin.elapsed()), &|| interrupt.is_raised())?;
         if begin.elapsed() < end {
             continue;
         }
         next = begin.elapsed() + STEP;
         let cost = look.read(host)?;
         if terminal {
-            let shown = cost_text::seen(&cost, asked.by, usize::from(asked.top), TextStyle::stdout());
+            let shown =
+                cost_text::measurements_text(&cost, asked.by, usize::from(asked.top), TextStyle::stdout());
             output::print(&format!("{ANEW}{shown}"))?;
         } else {
             let head = if headed { "" } else { cost_live::HEADER };

@@ -23,7 +23,7 @@ pub(super) fn look(asked: &CostArgs, targets: &ResultTargets) -> Result<()> {
     let online = scope::online(&host)?;
     let (cpus, note) = cpus(asked, &host, &online)?;
     let interrupt = InterruptFlag::install()?;
-    let stop = || interrupt.raised();
+    let stop = || interrupt.is_raised();
     let shown = cpus.as_ref().unwrap_or(&online);
     if asked.watch {
         let mut look = begin(asked, &host, cpus.as_ref())?;
@@ -94,7 +94,7 @@ fn tell(cpus: &CpuSet, duration: Option<Duration>) {
 
 fn show(document: &CostDocument, targets: &ResultTargets) -> Result<()> {
     if let Some(target) = &targets.json {
-        target.json(document)?;
+        target.write_json(document)?;
     }
     if let Some(target) = &targets.html {
         target.write(&cost_html::cost(document)?)?;

@@ -55,7 +55,7 @@ impl CaptureArgs {
         }
         let mut bytes = Vec::new();
         capture::write(&mut bytes, &about, &recordings).context("the capture cannot be packed")?;
-        target.private(&bytes)?;
+        target.write_private(&bytes)?;
         let files: usize = recordings.iter().map(linerate_host::HostRecording::files).sum();
         let times = if recordings.len() == 1 { "one reading" } else { "two readings" };
         eprintln!("{}: {times}, {files} files and answers, {} KiB", self.file, bytes.len().div_ceil(1024));

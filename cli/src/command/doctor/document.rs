@@ -86,7 +86,7 @@ impl<'a> DoctorDocument<'a> {
             },
             findings: &diagnosis.findings,
             unknown: &diagnosis.unknown,
-            picture: PathPicture::of(view),
+            picture: PathPicture::from_view(view),
             counters: counted(view),
             stages: view.now,
         }

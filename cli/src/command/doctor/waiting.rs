@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(500);
 pub(crate) fn wait(time: Duration, interrupt: &InterruptFlag) -> Result<bool> {
     let line = DoctorProgressLine::new();
     let begin = Instant::now();
-    while !interrupt.raised() {
+    while !interrupt.is_raised() {
         let left = time.saturating_sub(begin.elapsed());
         if left.is_zero() {
             return Ok(true);

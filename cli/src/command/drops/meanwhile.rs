@@ -71,7 +71,7 @@ impl ConcurrentWorkload {
                 let until = at_most.map(|at_most| Instant::now() + at_most);
                 let end = time.and_then(|time| begun.checked_add(time));
                 let until = [until, end].into_iter().flatten().min();
-                while !interrupt.raised() {
+                while !interrupt.is_raised() {
                     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
                     if left.is_some_and(|left| left.is_zero()) {
                         break;
@@ -97,7 +97,7 @@ impl RunningCommand {
         let pid = Pid::from_child(&self.child);
         let handle = pidfd_open(pid, PidfdFlags::empty()).context("cannot wait for the command")?;
         let until = at_most.map(|at_most| Instant::now() + at_most);
-        while !interrupt.raised() {
+        while !interrupt.is_raised() {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if interrupt.wait_for(&handle, left)? {
                 let status = self.child.wait().context("cannot wait for the command")?;

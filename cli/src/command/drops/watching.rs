@@ -30,7 +30,7 @@ pub(super) fn watch(
         loop {
             let until = turn.map_or(second, |turn| turn.min(second));
             let ended = meanwhile.wait(interrupt, Some(until.saturating_duration_since(Instant::now())))?;
-            if ended.is_some() || interrupt.raised() || meanwhile.is_over() {
+            if ended.is_some() || interrupt.is_raised() || meanwhile.is_over() {
                 return Ok(ended);
             }
             if turn.is_some_and(|turn| turn <= Instant::now()) {

@@ -32,7 +32,7 @@ impl FlameResult {
     ) -> Result<Self> {
         announce(asked);
         if !stacks {
-            let stop = || interrupt.raised();
+            let stop = || interrupt.is_raised();
             let contention = LockContention::observe(host, &of_locks(asked), &stop)?;
             return Ok(Self { profile: None, contention: Some(contention), warnings: Vec::new() });
         }

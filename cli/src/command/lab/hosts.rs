@@ -106,7 +106,7 @@ struct LabCleanDocument<'a> {
 
 impl LabUpArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let registry = LabRegistry::open()?;
         clean(&registry, CleanScope::Dead)?;
         let default = LabShape::default();
@@ -132,7 +132,7 @@ impl LabUpArgs {
 
 impl LabDownArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let report = hold::down(&LabRegistry::open()?, &self.name, &mut restore)?;
         finish(&report, json.as_ref())
     }
@@ -140,7 +140,7 @@ impl LabDownArgs {
 
 impl LabListArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let labs = hold::list(&LabRegistry::open()?)?;
         if labs.is_empty() && json.is_none() {
             eprintln!("no lab is up");
@@ -162,7 +162,7 @@ impl LabExecArgs {
 
 impl LabCleanArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let scope = if self.all { CleanScope::All } else { CleanScope::Dead };
         finish(&clean(&LabRegistry::open()?, scope)?, json.as_ref())
     }
@@ -177,7 +177,7 @@ impl LabHoldArgs {
 
 fn show(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
     match json {
-        Some(target) => target.json(&LabListDocument {
+        Some(target) => target.write_json(&LabListDocument {
             schema: "linerate.labs/1",
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),
@@ -210,7 +210,7 @@ fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode>
         lines.push("nothing was left".to_owned());
     }
     match json {
-        Some(target) => target.json(&LabCleanDocument {
+        Some(target) => target.write_json(&LabCleanDocument {
             schema: "linerate.clean/1",
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),

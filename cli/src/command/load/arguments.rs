@@ -16,7 +16,7 @@ use crate::quantity;
 #[command(next_help_heading = "Rate (one of)")]
 pub(crate) struct PaceArgs {
     /// Open loop: requests per second over all flows, independent of the replies [default: 10k]
-    #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate)]
+    #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::parse_rate)]
     pub(crate) rate: Option<f64>,
     /// Closed loop: requests each flow keeps outstanding (with xdp: all flows of a thread together, as many a flow)
     #[arg(long, value_name = "N", group = "mode")]
@@ -32,7 +32,7 @@ pub(crate) struct PaceArgs {
     #[arg(long, value_name = "LOW-HIGH", group = "mode")]
     pub(crate) ramp: Option<RateRamp>,
     /// Known capacity, requests per second, for --overload without a search
-    #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::rate, requires = "overload")]
+    #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::parse_rate, requires = "overload")]
     pub(crate) capacity: Option<f64>,
     /// Take orders from standard input until it ends; `linerate ladder` starts this on other hosts
     #[arg(long, group = "mode", conflicts_with_all = ["duration", "start_at", "live", "json", "json_stream", "html", "max_loss", "max_p99", "min_rate"])]
@@ -100,14 +100,14 @@ pub(crate) struct FlowArgs {
 pub(crate) struct LimitArgs {
     /// Highest loss at which a rate holds (search: 0.1% if not given); with other modes, more than this ends with exit
     /// status 1
-    #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
+    #[arg(long, value_name = "SHARE", value_parser = quantity::parse_share)]
     pub(crate) max_loss: Option<f64>,
     /// Highest p99 latency at which a rate holds, such as 1ms; in other modes exit status 1 above
     /// it
-    #[arg(long, value_name = "TIME", value_parser = quantity::span)]
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
     pub(crate) max_p99: Option<Duration>,
     /// Exit status 1 below this many replies per second, or below this capacity
-    #[arg(long, value_name = "PER_SECOND", value_parser = quantity::rate)]
+    #[arg(long, value_name = "PER_SECOND", value_parser = quantity::parse_rate)]
     pub(crate) min_rate: Option<f64>,
     /// Measure goodput at these multiples of the capacity, such as 2,5; requires --search or
     /// --capacity
@@ -159,7 +159,7 @@ fn factor(text: &str) -> Result<f64, String> {
 }
 
 fn resolution(text: &str) -> Result<f64, String> {
-    match quantity::share(text) {
+    match quantity::parse_share(text) {
         Ok(value) if (0.001..=0.5).contains(&value) => Ok(value),
         _ => Err(format!("'{text}' is no share from 0.1% to 50%")),
     }

@@ -25,8 +25,8 @@ pub(crate) struct MergeArgs {
 
 impl MergeArgs {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
-        let html = OutputTarget::wanted(self.html.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
+        let html = OutputTarget::from_option(self.html.as_deref())?;
         let on_stdout = |target: &Option<OutputTarget>| *target == Some(OutputTarget::Stdout);
         ensure!(
             !(on_stdout(&json) && on_stdout(&html)),
@@ -38,7 +38,7 @@ impl MergeArgs {
         document.version = env!("CARGO_PKG_VERSION").to_owned();
         document.argv = output::argv();
         if let Some(target) = &json {
-            target.json(&document)?;
+            target.write_json(&document)?;
         }
         if let Some(target) = &html {
             target.write(&load_html::slot(&document)?)?;

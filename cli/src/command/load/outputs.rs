@@ -53,8 +53,8 @@ struct EventStream {
 impl LoadOutputs {
     /// Opens what is asked for; nothing has been sent by then.
     pub(crate) fn open(output: &OutputArgs) -> Result<Self> {
-        let json = OutputTarget::wanted(output.json.as_deref())?;
-        let html = OutputTarget::wanted(output.html.as_deref())?;
+        let json = OutputTarget::from_option(output.json.as_deref())?;
+        let html = OutputTarget::from_option(output.html.as_deref())?;
         let on_stdout = [&output.json, &output.json_stream, &output.html];
         let on_stdout = on_stdout.iter().filter(|option| option.as_deref() == Some("-")).count();
         ensure!(
@@ -106,7 +106,7 @@ impl LoadOutputs {
     ) -> Result<()> {
         self.event("end", document);
         if let Some(target) = &self.json {
-            target.json(document)?;
+            target.write_json(document)?;
         }
         if let Some(target) = &self.html {
             target.write(&html()?)?;

@@ -31,7 +31,7 @@ impl FromStr for RateRamp {
             )
         };
         let (range, by_step) = match text.split_once(':') {
-            Some((range, step)) => (range, Some(quantity::rate(step).map_err(|_| wrong())?)),
+            Some((range, step)) => (range, Some(quantity::parse_rate(step).map_err(|_| wrong())?)),
             None => (text, None),
         };
         let (range, count) = match range.split_once('/') {
@@ -40,8 +40,10 @@ impl FromStr for RateRamp {
             None => (range, DEFAULT_STEPS),
         };
         let (low, high) = range.split_once('-').ok_or_else(wrong)?;
-        let (low, high) =
-            (quantity::rate(low).map_err(|_| wrong())?, quantity::rate(high).map_err(|_| wrong())?);
+        let (low, high) = (
+            quantity::parse_rate(low).map_err(|_| wrong())?,
+            quantity::parse_rate(high).map_err(|_| wrong())?,
+        );
         if low >= high {
             return Err(wrong());
         }
@@ -110,7 +112,7 @@ impl LoadRun {
             let mode = PacingMode::Rate { per_second: *rate };
             let slot = self.times.step(mode, index == 0).fast_enough(highest, threads);
             let outcome = self.generator.run(&slot)?;
-            if outcome.duration < slot.duration || self.interrupt.raised() {
+            if outcome.duration < slot.duration || self.interrupt.is_raised() {
                 let done = document.steps.len();
                 document.warnings.push(format!("interrupted after {done} of {} steps", rates.len()));
                 break;

@@ -33,7 +33,7 @@ impl FromStr for StartAt {
             )
         };
         if let Some(after) = text.strip_prefix('+') {
-            return quantity::span(after).map(StartAt::In).map_err(|_| wrong());
+            return quantity::parse_duration(after).map(StartAt::In).map_err(|_| wrong());
         }
         if let Ok(seconds) = text.parse::<f64>() {
             let nanoseconds = (seconds * 1e9).round();

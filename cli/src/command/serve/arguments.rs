@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Backend, Counts, GuardMode, GuardReport, Overload, Pinning, Running, Server, Service, ShedPolicy,
-    Sockets, SteeringProgram, XdpReport,
+    Backend, Counts, GuardMode, GuardReport, OverloadPolicy, RunningServer, Server, Service, ShedPolicy,
+    SocketMode, SteeringProgram, WorkerPinning, XdpReport,
 };
 use linerate_host::CpuSet;
 use linerate_networks::Net;
@@ -175,16 +175,16 @@ impl ServerArguments {
         self,
         protocol: &'static str,
         admission: &AdmissionArgs,
-        beside: Vec<(&'static str, Running)>,
+        beside: Vec<(&'static str, RunningServer)>,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let end = match self.duration.map(Duration::try_from_secs_f64) {
             Some(duration) => Some(duration.context("--duration")?),
             None => None,
         };
         let interrupt =
-            if self.reloads { InterruptFlag::between_changes()? } else { InterruptFlag::install()? };
+            if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
         let started = std::time::Instant::now();
         let running = self.start(self.bind, admission, service)?;
         let all = beside.iter().map(|(_, running)| running).chain([&running]);
@@ -207,7 +207,7 @@ impl ServerArguments {
             running.counters().len()
         );
         let mut told = RefusalCounts::default();
-        while !interrupt.raised() && end.is_none_or(|end| started.elapsed() < end) {
+        while !interrupt.is_raised() && end.is_none_or(|end| started.elapsed() < end) {
             let left = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
             interrupt.wait(Some(left.min(EVERY)))?;
             let now = admission.refusals.counts();
@@ -233,17 +233,19 @@ impl ServerArguments {
             xdp: report.xdp,
         };
         match &json {
-            Some(target) => target.json(&summary)?,
+            Some(target) => target.write_json(&summary)?,
             None => output::print(&text(&summary))?,
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn overload(&self) -> Overload {
+    fn overload(&self) -> OverloadPolicy {
         let mut overload = match self.overload {
-            OverloadArgument::None => return Overload::default(),
-            OverloadArgument::Shed => Overload { shed: ShedPolicy::Oldest, ..Overload::default() },
-            OverloadArgument::Protect => Overload::protect(),
+            OverloadArgument::None => return OverloadPolicy::default(),
+            OverloadArgument::Shed => {
+                OverloadPolicy { shed: ShedPolicy::Oldest, ..OverloadPolicy::default() }
+            }
+            OverloadArgument::Protect => OverloadPolicy::protect(),
         };
         if let Some(microseconds) = self.shed_after {
             overload.shed_after = Duration::from_micros(microseconds);
@@ -260,14 +262,14 @@ impl ServerArguments {
         bind: SocketAddr,
         admission: &AdmissionArgs,
         mut service: impl FnMut(usize) -> S + Send + 'static,
-    ) -> Result<Running> {
+    ) -> Result<RunningServer> {
         let mut builder = Server::builder()
             .bind(bind)
             .sockets(match self.sockets {
-                SocketsArgument::Shared => Sockets::Shared,
-                SocketsArgument::Reuseport => Sockets::Reuseport,
-                SocketsArgument::Cbpf => Sockets::SteeredByCpu(SteeringProgram::Cbpf),
-                SocketsArgument::Ebpf => Sockets::SteeredByCpu(SteeringProgram::Ebpf),
+                SocketsArgument::Shared => SocketMode::Shared,
+                SocketsArgument::Reuseport => SocketMode::Reuseport,
+                SocketsArgument::Cbpf => SocketMode::SteeredByCpu(SteeringProgram::Cbpf),
+                SocketsArgument::Ebpf => SocketMode::SteeredByCpu(SteeringProgram::Ebpf),
             })
             .backend(match self.backend {
                 ServeBackendArgument::Recvfrom => Backend::Recvfrom,
@@ -293,7 +295,7 @@ impl ServerArguments {
             builder = builder.cpus(cpus);
         }
         if !self.no_pin {
-            builder = builder.pinning(Pinning::Own);
+            builder = builder.pinning(WorkerPinning::Own);
         }
         if let Some(microseconds) = self.busy_poll {
             builder = builder.busy_poll(Some(Duration::from_micros(microseconds)));
@@ -318,14 +320,14 @@ impl ServerArguments {
     }
 }
 
-fn stop((protocol, running): (&'static str, Running)) -> Result<ServeSideTasks> {
+fn stop((protocol, running): (&'static str, RunningServer)) -> Result<ServeSideTasks> {
     let address = running.local_addr();
     let report = running.stop()?;
     Ok(ServeSideTasks { protocol, address, total: report.total(), workers: report.workers })
 }
 
 /// What could not be had, and what of the host would starve the server above capacity.
-fn warnings(running: &Running) -> impl Iterator<Item = String> {
+fn warnings(running: &RunningServer) -> impl Iterator<Item = String> {
     let fallbacks = running.fallbacks().iter().map(ToString::to_string);
     fallbacks.chain(running.advice().iter().map(ToString::to_string))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_services::dns::{
-    Admits, DnsRateLimit, DnsService, ServedZones, TcpServer, TcpSettings, UDP_SIZE, Zones,
+    ConnectionFilter, DnsRateLimit, DnsService, ServedZones, TcpServer, TcpSettings, UDP_SIZE, Zones,
 };
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -125,12 +125,12 @@ impl DnsServeArgs {
             ..TcpSettings::new(self.server.bind)
         };
         let allowed = self.server.allow.clone();
-        let admits: Admits = Arc::new(move |source| match &allowed[..] {
+        let admits: ConnectionFilter = Arc::new(move |source| match &allowed[..] {
             [] => linerate_networks::near(source),
             nets => nets.iter().any(|net| net.contains(source)),
         });
         let tcp = TcpServer::start(&settings, served, &admits)?;
-        if let Some(why) = tcp.not_steered() {
+        if let Some(why) = tcp.steering_error() {
             eprintln!("linerate: TCP connections go to threads by hash, not by CPU: {why}");
         }
         eprintln!("serving dns over TCP on {}", tcp.local_addr());

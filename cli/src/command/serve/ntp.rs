@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use linerate_services::ntp::{NtpRateLimit, NtpService, NtpSettings, SystemClock, measured_precision};
+use linerate_services::ntp::{NtpRateLimit, NtpService, NtpSettings, SystemClock, measure_precision};
 
 use super::arguments::{AdmissionArgs, ServerArguments};
 
@@ -45,7 +45,7 @@ impl NtpServeArgs {
             reference_id: self.refid,
             root_delay: milliseconds("--root-delay", self.root_delay)?,
             root_dispersion: milliseconds("--root-dispersion", self.root_dispersion)?,
-            precision: Some(measured_precision(&mut SystemClock::default())),
+            precision: Some(measure_precision(&mut SystemClock::default())),
             rate_limit: self.rate_limit()?,
         };
         // Only mode 3 is answered, and only by mode 4.

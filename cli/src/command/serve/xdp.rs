@@ -1,7 +1,7 @@
 //! Options of the AF_XDP backend, and what it says when it starts.
 
 use clap::Args;
-use linerate_engine::{Xdp, XdpMode, XdpReport};
+use linerate_engine::{AfXdpSettings, XdpMode, XdpReport};
 
 #[derive(Debug, Args)]
 pub(crate) struct XdpArguments {
@@ -15,10 +15,10 @@ pub(crate) struct XdpArguments {
     #[arg(long)]
     xdp_copy: bool,
     /// Frames per queue of the xdp backend, a power of two
-    #[arg(long, value_name = "N", default_value_t = Xdp::default().frames)]
+    #[arg(long, value_name = "N", default_value_t = AfXdpSettings::default().frames)]
     xdp_frames: u32,
     /// Most requests the xdp backend answers before it sends
-    #[arg(long, value_name = "N", default_value_t = Xdp::default().batch)]
+    #[arg(long, value_name = "N", default_value_t = AfXdpSettings::default().batch)]
     xdp_batch: u16,
     /// SO_PREFER_BUSY_POLL for the xdp backend, microseconds
     #[arg(long, value_name = "US", default_value_t = 0)]
@@ -30,15 +30,15 @@ pub(crate) struct XdpArguments {
 
 impl XdpArguments {
     /// The settings they make.
-    pub(crate) fn settings(&self) -> Xdp {
-        Xdp {
+    pub(crate) fn settings(&self) -> AfXdpSettings {
+        AfXdpSettings {
             frames: self.xdp_frames,
             batch: self.xdp_batch,
             mode: if self.xdp_generic { XdpMode::Generic } else { XdpMode::Driver },
             zero_copy: !self.xdp_copy,
             busy_poll_us: self.xdp_busy_poll,
             verify_checksums: self.verify_checksums,
-            ..Xdp::default()
+            ..AfXdpSettings::default()
         }
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn listen(tell: Sender<SessionEvent>) {
 /// Tells of a signal.
 pub(super) fn heed(interrupt: InterruptFlag, tell: Sender<SessionEvent>) {
     thread::spawn(move || {
-        while !interrupt.raised() {
+        while !interrupt.is_raised() {
             if let Err(error) = interrupt.wait(None) {
                 let _ = tell.send(SessionEvent::Failed(error));
                 return;

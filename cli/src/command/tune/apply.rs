@@ -77,8 +77,8 @@ impl TuneApplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("apply")?;
         self.agreement.check()?;
-        let json = OutputTarget::wanted(self.json.as_deref())?;
-        let interrupt = InterruptFlag::between_changes()?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
+        let interrupt = InterruptFlag::install_ignoring_hangup()?;
         let host = Host::live();
         let store = if self.resume { self.place.existing()? } else { self.place.begun()? };
         must_be_free(&store, &host, &self.place, self.resume)?;
@@ -91,7 +91,7 @@ impl TuneApplyArgs {
         if count == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        let changes = tune_plan::counted(count, "change");
+        let changes = tune_plan::count_with_noun(count, "change");
         if !self.agreement.given(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
@@ -160,7 +160,7 @@ fn carry_out(
     let stopped = make_all(&mut transaction, carrying, task)?;
     let refused = || match carrying.refused() {
         0 => None,
-        some => Some(format!("{} refused", tune_plan::counted(some, "change"))),
+        some => Some(format!("{} refused", tune_plan::count_with_noun(some, "change"))),
     };
     let broke_off = stopped.or_else(refused);
     transaction.end(broke_off.clone())?;
@@ -263,11 +263,11 @@ impl TuneApplyArgs {
             findings: found.as_ref().ok().map(RemainingFinding::of),
         };
         if let Some(target) = json {
-            target.json(&applied)?;
+            target.write_json(&applied)?;
         }
         if json != Some(&OutputTarget::Stdout) {
             let unread = found.as_ref().err().map(output::one_line);
-            output::print_if_read(&tune_apply::applied(
+            output::print_if_read(&tune_apply::apply_report(
                 &applied,
                 unread.as_deref(),
                 &self.place,

@@ -25,11 +25,11 @@ pub(crate) struct StateDirArgs {
 #[group(multiple = false)]
 pub(crate) struct AutoUndoArgs {
     /// Undo everything after this time, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = quantity::period)]
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_period)]
     for_duration: Option<Duration>,
     /// Undo everything after this time unless you run `linerate tune confirm`, and at once if this
     /// program dies
-    #[arg(long, value_name = "TIME", value_parser = quantity::period)]
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_period)]
     until_confirmed: Option<Duration>,
 }
 

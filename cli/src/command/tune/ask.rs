@@ -42,7 +42,7 @@ fn line(interrupt: &InterruptFlag) -> Result<Option<String>> {
     let mut text = Vec::new();
     // Past the buffer of the standard library, whose content nothing waits for.
     let stdin = std::io::stdin();
-    while !interrupt.raised() {
+    while !interrupt.is_raised() {
         if !interrupt.wait_for(&stdin, None)? {
             continue;
         }

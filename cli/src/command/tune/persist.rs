@@ -77,7 +77,7 @@ impl TunePersistArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("persist")?;
         self.agreement.check()?;
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install()?;
         let (host, store) = (Host::live(), self.place.existing()?);
         let in_force = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
@@ -92,7 +92,7 @@ impl TunePersistArgs {
         } else {
             output::print_if_read(&shown)?;
         }
-        let question = format!("write these {}?", tune_plan::counted(files.files.len(), "file"));
+        let question = format!("write these {}?", tune_plan::count_with_noun(files.files.len(), "file"));
         if !self.agreement.given(&question, &interrupt)? {
             eprintln!("nothing was written");
             return Ok(ExitCode::from(1));
@@ -103,7 +103,7 @@ impl TunePersistArgs {
         }
         let what = PersistResult { files: &files, left_out: &in_force.others, wrote: &wrote };
         finish(json.as_ref(), "linerate.tune-persist/1", what, || {
-            tune_persist::wrote(&wrote, &self.place.command("unpersist"))
+            tune_persist::written_text(&wrote, &self.place.command("unpersist"))
         })?;
         Ok(ExitCode::from(u8::from(!wrote.left.is_empty())))
     }
@@ -128,7 +128,7 @@ impl TunePersistArgs {
 impl TuneUnpersistArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("unpersist")?;
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let removed = persist::unpersist(&mut self.place.existing()?.lock()?)?;
         if removed.is_some() {
             tell_systemd(&Host::live());
@@ -139,7 +139,7 @@ impl TuneUnpersistArgs {
             if nothing {
                 "Nothing was made to persist.\n".to_owned()
             } else {
-                tune_persist::removed(&removed)
+                tune_persist::removed_text(&removed)
             }
         })?;
         Ok(ExitCode::from(u8::from(!removed.left.is_empty())))
@@ -153,7 +153,7 @@ fn finish<T: Serialize>(
     text: impl Fn() -> String,
 ) -> Result<()> {
     if let Some(target) = json {
-        target.json(&PersistDocument {
+        target.write_json(&PersistDocument {
             schema,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),

@@ -49,7 +49,7 @@ struct PlanDetail {
 
 impl TunePlanArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::wanted(self.json.as_deref())?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
         let PlanDetail { plan, host, rehearsal, unseen } = self.plan()?;
         if let Some(target) = &json {
             target.write(&plan.to_json())?;

@@ -29,7 +29,7 @@ impl TuneReapplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("reapply")?;
         // Between two changes is no place to end: systemd's stop ends it at the second signal.
-        let _interrupt = InterruptFlag::between_changes()?;
+        let _interrupt = InterruptFlag::install_ignoring_hangup()?;
         let file = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).with_context(|| format!("cannot read {file}"))?;
         let document = persist::PersistedSettings::parse(&text, &file)?;

@@ -51,7 +51,7 @@ struct TuneStatusDocument<'a, T> {
 impl TuneStatusArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let TuneStatusReader { json, place } = &self.looking;
-        let json = OutputTarget::wanted(json.as_deref())?;
+        let json = OutputTarget::from_option(json.as_deref())?;
         let status = status::JournalStatus::of(&place.existing()?.read()?, &Host::live());
         tell(json.as_ref(), &status, || tune_status::status(&status, place, self.full, TextStyle::stdout()))?;
         Ok(ExitCode::from(u8::from(status.needs_attention())))
@@ -61,7 +61,7 @@ impl TuneStatusArgs {
 impl TuneHistoryArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let TuneStatusReader { json, place } = &self.looking;
-        let json = OutputTarget::wanted(json.as_deref())?;
+        let json = OutputTarget::from_option(json.as_deref())?;
         let history = TuneHistory::of(&place.existing()?.read()?);
         tell(json.as_ref(), &history, || tune_history::history(&history, TextStyle::stdout()))?;
         Ok(ExitCode::SUCCESS)
@@ -70,7 +70,7 @@ impl TuneHistoryArgs {
 
 fn tell(json: Option<&OutputTarget>, document: &impl Serialize, text: impl Fn() -> String) -> Result<()> {
     if let Some(target) = json {
-        target.json(&TuneStatusDocument {
+        target.write_json(&TuneStatusDocument {
             document,
             version: env!("CARGO_PKG_VERSION"),
             argv: output::argv(),

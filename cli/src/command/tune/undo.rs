@@ -61,10 +61,10 @@ pub(crate) fn take_back(
     full: bool,
     json: Option<&str>,
 ) -> Result<ExitCode> {
-    let json = OutputTarget::wanted(json)?;
+    let json = OutputTarget::from_option(json)?;
     netns::enter_that_of(&place.existing()?.read()?, id)?;
     // A terminal that goes away with a link that is reset ends nothing.
-    let _interrupt = InterruptFlag::between_changes()?;
+    let _interrupt = InterruptFlag::install_ignoring_hangup()?;
     let mut writer = place.existing()?.lock()?;
     if let Some(trouble) = writer.trouble() {
         let journal = writer.store().journal_path().display().to_string();
@@ -75,7 +75,7 @@ pub(crate) fn take_back(
     drop(writer);
     if let Some(target) = &json {
         let (schema, version) = ("linerate.tune-undo/1", env!("CARGO_PKG_VERSION"));
-        target.json(&TuneUndoDocument {
+        target.write_json(&TuneUndoDocument {
             schema,
             version,
             argv: output::argv(),
@@ -85,7 +85,7 @@ pub(crate) fn take_back(
         })?;
     }
     if json != Some(OutputTarget::Stdout) {
-        output::print_if_read(&tune_undo::undone(&undone, full, TextStyle::stdout()))?;
+        output::print_if_read(&tune_undo::undo_text(&undone, full, TextStyle::stdout()))?;
     }
     Ok(status(&undone))
 }

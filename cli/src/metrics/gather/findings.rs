@@ -16,14 +16,14 @@ pub(super) fn gather(diagnosis: &Diagnosis, all: &mut GatheredSamples) {
             Severity::Medium => "medium",
             Severity::High => "high",
         };
-        all.value(&FINDINGS, &[finding.id, severity], 1.0);
+        all.add_gauge(&FINDINGS, &[finding.id, severity], 1.0);
     }
     let mut unknown: BTreeMap<(String, &str), u64> = BTreeMap::new();
     for item in &diagnosis.unknown {
         *unknown.entry((what(item), why(item))).or_default() += 1;
     }
     for ((what, why), places) in unknown {
-        all.whole(&UNKNOWN, &[&what, why], places);
+        all.add_integer_gauge(&UNKNOWN, &[&what, why], places);
     }
 }
 

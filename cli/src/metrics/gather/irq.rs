@@ -2,7 +2,7 @@
 
 use linerate_host::PacketPath;
 
-use super::{CounterReset, GatheredSamples, source};
+use super::{CounterReset, GatheredSamples, source_id};
 use crate::metrics::families::{IRQ_CPU, IRQ_HANDLED};
 
 pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
@@ -13,9 +13,14 @@ pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
             let labels = [item.interface.as_str(), &queue];
             let handled = vector.handled.iter().map(|(_, count)| count).sum();
             // A queue's transmit side may have a vector of its own.
-            all.count_of(&IRQ_HANDLED, &labels, (source(vector.irq), CounterReset::Anew), handled);
+            all.add_source_counter(
+                &IRQ_HANDLED,
+                &labels,
+                (source_id(vector.irq), CounterReset::Anew),
+                handled,
+            );
             if let (Some(_), Some(cpu)) = (vector.receive_queue, vector.cpu()) {
-                all.value(&IRQ_CPU, &labels, f64::from(cpu));
+                all.add_gauge(&IRQ_CPU, &labels, f64::from(cpu));
             }
         }
     }

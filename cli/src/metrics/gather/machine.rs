@@ -17,10 +17,10 @@ pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
             ("steal", times.steal),
         ];
         for (mode, ticks) in modes {
-            all.count_of(&CPU_SECONDS, &[&cpu, mode], (0, CounterReset::Never), ticks);
+            all.add_source_counter(&CPU_SECONDS, &[&cpu, mode], (0, CounterReset::Never), ticks);
         }
     }
     if let Some(release) = path.machine.kernel.value() {
-        all.value(&KERNEL_INFO, &[release], 1.0);
+        all.add_gauge(&KERNEL_INFO, &[release], 1.0);
     }
 }

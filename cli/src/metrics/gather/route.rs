@@ -5,7 +5,7 @@ use linerate_host::stage::STAGES;
 use linerate_host::{PacketPath, StageName};
 
 use super::GatheredSamples;
-use super::link::incarnation;
+use super::link::interface_identity;
 use crate::metrics::families::{
     LOST_PACKETS, ROUTE_DELIVERED_PACKETS, ROUTE_RECEIVE_PACKETS, UDP_ERRORS, UDP_RECEIVE_DATAGRAMS,
     UDP_TRANSMIT_DATAGRAMS,
@@ -39,13 +39,13 @@ const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
 pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     for (name, family, labels) in &COUNTED {
         if let Some(count) = path.route.snmp(name) {
-            all.count(family, labels, count);
+            all.add_counter(family, labels, count);
         }
     }
     for (name, reason) in ERRORS {
         for (prefix, family) in [("Udp.", "ipv4"), ("Udp6", "ipv6")] {
             if let Some(count) = path.route.snmp(&format!("{prefix}{name}")) {
-                all.count(&UDP_ERRORS, &[family, reason], count);
+                all.add_counter(&UDP_ERRORS, &[family, reason], count);
             }
         }
     }
@@ -55,12 +55,17 @@ pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
             let of_link = counter.stage == StageName::Link;
             let interface = if of_link { counter.place.as_str() } else { "" };
             let labels = [counter.stage.name(), &counter.name, interface, ""];
-            all.count_of(&LOST_PACKETS, &labels, incarnation(path, interface), counter.value);
+            all.add_source_counter(
+                &LOST_PACKETS,
+                &labels,
+                interface_identity(path, interface),
+                counter.value,
+            );
         }
     }
     for line in path.softirq.softnet.value().into_iter().flatten() {
         let labels = ["softirq", "backlog", "", ""];
         let source = (u64::from(line.cpu), super::CounterReset::At32Bits);
-        all.count_of(&LOST_PACKETS, &labels, source, line.dropped);
+        all.add_source_counter(&LOST_PACKETS, &labels, source, line.dropped);
     }
 }

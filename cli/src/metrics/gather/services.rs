@@ -3,7 +3,7 @@
 use linerate_host::PacketPath;
 use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
 
-use super::{CounterReset, GatheredSamples, MetricSelection, source};
+use super::{CounterReset, GatheredSamples, MetricSelection, source_id};
 use crate::metrics::families::{
     LOST_PACKETS, SOCKET_BUFFER, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOCKET_STEERING, SOCKETS,
 };
@@ -37,30 +37,30 @@ pub(super) fn port_of(path: &PacketPath, wanted: &MetricSelection, service: &Ser
 
 fn of_service(service: &ServiceSockets, port: &str, all: &mut GatheredSamples) {
     let labels = [service.protocol.name(), port];
-    all.whole(&SOCKETS, &labels, service.sockets.len() as u64);
+    all.add_integer_gauge(&SOCKETS, &labels, service.sockets.len() as u64);
     if let Some(Some(steering)) = service.steering.value() {
         let steering = match steering {
             SteeringState::Hash => "hash",
             SteeringState::Cpu => "cpu",
             SteeringState::Program => "program",
         };
-        all.value(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
+        all.add_gauge(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
     }
     // What waits at a TCP listener are connections.
     if service.protocol != SocketProtocol::Udp {
         return;
     }
     for socket in &service.sockets {
-        all.whole(&SOCKET_QUEUED, &labels, socket.queued_bytes);
+        all.add_integer_gauge(&SOCKET_QUEUED, &labels, socket.queued_bytes);
         if let Some(limit) = socket.receive_buffer_bytes.filter(|limit| *limit > 0) {
-            all.whole(&SOCKET_BUFFER, &labels, limit);
+            all.add_integer_gauge(&SOCKET_BUFFER, &labels, limit);
             #[expect(clippy::cast_precision_loss, reason = "a ratio is shown with two digits")]
-            all.value(&SOCKET_FILL, &labels, socket.queued_bytes as f64 / limit as f64);
+            all.add_gauge(&SOCKET_FILL, &labels, socket.queued_bytes as f64 / limit as f64);
         }
         if let Some(drops) = socket.drops {
-            let source = (source((socket.inode, socket.cookie)), CounterReset::At32Bits);
-            all.count_of(&SOCKET_DROPPED, &labels, source, drops);
-            all.count_of(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
+            let source = (source_id((socket.inode, socket.cookie)), CounterReset::At32Bits);
+            all.add_source_counter(&SOCKET_DROPPED, &labels, source, drops);
+            all.add_source_counter(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
         }
     }
 }

@@ -13,15 +13,19 @@ use crate::metrics::family::MetricFamily;
 pub(super) fn gather(path: &PacketPath, all: &mut GatheredSamples) {
     path.softirq.softnet.value().into_iter().flatten().for_each(|line| of_cpu(line, all));
     for (cpu, runs) in path.softirq.net_rx.value().into_iter().flatten() {
-        all.count_of(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
+        all.add_source_counter(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
     }
     if let Some(limit) = path.softirq.sysctls.get("netdev_max_backlog").and_then(|limit| limit.value()) {
-        all.whole(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
+        all.add_integer_gauge(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
     }
     for item in &path.softirq.rps {
         for queue in item.queues.value().into_iter().flatten() {
             if let Some(cpus) = queue.cpus.value() {
-                all.whole(&SOFTIRQ_RPS_CPUS, &[&item.interface, &queue.queue.to_string()], cpus.len() as u64);
+                all.add_integer_gauge(
+                    &SOFTIRQ_RPS_CPUS,
+                    &[&item.interface, &queue.queue.to_string()],
+                    cpus.len() as u64,
+                );
             }
         }
     }
@@ -38,10 +42,10 @@ fn of_cpu(line: &SoftnetCpu, all: &mut GatheredSamples) {
     let cpu = line.cpu.to_string();
     for (family, count) in counts {
         if let Some(count) = count {
-            all.count_of(family, &[&cpu], (0, CounterReset::At32Bits), count);
+            all.add_source_counter(family, &[&cpu], (0, CounterReset::At32Bits), count);
         }
     }
     if let Some(waiting) = line.backlog {
-        all.whole(&SOFTIRQ_BACKLOG, &[&cpu], waiting);
+        all.add_integer_gauge(&SOFTIRQ_BACKLOG, &[&cpu], waiting);
     }
 }

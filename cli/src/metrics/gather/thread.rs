@@ -6,7 +6,7 @@ use linerate_host::PacketPath;
 use linerate_host::stage::thread::ServingThread;
 
 use super::services::port_of;
-use super::{CounterReset, GatheredSamples, MetricSelection, source};
+use super::{CounterReset, GatheredSamples, MetricSelection, source_id};
 use crate::metrics::families::{THREAD_CPU_SECONDS, THREAD_ID_SECONDS, THREADS};
 
 /// The label of threads that serve more ports than one.
@@ -30,14 +30,14 @@ pub(super) fn gather(path: &PacketPath, wanted: &MetricSelection, all: &mut Gath
 }
 
 fn of_thread(thread: &ServingThread, port: &str, wanted: &MetricSelection, all: &mut GatheredSamples) {
-    all.value(&THREADS, &[port], 1.0);
-    let source = (source((thread.pid, thread.tid)), CounterReset::Anew);
+    all.add_gauge(&THREADS, &[port], 1.0);
+    let source = (source_id((thread.pid, thread.tid)), CounterReset::Anew);
     for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
         let Some(ticks) = ticks.value() else { continue };
-        all.count_of(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
+        all.add_source_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
         if wanted.pids {
             let labels = [&*thread.pid.to_string(), &*thread.tid.to_string(), port, mode];
-            all.count_of(&THREAD_ID_SECONDS, &labels, source, *ticks);
+            all.add_source_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
         }
     }
 }

@@ -41,7 +41,7 @@ impl ExporterPages {
     pub(crate) fn answer(&self, request: &HttpRequest) -> HttpResponse {
         match request.path.as_str() {
             "/metrics" => {
-                let format = ExpositionFormat::accepted(&request.accept);
+                let format = ExpositionFormat::from_accept_header(&request.accept);
                 HttpResponse {
                     status: "200 OK",
                     content_type: format.content_type(),

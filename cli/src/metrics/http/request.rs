@@ -36,7 +36,7 @@ impl RequestError {
         }
     }
 
-    pub(super) fn words(self) -> &'static str {
+    pub(super) fn description(self) -> &'static str {
         match self {
             RequestError::Garbled => "this is no request of HTTP/1",
             RequestError::Method => "pages can be read with GET and HEAD, nothing else",

@@ -4,18 +4,18 @@ use std::sync::atomic::AtomicBool;
 use std::thread::{JoinHandle, spawn};
 
 /// A server with these limits that answers with a body of this many bytes.
-struct Running {
+struct TestHttpServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl TestHttpServer {
     fn start(limits: ClientLimits, bytes: usize) -> Self {
         let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), limits).expect("it listens");
         let (address, stop) = (server.address().expect("an address"), Arc::<AtomicBool>::default());
         let stopped = Arc::clone(&stop);
-        let answer: Arc<Answer> = Arc::new(move |request: &HttpRequest| HttpResponse {
+        let answer: Arc<RequestHandler> = Arc::new(move |request: &HttpRequest| HttpResponse {
             status: "200 OK",
             content_type: "text/plain",
             body: format!("{}{}", request.path, "x".repeat(bytes)).into(),
@@ -42,7 +42,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for TestHttpServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(self.address));
@@ -63,7 +63,7 @@ const GET: &str = "GET /a?b HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[test]
 fn a_page_is_served_and_its_head_alone() {
-    let server = Running::start(ClientLimits::default(), 3);
+    let server = TestHttpServer::start(ClientLimits::default(), 3);
     let text = server.ask(GET);
     assert!(
         text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n"),
@@ -76,7 +76,7 @@ fn a_page_is_served_and_its_head_alone() {
 
 #[test]
 fn what_is_none_is_refused_by_kind() {
-    let server = Running::start(ClientLimits::default(), 0);
+    let server = TestHttpServer::start(ClientLimits::default(), 0);
     assert!(server.ask("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
     assert!(server.ask("DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(9000));
@@ -88,7 +88,7 @@ fn what_is_none_is_refused_by_kind() {
 #[test]
 fn a_client_that_sends_nothing_is_sent_away() {
     let limits = ClientLimits { request_time: Duration::from_millis(100), ..ClientLimits::default() };
-    let server = Running::start(limits, 0);
+    let server = TestHttpServer::start(limits, 0);
     let mut slow = server.connect();
     slow.write_all(b"GET / HT").expect("sent");
     assert!(said(slow).starts_with("HTTP/1.1 408 "));
@@ -98,7 +98,7 @@ fn a_client_that_sends_nothing_is_sent_away() {
 fn slow_clients_have_a_few_places_and_get_them_back() {
     let limits =
         ClientLimits { connections: 3, request_time: Duration::from_millis(300), ..ClientLimits::default() };
-    let server = Running::start(limits, 0);
+    let server = TestHttpServer::start(limits, 0);
     let slow: Vec<TcpStream> = (0..3).map(|_| server.connect()).collect();
     // They are taken in order, so that this one is after them.
     assert!(said(server.connect()).starts_with("HTTP/1.1 503 "));
@@ -114,7 +114,7 @@ fn slow_clients_have_a_few_places_and_get_them_back() {
 fn a_client_that_does_not_read_is_given_up() {
     let limits =
         ClientLimits { connections: 1, response_time: Duration::from_millis(100), ..ClientLimits::default() };
-    let server = Running::start(limits, 32 << 20);
+    let server = TestHttpServer::start(limits, 32 << 20);
     let mut deaf = server.connect();
     deaf.write_all(GET.as_bytes()).expect("sent");
     let deadline = Instant::now() + Duration::from_secs(20);

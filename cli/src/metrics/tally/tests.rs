@@ -11,7 +11,7 @@ fn scrape(
 ) -> (Exposition, Vec<(&'static str, usize)>) {
     let mut gathered = GatheredSamples::default();
     gather(&mut gathered);
-    tally.take(FAMILIES, &gathered)
+    tally.record_scrape(FAMILIES, &gathered)
 }
 
 fn rows(exposition: &Exposition, family: &MetricFamily) -> Vec<(String, f64)> {
@@ -21,7 +21,7 @@ fn rows(exposition: &Exposition, family: &MetricFamily) -> Vec<(String, f64)> {
 }
 
 fn socket(all: &mut GatheredSamples, inode: u64, drops: u64) {
-    all.count_of(&SOCKET_DROPPED, &["udp", "53"], (inode, CounterReset::At32Bits), drops);
+    all.add_source_counter(&SOCKET_DROPPED, &["udp", "53"], (inode, CounterReset::At32Bits), drops);
 }
 
 #[test]
@@ -49,8 +49,9 @@ fn what_less_than_before_means_depends_on_the_counter() {
             CounterReset::At32Bits => "1",
             CounterReset::Never => "2",
         }];
-        let (shown, _) =
-            scrape(&mut tally, |all| all.count_of(&SOFTIRQ_PROCESSED, &labels, (0, restart), count));
+        let (shown, _) = scrape(&mut tally, |all| {
+            all.add_source_counter(&SOFTIRQ_PROCESSED, &labels, (0, restart), count);
+        });
         rows(&shown, &SOFTIRQ_PROCESSED)[0].1
     };
     assert_eq!((counted(CounterReset::Anew, 100), counted(CounterReset::Anew, 7)), (100.0, 107.0));
@@ -66,7 +67,7 @@ fn series_beyond_the_limit_are_one_that_says_other() {
     let queues = |tally: &mut MetricTotals, counts: &[(&str, u64)]| {
         let (shown, folded) = scrape(tally, |all| {
             for (queue, count) in counts {
-                all.count(&RSS_RECEIVE_PACKETS, &["eth0", queue], *count);
+                all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", queue], *count);
             }
         });
         (rows(&shown, &RSS_RECEIVE_PACKETS), folded)
@@ -86,7 +87,8 @@ fn series_beyond_the_limit_are_one_that_says_other() {
 fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
     let mut tally = MetricTotals::new(1);
     let mut queue = |queue: &str, count| {
-        let (shown, _) = scrape(&mut tally, |all| all.count(&RSS_RECEIVE_PACKETS, &["eth0", queue], count));
+        let (shown, _) =
+            scrape(&mut tally, |all| all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", queue], count));
         rows(&shown, &RSS_RECEIVE_PACKETS)
     };
     queue("0", 10);
@@ -103,11 +105,11 @@ fn gauges_are_joined_as_their_family_says() {
     let mut tally = MetricTotals::new(1);
     let (shown, _) = scrape(&mut tally, |all| {
         for port in ["53", "54", "55"] {
-            all.value(&SOCKET_QUEUED, &["udp", port], 2.0);
-            all.value(&SOCKET_FILL, &["udp", port], port.parse::<f64>().expect("a number") / 100.0);
-            all.value(&IRQ_CPU, &["eth0", port], 3.0);
+            all.add_gauge(&SOCKET_QUEUED, &["udp", port], 2.0);
+            all.add_gauge(&SOCKET_FILL, &["udp", port], port.parse::<f64>().expect("a number") / 100.0);
+            all.add_gauge(&IRQ_CPU, &["eth0", port], 3.0);
         }
-        all.value(&SOCKET_QUEUED, &["udp", "53"], 3.0);
+        all.add_gauge(&SOCKET_QUEUED, &["udp", "53"], 3.0);
     });
     let row = |labels: &str, value| (labels.to_owned(), value);
     assert_eq!(rows(&shown, &SOCKET_QUEUED), [row("udp 53", 5.0), row("udp other", 4.0)]);
@@ -120,7 +122,7 @@ fn groups_are_bounded_too() {
     let mut tally = MetricTotals::new(1);
     let (shown, folded) = scrape(&mut tally, |all| {
         for interface in 0..1000 {
-            all.count(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1);
+            all.add_counter(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1);
         }
     });
     let rows = rows(&shown, &RSS_RECEIVE_PACKETS);
@@ -142,7 +144,7 @@ proptest! {
             let queues: BTreeMap<u64, u64> = queues.into_iter().collect();
             let (shown, _) = scrape(&mut tally, |all| {
                 for (queue, count) in &queues {
-                    all.count(&RSS_RECEIVE_PACKETS, &["eth0", &queue.to_string()], *count);
+                    all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", &queue.to_string()], *count);
                 }
             });
             for (labels, value) in rows(&shown, &RSS_RECEIVE_PACKETS) {

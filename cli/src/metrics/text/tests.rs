@@ -61,7 +61,7 @@ fn the_format_is_the_one_that_is_preferred() {
         ("application/openmetrics-text;q=0", ExpositionFormat::Prometheus),
         ("application/openmetrics-text;q=x,,;", ExpositionFormat::Prometheus),
     ] {
-        assert_eq!(ExpositionFormat::accepted(accept), format, "{accept}");
+        assert_eq!(ExpositionFormat::from_accept_header(accept), format, "{accept}");
     }
 }
 

@@ -92,12 +92,12 @@ impl CostCollector {
             for (context, ns) in
                 [("net_rx", taken.net_rx), ("net_tx", taken.net_tx), ("nic_irq", taken.nic_irq)]
             {
-                gathered.count(&COST_SECONDS, &[&cpu, context], ns);
+                gathered.add_counter(&COST_SECONDS, &[&cpu, context], ns);
             }
-            gathered.count(&COST_STOLEN, &[&cpu], taken.stolen);
+            gathered.add_counter(&COST_STOLEN, &[&cpu], taken.stolen);
         }
         if let Some(share) = sums.share {
-            gathered.value(&COST_LOOK, &[], share);
+            gathered.add_gauge(&COST_LOOK, &[], share);
         }
         Ok(())
     }

@@ -31,16 +31,16 @@ impl DropsCollector {
             *lost.entry((way(item.direction), reason)).or_default() += item.packets;
         }
         for ((direction, reason), packets) in lost {
-            gathered.count(&DROPS_LOST, &[direction, &reason], packets);
+            gathered.add_counter(&DROPS_LOST, &[direction, &reason], packets);
         }
         let mut passed: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         for item in &seen.passed {
             *passed.entry((point(item.point), way(item.direction))).or_default() += item.packets;
         }
         for ((point, direction), packets) in passed {
-            gathered.count(&DROPS_PASSED, &[point, direction], packets);
+            gathered.add_counter(&DROPS_PASSED, &[point, direction], packets);
         }
-        gathered.count(&DROPS_MISSED, &[], seen.missed);
+        gathered.add_counter(&DROPS_MISSED, &[], seen.missed);
         Ok(())
     }
 }

@@ -32,12 +32,12 @@ fn told(verification: &BoostVerification, now: Option<DeliveryCounts>) -> String
         now,
         verification,
     };
-    let line = <TestPlace as clap::Parser>::parse_from(["test"]);
-    applied(&document, &line.place, WIDE)
+    let line = <BoostApplyTestArgs as clap::Parser>::parse_from(["test"]);
+    boost_report(&document, &line.place, WIDE)
 }
 
 #[derive(clap::Parser)]
-struct TestPlace {
+struct BoostApplyTestArgs {
     #[command(flatten)]
     place: StateDirArgs,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use linerate_tune::boost::plan::CpuAssignment;
 
-use super::{MOST, heading, more};
+use super::{MOST, heading, hidden_rows_note};
 use crate::command::boost::BoostPlanDocument;
 use crate::render::column::TextColumn;
 use crate::render::format;
@@ -17,7 +17,7 @@ pub(super) fn lines(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyl
     if places.is_empty() {
         return Vec::new();
     }
-    let arrived = arrived(planned);
+    let arrived = arrivals_by_cpu(planned);
     let total: u64 = arrived.values().sum();
     let (told, others): (Vec<&CpuAssignment>, Vec<&CpuAssignment>) =
         places.iter().partition(|place| full || place.receives || !place.threads.is_empty());
@@ -34,7 +34,7 @@ pub(super) fn lines(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyl
     let most = if full { usize::MAX } else { MOST };
     let mut lines = heading("where each CPU's packets are to go", style);
     lines.extend(table.lines(2, most, style));
-    lines.extend(more(told.len().saturating_sub(most), style));
+    lines.extend(hidden_rows_note(told.len().saturating_sub(most), style));
     if !others.is_empty() {
         let cpus: Vec<u32> = others.iter().map(|place| place.cpu).collect();
         let (noun, verb) = if cpus.len() == 1 { ("CPU", "is") } else { ("CPUs", "are") };
@@ -48,7 +48,7 @@ pub(super) fn lines(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyl
 }
 
 /// Datagrams by the CPU they arrived on.
-fn arrived(planned: &BoostPlanDocument<'_>) -> BTreeMap<u32, u64> {
+fn arrivals_by_cpu(planned: &BoostPlanDocument<'_>) -> BTreeMap<u32, u64> {
     let mut arrived = BTreeMap::new();
     for socket in planned.agreement.value().into_iter().flat_map(|agreement| &agreement.sockets) {
         for (cpu, packets) in &socket.arrived {

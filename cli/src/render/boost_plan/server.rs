@@ -3,11 +3,11 @@
 use linerate_host::Known;
 use linerate_tune::boost::sight::{ObservedServer, ReaderThread, ServerProcess};
 
-use super::{MOST, heading, more};
+use super::{MOST, heading, hidden_rows_note};
 use crate::render::format;
 use crate::render::style::TextStyle;
 use crate::render::table::TextTable;
-use crate::render::tune_plan::counted;
+use crate::render::tune_plan::count_with_noun;
 
 /// A line a process, with the threads of it that read.
 pub(super) fn lines(server: &ObservedServer, full: bool, style: TextStyle) -> Vec<String> {
@@ -19,7 +19,7 @@ pub(super) fn lines(server: &ObservedServer, full: bool, style: TextStyle) -> Ve
     }
     let most = if full { usize::MAX } else { MOST };
     lines.extend(table.lines(2, most, style));
-    lines.extend(more(server.processes.len().saturating_sub(most), style));
+    lines.extend(hidden_rows_note(server.processes.len().saturating_sub(most), style));
     lines
 }
 
@@ -30,11 +30,11 @@ fn part(server: &ObservedServer, process: &ServerProcess) -> String {
         server.readers.iter().filter(|reader| reader.pid == process.pid).collect();
     if readers.is_empty() {
         let does = if process.reads { "reads, by a thread that is not known" } else { "only holds sockets" };
-        return format!("{does}; {}", counted(threads, "thread"));
+        return format!("{does}; {}", count_with_noun(threads, "thread"));
     }
     let reading = match readers.len() {
         1 if threads == 1 => "reads, 1 thread".to_owned(),
-        some => format!("{some} of {} read", counted(threads, "thread")),
+        some => format!("{some} of {} read", count_with_noun(threads, "thread")),
     };
     format!("{reading}, {}", on_cpus(&readers))
 }

@@ -6,13 +6,13 @@ use linerate_host::stage::socket::SocketProtocol;
 use linerate_tune::boost::sight::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup};
 use linerate_tune::boost::verify::SocketAgreement;
 
-use super::{MOST, heading, more};
+use super::{MOST, heading, hidden_rows_note};
 use crate::command::boost::BoostPlanDocument;
 use crate::render::column::TextColumn;
 use crate::render::format;
 use crate::render::style::TextStyle;
 use crate::render::table::TextTable;
-use crate::render::tune_plan::counted;
+use crate::render::tune_plan::count_with_noun;
 
 /// A table a group.
 pub(super) fn lines(planned: &BoostPlanDocument<'_>, full: bool, style: TextStyle) -> Vec<String> {
@@ -33,13 +33,13 @@ fn kind(group: &ServerGroup) -> String {
     if group.members.len() == 1 {
         return format!("{name}: one socket, alone in its reuseport group");
     }
-    let count = counted(group.members.len(), "socket");
+    let count = count_with_noun(group.members.len(), "socket");
     let order = if group.ordered { "" } else { ", their order unproven" };
-    format!("{name}: {count}{order}, {}", chosen(&group.steering))
+    format!("{name}: {count}{order}, {}", selection_text(&group.steering))
 }
 
 /// What chooses the socket, in words.
-pub(crate) fn chosen(steering: &Known<String>) -> String {
+pub(crate) fn selection_text(steering: &Known<String>) -> String {
     match steering.value().map(String::as_str) {
         None => match steering {
             Known::Unknown { why } => format!("chosen by what could not be seen: {why}"),
@@ -71,7 +71,7 @@ fn members(
         let position = if group.ordered { position.to_string() } else { "-".to_owned() };
         let readers: Vec<&ReaderThread> = planned.server.readers_of(member.socket.cookie).collect();
         let (datagrams, here) = match (group.protocol, seen) {
-            (SocketProtocol::Udp, Some(seen)) => landed(planned, seen),
+            (SocketProtocol::Udp, Some(seen)) => delivery_cells(planned, seen),
             (SocketProtocol::Udp, None) if agreement.is_some() => ("0".to_owned(), "-".to_owned()),
             _ => ("-".to_owned(), "-".to_owned()),
         };
@@ -87,7 +87,7 @@ fn members(
     }
     let most = if full { usize::MAX } else { MOST };
     let mut lines = table.lines(4, most, style);
-    lines.extend(more(group.members.len().saturating_sub(most), style));
+    lines.extend(hidden_rows_note(group.members.len().saturating_sub(most), style));
     lines
 }
 
@@ -96,7 +96,7 @@ fn unknown() -> String {
 }
 
 /// Datagrams that were put into a socket, and the share of those read that was read where it arrived.
-fn landed(planned: &BoostPlanDocument<'_>, seen: &SocketAgreement) -> (String, String) {
+fn delivery_cells(planned: &BoostPlanDocument<'_>, seen: &SocketAgreement) -> (String, String) {
     let arrived: u64 = seen.arrived.iter().map(|(_, packets)| packets).sum();
     let landings = planned.server.landings.value();
     let known = landings.into_iter().flat_map(|landings| &landings.read).filter_map(|landing| {
@@ -124,7 +124,12 @@ fn read_by(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> Strin
             format!("{} {} ({})", all.join(", "), first.name, words(first, member))
         }
         [first, ..] => {
-            format!("{} of {} ({})", counted(readers.len(), "thread"), first.name, words(first, member))
+            format!(
+                "{} of {} ({})",
+                count_with_noun(readers.len(), "thread"),
+                first.name,
+                words(first, member)
+            )
         }
     }
 }

@@ -8,24 +8,24 @@ use linerate_tune::boost::verify::DeliveryAgreement;
 use crate::command::boost::BoostPlanDocument;
 use crate::render::format;
 use crate::render::style::TextTone;
-use crate::render::tune_plan::counted;
+use crate::render::tune_plan::count_with_noun;
 
 /// What is wrong, and what would be done about it.
 pub(super) fn verdict(planned: &BoostPlanDocument<'_>) -> (TextTone, String) {
-    let name = name(planned.server);
-    let landed = landed(planned.agreement);
+    let name = server_title(planned.server);
+    let landed = delivery_text(planned.agreement);
     let boost = planned.boost;
     if !boost.plan.changes.is_empty() {
-        return (TextTone::Strong, format!("{name}: {landed}. This plan would {}.", what_changes(boost)));
+        return (TextTone::Strong, format!("{name}: {landed}. This plan would {}.", change_summary(boost)));
     }
-    match nothing(boost) {
+    match refusal_summary(boost) {
         Some(why) => (TextTone::Warn, format!("{name}: {landed}. Nothing can be done from outside: {why}")),
         None => (TextTone::Good, format!("{name}: nothing to change; {landed}.")),
     }
 }
 
 /// `nsd on port 53`.
-pub(crate) fn name(server: &ObservedServer) -> String {
+pub(crate) fn server_title(server: &ObservedServer) -> String {
     let mut ports = server.udp_ports();
     if ports.is_empty() {
         ports = server.groups.iter().map(|group| group.local.port()).collect();
@@ -38,7 +38,7 @@ pub(crate) fn name(server: &ObservedServer) -> String {
 }
 
 /// How packets landed, in words.
-pub(crate) fn landed(agreement: &Known<DeliveryAgreement>) -> String {
+pub(crate) fn delivery_text(agreement: &Known<DeliveryAgreement>) -> String {
     match agreement {
         Known::Unknown { why } => format!("where its packets land is not known ({why})"),
         Known::Value(seen) if seen.packets == 0 => "no datagram was read while it was looked at".to_owned(),
@@ -55,7 +55,7 @@ pub(crate) fn landed(agreement: &Known<DeliveryAgreement>) -> String {
 }
 
 /// `steer 2 groups by CPU, pin 2 threads`.
-pub(crate) fn what_changes(boost: &BoostPlan) -> String {
+pub(crate) fn change_summary(boost: &BoostPlan) -> String {
     let count =
         |is: fn(&Setting) -> bool| boost.plan.changes.iter().filter(|change| is(&change.setting)).count();
     let groups = count(|setting| matches!(setting, Setting::Steering { .. }));
@@ -63,10 +63,10 @@ pub(crate) fn what_changes(boost: &BoostPlan) -> String {
     let options = count(|setting| matches!(setting, Setting::Socket { .. }));
     let others = boost.plan.changes.len() - groups - threads - options + boost.plan.agreements.len();
     let parts: Vec<String> = [
-        (groups, "steer", counted(groups, "group") + " of sockets by CPU"),
-        (threads, "pin", counted(threads, "thread")),
-        (options, "set", counted(options, "socket option")),
-        (others, "make", counted(others, "other change")),
+        (groups, "steer", count_with_noun(groups, "group") + " of sockets by CPU"),
+        (threads, "pin", count_with_noun(threads, "thread")),
+        (options, "set", count_with_noun(options, "socket option")),
+        (others, "make", count_with_noun(others, "other change")),
     ]
     .into_iter()
     .filter(|(count, ..)| *count > 0)
@@ -80,7 +80,7 @@ pub(crate) fn what_changes(boost: &BoostPlan) -> String {
 }
 
 /// Why nothing can be done, in one line; none where nothing need be done.
-pub(crate) fn nothing(boost: &BoostPlan) -> Option<String> {
+pub(crate) fn refusal_summary(boost: &BoostPlan) -> Option<String> {
     let first = boost.refusals.first()?;
     let more = match boost.refusals.iter().filter(|refusal| refusal.why != first.why).count() {
         0 => String::new(),

@@ -54,13 +54,13 @@ fn sample() -> BoostStatusDocument {
 }
 
 #[derive(clap::Parser)]
-struct TestPlace {
+struct BoostStatusTestArgs {
     #[command(flatten)]
     place: StateDirArgs,
 }
 
 fn told(in_force: &BoostStatusDocument) -> String {
-    let line = <TestPlace as clap::Parser>::parse_from(["test"]);
+    let line = <BoostStatusTestArgs as clap::Parser>::parse_from(["test"]);
     status(in_force, &line.place, false, WIDE)
 }
 

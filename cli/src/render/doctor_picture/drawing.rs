@@ -297,7 +297,7 @@ impl PathDrawing {
         for (queue, cpus) in by_cpu {
             y += PITCH;
             self.label(SENT + 8, y, "start", "cpu", format!("tx {queue}"));
-            let rate = ways.sent_by(queue);
+            let rate = ways.transmit_rate(queue);
             let thickness = thickness(rate, most);
             let class = line_class(rate, false);
             let cpus: CpuSet = cpus.into_iter().collect();

@@ -82,7 +82,7 @@ impl DrawnService {
     }
 
     /// Indices of the sockets that packets from these CPUs can get to.
-    pub(crate) fn reached(&self, stack: &CpuSet) -> Vec<usize> {
+    pub(crate) fn reachable_sockets(&self, stack: &CpuSet) -> Vec<usize> {
         let of_cpu = |taker: &SocketReader| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
         let all = 0..self.sockets.len();
         // A program that goes by CPU does not say which socket is whose.
@@ -99,7 +99,7 @@ impl DrawnService {
     pub(crate) fn sockets_words(&self, stack: &CpuSet) -> String {
         let count = self.sockets.len();
         let reached: CpuSet =
-            self.reached(stack).into_iter().filter_map(|index| u32::try_from(index).ok()).collect();
+            self.reachable_sockets(stack).into_iter().filter_map(|index| u32::try_from(index).ok()).collect();
         match (count, self.steering) {
             (0, _) => "no socket".to_owned(),
             (1, _) => "the one socket".to_owned(),
@@ -178,6 +178,6 @@ mod tests {
         assert_eq!(served([Some(0), Some(1)]).sockets_words(&none), "2 sockets by CPU");
         let program = served([None, None]);
         assert_eq!(program.sockets_words(&[1].into_iter().collect()), "2 sockets by CPU");
-        assert_eq!(program.reached(&none), [0, 1]);
+        assert_eq!(program.reachable_sockets(&none), [0, 1]);
     }
 }

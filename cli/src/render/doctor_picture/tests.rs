@@ -23,7 +23,7 @@ pub(in crate::render) fn readings(name: &str) -> (PacketPath, Option<PacketPath>
 fn drawn(name: &str, width: usize) -> String {
     let (first, later) = readings(name);
     let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
-    lines(&PathPicture::of(&view), TextStyle { width, colour: false }).join("\n")
+    lines(&PathPicture::from_view(&view), TextStyle { width, colour: false }).join("\n")
 }
 
 fn fits(text: &str, width: usize) {
@@ -51,7 +51,7 @@ fn the_queue_that_takes_all_is_a_way_of_its_own() {
 fn nothing_is_drawn_where_nothing_is_known() {
     let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
     let view = HostView::once(&path);
-    assert!(lines(&PathPicture::of(&view), TextStyle { width: 80, colour: false }).is_empty());
+    assert!(lines(&PathPicture::from_view(&view), TextStyle { width: 80, colour: false }).is_empty());
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn every_host_stays_within_terminal_and_frame() {
     for name in linerate_testkit::specimen::names() {
         let (first, later) = readings(name);
         let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
-        let picture = PathPicture::of(&view);
+        let picture = PathPicture::from_view(&view);
         for width in [80, 120] {
             let text = lines(&picture, TextStyle { width, colour: false }).join("\n");
             fits(&text, width);
@@ -80,7 +80,7 @@ fn transmit_queues_that_send_nothing_are_quiet_lines() {
     let of_transmit = |name: &str| {
         let (first, later) = readings(name);
         let later = later.expect("two readings");
-        let picture = PathPicture::of(&HostView::twice(&first, &later));
+        let picture = PathPicture::from_view(&HostView::twice(&first, &later));
         let drawing = PathDrawing::of(&picture.interfaces[0], picture.service.as_ref());
         let lines = drawing.lines.into_iter().filter(|line| line.told.contains(": tx "));
         lines.map(|line| line.class).collect::<std::collections::BTreeSet<_>>()

@@ -109,7 +109,7 @@ fn cells(ways: &InterfacePaths, lane: &QueueLane, service: Option<&DrawnService>
     let stack = lane.stack().unwrap_or(&nowhere);
     match service {
         Some(service) => {
-            let (threads, cpus) = service.threads(&service.reached(stack), &ways.online);
+            let (threads, cpus) = service.threads(&service.reachable_sockets(stack), &ways.online);
             cells.push(service.sockets_words(stack));
             cells.push(threads);
             cells.push(ways.transmit.words(&cpus));

@@ -12,14 +12,14 @@ const INDENT: usize = 8;
 pub(super) fn short(finding: &Finding, style: TextStyle) -> Vec<String> {
     let column = column(style);
     let mut lines = heading(finding, style);
-    lines.extend(column.labelled("seen", &column.capped(&seen(finding))));
-    lines.extend(column.short("effect", finding.effect));
+    lines.extend(column.labelled("seen", &column.limit_lines(&seen(finding))));
+    lines.extend(column.labelled_short("effect", finding.effect));
     match (finding.first, finding.commands.split_first()) {
-        (Some(first), _) => lines.extend(column.short("first", &fix_first(first))),
+        (Some(first), _) => lines.extend(column.labelled_short("first", &fix_first(first))),
         (None, Some((first, rest))) => lines.push(column.command("do", first, rest.len())),
-        (None, None) => lines.extend(column.short("remedy", finding.remedy)),
+        (None, None) => lines.extend(column.labelled_short("remedy", finding.remedy)),
     }
-    lines.extend(column.short("not if", finding.caveats));
+    lines.extend(column.labelled_short("not if", finding.caveats));
     lines
 }
 

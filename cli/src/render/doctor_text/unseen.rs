@@ -9,7 +9,7 @@ const MOST: usize = 8;
 
 /// A line a reason.
 pub(super) fn lines(unknown: &[UnknownItem], full: bool, style: TextStyle) -> Vec<String> {
-    let groups = if full { groups(unknown) } else { alike(unknown) };
+    let groups = if full { groups(unknown) } else { merge_similar(unknown) };
     if groups.is_empty() {
         return Vec::new();
     }
@@ -34,7 +34,7 @@ pub(super) fn lines(unknown: &[UnknownItem], full: bool, style: TextStyle) -> Ve
 }
 
 /// The same, where those of the same kind are one, although the words differ by a name or number.
-fn alike(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
+fn merge_similar(unknown: &[UnknownItem]) -> Vec<(&str, Vec<&str>)> {
     let mut alike: Vec<(&str, Vec<&str>)> = Vec::new();
     for (why, places) in groups(unknown) {
         let kind = |places: &[&str]| places.first().map(|place| kind(place));

@@ -6,7 +6,7 @@ use super::super::flame_diff_text::{cpus, signed, verdict};
 use super::super::flame_text::kind;
 use super::super::format;
 use super::super::page::{self, FigureTile, HtmlTable, PageHead, PageResult, ResultPosition};
-use super::super::style::unbroken;
+use super::super::style::non_breaking;
 use super::{FlamePageBody, MOST, graph, named, remarks};
 use crate::command::flame::{FlameComparison, difference_for_page};
 
@@ -15,7 +15,7 @@ use crate::command::flame::{FlameComparison, difference_for_page};
 /// # Errors
 /// Where the page cannot be rendered.
 pub(crate) fn difference(comparison: &FlameComparison) -> Result<String> {
-    page::alone(|place| difference_part(comparison, place))
+    page::single_result_page(|place| difference_part(comparison, place))
 }
 
 /// Two runs in a page.
@@ -54,12 +54,12 @@ pub(crate) fn difference_part(comparison: &FlameComparison, place: &ResultPositi
         schema: comparison.schema.clone(),
         version: comparison.version.clone(),
         title: "What burns, before and after",
-        verdict: unbroken(&verdict(comparison)),
+        verdict: non_breaking(&verdict(comparison)),
         mark: None,
         host: page::host(Some(&after.host), None, None, None),
         time: page::time(Some(after.started_unix_seconds)),
         unix_seconds: Some(after.started_unix_seconds),
-        about: unbroken(&format!("before {}; after {}", side(&comparison.before), side(after))),
+        about: non_breaking(&format!("before {}; after {}", side(&comparison.before), side(after))),
         command: format::command_line(&comparison.argv),
     };
     page::part(head, &body)

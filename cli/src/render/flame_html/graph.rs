@@ -37,10 +37,10 @@ mod tests {
         let svg = "<svg width=\"9\"><style type=\"text/css\">\ntext { x }\n#title { y }</style>\
                    <rect fill=\"url(#background)\"/><text id=\"title\">#title of text</text></svg>";
         assert_eq!(
-            placed(svg, &ResultPosition::among("r2")),
+            placed(svg, &ResultPosition::nested("r2")),
             "<svg id=\"r2-graph\" width=\"9\"><style type=\"text/css\">\n#r2-graph text { x }\n#r2-graph-title { y }</style>\
              <rect fill=\"url(#r2-graph-background)\"/><text id=\"r2-graph-title\">#title of text</text></svg>"
         );
-        assert_eq!(placed("<g/>", &ResultPosition::alone()), "<g/>");
+        assert_eq!(placed("<g/>", &ResultPosition::standalone()), "<g/>");
     }
 }

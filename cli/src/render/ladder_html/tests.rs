@@ -12,7 +12,7 @@ fn page(report: &LadderReport) -> String {
 
 fn every_kind() -> Vec<LadderReport> {
     vec![
-        made_up::climb(),
+        made_up::ladder_run(),
         made_up::all_skipped(),
         made_up::little_known(),
         made_up::interrupted(),
@@ -73,7 +73,7 @@ fn every_text_is_escaped() {
 
 #[test]
 fn both_schemes_and_print_are_there() {
-    let page = page(&made_up::climb());
+    let page = page(&made_up::ladder_run());
     assert!(page.contains("@media screen and (prefers-color-scheme: dark)"));
     assert!(page.contains("@media print"));
     assert!(page.contains("name=\"color-scheme\" content=\"light dark\""));
@@ -81,7 +81,7 @@ fn both_schemes_and_print_are_there() {
 
 #[test]
 fn every_plot_is_told_in_words() {
-    let page = page(&made_up::climb());
+    let page = page(&made_up::ladder_run());
     let plots = page.matches("<svg role=\"img\">").count();
     assert_eq!(plots, page.matches("<svg role=\"img\">\n<title>").count());
     // 12 measured steps in three charts, and 11 + 6 published steps.
@@ -91,7 +91,7 @@ fn every_plot_is_told_in_words() {
 
 #[test]
 fn every_step_is_in_chart_table_and_list() {
-    for report in [made_up::climb(), made_up::all_skipped(), made_up::interrupted()] {
+    for report in [made_up::ladder_run(), made_up::all_skipped(), made_up::interrupted()] {
         let page = page(&report);
         for step in &report.steps {
             assert!(page.contains(&format!("<span class=\"name\">{}</span>", step.id)));
@@ -103,7 +103,7 @@ fn every_step_is_in_chart_table_and_list() {
 
 #[test]
 fn skipped_steps_show_their_reason() {
-    let report = made_up::climb();
+    let report = made_up::ladder_run();
     let page = page(&report);
     assert_eq!(page.matches("<li class=\"skipped\">").count(), 2);
     assert!(page.contains("skipped: changes the whole host: ask for it with --host-wide"));
@@ -111,7 +111,7 @@ fn skipped_steps_show_their_reason() {
 
 #[test]
 fn published_ladders_say_that_they_were_not_measured() {
-    let with = page(&made_up::climb());
+    let with = page(&made_up::ladder_run());
     assert!(with.contains("other hardware, not measured here</span>"));
     assert!(with.contains(
         "naive: 197–350 k packets a second, ×1.00 its own first step; published, not measured here"
@@ -151,7 +151,7 @@ fn positions_stay_on_the_chart() {
 
 #[test]
 fn structure() {
-    let page = page(&made_up::climb());
+    let page = page(&made_up::ladder_run());
     let start = page.find("<body>").expect("a body");
     let outline: Vec<String> = page[start..]
         .lines()

@@ -4,7 +4,7 @@ use linerate_load::GeneratorDescription;
 use linerate_load::load_document::LoadDocument;
 
 use super::super::page::{self, PageHead};
-use super::super::style::unbroken;
+use super::super::style::non_breaking;
 use super::super::{format, load_text};
 use crate::command::load::overload::OverloadDocument;
 use crate::command::load::ramp::RampDocument;
@@ -28,12 +28,12 @@ pub(super) fn head(document: &impl LoadPageHead, verdict: &str, started: Option<
         schema: schema.to_owned(),
         version: version.to_owned(),
         title: document.title(),
-        verdict: unbroken(verdict),
+        verdict: non_breaking(verdict),
         mark: None,
         host: page::host(document.host(), None, None, None),
         time: page::time(started),
         unix_seconds: started,
-        about: unbroken(&load_text::made_of(document.generator())),
+        about: non_breaking(&load_text::generator_text(document.generator())),
         command: format::command_line(argv),
     }
 }

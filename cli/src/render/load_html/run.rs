@@ -17,7 +17,7 @@ use crate::command::load::ramp::RampDocument;
 
 /// The page of one stretch of load.
 pub(crate) fn slot(document: &LoadDocument) -> Result<String> {
-    page::alone(|place| slot_part(document, place))
+    page::single_result_page(|place| slot_part(document, place))
 }
 
 /// One stretch of load in a page.
@@ -40,7 +40,10 @@ pub(crate) fn slot_part(document: &LoadDocument, place: &ResultPosition) -> Resu
         place,
         tiles: slot_tiles(outcome),
         notes: notes(&document.missed, &document.warnings),
-        charts: over_time(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns)).collect(),
+        charts: timeline_charts(&outcome.intervals)
+            .into_iter()
+            .chain(distribution(&outcome.latency_ns))
+            .collect(),
         tables,
         facts,
     };
@@ -128,7 +131,7 @@ fn codes_table(outcome: &SlotOutcome) -> HtmlTable {
 }
 
 /// Rate, latency and loss over time; nothing where no intervals were told.
-fn over_time(intervals: &[SlotInterval]) -> Vec<CurveChart> {
+fn timeline_charts(intervals: &[SlotInterval]) -> Vec<CurveChart> {
     if intervals.len() < 2 {
         return Vec::new();
     }
@@ -213,7 +216,7 @@ fn share_within(rarity: f64) -> String {
 
 /// The page of a ramp.
 pub(crate) fn ramp(document: &RampDocument) -> Result<String> {
-    page::alone(|place| ramp_part(document, place))
+    page::single_result_page(|place| ramp_part(document, place))
 }
 
 /// A ramp in a page.
@@ -238,7 +241,7 @@ pub(crate) fn ramp_part(document: &RampDocument, place: &ResultPosition) -> Resu
         place,
         tiles: Vec::new(),
         notes: notes(&[], &document.warnings),
-        charts: over_rate(steps),
+        charts: rate_charts(steps),
         tables: vec![HtmlTable {
             heading: "Each rate",
             columns: vec!["asked/s", "offered/s", "answered/s", "loss", "p50 us", "p99 us", "max us"],
@@ -253,7 +256,7 @@ pub(crate) fn ramp_part(document: &RampDocument, place: &ResultPosition) -> Resu
 }
 
 /// Answers, latency and loss against the rate offered.
-fn over_rate(steps: &[SlotOutcome]) -> Vec<CurveChart> {
+fn rate_charts(steps: &[SlotOutcome]) -> Vec<CurveChart> {
     let series = |class, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| CurveSeries {
         class,
         name,
@@ -297,7 +300,7 @@ fn over_rate(steps: &[SlotOutcome]) -> Vec<CurveChart> {
 
 /// The page of multiples of a known capacity.
 pub(crate) fn overload(document: &OverloadDocument) -> Result<String> {
-    page::alone(|place| overload_part(document, place))
+    page::single_result_page(|place| overload_part(document, place))
 }
 
 /// Multiples of a known capacity in a page.

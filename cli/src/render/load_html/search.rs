@@ -86,7 +86,7 @@ impl LoadPageHead for SearchPageInput {
 pub(crate) fn search(document: &SearchDocument) -> Result<String> {
     let value = serde_json::to_value(document).context("the result cannot be written as JSON")?;
     let found: SearchPageInput = serde_json::from_value(value).context("the result cannot be read again")?;
-    page::alone(|place| search_part(&found, place))
+    page::single_result_page(|place| search_part(&found, place))
 }
 
 /// A search in a page.
@@ -170,11 +170,12 @@ fn charts(capacity: &SearchPageInput) -> Vec<CurveChart> {
     let mark = || (found > 0.0).then(|| (found, capacity.headline()));
     let near = |probe: &&ProbedRate| (probe.offered_per_second / found - 1.0).abs() <= NEAR;
     let close: Vec<&ProbedRate> = probes.iter().copied().filter(near).collect();
-    let wide =
-        offered(ValueAxis::fitting(&probes.iter().map(|probe| probe.offered_per_second).collect::<Vec<_>>()));
+    let wide = offered(ValueAxis::auto_scaled(
+        &probes.iter().map(|probe| probe.offered_per_second).collect::<Vec<_>>(),
+    ));
     let mut charts = vec![loss("Loss", &wide, &probes, mark()), latency("Latency", &wide, &probes, mark())];
     if close.len() > 1 {
-        let narrow = offered(ValueAxis::close(close.iter().map(|probe| probe.offered_per_second)));
+        let narrow = offered(ValueAxis::linear_zoomed(close.iter().map(|probe| probe.offered_per_second)));
         charts.push(loss("Loss near capacity", &narrow, &close, mark()));
         charts.push(latency("Latency near capacity", &narrow, &close, mark()));
     }

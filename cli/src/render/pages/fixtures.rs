@@ -23,7 +23,7 @@ use crate::render::{
 /// All of them by name, at last those of several results, for which files are written to `directory`.
 pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
     let mut pages = vec![
-        ("ladder", ladder_html::ladder(&made_up::climb())),
+        ("ladder", ladder_html::ladder(&made_up::ladder_run())),
         ("ladder-little", ladder_html::ladder(&made_up::little_known())),
         ("ladder-stopped", ladder_html::ladder(&made_up::interrupted())),
         ("ladder-hostile", ladder_html::ladder(&made_up::hostile())),
@@ -155,7 +155,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     fn json_of(document: &impl serde::Serialize) -> Value {
         serde_json::to_value(document).expect("JSON")
     }
-    write("ladder.json", json_of(&made_up::climb()));
+    write("ladder.json", json_of(&made_up::ladder_run()));
     write("flame.json", json_of(&made_up_flame::run()));
     write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
@@ -177,7 +177,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     }
     let read = reading::read(&[directory]).expect("read");
     assert_eq!(read.unread.len(), 2, "{:?}", read.unread);
-    let joined = OrderedResults::of(read).joined().expect("joined");
+    let joined = OrderedResults::of(read).render_results().expect("joined");
     assert_eq!(joined.members.len(), if with_path { 12 + sheets::all().len() } else { 2 });
     page(&joined, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
 }

@@ -35,12 +35,12 @@ pub(crate) struct ReportDocument {
     /// The file whose picture of the path stands first; null where there is none.
     path_from: Option<String>,
     /// In the order in which they are told.
-    results: Vec<UnshownFile>,
-    unread: Vec<NotShown>,
+    results: Vec<ReportEntry>,
+    unread: Vec<UnreadEntry>,
 }
 
 #[derive(Debug, Serialize)]
-struct UnshownFile {
+struct ReportEntry {
     file: String,
     schema: String,
     version: String,
@@ -54,7 +54,7 @@ struct UnshownFile {
 }
 
 #[derive(Debug, Serialize)]
-struct NotShown {
+struct UnreadEntry {
     file: String,
     schema: Option<String>,
     why: String,
@@ -94,7 +94,7 @@ impl JoinedResults {
 
     /// The document of all that.
     pub(crate) fn document(&self, argv: Vec<String>) -> ReportDocument {
-        let told = |member: &JoinedResult| UnshownFile {
+        let told = |member: &JoinedResult| ReportEntry {
             file: member.file.clone(),
             schema: member.head.schema.clone(),
             version: member.head.version.clone(),
@@ -104,7 +104,7 @@ impl JoinedResults {
             verdict: plain(&member.head.verdict),
             mark: member.head.mark.as_ref().map(|(_, words)| words.clone()),
         };
-        let not_shown = |unread: &UnreadFile| NotShown {
+        let not_shown = |unread: &UnreadFile| UnreadEntry {
             file: unread.file.clone(),
             schema: unread.schema.clone(),
             why: unread.why.clone(),

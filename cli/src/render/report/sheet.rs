@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::render::format;
 use crate::render::page::{self, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
-use crate::render::style::unbroken;
+use crate::render::style::non_breaking;
 
 /// A result that can be shown as a sheet.
 pub(crate) trait SummarySheet: Debug {
@@ -63,7 +63,7 @@ impl OriginInput {
             schema: self.schema.clone(),
             version: self.version.clone(),
             title,
-            verdict: unbroken(verdict),
+            verdict: non_breaking(verdict),
             mark: None,
             host: page::host(self.host.as_deref(), None, None, None),
             time: page::time(self.started_unix_seconds),

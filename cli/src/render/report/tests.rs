@@ -10,11 +10,11 @@ fn joined() -> JoinedResults {
     let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
     write("b.json", serde_json::to_string(&made_up_cost::document()).expect("JSON"));
     write("a.json", serde_json::to_string(&made_up_flame::run()).expect("JSON"));
-    write("c.json", serde_json::to_string(&made_up::climb()).expect("JSON"));
+    write("c.json", serde_json::to_string(&made_up::ladder_run()).expect("JSON"));
     write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());
     write("e.txt", "no result".to_owned());
     let mut joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
-        .joined()
+        .render_results()
         .expect("joined");
     let prefix = format!("{}/", directory.path().display());
     for file in joined.members.iter_mut().map(|member| &mut member.file) {
@@ -51,7 +51,7 @@ fn what_was_changed_and_put_back_is_told_by_time() {
     write("d.json", "linerate.tune-undo/1", None, "\"settings\": []");
     write("e.json", "linerate.tune-apply/1", None, applied);
     let joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
-        .joined()
+        .render_results()
         .expect("joined");
     let files: Vec<&str> = joined.members.iter().map(|member| short(&member.file)).collect();
     assert_eq!(files, ["e.json", "d.json", "c.json", "b.json", "a.json"]);

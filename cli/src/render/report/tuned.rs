@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::sheet::{OriginInput, SheetBody, SummarySheet, count, outcome};
 use crate::render::page::{self, FigureTile, HtmlTable, PageHead, PageNote, PageResult, ResultPosition};
-use crate::render::style::{TextTone, unbroken};
+use crate::render::style::{TextTone, non_breaking};
 
 /// `linerate.tune-apply/1`, as far as it is shown.
 #[derive(Debug, Deserialize)]
@@ -43,11 +43,11 @@ pub(crate) struct TuneUndoInput {
     #[serde(flatten)]
     origin: OriginInput,
     tune: u64,
-    settings: Vec<PutBack>,
+    settings: Vec<RestoredSettingInput>,
 }
 
 #[derive(Debug, Deserialize)]
-struct PutBack {
+struct RestoredSettingInput {
     name: String,
     first: String,
     outcome: Value,
@@ -114,7 +114,7 @@ impl SummarySheet for TunePlan {
             schema: self.schema.clone(),
             version: self.version.clone(),
             title: "A plan for the path",
-            verdict: unbroken(&format!("{changes} planned for {}", self.goal)),
+            verdict: non_breaking(&format!("{changes} planned for {}", self.goal)),
             mark: None,
             host: page::NOT_RECORDED.to_owned(),
             time: page::time(self.read_unix_seconds),
@@ -193,7 +193,7 @@ impl SummarySheet for TuneUndoInput {
     }
 
     fn part(&self, place: &ResultPosition) -> Result<PageResult> {
-        let is_back = |setting: &&PutBack| {
+        let is_back = |setting: &&RestoredSettingInput| {
             setting.outcome.as_str().is_some_and(|outcome| matches!(outcome, "restored" | "already"))
         };
         let back = self.settings.iter().filter(is_back).count();

@@ -58,12 +58,12 @@ fn row(picture: &Snapshot, interface: &InterfaceSnapshot, queue: &TransmitQueueS
             rate(queue.packets_per_second),
             lost(queue.drops_per_second),
             match queue.backlog_packets {
-                None => PanelCell::untold(),
+                None => PanelCell::unknown(),
                 Some(0) => PanelCell::new("0", TextTone::Faint),
                 Some(waiting) => PanelCell::new(waiting.to_string(), TextTone::Warn),
             },
             match queue.xps.as_deref() {
-                None => PanelCell::untold(),
+                None => PanelCell::unknown(),
                 Some("") => PanelCell::new("off", TextTone::Faint),
                 Some(cpus) => PanelCell::new(cpus, TextTone::Plain),
             },

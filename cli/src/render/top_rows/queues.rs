@@ -61,9 +61,9 @@ fn row(picture: &Snapshot, interface: &InterfaceSnapshot, queue: &ReceiveQueue) 
             rate(queue.packets_per_second),
             lost(drops),
             rate(queue.interrupts_per_second),
-            queue.cpu.map_or_else(PanelCell::untold, |cpu| PanelCell::new(cpu.to_string(), tone)),
+            queue.cpu.map_or_else(PanelCell::unknown, |cpu| PanelCell::new(cpu.to_string(), tone)),
             match queue.rps.as_deref() {
-                None => PanelCell::untold(),
+                None => PanelCell::unknown(),
                 Some("") => PanelCell::new("off", TextTone::Faint),
                 Some(cpus) => PanelCell::new(cpus, TextTone::Plain),
             },

@@ -70,14 +70,14 @@ fn row(picture: &Snapshot, thread: &ThreadSnapshot) -> PanelRow {
         cells: vec![
             share(thread.cpu_share, 0.9, 0.98),
             share(thread.system_share, 2.0, 2.0),
-            thread.cpu.map_or_else(PanelCell::untold, |cpu| {
+            thread.cpu.map_or_else(PanelCell::unknown, |cpu| {
                 PanelCell::new(format!("{}{cpu}", if moved { "»" } else { "" }), TextTone::Plain)
             }),
             PanelCell::new(seat, tone),
             thread
                 .allowed
                 .as_ref()
-                .map_or_else(PanelCell::untold, |cpus| PanelCell::new(cpus.clone(), TextTone::Faint)),
+                .map_or_else(PanelCell::unknown, |cpus| PanelCell::new(cpus.clone(), TextTone::Faint)),
         ],
         figures: [figure(thread.cpu_share), figure(thread.cpu.map(f64::from))],
         metric: HistoryMetric::Time,

@@ -10,10 +10,10 @@ use super::{ScreenTheme, findings_of};
 use crate::command::top::state::{TopOverlay, TopState};
 use crate::render::format;
 use crate::render::style::{TextTone, wrap};
-use crate::render::top_fit::sign;
+use crate::render::top_fit::severity_sign;
 use crate::render::top_panel::PanelStage;
 use crate::render::top_rows;
-use crate::render::top_spark::tall;
+use crate::render::top_spark::multi_line_spark;
 
 const HELP: &[(&str, &str)] = &[
     ("← → tab 1-5", "another stage (in a replay: tab, 1-5)"),
@@ -146,11 +146,11 @@ fn details(
         ]));
         // Nothing but zeros is a line.
         let height = if most > 0.0 { 3 } else { 1 };
-        let curve = tall(&figures, width.min(figures.len().max(1)), height);
+        let curve = multi_line_spark(&figures, width.min(figures.len().max(1)), height);
         lines.extend(curve.into_iter().map(|line| Line::styled(line, theme.accent())));
     }
     for found in findings_of(picture, item) {
-        let (mark, tone) = sign(Some(found.severity));
+        let (mark, tone) = severity_sign(Some(found.severity));
         lines.push(Line::raw(""));
         for (number, text) in
             wrap(&format!("{}: {}", found.id, found.title), width.saturating_sub(2)).into_iter().enumerate()

@@ -13,7 +13,7 @@ use super::{ScreenTheme, rate};
 use crate::command::top::state::TopState;
 use crate::render::format;
 use crate::render::style::TextTone;
-use crate::render::top_fit::{Piece, sign};
+use crate::render::top_fit::{StyledSpan, severity_sign};
 use crate::render::top_panel::PanelStage;
 use crate::render::top_spark::spark;
 
@@ -56,7 +56,7 @@ fn lines(
         theme.tone(TextTone::Strong)
     };
     let mark = worst(picture, stage);
-    let (mark, tone) = sign(mark);
+    let (mark, tone) = severity_sign(mark);
     let used = stage.title().chars().count() + 4;
     let arrow = match stage {
         PanelStage::Out => String::new(),
@@ -69,7 +69,7 @@ fn lines(
         Span::styled(arrow, theme.tone(TextTone::Faint)),
     ]);
     let (first, second) = figures(picture, stage);
-    let piece = |(text, tone): Piece| Line::styled(format!("  {text}"), theme.tone(tone));
+    let piece = |(text, tone): StyledSpan| Line::styled(format!("  {text}"), theme.tone(tone));
     let mut lines = vec![head, piece(first), piece(second)];
     if area.height >= 4 {
         let metric = match stage {
@@ -89,7 +89,7 @@ fn lines(
 }
 
 /// What a stage does, and what it loses.
-fn figures(picture: &Snapshot, stage: PanelStage) -> (Piece, Piece) {
+fn figures(picture: &Snapshot, stage: PanelStage) -> (StyledSpan, StyledSpan) {
     let totals = &picture.totals;
     let plain = |text: String| (text, TextTone::Plain);
     match stage {
@@ -124,7 +124,7 @@ fn figures(picture: &Snapshot, stage: PanelStage) -> (Piece, Piece) {
     }
 }
 
-fn lost(per_second: Option<f64>) -> Piece {
+fn lost(per_second: Option<f64>) -> StyledSpan {
     match per_second {
         Some(0.0) => ("0 drops".to_owned(), TextTone::Faint),
         Some(drops) if drops < 1.0 => ("<1 drops/s".to_owned(), TextTone::Bad),
@@ -134,7 +134,7 @@ fn lost(per_second: Option<f64>) -> Piece {
 }
 
 /// How many of the threads that ran are not where packets are.
-fn seats(picture: &Snapshot) -> Piece {
+fn seats(picture: &Snapshot) -> StyledSpan {
     use linerate_host::live::picture::ThreadLocality;
     let seats = || picture.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
     let all = seats().count();

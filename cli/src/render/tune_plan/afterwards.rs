@@ -4,7 +4,7 @@ use linerate_host::Severity;
 use linerate_tune::TunePlan;
 use linerate_tune::plan::PlanRehearsal;
 
-use super::counted;
+use super::count_with_noun;
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
 
@@ -38,7 +38,7 @@ pub(crate) fn afterwards(
             false if plan.held_back.iter().any(|held| held.fixes(finding.id)) => "held back",
             false => finding.title.as_str(),
         };
-        lines.extend(column.short(finding.severity.name(), &format!("{}: {why}", finding.id)));
+        lines.extend(column.labelled_short(finding.severity.name(), &format!("{}: {why}", finding.id)));
     }
     if above().count() == 0 {
         lines.push("  nothing above note".to_owned());
@@ -55,9 +55,9 @@ pub(crate) fn afterwards(
         };
         let text = format!(
             "{} could not be rehearsed: {setting}{more}: {why}",
-            counted(unrehearsed.len(), "change")
+            count_with_noun(unrehearsed.len(), "change")
         );
-        lines.extend(column.short("", &text));
+        lines.extend(column.labelled_short("", &text));
     }
     lines.push(String::new());
     lines.join("\n")

@@ -6,7 +6,7 @@ use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 use linerate_tune::plan::{ChangeImpact, PlannedChange};
 use linerate_tune::{NamedDevice, TunePlan};
 
-use super::counted;
+use super::count_with_noun;
 use super::rows::{self, SettingRow};
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
@@ -96,7 +96,7 @@ impl ChangeBlock<'_> {
     pub(super) fn lines(&self, full: bool, style: TextStyle) -> Vec<String> {
         let column = TextColumn { style, before: 4, label: 8 };
         let text = |label: &str, text: &str| {
-            if full { column.labelled(label, text) } else { column.short(label, text) }
+            if full { column.labelled(label, text) } else { column.labelled_short(label, text) }
         };
         let Some(first) = self.changes.first() else { return Vec::new() };
         let mut lines = self.heading(style);
@@ -131,16 +131,18 @@ impl ChangeBlock<'_> {
     fn heading(&self, style: TextStyle) -> Vec<String> {
         let count = self.changes.len();
         let words = match self.kind {
-            ChangeKind::Interrupts => format!("the CPU of {}", counted(count, "interrupt")),
+            ChangeKind::Interrupts => format!("the CPU of {}", count_with_noun(count, "interrupt")),
             ChangeKind::Rps => {
-                format!("RPS: the CPUs that {} hand packets to", counted(count, "receive queue"))
+                format!("RPS: the CPUs that {} hand packets to", count_with_noun(count, "receive queue"))
             }
-            ChangeKind::Xps => format!("XPS: the CPUs that send by {}", counted(count, "transmit queue")),
-            ChangeKind::Threads => format!("the CPUs of {}", counted(count, "thread")),
+            ChangeKind::Xps => {
+                format!("XPS: the CPUs that send by {}", count_with_noun(count, "transmit queue"))
+            }
+            ChangeKind::Threads => format!("the CPUs of {}", count_with_noun(count, "thread")),
             ChangeKind::Steering if count > 1 => {
-                format!("which socket of {} is chosen", counted(count, "group"))
+                format!("which socket of {} is chosen", count_with_noun(count, "group"))
             }
-            ChangeKind::Options if count > 1 => counted(count, "socket option"),
+            ChangeKind::Options if count > 1 => count_with_noun(count, "socket option"),
             ChangeKind::Steering | ChangeKind::Options | ChangeKind::Other => return Vec::new(),
         };
         vec![format!("  {}", style.paint(TextTone::Strong, &words))]
@@ -188,7 +190,7 @@ fn claim(claim: &SettingClaim, column: TextColumn, full: bool) -> Vec<String> {
     };
     let what = claim.what.trim_end_matches('.');
     let text = format!("{} sets it {acts}: {what} ({}).", claim.owner, claim.read_from);
-    let mut lines = if full { column.labelled("also", &text) } else { column.short("also", &text) };
+    let mut lines = if full { column.labelled("also", &text) } else { column.labelled_short("also", &text) };
     match &claim.agreement {
         ClaimAgreement::InPlan => lines.extend(column.labelled("", "The plan tells it to leave this be.")),
         ClaimAgreement::NotNeeded => {}

@@ -2,7 +2,7 @@
 
 use linerate_tune::plan::{HeldBack, PlannedChange};
 
-use super::{counted, rows};
+use super::{count_with_noun, rows};
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
 
@@ -15,7 +15,7 @@ pub(super) fn lines(held: &[HeldBack], full: bool, style: TextStyle) -> Vec<Stri
     let mut lines = vec![String::new(), style.paint(TextTone::Strong, "held back")];
     let column = TextColumn { style, before: 4, label: 8 };
     for HeldBack { until_fixed, why, first, effect, source, changes } in held {
-        let what = format!("  {} until {until_fixed} is fixed", counted(changes.len(), "change"));
+        let what = format!("  {} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
         lines.push(style.paint(TextTone::Warn, &what));
         let shown = if full { changes.len() } else { 2 };
         let one = |change: &PlannedChange| rows::one_line(&change.setting, &change.from, &change.to);

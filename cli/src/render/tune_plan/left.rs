@@ -16,7 +16,7 @@ pub(super) fn lines(left: &[SkippedFinding], full: bool, style: TextStyle) -> Ve
         let id = format!("  {:<8}{}", one.severity, one.finding);
         lines.push(style.paint(tone(&one.severity), &id));
         let text = |label: &str, text: &str| {
-            if full { column.labelled(label, text) } else { column.short(label, text) }
+            if full { column.labelled(label, text) } else { column.labelled_short(label, text) }
         };
         lines.extend(text("found", &one.title));
         if left.get(index + 1).is_some_and(|next| is_for_the_same(one, next)) {

@@ -3,7 +3,7 @@
 use linerate_load::stats::compare;
 use serde_json::Value;
 
-use super::scene::{ADDRESS, Host, tell};
+use super::scene::{ADDRESS, BoostServersTestHost, tell};
 use super::traces::steering;
 use crate::support::{machine, program};
 
@@ -16,13 +16,13 @@ fn effort() -> (usize, &'static str) {
 }
 
 /// Transactions a second of a server that always has requests waiting.
-fn throughput(host: &Host, port: u16, seconds: &str) -> f64 {
+fn throughput(host: &BoostServersTestHost, port: u16, seconds: &str) -> f64 {
     let outcome = host.loaded(port, &["--window", "8", "--duration", seconds]);
     outcome["answered_per_second"].as_f64().unwrap_or_else(|| panic!("no rate in {outcome}"))
 }
 
 /// Pairs of neighbours in time, A B B A A B B A.
-fn alternate(host: &Host, rounds: usize, seconds: &str) -> (Vec<f64>, Vec<f64>) {
+fn alternate(host: &BoostServersTestHost, rounds: usize, seconds: &str) -> (Vec<f64>, Vec<f64>) {
     let mut found = (Vec::new(), Vec::new());
     for pair in 0..2 * rounds {
         let order = if pair % 2 == 0 { [STEERED, PLAIN] } else { [PLAIN, STEERED] };
@@ -38,7 +38,7 @@ fn alternate(host: &Host, rounds: usize, seconds: &str) -> (Vec<f64>, Vec<f64>) 
 fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
     let test = "a_plain_server_boosted_does_as_well_as_one_that_steers_itself";
     let _machine = machine();
-    let Some(mut host) = Host::up(test, &["ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
     host.spread();
     let bind = |port: u16| format!("{ADDRESS}:{port}");
     let plain = ["serve", "echo", "--bind", &bind(PLAIN), "--sockets", "reuseport", "--no-pin"];

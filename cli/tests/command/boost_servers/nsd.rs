@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use linerate_testkit::reflector::installed::{InstalledNsd as Files, find};
 use serde_json::Value;
 
-use super::scene::{ADDRESS, Host, count, tell};
+use super::scene::{ADDRESS, BoostServersTestHost, count, tell};
 use super::traces::{family, name, steering, traces};
 use crate::support::machine;
 use crate::tune::scene::text;
@@ -20,19 +20,19 @@ nothing.example.test A
 ";
 
 /// NSD, and how it is asked.
-pub(super) struct Nsd {
+pub(super) struct NsdTestServer {
     pub(super) pid: u32,
     queries: String,
 }
 
-impl Nsd {
+impl NsdTestServer {
     /// Started, answering, with its queues on both CPUs.
-    pub(super) fn start(host: &mut Host) -> Self {
+    pub(super) fn start(host: &mut BoostServersTestHost) -> Self {
         Self::start_with(host, true)
     }
 
     /// Without reuseport its servers share a socket.
-    pub(super) fn start_with(host: &mut Host, reuseport: bool) -> Self {
+    pub(super) fn start_with(host: &mut BoostServersTestHost, reuseport: bool) -> Self {
         host.spread();
         let queries = host.write("queries", QUERIES);
         let address = SocketAddr::new(ADDRESS.parse().expect("an address"), PORT);
@@ -64,7 +64,7 @@ impl Nsd {
     }
 
     /// A rate at which it loses nothing, half of what it can do.
-    pub(super) fn half_capacity(&self, host: &Host) -> f64 {
+    pub(super) fn half_capacity(&self, host: &BoostServersTestHost) -> f64 {
         let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "20"];
         let found = host.loaded(PORT, &self.ask(&search));
         let capacity = found["transactions_per_second"]["median"].as_f64();
@@ -79,7 +79,7 @@ fn share(agreement: &Value) -> (f64, u64) {
 }
 
 /// Boosts and undoes it ten times under load, of which nothing may be lost.
-fn ten_switches(host: &Host, nsd: &Nsd, mut rate: f64) {
+fn ten_switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
     const ATTEMPTS: u32 = 3;
     let port = PORT.to_string();
     for attempt in 1..=ATTEMPTS {
@@ -112,8 +112,8 @@ fn ten_switches(host: &Host, nsd: &Nsd, mut rate: f64) {
 fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
     let test = "nsd_is_boosted_under_load_without_a_loss_and_undone_exactly";
     let _machine = machine();
-    let Some(mut host) = Host::up(test, &["nsd", "ss"]) else { return };
-    let nsd = Nsd::start(&mut host);
+    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
+    let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let boost = |verb: &[&'static str]| [&["--port", port.as_str()], verb].concat();
     let before = traces(&host, nsd.pid, PORT);
@@ -145,10 +145,12 @@ fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
 
 #[test]
 fn options_of_nsd_s_sockets_are_set_and_put_back() {
-    let Some(mut host) = Host::up("options_of_nsd_s_sockets_are_set_and_put_back", &["nsd", "ss"]) else {
+    let Some(mut host) =
+        BoostServersTestHost::up("options_of_nsd_s_sockets_are_set_and_put_back", &["nsd", "ss"])
+    else {
         return;
     };
-    let nsd = Nsd::start(&mut host);
+    let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let before = traces(&host, nsd.pid, PORT);
     let wished = ["--receive-buffer", "8388608", "--busy-poll", "50", "--look", "0.5"];

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use super::scene::{ADDRESS, Host, expected};
+use super::scene::{ADDRESS, BoostServersTestHost, expected};
 use super::traces::steering;
 use crate::support::program;
-use crate::tune::scene::said;
+use crate::tune::scene::output_text;
 
 const PORT: u16 = 5303;
 
-fn echo(host: &mut Host, sockets: &str) -> u32 {
+fn echo(host: &mut BoostServersTestHost, sockets: &str) -> u32 {
     let bind = format!("{ADDRESS}:{PORT}");
     let arguments = ["serve", "echo", "--bind", &bind, "--sockets", sockets, "--no-pin", "--workers", "2"];
     host.serve(PORT, program(), &arguments)
@@ -25,14 +25,17 @@ fn refusal(command: &mut Command, status: i32) -> String {
 
 #[test]
 fn a_port_without_a_server() {
-    let Some(host) = Host::up("a_port_without_a_server", &[]) else { return };
+    let Some(host) = BoostServersTestHost::up("a_port_without_a_server", &[]) else { return };
     let line = refusal(&mut host.boost(&["--port", "5399"]), 2);
     assert!(line.contains("5399"), "{line}");
 }
 
 #[test]
 fn who_may_not_is_told_what_it_takes() {
-    let Some(mut host) = Host::up("who_may_not_is_told_what_it_takes", &["ss", "setpriv"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up("who_may_not_is_told_what_it_takes", &["ss", "setpriv"])
+    else {
+        return;
+    };
     echo(&mut host, "reuseport");
     let mut command = host.scene.on_host("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program());
@@ -44,12 +47,14 @@ fn who_may_not_is_told_what_it_takes() {
 #[test]
 fn steering_of_its_own_is_left_as_it_is() {
     for sockets in ["cbpf", "ebpf"] {
-        let Some(mut host) = Host::up("steering_of_its_own_is_left_as_it_is", &["ss"]) else { return };
+        let Some(mut host) = BoostServersTestHost::up("steering_of_its_own_is_left_as_it_is", &["ss"]) else {
+            return;
+        };
         echo(&mut host, sockets);
         let before = steering(&host, PORT);
         let port = PORT.to_string();
         let output = host.boost(&["--port", &port, "apply", "--yes"]).output().expect("it starts");
-        let (out, err) = said(&output);
+        let (out, err) = output_text(&output);
         let lines: Vec<&str> =
             out.lines().chain(err.lines()).filter(|line| line.contains("steered")).collect();
         assert!(!lines.is_empty(), "{sockets}: {out}{err}");
@@ -60,7 +65,7 @@ fn steering_of_its_own_is_left_as_it_is() {
 #[test]
 fn a_server_that_is_not_visible_here() {
     let test = "a_server_that_is_not_visible_here";
-    let Some(mut host) = Host::up(test, &["ss", "unshare"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(test, &["ss", "unshare"]) else { return };
     echo(&mut host, "reuseport");
     let mut command = host.scene.on_host("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
@@ -71,7 +76,7 @@ fn a_server_that_is_not_visible_here() {
 
 #[test]
 fn one_socket_is_said_to_be_one() {
-    let Some(mut host) = Host::up("one_socket_is_said_to_be_one", &["ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up("one_socket_is_said_to_be_one", &["ss"]) else { return };
     echo(&mut host, "shared");
     let port = PORT.to_string();
     let (out, _) = host.expect(0, &["--port", &port, "plan"]);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{program, skip};
-use crate::tune::scene::{Scene, said, text};
+use crate::tune::scene::{TuneTestLab, output_text, text};
 
 /// The host's address on the link.
 pub(super) const ADDRESS: &str = "198.18.0.1";
@@ -19,18 +19,18 @@ pub(super) const ADDRESS: &str = "198.18.0.1";
 const PATIENCE: u64 = 20;
 
 /// The host. Its servers end before it does.
-pub(super) struct Host {
+pub(super) struct BoostServersTestHost {
     servers: Vec<Child>,
-    pub(super) scene: Scene,
+    pub(super) scene: TuneTestLab,
 }
 
 /// Load that is offered meanwhile.
-pub(super) struct Load {
+pub(super) struct BackgroundLoad {
     child: Child,
     document: PathBuf,
 }
 
-impl Host {
+impl BoostServersTestHost {
     /// None, and a SKIP, where no lab can be made, there is one CPU only, or a program is not installed.
     pub(super) fn up(test: &str, programs: &[&str]) -> Option<Self> {
         if let Some(missing) = programs.iter().find(|name| find(name).is_none()) {
@@ -41,7 +41,7 @@ impl Host {
             skip(test, "takes two CPUs");
             return None;
         }
-        Scene::up(test).map(|scene| Self { servers: Vec::new(), scene })
+        TuneTestLab::up(test).map(|scene| Self { servers: Vec::new(), scene })
     }
 
     /// Queues by turns on CPU 0 and 1, so that the flow decides where a packet arrives, as with a NIC's interrupts.
@@ -114,7 +114,7 @@ impl Host {
     /// The document of such load, run to its end.
     pub(super) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
         let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
-        let (out, err) = said(&output);
+        let (out, err) = output_text(&output);
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
     }
 
@@ -126,7 +126,7 @@ impl Host {
     /// A counter of UDP over IPv4 (`/proc/net/snmp`).
     fn counter(&self, host: &str, name: &str) -> u64 {
         let output = self.scene.on(host, "cat").arg("/proc/net/snmp").output().expect("cat");
-        let (snmp, _) = said(&output);
+        let (snmp, _) = output_text(&output);
         let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
         let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
         let at = names.split(' ').position(|column| column == name).expect("the counter");
@@ -134,7 +134,7 @@ impl Host {
     }
 
     /// Load that goes on until it is asked to end.
-    pub(super) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> Load {
+    pub(super) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> BackgroundLoad {
         let document = self.scene.path("load.json");
         let _ = std::fs::remove_file(&document);
         let rate = format!("{rate:.0}");
@@ -146,11 +146,11 @@ impl Host {
         assert!(began, "the load begins");
         // The rest is read, so that the pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));
-        Load { child, document }
+        BackgroundLoad { child, document }
     }
 }
 
-impl Load {
+impl BackgroundLoad {
     /// Whether it goes on.
     pub(super) fn goes_on(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
@@ -165,7 +165,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for BackgroundLoad {
     fn drop(&mut self) {
         // Waited for already, unless the test failed.
         let _ = self.child.kill();
@@ -173,7 +173,7 @@ impl Drop for Load {
     }
 }
 
-impl Drop for Host {
+impl Drop for BoostServersTestHost {
     fn drop(&mut self) {
         for server in &mut self.servers {
             let _ = server.kill();
@@ -184,7 +184,7 @@ impl Drop for Host {
 
 /// What a command said, whose status has to be this.
 pub(super) fn expected(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
-    let (out, err) = said(output);
+    let (out, err) = output_text(output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
 }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use linerate_testkit::reflector::installed::{self, find};
 
-use super::nsd::{self, Nsd};
-use super::scene::{ADDRESS, Host};
+use super::nsd::{self, NsdTestServer};
+use super::scene::{ADDRESS, BoostServersTestHost};
 use crate::tune::scene::text;
 
 /// Plans for what is on a port, and returns what it says.
-fn plan(host: &Host, port: u16) -> String {
+fn plan(host: &BoostServersTestHost, port: u16) -> String {
     let (out, err) = host.expect(0, &["--port", &port.to_string()]);
     assert_eq!(err, "", "{out}");
     out
@@ -18,7 +18,9 @@ fn plan(host: &Host, port: u16) -> String {
 #[test]
 fn chronyd_has_one_socket() {
     const PORT: u16 = 1230;
-    let Some(mut host) = Host::up("chronyd_has_one_socket", &["chronyd", "ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up("chronyd_has_one_socket", &["chronyd", "ss"]) else {
+        return;
+    };
     let address = ADDRESS.parse().expect("an address");
     let config = installed::chrony(Path::new(&host.directory()), Some(address), PORT).expect("written");
     // -x: the clock is not to be set.
@@ -67,7 +69,7 @@ server lab {{
 #[test]
 fn freeradius_has_one_socket_and_many_threads() {
     let test = "freeradius_has_one_socket_and_many_threads";
-    let Some(mut host) = Host::up(test, &["freeradius", "ss"]) else { return };
+    let Some(mut host) = BoostServersTestHost::up(test, &["freeradius", "ss"]) else { return };
     let directory = host.directory();
     host.write("radiusd.conf", &radius(&directory));
     let freeradius = find("freeradius").expect("it is there");
@@ -79,8 +81,8 @@ fn freeradius_has_one_socket_and_many_threads() {
 #[test]
 fn nsd_s_own_option_gives_each_of_its_servers_a_socket() {
     let test = "nsd_s_own_option_gives_each_of_its_servers_a_socket";
-    let Some(mut host) = Host::up(test, &["nsd", "ss"]) else { return };
-    let nsd = Nsd::start_with(&mut host, false);
+    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
+    let nsd = NsdTestServer::start_with(&mut host, false);
     let load = host.loading(nsd::PORT, 2_000.0, &nsd.ask(&[]));
     let said = plan(&host, nsd::PORT);
     load.end();

@@ -11,12 +11,12 @@ use rustix::net::sockopt;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde_json::Value;
 
-use super::scene::Host;
+use super::scene::BoostServersTestHost;
 use crate::support::program;
-use crate::tune::scene::said;
+use crate::tune::scene::output_text;
 
 /// What there is, by name, as it reads.
-pub(super) type Traces = BTreeMap<String, String>;
+pub(super) type ServerSettingValues = BTreeMap<String, String>;
 
 /// A process and all that come from it.
 pub(super) fn family(pid: u32) -> Vec<u32> {
@@ -54,8 +54,8 @@ pub(super) fn threads(pid: u32) -> Vec<u32> {
 }
 
 /// All of a server as it reads now.
-pub(super) fn traces(host: &Host, pid: u32, port: u16) -> Traces {
-    let mut traces = Traces::new();
+pub(super) fn traces(host: &BoostServersTestHost, pid: u32, port: u16) -> ServerSettingValues {
+    let mut traces = ServerSettingValues::new();
     for process in family(pid) {
         for thread in threads(process) {
             traces.insert(format!("CPUs of thread {thread}"), allowed(process, thread));
@@ -72,10 +72,10 @@ pub(super) fn traces(host: &Host, pid: u32, port: u16) -> Traces {
 }
 
 /// How the kernel chooses among the sockets of each UDP group of the port.
-pub(super) fn steering(host: &Host, port: u16) -> Vec<(String, String)> {
+pub(super) fn steering(host: &BoostServersTestHost, port: u16) -> Vec<(String, String)> {
     let mut doctor = host.scene.on_host(program());
     doctor.args(["doctor", "--port", &port.to_string(), "--json", "-"]);
-    let (out, err) = said(&doctor.output().expect("doctor starts"));
+    let (out, err) = output_text(&doctor.output().expect("doctor starts"));
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     let services = document["stages"]["socket"]["services"].as_array().expect("services").clone();
     let udp = services.into_iter().filter(|service| service["protocol"] == "udp");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::nsd::{Nsd, PORT};
-use super::scene::{Host, count, signal, tell, within};
+use super::nsd::{NsdTestServer, PORT};
+use super::scene::{BoostServersTestHost, count, signal, tell, within};
 use super::traces::{allowed, steering};
 use crate::support::machine;
 
@@ -32,7 +32,7 @@ fn longest_gap(outcome: &Value) -> f64 {
 }
 
 /// `boost apply --watch`, once it watches.
-fn watched(host: &Host, port: &str) -> Child {
+fn watched(host: &BoostServersTestHost, port: &str) -> Child {
     let mut command = host.boost(&["--port", port, "apply", "--yes", "--watch", "--look", "0.5"]);
     let mut watch = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
     let mut lines = BufReader::new(watch.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -46,8 +46,8 @@ fn watched(host: &Host, port: &str) -> Child {
 fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back() {
     let test = "a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back";
     let _machine = machine();
-    let Some(mut host) = Host::up(test, &["nsd", "ss"]) else { return };
-    let nsd = Nsd::start(&mut host);
+    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
+    let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let load = host.loading(PORT, RATE, &nsd.ask(&[]));
     let mut watch = watched(&host, &port);
@@ -91,8 +91,8 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
 fn unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more() {
     let test = "unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more";
     let _machine = machine();
-    let Some(mut host) = Host::up(test, &["nsd", "ss"]) else { return };
-    let nsd = Nsd::start(&mut host);
+    let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
+    let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let load = host.loading(PORT, RATE, &nsd.ask(&[]));
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.5"]);

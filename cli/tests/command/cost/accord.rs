@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::scene::{Frames, Host, Looking, Speed, openssl};
+use super::scene::{CostProcess, CostTestHost, FrameSender, OpensslSpeed, openssl};
 use crate::support::{machine, skip};
 
 /// How far the two may be apart, as a share of wall time.
@@ -43,7 +43,7 @@ const NAME: &str = "what_a_process_loses_is_what_is_said_to_be_taken";
 
 /// One look at a process under load: shares of wall time that it lost to packets while it was scheduled.
 #[derive(Debug)]
-struct Attempt {
+struct CostAccuracySample {
     /// By its own speed.
     felt: f64,
     /// By what cost says.
@@ -53,7 +53,7 @@ struct Attempt {
 #[test]
 fn what_a_process_loses_is_what_is_said_to_be_taken() {
     let _machine = machine();
-    let Some(host) = Host::up(NAME) else { return };
+    let Some(host) = CostTestHost::up(NAME) else { return };
     let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
     let (attempts, seconds) = if long { (7, 5) } else { (5, 1) };
     for load in LOADS {
@@ -92,7 +92,7 @@ fn what_a_process_loses_is_what_is_said_to_be_taken() {
 fn what_interrupts_between_cpus_take_is_said_to_be_taken() {
     let _machine = machine();
     let name = "what_interrupts_between_cpus_take_is_said_to_be_taken";
-    let Some(host) = Host::up(name) else { return };
+    let Some(host) = CostTestHost::up(name) else { return };
     let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
     let (attempts, seconds) = if long { (7, 5) } else { (5, 1) };
     let mut found = Vec::new();
@@ -111,24 +111,28 @@ fn what_interrupts_between_cpus_take_is_said_to_be_taken() {
     assert!(middle.abs() <= ALLOWED, "the two are {middle:+.4} apart: {found:?}");
 }
 
-fn tell(what: &str, found: &[Attempt]) {
-    for Attempt { felt, seen } in found {
+fn tell(what: &str, found: &[CostAccuracySample]) {
+    for CostAccuracySample { felt, seen } in found {
         eprintln!("{what}, felt {felt:.4}, seen {seen:.4}, apart {:+.4}", seen - felt);
     }
 }
 
 /// The middle difference of attempts, which are in its order then.
-fn middle(found: &mut [Attempt]) -> f64 {
+fn middle(found: &mut [CostAccuracySample]) -> f64 {
     found.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
     difference(&found[found.len() / 2])
 }
 
-fn difference(attempt: &Attempt) -> f64 {
+fn difference(attempt: &CostAccuracySample) -> f64 {
     attempt.seen - attempt.felt
 }
 
 /// Looks between times without packets, those that count.
-fn attempts_with<'h>(frames: &dyn Fn() -> Option<Frames<'h>>, wanted: usize, seconds: u32) -> Vec<Attempt> {
+fn attempts_with<'h>(
+    frames: &dyn Fn() -> Option<FrameSender<'h>>,
+    wanted: usize,
+    seconds: u32,
+) -> Vec<CostAccuracySample> {
     let mut found = Vec::new();
     let (mut before, ()) = openssl(seconds, || ());
     for _ in 0..PATIENCE.max(2 * wanted) {
@@ -141,7 +145,7 @@ fn attempts_with<'h>(frames: &dyn Fn() -> Option<Frames<'h>>, wanted: usize, sec
             let idle = f64::midpoint(pace(before), pace(after));
             let wall_ns = f64::from(seconds) * 1e9;
             let felt = lost_ns(loaded, idle, seconds) / wall_ns;
-            found.push(Attempt { felt, seen: taken_ns / wall_ns });
+            found.push(CostAccuracySample { felt, seen: taken_ns / wall_ns });
         }
         before = after;
     }
@@ -149,22 +153,22 @@ fn attempts_with<'h>(frames: &dyn Fn() -> Option<Frames<'h>>, wanted: usize, sec
 }
 
 /// Bytes that it enciphers while it runs for a nanosecond.
-fn pace(idle: Speed) -> f64 {
+fn pace(idle: OpensslSpeed) -> f64 {
     idle.bytes_per_second / idle.ran_ns
 }
 
 /// For how long it was scheduled and yet not at its work, ns.
-fn lost_ns(loaded: Speed, idle: f64, seconds: u32) -> f64 {
+fn lost_ns(loaded: OpensslSpeed, idle: f64, seconds: u32) -> f64 {
     loaded.ran_ns - loaded.bytes_per_second * f64::from(seconds) / idle
 }
 
 /// Its speed with packets, and what cost says they took from it, ns.
-fn look<'h>(frames: &dyn Fn() -> Option<Frames<'h>>, seconds: u32) -> (Speed, f64) {
+fn look<'h>(frames: &dyn Fn() -> Option<FrameSender<'h>>, seconds: u32) -> (OpensslSpeed, f64) {
     let frames = frames();
-    let looking = Looking::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
+    let looking = CostProcess::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
     let (loaded, document) = openssl(seconds, || looking.document());
     drop(frames);
-    books_balance(&document);
+    accounting_balances(&document);
     (loaded, taken(&document, loaded.pid))
 }
 
@@ -180,7 +184,7 @@ fn ns(value: &Value, key: &str) -> f64 {
 }
 
 /// Each CPU's time is given to somebody, once.
-fn books_balance(document: &Value) {
+fn accounting_balances(document: &Value) {
     let cpus = document["cpus"].as_array().expect("CPUs");
     assert!(!cpus.is_empty());
     for cpu in cpus {
@@ -195,7 +199,7 @@ const PARTS: [&str; 7] =
     ["idle_ns", "tasks_ns", "net_rx_ns", "net_tx_ns", "other_softirq_ns", "nic_irq_ns", "other_irq_ns"];
 
 /// The rate at which packets take this share, beginning from a guess: what one takes depends on how many come together.
-fn rate_for(host: &Host, load: f64, guess: f64) -> f64 {
+fn rate_for(host: &CostTestHost, load: f64, guess: f64) -> f64 {
     let (idle, ()) = openssl(1, || ());
     let mut rate = guess;
     for _ in 0..CORRECTIONS {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{program, skip};
-use crate::tune::scene::Scene;
+use crate::tune::scene::TuneTestLab;
 
 /// The CPU that packets come to, and the one they are sent from.
 pub(super) const CPU: u32 = 1;
@@ -26,19 +26,19 @@ const CYCLE: Duration = Duration::from_millis(3);
 const RULES: usize = 2000;
 
 /// A host of a lab whose packets are all taken on one CPU.
-pub(super) struct Host {
-    pub(super) scene: Scene,
+pub(super) struct CostTestHost {
+    pub(super) scene: TuneTestLab,
 }
 
 /// Frames that leave at a fixed rate and find nobody.
-pub(super) struct Frames<'h>(Child, &'h Host);
+pub(super) struct FrameSender<'h>(Child, &'h CostTestHost);
 
 /// `linerate cost` while it looks.
-pub(super) struct Looking(Child);
+pub(super) struct CostProcess(Child);
 
 /// What openssl did, by itself and by the kernel's accounts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Speed {
+pub(super) struct OpensslSpeed {
     pub(super) pid: u32,
     /// Bytes it enciphered a second of the clock.
     pub(super) bytes_per_second: f64,
@@ -46,7 +46,7 @@ pub(super) struct Speed {
     pub(super) ran_ns: f64,
 }
 
-impl Host {
+impl CostTestHost {
     /// None, and a SKIP, where something is missing.
     pub(super) fn up(test: &str) -> Option<Self> {
         if let Some(missing) = ["openssl", "taskset"].into_iter().find(|name| find(name).is_none()) {
@@ -61,7 +61,7 @@ impl Host {
             skip(test, &format!("{missing} is not installed"));
             return None;
         }
-        let host = Self { scene: Scene::up(test)? };
+        let host = Self { scene: TuneTestLab::up(test)? };
         // Without TSO a veth polls for single packets too (drivers/net/veth.c, veth_skb_is_eligible_for_gro, Linux 6.12).
         let queue = "ethtool -L eth0 rx 1 tx 1; ethtool -K eth0 tso off";
         host.scene.shell(queue);
@@ -104,20 +104,20 @@ impl Host {
     }
 
     /// Sends so many a second, which should take this share of the CPU, from when it returns until it is dropped.
-    pub(super) fn frames(&self, per_second: f64, share: f64) -> Frames<'_> {
+    pub(super) fn frames(&self, per_second: f64, share: f64) -> FrameSender<'_> {
         self.poll(share);
         self.send(per_second)
     }
 
     /// The same, where each comes alone and another CPU takes it first: RPS hands it on, with an interrupt.
-    pub(super) fn handed_on(&self, per_second: f64) -> Frames<'_> {
+    pub(super) fn handed_on(&self, per_second: f64) -> FrameSender<'_> {
         let mask = 1 << CPU;
         self.scene
             .shell(&format!("nft flush ruleset; echo {mask:x} >/sys/class/net/eth0/queues/rx-0/rps_cpus"));
         self.send(per_second)
     }
 
-    fn send(&self, per_second: f64) -> Frames<'_> {
+    fn send(&self, per_second: f64) -> FrameSender<'_> {
         let rate = format!("{per_second:.0}");
         let mut command = self.scene.on("sender0", "chrt");
         command.args(BEFORE_OTHERS).arg(program());
@@ -141,11 +141,11 @@ impl Host {
         assert!(began, "the load begins");
         // The rest is read, so that the pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));
-        Frames(child, self)
+        FrameSender(child, self)
     }
 }
 
-impl Drop for Frames<'_> {
+impl Drop for FrameSender<'_> {
     fn drop(&mut self) {
         signal(&self.0, Signal::INT);
         let _ = self.0.wait();
@@ -154,7 +154,7 @@ impl Drop for Frames<'_> {
     }
 }
 
-impl Looking {
+impl CostProcess {
     /// Starts, and returns once it looks.
     pub(super) fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
@@ -188,7 +188,7 @@ impl Looking {
     }
 }
 
-impl Drop for Looking {
+impl Drop for CostProcess {
     fn drop(&mut self) {
         // Waited for already, unless the test failed.
         let _ = self.0.kill();
@@ -197,7 +197,7 @@ impl Drop for Looking {
 }
 
 /// Lets openssl encipher for so many seconds on the CPU, and asks `meanwhile` before it is forgotten.
-pub(super) fn openssl<T>(seconds: u32, meanwhile: impl FnOnce() -> T) -> (Speed, T) {
+pub(super) fn openssl<T>(seconds: u32, meanwhile: impl FnOnce() -> T) -> (OpensslSpeed, T) {
     let cpu = CPU.to_string();
     let mut command = Command::new("chrt");
     // By the clock and not by its own account of CPU time, which is what is doubted.
@@ -214,7 +214,7 @@ pub(super) fn openssl<T>(seconds: u32, meanwhile: impl FnOnce() -> T) -> (Speed,
     let run = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("its times");
     child.wait().expect("reaped");
     let ran_ns = run.split(' ').next().and_then(|ns| ns.parse().ok()).expect("ns");
-    (Speed { pid, bytes_per_second: bytes_per_second(&said), ran_ns }, result)
+    (OpensslSpeed { pid, bytes_per_second: bytes_per_second(&said), ran_ns }, result)
 }
 
 /// The last field of openssl's line of figures, `+F:25:AES-256-CBC:946838528.00`.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use aya::programs::loaded_programs;
 
-use super::scene::Looking;
+use super::scene::CostProcess;
 use crate::support::skip;
 
 #[test]
@@ -14,7 +14,7 @@ fn a_killed_look_leaves_no_program() {
     if !rustix::process::geteuid().is_root() {
         return skip("a_killed_look_leaves_no_program", "takes root");
     }
-    let looking = Looking::start(&["--duration", "60"]);
+    let looking = CostProcess::start(&["--duration", "60"]);
     let ours = programs_of(looking.pid());
     assert!(!ours.is_empty(), "it has programs in the kernel while it looks");
     assert!(!ours.is_disjoint(&loaded()), "they are among those of the kernel");
@@ -27,7 +27,7 @@ fn a_look_that_is_over_leaves_no_program() {
     if !rustix::process::geteuid().is_root() {
         return skip("a_look_that_is_over_leaves_no_program", "takes root");
     }
-    let looking = Looking::start(&["--duration", "60", "--json", "-"]);
+    let looking = CostProcess::start(&["--duration", "60", "--json", "-"]);
     let ours = programs_of(looking.pid());
     let document = looking.document();
     assert_eq!(document["schema"], "linerate.cost/1");

@@ -10,14 +10,14 @@ use serde_json::Value;
 
 use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
 
-use super::scene::{ADDRESS, PORT, Scene, target, within};
+use super::scene::{ADDRESS, DropsTestLab, PORT, target, within};
 use crate::schema::conforms;
 use crate::support::{self, program};
 
 #[test]
 fn every_transaction_of_a_run_is_accounted_for() {
     let _machine = support::machine();
-    let Some(scene) = Scene::up("every_transaction_of_a_run_is_accounted_for", 1) else { return };
+    let Some(scene) = DropsTestLab::up("every_transaction_of_a_run_is_accounted_for", 1) else { return };
     let wanted = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 1_000_000 } else { 100_000 };
     let _server = serve(&scene);
     let rate = load(&scene, 0.3)["answered_per_second"].as_f64().expect("a rate");
@@ -39,7 +39,7 @@ fn every_transaction_of_a_run_is_accounted_for() {
 /// Traffic goes on when counting begins and when it ends.
 #[test]
 fn healthy_servers_lose_nothing() {
-    let Some(scene) = Scene::up("healthy_servers_lose_nothing", 1) else { return };
+    let Some(scene) = DropsTestLab::up("healthy_servers_lose_nothing", 1) else { return };
     let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 50 } else { 4 };
     for number in 0..times {
         let first = reuseport(&scene);
@@ -52,7 +52,7 @@ fn healthy_servers_lose_nothing() {
         let (client, answered) = (scene.client(), AtomicU64::new(0));
         let (is_asked, is_over) = (AtomicBool::new(true), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let end = End { is_asked: &is_asked, is_over: &is_over };
+            let end = TrafficStopGuard { is_asked: &is_asked, is_over: &is_over };
             for server in [Some(first), second].into_iter().flatten() {
                 let is_over = &is_over;
                 scope.spawn(move || echo(&server, is_over));
@@ -73,11 +73,11 @@ fn healthy_servers_lose_nothing() {
 /// A run without an end of its own is counted in parts where counting takes much.
 #[test]
 fn many_packets_are_sampled_and_balance() {
-    let Some(scene) = Scene::up("many_packets_are_sampled_and_balance", 1) else { return };
+    let Some(scene) = DropsTestLab::up("many_packets_are_sampled_and_balance", 1) else { return };
     let server = reuseport(&scene);
     let (is_over, written) = (AtomicBool::new(false), scene.path("sampled.json"));
     std::thread::scope(|scope| {
-        let end = End { is_asked: &is_over, is_over: &is_over };
+        let end = TrafficStopGuard { is_asked: &is_over, is_over: &is_over };
         scope.spawn(|| echo(&server, &is_over));
         let mut load = Command::new(program());
         load.args(["load", &target().to_string(), "--window", "64", "--duration", "6", "--quiet"]);
@@ -108,12 +108,12 @@ fn many_packets_are_sampled_and_balance() {
 }
 
 /// Ends traffic, also where a check fails.
-struct End<'f> {
+struct TrafficStopGuard<'f> {
     is_asked: &'f AtomicBool,
     is_over: &'f AtomicBool,
 }
 
-impl Drop for End<'_> {
+impl Drop for TrafficStopGuard<'_> {
     fn drop(&mut self) {
         self.is_asked.store(false, Ordering::Relaxed);
         self.is_over.store(true, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl Drop for End<'_> {
 }
 
 /// A socket of a group at the port.
-fn reuseport(scene: &Scene) -> UdpSocket {
+fn reuseport(scene: &DropsTestLab) -> UdpSocket {
     let open = || {
         let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
         sockopt::set_socket_reuseport(&socket, true).expect("a group");
@@ -160,7 +160,7 @@ fn ask(client: &UdpSocket, is_asked: &AtomicBool, answered: &AtomicU64) {
     }
 }
 
-fn judged(found: &super::scene::Found, load: &Value, wanted: u32) {
+fn judged(found: &super::scene::DropsOutput, load: &Value, wanted: u32) {
     assert!(answered(load) >= wanted.into(), "{load:#}");
     let first = &found.document["requests"]["stages"][0];
     assert_eq!((&first["stage"], &first["packets_in"]), (&"generator".into(), &load["sent"]));
@@ -176,7 +176,7 @@ fn answered(load: &Value) -> u64 {
 }
 
 /// `linerate serve echo` on the receiver, once it serves.
-fn serve(scene: &Scene) -> LabChild {
+fn serve(scene: &DropsTestLab) -> LabChild {
     let mut command = Command::new(program());
     command.args(["serve", "echo", "--bind", &format!("{ADDRESS}:{PORT}")]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -188,7 +188,7 @@ fn serve(scene: &Scene) -> LabChild {
 }
 
 /// The document of load that waits for its answers.
-fn load(scene: &Scene, seconds: f64) -> Value {
+fn load(scene: &DropsTestLab, seconds: f64) -> Value {
     let written = scene.path("load.json");
     let mut command = Command::new(program());
     command.args(["load", &format!("{ADDRESS}:{PORT}"), "--window", "4", "--backend", "socket", "--quiet"]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 
-use super::scene::{Found, PORT, Scene, shell};
+use super::scene::{DropsOutput, DropsTestLab, PORT, shell};
 
 /// Packets lost at each place, and packets that reach the server.
 const LOST: u64 = 10;
@@ -13,7 +13,7 @@ const PLAIN: usize = 100;
 
 #[test]
 fn a_router_that_loses_at_four_places() {
-    let Some(scene) = Scene::up("a_router_that_loses_at_four_places", 2) else { return };
+    let Some(scene) = DropsTestLab::up("a_router_that_loses_at_four_places", 2) else { return };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; ip route add blackhole 198.18.9.0/24; nft add table inet t; {} {}",
         drops("inet", "prerouting", -300, 101),
@@ -40,7 +40,7 @@ fn a_router_that_loses_at_four_places() {
 
 #[test]
 fn a_bridge_that_loses_at_four_places() {
-    let Some(scene) = Scene::up("a_bridge_that_loses_at_four_places", 2) else { return };
+    let Some(scene) = DropsTestLab::up("a_bridge_that_loses_at_four_places", 2) else { return };
     scene.shell(&format!(
         "ip link add br0 type bridge; ip link set eth0 master br0; ip link set eth1 master br0; ip link set br0 up; \
          nft add table netdev t; \
@@ -66,7 +66,7 @@ fn a_bridge_that_loses_at_four_places() {
 
 #[test]
 fn a_nat_host_that_loses_at_four_places() {
-    let Some(scene) = Scene::up("a_nat_host_that_loses_at_four_places", 2) else { return };
+    let Some(scene) = DropsTestLab::up("a_nat_host_that_loses_at_four_places", 2) else { return };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; nft add table inet t; {} {} {} nft add table ip n; \
          nft 'add chain ip n in {{ type nat hook prerouting priority -100; }}'; \
@@ -121,7 +121,7 @@ fn serve(server: &UdpSocket) {
 }
 
 /// What came is forwarded, or lost by these names.
-fn loses(found: &Found, wanted: &[(&str, u64)]) {
+fn loses(found: &DropsOutput, wanted: &[(&str, u64)]) {
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
     for (name, packets) in ["requests", "replies", "forwarded"].into_iter().flat_map(|way| found.losses(way))
     {

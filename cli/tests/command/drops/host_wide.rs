@@ -6,16 +6,16 @@ use std::process::{Command, Stdio};
 
 use rustix::net::sockopt;
 
-use super::scene::{ADDRESS, PORT, Scene, within};
+use super::scene::{ADDRESS, DropsTestLab, PORT, within};
 use crate::support::{self, program, skip};
 
 /// A setting of the whole machine, put back at the end.
-struct Setting {
+struct HostSettingGuard {
     path: &'static str,
     found: String,
 }
 
-impl Setting {
+impl HostSettingGuard {
     fn changed(test: &str, path: &'static str, value: &str) -> Option<Self> {
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
             skip(
@@ -39,7 +39,7 @@ impl Setting {
     }
 }
 
-impl Drop for Setting {
+impl Drop for HostSettingGuard {
     fn drop(&mut self) {
         fs::write(self.path, &self.found).expect("it is put back");
     }
@@ -50,13 +50,14 @@ fn a_connection_table_that_is_full() {
     const TEST: &str = "a_connection_table_that_is_full";
     const FLOWS: u64 = 300;
     let _machine = support::machine();
-    let Some(scene) = Scene::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     scene.shell(
         "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
          nft add rule inet t c ct state new counter",
     );
     // The least flows are this machine's own; those of the lab are what fills it.
-    let Some(_setting) = Setting::changed(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100") else {
+    let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100")
+    else {
         return;
     };
     let server = scene.server();
@@ -84,7 +85,7 @@ fn a_connection_table_that_is_full() {
 const DROP: usize = 10;
 
 /// `/proc/net/stat/nf_conntrack`, a row a CPU.
-fn statistics(scene: &Scene) -> Vec<Vec<u64>> {
+fn statistics(scene: &DropsTestLab) -> Vec<Vec<u64>> {
     let text = scene.shell("cat /proc/net/stat/nf_conntrack");
     let (names, rows) = text.split_once('\n').expect("rows");
     assert_eq!(names.split_whitespace().nth(DROP), Some("drop"));
@@ -99,8 +100,9 @@ fn a_backlog_of_ten() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip(TEST, "takes two CPUs");
     }
-    let Some(scene) = Scene::up(TEST, 1) else { return };
-    let Some(_setting) = Setting::changed(TEST, "/proc/sys/net/core/netdev_max_backlog", "10") else {
+    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
+    let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/core/netdev_max_backlog", "10")
+    else {
         return;
     };
     scene.shell("for queue in /sys/class/net/eth0/queues/rx-*; do echo 2 > $queue/rps_cpus; done");
@@ -135,10 +137,12 @@ fn a_memory_of_udp_that_is_used_up() {
     // More than the CPUs may keep in reserve: SK_MEMORY_PCPU_RESERVE, 1 MiB each (include/net/sock.h, Linux 6.18).
     const SENT: u64 = 5000;
     let _machine = support::machine();
-    let Some(scene) = Scene::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size_force(&server, 16 << 20).expect("a large buffer");
-    let Some(_setting) = Setting::changed(TEST, "/proc/sys/net/ipv4/udp_mem", "0 0 0") else { return };
+    let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/ipv4/udp_mem", "0 0 0") else {
+        return;
+    };
     // Linux 6.18 and 6.19 count these drops at the socket only, not in /proc/net/snmp.
     let refused = || -> u64 {
         let sockets = scene.shell(&format!("ss -Hulnm sport = {PORT} | grep -o 'd[0-9]*)'"));

@@ -5,7 +5,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use super::scene::{PORT, Scene, within};
+use super::scene::{DropsTestLab, PORT, within};
 
 /// Numbers of the BPF programs that a process holds.
 pub(crate) fn held(process: u32) -> BTreeSet<u32> {
@@ -23,7 +23,7 @@ pub(crate) fn loaded(programs: &BTreeSet<u32>) -> usize {
 
 #[test]
 fn a_killed_trace_leaves_nothing_loaded() {
-    let Some(scene) = Scene::up("a_killed_trace_leaves_nothing_loaded", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_killed_trace_leaves_nothing_loaded", 1) else { return };
     for signal in [Signal::KILL, Signal::INT, Signal::TERM] {
         let mut looking = scene.look(&["--port", &PORT.to_string()]);
         let child = looking.child();

@@ -5,11 +5,11 @@ use std::net::{SocketAddrV4, UdpSocket};
 use linerate_testkit::reflector::XdpService;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
-use super::scene::{ADDRESS, PORT, Scene, exchange, send, shell, target, within};
+use super::scene::{ADDRESS, DropsTestLab, PORT, exchange, send, shell, target, within};
 
 #[test]
 fn a_rule_that_drops_every_tenth() {
-    let Some(scene) = Scene::up("a_rule_that_drops_every_tenth", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_rule_that_drops_every_tenth", 1) else { return };
     scene.shell(&format!(
         "nft add table inet t; nft 'add chain inet t c {{ type filter hook input priority 0; }}'; \
          nft add rule inet t c udp dport {PORT} numgen inc mod 10 0 counter drop"
@@ -26,7 +26,7 @@ fn a_rule_that_drops_every_tenth() {
 
 #[test]
 fn a_buffer_that_is_full_while_its_server_sleeps() {
-    let Some(scene) = Scene::up("a_buffer_that_is_full_while_its_server_sleeps", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_buffer_that_is_full_while_its_server_sleeps", 1) else { return };
     const SENT: u64 = 200;
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size(&server, 4096).expect("a small buffer");
@@ -46,7 +46,7 @@ fn a_buffer_that_is_full_while_its_server_sleeps() {
 
 #[test]
 fn what_waits_in_a_buffer_is_not_lost() {
-    let Some(scene) = Scene::up("what_waits_in_a_buffer_is_not_lost", 1) else { return };
+    let Some(scene) = DropsTestLab::up("what_waits_in_a_buffer_is_not_lost", 1) else { return };
     let (server, client) = (scene.server(), scene.client());
     let found = scene.found(|| {
         send(&client, 1);
@@ -63,7 +63,7 @@ fn what_waits_in_a_buffer_is_not_lost() {
 
 #[test]
 fn a_port_that_nobody_listens_at() {
-    let Some(scene) = Scene::up("a_port_that_nobody_listens_at", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_port_that_nobody_listens_at", 1) else { return };
     let client = scene.client();
     let before = scene.counter("Udp", "NoPorts");
     let refused = || scene.counter("Udp", "NoPorts") - before;
@@ -76,7 +76,7 @@ fn a_port_that_nobody_listens_at() {
 
 #[test]
 fn a_source_from_the_wrong_side() {
-    let Some(scene) = Scene::up("a_source_from_the_wrong_side", 2) else { return };
+    let Some(scene) = DropsTestLab::up("a_source_from_the_wrong_side", 2) else { return };
     scene.shell("echo 1 > /proc/sys/net/ipv4/conf/eth0/rp_filter");
     shell(scene.sender(), "ip address add 198.18.1.77/32 dev eth0");
     let (_server, wrong) = (scene.server(), scene.socket(scene.sender(), "198.18.1.77:0"));
@@ -91,7 +91,7 @@ fn a_source_from_the_wrong_side() {
 
 #[test]
 fn a_checksum_that_is_wrong() {
-    let Some(scene) = Scene::up("a_checksum_that_is_wrong", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_checksum_that_is_wrong", 1) else { return };
     let (_echo, client) = (scene.echo(), scene.client());
     let before = scene.counter("Udp", "InCsumErrors");
     let wrong = || scene.counter("Udp", "InCsumErrors") - before;
@@ -106,7 +106,7 @@ fn a_checksum_that_is_wrong() {
 
 #[test]
 fn a_program_in_xdp_that_drops_a_port() {
-    let Some(scene) = Scene::up("a_program_in_xdp_that_drops_a_port", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_program_in_xdp_that_drops_a_port", 1) else { return };
     let attach = || XdpService::sink().port(PORT).attach("eth0");
     let sink = scene.receiver().run(attach).expect("the host runs").expect("a sink");
     let (_server, client) = (scene.server(), scene.client());
@@ -120,7 +120,7 @@ fn a_program_in_xdp_that_drops_a_port() {
 
 #[test]
 fn datagrams_longer_than_what_the_server_reads() {
-    let Some(scene) = Scene::up("datagrams_longer_than_what_the_server_reads", 1) else { return };
+    let Some(scene) = DropsTestLab::up("datagrams_longer_than_what_the_server_reads", 1) else { return };
     let (server, client) = (scene.server(), scene.client());
     let found = scene.found(|| {
         for _ in 0..30 {
@@ -142,7 +142,7 @@ fn drained(server: &UdpSocket) -> u64 {
 }
 
 /// Bytes in the receive queue of the port's socket.
-fn waiting(scene: &Scene) -> u64 {
+fn waiting(scene: &DropsTestLab) -> u64 {
     scene.shell(&format!("ss -Hulnm 'sport = :{PORT}' | awk '{{print $2; exit}}'")).parse().expect("bytes")
 }
 

@@ -1,12 +1,12 @@
 //! Replies that are lost.
 
-use super::scene::{Scene, send, within};
+use super::scene::{DropsTestLab, send, within};
 use crate::support::skip;
 use crate::sys::open_tun;
 
 #[test]
 fn a_qdisc_that_holds_too_little() {
-    let Some(scene) = Scene::up("a_qdisc_that_holds_too_little", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_qdisc_that_holds_too_little", 1) else { return };
     const SENT: u64 = 200;
     scene.shell("tc qdisc replace dev eth0 root tbf rate 1mbit burst 1600 limit 1600");
     let (_echo, client) = (scene.echo(), scene.client());
@@ -32,7 +32,7 @@ fn a_qdisc_that_holds_too_little() {
 
 #[test]
 fn a_rule_that_drops_replies() {
-    let Some(scene) = Scene::up("a_rule_that_drops_replies", 1) else { return };
+    let Some(scene) = DropsTestLab::up("a_rule_that_drops_replies", 1) else { return };
     scene.shell(&format!(
         "nft add table inet t; nft 'add chain inet t c {{ type filter hook output priority 0; }}'; \
          nft add rule inet t c udp sport {} numgen inc mod 4 0 counter drop",
@@ -49,7 +49,7 @@ fn a_ring_that_nobody_empties() {
     const TEST: &str = "a_ring_that_nobody_empties";
     const SENT: u64 = 30;
     const ROOM: u64 = 10;
-    let Some(scene) = Scene::up(TEST, 1) else { return };
+    let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let tun = match scene.receiver().run(open_tun).expect("the host runs") {
         Ok(tun) => tun,
         Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),

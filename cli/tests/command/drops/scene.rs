@@ -28,14 +28,14 @@ const READY: &str = "ready";
 static TRACES: Mutex<()> = Mutex::new(());
 
 /// A receiver and its senders.
-pub(super) struct Scene {
+pub(super) struct DropsTestLab {
     lab: Lab,
     directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
 
 /// What `linerate drops` found.
-pub(super) struct Found {
+pub(super) struct DropsOutput {
     pub(super) document: Value,
     pub(super) status: Option<i32>,
     /// What it said on standard error.
@@ -43,13 +43,13 @@ pub(super) struct Found {
 }
 
 /// `linerate drops` while it looks.
-pub(super) struct Looking {
+pub(super) struct DropsProcess {
     child: LabChild,
     errors: BufReader<std::process::ChildStderr>,
     document: std::path::PathBuf,
 }
 
-impl Scene {
+impl DropsTestLab {
     /// None, and a SKIP, where no lab can be made or nothing may be traced.
     pub(super) fn up(test: &str, senders: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
@@ -115,7 +115,7 @@ impl Scene {
     }
 
     /// Starts `linerate drops` on the receiver and waits until it looks.
-    pub(super) fn look(&self, arguments: &[&str]) -> Looking {
+    pub(super) fn look(&self, arguments: &[&str]) -> DropsProcess {
         let document = self.directory.path().join("drops.json");
         let mut command = Command::new(program());
         command.arg("drops").args(arguments).arg("--json").arg(&document);
@@ -128,11 +128,11 @@ impl Scene {
         while !said.ends_with(&format!("{READY}\n")) {
             assert!(errors.read_line(&mut said).expect("text") > 0, "it ends: {said}");
         }
-        Looking { child, errors, document }
+        DropsProcess { child, errors, document }
     }
 
     /// What it finds of the port while there is this traffic.
-    pub(super) fn found(&self, traffic: impl FnOnce()) -> Found {
+    pub(super) fn found(&self, traffic: impl FnOnce()) -> DropsOutput {
         let looking = self.look(&["--port", &PORT.to_string()]);
         traffic();
         looking.end()
@@ -158,13 +158,13 @@ impl Scene {
     }
 }
 
-impl Looking {
+impl DropsProcess {
     pub(super) fn child(&mut self) -> &mut LabChild {
         &mut self.child
     }
 
     /// Ends the look, and takes what it found.
-    pub(super) fn end(mut self) -> Found {
+    pub(super) fn end(mut self) -> DropsOutput {
         drop(self.child.stdin.take());
         let mut errors = String::new();
         std::io::Read::read_to_string(&mut self.errors, &mut errors).expect("text");
@@ -172,11 +172,11 @@ impl Looking {
         let file = File::open(&self.document).unwrap_or_else(|error| panic!("{error}: {errors}"));
         let document = serde_json::from_reader(BufReader::new(file)).expect("JSON");
         conforms(&document, "linerate.drops/1");
-        Found { document, status, errors }
+        DropsOutput { document, status, errors }
     }
 }
 
-impl Found {
+impl DropsOutput {
     /// Every loss of these packets: its name, and how many.
     pub(super) fn losses(&self, way: &str) -> Vec<(String, u64)> {
         let losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));

@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::support::{linerate, program};
 
 /// The command while it serves.
-struct Serving {
+struct ExportProcess {
     child: Child,
     address: SocketAddr,
     said: Vec<String>,
 }
 
-impl Serving {
+impl ExportProcess {
     fn start(arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
         command.args(["export", "--listen", "127.0.0.1:0"]).args(arguments);
@@ -51,7 +51,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ExportProcess {
     fn drop(&mut self) {
         // It has ended already where all went well.
         let _ = self.child.kill();
@@ -61,7 +61,7 @@ impl Drop for Serving {
 
 #[test]
 fn it_serves_both_formats_and_ends_when_it_is_asked_to() {
-    let serving = Serving::start(&["--interface", "lo", "--with", "pids"]);
+    let serving = ExportProcess::start(&["--interface", "lo", "--with", "pids"]);
     assert!(serving.said.is_empty(), "{:?}", serving.said);
     let text =
         serving.ask("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
@@ -83,8 +83,14 @@ fn it_serves_both_formats_and_ends_when_it_is_asked_to() {
 fn a_file_is_there_whole_for_as_long_as_it_runs() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("linerate.prom");
-    let serving =
-        Serving::start(&["--interface", "lo", "--textfile", file.to_str().expect("a name"), "--every", "1"]);
+    let serving = ExportProcess::start(&[
+        "--interface",
+        "lo",
+        "--textfile",
+        file.to_str().expect("a name"),
+        "--every",
+        "1",
+    ]);
     // It is written before anybody is answered.
     assert!(serving.ask("/-/healthy", "").starts_with("HTTP/1.1 200 "));
     let text = std::fs::read_to_string(&file).expect("written");

@@ -14,16 +14,16 @@ use crate::support::{self, program, skip};
 const SERVER: &str = "198.18.0.1:4097";
 
 /// Series with their labels, and values.
-type Series = BTreeMap<String, f64>;
+type ScrapedSeries = BTreeMap<String, f64>;
 
 /// The command while it serves.
-struct Serving {
+struct LabExportProcess {
     _child: LabChild,
     address: SocketAddr,
     said: Vec<String>,
 }
 
-impl Serving {
+impl LabExportProcess {
     fn start(host: &LabHost, arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
         command
@@ -51,7 +51,7 @@ impl Serving {
     }
 
     /// What a scrape from this host gives.
-    fn scrape(&self, host: &LabHost) -> Series {
+    fn scrape(&self, host: &LabHost) -> ScrapedSeries {
         let text = page_of(host, self.address, "/metrics").expect("an answer");
         let (head, body) = text.split_once("\r\n\r\n").expect("a body");
         assert!(head.contains(" 200 OK"), "{head}");
@@ -87,7 +87,7 @@ fn shell(host: &LabHost, script: &str) {
 }
 
 /// Series of a metric: their labels, and values.
-fn of<'s>(series: &'s Series, metric: &str) -> Vec<(&'s str, f64)> {
+fn of<'s>(series: &'s ScrapedSeries, metric: &str) -> Vec<(&'s str, f64)> {
     let labels = |(name, value): (&'s String, &f64)| {
         let labels = name.strip_prefix(metric).filter(|rest| rest.is_empty() || rest.starts_with('{'))?;
         Some((labels, *value))
@@ -95,12 +95,12 @@ fn of<'s>(series: &'s Series, metric: &str) -> Vec<(&'s str, f64)> {
     series.iter().filter_map(labels).collect()
 }
 
-fn value(series: &Series, name: &str) -> f64 {
+fn value(series: &ScrapedSeries, name: &str) -> f64 {
     series.get(name).copied().unwrap_or(0.0)
 }
 
 /// No counter that is in both is less in the later.
-fn nothing_shrank(before: &Series, after: &Series) {
+fn nothing_shrank(before: &ScrapedSeries, after: &ScrapedSeries) {
     for (name, value) in
         before.iter().filter(|(name, _)| name.split('{').next().is_some_and(|name| name.ends_with("_total")))
     {
@@ -132,7 +132,7 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     client.connect(SERVER).expect("connected");
     let arguments =
         ["--listen", "127.0.0.1:0", "--interface", "eth0", "--port", "4097", "--with", "drops,cost"];
-    let serving = Serving::start(receiver, &arguments);
+    let serving = LabExportProcess::start(receiver, &arguments);
     assert!(serving.said.is_empty(), "{:?}", serving.said);
     let before = serving.scrape(receiver);
     for collector in ["drops", "cost"] {
@@ -202,7 +202,7 @@ fn another_host_scrapes_it_only_where_that_is_allowed() {
     );
     assert_eq!(said.lines().count(), 1, "{said}");
 
-    let serving = Serving::start(receiver, &["--listen", "198.18.0.1:0", "--allow-remote"]);
+    let serving = LabExportProcess::start(receiver, &["--listen", "198.18.0.1:0", "--allow-remote"]);
     assert!(serving.said.is_empty(), "{:?}", serving.said);
     assert_eq!(of(&serving.scrape(sender), "linerate_build_info").len(), 1);
 }
@@ -230,9 +230,9 @@ fn an_interface_that_goes_and_comes_back() {
     };
     come();
     let arguments = ["--listen", "127.0.0.1:0", "--interface", "eth0", "--interface", "far0"];
-    let serving = Serving::start(receiver, &arguments);
+    let serving = LabExportProcess::start(receiver, &arguments);
     let mut last = serving.scrape(receiver);
-    let mut until = |what: &str, holds: &dyn Fn(&Series) -> bool| {
+    let mut until = |what: &str, holds: &dyn Fn(&ScrapedSeries) -> bool| {
         within(what, || {
             let now = serving.scrape(receiver);
             nothing_shrank(&last, &now);

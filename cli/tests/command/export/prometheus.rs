@@ -17,7 +17,7 @@ pub(super) const EXPORTER: u16 = 9853;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A Prometheus that scrapes the exporter of the same host, and evaluates the rules, each second.
-pub(super) struct Prometheus<'h> {
+pub(super) struct PrometheusServer<'h> {
     host: &'h LabHost,
     child: LabChild,
 }
@@ -26,7 +26,7 @@ pub(super) fn share(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../share").join(name)
 }
 
-impl<'h> Prometheus<'h> {
+impl<'h> PrometheusServer<'h> {
     /// Starts it, with these rules; `directory` is for its files.
     pub(super) fn start(host: &'h LabHost, directory: &Path, rules: &str) -> Self {
         let file = |name: &str, text: &str| {
@@ -98,7 +98,7 @@ impl<'h> Prometheus<'h> {
     }
 }
 
-impl Drop for Prometheus<'_> {
+impl Drop for PrometheusServer<'_> {
     fn drop(&mut self) {
         // Its files go with the directory; where it has ended already there is nothing to end.
         let _ = self.child.kill();

@@ -11,9 +11,9 @@ use std::time::Duration;
 use linerate_lab::{Lab, LabChild, LabHost};
 use serde_json::Value;
 
-use super::prometheus::{EXPORTER, Prometheus, share, within};
+use super::prometheus::{EXPORTER, PrometheusServer, share, within};
 use super::rules;
-use super::steady::Steady;
+use super::steady::SteadyLoad;
 use crate::support::{self, program, skip};
 
 const TEST: &str = "export::a_real_prometheus_tells_the_rate_and_a_livelock";
@@ -45,10 +45,10 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let is_slow = serve(receiver);
     let _exporter = export(receiver);
-    let prometheus = Prometheus::start(receiver, directory.path(), &hasty_rules());
+    let prometheus = PrometheusServer::start(receiver, directory.path(), &hasty_rules());
     within("it is scraped", || prometheus.value("up") == Some(1.0));
 
-    let steady = Steady::start(sender, SERVER, CALM);
+    let steady = SteadyLoad::start(sender, SERVER, CALM);
     the_rate_is_right(&prometheus, &steady);
     let firing = prometheus.firing();
     let fires = |name: &str| firing.iter().any(|alert| alert == name);
@@ -72,7 +72,7 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
 /// A sample has the time at which its scrape began; when in it the counter was read is not known. So the generator's count is
 /// taken over the least and the longest time that there may have been between both ends, and both ends are scrapes that were
 /// quick, where the machine lets any be.
-fn the_rate_is_right(prometheus: &Prometheus<'_>, steady: &Steady) {
+fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
     const COUNTER: &str = "linerate_udp_receive_datagrams_total{family=\"ipv4\"}";
     const WINDOW: f64 = 15.0;
     /// Of the window, 0.7 %.
@@ -119,7 +119,7 @@ fn the_rate_is_right(prometheus: &Prometheus<'_>, steady: &Steady) {
 }
 
 /// Every query of the dashboard, as Grafana would ask it; what a veth has gives something.
-fn the_dashboard_is_answered(prometheus: &Prometheus<'_>) {
+fn the_dashboard_is_answered(prometheus: &PrometheusServer<'_>) {
     let text = std::fs::read_to_string(share("grafana/linerate.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels").iter();

@@ -10,28 +10,28 @@ use linerate_lab::LabHost;
 
 /// What was sent and answered until a moment.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct SteadyLoadSample {
     unix_seconds: f64,
     sent: u64,
     answered: u64,
 }
 
 /// Requests at a steady rate until it is dropped.
-pub(super) struct Steady {
-    moments: Arc<Mutex<Vec<Moment>>>,
+pub(super) struct SteadyLoad {
+    moments: Arc<Mutex<Vec<SteadyLoadSample>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Steady {
+impl SteadyLoad {
     pub(super) fn start(host: &LabHost, server: &str, per_second: u32) -> Self {
         let socket = host.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
         socket.connect(server).expect("an address");
         socket.set_nonblocking(true).expect("set");
-        let (moments, stop) = (Arc::<Mutex<Vec<Moment>>>::default(), Arc::<AtomicBool>::default());
+        let (moments, stop) = (Arc::<Mutex<Vec<SteadyLoadSample>>>::default(), Arc::<AtomicBool>::default());
         let (noted, stopped) = (Arc::clone(&moments), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
-            let mut now = Moment { unix_seconds: unix_seconds(), sent: 0, answered: 0 };
+            let mut now = SteadyLoadSample { unix_seconds: unix_seconds(), sent: 0, answered: 0 };
             let mut next = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
                 // One that is late is made up for.
@@ -67,7 +67,7 @@ impl Steady {
         locked(&self.moments).last().is_some_and(|last| last.sent > last.answered + IN_FLIGHT)
     }
 
-    fn grown(&self, from: f64, to: f64, count: fn(&Moment) -> u64) -> u64 {
+    fn grown(&self, from: f64, to: f64, count: fn(&SteadyLoadSample) -> u64) -> u64 {
         let moments = locked(&self.moments);
         let at = |time: f64| {
             let before = moments.partition_point(|moment| moment.unix_seconds <= time);
@@ -77,7 +77,7 @@ impl Steady {
     }
 }
 
-impl Drop for Steady {
+impl Drop for SteadyLoad {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -86,7 +86,7 @@ impl Drop for Steady {
     }
 }
 
-fn locked(moments: &Mutex<Vec<Moment>>) -> MutexGuard<'_, Vec<Moment>> {
+fn locked(moments: &Mutex<Vec<SteadyLoadSample>>) -> MutexGuard<'_, Vec<SteadyLoadSample>> {
     moments.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

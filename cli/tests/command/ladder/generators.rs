@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::support::{program, skip};
-use crate::tune::scene::{Scene, text};
+use crate::tune::scene::{TuneTestLab, text};
 
 const SSHD: &str = "/usr/sbin/sshd";
 const PORTS: [u16; 2] = [2201, 2202];
 
 /// Hosts that generate load: one host by two ports.
-pub(crate) struct Generators {
+pub(crate) struct SshTestGenerators {
     sshds: Vec<Child>,
     /// linerate as the far end knows it: no other process has this name.
     program: PathBuf,
     ssh: String,
 }
 
-impl Generators {
+impl SshTestGenerators {
     /// Two of them; none, and a SKIP, where there is no sshd.
-    pub(crate) fn up(test: &str, scene: &Scene) -> Option<Self> {
+    pub(crate) fn up(test: &str, scene: &TuneTestLab) -> Option<Self> {
         for needed in [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
             if !Path::new(needed).exists() {
                 skip(test, &format!("{needed} is not here (openssh-server, openssh-client, util-linux)"));
@@ -51,7 +51,7 @@ impl Generators {
     }
 
     /// `linerate ladder` on the receiver, with the scene's journal.
-    pub(crate) fn ladder(&self, scene: &Scene, arguments: &[&str]) -> Command {
+    pub(crate) fn ladder(&self, scene: &TuneTestLab, arguments: &[&str]) -> Command {
         let from = PORTS.map(|port| format!("ssh://root@198.18.0.100:{port}")).join(",");
         let mut command = scene.on_host(program());
         command.args(["ladder", "--interface", "eth0", "--link", "10G", "--from", &from, "--ssh", &self.ssh]);
@@ -75,7 +75,7 @@ impl Generators {
     }
 }
 
-impl Drop for Generators {
+impl Drop for SshTestGenerators {
     fn drop(&mut self) {
         for sshd in &mut self.sshds {
             let _ = sshd.kill();
@@ -85,7 +85,7 @@ impl Drop for Generators {
 }
 
 /// Starts an sshd and waits until it listens.
-fn sshd(scene: &Scene, port: u16) -> Child {
+fn sshd(scene: &TuneTestLab, port: u16) -> Child {
     let config = scene.path(&format!("sshd_config_{port}"));
     let lines = [
         format!("Port {port}"),

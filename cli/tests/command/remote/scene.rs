@@ -22,7 +22,7 @@ const PORT: u16 = 2222;
 const SERVICE: &str = "198.18.0.1:7777";
 
 /// Two senders that can be reached from the receiver.
-pub(crate) struct Scene {
+pub(crate) struct RemoteTestLab {
     // In the order of dropping: what lives in the lab goes before it.
     service: RunningReflector,
     _sshds: Vec<LabChild>,
@@ -30,7 +30,7 @@ pub(crate) struct Scene {
     directory: tempfile::TempDir,
 }
 
-impl Scene {
+impl RemoteTestLab {
     /// Everything ready; none, and a SKIP, where that cannot be had.
     pub(crate) fn up(test: &str) -> Option<Self> {
         if let Err(why) = can_be_had() {
@@ -57,7 +57,7 @@ impl Scene {
             .run(|| Reflector::builder().address(address).start())
             .expect("it ran")
             .expect("a service");
-        Some(Scene { service, _sshds: sshds, lab, directory })
+        Some(RemoteTestLab { service, _sshds: sshds, lab, directory })
     }
 
     /// Both senders, through sockets.
@@ -108,10 +108,10 @@ impl Scene {
     }
 
     /// The programs that run on the senders.
-    pub(crate) fn far_programs(&self) -> FarPrograms {
+    pub(crate) fn far_programs(&self) -> RemotePrograms {
         let all = (0..2).flat_map(|number| self.far_programs_of(number));
         // One that is gone meanwhile needs no waiting for.
-        FarPrograms(all.filter_map(|program| pidfd_open(program, PidfdFlags::empty()).ok()).collect())
+        RemotePrograms(all.filter_map(|program| pidfd_open(program, PidfdFlags::empty()).ok()).collect())
     }
 
     fn far_programs_of(&self, number: usize) -> Vec<Pid> {
@@ -215,9 +215,9 @@ fn processes(is_it: impl Fn(&Path) -> bool) -> Vec<Pid> {
 }
 
 /// Programs on the senders.
-pub(crate) struct FarPrograms(Vec<OwnedFd>);
+pub(crate) struct RemotePrograms(Vec<OwnedFd>);
 
-impl FarPrograms {
+impl RemotePrograms {
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }

@@ -9,7 +9,7 @@ use linerate_lab::{Lab, LabChild};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::Serving;
+use super::ServeProcess;
 use crate::support;
 
 const ZONE: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
@@ -199,7 +199,7 @@ fn zones_are_read_again_and_a_broken_one_is_not_served() {
     let write = |more: &str| std::fs::write(&file, format!("{ZONE}{more}")).expect("written");
     write("");
     let zone = format!("example.test={}", file.display());
-    let mut server = Serving::start("dns", &["--zone", &zone, "--no-tcp"]);
+    let mut server = ServeProcess::start("dns", &["--zone", &zone, "--no-tcp"]);
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     assert!(answer(&server, &socket).windows(4).any(|bytes| bytes == [192, 0, 2, 1]));
@@ -211,7 +211,7 @@ fn zones_are_read_again_and_a_broken_one_is_not_served() {
     assert!(told.contains("zone:5: ns IN A 192.0.2.x: ") && told.contains("from before"), "{told}");
 }
 
-fn answer(server: &Serving, socket: &UdpSocket) -> Vec<u8> {
+fn answer(server: &ServeProcess, socket: &UdpSocket) -> Vec<u8> {
     socket.send_to(QUERY, server.address()).expect("sent");
     let mut answer = [0; 512];
     let length = socket.recv(&mut answer).expect("an answer");

@@ -4,11 +4,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::{Serving, installed};
+use super::{ServeProcess, installed};
 use crate::support;
 
 /// Has chronyd look at `server` without touching the clock.
-fn chronyd(server: &Serving, seconds: &str) -> Output {
+fn chronyd(server: &ServeProcess, seconds: &str) -> Output {
     let address = server.address();
     let source = format!("server {} port {} iburst", address.ip(), address.port());
     // What else a configuration has would be asked, too; the directive is all it gets.
@@ -21,7 +21,7 @@ fn chronyd_finds_the_time_right() {
     if !installed(test, "chronyd") {
         return;
     }
-    let server = Serving::start("ntp", &["--local-stratum", "8"]);
+    let server = ServeProcess::start("ntp", &["--local-stratum", "8"]);
     let output = chronyd(&server, "30");
     let told = [output.stdout, output.stderr].concat();
     let told = String::from_utf8_lossy(&told);
@@ -39,7 +39,7 @@ fn chronyd_finds_the_time_right() {
 
 #[test]
 fn the_generator_knows_its_answers() {
-    let server = Serving::start("ntp", &["--local-stratum", "3"]);
+    let server = ServeProcess::start("ntp", &["--local-stratum", "3"]);
     let address = server.address().to_string();
     let arguments =
         ["load", &address, "--workload", "ntp", "--rate", "500", "--duration", "0.3", "--json", "-"];

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Serving, installed};
+use super::{ServeProcess, installed};
 use crate::schema::conforms;
 use crate::support;
 
@@ -25,14 +25,14 @@ Session-Timeout = 3600
 Reply-Message = "down the hole"
 "#;
 
-fn serving() -> (tempfile::TempDir, Serving) {
+fn serving() -> (tempfile::TempDir, ServeProcess) {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users.toml");
     std::fs::write(&users, USERS).expect("written");
     let detail = directory.path().join("detail");
     let [users, detail] = [&users, &detail].map(|path| path.to_str().expect("a name"));
     let accounting = ["--accounting", "127.0.0.1:0", "--accounting-file", detail];
-    let server = Serving::start("radius", &[&["--users", users][..], &accounting].concat());
+    let server = ServeProcess::start("radius", &[&["--users", users][..], &accounting].concat());
     (directory, server)
 }
 

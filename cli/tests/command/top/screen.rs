@@ -13,14 +13,14 @@ use crate::support::{program, skip};
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A terminal with `linerate` on it.
-pub(super) struct Pane<'l> {
+pub(super) struct TmuxTerminal<'l> {
     lab: &'l Lab,
     directory: tempfile::TempDir,
     /// The server, which ends with this.
     server: LabChild,
 }
 
-impl<'l> Pane<'l> {
+impl<'l> TmuxTerminal<'l> {
     /// Starts `linerate` with these arguments on a terminal of this size, in a directory. None, and a SKIP, without tmux.
     pub(super) fn start(
         test: &str,
@@ -123,7 +123,7 @@ impl<'l> Pane<'l> {
     }
 }
 
-impl Drop for Pane<'_> {
+impl Drop for TmuxTerminal<'_> {
     fn drop(&mut self) {
         let _ = self.tmux(["kill-server"]);
         let _ = self.server.kill();

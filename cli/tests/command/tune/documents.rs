@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::scene::{Scene, text};
+use super::scene::{TuneTestLab, text};
 use crate::schema::conforms;
 
 #[test]
 fn each_verb_writes_what_is_documented() {
-    let Some(scene) = Scene::up("each_verb_writes_what_is_documented") else { return };
+    let Some(scene) = TuneTestLab::up("each_verb_writes_what_is_documented") else { return };
     let document = |verb: &str, arguments: &[&str]| -> Value {
         let (out, err) = scene.expect_any(verb, &[arguments, &["--json", "-"]].concat());
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("tune {verb}: {error}: {out}{err}"))

@@ -5,12 +5,12 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::scene::{Scene, Values, said, text};
+use super::scene::{HostSettingValues, TuneTestLab, output_text, text};
 use crate::support::skip;
 
 /// A scene, and a plan of it with a change of each way of setting: file, sysctl, ioctl, program.
-fn scene(test: &str) -> Option<(Scene, String, Values)> {
-    let scene = Scene::up(test)?;
+fn scene(test: &str) -> Option<(TuneTestLab, String, HostSettingValues)> {
+    let scene = TuneTestLab::up(test)?;
     if !scene.on_host("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
         skip(test, "no strace");
         return None;
@@ -26,7 +26,7 @@ fn scene(test: &str) -> Option<(Scene, String, Values)> {
 }
 
 /// A run with a fault.
-struct Injured {
+struct FaultRun {
     /// The system call, as strace has it.
     place: String,
     output: Output,
@@ -34,7 +34,7 @@ struct Injured {
 
 /// Runs a verb with this done to the `number`th such system call of any of its processes, or with a write of its own;
 /// none where there are not so many.
-fn injured(scene: &Scene, call: &str, fault: &str, number: u32, verb: &[&str]) -> Option<Injured> {
+fn injured(scene: &TuneTestLab, call: &str, fault: &str, number: u32, verb: &[&str]) -> Option<FaultRun> {
     let trace = scene.path("trace");
     let mut command = scene.on_host("strace");
     // nft does not look whether what it lists was written: it would tell a ruleset that is not there.
@@ -46,14 +46,14 @@ fn injured(scene: &Scene, call: &str, fault: &str, number: u32, verb: &[&str]) -
     let traced = fs::read_to_string(trace).expect("a trace");
     let mark = |line: &&str| line.contains("INJECTED") || line.contains("killed by SIGKILL");
     let place = traced.lines().find(mark)?.to_owned();
-    Some(Injured { place, output })
+    Some(FaultRun { place, output })
 }
 
 /// Undoes whatever is in force, and sees that all is as before.
-fn undone(scene: &Scene, before: &Values, place: &str) {
+fn undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     let (status, _) = scene.expect_any("status", &[]);
     let output = scene.run("undo", &[]);
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     let nothing = err.contains("nothing to undo");
     assert!(output.status.success() || nothing, "{place}: {status}{out}{err}");
     assert_eq!(*before, scene.values(), "{place}: {status}{out}{err}");
@@ -108,8 +108,8 @@ fn an_error_of_any_write_is_told_and_undone() {
             let verb = ["apply", "--plan", &file, "--yes"];
             let injured = injured(&scene, call, &format!("error={error}"), number, &verb);
             let place = format!("{error} from {call} {number}");
-            if let Some(Injured { place: call, output }) = &injured {
-                let (out, err) = said(output);
+            if let Some(FaultRun { place: call, output }) = &injured {
+                let (out, err) = output_text(output);
                 // The standard library takes it for granted that a pipe can be made non-blocking.
                 let is_ours = !call.contains("FIONBIO");
                 let ends_well = matches!(output.status.code(), Some(0..=2)) && !err.contains("panicked");

@@ -3,7 +3,7 @@
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use super::scene::{Scene, Values};
+use super::scene::{HostSettingValues, TuneTestLab};
 
 fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -13,7 +13,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn is_as_before(scene: &Scene, before: &Values) {
+fn is_as_before(scene: &TuneTestLab, before: &HostSettingValues) {
     await_that("all is as before", || {
         let (out, _) = scene.expect_any("status", &[]);
         out == "No tune is in force.\n"
@@ -23,7 +23,7 @@ fn is_as_before(scene: &Scene, before: &Values) {
 
 #[test]
 fn what_nobody_confirms_is_undone() {
-    let Some(scene) = Scene::up("what_nobody_confirms_is_undone") else { return };
+    let Some(scene) = TuneTestLab::up("what_nobody_confirms_is_undone") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "3s"]);
@@ -41,7 +41,7 @@ fn what_nobody_confirms_is_undone() {
 
 #[test]
 fn what_is_confirmed_stays() {
-    let Some(scene) = Scene::up("what_is_confirmed_stays") else { return };
+    let Some(scene) = TuneTestLab::up("what_is_confirmed_stays") else { return };
     let file = scene.save("plan.json", &scene.plan());
     scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "60s"]);
     let (out, _) = scene.expect(0, "status", &[]);
@@ -54,7 +54,7 @@ fn what_is_confirmed_stays() {
 
 #[test]
 fn what_is_for_a_time_ends_with_it() {
-    let Some(scene) = Scene::up("what_is_for_a_time_ends_with_it") else { return };
+    let Some(scene) = TuneTestLab::up("what_is_for_a_time_ends_with_it") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
@@ -65,7 +65,7 @@ fn what_is_for_a_time_ends_with_it() {
 }
 
 /// Starts to apply and returns once half of the changes are made.
-fn half_applied(scene: &Scene, file: &str, more: &[&str]) -> Child {
+fn half_applied(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
     let mut arguments = vec!["--plan", file, "--yes"];
     arguments.extend(more);
     let mut command = scene.tune("apply", &arguments);
@@ -79,7 +79,7 @@ fn half_applied(scene: &Scene, file: &str, more: &[&str]) -> Child {
 #[test]
 fn a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request() {
     let test = "a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let mut child = half_applied(&scene, &file, &["--until-confirmed", "1h"]);
@@ -110,7 +110,7 @@ fn a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request() {
 
 #[test]
 fn an_interrupted_tune_stops_between_changes() {
-    let Some(scene) = Scene::up("an_interrupted_tune_stops_between_changes") else { return };
+    let Some(scene) = TuneTestLab::up("an_interrupted_tune_stops_between_changes") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let mut child = half_applied(&scene, &file, &[]);

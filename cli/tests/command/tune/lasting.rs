@@ -4,11 +4,11 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::scene::{Scene, text};
+use super::scene::{TuneTestLab, text};
 
 #[test]
 fn what_persists_is_shown_written_and_removed_again() {
-    let Some(scene) = Scene::up("what_persists_is_shown_written_and_removed_again") else { return };
+    let Some(scene) = TuneTestLab::up("what_persists_is_shown_written_and_removed_again") else { return };
     // A queue that is right already is part of what is to last.
     let mut plan = scene.plan();
     let right = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");

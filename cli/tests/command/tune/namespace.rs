@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use linerate_lab::Lab;
 use serde_json::{Value, json};
 
-use super::scene::{Scene, said};
+use super::scene::{TuneTestLab, output_text};
 use crate::support::{linerate, program, skip};
 
 const SERVER: &str = "198.18.0.1:4098";
@@ -78,7 +78,7 @@ fn leaves_it_to_a_person(plan: &Value) {
 #[test]
 fn a_saved_plan_that_has_it_makes_its_other_changes() {
     let test = "a_saved_plan_that_has_it_makes_its_other_changes";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     let now = |name: &str| scene.shell(&format!("cat /proc/sys/{name} 2>/dev/null || true"));
     let (memory, demux) = (now("net/core/rmem_default"), now("net/ipv4/udp_early_demux"));
     if memory.is_empty() {
@@ -93,7 +93,7 @@ fn a_saved_plan_that_has_it_makes_its_other_changes() {
         ]),
     );
     let output = scene.run("apply", &["--plan", &file, "--yes"]);
-    let (out, err) = said(&output);
+    let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     assert!(err.contains(SHOWN_ONLY) && err.contains("done"), "{err}");
     assert_eq!(now("net/ipv4/udp_early_demux"), other, "{err}");
@@ -104,7 +104,9 @@ fn a_saved_plan_that_has_it_makes_its_other_changes() {
 
 #[test]
 fn a_tune_is_undone_in_the_namespace_that_it_was_made_in() {
-    let Some(scene) = Scene::up("a_tune_is_undone_in_the_namespace_that_it_was_made_in") else { return };
+    let Some(scene) = TuneTestLab::up("a_tune_is_undone_in_the_namespace_that_it_was_made_in") else {
+        return;
+    };
     let demux = "/proc/sys/net/ipv4/udp_early_demux";
     let now = || scene.shell(&format!("cat {demux}"));
     let (before, here) = (now(), fs::read_to_string(demux).expect("a value"));
@@ -116,7 +118,7 @@ fn a_tune_is_undone_in_the_namespace_that_it_was_made_in() {
     let state = scene.state();
     let state = state.to_str().expect("UTF-8");
     let status = linerate(&["tune", "status", "--state-dir", state]);
-    assert!(said(&status).0.contains("it is in another network namespace"), "{status:?}");
+    assert!(output_text(&status).0.contains("it is in another network namespace"), "{status:?}");
     // The test's own namespace has a setting of the same name.
     let undone = linerate(&["tune", "undo", "--state-dir", state]);
     assert_eq!(undone.status.code(), Some(0), "{undone:?}");

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
-use super::scene::{Scene, said, text};
+use super::scene::{TuneTestLab, output_text, text};
 use crate::support::linerate;
 
 /// A plan of nothing, for any host.
@@ -43,18 +43,18 @@ fn nonsense_in_a_plan_is_told_in_a_line() {
         (with("cpus", json!(["all"])), "line 1"),
     ] {
         let output = shown(&plan);
-        let (out, err) = said(&output);
+        let (out, err) = output_text(&output);
         assert_eq!(output.status.code(), Some(2), "{plan}: {out}{err}");
         assert!(out.is_empty() && err.lines().count() == 1, "{plan}: {out}{err}");
         assert!(err.contains(word) && err.contains("plan.json"), "{plan}: {err}");
     }
-    let (out, _) = said(&shown(&empty().to_string()));
+    let (out, _) = output_text(&shown(&empty().to_string()));
     assert!(out.starts_with("Nothing to change on "), "{out}");
 }
 
 #[test]
 fn a_plan_names_settings_values_and_reasons() {
-    let Some(scene) = Scene::up("a_plan_names_settings_values_and_reasons") else { return };
+    let Some(scene) = TuneTestLab::up("a_plan_names_settings_values_and_reasons") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "plan", &["--plan", &file]);

@@ -5,10 +5,10 @@ use std::io::Write;
 
 use serde_json::json;
 
-use super::scene::Scene;
+use super::scene::TuneTestLab;
 
 /// The plan is refused in one line that says this, and nothing is changed.
-fn refused(scene: &Scene, plan: &serde_json::Value, words: &str) {
+fn refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
     let before = scene.values();
     let file = scene.save("plan.json", plan);
     let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
@@ -21,7 +21,7 @@ fn refused(scene: &Scene, plan: &serde_json::Value, words: &str) {
 
 #[test]
 fn a_plan_for_another_interface_is_refused() {
-    let Some(scene) = Scene::up("a_plan_for_another_interface_is_refused") else { return };
+    let Some(scene) = TuneTestLab::up("a_plan_for_another_interface_is_refused") else { return };
     let mut plan = scene.plan();
     plan["devices"][0]["index"] = json!(4711);
     refused(&scene, &plan, "eth0 is another device now");
@@ -37,7 +37,7 @@ fn a_plan_for_another_interface_is_refused() {
 #[test]
 fn values_that_cannot_be_are_refused_before_anything_is_changed() {
     let test = "values_that_cannot_be_are_refused_before_anything_is_changed";
-    let Some(scene) = Scene::up(test) else { return };
+    let Some(scene) = TuneTestLab::up(test) else { return };
     let with = |index: usize, key: &str, value: &str| {
         let mut plan = scene.plan();
         plan["changes"][index][key] = json!(value);
@@ -55,7 +55,7 @@ fn values_that_cannot_be_are_refused_before_anything_is_changed() {
 
 #[test]
 fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
-    let Some(scene) = Scene::up("a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on") else {
+    let Some(scene) = TuneTestLab::up("a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on") else {
         return;
     };
     // The kernel takes no such value: it is told when it is written.
@@ -92,7 +92,7 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 
 #[test]
 fn one_tunes_at_a_time() {
-    let Some(scene) = Scene::up("one_tunes_at_a_time") else { return };
+    let Some(scene) = TuneTestLab::up("one_tunes_at_a_time") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     // It begins, and can neither tell of its first change nor make it.
@@ -124,7 +124,7 @@ fn one_tunes_at_a_time() {
 
 #[test]
 fn a_torn_journal_loses_nothing() {
-    let Some(scene) = Scene::up("a_torn_journal_loses_nothing") else { return };
+    let Some(scene) = TuneTestLab::up("a_torn_journal_loses_nothing") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
@@ -141,7 +141,7 @@ fn a_torn_journal_loses_nothing() {
 
 #[test]
 fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
-    let Some(scene) = Scene::up("a_flipped_byte_in_the_journal_is_named_and_costs_no_setting") else {
+    let Some(scene) = TuneTestLab::up("a_flipped_byte_in_the_journal_is_named_and_costs_no_setting") else {
         return;
     };
     let file = scene.save("plan.json", &scene.plan());
@@ -169,7 +169,7 @@ fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
 
 #[test]
 fn a_state_directory_that_is_not_there_is_an_error() {
-    let Some(scene) = Scene::up("a_state_directory_that_is_not_there_is_an_error") else { return };
+    let Some(scene) = TuneTestLab::up("a_state_directory_that_is_not_there_is_an_error") else { return };
     for verb in ["status", "undo", "history", "confirm", "persist", "unpersist"] {
         let arguments: &[&str] = if verb == "persist" { &["--yes"] } else { &[] };
         let (out, err) = scene.expect(2, verb, arguments);
@@ -181,7 +181,9 @@ fn a_state_directory_that_is_not_there_is_an_error() {
 
 #[test]
 fn an_interface_that_goes_away_takes_its_settings_with_it() {
-    let Some(scene) = Scene::up("an_interface_that_goes_away_takes_its_settings_with_it") else { return };
+    let Some(scene) = TuneTestLab::up("an_interface_that_goes_away_takes_its_settings_with_it") else {
+        return;
+    };
     let file = scene.save("plan.json", &scene.plan());
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     scene.shell("ip link del eth0");

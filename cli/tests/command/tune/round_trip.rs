@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::scene::{Scene, said};
+use super::scene::{TuneTestLab, output_text};
 use crate::support::linerate;
 
 fn parsed(out: &str) -> Value {
@@ -11,7 +11,7 @@ fn parsed(out: &str) -> Value {
 
 #[test]
 fn what_is_applied_is_in_force_until_it_is_undone() {
-    let Some(scene) = Scene::up("what_is_applied_is_in_force_until_it_is_undone") else { return };
+    let Some(scene) = TuneTestLab::up("what_is_applied_is_in_force_until_it_is_undone") else { return };
     let plan = scene.plan();
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
@@ -53,7 +53,7 @@ fn what_is_applied_is_in_force_until_it_is_undone() {
 
 #[test]
 fn a_reader_who_leaves_does_not_end_what_was_asked_for() {
-    let Some(scene) = Scene::up("a_reader_who_leaves_does_not_end_what_was_asked_for") else { return };
+    let Some(scene) = TuneTestLab::up("a_reader_who_leaves_does_not_end_what_was_asked_for") else { return };
     let file = scene.save("plan.json", &scene.plan());
     for (verb, arguments) in [("apply", ["--plan", file.as_str(), "--yes"].as_slice()), ("undo", &[])] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -68,7 +68,9 @@ fn a_reader_who_leaves_does_not_end_what_was_asked_for() {
 
 #[test]
 fn what_somebody_else_changed_survives_undo_and_is_named() {
-    let Some(scene) = Scene::up("what_somebody_else_changed_survives_undo_and_is_named") else { return };
+    let Some(scene) = TuneTestLab::up("what_somebody_else_changed_survives_undo_and_is_named") else {
+        return;
+    };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
@@ -96,7 +98,7 @@ fn who_may_not_and_who_is_not_asked_changes_nothing() {
         .output();
     match output {
         Ok(output) if rustix::process::geteuid().is_root() => {
-            let (out, err) = said(&output);
+            let (out, err) = output_text(&output);
             assert_eq!(output.status.code(), Some(2), "{out}{err}");
             assert!(err.contains("takes root") && err.lines().count() == 1, "{err}");
         }
@@ -107,7 +109,7 @@ fn who_may_not_and_who_is_not_asked_changes_nothing() {
     }
     if rustix::process::geteuid().is_root() {
         let output = linerate(&["tune", "apply"]);
-        let (_, err) = said(&output);
+        let (_, err) = output_text(&output);
         assert_eq!(output.status.code(), Some(2));
         assert!(err.contains("--yes") && err.lines().count() == 1, "{err}");
     }

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 use crate::support::{program, skip};
 
 /// A lab of its own, and a directory for the journal and plans.
-pub(crate) struct Scene {
+pub(crate) struct TuneTestLab {
     lab: String,
     directory: tempfile::TempDir,
 }
 
 /// What every file, offload and rule that a plan might touch reads.
-pub(crate) type Values = BTreeMap<String, String>;
+pub(crate) type HostSettingValues = BTreeMap<String, String>;
 
-impl Scene {
+impl TuneTestLab {
     /// A lab; none, and a SKIP, where none can be made.
     pub(crate) fn up(test: &str) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -73,14 +73,14 @@ impl Scene {
     /// The same, which has to end with this status.
     pub(crate) fn expect(&self, status: i32, verb: &str, arguments: &[&str]) -> (String, String) {
         let output = self.run(verb, arguments);
-        let (out, err) = said(&output);
+        let (out, err) = output_text(&output);
         assert_eq!(output.status.code(), Some(status), "tune {verb} {arguments:?}: {out}{err}");
         (out, err)
     }
 
     /// The same, whatever its status.
     pub(crate) fn expect_any(&self, verb: &str, arguments: &[&str]) -> (String, String) {
-        said(&self.run(verb, arguments))
+        output_text(&self.run(verb, arguments))
     }
 
     /// The directory of the journal.
@@ -101,14 +101,14 @@ impl Scene {
     }
 
     /// All that a plan might touch, as it reads now.
-    pub(crate) fn values(&self) -> Values {
+    pub(crate) fn values(&self) -> HostSettingValues {
         let files = self.shell(
             "grep -r . /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/core 2>/dev/null \
              | grep -v stable_secret; \
              grep . /proc/sys/net/ipv4/udp_* /sys/class/net/*/queues/*/[rx]ps_* /sys/class/net/*/gro_* \
              /sys/class/net/*/napi_* /sys/class/net/*/threaded /sys/class/net/*/tx_queue_len 2>/dev/null; true",
         );
-        let mut values: Values = files
+        let mut values: HostSettingValues = files
             .lines()
             .filter_map(|line| line.split_once(':'))
             .map(|(path, value)| (path.to_owned(), value.to_owned()))
@@ -179,14 +179,14 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for TuneTestLab {
     fn drop(&mut self) {
         self.lab(&["down", &self.lab]);
     }
 }
 
 /// What a command said on standard output and standard error.
-pub(crate) fn said(output: &Output) -> (String, String) {
+pub(crate) fn output_text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }

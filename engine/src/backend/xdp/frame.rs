@@ -35,16 +35,16 @@ pub(super) enum RequestChecksum {
 impl FrameLayout {
     /// Where the parts are; none if this is no UDP datagram in one piece, with lengths that agree.
     #[inline]
-    pub(super) fn of(frame: &[u8]) -> Option<Self> {
+    pub(super) fn parse(frame: &[u8]) -> Option<Self> {
         let mut ip = MACS + 2;
-        let mut kind = word(frame, MACS)?;
+        let mut kind = read_u16(frame, MACS)?;
         // An 802.1Q tag, or an 802.1ad one with another inside.
         if kind == 0x88a8 {
-            kind = word(frame, ip + 2)?;
+            kind = read_u16(frame, ip + 2)?;
             ip += 4;
         }
         if kind == 0x8100 {
-            kind = word(frame, ip + 2)?;
+            kind = read_u16(frame, ip + 2)?;
             ip += 4;
         }
         let (ipv6, udp, end) = match kind {
@@ -67,20 +67,20 @@ impl FrameLayout {
             }
             _ => return None,
         };
-        let length = usize::from(word(frame, udp + 4)?);
+        let length = usize::from(read_u16(frame, udp + 4)?);
         let fits = length >= UDP && udp + length == end && end <= frame.len();
         fits.then_some(Self { ip, ipv6, end })
     }
 
     #[inline]
-    fn udp(self) -> usize {
+    fn udp_offset(self) -> usize {
         self.ip + if self.ipv6 { IPV6 } else { IPV4 }
     }
 
     /// Where the payload begins.
     #[inline]
-    pub(super) fn payload(self) -> usize {
-        self.udp() + UDP
+    pub(super) fn payload_offset(self) -> usize {
+        self.udp_offset() + UDP
     }
 
     /// Where the payload ends.
@@ -91,13 +91,13 @@ impl FrameLayout {
 
     /// Bytes a payload may have in an IP packet of `mtu` bytes.
     #[inline]
-    pub(super) fn room(self, mtu: usize) -> usize {
-        mtu.saturating_sub(self.payload() - self.ip)
+    pub(super) fn max_payload(self, mtu: usize) -> usize {
+        mtu.saturating_sub(self.payload_offset() - self.ip)
     }
 
     /// Whether the checksums are right.
     pub(super) fn verify(self, frame: &[u8]) -> RequestChecksum {
-        let udp = self.udp();
+        let udp = self.udp_offset();
         if !self.ipv6 && fold(sum(&frame[self.ip..udp])) != 0xffff {
             return RequestChecksum::Wrong;
         }
@@ -105,7 +105,7 @@ impl FrameLayout {
         if written == [0, 0] {
             return if self.ipv6 { RequestChecksum::Wrong } else { RequestChecksum::Fine };
         }
-        let pseudo = self.pseudo(frame, self.end - udp);
+        let pseudo = self.pseudo_header_sum(frame, self.end - udp);
         if fold(pseudo + sum(&frame[udp..self.end])) == 0xffff {
             return RequestChecksum::Fine;
         }
@@ -118,7 +118,7 @@ impl FrameLayout {
 
     /// The sum over the pseudo header of a datagram of `length` bytes, which is the same both ways.
     #[inline]
-    fn pseudo(self, frame: &[u8], length: usize) -> u64 {
+    fn pseudo_header_sum(self, frame: &[u8], length: usize) -> u64 {
         let addresses = if self.ipv6 {
             &frame[self.ip + 8..self.ip + IPV6]
         } else {
@@ -131,8 +131,8 @@ impl FrameLayout {
     /// Makes the headers those of a reply whose payload, `length` bytes, is in its place. Returns the bytes of the frame
     /// to send. The caller has seen to it that it has room.
     #[inline]
-    pub(super) fn turn_round(self, frame: &mut [u8], length: usize) -> usize {
-        let (ip, udp) = (self.ip, self.udp());
+    pub(super) fn make_reply(self, frame: &mut [u8], length: usize) -> usize {
+        let (ip, udp) = (self.ip, self.udp_offset());
         let datagram = UDP + length;
         let end = udp + datagram;
         let (target, source) = frame[..MACS].split_at_mut(6);
@@ -164,7 +164,7 @@ impl FrameLayout {
         frame[udp + 4..udp + 6].copy_from_slice(&(datagram as u16).to_be_bytes());
         // Made anew over the whole, since that of the request may be wrong, unfinished or left out.
         frame[udp + 6..udp + 8].fill(0);
-        let checksum = match !fold(self.pseudo(frame, datagram) + sum(&frame[udp..end])) {
+        let checksum = match !fold(self.pseudo_header_sum(frame, datagram) + sum(&frame[udp..end])) {
             0 => 0xffff,
             checksum => checksum,
         };
@@ -189,7 +189,7 @@ impl FrameLayout {
         let (from, bytes) = if self.ipv6 { (self.ip + 8, 16) } else { (self.ip + 12, 4) };
         addresses.source[..bytes].copy_from_slice(&frame[from..from + bytes]);
         addresses.destination[..bytes].copy_from_slice(&frame[from + bytes..from + 2 * bytes]);
-        addresses.port = u16::from_be_bytes([frame[self.udp()], frame[self.udp() + 1]]);
+        addresses.port = u16::from_be_bytes([frame[self.udp_offset()], frame[self.udp_offset() + 1]]);
         addresses
     }
 }
@@ -236,7 +236,7 @@ fn address(bytes: [u8; 16], ipv6: bool) -> IpAddr {
 }
 
 #[inline]
-fn word(frame: &[u8], at: usize) -> Option<u16> {
+fn read_u16(frame: &[u8], at: usize) -> Option<u16> {
     let bytes = frame.get(at..at + 2)?;
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }

@@ -5,7 +5,7 @@ use super::*;
 
 /// Two ends of a link.
 #[derive(Debug, Clone, Copy)]
-struct Ends {
+struct FrameEndpoints {
     ipv6: bool,
     vlans: u8,
     macs: [[u8; 6]; 2],
@@ -13,7 +13,7 @@ struct Ends {
     ports: [u16; 2],
 }
 
-impl Ends {
+impl FrameEndpoints {
     fn back(self) -> Self {
         let swap = |[a, b]: [_; 2]| [b, a];
         Self {
@@ -52,24 +52,25 @@ impl Ends {
     }
 }
 
-fn ends() -> impl Strategy<Value = Ends> {
-    (any::<bool>(), 0..3u8, any::<[[u8; 6]; 2]>(), any::<[[u8; 16]; 2]>(), any::<[u16; 2]>())
-        .prop_map(|(ipv6, vlans, macs, addresses, ports)| Ends { ipv6, vlans, macs, addresses, ports })
+fn ends() -> impl Strategy<Value = FrameEndpoints> {
+    (any::<bool>(), 0..3u8, any::<[[u8; 6]; 2]>(), any::<[[u8; 16]; 2]>(), any::<[u16; 2]>()).prop_map(
+        |(ipv6, vlans, macs, addresses, ports)| FrameEndpoints { ipv6, vlans, macs, addresses, ports },
+    )
 }
 
 /// A reply, in a frame's room.
 fn reply(request: &[u8], payload: Option<&[u8]>) -> Option<Vec<u8>> {
-    let layout = FrameLayout::of(request)?;
+    let layout = FrameLayout::parse(request)?;
     let mut room = request.to_vec();
     room.resize(2048, 0xee);
     let length = match payload {
         Some(payload) => {
-            room[layout.payload()..layout.payload() + payload.len()].copy_from_slice(payload);
+            room[layout.payload_offset()..layout.payload_offset() + payload.len()].copy_from_slice(payload);
             payload.len()
         }
-        None => layout.end() - layout.payload(),
+        None => layout.end() - layout.payload_offset(),
     };
-    let end = layout.turn_round(&mut room, length);
+    let end = layout.make_reply(&mut room, length);
     room.truncate(end);
     Some(room)
 }
@@ -84,20 +85,20 @@ proptest! {
     ) {
         let mut frame = ends.frame(&request, 3);
         frame.resize(frame.len() + padding, 0);
-        let layout = FrameLayout::of(&frame).unwrap();
-        prop_assert_eq!(&frame[layout.payload()..layout.end()], request.as_slice());
+        let layout = FrameLayout::parse(&frame).unwrap();
+        prop_assert_eq!(&frame[layout.payload_offset()..layout.end()], request.as_slice());
         prop_assert_eq!(layout.verify(&frame), RequestChecksum::Fine);
         let built = ends.back().frame(answer.as_ref().unwrap_or(&request), HOPS);
         let turned = reply(&frame, answer.as_deref()).unwrap();
-        prop_assert_eq!(FrameLayout::of(&turned).unwrap().verify(&turned), RequestChecksum::Fine);
+        prop_assert_eq!(FrameLayout::parse(&turned).unwrap().verify(&turned), RequestChecksum::Fine);
         prop_assert_eq!(turned, built);
     }
 
     #[test]
     fn damage_is_seen(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200), at: proptest::sample::Index, by in 1..=255u8) {
         let mut frame = ends.frame(&request, 64);
-        let layout = FrameLayout::of(&frame).unwrap();
-        let place = layout.payload() + at.index(request.len());
+        let layout = FrameLayout::parse(&frame).unwrap();
+        let place = layout.payload_offset() + at.index(request.len());
         frame[place] ^= by;
         prop_assert_eq!(layout.verify(&frame), RequestChecksum::Wrong);
     }
@@ -105,10 +106,10 @@ proptest! {
     #[test]
     fn an_unfinished_checksum_is_told_and_the_reply_is_right(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200)) {
         let mut frame = ends.frame(&request, 64);
-        let layout = FrameLayout::of(&frame).unwrap();
-        let udp = layout.udp();
+        let layout = FrameLayout::parse(&frame).unwrap();
+        let udp = layout.udp_offset();
         let right = [frame[udp + 6], frame[udp + 7]];
-        let pseudo = fold(layout.pseudo(&frame, layout.end() - udp)).to_ne_bytes();
+        let pseudo = fold(layout.pseudo_header_sum(&frame, layout.end() - udp)).to_ne_bytes();
         prop_assume!(pseudo != right && pseudo != [0, 0]);
         frame[udp + 6..udp + 8].copy_from_slice(&pseudo);
         prop_assert_eq!(layout.verify(&frame), RequestChecksum::Unfinished);
@@ -123,8 +124,8 @@ proptest! {
         frame[place] = by;
         frame.truncate(frame.len().saturating_sub(cut));
         for frame in [&bytes, &frame] {
-            if let Some(layout) = FrameLayout::of(frame) {
-                prop_assert!(layout.payload() <= layout.end() && layout.end() <= frame.len());
+            if let Some(layout) = FrameLayout::parse(frame) {
+                prop_assert!(layout.payload_offset() <= layout.end() && layout.end() <= frame.len());
                 let _ = (layout.verify(frame), layout.addresses(frame, 1).source());
                 let _ = reply(frame, None);
             }
@@ -134,13 +135,14 @@ proptest! {
 
 #[test]
 fn fragments_and_options_are_no_requests() {
-    let ends = Ends { ipv6: false, vlans: 0, macs: [[2; 6]; 2], addresses: [[7; 16]; 2], ports: [1, 2] };
+    let ends =
+        FrameEndpoints { ipv6: false, vlans: 0, macs: [[2; 6]; 2], addresses: [[7; 16]; 2], ports: [1, 2] };
     let frame = ends.frame(b"hello", 64);
-    assert!(FrameLayout::of(&frame).is_some());
+    assert!(FrameLayout::parse(&frame).is_some());
     for (at, value) in [(14, 0x46), (20, 0x20), (21, 0x01), (23, 6), (39, 7), (39, 14)] {
         let mut changed = frame.clone();
         changed[at] = value;
-        assert_eq!(FrameLayout::of(&changed), None, "{at} {value}");
+        assert_eq!(FrameLayout::parse(&changed), None, "{at} {value}");
     }
 }
 
@@ -149,9 +151,10 @@ fn a_link_local_source_has_its_interface() {
     let mut address = [0; 16];
     address[..2].copy_from_slice(&[0xfe, 0x80]);
     address[15] = 9;
-    let ends = Ends { ipv6: true, vlans: 1, macs: [[2; 6]; 2], addresses: [address; 2], ports: [5, 53] };
+    let ends =
+        FrameEndpoints { ipv6: true, vlans: 1, macs: [[2; 6]; 2], addresses: [address; 2], ports: [5, 53] };
     let frame = ends.frame(b"", 64);
-    let addresses = FrameLayout::of(&frame).unwrap().addresses(&frame, 7);
+    let addresses = FrameLayout::parse(&frame).unwrap().addresses(&frame, 7);
     assert_eq!(addresses.source().to_string(), "[fe80::9%7]:5");
     assert_eq!(addresses.destination().to_string(), "fe80::9");
 }

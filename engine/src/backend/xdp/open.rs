@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::program::{self, TARGETS, XskProgram};
 use super::queue::{FramePool, WorkerQueues, XskQueue};
 use super::report::{self, XdpInterface, XdpQueue, XdpReport};
-use super::{Xdp, XdpMode};
+use super::{AfXdpSettings, XdpMode};
 use crate::socket::Fallback;
 use crate::sys::thread::pin;
 use crate::sys::xsk::{self, NetDevice, RingSizes, Umem, XskBind, XskSocket};
@@ -22,7 +22,7 @@ const LINK_HEADER: u32 = 22;
 /// What is to be served.
 #[derive(Debug)]
 pub(crate) struct XdpServeOptions<'a> {
-    pub(crate) settings: Xdp,
+    pub(crate) settings: AfXdpSettings,
     /// The address the sockets are bound to.
     pub(crate) address: SocketAddr,
     pub(crate) only_v6: bool,
@@ -68,7 +68,7 @@ pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) 
         let name = device.name.clone();
         match attach(wanted, device, &targets, frame_bytes) {
             Ok(one) => attached.push(one),
-            Err(why) => fallbacks.push(without(&name, why)),
+            Err(why) => fallbacks.push(xdp_fallback(&name, why)),
         }
     }
     let mut interfaces: Vec<XdpInterface> =
@@ -76,7 +76,15 @@ pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) 
     let deadline = Instant::now() + BUSY;
     let mut parts: Vec<Option<(Vec<XskQueue>, FramePool)>> = Vec::new();
     for worker in 0..wanted.placement.len() {
-        parts.push(part(wanted, worker, frame_bytes, deadline, &mut attached, &mut interfaces, fallbacks));
+        parts.push(open_worker_queues(
+            wanted,
+            worker,
+            frame_bytes,
+            deadline,
+            &mut attached,
+            &mut interfaces,
+            fallbacks,
+        ));
     }
     interfaces.retain(|interface| !interface.queues.is_empty());
     if interfaces.is_empty() {
@@ -100,7 +108,7 @@ pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) 
     Some(OpenedXdp { report: XdpReport { interfaces, warnings }, shares })
 }
 
-fn without(interface: &str, why: String) -> Fallback {
+fn xdp_fallback(interface: &str, why: String) -> Fallback {
     Fallback { what: format!("AF_XDP on {interface}; what arrives there comes by the sockets"), why }
 }
 
@@ -133,10 +141,10 @@ fn choose(
         for name in wanted.interfaces {
             match devices.iter().find(|device| device.name == *name) {
                 Some(device) if device.loopback => {
-                    fallbacks.push(without(name, "the loopback interface has no queues".to_owned()));
+                    fallbacks.push(xdp_fallback(name, "the loopback interface has no queues".to_owned()));
                 }
                 Some(device) => chosen.push(device.clone()),
-                None => fallbacks.push(without(name, "there is no such interface here".to_owned())),
+                None => fallbacks.push(xdp_fallback(name, "there is no such interface here".to_owned())),
             }
         }
         chosen
@@ -207,7 +215,7 @@ fn describe(attached: &AttachedInterface, mode: XdpMode) -> XdpInterface {
 }
 
 /// A worker's queues: of each interface those whose number leaves the worker's when divided by the number of workers.
-fn part(
+fn open_worker_queues(
     wanted: &XdpServeOptions<'_>,
     worker: usize,
     frame_bytes: u32,
@@ -227,7 +235,7 @@ fn part(
         return None;
     }
     let frames = wanted.settings.frames;
-    let umem = match memory(frames as usize * own.len(), frame_bytes, wanted.placement[worker]) {
+    let umem = match allocate_umem(frames as usize * own.len(), frame_bytes, wanted.placement[worker]) {
         Ok(umem) => umem,
         Err(error) => {
             let what = format!("AF_XDP for worker {worker}; its socket serves");
@@ -249,7 +257,7 @@ fn part(
         let (socket, rings, zero_copy) = match opened {
             Ok(opened) => opened,
             Err(why) => {
-                fallbacks.push(without(&format!("queue {number} of {}", device.name), why));
+                fallbacks.push(xdp_fallback(&format!("queue {number} of {}", device.name), why));
                 continue;
             }
         };
@@ -284,7 +292,7 @@ fn part(
 }
 
 /// Memory on the NUMA node of the CPU that a worker is pinned to.
-fn memory(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Result<Umem> {
+fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Result<Umem> {
     let Some(cpu) = cpu else { return Umem::new(frames, frame_bytes) };
     let there = || {
         pin(cpu)?;
@@ -306,7 +314,7 @@ struct SocketRefusal {
 
 /// A socket bound to a queue, which is waited for until `deadline` where another socket has it.
 fn socket(
-    settings: Xdp,
+    settings: AfXdpSettings,
     umem: &Umem,
     interface: u32,
     queue: u32,
@@ -321,14 +329,14 @@ fn socket(
             {
                 thread::sleep(Duration::from_millis(5));
             }
-            Err(SocketRefusal { what, error }) => return Err(refused(what, &error)),
+            Err(SocketRefusal { what, error }) => return Err(describe_xsk_error(what, &error)),
         }
     }
 }
 
 /// The first socket of a worker registers the memory, which the others share.
 fn bind(
-    settings: Xdp,
+    settings: AfXdpSettings,
     umem: &Umem,
     interface: u32,
     queue: u32,
@@ -363,7 +371,7 @@ fn bind(
 /// stop a call after some two hundred.
 const SEND_BUFFER: i32 = 16 << 20;
 
-fn refused(what: &str, error: &io::Error) -> String {
+fn describe_xsk_error(what: &str, error: &io::Error) -> String {
     let hint = match error.raw_os_error() {
         Some(libc::EBUSY) => ": another AF_XDP socket has the queue",
         Some(libc::ENOBUFS | libc::ENOMEM) => {

@@ -56,25 +56,27 @@ impl XskProgram {
             .override_global("own_mac", &wanted.mac, true)
             .map_max_entries("sockets", wanted.queues)
             .load(OBJECT)
-            .map_err(|error| refused(&error))?;
-        let program = ebpf.program_mut("redirect").ok_or_else(missing)?;
-        let program: &mut aya::programs::Xdp = program.try_into().map_err(|error| refused(&error))?;
-        program.load().map_err(|error| refused(&error))?;
-        let descriptor = program.fd().map_err(|error| refused(&error))?;
+            .map_err(|error| describe_load_error(&error))?;
+        let program = ebpf.program_mut("redirect").ok_or_else(incomplete_object_message)?;
+        let program: &mut aya::programs::Xdp =
+            program.try_into().map_err(|error| describe_load_error(&error))?;
+        program.load().map_err(|error| describe_load_error(&error))?;
+        let descriptor = program.fd().map_err(|error| describe_load_error(&error))?;
         let how = match mode {
             XdpMode::Driver => AttachPoint::Driver,
             XdpMode::Generic => AttachPoint::Generic,
         };
         let link = xsk::attach(descriptor.as_fd(), index, how)
-            .map_err(|error| cannot_attach(interface, mode, &error))?;
+            .map_err(|error| describe_attach_error(interface, mode, &error))?;
         Ok(Self { _link: link, ebpf })
     }
 
     /// Redirects a queue's requests to a socket from now on, until that is closed.
     pub(super) fn serve(&mut self, queue: u32, socket: &xsk::XskSocket) -> Result<(), String> {
-        let map = self.ebpf.map_mut("sockets").ok_or_else(missing)?;
-        let mut map = XskMap::try_from(map).map_err(|error| refused(&error))?;
-        map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0).map_err(|error| refused(&error))
+        let map = self.ebpf.map_mut("sockets").ok_or_else(incomplete_object_message)?;
+        let mut map = XskMap::try_from(map).map_err(|error| describe_load_error(&error))?;
+        map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0)
+            .map_err(|error| describe_load_error(&error))
     }
 }
 
@@ -93,12 +95,12 @@ fn encode(targets: &[SocketAddr]) -> Vec<u8> {
     bytes
 }
 
-fn missing() -> String {
+fn incomplete_object_message() -> String {
     "the BPF object is not whole: rebuild it with cargo xtask bpf".to_owned()
 }
 
 /// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
-fn refused(error: &dyn std::error::Error) -> String {
+fn describe_load_error(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut inner = error.source();
     let mut not_permitted = false;
@@ -115,7 +117,7 @@ fn refused(error: &dyn std::error::Error) -> String {
     format!("the kernel does not take the redirect program: {}", text.lines().next().unwrap_or_default())
 }
 
-fn cannot_attach(interface: &str, mode: XdpMode, error: &io::Error) -> String {
+fn describe_attach_error(interface: &str, mode: XdpMode, error: &io::Error) -> String {
     let other = "the interface may carry packets too long for an XDP program: lower the MTU at both its ends";
     match (error.raw_os_error(), mode) {
         (Some(libc::EBUSY | libc::EEXIST), _) => format!(

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::frame::{FrameLayout, RequestChecksum};
 use super::queue::{FramePool, WorkerQueues, XskQueue};
 use crate::backend::mmsg;
-use crate::backend::{LocalCounters, ReceiveFailure, WorkerJob, judge, too_long};
+use crate::backend::{LocalCounters, ReceiveFailure, WorkerJob, classify_receive_error, too_long};
 use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::{Action, ReplyOptions, Request, Service};
 use crate::sys::batch::{ControlKind, ExtendedControl, MessageBatch, NoControl, PktinfoV4, PktinfoV6};
@@ -41,7 +41,7 @@ fn run_by<S: Service, P: AdmissionPolicy>(
     share: &mut WorkerQueues,
 ) -> io::Result<()> {
     match job.shape.asked.pktinfo {
-        _ if job.shape.asked.is_more() => {
+        _ if job.shape.asked.has_extra_fields() => {
             run_with(MessageBatch::<ExtendedControl>::new(job.shape), policy, job, share)
         }
         PktinfoMode::Off => run_with(MessageBatch::<NoControl>::new(job.shape), policy, job, share),
@@ -77,7 +77,7 @@ fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
                 verify: share.verify_checksums,
                 taken_ns: None,
             };
-            came += queue.turn(&mut share.frames, share.batch, &mut desk);
+            came += queue.process_batch(&mut share.frames, share.batch, &mut desk);
         }
         if came > 0 {
             tally.rest = true;
@@ -87,12 +87,12 @@ fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
                 continue;
             }
         }
-        if from_socket(&mut batch, &mut policy, &mut job, &mut tally)? || came > 0 {
+        if serve_socket(&mut batch, &mut policy, &mut job, &mut tally)? || came > 0 {
             idle = 0;
             continue;
         }
         if phase == WorkerPhase::Drain {
-            job.ending.empty();
+            job.ending.on_empty();
         } else if share.busy_poll && idle < IDLE_POLLS {
             idle += 1;
             for queue in share.queues.iter_mut().filter(|queue| !queue.gone) {
@@ -106,7 +106,7 @@ fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
 }
 
 /// Answers what is queued in the socket; returns whether anything was.
-fn from_socket<S: Service, K: ControlKind, P: AdmissionPolicy>(
+fn serve_socket<S: Service, K: ControlKind, P: AdmissionPolicy>(
     batch: &mut MessageBatch<K>,
     policy: &mut P,
     job: &mut WorkerJob<'_, S>,
@@ -115,7 +115,7 @@ fn from_socket<S: Service, K: ControlKind, P: AdmissionPolicy>(
     tally.counts.syscalls += 1;
     match batch.receive(job.socket, libc::MSG_DONTWAIT) {
         Ok(0) => {
-            job.ending.woken();
+            job.ending.on_wake();
             Ok(true)
         }
         Ok(received) => {
@@ -124,7 +124,7 @@ fn from_socket<S: Service, K: ControlKind, P: AdmissionPolicy>(
             tally.publish();
             Ok(true)
         }
-        Err(error) => match judge(error) {
+        Err(error) => match classify_receive_error(error) {
             ReceiveFailure::Again => Ok(true),
             ReceiveFailure::Empty => {
                 policy.nothing();
@@ -198,7 +198,7 @@ struct FrameHandler<'d, 'j, S, P> {
 impl XskQueue {
     /// Answers up to a batch of packets; returns how many there were.
     #[inline]
-    fn turn<S: Service, P: AdmissionPolicy>(
+    fn process_batch<S: Service, P: AdmissionPolicy>(
         &mut self,
         frames: &mut FramePool,
         batch: u32,
@@ -246,8 +246,8 @@ impl XskQueue {
     ) -> Option<usize> {
         let FrameHandler { job, policy, tally, reply, verify, taken_ns } = desk;
         // What the program lets through is a request; anything else means a mistake there, and goes unanswered.
-        let layout = FrameLayout::of(&frame[..length])?;
-        if *verify && !self.is_right(layout, &frame[..length]) {
+        let layout = FrameLayout::parse(&frame[..length])?;
+        if *verify && !self.is_checksum_valid(layout, &frame[..length]) {
             tally.counts.checksum_errors += 1;
             return None;
         }
@@ -257,27 +257,28 @@ impl XskQueue {
         let family = job.shape.family;
         if !policy.admits_from(|| SocketName::encode(addresses.source(), family).unwrap_or(SocketName::ZERO))
         {
-            tally.shed();
+            tally.count_shed();
             return None;
         }
-        let (begin, mut end) = (layout.payload(), layout.end());
+        let (begin, mut end) = (layout.payload_offset(), layout.end());
         let truncated = end - begin > job.shape.request;
         if truncated {
-            if !tally.truncated(job.deliver_truncated) {
+            if !tally.count_truncated(job.deliver_truncated) {
                 return None;
             }
             end = begin + job.shape.request;
         }
         let class = layout.traffic_class(frame);
-        let request = Request::framed(&frame[begin..end], &addresses, class, *taken_ns, truncated, &job.path);
+        let request =
+            Request::from_frame(&frame[begin..end], &addresses, class, *taken_ns, truncated, &job.path);
         let action = job.service.answer(&request, reply);
-        let fits = |length: usize| length <= layout.room(self.mtu) && begin + length <= frame.len();
+        let fits = |length: usize| length <= layout.max_payload(self.mtu) && begin + length <= frame.len();
         let (payload, options) = match action {
-            Action::Echo if fits(end - begin) => return Some(layout.turn_round(frame, end - begin)),
+            Action::Echo if fits(end - begin) => return Some(layout.make_reply(frame, end - begin)),
             Action::Echo => (&frame[begin..end], ReplyOptions::default()),
             Action::Reply(length) if length <= reply.len() && fits(length) => {
                 frame[begin..begin + length].copy_from_slice(&reply[..length]);
-                return Some(layout.turn_round(frame, length));
+                return Some(layout.make_reply(frame, length));
             }
             Action::Reply(length) if length <= reply.len() => (&reply[..length], ReplyOptions::default()),
             Action::ReplyTo { length, to } if length <= reply.len() => {
@@ -285,7 +286,7 @@ impl XskQueue {
             }
             Action::ReplyWith { length, options } if length <= reply.len() => (&reply[..length], options),
             Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
-                tally.send_failed(&too_long());
+                tally.count_send_failure(&too_long());
                 return None;
             }
             Action::Drop => {
@@ -293,17 +294,17 @@ impl XskQueue {
                 return None;
             }
             Action::Defer => {
-                tally.deferred();
+                tally.count_deferred();
                 return None;
             }
         };
         tally.counts.redirected += u64::from(options.to.is_some());
-        by_socket(payload, &addresses, options, job, tally);
+        send_by_socket(payload, &addresses, options, job, tally);
         None
     }
 
     #[cold]
-    fn is_right(&self, layout: FrameLayout, frame: &[u8]) -> bool {
+    fn is_checksum_valid(&self, layout: FrameLayout, frame: &[u8]) -> bool {
         match layout.verify(frame) {
             RequestChecksum::Fine => true,
             RequestChecksum::Unfinished => self.unfinished_checksums,
@@ -314,7 +315,7 @@ impl XskQueue {
 
 /// Sends what no frame can carry, or where this queue may not lead, by the worker's socket.
 #[cold]
-fn by_socket<S: Service>(
+fn send_by_socket<S: Service>(
     payload: &[u8],
     addresses: &super::FrameAddresses,
     options: ReplyOptions,
@@ -327,9 +328,11 @@ fn by_socket<S: Service>(
     // The address a request came to is a source for its own family only.
     let same_family = to.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
     let (mut control, length) = match same_family {
-        true => {
-            ControlBuffer::leaving(job.shape.asked.pktinfo, addresses.destination(), addresses.interface())
-        }
+        true => ControlBuffer::from_source(
+            job.shape.asked.pktinfo,
+            addresses.destination(),
+            addresses.interface(),
+        ),
         false => (ControlBuffer::EMPTY, 0),
     };
     let length = control.append(length, to.ip().to_canonical().is_ipv4(), options.extras());
@@ -338,7 +341,7 @@ fn by_socket<S: Service>(
         match send_message(job.socket, payload, &name, family, &mut control, length) {
             Ok(()) => tally.counts.answered += 1,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => tally.send_failed(&error),
+            Err(error) => tally.count_send_failure(&error),
         }
         return;
     }

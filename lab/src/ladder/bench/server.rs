@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use linerate_engine::{
-    Backend, Builder, PathMtuDiscovery, Pinning, Running, Server, Sockets, SteeringProgram,
+    Backend, Builder, PathMtuDiscovery, RunningServer, Server, SocketMode, SteeringProgram, WorkerPinning,
 };
 
 use super::BenchError;
@@ -25,11 +25,11 @@ pub(crate) fn builder(
         .workers(cpus.len())
         .cpus(cpus)
         .sockets(match configuration.sharing {
-            PortSharing::OneSocket => Sockets::Shared,
-            PortSharing::Reuseport => Sockets::Reuseport,
-            PortSharing::SteeredByCpu => Sockets::SteeredByCpu(SteeringProgram::Cbpf),
+            PortSharing::OneSocket => SocketMode::Shared,
+            PortSharing::Reuseport => SocketMode::Reuseport,
+            PortSharing::SteeredByCpu => SocketMode::SteeredByCpu(SteeringProgram::Cbpf),
         })
-        .pinning(if configuration.pinned { Pinning::Own } else { Pinning::None })
+        .pinning(if configuration.pinned { WorkerPinning::Own } else { WorkerPinning::None })
         .backend(match configuration.calls {
             ServerCalls::One => Backend::Recvfrom,
             ServerCalls::Batched(batch) => Backend::Mmsg { batch },
@@ -46,7 +46,7 @@ pub(crate) fn builder(
 }
 
 /// Stops what is running, if anything is.
-pub(crate) fn stop(server: &mut Option<Running>) -> Result<(), BenchError> {
+pub(crate) fn stop(server: &mut Option<RunningServer>) -> Result<(), BenchError> {
     match server.take() {
         Some(running) => running.stop().map(|_| ()).map_err(|error| BenchError::Server(error.to_string())),
         None => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) fn stop(server: &mut Option<Running>) -> Result<(), BenchError> {
 }
 
 /// What the server asked for and had to replace, a line each.
-pub(crate) fn fallbacks(server: Option<&Running>) -> Vec<String> {
+pub(crate) fn fallbacks(server: Option<&RunningServer>) -> Vec<String> {
     server.map_or_else(Vec::new, |server| {
         server.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why)).collect()
     })
@@ -65,7 +65,7 @@ pub(crate) fn busy_poll_refusal() -> Option<String> {
     let configuration =
         ServerConfiguration { busy_poll: Some(Duration::from_micros(50)), ..ServerConfiguration::baseline() };
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-    match builder(&configuration, loopback, &[0], 0).pinning(Pinning::None).prepare() {
+    match builder(&configuration, loopback, &[0], 0).pinning(WorkerPinning::None).prepare() {
         Ok(server) => server
             .fallbacks()
             .iter()

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use super::super::rtype;
-use super::super::zonefile::{self, ZoneError, ZoneFiles, ZoneRecord, ZoneText, shown};
+use super::super::zonefile::{self, ZoneError, ZoneFiles, ZoneRecord, ZoneText, display_name};
 use super::{
     BucketIndex, COUNT, FLAG_WILDCARD, NO_ZONE, NameBucket, SLOT, StoredZone, WireName, Zones, bucket_of,
     label_count, mixed,
@@ -37,7 +37,7 @@ impl Zones {
             before.zones.iter().map(|zone| &zone.apex[..]).eq(names.iter().map(Vec::as_slice))
         });
         if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
-            return Err(ZoneError::Twice { zone: shown(&names[at]) });
+            return Err(ZoneError::Twice { zone: display_name(&names[at]) });
         }
         let Some(before) = before else { return ReadPass::new(names, None).all(zones) };
         for _ in 0..TRIES {
@@ -122,7 +122,11 @@ impl<'a> ReadPass<'a> {
             let read = zonefile::read(name, *text, &mut |record| full |= !self.record(number, record))?;
             if full {
                 let why = "the zones together are too large: 32 GB of records is the most";
-                return Err(ZoneError::Zone { file: read.files[0].clone(), zone: shown(&read.apex), why });
+                return Err(ZoneError::Zone {
+                    file: read.files[0].clone(),
+                    zone: display_name(&read.apex),
+                    why,
+                });
             }
             all.push(read);
         }
@@ -230,7 +234,7 @@ impl<'a> ReadPass<'a> {
             notes.push(format!(
                 "zone {} is signed, but signatures and proofs are only given to who asks for them by type: validating \
                  resolvers will not accept its answers",
-                shown(&zone.apex)
+                display_name(&zone.apex)
             ));
         }
         let mut zones = Zones {
@@ -352,7 +356,7 @@ impl<'a> BucketBuilder<'a> {
         }
         for node in &mut nodes {
             for set in &mut node.sets {
-                self.settle(node.zone, set)?;
+                self.deduplicate_set(node.zone, set)?;
             }
         }
         let scratch = &mut self.scratch;
@@ -404,7 +408,7 @@ impl<'a> BucketBuilder<'a> {
     }
 
     /// Leaves one of equal records, and looks for what does not go together.
-    fn settle(&mut self, zone: u16, set: &mut Vec<ZoneRecord<'a>>) -> Result<(), ZoneError> {
+    fn deduplicate_set(&mut self, zone: u16, set: &mut Vec<ZoneRecord<'a>>) -> Result<(), ZoneError> {
         if set.len() > MANY {
             let mut seen = HashSet::new();
             set.retain(|record| seen.insert(record.data));

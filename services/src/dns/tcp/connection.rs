@@ -57,7 +57,7 @@ impl TcpConnection {
     }
 
     /// Does what can be done without waiting.
-    pub(super) fn turn(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
+    pub(super) fn process(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
         for _ in 0..TURN {
             match self.flush(now) {
                 Ok(true) => {}

@@ -44,7 +44,7 @@ impl ZoneEntry {
     }
 
     /// Its words as in the file, for errors.
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn display_text(&self) -> String {
         let words: Vec<String> = self
             .words()
             .map(|word| {

@@ -182,7 +182,7 @@ pub(super) fn number(raw: &[u8]) -> Option<u16> {
     start.eq_ignore_ascii_case(b"TYPE").then(|| value::number(digits)).flatten()
 }
 
-pub(super) fn shown(rtype: u16) -> String {
+pub(super) fn type_name(rtype: u16) -> String {
     by_number(rtype).map_or_else(|| format!("TYPE{rtype}"), |kind| kind.name.to_owned())
 }
 
@@ -225,7 +225,7 @@ const KEYS: [&str; 9] =
     ["mandatory", "alpn", "no-default-alpn", "port", "ipv4hint", "ech", "ipv6hint", "dohpath", "ohttp"];
 
 /// What is wrong with a word, or that one is missing.
-pub(super) type Wrong = String;
+pub(super) type RdataError = String;
 
 /// The words of a record's data as they are used up.
 pub(super) struct RdataWords<'a, I> {
@@ -239,13 +239,13 @@ fn mnemonic<T: Copy + TryFrom<u64>>(all: &[(T, &str)], raw: &[u8]) -> Option<T> 
     named.map(|(value, _)| *value).or_else(|| value::number(raw))
 }
 
-fn said(word: ZoneWord<'_>, expected: &str) -> Wrong {
+fn unexpected_word(word: ZoneWord<'_>, expected: &str) -> RdataError {
     format!("\"{}\" is not {expected}", String::from_utf8_lossy(word.raw))
 }
 
 impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     /// Writes the data of a type.
-    pub(super) fn data(&mut self, kind: &RecordType) -> Result<(), Wrong> {
+    pub(super) fn data(&mut self, kind: &RecordType) -> Result<(), RdataError> {
         for field in kind.fields {
             self.field(*field)?;
         }
@@ -256,7 +256,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Writes data given as `\# LENGTH HEX` (RFC 3597, section 5), whose first word was read.
-    pub(super) fn unknown(&mut self) -> Result<(), Wrong> {
+    pub(super) fn unknown(&mut self) -> Result<(), RdataError> {
         let length: u16 = self.value("a length in bytes", value::number)?;
         let start = self.out.len();
         if self.words.clone().next().is_some() {
@@ -270,50 +270,58 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         }
     }
 
-    fn next(&mut self, expected: &str) -> Result<ZoneWord<'a>, Wrong> {
+    fn next(&mut self, expected: &str) -> Result<ZoneWord<'a>, RdataError> {
         self.words.next().ok_or_else(|| format!("{expected} is missing"))
     }
 
-    fn value<T>(&mut self, expected: &str, parse: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, Wrong> {
+    fn value<T>(&mut self, expected: &str, parse: impl FnOnce(&[u8]) -> Option<T>) -> Result<T, RdataError> {
         let word = self.next(expected)?;
-        parse(word.raw).ok_or_else(|| said(word, expected))
+        parse(word.raw).ok_or_else(|| unexpected_word(word, expected))
     }
 
-    fn parsed<T: std::str::FromStr>(&mut self, expected: &str) -> Result<T, Wrong> {
+    fn parsed<T: std::str::FromStr>(&mut self, expected: &str) -> Result<T, RdataError> {
         self.value(expected, |raw| std::str::from_utf8(raw).ok()?.parse().ok())
     }
 
     /// Writes all words that are left as one.
-    fn joined(&mut self, expected: &str, decode: impl Fn(&[u8], &mut Vec<u8>) -> bool) -> Result<(), Wrong> {
+    fn joined(
+        &mut self,
+        expected: &str,
+        decode: impl Fn(&[u8], &mut Vec<u8>) -> bool,
+    ) -> Result<(), RdataError> {
         let first = self.next(expected)?;
         let mut all = first.raw.to_vec();
         self.words.by_ref().for_each(|word| all.extend_from_slice(word.raw));
-        if decode(&all, self.out) { Ok(()) } else { Err(said(ZoneWord { raw: &all, ..first }, expected)) }
+        if decode(&all, self.out) {
+            Ok(())
+        } else {
+            Err(unexpected_word(ZoneWord { raw: &all, ..first }, expected))
+        }
     }
 
-    fn name(&mut self) -> Result<(), Wrong> {
+    fn name(&mut self) -> Result<(), RdataError> {
         let word = self.next("a name")?;
         value::name(word.raw, word.quoted, self.origin, self.out)
-            .map_err(|why| format!("{}: {why}", said(word, "a name")))
+            .map_err(|why| format!("{}: {why}", unexpected_word(word, "a name")))
     }
 
-    fn text(&mut self) -> Result<(), Wrong> {
+    fn text(&mut self) -> Result<(), RdataError> {
         let word = self.next("a text")?;
-        value::text(word.raw, self.out).map_err(|why| format!("{}: {why}", said(word, "a text")))
+        value::text(word.raw, self.out).map_err(|why| format!("{}: {why}", unexpected_word(word, "a text")))
     }
 
-    fn u8(&mut self, expected: &str) -> Result<u8, Wrong> {
+    fn u8(&mut self, expected: &str) -> Result<u8, RdataError> {
         let number = self.value(expected, value::number)?;
         self.out.push(number);
         Ok(number)
     }
 
-    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Result<(), Wrong> {
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Result<(), RdataError> {
         self.out.extend_from_slice(&bytes);
         Ok(())
     }
 
-    fn field(&mut self, field: RdataField) -> Result<(), Wrong> {
+    fn field(&mut self, field: RdataField) -> Result<(), RdataError> {
         match field {
             F::Name => self.name(),
             F::U8 => self.u8("a number up to 255").map(drop),
@@ -358,14 +366,15 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
             }
             F::LongText => {
                 let word = self.next("a text")?;
-                value::bytes(word.raw, self.out).map_err(|why| format!("{}: {why}", said(word, "a text")))
+                value::bytes(word.raw, self.out)
+                    .map_err(|why| format!("{}: {why}", unexpected_word(word, "a text")))
             }
             F::Tag => {
                 let word = self.next("a tag")?;
                 let right =
                     (1..=255).contains(&word.raw.len()) && word.raw.iter().all(u8::is_ascii_alphanumeric);
                 if !right {
-                    return Err(said(word, "a tag of letters and digits"));
+                    return Err(unexpected_word(word, "a tag of letters and digits"));
                 }
                 self.out.push(word.raw.len() as u8);
                 self.out.extend_from_slice(word.raw);
@@ -378,7 +387,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 self.out.push(0);
                 let word = self.next("a salt")?;
                 if word.raw != b"-" && !value::hex(word.raw, self.out) {
-                    return Err(said(word, "a salt: hexadecimal digits or -"));
+                    return Err(unexpected_word(word, "a salt: hexadecimal digits or -"));
                 }
                 self.length_at(at)
             }
@@ -387,7 +396,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 self.out.push(0);
                 let word = self.next("a hash")?;
                 if !value::base32(word.raw, self.out) {
-                    return Err(said(word, "a hash in base 32"));
+                    return Err(unexpected_word(word, "a hash in base 32"));
                 }
                 self.length_at(at)
             }
@@ -431,7 +440,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                     Some((b"0x" | b"0X", digits)) if !digits.is_empty() && value::hex(digits, self.out) => {
                         Ok(())
                     }
-                    _ => Err(said(word, "0x and pairs of hexadecimal digits")),
+                    _ => Err(unexpected_word(word, "0x and pairs of hexadecimal digits")),
                 }
             }
             F::Eui(bytes) => {
@@ -439,7 +448,11 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 let pairs: Vec<&[u8]> = word.raw.split(|byte| *byte == b'-').collect();
                 let right = pairs.len() == usize::from(bytes)
                     && pairs.iter().all(|pair| pair.len() == 2 && value::hex(pair, self.out));
-                if right { Ok(()) } else { Err(said(word, "pairs of hexadecimal digits with - between")) }
+                if right {
+                    Ok(())
+                } else {
+                    Err(unexpected_word(word, "pairs of hexadecimal digits with - between"))
+                }
             }
             F::Locator => {
                 let word = self.next("four groups of hexadecimal digits")?;
@@ -448,7 +461,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 let all: Option<Vec<u16>> = groups.iter().map(|raw| group(raw)).collect();
                 let all = all
                     .filter(|all| all.len() == 4)
-                    .ok_or_else(|| said(word, "four groups of hexadecimal digits"))?;
+                    .ok_or_else(|| unexpected_word(word, "four groups of hexadecimal digits"))?;
                 all.iter().for_each(|group| self.out.extend_from_slice(&group.to_be_bytes()));
                 Ok(())
             }
@@ -472,14 +485,14 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Sets the length of what was written behind `at`.
-    fn length_at(&mut self, at: usize) -> Result<(), Wrong> {
+    fn length_at(&mut self, at: usize) -> Result<(), RdataError> {
         let length = self.out.len() - at - 1;
         self.out[at] =
             u8::try_from(length).map_err(|_| format!("{length} bytes are too many: at most 255"))?;
         Ok(())
     }
 
-    fn types(&mut self) -> Result<(), Wrong> {
+    fn types(&mut self) -> Result<(), RdataError> {
         let mut types = Vec::new();
         while self.words.clone().next().is_some() {
             types.push(self.value("a type of record", number)?);
@@ -497,11 +510,15 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         Ok(())
     }
 
-    fn gateway(&mut self, kind: u8) -> Result<(), Wrong> {
+    fn gateway(&mut self, kind: u8) -> Result<(), RdataError> {
         match kind {
             0 => {
                 let word = self.next("a gateway of \".\"")?;
-                if word.raw == b"." { Ok(()) } else { Err(said(word, "\".\", as gateways of type 0 are")) }
+                if word.raw == b"." {
+                    Ok(())
+                } else {
+                    Err(unexpected_word(word, "\".\", as gateways of type 0 are"))
+                }
             }
             1 => self.field(F::Ip4),
             2 => self.field(F::Ip6),
@@ -511,11 +528,11 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Of HIP (RFC 8005): algorithm, identity tag, key, and servers.
-    fn identity(&mut self) -> Result<(), Wrong> {
+    fn identity(&mut self) -> Result<(), RdataError> {
         let algorithm: u8 = self.value("an algorithm's number", value::number)?;
         let decoded = |word: ZoneWord<'_>, decode: fn(&[u8], &mut Vec<u8>) -> bool, expected| {
             let mut bytes = Vec::new();
-            if decode(word.raw, &mut bytes) { Ok(bytes) } else { Err(said(word, expected)) }
+            if decode(word.raw, &mut bytes) { Ok(bytes) } else { Err(unexpected_word(word, expected)) }
         };
         let tag =
             decoded(self.next("an identity tag")?, value::hex, "an identity tag in hexadecimal digits")?;
@@ -533,7 +550,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Of LOC (RFC 1876, section 3).
-    fn location(&mut self) -> Result<(), Wrong> {
+    fn location(&mut self) -> Result<(), RdataError> {
         let mut angles = [0; 2];
         for (angle, (most, [plus, minus])) in angles.iter_mut().zip([(90, *b"NS"), (180, *b"EW")]) {
             let expected = "degrees, minutes, seconds and N or S, then the same and E or W";
@@ -544,14 +561,16 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                     [letter] if parts > 0 && letter.eq_ignore_ascii_case(&plus) => 1,
                     [letter] if parts > 0 && letter.eq_ignore_ascii_case(&minus) => -1,
                     raw => {
-                        let unit =
-                            [3_600_000, 60_000, 1000].get(parts).ok_or_else(|| said(word, expected))?;
+                        let unit = [3_600_000, 60_000, 1000]
+                            .get(parts)
+                            .ok_or_else(|| unexpected_word(word, expected))?;
                         let (value, limit) = match parts {
                             2 => (decimal(raw, 3), 59_999),
                             _ => (value::number(raw), if parts == 0 { most } else { 59 }),
                         };
-                        let value =
-                            value.filter(|value| *value <= limit).ok_or_else(|| said(word, expected))?;
+                        let value = value
+                            .filter(|value| *value <= limit)
+                            .ok_or_else(|| unexpected_word(word, expected))?;
                         thousandths += if parts == 2 { value } else { value * unit };
                         parts += 1;
                         continue;
@@ -594,7 +613,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Of APL (RFC 3123): `[!]family:address/prefix`.
-    fn prefixes(&mut self) -> Result<(), Wrong> {
+    fn prefixes(&mut self) -> Result<(), RdataError> {
         for word in self.words.by_ref() {
             let text = std::str::from_utf8(word.raw).unwrap_or_default();
             let (negated, text) = text.strip_prefix('!').map_or((0, text), |text| (0x80, text));
@@ -609,8 +628,9 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 let prefix = prefix.parse::<u8>().ok().filter(|prefix| *prefix <= most)?;
                 Some((family.as_bytes()[0] - b'0', bytes, prefix))
             };
-            let (family, mut bytes, prefix) =
-                parsed().ok_or_else(|| said(word, "a prefix such as 1:192.0.2.0/24 or !2:2001:db8::/32"))?;
+            let (family, mut bytes, prefix) = parsed().ok_or_else(|| {
+                unexpected_word(word, "a prefix such as 1:192.0.2.0/24 or !2:2001:db8::/32")
+            })?;
             bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1));
             self.out.extend_from_slice(&[0, family, prefix, negated | bytes.len() as u8]);
             self.out.extend_from_slice(&bytes);
@@ -619,16 +639,16 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Of SVCB and HTTPS (RFC 9460, section 2.1).
-    fn parameters(&mut self) -> Result<(), Wrong> {
+    fn parameters(&mut self) -> Result<(), RdataError> {
         let mut all: Vec<(u16, Vec<u8>)> = Vec::new();
         for word in self.words.by_ref() {
             let (key, given) = match word.raw.iter().position(|byte| *byte == b'=') {
                 Some(at) => (&word.raw[..at], Some(&word.raw[at + 1..])),
                 None => (word.raw, None),
             };
-            let number = service_key(key).ok_or_else(|| said(word, "a service parameter"))?;
+            let number = service_key(key).ok_or_else(|| unexpected_word(word, "a service parameter"))?;
             let data = parameter(number, given)
-                .ok_or_else(|| said(word, "a service parameter with a right value"))?;
+                .ok_or_else(|| unexpected_word(word, "a service parameter with a right value"))?;
             all.push((number, data));
         }
         all.sort();
@@ -722,13 +742,13 @@ pub(super) fn is_of_type(rtype: u16, data: &[u8]) -> bool {
     let Some(kind) = by_number(rtype) else { return true };
     let mut rest = Some(data);
     for field in kind.fields {
-        rest = rest.and_then(|rest| after(*field, rest));
+        rest = rest.and_then(|rest| skip_field(*field, rest));
     }
     rest.is_some_and(<[u8]>::is_empty)
 }
 
 /// What follows a field, if it can be one.
-fn after(field: RdataField, data: &[u8]) -> Option<&[u8]> {
+fn skip_field(field: RdataField, data: &[u8]) -> Option<&[u8]> {
     let counted = |data: &[u8]| Some(usize::from(*data.first()?) + 1);
     match field {
         F::Name => {
@@ -805,7 +825,7 @@ fn after(field: RdataField, data: &[u8]) -> Option<&[u8]> {
             let key = usize::from(u16::from_be_bytes([*high, *low]));
             let mut rest = rest.get(usize::from(*tag) + key..)?;
             while !rest.is_empty() {
-                rest = after(F::Name, rest)?;
+                rest = skip_field(F::Name, rest)?;
             }
             Some(rest)
         }
@@ -818,7 +838,7 @@ fn relay(kind: u8, data: &[u8]) -> Option<&[u8]> {
         0 => Some(data),
         1 => data.get(4..),
         2 => data.get(16..),
-        3 => after(F::Name, data),
+        3 => skip_field(F::Name, data),
         _ => None,
     }
 }
@@ -828,7 +848,7 @@ mod tests {
     use super::super::lexer::{ZoneEntry, ZoneLexer};
     use super::*;
 
-    fn made(rtype: u16, text: &str) -> Result<Vec<u8>, Wrong> {
+    fn made(rtype: u16, text: &str) -> Result<Vec<u8>, RdataError> {
         let mut entry = ZoneEntry::default();
         let _ = ZoneLexer::new(format!("{text}\n").as_bytes()).next(&mut entry);
         let mut out = Vec::new();

@@ -65,7 +65,7 @@ pub(super) fn name(raw: &[u8], quoted: bool, origin: &[u8], out: &mut Vec<u8>) -
 }
 
 /// A name as a zone file has it, absolute.
-pub(crate) fn shown(name: &[u8]) -> String {
+pub(crate) fn display_name(name: &[u8]) -> String {
     let (mut text, mut rest) = (String::new(), name);
     while let Some((&length, after)) = rest.split_first()
         && length > 0
@@ -239,7 +239,7 @@ mod tests {
     fn names_are_relative_unless_they_end_with_a_dot() {
         let made = |text: &str| {
             let mut out = Vec::new();
-            name(text.as_bytes(), false, b"\x01o\0", &mut out).map(|()| shown(&out))
+            name(text.as_bytes(), false, b"\x01o\0", &mut out).map(|()| display_name(&out))
         };
         assert_eq!(made("a.b").as_deref(), Ok("a.b.o."));
         assert_eq!(made("a.b.").as_deref(), Ok("a.b."));

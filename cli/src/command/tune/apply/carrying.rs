@@ -187,7 +187,7 @@ impl<'a> TuneRun<'a> {
 
     /// Why no further change is to be made.
     fn stop(&self) -> Option<String> {
-        if self.interrupt.raised() {
+        if self.interrupt.is_raised() {
             return Some("it was interrupted".to_owned());
         }
         let end = self.until.and_then(UndoDeadline::boot_seconds)?;
@@ -205,7 +205,7 @@ impl<'a> TuneRun<'a> {
                 let seconds = LINK_TIME.as_secs();
                 return Some(format!("{interface} has no link {seconds} s after {setting} was changed"));
             }
-            if self.interrupt.raised() || self.interrupt.wait(Some(TICK)).is_err() {
+            if self.interrupt.is_raised() || self.interrupt.wait(Some(TICK)).is_err() {
                 return Some("it was interrupted".to_owned());
             }
         }

@@ -53,7 +53,7 @@ pub(crate) fn wait(
         let left = deadline.saturating_sub(boot_seconds());
         tell(&format!("\r\u{1b}[Kundone in {left} s; Enter keeps it (Ctrl-C: decide later) "));
         let typed = interrupt.wait_for(&stdin, Some(TICK))?;
-        if interrupt.raised() {
+        if interrupt.is_raised() {
             break ConfirmationAnswer::Open;
         }
         if typed && left > 0 {

@@ -5,7 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use linerate_engine::{Action, Backend, Builder, Echo, Overload, Pinning, Request, Running, Server, Service};
+use linerate_engine::{
+    Action, Backend, Builder, Echo, OverloadPolicy, Request, RunningServer, Server, Service, WorkerPinning,
+};
 use linerate_services::dns::{DnsService, ServedZones, Zones};
 
 use super::super::dns::ZONE;
@@ -38,7 +40,7 @@ pub(super) fn serve(program: &ServerProgram) -> anyhow::Result<()> {
     let builder = Server::builder()
         .bind(program.bind)
         .workers(program.workers as usize)
-        .pinning(Pinning::Cpus(program.cpus.clone()))
+        .pinning(WorkerPinning::Cpus(program.cpus.clone()))
         .backend(backend)
         .receive_buffer(BUFFER)
         .max_request(REQUEST);
@@ -47,7 +49,7 @@ pub(super) fn serve(program: &ServerProgram) -> anyhow::Result<()> {
         ProgramKind::DnsMmsg => dns(builder, program, "instead"),
         ProgramKind::Xdp | ProgramKind::XdpSet => echo(builder, "AF_XDP"),
         ProgramKind::XdpWorking => wait(&builder.start(|_| BusyEcho)?, "AF_XDP"),
-        ProgramKind::MmsgPolicy => echo(builder.overload(Overload::protect()), ""),
+        ProgramKind::MmsgPolicy => echo(builder.overload(OverloadPolicy::protect()), ""),
         _ => echo(builder, "instead"),
     }
 }
@@ -64,7 +66,7 @@ fn dns(builder: Builder, program: &ServerProgram, matters: &str) -> anyhow::Resu
 
 /// Serves on. One that could not be had as it was asked for would be measured under a wrong name: `matters` is what such a
 /// fallback says.
-fn wait(running: &Running, matters: &str) -> anyhow::Result<()> {
+fn wait(running: &RunningServer, matters: &str) -> anyhow::Result<()> {
     if let Some(fallback) = running.fallbacks().iter().find(|fallback| fallback.what.contains(matters)) {
         bail!("{fallback}");
     }
