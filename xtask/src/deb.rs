@@ -45,6 +45,7 @@ impl DebCommand {
         check_changelog(&places.root, &version)?;
         programs::build(BuildProfile::Release, "linerate")?;
         places.write_completions()?;
+        places.write_manual()?;
         let package = places.package(&version)?;
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
         if self.test {
@@ -76,6 +77,15 @@ impl PackagePaths {
             fs::write(directory.join(file), script).with_context(|| format!("write {file}"))?;
         }
         Ok(())
+    }
+
+    fn write_manual(&self) -> Result<()> {
+        // A page of a command that is gone must not stay.
+        let directory = self.target.join("release/man");
+        if directory.exists() {
+            fs::remove_dir_all(&directory).with_context(|| format!("remove {}", directory.display()))?;
+        }
+        run(Command::new(self.target.join("release/linerate")).arg("man").arg(directory))
     }
 
     fn package(&self, version: &str) -> Result<PathBuf> {

@@ -7,7 +7,6 @@ mod findings;
 mod fuzz;
 mod guest;
 mod machine;
-mod man;
 mod programs;
 #[cfg(test)]
 #[path = "../../cli/tests/command/schema.rs"]
@@ -38,15 +37,13 @@ enum XtaskCommand {
     Bpf(bpf::BpfCommand),
     /// Build the Debian package, and try it in a throw-away installation.
     Deb(deb::DebCommand),
-    /// Write docs/findings, a page for each of doctor's rules, or check that it is what the rules say.
+    /// Write docs/findings.md from the rules of doctor.
     Findings(findings::FindingsCommand),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
     /// Boot a machine of many CPUs and NUMA nodes, and run something there.
     #[command(subcommand)]
     Guest(guest::GuestChore),
-    /// Write the manual pages and docs/exit-status.md, or check that they fit the command.
-    Man(man::ManCommand),
     /// Keep a server loaded while its host changes under it and its workers panic; takes root.
     Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
@@ -63,7 +60,6 @@ fn main() -> anyhow::Result<ExitCode> {
         XtaskCommand::Findings(findings) => findings.run(),
         XtaskCommand::Fuzz(fuzz) => fuzz.run(),
         XtaskCommand::Guest(guest) => guest.run(),
-        XtaskCommand::Man(man) => man.run(),
         XtaskCommand::Soak(soak) => soak.run(),
         XtaskCommand::Specimen(specimen) => specimen.run(),
         XtaskCommand::UserTests(tests) => tests.run(),

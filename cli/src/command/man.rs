@@ -27,6 +27,7 @@ impl ManArgs {
             return Ok(ExitCode::SUCCESS);
         };
         let pages = manual::pages(&crate::tree());
+        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
         for page in &pages {
             let path = directory.join(&page.file);
             fs::write(&path, &page.text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -76,3 +76,12 @@ fn exit_statuses_are_told_of_every_command_that_runs() {
     }
     assert!(!text.contains("| `linerate serve` |") && !text.contains("guard"), "{text}");
 }
+
+#[test]
+fn the_table_of_exit_statuses_in_docs_is_generated_from_the_commands() {
+    let found = include_str!("../../../docs/exit-status.md");
+    assert!(
+        found == exit_status(&crate::tree()),
+        "run `cargo run -- man --exit-status >docs/exit-status.md` and commit it"
+    );
+}

@@ -110,7 +110,7 @@ fn hardly_any_example_is_left_out() {
         .map(|(file, _)| *file)
         .collect();
     let run = marks.iter().filter(|(_, mark)| {
-        matches!(mark, Ok(BlockAction::Run(_) | BlockAction::Remedy(_) | BlockAction::RunBy(_)))
+        matches!(mark, Ok(BlockAction::Run(_) | BlockAction::Remedy { .. } | BlockAction::RunBy(_)))
     });
     println!("{} blocks of commands are run, and {} not: {left:?}", run.count(), left.len());
     assert_eq!(left, LEFT_OUT);
@@ -291,9 +291,9 @@ fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> Stri
                 stage.clear();
                 outcome.map(|said| printed = said)
             }
-            Ok(BlockAction::Remedy(host)) => {
+            Ok(BlockAction::Remedy { finding, host }) => {
                 let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
-                remedy::carry_out(stage, file, block, &host)
+                remedy::carry_out(stage, &finding, block, &host)
             }
             Ok(BlockAction::File(name)) => {
                 let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));

@@ -10,8 +10,8 @@ use crate::markdown::FencedBlock;
 pub(crate) enum BlockAction {
     /// Its commands are run.
     Run(ExampleSettings),
-    /// Its commands are the remedy of the finding that the page is about, on this specimen.
-    Remedy(String),
+    /// Its commands fix this finding on this specimen.
+    Remedy { finding: String, host: String },
     /// They are run by this, and not by the test.
     RunBy(String),
     /// They are not, for this reason.
@@ -74,6 +74,9 @@ impl BlockAction {
     /// What is to be done with a block; an error if nobody said.
     pub(crate) fn of(block: &FencedBlock, subcommands: &[String]) -> Result<Self, String> {
         let comment = block.comment.as_deref().unwrap_or_default();
+        if let Some(by) = comment.strip_prefix("not run: by ") {
+            return Ok(Self::RunBy(by.to_owned()));
+        }
         if let Some(reason) = comment.strip_prefix("not run:").map(str::trim) {
             return match reason {
                 "" => Err("'not run:' takes a reason".to_owned()),
@@ -87,17 +90,16 @@ impl BlockAction {
                 None => Err(format!("'output{of}' is neither 'output' nor 'output: of PART OF A COMMAND'")),
             };
         }
-        if let Some(host) = comment.strip_prefix("remedy: on ") {
-            return Ok(Self::Remedy(host.to_owned()));
+        if let Some((finding, host)) =
+            comment.strip_prefix("run: fix of ").and_then(|rest| rest.split_once(" on "))
+        {
+            return Ok(Self::Remedy { finding: finding.to_owned(), host: host.to_owned() });
         }
         if let Some(name) = comment.strip_prefix("file: ") {
             return match name.is_empty() || name.contains(['/', ' ']) {
                 true => Err(format!("'file: {name}' takes a plain name")),
                 false => Ok(Self::File(name.to_owned())),
             };
-        }
-        if let Some(by) = comment.strip_prefix("run by ") {
-            return Ok(Self::RunBy(by.to_owned()));
         }
         if let Some(setting) = comment.strip_prefix("run") {
             return ExampleSettings::parse(setting.trim_start_matches(':')).map(Self::Run);

@@ -1,7 +1,6 @@
-//! The remedy on a page of docs/findings, carried out on a copy of the host of its example: doctor has to find it fixed.
+//! The fix of a finding in docs/findings.md, carried out on a copy of the host of its example: doctor has to find it fixed.
 
 use std::fs;
-use std::path::Path;
 
 use serde::Deserialize;
 
@@ -54,13 +53,12 @@ impl DoctorFinding {
 /// Runs the commands of a page, and those that it leaves out for their number, and asks doctor about the host before and after.
 pub(crate) fn carry_out(
     stage: &mut ExampleTestbed,
-    file: &str,
+    id: &str,
     block: &FencedBlock,
     host: &str,
 ) -> Result<(), String> {
-    let id = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
     stage.put_specimen(host)?;
-    let before = findings(stage, host, &id)?;
+    let before = findings(stage, host, id)?;
     let Some(found) = before.first() else { return Err(format!("{id} is not found on {host}")) };
     let lines: Vec<String> = found.commands.iter().map(|command| command.replace('\n', " ")).collect();
     let shown: Vec<&str> = block.text.lines().collect();
@@ -74,7 +72,7 @@ pub(crate) fn carry_out(
         copy::run(stage, reading, &page)?;
         copy::run(stage, reading, &found.commands[shown.len()..])?;
     }
-    is_fixed(&before, &findings(stage, host, &id)?)
+    is_fixed(&before, &findings(stage, host, id)?)
 }
 
 /// Whether doctor no longer finds the worst of what it found, or of what was counted before, shows another value.

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// What is above a block that the trial runs.
-const MARK: &str = "<!-- run by cargo xtask deb --test -->";
+const MARK: &str = "<!-- not run: by cargo xtask deb --test -->";
 
 /// The commands of the page, as a throw-away system is to run them.
 #[derive(Debug, PartialEq)]

@@ -57,17 +57,11 @@ pub(super) fn installed(
 }
 
 /// Puts what the commands of docs/install.md need where they are run: the package below the same path as here, the program that
-/// `cargo install` makes, the manual pages.
+/// `cargo install` makes.
 fn as_the_page_has_it(package: &Path, places: &PackagePaths, page: &InstallPage, trial: &Path) -> Result<()> {
     let debian = trial.join("target/debian");
     fs::create_dir_all(&debian)?;
     fs::copy(package, debian.join(package.file_name().context("a package without a name")?))?;
-    let manual = trial.join("share/man/man1");
-    fs::create_dir_all(&manual)?;
-    for entry in fs::read_dir(places.root.join("share/man/man1")).context("list share/man/man1")? {
-        let entry = entry?;
-        fs::copy(entry.path(), manual.join(entry.file_name()))?;
-    }
     // Here, where there is a toolchain.
     let mut install = Command::new("sh");
     install.args(["-c", &page.cargo]).current_dir(&places.root);

@@ -1,5 +1,6 @@
-//! A rule as a page, and the list of all pages.
+//! The page of all findings, by stage.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use linerate_host::diagnosis::rules;
@@ -11,149 +12,140 @@ use linerate_tune::profile::FindingPolicy;
 use super::example::RuleExample;
 
 /// More values or commands than this say no more.
-const SHOWN: usize = 6;
+const SHOWN: usize = 4;
 
 /// Longer values are cut, since those of 20 queues are no easier to grasp than those of three.
-const WIDEST: usize = 90;
+const WIDEST: usize = 70;
 
-/// The file of a rule's page.
-pub(super) fn name(id: &str) -> String {
-    format!("{id}.md")
-}
+const HEAD: &str = "\
+<!-- Written by `cargo xtask findings` from the rules in host/src/stage. Change those. -->
+# Findings
 
-/// A rule's page.
-pub(super) fn of_rule(rule: &Rule, example: Option<&RuleExample>, profiles: &[TuneProfile]) -> String {
-    let stage = rule.id.split('.').next().unwrap_or_default();
-    let mut page = format!("# {}\n\n", plain(rule.title));
-    let _ = writeln!(
-        page,
-        "`{}` · stage [{stage}](README.md#{stage}) · kernels: {}\n\n{}\n",
-        rule.id,
-        plain(rule.kernels),
-        plain(rule.why)
-    );
-    let _ = writeln!(page, "## What fixing it gives\n{}", plain(rule.effect));
-    if let Some(ratio) = rule.published_ratio {
-        let _ = writeln!(page, "Published: {ratio} times the throughput.");
-    }
-    let _ = writeln!(page, "\nSource: {}.\n", plain(rule.source.trim_end_matches('.')));
-    if let Some(example) = example {
-        seen(&mut page, example);
-    }
-    let _ = writeln!(page, "## How to fix it\n{}\n", plain(rule.remedy));
-    if let Some(example) = example {
-        commands(&mut page, example);
-    }
-    tuned(&mut page, rule.id, profiles);
-    let _ = writeln!(page, "## When not to fix it\n{}\n", plain(rule.caveats));
-    let _ = writeln!(page, "## More\n- `linerate doctor --explain {}` says this in a terminal.", rule.id);
-    for (file, what) in of_rule_alone(rule.id).iter().chain(rule.stage().map(related).unwrap_or_default()) {
-        let _ = writeln!(page, "- [{file}](../{file}.md): {what}");
-    }
-    page
-}
+All findings of [`linerate doctor`](doctor.md): the cause, the gain, the fix, and when you should leave it.
+`linerate doctor --explain ID` prints the same in a terminal. The stages are in the order in which a packet
+passes them.
+";
 
-/// The list of all pages, by stage, in the order a packet meets them.
-pub(super) fn index() -> String {
-    let mut page = "# What doctor finds\n\n".to_owned();
-    page.push_str(
-        "A page for each finding of [`linerate doctor`](../doctor.md): how it comes about, what it costs, how to fix it, \
-         and when not to. Stages are in the order in which a packet meets them.\n",
-    );
+/// The page: a section per stage with a list of its findings, and a section per finding.
+pub(super) fn of_all_rules(examples: &BTreeMap<&str, RuleExample>, profiles: &[TuneProfile]) -> String {
+    let mut page = HEAD.to_owned();
     for stage in &STAGES {
-        let _ =
-            writeln!(page, "\n## {}\n{}\n\n| finding | is |\n|---|---|", stage.name, plain(stage.explain));
-        for rule in rules().filter(|rule| rule.stage() == Some(stage.name)) {
-            let _ = writeln!(page, "| [{}]({}) | {} |", rule.id, name(rule.id), plain(rule.title));
+        let of_stage = || rules().filter(|rule| rule.stage() == Some(stage.name));
+        let _ = writeln!(page, "\n## {}\n{}\n", stage.name, plain(stage.explain));
+        let _ = writeln!(page, "| finding | meaning |\n|---|---|");
+        for rule in of_stage() {
+            let anchor = rule.id.replace('.', "");
+            let _ = writeln!(page, "| [{}](#{anchor}) | {} |", rule.id, plain(rule.title));
+        }
+        let see: Vec<String> =
+            related(stage.name).iter().map(|name| format!("[{name}]({name}.md)")).collect();
+        let _ = writeln!(page, "\nSee also: {}.", see.join(", "));
+        for rule in of_stage() {
+            add_rule(&mut page, rule, examples.get(rule.id), profiles);
         }
     }
     page
 }
 
-/// What is seen of it on a specimen.
-fn seen(page: &mut String, example: &RuleExample) {
+fn add_rule(page: &mut String, rule: &Rule, example: Option<&RuleExample>, profiles: &[TuneProfile]) {
+    let (title, why, kernels) = (plain(rule.title), plain(rule.why), plain(rule.kernels));
+    let _ = writeln!(page, "\n### {}\n**{title}.** {why} (Kernels: {kernels}.)\n", rule.id);
+    let _ = write!(page, "**Effect.** {}", plain(rule.effect));
+    if let Some(ratio) = rule.published_ratio {
+        let _ = write!(page, " Published: {ratio:.2} times the throughput.");
+    }
+    let _ = writeln!(page, " Source: {}.\n", plain(rule.source.trim_end_matches('.')));
+    if let Some(example) = example {
+        add_evidence(page, example);
+    }
+    let _ = writeln!(page, "**Fix.** {}\n", plain(rule.remedy));
+    if let Some(example) = example {
+        add_commands(page, rule.id, example);
+    }
+    let _ = writeln!(page, "[`linerate tune`](tune.md): {}.\n", policies(rule.id, profiles));
+    let _ = writeln!(page, "**Leave it if:** {}", plain(rule.caveats));
+}
+
+/// The finding on a fixture host.
+fn add_evidence(page: &mut String, example: &RuleExample) {
     let RuleExample { host, about, finding } = example;
-    let _ = writeln!(page, "## As doctor shows it");
     let _ = writeln!(
         page,
-        "On `{host}` ({}; `cargo xtask specimen {host} DIR` writes it), with severity {}:\n\n> {}\n",
-        plain(about),
+        "**Example** with severity {} on the fixture host `{host}` ({}): {}.\n",
         finding.severity,
+        plain(about),
         plain(&finding.title)
     );
     if finding.evidence.is_empty() {
         return;
     }
-    let _ = writeln!(page, "| value | is | read from |\n|---|---|---|");
+    let _ = writeln!(page, "| value | reads | read from |\n|---|---|---|");
     for Evidence { what, value, read_from } in finding.evidence.iter().take(SHOWN) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let _ = writeln!(page, "| {} | {} | {} |", plain(what), code(&value), code(read_from));
     }
-    more(page, finding.evidence.len(), "values");
+    add_omitted(page, finding.evidence.len(), "values");
     page.push('\n');
 }
 
-/// What would be typed there.
-fn commands(page: &mut String, example: &RuleExample) {
-    let commands = &example.finding.commands;
+/// The commands of the fix on that host.
+fn add_commands(page: &mut String, id: &str, example: &RuleExample) {
+    let (host, commands) = (example.host, &example.finding.commands);
     if commands.is_empty() {
         return;
     }
-    let _ = writeln!(page, "On `{host}` that is:\n\n<!-- remedy: on {host} -->\n```sh", host = example.host);
+    let _ = writeln!(page, "On `{host}`:\n\n<!-- run: fix of {id} on {host} -->\n```sh");
     for command in commands.iter().take(SHOWN) {
         let _ = writeln!(page, "{}", command.replace('\n', " "));
     }
     let _ = writeln!(page, "```");
-    more(page, commands.len(), "commands");
+    add_omitted(page, commands.len(), "commands");
     page.push('\n');
 }
 
-/// What each profile of `tune` does about it.
-fn tuned(page: &mut String, id: &str, profiles: &[TuneProfile]) {
-    let _ = writeln!(page, "| [`linerate tune`](../tune.md) | |\n|---|---|");
+/// What the profiles of `tune` do about it; profiles that do the same are named together.
+fn policies(id: &str, profiles: &[TuneProfile]) -> String {
+    let mut policies: Vec<(String, Vec<String>)> = Vec::new();
     for profile in profiles {
-        let does = match profile.verdict(id) {
-            FindingPolicy::Fix(severity) => format!("fixes it, from severity {severity} on"),
-            FindingPolicy::Ask(why) => format!("leaves it to a person, with the commands. {}", plain(why)),
-            FindingPolicy::Leave(why) => format!("leaves it. {}", plain(why)),
-            FindingPolicy::Unnamed => "leaves it".to_owned(),
+        let policy = match profile.verdict(id) {
+            FindingPolicy::Fix(severity) => format!("fixed from severity {severity} on"),
+            FindingPolicy::Ask(why) => {
+                format!("left to you, with the commands ({})", plain(why).trim_end_matches('.'))
+            }
+            FindingPolicy::Leave(why) => format!("left ({})", plain(why).trim_end_matches('.')),
+            FindingPolicy::Unnamed => "left".to_owned(),
         };
-        let _ = writeln!(page, "| `--for {}` | {does} |", profile.name);
-    }
-    page.push('\n');
-}
-
-/// How many were left out.
-fn more(page: &mut String, all: usize, what: &str) {
-    if let Some(left) = all.checked_sub(SHOWN).filter(|left| *left > 0) {
-        let _ = writeln!(page, "\nand {left} more {what}.");
-    }
-}
-
-/// The same for one rule.
-fn of_rule_alone(id: &str) -> &'static [(&'static str, &'static str)] {
-    match id {
-        "softirq.livelock-risk" => {
-            &[("overload", "what a server does above its capacity, and what the host does")]
+        let name = format!("`{}`", profile.name);
+        match policies.iter_mut().find(|(known, _)| *known == policy) {
+            Some((_, names)) => names.push(name),
+            None => policies.push((policy, vec![name])),
         }
-        _ => &[],
+    }
+    match policies.as_slice() {
+        [(policy, names)] if names.len() > 1 => format!("{policy} by every profile"),
+        _ => {
+            let parts = policies.iter().map(|(policy, names)| format!("{policy} by {}", names.join(", ")));
+            parts.collect::<Vec<_>>().join("; ")
+        }
     }
 }
 
-/// What shows or fixes things of a stage, beside doctor and tune: pages of docs and what they are for.
-fn related(stage: StageName) -> &'static [(&'static str, &'static str)] {
-    const COST: (&str, &str) = ("cost", "what packets take of each CPU, and from whom");
-    const DROPS: (&str, &str) = ("drops", "where packets of a port are lost, by name and number");
-    const FLAME: (&str, &str) = ("flame", "what burns on the way, and where CPUs wait for each other");
-    const BOOST: (&str, &str) = ("boost", "steers and pins a server that runs, unmodified");
-    const LADDER: (&str, &str) = ("ladder", "measures what fixing it gives on this host");
+fn add_omitted(page: &mut String, all: usize, what: &str) {
+    if let Some(omitted) = all.checked_sub(SHOWN).filter(|omitted| *omitted > 0) {
+        let _ = writeln!(page, "\nand {omitted} more {what}.");
+    }
+}
+
+/// Pages of docs about tools that show or fix problems of a stage, besides doctor and tune.
+fn related(stage: StageName) -> &'static [&'static str] {
     match stage {
-        StageName::Machine => &[COST],
-        StageName::Link | StageName::Filter | StageName::Route => &[DROPS, FLAME, LADDER],
-        StageName::Rss | StageName::Irq | StageName::Softirq => &[COST, DROPS, LADDER],
-        StageName::Socket => &[BOOST, DROPS, FLAME],
-        StageName::Thread => &[BOOST, COST, FLAME],
-        StageName::Transmit => &[FLAME, DROPS, LADDER],
+        StageName::Machine => &["cost"],
+        StageName::Link | StageName::Filter | StageName::Route => &["drops", "flame", "ladder"],
+        StageName::Rss | StageName::Irq => &["cost", "drops", "ladder"],
+        StageName::Softirq => &["cost", "drops", "ladder", "overload"],
+        StageName::Socket => &["boost", "drops", "flame"],
+        StageName::Thread => &["boost", "cost", "flame"],
+        StageName::Transmit => &["flame", "drops", "ladder"],
     }
 }
 
@@ -202,15 +194,5 @@ mod tests {
         let long = "ä".repeat(WIDEST + 1);
         assert_eq!(cut(&long), format!("{} …", "ä".repeat(WIDEST)));
         assert_eq!(cut("two\nlines"), "two lines");
-    }
-
-    #[test]
-    fn a_page_says_all_that_its_rule_does() {
-        for rule in rules() {
-            let page = of_rule(rule, None, &[]);
-            for text in [rule.title, rule.why, rule.effect, rule.remedy, rule.caveats] {
-                assert!(page.contains(&plain(text)), "{}: {text}", rule.id);
-            }
-        }
     }
 }
