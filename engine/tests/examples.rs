@@ -17,6 +17,8 @@ mod support;
 #[allow(dead_code, unreachable_pub)]
 mod tokio_steer;
 
+use std::time::{Duration, Instant};
+
 use support::{EngineTestResult, ask, client};
 
 const ANY_PORT: &str = "127.0.0.1:0";
@@ -53,6 +55,11 @@ fn deferred_replies_come() -> EngineTestResult {
     let served = deferred::start(ANY_PORT.parse()?)?;
     let client = client(ANY_PORT)?;
     assert_eq!(ask(&client, served.running.local_addr(), b"hello")?.0, b"HELLO");
+    // The thread that replies counts its reply after it was sent, so that the client may be first.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while served.running.total().deferred_sent == 0 && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
     let total = served.running.stop()?.total();
     assert_eq!((total.deferred, total.deferred_sent), (1, 1));
     served.threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
