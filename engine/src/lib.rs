@@ -5,12 +5,12 @@
 //! measured on its own.
 //!
 //! ```
-//! use linerate_engine::{Action, Backend, Server, Sockets};
+//! use linerate_engine::{Action, Backend, Server, SocketMode};
 //!
 //! let running = Server::builder()
 //!     .bind("127.0.0.1:0".parse()?)
 //!     .workers(1)
-//!     .sockets(Sockets::Reuseport)
+//!     .sockets(SocketMode::Reuseport)
 //!     .backend(Backend::Mmsg { batch: 64 })
 //!     .start(|_worker| {
 //!         |request: &linerate_engine::Request<'_>, reply: &mut [u8]| {

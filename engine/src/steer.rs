@@ -5,7 +5,7 @@
 //! a socket, and the data is in the right cache. It works for UDP sockets and for TCP listeners.
 //!
 //! ```
-//! use linerate_engine::steer::{self, Program, Table};
+//! use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 //! use socket2::{Domain, Socket, Type};
 //!
 //! let mut sockets = Vec::new();
@@ -18,8 +18,8 @@
 //!     sockets.push(socket);
 //! }
 //! // The first socket is for CPUs 1 and 3, the second for 0 and 2.
-//! let table = Table::new(&[[1, 3], [0, 2]])?;
-//! steer::attach(&sockets, &table, Program::Cbpf)?;
+//! let table = CpuTable::new(&[[1, 3], [0, 2]])?;
+//! steer::attach(&sockets, &table, SteeringProgram::Cbpf)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -17,14 +17,14 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use linerate_load::generator::Builder;
-//! use linerate_load::{Generator, Slot, capacity};
+//! use linerate_load::generator::GeneratorBuilder;
+//! use linerate_load::{Generator, LoadSlot, capacity};
 //!
-//! # fn main() -> Result<(), linerate_load::Error> {
+//! # fn main() -> Result<(), linerate_load::GeneratorError> {
 //! let targets = vec!["127.0.0.1:7".parse().expect("an address")];
-//! let mut generator = Builder::default().targets(targets).flows(64).threads(2).start()?;
+//! let mut generator = GeneratorBuilder::default().targets(targets).flows(64).threads(2).start()?;
 //!
-//! let outcome = generator.run(&Slot::rate(50_000.0, Duration::from_secs(1)))?;
+//! let outcome = generator.run(&LoadSlot::rate(50_000.0, Duration::from_secs(1)))?;
 //! assert_eq!(outcome.sent, outcome.answered + outcome.lost);
 //!
 //! let found = capacity::search(&mut *generator, &capacity::SearchOptions::default())?;

@@ -7,15 +7,17 @@
 //! use std::sync::Arc;
 //!
 //! use linerate_engine::Server;
-//! use linerate_services::dns::{Dns, RateLimit, Served, Zones};
+//! use linerate_services::dns::{DnsRateLimit, DnsService, ServedZones, Zones};
 //!
 //! let zone = "@ 60 IN SOA ns hostmaster 1 7200 600 864000 60\nwww 60 IN A 192.0.2.1\n";
-//! let served = Served::new(Zones::parse("example.test", zone)?);
+//! let served = ServedZones::new(Zones::parse("example.test", zone)?);
 //! let zones = Arc::clone(&served);
 //! let running = Server::builder()
 //!     .bind("127.0.0.1:0".parse()?)
 //!     .workers(1)
-//!     .start(move |_worker| Dns::new(Arc::clone(&zones)).rate_limit(Some(RateLimit::default())))?;
+//!     .start(move |_worker| {
+//!         DnsService::new(Arc::clone(&zones)).rate_limit(Some(DnsRateLimit::default()))
+//!     })?;
 //!
 //! let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
 //! client.send_to(b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x03www\x07example\x04test\0\0\x01\0\x01", running.local_addr())?;

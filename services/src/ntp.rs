@@ -17,13 +17,13 @@
 //!
 //! ```
 //! use linerate_engine::Server;
-//! use linerate_services::ntp::{Ntp, Settings};
+//! use linerate_services::ntp::{NtpService, NtpSettings};
 //!
 //! let running = Server::builder()
 //!     .bind("127.0.0.1:0".parse()?)
 //!     .workers(1)
 //!     .receive_times(true)
-//!     .start(|_worker| Ntp::new(Settings::default()))?;
+//!     .start(|_worker| NtpService::new(NtpSettings::default()))?;
 //!
 //! let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
 //! let mut request = [0; 48];

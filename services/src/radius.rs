@@ -15,11 +15,11 @@
 //! use std::sync::Arc;
 //!
 //! use linerate_engine::Server;
-//! use linerate_services::radius::{Port, Radius, Users};
+//! use linerate_services::radius::{PortRole, RadiusServer, UserDatabase};
 //!
 //! let file = "[[client]]\nnetwork = '192.0.2.0/24'\nsecret = 'a long random one'\n";
-//! let users = Arc::new(Users::parse(file, Path::new("users.toml"))?);
-//! let radius = Radius::new(Port::Authentication, users);
+//! let users = Arc::new(UserDatabase::parse(file, Path::new("users.toml"))?);
+//! let radius = RadiusServer::new(PortRole::Authentication, users);
 //! let workers = radius.clone();
 //! let running = Server::builder()
 //!     .bind("127.0.0.1:0".parse()?)

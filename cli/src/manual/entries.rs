@@ -117,12 +117,7 @@ const ENTRIES: &[ManualEntry] = &[
         )],
         ..PLAIN
     },
-    ManualEntry {
-        words: "lab down",
-        fine: "removed",
-        found: "something was left, and is named",
-        ..PLAIN
-    },
+    ManualEntry { words: "lab down", fine: "removed", found: "something was left, and is named", ..PLAIN },
     ManualEntry {
         words: "lab clean",
         fine: "nothing is left",
@@ -185,7 +180,10 @@ const ENTRIES: &[ManualEntry] = &[
                 "linerate load 127.0.0.1:5353 --rate 50k --duration 10 --max-loss 0.1% --max-p99 1ms",
                 "Check that a server sustains a rate.",
             ),
-            ("linerate load 127.0.0.1:5353 --search --json capacity.json", "Find the highest rate that it sustains."),
+            (
+                "linerate load 127.0.0.1:5353 --search --json capacity.json",
+                "Find the highest rate that it sustains.",
+            ),
         ],
         see: &["lab", "drops", "calc"],
         ..PLAIN
@@ -313,7 +311,10 @@ const ENTRIES: &[ManualEntry] = &[
         files: &[JOURNAL],
         examples: &[
             ("linerate boost --port 53", "Show a running server and the plan."),
-            ("linerate boost apply --port 53 --watch", "Apply the plan, and follow workers that die or are added."),
+            (
+                "linerate boost apply --port 53 --watch",
+                "Apply the plan, and follow workers that die or are added.",
+            ),
         ],
         see: &["tune", "doctor"],
     },
@@ -321,7 +322,10 @@ const ENTRIES: &[ManualEntry] = &[
         words: "cost",
         fine: "measured, or compared",
         examples: &[
-            ("linerate cost --duration 10 --by cgroup", "Show the CPU time that packets take from each container."),
+            (
+                "linerate cost --duration 10 --by cgroup",
+                "Show the CPU time that packets take from each container.",
+            ),
             ("linerate cost --compare before.json after.json", "Compare two results."),
         ],
         see: &["flame", "drops"],
@@ -381,7 +385,10 @@ const ENTRIES: &[ManualEntry] = &[
         words: "report",
         fine: "joined",
         failed: "no result to join, or an error",
-        examples: &[("linerate report runs --html report.html", "Join all results of a directory on one page.")],
+        examples: &[(
+            "linerate report runs --html report.html",
+            "Join all results of a directory on one page.",
+        )],
         see: &["doctor", "load", "lab"],
         ..PLAIN
     },

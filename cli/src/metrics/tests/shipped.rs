@@ -111,7 +111,8 @@ fn the_rules_name_families_and_findings_that_exist_and_each_alert_is_tested() {
     }
     for id in words_after(&file, "finding: ") {
         assert!(linerate_host::diagnosis::rule(id).is_some(), "no finding {id}");
-        let page = format!("runbook_url: file:///usr/share/doc/linerate/docs/findings.md#{}", id.replace('.', ""));
+        let page =
+            format!("runbook_url: file:///usr/share/doc/linerate/docs/findings.md#{}", id.replace('.', ""));
         assert!(file.contains(&page), "{id}");
     }
     let alerts = words_after(&file, "alert: ").len();

@@ -55,20 +55,29 @@ fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> 
     })
 }
 
-/// A queue has several CPUs while another, which could take some of them, has none.
+/// A queue has several CPUs while another, which could take some of them, has none. A queue that interrupts another
+/// node could not: that is worse than to share one.
 fn crowded(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
-    let unused = xps.iter().filter(|(_, cpus)| cpus.is_empty()).count();
+    let machine = &sending.path.machine;
+    let unused: Vec<Option<u32>> = xps
+        .iter()
+        .filter(|(_, cpus)| cpus.is_empty())
+        .map(|(queue, _)| node_of_queue(sending, *queue))
+        .collect();
     let alone =
         |cpu: &u32, queue: u32| xps.iter().all(|(other, cpus)| *other == queue || !cpus.contains(*cpu));
-    let (queue, crowd) = xps
+    let (queue, crowd, unused) = xps
         .iter()
         .map(|(queue, cpus)| {
-            (*queue, cpus.iter().filter(|cpu| sending.cpus.contains(*cpu) && alone(cpu, *queue)).count())
+            let crowd = || cpus.iter().filter(|cpu| sending.cpus.contains(*cpu) && alone(cpu, *queue));
+            let is_near = |node: &&Option<u32>| {
+                node.is_none()
+                    || crowd().any(|cpu| machine.node_of(cpu).is_none_or(|own| **node == Some(own)))
+            };
+            (*queue, crowd().count(), unused.iter().filter(is_near).count())
         })
-        .max_by_key(|(_, crowd)| *crowd)?;
-    if unused == 0 || crowd < 2 {
-        return None;
-    }
+        .filter(|(_, crowd, unused)| *crowd > 1 && *unused > 0)
+        .max_by_key(|(_, crowd, _)| *crowd)?;
     let severity = if crowd * 2 > sending.cpus.len() { Severity::Medium } else { Severity::Low };
     let title = format!(
         "{crowd} CPUs send by queue tx-{queue} of {}, while {unused} of its {} transmit queues are for no CPU",
@@ -99,16 +108,10 @@ fn left_out(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severi
 /// CPUs whose only queue interrupts another node, though queues interrupt their own.
 fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let machine = &sending.path.machine;
-    let vectors = sending.path.irq.vectors(sending.interface());
-    let node_of_queue = |queue: u32| {
-        let serves = |vector: &&crate::stage::irq::IrqVector| vector.transmit_queue == Some(queue);
-        let cpus = vectors.iter().find(serves)?.cpus()?;
-        let mut nodes = cpus.iter().map(|cpu| machine.node_of(cpu));
-        let first = nodes.next()??;
-        nodes.all(|node| node == Some(first)).then_some(first)
-    };
-    let queues: Vec<(u32, &CpuSet)> =
-        xps.iter().map(|(queue, cpus)| Some((node_of_queue(*queue)?, *cpus))).collect::<Option<_>>()?;
+    let queues: Vec<(u32, &CpuSet)> = xps
+        .iter()
+        .map(|(queue, cpus)| Some((node_of_queue(sending, *queue)?, *cpus)))
+        .collect::<Option<_>>()?;
     let is_far = |cpu: &u32| {
         let Some(node) = machine.node_of(*cpu) else { return false };
         let own = queues.iter().any(|(other, _)| *other == node);
@@ -126,6 +129,16 @@ fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, S
         sending.interface()
     );
     Some((Severity::Low, title))
+}
+
+/// The node that a queue interrupts; `None` where it has no interrupt, or one that goes to several nodes.
+fn node_of_queue(sending: &TransmitNic<'_>, queue: u32) -> Option<u32> {
+    let machine = &sending.path.machine;
+    let vectors = sending.path.irq.vectors(sending.interface());
+    let cpus = vectors.iter().find(|vector| vector.transmit_queue == Some(queue))?.cpus()?;
+    let mut nodes = cpus.iter().map(|cpu| machine.node_of(cpu));
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
 }
 
 #[cfg(test)]
@@ -229,5 +242,8 @@ mod tests {
         assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 2, 3])).is_empty());
         // All interrupts on one node is another rule's finding, and no mask fixes it.
         assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 0, 1])).is_empty());
+        // An unused queue of the other node is for no CPU of this one; an unused queue of this node is.
+        assert!(found(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 2])).is_empty());
+        assert_eq!(found(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 1])).len(), 1);
     }
 }
