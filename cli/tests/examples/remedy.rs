@@ -57,6 +57,8 @@ pub(crate) fn carry_out(
     block: &FencedBlock,
     host: &str,
 ) -> Result<(), String> {
+    // Another finding may have been fixed on it.
+    let _ = fs::remove_dir_all(stage.path("work").join(host));
     stage.put_specimen(host)?;
     let before = findings(stage, host, id)?;
     let Some(found) = before.first() else { return Err(format!("{id} is not found on {host}")) };
@@ -68,9 +70,7 @@ pub(crate) fn carry_out(
     // Each reading of the host is as if it had been fixed before.
     let copy = stage.path("work").join(host);
     for reading in [copy.clone(), copy.join("later")].iter().filter(|reading| reading.exists()) {
-        let page: Vec<String> = shown.iter().map(|line| (*line).to_owned()).collect();
-        copy::run(stage, reading, &page)?;
-        copy::run(stage, reading, &found.commands[shown.len()..])?;
+        copy::run(stage, reading, &found.commands)?;
     }
     is_fixed(&before, &findings(stage, host, id)?)
 }
