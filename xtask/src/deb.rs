@@ -85,7 +85,12 @@ impl PackagePaths {
         if directory.exists() {
             fs::remove_dir_all(&directory).with_context(|| format!("remove {}", directory.display()))?;
         }
-        run(Command::new(self.target.join("release/linerate")).arg("man").arg(directory))
+        run(Command::new(self.target.join("release/linerate"))
+            .arg("man")
+            .arg(&directory)
+            .stdout(Stdio::null()))?;
+        // cargo-deb compresses only manual pages that are not below the target directory.
+        run(Command::new("gzip").args(["--best", "--no-name", "--recursive"]).arg(directory))
     }
 
     fn package(&self, version: &str) -> Result<PathBuf> {
