@@ -22,9 +22,9 @@ pub(crate) use queue_counts::{CountDirection, any_name, queue_counts};
 /// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Rss,
-    explain: "The NIC hashes the addresses, and if told so the ports, of each packet, and looks up in its indirection \
-              table which receive queue that hash belongs to. A queue that is not in the table gets nothing; a flow \
-              never leaves its queue.",
+    explain: "The NIC hashes the addresses (and, if configured, the ports) of each packet, and looks up in its \
+              indirection table which receive queue that hash belongs to. A queue that is not in the table gets \
+              nothing; a flow never leaves its queue.",
     rules: rules::RULES,
     counters: counters::counters,
 };

@@ -9,8 +9,8 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "filter.rule-drops",
     title: "Firewall rules drop packets that the host received",
-    why: "A packet that a rule drops at prerouting or input was received and routed, but no socket gets it and no counter of the \
-          IP layer names it. The number of such packets is what remains of the packets received after those that were \
+    why: "A packet that a rule drops at prerouting or input was received and routed, but no socket gets it and no \
+          counter of the IP layer names it. The number of such packets is the packets received minus those that were \
           delivered, forwarded or counted as an error.",
     effect: "If they belong to the service: every packet dropped is one that it did not answer.",
     published_ratio: None,

@@ -24,7 +24,7 @@ pub(super) const HARDWARE_DROPS: Rule = Rule {
              softirq), then lengthen the rings. Where the NIC's buffer overran without dry rings: look at the PCIe width and \
              at flow control. Where frames came damaged: cable, optics, switch port. Where buffers could not be had: \
              memory pressure.",
-    caveats: "The load was a test, or a flood beyond what the service is meant to take.",
+    caveats: "The load was a test, or a flood beyond the intended load of the service.",
     check: hardware_drops,
 };
 
@@ -46,8 +46,8 @@ pub(super) const RING_SMALL: Rule = Rule {
 pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
     id: "link.allowance-exceeded",
     title: "The cloud holds packets back because the instance's allowance is used up",
-    why: "An instance may have so much bandwidth, so many packets a second and so many tracked connections. What exceeds \
-          that is queued or dropped outside the machine, and nothing inside shows it but these counters of the ENA device.",
+    why: "An instance has allowances of bandwidth, packets per second and tracked connections. Traffic above them is \
+          queued or dropped outside the machine, and nothing inside shows it but these counters of the ENA device.",
     effect: "Up to the allowance of the larger instance; nothing on this machine changes it.",
     published_ratio: None,
     source: "Amazon EC2 User Guide, Monitor network performance for ENA settings on your EC2 instance",

@@ -20,7 +20,7 @@ pub(super) const SINGLE: Rule = Rule {
     remedy: "Give the interface more channels with ethtool -L. A virtual machine gets them from its hypervisor: \
              queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. Where neither is possible, \
              RPS spreads the work after the first CPU has taken the packet in.",
-    caveats: "The load is far below what one CPU takes in, or all of it is one flow, which never leaves its queue.",
+    caveats: "The load is far below the capacity of one CPU, or all of it is one flow, which never leaves its queue.",
     check: single,
 };
 

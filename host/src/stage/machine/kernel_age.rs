@@ -121,13 +121,13 @@ const LATER: &[KernelChange] = &[
 pub(super) const RULE: Rule = Rule {
     id: "machine.kernel-age",
     title: "Later kernels do more for UDP",
-    why: "The receive and transmit paths of UDP keep changing. What is listed came after this kernel and bears on services \
-          of many small datagrams; some of it works by itself, some has to be used by the service.",
+    why: "The receive and transmit paths of UDP keep changing. The listed changes came after this kernel and affect \
+          services of many small datagrams; some of it works by itself, some has to be used by the service.",
     effect: "Named with each change where somebody measured it.",
     published_ratio: None,
     source: "Linux documentation and sources, named with each change",
     kernels: "all",
-    remedy: "Weigh a newer kernel, for its own sake and before tuning around what it fixes.",
+    remedy: "Consider a newer kernel before you work around problems that it fixes.",
     caveats: "The kernel is a distribution's: those (RHEL above all) carry later changes under an older version number.",
     check,
 };

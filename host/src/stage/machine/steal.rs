@@ -13,15 +13,15 @@ const HEAVY: f64 = 0.10;
 pub(super) const RULE: Rule = Rule {
     id: "machine.steal",
     title: "The hypervisor takes CPU time",
-    why: "Steal is time in which a virtual CPU had work and the hypervisor ran something else. Packets wait in the ring \
-          meanwhile, and are lost when it is full; a measurement taken in that time says little of the service.",
+    why: "Steal is time in which a virtual CPU had work and the hypervisor ran something else. Packets wait in the \
+          ring meanwhile, and are lost when it is full; a measurement during that time is not of the service alone.",
     effect: "At least the share that is taken, and losses at peaks, since it is taken in pieces of milliseconds.",
     published_ratio: None,
     source: "proc(5), /proc/stat",
-    kernels: "all; the hypervisor has to tell (KVM and Xen do)",
+    kernels: "all; the hypervisor must report it (KVM and Xen do)",
     remedy: "Nothing on this host fixes it: ask for CPUs of its own, a machine type without CPU credits, or fewer \
              virtual CPUs than the physical host has free.",
-    caveats: "The time was taken while nothing was served.",
+    caveats: "The time was taken while the service was idle.",
     check,
 };
 

@@ -102,9 +102,9 @@ fn describe(sighting: RuleMatch, interface: &InterfaceRoute, needs_accept_local:
 pub(super) const DROPS: Rule = Rule {
     id: "route.reverse-path-drops",
     title: "The reverse-path filter drops packets",
-    why: "A packet whose source is routed by another interface than it came by is dropped in strict mode (1), one whose \
-          source has no route in loose mode (2). On a host with several uplinks, with answers that leave by another \
-          interface, that hits honest clients, and nothing but this counter tells.",
+    why: "A packet whose source is routed by another interface than it came by is dropped in strict mode (1), one \
+          whose source has no route in loose mode (2). On a host with several uplinks, with answers that leave by \
+          another interface, that hits honest clients, and only this counter shows it.",
     effect: "The packets counted reach the service, where they were honest.",
     published_ratio: None,
     source: "Linux Documentation/networking/ip-sysctl.rst, rp_filter; RFC 3704",

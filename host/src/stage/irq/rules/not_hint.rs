@@ -12,14 +12,13 @@ pub(super) const RULE: Rule = Rule {
     why: "Many drivers make a queue a CPU, set XPS to that, and hint each vector to the queue's CPU. Where the vector goes \
           elsewhere, packets come in on one CPU and answers leave by the queue of another, and several vectors may share \
           a CPU. Kernels do not follow hints by themselves, and irqbalance has no option to since 1.7.",
-    effect: "Honouring the hints spread 20 queues over 20 cores instead of ten. It is what the steps from 270,000 to \
-             4,250,000 transactions/s stand on; by itself it made matters worse (17,000) while all threads shared one \
-             socket.",
+    effect: "Following the hints spread 20 queues over 20 cores instead of ten. The steps from 270,000 to 4,250,000 \
+             transactions/s require it; by itself it made matters worse (17,000) while all threads shared one socket.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "2.6.35 and later",
-    remedy: "Put each vector where its hint says; first tell whoever sets affinities to leave these alone. irqbalance up \
-             to 1.6 can follow hints: --hintpolicy=exact.",
+    remedy: "Put each vector on the CPU of its hint. First make other programs that set affinities leave these alone. \
+             irqbalance up to 1.6 can follow hints: --hintpolicy=exact.",
     caveats: super::CAVEATS,
     check,
 };

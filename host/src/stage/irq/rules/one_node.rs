@@ -10,17 +10,17 @@ use crate::stage::{HostView, PacketPath, spread};
 pub(super) const RULE: Rule = Rule {
     id: "irq.one-node",
     title: "All interrupts of an interface go to one NUMA node",
-    why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has CPUs, several \
-          queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node take no packet \
-          at all: they only wait for what the first node's CPUs hand them.",
+    why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has CPUs, \
+          several queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node take \
+          no packet at all: they only get packets from the first node's CPUs.",
     effect: "This was the state at 270,000 transactions/s: the ten cores of one node did nothing but softirqs, those of the \
              other waited for them. All later steps, up to 7,010,000, need queues on all cores. By itself, spreading them \
              made matters worse (17,000) while all threads shared one socket.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "all",
-    remedy: "Give each receive queue's vector a CPU of its own, over all nodes; first tell whoever sets affinities to \
-             leave these alone.",
+    remedy: "Give each receive queue's vector a CPU of its own, over all nodes. First make other programs that set \
+             affinities leave these alone.",
     caveats: super::CAVEATS,
     check,
 };

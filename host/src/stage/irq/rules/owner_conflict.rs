@@ -9,10 +9,10 @@ use crate::stage::{HostView, PacketPath, spread};
 pub(super) const RULE: Rule = Rule {
     id: "irq.owner-conflict",
     title: "Affinities are set by more than one",
-    why: "irqbalance moves interrupts every ten seconds by what it sees of load. What a .link file, TuneD, a cloud's agent \
-          or a person put somewhere stays only as long as irqbalance sees no reason to move it. Packets then change CPUs \
-          under load, away from the sockets, threads and transmit queues that were matched to them.",
-    effect: "None while irqbalance leaves them; what a careful placement gained is lost when it does not.",
+    why: "irqbalance moves interrupts every ten seconds by load. An affinity that a .link file, TuneD, a cloud's agent \
+          or a person set stays only as long as irqbalance sees no reason to move it. Packets then change CPUs under \
+          load, away from the sockets, threads and transmit queues that were matched to them.",
+    effect: "None while irqbalance leaves them; if it moves them, the gain of a careful placement is lost.",
     published_ratio: None,
     source: "irqbalance(1), systemd.link(5); T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "all",

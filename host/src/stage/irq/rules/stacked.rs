@@ -10,15 +10,16 @@ use crate::stage::{HostView, spread};
 pub(super) const RULE: Rule = Rule {
     id: "irq.stacked",
     title: "Several receive queues interrupt the same CPU",
-    why: "A CPU polls the queues whose vectors go to it one after the other. Two queues on one CPU share what it can \
-          process, however evenly the NIC spreads packets over them, while a CPU without a queue takes no part.",
-    effect: "Packet processing is bounded by the fullest CPU: one with n queues processes for each 1/n of what a CPU of its \
-             own would. As found at 270,000 transactions/s, 20 queues shared nine of 20 CPUs, with up to four on one.",
+    why: "A CPU polls the queues whose vectors go to it one after the other. Two queues on one CPU share its capacity, \
+          however evenly the NIC spreads packets over them, while a CPU without a queue takes no part.",
+    effect: "Packet processing is bounded by the fullest CPU: one with n queues gives each 1/n of a CPU. As found at \
+             270,000 transactions/s, 20 queues shared nine of 20 CPUs, with up to four on one.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
     kernels: "all",
-    remedy: "Give each receive queue's vector a CPU of its own: cores of the NIC's node first, then those of other nodes, \
-             hardware threads that share a core last. First tell whoever sets affinities to leave these alone.",
+    remedy: "Give each receive queue's vector a CPU of its own: cores of the NIC's node first, then those of other \
+             nodes, hardware threads that share a core last. First make other programs that set affinities leave these \
+             alone.",
     caveats: super::CAVEATS,
     check,
 };

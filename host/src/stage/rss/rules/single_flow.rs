@@ -15,8 +15,9 @@ pub(super) const RULE: Rule = Rule {
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second, 2015",
     kernels: "all",
-    remedy: "Let the peer use more flows: several source ports, or several addresses of the service. A test with one sender \
-             needs many source ports to resemble many clients. For a tunnel, hash what is inside it where the NIC can.",
+    remedy: "Let the peer use more flows: several source ports, or several addresses of the service. A test with one \
+             sender needs many source ports to resemble many clients. For a tunnel, hash the inner headers if the NIC \
+             supports it.",
     caveats: "One peer is meant to send all, and one CPU can keep up.",
     check,
 };

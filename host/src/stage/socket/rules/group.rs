@@ -13,10 +13,11 @@ const IDLE_SHARE: f64 = 0.1;
 pub(super) const IMBALANCE: Rule = Rule {
     id: "socket.group-imbalance",
     title: "Some sockets of a reuseport group do the work, others get nothing",
-    why: "A hash of addresses and ports chooses the socket. Few clients make few hashes, and some sockets get none of them; by \
-          CPU, a socket gets nothing when no packets come by its CPU. The kernel does not count the packets of a UDP socket: \
-          what is compared is the time its threads take, and what it lost.",
-    effect: "With four sockets of which two got nothing by collision of hashes, what was lost was half of the server.",
+    why: "A hash of addresses and ports selects the socket. Few clients make few hashes, and some sockets get none of \
+          them; by CPU, a socket gets nothing when no packets come by its CPU. The kernel does not count the packets \
+          of a UDP socket: what is compared is the time its threads take, and what it lost.",
+    effect: "With four sockets of which two got nothing by collision of hashes, half of the server's capacity was \
+             lost.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "3.9 and later (SO_REUSEPORT)",

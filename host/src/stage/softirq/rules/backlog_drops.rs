@@ -7,9 +7,9 @@ use crate::stage::softirq::load;
 pub(super) const RULE: Rule = Rule {
     id: "softirq.backlog-drops",
     title: "Packets are lost at a full backlog",
-    why: "Packets that RPS hands to a CPU, and those of veth, tun and the loopback, wait in that CPU's backlog, which holds \
-          net.core.netdev_max_backlog of them. What comes while it is full is lost. A longer one helps over peaks, and \
-          not against more than the CPU can process.",
+    why: "Packets that RPS hands to a CPU, and those of veth, tun and the loopback, wait in that CPU's backlog, which \
+          holds net.core.netdev_max_backlog of them. Packets that arrive while it is full are lost. A longer one helps \
+          over peaks, and not against more than the CPU can process.",
     effect: "Losses at peaks go. If the CPU is full all the time, they only come later, and packets wait longer.",
     published_ratio: None,
     source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, enqueue_to_backlog",

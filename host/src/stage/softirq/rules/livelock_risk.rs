@@ -16,9 +16,8 @@ pub(super) const RULE: Rule = Rule {
     why: "Softirqs go before threads. When more packets come than the CPU can process, the softirq fills the socket's \
           buffer and the thread that would empty it does not run: the host is busy with packets it then throws away, \
           and answers hardly any.",
-    effect: "At five times what it could serve, a server on the softirqs' CPU fell from 270,000 to 11,000 \
-             transactions/s (4 %). Up to the limit the same CPU is the best place: 430 kpps, where another core of the \
-             node had 360.",
+    effect: "At five times its capacity, a server on the softirqs' CPU fell from 270,000 to 11,000 transactions/s (4 \
+             %). Up to the limit the same CPU is the best place: 430 kpps, where another core of the node had 360.",
     published_ratio: None,
     source: "measured with a paced load in network namespaces on Linux 6.18; M. Majkowski, How to receive a million \
              packets per second, 2015",
@@ -26,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
     remedy: "Let the thread run on another CPU of the same node too, or give the service more threads and sockets than \
              one CPU's. Threaded NAPI (Linux 5.12) has the scheduler share the CPU between both. A server on linerate's engine can refuse early what it \
              could not answer (serve --overload protect, docs/overload.md).",
-    caveats: "The load can never exceed what the service serves.",
+    caveats: "The load can never exceed the capacity of the service.",
     check,
 };
 

@@ -10,8 +10,8 @@ use crate::stage::{HostView, PacketPath};
 pub(super) const RULE: Rule = Rule {
     id: "softirq.rps-on-sibling",
     title: "RPS hands packets to the sibling of the queue's CPU",
-    why: "Both hardware threads of a core share its execution units and first caches: what the sibling gains, the queue's \
-          CPU partly loses. While other cores have no packets, one of these is the better choice.",
+    why: "Both hardware threads of a core share its execution units and first caches: work on the sibling slows the \
+          queue's CPU down. While other cores have no packets, one of these is the better choice.",
     effect: "It depends on whether cores are left. A receiver on the sibling got 200 kpps where one on another core got \
              360. But with all cores busy, RPS over both threads of each core gave 17 % more (6.01 to 7.01 M \
              transactions/s).",
@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second, 2015; T. Makita, LinuxCon Japan 2016",
     kernels: "2.6.35 and later",
     remedy: "Hand packets to cores that have none before siblings; once all cores have packets, siblings are right.",
-    caveats: "All cores have packets already: then siblings are what is left, and worth using.",
+    caveats: "All cores have packets already, so only siblings are left.",
     check,
 };
 

@@ -14,8 +14,8 @@ pub(super) const RULE: Rule = Rule {
     id: "softirq.skew",
     title: "One CPU processes most packets",
     why: "A CPU's softirqs are done by that CPU alone. If most packets come to one, it is full while the others wait: \
-          because of one queue, one flow, vectors on one CPU, or a hash that does not tell flows apart.",
-    effect: "What one CPU processes is the limit of the host: 200 to 450 kpps in one published case, where spreading over \
+          because of one queue, one flow, vectors on one CPU, or a hash that does not separate flows.",
+    effect: "The rate of one CPU is the limit of the host: 200 to 450 kpps in one published case, where spreading over \
              two queues gave 650 kpps.",
     published_ratio: Some(650.0 / 370.0),
     source: "M. Majkowski, How to receive a million packets per second, 2015",

@@ -43,8 +43,8 @@ pub(super) const NOT_WITH_QUEUE: Rule = Rule {
 pub(super) const ON_SIBLING: Rule = Rule {
     id: "thread.on-sibling",
     title: "A serving thread is pinned to the sibling of a CPU in softirq",
-    why: "Two hardware threads of a core share its execution units and its first caches. Where softirq keeps one of them busy, the \
-          server on the other gets what is left of the core, and takes it from softirq.",
+    why: "Two hardware threads of a core share its execution units and its first caches. Where softirq keeps one of \
+          them busy, the server on the other gets the rest of the core, and takes it from softirq.",
     effect: "200,000 packets/s on the sibling; 430,000 on the very CPU, though nothing under overload; 360,000 on another core of the node.",
     published_ratio: Some(1.8),
     source: "M. Majkowski, How to receive a million packets per second (2015)",

@@ -7,8 +7,9 @@ use crate::stage::transmit::{QdiscState, TransmitState};
 pub(super) const RULE: Rule = Rule {
     id: "transmit.qdisc-drops",
     title: "The queueing discipline drops packets",
-    why: "A discipline queues what the driver cannot take, and drops when its queue is full or, as fq_codel and fq do, when \
-          packets waited long or one flow has many. The sender is mostly not told: the reply is lost on its own host.",
+    why: "A discipline queues packets that the driver cannot take, and drops when its queue is full or, as fq_codel \
+          and fq do, when packets waited long or one flow has many. The sender usually gets no error: the reply is \
+          lost on its own host.",
     effect: "Each drop is a transaction that was served and not answered.",
     published_ratio: None,
     source: "tc(8) and net/sched of the kernel",

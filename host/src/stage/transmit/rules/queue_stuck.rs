@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
     published_ratio: None,
     source: "dev_watchdog, net/sched/sch_generic.c of the kernel",
     kernels: "3.1 and later",
-    remedy: "Look into the kernel's log for what the driver says of it; update driver and firmware; on a virtual machine, \
+    remedy: "Look for messages of the driver in the kernel's log; update driver and firmware; on a virtual machine, \
              look at the hypervisor's side.",
     caveats: "A single time after a change of the link or of the driver's settings is no reason to act.",
     check,

@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
     title: "All CPUs send by one transmit queue",
     why: "Every packet takes the lock of its queue's discipline and that of the driver's ring. With one queue, all CPUs that \
           send wait there for each other, and adding threads to a service adds waiting.",
-    effect: "What meeting at queues costs: 1,086,000 transactions/s where any CPU used any queue, 5,050,000 with a queue a \
+    effect: "Contention at queues: 1,086,000 transactions/s where any CPU used any queue, 5,050,000 with a queue a \
              CPU, on 20 CPUs.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
