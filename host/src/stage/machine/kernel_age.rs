@@ -122,7 +122,7 @@ pub(super) const RULE: Rule = Rule {
     id: "machine.kernel-age",
     title: "Later kernels do more for UDP",
     why: "The receive and transmit paths of UDP keep changing. The listed changes came after this kernel and affect \
-          services of many small datagrams; some of it works by itself, some has to be used by the service.",
+          services of many small datagrams; some work automatically, others must be used by the service.",
     effect: "Named with each change where somebody measured it.",
     published_ratio: None,
     source: "Linux documentation and sources, named with each change",

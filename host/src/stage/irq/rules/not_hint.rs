@@ -13,7 +13,8 @@ pub(super) const RULE: Rule = Rule {
           elsewhere, packets come in on one CPU and answers leave by the queue of another, and several vectors may share \
           a CPU. Kernels do not follow hints by themselves, and irqbalance has no option to since 1.7.",
     effect: "Following the hints spread 20 queues over 20 cores instead of ten. The steps from 270,000 to 4,250,000 \
-             transactions/s require it; by itself it made matters worse (17,000) while all threads shared one socket.",
+             transactions/s require that. Alone it made the server slower (17,000), because all threads shared one \
+             socket.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "2.6.35 and later",

@@ -11,8 +11,8 @@ pub(super) const RULE: Rule = Rule {
     id: "irq.one-node",
     title: "All interrupts of an interface go to one NUMA node",
     why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has CPUs, \
-          several queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node take \
-          no packet at all: they only get packets from the first node's CPUs.",
+          several queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node get \
+          packets only through CPUs of the first node.",
     effect: "This was the state at 270,000 transactions/s: the ten cores of one node did nothing but softirqs, those of the \
              other waited for them. All later steps, up to 7,010,000, need queues on all cores. By itself, spreading them \
              made matters worse (17,000) while all threads shared one socket.",
