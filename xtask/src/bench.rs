@@ -12,6 +12,7 @@ mod search;
 mod servers;
 mod subject;
 mod top;
+mod verdict;
 
 use std::process::{Command, ExitCode};
 

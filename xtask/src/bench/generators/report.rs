@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::contender::GeneratorContender;
 use super::{PAYLOAD, bare, ours};
+use crate::bench::verdict::ThresholdVerdict;
 
 /// All comparisons.
 #[derive(Debug, Serialize)]
@@ -48,16 +49,6 @@ struct ThresholdResult {
     at_least: f64,
     ratio: ConfidenceInterval,
     verdict: ThresholdVerdict,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum ThresholdVerdict {
-    Kept,
-    Missed,
-    /// The bare loop of the same run does not reach the ratio either: no generator could on this
-    /// machine.
-    OutOfReach,
 }
 
 impl GeneratorLine {
@@ -104,7 +95,7 @@ impl GeneratorsReport {
                 let ratio = times(us)?.ratio;
                 let bare_loop = find(bare::NAME).filter(|line| line.name != than);
                 let reach = bare_loop.map(times).transpose()?.map(|bare| bare.ratio.median);
-                let verdict = ThresholdVerdict::new(ratio.median, at_least, reach);
+                let verdict = judge(ratio.median, at_least, reach);
                 results.push(ThresholdResult { than, at_least, ratio, verdict });
             }
         }
@@ -115,20 +106,18 @@ impl GeneratorsReport {
     /// Whether no promise that could be looked at is missed.
     pub(super) fn kept(&self) -> bool {
         let mut promises = self.comparisons.iter().flat_map(|comparison| &comparison.promises);
-        promises.all(|promise| promise.verdict != ThresholdVerdict::Missed)
+        promises.all(|promise| promise.verdict != ThresholdVerdict::Miss)
     }
 }
 
-impl ThresholdVerdict {
-    /// `reach` is the ratio of a bare loop, if one ran.
-    fn new(ratio: f64, at_least: f64, reach: Option<f64>) -> Self {
-        if ratio >= at_least {
-            Self::Kept
-        } else if reach.is_some_and(|reach| reach < at_least) {
-            Self::OutOfReach
-        } else {
-            Self::Missed
-        }
+/// A ratio that a bare loop of the same run (`reach`, if one ran) does not have either is not missed.
+fn judge(ratio: f64, at_least: f64, reach: Option<f64>) -> ThresholdVerdict {
+    if ratio >= at_least {
+        ThresholdVerdict::Pass
+    } else if reach.is_some_and(|reach| reach < at_least) {
+        ThresholdVerdict::NotHere
+    } else {
+        ThresholdVerdict::Miss
     }
 }
 
@@ -162,9 +151,10 @@ impl fmt::Display for GeneratorComparison {
         for promise in &self.promises {
             let &ThresholdResult { than, at_least, ref ratio, verdict } = promise;
             let word = match verdict {
-                ThresholdVerdict::Kept => "ok",
-                ThresholdVerdict::Missed => "MISSED",
-                ThresholdVerdict::OutOfReach => "out of reach here, for a bare loop too",
+                ThresholdVerdict::Pass => "ok",
+                ThresholdVerdict::Miss => "MISSED",
+                ThresholdVerdict::NotHere => "not here (a bare loop is below it too)",
+                ThresholdVerdict::Told => "told",
             };
             let ratio = ShownMedian(ratio, 2);
             writeln!(f, "  {word}: {} is {ratio} of {than}; promised at least {at_least}", ours::XDP)?;
@@ -189,13 +179,13 @@ impl fmt::Display for ShownMedian<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::ThresholdVerdict;
+    use super::{ThresholdVerdict, judge};
 
     #[test]
     fn what_a_bare_loop_does_not_reach_is_not_missed() {
-        assert_eq!(ThresholdVerdict::new(3.6, 4.0, Some(3.5)), ThresholdVerdict::OutOfReach);
-        assert_eq!(ThresholdVerdict::new(3.6, 4.0, Some(4.2)), ThresholdVerdict::Missed);
-        assert_eq!(ThresholdVerdict::new(3.6, 4.0, None), ThresholdVerdict::Missed);
-        assert_eq!(ThresholdVerdict::new(4.1, 4.0, Some(3.5)), ThresholdVerdict::Kept);
+        assert_eq!(judge(3.6, 4.0, Some(3.5)), ThresholdVerdict::NotHere);
+        assert_eq!(judge(3.6, 4.0, Some(4.2)), ThresholdVerdict::Miss);
+        assert_eq!(judge(3.6, 4.0, None), ThresholdVerdict::Miss);
+        assert_eq!(judge(4.1, 4.0, Some(3.5)), ThresholdVerdict::Pass);
     }
 }

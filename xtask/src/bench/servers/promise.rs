@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::MeasuredServerRun;
 use super::candidate::{C, DNS_XDP, MMSG, MMSG_POLICY, NSD, TOKIO, XDP, XDP_SET, XDP_TX, XDP_WORKING};
+use crate::bench::verdict::ThresholdVerdict;
 
 /// The least share of the overload asked for that makes it one.
 const LEAST_OVERLOAD: f64 = 4.75;
@@ -46,17 +47,6 @@ pub(super) struct JudgedThreshold {
     /// The ratio it is about.
     pub(super) ratio: Option<ConfidenceInterval>,
     pub(super) remarks: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum ThresholdVerdict {
-    Pass,
-    Miss,
-    /// It could not be looked at; the remarks say why.
-    NotHere,
-    /// Nothing was promised.
-    Told,
 }
 
 /// Looks at all promises about those that were to take part.

@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::measuring::TurnSample;
 use super::placement::ReceivePlacement;
-use super::promise::{self, JudgedThreshold, ThresholdVerdict};
+use super::promise::{self, JudgedThreshold};
 use super::scene::PAYLOAD;
 use super::{MeasuredServerRun, ServersBench};
+use crate::bench::verdict::ThresholdVerdict;
 use crate::machine;
 
 /// Everything: schema `linerate.bench-servers/1`.
