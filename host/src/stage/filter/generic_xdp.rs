@@ -10,8 +10,8 @@ pub(super) const RULE: Rule = Rule {
     id: "filter.generic-xdp",
     title: "An XDP program runs in generic mode",
     why: "In generic mode the program runs after the driver made a socket buffer for the packet, which XDP exists to \
-          avoid; a packet whose headroom is less than the program is promised is copied first. It is what one gets \
-          where the driver cannot run programs, or where a loader falls back without a word.",
+          avoid; a packet whose headroom is less than the program is promised is copied first. It is used if the \
+          driver cannot run programs, or if a loader falls back silently.",
     effect: "In native mode a packet that the program drops or sends back costs no socket buffer: here an echo in the \
              program answered 3.1 M packets/s under a flood on one CPU, where a socket answered 0.01 M.",
     published_ratio: None,

@@ -15,9 +15,9 @@ pub(super) const IMBALANCE: Rule = Rule {
     title: "Some sockets of a reuseport group do the work, others get nothing",
     why: "A hash of addresses and ports selects the socket. Few clients make few hashes, and some sockets get none of \
           them; by CPU, a socket gets nothing when no packets come by its CPU. The kernel does not count the packets \
-          of a UDP socket: what is compared is the time its threads take, and what it lost.",
-    effect: "With four sockets of which two got nothing by collision of hashes, half of the server's capacity was \
-             lost.",
+          of a UDP socket: the rule compares the CPU time of its threads, and its losses.",
+    effect: "Hashes collided in one published case: two of four sockets got nothing, and half of the server's capacity \
+             was lost.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "3.9 and later (SO_REUSEPORT)",
