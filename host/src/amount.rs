@@ -1,4 +1,4 @@
-//! Numbers of packets as sentences have them.
+//! Packet counts and rates as text.
 
 /// A number with commas between groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
@@ -13,7 +13,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A rate of packets: grouped, and with a tenth where it is small.
+/// A rate of packets: grouped, with one decimal if it is small.
 pub(crate) fn rate(packets: f64) -> String {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,8 +1,10 @@
-//! Captures: all that was read of a host, in one file or a directory, to be read again elsewhere with the same result.
+//! Captures: everything that was read from a host, in one file or directory, so that another
+//! machine gives the same result.
 //!
-//! A capture is a tree with `proc`, `sys`, and in `calls` what the kernel answered that is no file; a second reading is
-//! below `later`. `capture.json` says what it is, and holds what a tree of files cannot show: what could not be read,
-//! links, and directories that held more than was read of them. In a single file all that is a tar archive under zstd.
+//! A capture is a tree with `proc` and `sys`, and kernel answers that are not files in `calls`; a
+//! second reading is in `later`. `capture.json` describes the capture and records what a tree of
+//! files cannot: failed reads, links, and directories that were not read completely. A single-file
+//! capture is a tar archive compressed with zstd.
 
 mod anonymous;
 mod archive;
@@ -20,96 +22,63 @@ use crate::{Host, HostRecording, Scope};
 pub use anonymous::anonymise;
 pub use archive::{read_tar, write};
 
-/// The schema of `capture.json`.
 pub const SCHEMA: &str = "linerate.capture/1";
 const SCHEMA_NAME: &str = "linerate.capture/";
 const SCHEMA_NUMBER: u32 = 1;
 
-/// The file that says what a capture is.
 const ABOUT: &str = "capture.json";
-/// The directory of the second reading.
 const LATER: &str = "later";
 
-/// A capture that was opened.
 #[derive(Debug)]
 pub struct OpenedCapture {
-    /// What it says of itself; none for a tree that somebody put together.
+    /// `None` for a tree without `capture.json`.
     pub about: Option<CaptureInfo>,
-    /// The host as it was first.
     pub first: Host,
-    /// The host as it was later; none where it was read once.
+    /// `None` if the host was read once.
     pub later: Option<Host>,
 }
 
-/// What a capture says of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CaptureInfo {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// Version of the program that wrote it.
     pub version: String,
     /// When the last reading began, in seconds since 1970.
     pub unix_seconds: u64,
-    /// The host's kernel; none where it was not to be read.
     #[serde(default)]
     pub kernel: Option<String>,
     /// Whether addresses and names were replaced.
     #[serde(default)]
     pub anonymous: bool,
-    /// What was looked at.
     #[serde(default)]
     pub scope: Scope,
-    /// What the files of each reading do not show, the first reading first.
+    /// One item per reading, in order.
     #[serde(default)]
     pub readings: Vec<CaptureExtras>,
 }
 
-/// What a tree of files cannot show of a reading.
+/// The parts of a reading that a tree of files cannot show.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CaptureExtras {
-    /// Files that could not be read, without those that are not there.
+    /// Files that could not be read, except missing ones.
     pub unreadable: BTreeMap<String, RecordedFailure>,
-    /// Symbolic links.
     pub links: BTreeMap<String, RecordedResult<String>>,
-    /// Directories of which less is in the tree than they held.
+    /// Directories that contained more than the tree does.
     pub directories: BTreeMap<String, RecordedResult<Vec<String>>>,
 }
 
-/// Why a capture cannot be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The file or directory cannot be read or written.
     #[error("{path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// The system's reason, or the archive's.
-        source: io::Error,
-    },
-    /// It holds what no capture holds.
+    Io { path: PathBuf, source: io::Error },
     #[error("{path}: {reason}")]
-    Garbled {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A later version of linerate wrote it.
+    Garbled { path: PathBuf, reason: String },
     #[error("{path}: its schema is {schema}, and this program reads {SCHEMA}: a newer linerate can read it")]
-    Newer {
-        /// Which.
-        path: PathBuf,
-        /// Its schema.
-        schema: String,
-    },
+    Newer { path: PathBuf, schema: String },
 }
 
 impl OpenedCapture {
     /// Opens a directory or an archive.
-    ///
-    /// # Errors
-    /// [`CaptureError`], with the path.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         let fault = |fault: CaptureFault| fault.at(path);
         let metadata = std::fs::metadata(path).map_err(|source| fault(source.into()))?;
@@ -147,7 +116,6 @@ impl OpenedCapture {
 }
 
 impl CaptureExtras {
-    /// What a tree with the files of this recording would not show.
     fn of(recording: &HostRecording) -> Self {
         let unreadable = recording.files.iter().filter_map(|(path, kept)| match kept {
             RecordedResult::Failed(failure) if !failure.is_missing() => Some((path.clone(), failure.clone())),
@@ -169,7 +137,6 @@ impl CaptureExtras {
         }
     }
 
-    /// Adds to a recording of the files what they do not show.
     fn complete(self, recording: &mut HostRecording) {
         recording.files.extend(
             self.unreadable.into_iter().map(|(path, failure)| (path, RecordedResult::Failed(failure))),
@@ -179,14 +146,10 @@ impl CaptureExtras {
     }
 }
 
-/// What is wrong with a capture whose path the caller knows.
 #[derive(Debug)]
 pub enum CaptureFault {
-    /// It cannot be read or written.
     Io(io::Error),
-    /// It holds what no capture holds.
     Garbled(String),
-    /// A later version of linerate wrote it: its schema.
     Newer(String),
 }
 
@@ -207,7 +170,8 @@ impl From<io::Error> for CaptureFault {
     }
 }
 
-/// Reads `capture.json`. Its schema is looked at first: of a later one nothing else can be understood.
+/// Reads `capture.json`. Checks the schema first, because nothing else of a later one can be
+/// understood.
 fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
     #[derive(Deserialize)]
     struct CaptureSchema {

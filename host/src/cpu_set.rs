@@ -1,16 +1,14 @@
-//! Sets of CPUs as the kernel writes them: lists (`0-4,10`) and masks (`00000003,ffffffff`).
+//! CPU sets in the kernel's notations: lists (`0-4,10`) and masks (`00000003,ffffffff`).
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A set of CPU numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuSet(BTreeSet<u32>);
 
 /// The highest CPU number accepted; the kernel's largest `NR_CPUS` is 8192.
 const HIGHEST: u32 = 65_535;
 
-/// A text that is not a CPU list or mask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{item}' in '{text}' is not {expected}")]
 pub struct ParseCpuSetError {
@@ -20,16 +18,12 @@ pub struct ParseCpuSetError {
 }
 
 impl CpuSet {
-    /// The empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Parses a list such as `0-4,10-14`, as in `/sys/devices/system/cpu/online`.
-    ///
-    /// # Errors
-    /// Names the item that is not a number or range.
     pub fn from_list(text: &str) -> Result<Self, ParseCpuSetError> {
         let trimmed = text.trim();
         let mut set = BTreeSet::new();
@@ -57,9 +51,6 @@ impl CpuSet {
     }
 
     /// Parses a mask of comma-separated 32-bit words, most significant first, as in `rps_cpus`.
-    ///
-    /// # Errors
-    /// Names the word that is not hexadecimal.
     pub fn from_mask(text: &str) -> Result<Self, ParseCpuSetError> {
         let trimmed = text.trim();
         let mut set = BTreeSet::new();
@@ -90,24 +81,20 @@ impl CpuSet {
             .join(",")
     }
 
-    /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
     }
 
-    /// How many CPUs are in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `cpu` is in the set.
     #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
@@ -123,14 +110,13 @@ impl IntoIterator for CpuSet {
     }
 }
 
-/// As a list, `0-4,10`: a set of 128 CPUs is one word, not 128 numbers.
+/// As a list, `0-4,10`, because a set of 128 CPUs would be 128 numbers.
 impl serde::Serialize for CpuSet {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// From such a list.
 impl<'de> serde::Deserialize<'de> for CpuSet {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let list = String::deserialize(deserializer)?;
@@ -144,7 +130,6 @@ impl FromIterator<u32> for CpuSet {
     }
 }
 
-/// As a list: `0-4,10`.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranges: Vec<(u32, u32)> = Vec::new();

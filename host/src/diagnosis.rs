@@ -1,4 +1,4 @@
-//! All that the rules of all stages find on a host, and what could not be seen.
+//! Findings of all stages on a host, and the values that could not be read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,31 +6,26 @@ use serde_json::Value;
 use crate::finding::{Finding, Rule};
 use crate::stage::{HostView, PacketPath, STAGES};
 
-/// Findings, worst first, and what is unknown.
 #[derive(Debug, Clone, Serialize)]
 pub struct Diagnosis {
-    /// What is wrong, worst first.
+    /// Worst first.
     pub findings: Vec<Finding>,
-    /// What could not be read.
     pub unknown: Vec<UnknownItem>,
 }
 
-/// Something that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownItem {
-    /// What: its place in the state of the stages, such as `link[eth0].rings`.
+    /// Place in the state of the stages, such as `link[eth0].rings`.
     pub what: String,
-    /// What stood in the way.
     pub why: String,
 }
 
 impl Diagnosis {
-    /// Judges what was observed.
     #[must_use]
     pub fn of(view: &HostView<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
         let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
-        // Who asked about a service wants to know first what it loses.
+        // A user who named a service wants to see its losses first.
         let is_named = view.now.socket.services().iter().any(|service| service.named);
         let is_first = |finding: &Finding| is_named && finding.is_about_loss();
         findings.sort_by(|one, other| {
@@ -50,13 +45,12 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     STAGES.iter().flat_map(|stage| stage.rules.iter())
 }
 
-/// The rule with this id.
 #[must_use]
 pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }
 
-/// Every unknown in the state of the stages; a state says it in its own place, and no rule has to repeat it.
+/// Collects every unknown in the serialized state, so that no rule can forget one.
 fn unknown(path: &PacketPath) -> Vec<UnknownItem> {
     let mut found = Vec::new();
     match serde_json::to_value(path) {
@@ -90,7 +84,7 @@ fn collect(state: &Value, place: &str, found: &mut Vec<UnknownItem>) {
     }
 }
 
-/// What an item of a list is called: the first of these keys that it has.
+/// The first of these keys that the item has.
 fn label(item: &Value) -> Option<String> {
     const NAMES: [&str; 8] = ["interface", "name", "queue", "cpu", "irq", "local", "tid", "pid"];
     NAMES.iter().find_map(|key| match item.get(key)? {
@@ -130,7 +124,7 @@ mod tests {
                 assert!(rule.why.ends_with('.'), "{}: {}", rule.id, rule.why);
                 for text in [rule.effect, rule.remedy, rule.caveats] {
                     let capital = |letter: char| letter.is_uppercase() || letter.is_ascii_digit();
-                    // The last of them is read after the word "not if".
+                    // Printed after the word "not if".
                     let well = text.starts_with(capital) && text.ends_with('.') && !text.starts_with("Not ");
                     assert!(well, "{}: {text}", rule.id);
                 }

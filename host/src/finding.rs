@@ -1,4 +1,4 @@
-//! What is wrong on a packet path: rules that look at its state, and what they find.
+//! Rules judge the state of a packet path. Their results are findings.
 
 use std::fmt;
 
@@ -8,110 +8,87 @@ use crate::Setting;
 use crate::setting::SettingValue;
 use crate::stage::{HostView, StageName};
 
-/// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; nothing need be done.
+    /// Worth knowing, no change needed.
     Note,
-    /// A few per cent, or only under some loads.
+    /// A few percent, or only under some loads.
     Low,
-    /// Tens of per cent, or packets lost at peaks.
+    /// Tens of percent, or packets lost at peaks.
     Medium,
-    /// Keeps the service from scaling, or loses packets now.
+    /// Limits the scaling of the service, or loses packets now.
     High,
 }
 
-/// Something a stage looks for: what it is, what fixing it gave, and when not to fix it.
+/// A known problem of a stage, the published effect of its fix, and the cases in which not to fix
+/// it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     /// `stage.name`, such as `rss.hash-without-ports`.
     pub id: &'static str,
-    /// What is wrong, in general.
     pub title: &'static str,
-    /// How it comes about and what it does to packets: a paragraph for a person.
+    /// The cause and its effect on packets, one paragraph.
     pub why: &'static str,
-    /// The effect to expect from fixing it, with figures where there are any.
+    /// The effect to expect from the fix, with figures where published.
     pub effect: &'static str,
-    /// By how much fixing it multiplied throughput, where somebody published it.
+    /// Throughput after the fix divided by throughput before it, as published.
     pub published_ratio: Option<f64>,
-    /// Where effect and mechanism are from.
     pub source: &'static str,
-    /// The kernels for which that holds, such as `4.6 and later`.
+    /// Such as `4.6 and later`.
     pub kernels: &'static str,
-    /// How to fix it, in general: a sentence or two.
+    /// One or two sentences.
     pub remedy: &'static str,
     /// When not to fix it.
     pub caveats: &'static str,
-    /// Looks for it.
     pub check: fn(&HostView<'_>) -> Vec<RuleMatch>,
 }
 
-/// One place where a rule found something.
 #[derive(Debug, Clone)]
 pub struct RuleMatch {
-    /// How much it matters here.
     pub severity: Severity,
-    /// What is wrong here: a sentence with the facts in it.
+    /// A sentence with the facts of this host.
     pub title: String,
-    /// The very values that say so.
     pub evidence: Vec<Evidence>,
-    /// The settings that would fix it; empty where no setting does.
+    /// Empty if no setting fixes it.
     pub changes: Vec<SettingChange>,
-    /// Commands that have to come before the changes, such as those that have somebody else not take them back.
+    /// Commands to run before the changes, for example to stop another tool from reverting them.
     pub first: Vec<String>,
-    /// Commands that fix what no [`Setting`] covers, as a person would type them.
+    /// Shell commands for a fix that no [`Setting`] covers.
     pub commands: Vec<String>,
 }
 
-/// A value and where it was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What the value is, with its unit.
+    /// With its unit.
     pub what: String,
-    /// The value as it was read.
     pub value: serde_json::Value,
-    /// The file, or the call to the kernel.
+    /// The file or the system call.
     pub read_from: String,
 }
 
-/// A knob to turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SettingChange {
-    /// Which one.
     pub setting: Setting,
-    /// What it is set to; none where it could not be read.
+    /// `None` if it could not be read.
     pub from: Option<SettingValue>,
-    /// What to set it to.
     pub to: SettingValue,
 }
 
-/// A rule's sighting with all that a reader needs.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
-    /// `stage.name`.
     pub id: &'static str,
-    /// The stage.
     pub stage: StageName,
-    /// How much it matters here.
     pub severity: Severity,
-    /// A sentence with the facts in it.
     pub title: String,
-    /// The very values that say so.
     pub evidence: Vec<Evidence>,
-    /// The effect to expect from fixing it.
     pub effect: &'static str,
-    /// By how much fixing it multiplied throughput, where somebody published it.
     pub published_ratio: Option<f64>,
-    /// Where that is from.
     pub source: &'static str,
-    /// The kernels for which that holds.
     pub kernels: &'static str,
-    /// How to fix it, in a sentence or two.
     pub remedy: &'static str,
-    /// The settings that would fix it.
     pub changes: Vec<SettingChange>,
-    /// What a person would type to fix it; empty while `first` names something.
+    /// Shell commands that fix it; empty while `first` names another finding.
     pub commands: Vec<String>,
     /// The finding to fix first, because this fix alone would make things worse.
     pub first: Option<&'static str>,
@@ -120,13 +97,12 @@ pub struct Finding {
 }
 
 impl Rule {
-    /// The stage it belongs to: the part of its id before the dot.
+    /// The part of the id before the dot.
     #[must_use]
     pub fn stage(&self) -> Option<StageName> {
         self.id.split_once('.').and_then(|(stage, _)| StageName::from_name(stage))
     }
 
-    /// All it finds.
     #[must_use]
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
         let Some(stage) = self.stage() else { return Vec::new() };
@@ -156,14 +132,13 @@ impl Rule {
 }
 
 impl Finding {
-    /// Whether it is about packets that were lost.
     pub(crate) fn is_about_loss(&self) -> bool {
         const ELSEWHERE: [&str; 2] = ["socket.memory-full", "link.allowance-exceeded"];
         self.id.ends_with("-drops") || ELSEWHERE.contains(&self.id)
     }
 
-    /// Takes away commands that spread packets over more CPUs, where several threads read one
-    /// socket: each of these CPUs would wait for its lock.
+    /// Removes commands that spread packets over more CPUs if several threads read one socket,
+    /// because each of these CPUs would wait for the lock of the socket.
     pub(crate) fn hold_back(&mut self) {
         let spreads = |change: &SettingChange| {
             change.setting.spreads_packets()
@@ -181,14 +156,12 @@ impl Finding {
 }
 
 impl RuleMatch {
-    /// A sighting without evidence yet.
     pub fn new(severity: Severity, title: impl Into<String>) -> Self {
         let title = title.into();
         let (first, commands) = (Vec::new(), Vec::new());
         Self { severity, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
     }
 
-    /// Adds a value and where it was read.
     #[must_use]
     pub fn evidence(
         mut self,
@@ -201,14 +174,12 @@ impl RuleMatch {
         self
     }
 
-    /// Adds a knob to turn.
     #[must_use]
     pub fn change(mut self, setting: Setting, from: Option<SettingValue>, to: SettingValue) -> Self {
         self.changes.push(SettingChange { setting, from, to });
         self
     }
 
-    /// Adds a command for what no setting covers.
     #[must_use]
     pub fn command(mut self, command: impl Into<String>) -> Self {
         self.commands.push(command.into());
@@ -217,10 +188,9 @@ impl RuleMatch {
 }
 
 impl Severity {
-    /// All of them, worst first.
+    /// Worst first.
     pub const ALL: [Severity; 4] = [Severity::High, Severity::Medium, Severity::Low, Severity::Note];
 
-    /// Its name, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,19 +1,16 @@
-//! Files of sections and keys, as TuneD, NetworkManager and systemd have them.
+//! Files with sections and keys, as in TuneD, NetworkManager and systemd.
 
-/// A key with its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IniEntry<'a> {
     /// Counted from 1.
     pub line: usize,
-    /// Name of its section, empty before the first.
+    /// Empty before the first section.
     pub section: &'a str,
-    /// The key.
     pub key: &'a str,
-    /// The value, without the space around it.
     pub value: &'a str,
 }
 
-/// Its entries, in order. A value goes on no further than its line.
+/// Entries in file order. A value ends with its line.
 pub fn entries(text: &str) -> impl Iterator<Item = IniEntry<'_>> {
     let mut section = "";
     (1..).zip(text.lines()).filter_map(move |(number, line)| {
@@ -30,7 +27,7 @@ pub fn entries(text: &str) -> impl Iterator<Item = IniEntry<'_>> {
     })
 }
 
-/// `yes`, `true`, `on` and `1` as `on`, and their contraries as `off` (systemd.syntax(7)).
+/// `on` for `yes`, `true`, `on` and `1`; `off` for their opposites (systemd.syntax(7)).
 #[must_use]
 pub fn switch(value: &str) -> Option<&'static str> {
     match value.to_ascii_lowercase().as_str() {

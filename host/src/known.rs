@@ -1,28 +1,24 @@
-//! Unknown is a value.
+//! Values that may be unknown.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 
-/// A figure that was read, or the reason why it could not be.
+/// A value that was read, or the reason why it could not be read.
 ///
-/// Serialized as the bare value, or as `{"unknown": "why"}`: never as zero, never silently absent.
+/// Serialized as the bare value or as `{"unknown": "why"}`: never as zero, never silently absent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Known<T> {
-    /// It was read.
     Value(T),
-    /// It could not be read.
     Unknown {
-        /// One line for a person: what stood in the way.
+        /// The reason, in one line.
         why: String,
     },
 }
 
 impl<T> Known<T> {
-    /// An unknown with its reason.
     pub fn unknown(why: impl Into<String>) -> Self {
         Known::Unknown { why: why.into() }
     }
 
-    /// The value, if there is one.
     pub fn value(&self) -> Option<&T> {
         match self {
             Known::Value(value) => Some(value),
@@ -30,7 +26,6 @@ impl<T> Known<T> {
         }
     }
 
-    /// The value itself, if there is one.
     pub fn into_value(self) -> Option<T> {
         match self {
             Known::Value(value) => Some(value),
@@ -38,7 +33,6 @@ impl<T> Known<T> {
         }
     }
 
-    /// The reason, if there is no value.
     pub fn why(&self) -> Option<&str> {
         match self {
             Known::Value(_) => None,
@@ -46,7 +40,6 @@ impl<T> Known<T> {
         }
     }
 
-    /// Applies `change` to the value; a reason stays as it is.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
         match self {
             Known::Value(value) => Known::Value(change(value)),
@@ -56,7 +49,8 @@ impl<T> Known<T> {
 }
 
 impl<T> Known<Option<T>> {
-    /// What a host offers: no value where it says that it has no such thing, unknown where it does not say.
+    /// `None` if the host reports that it has no such thing (`EOPNOTSUPP`), unknown if it reports
+    /// nothing.
     #[must_use]
     pub fn offered(result: Result<T, crate::HostError>) -> Self {
         match result {
@@ -104,7 +98,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Known<T> {
     }
 }
 
-/// As where nobody has looked.
+/// For values that nobody has read yet.
 impl<T> Default for Known<T> {
     fn default() -> Self {
         Known::unknown("nobody looked")

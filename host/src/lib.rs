@@ -1,9 +1,7 @@
-//! The packet path of one Linux host: what it is set to, and typed knobs to change it.
+//! The packet path of one Linux host: its state, and typed settings to change it.
 //!
-//! Every read and write goes through a [`Host`] handle that is passed in: the live host, a
-//! directory captured from another machine, or a scripted fake. Nothing here prints.
-
-#![warn(missing_docs)]
+//! Every read and write passes through a [`Host`] handle: the live host, a directory captured from
+//! another machine, or a scripted fake. Nothing here prints.
 
 mod amount;
 pub mod capture;

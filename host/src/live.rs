@@ -1,8 +1,10 @@
-//! The packet path of a host as it runs: rates of every queue, CPU, socket and thread, once a second.
+//! The packet path of a running host: rates of every queue, CPU, socket and thread, once per
+//! second.
 //!
-//! [`LiveHost`] reads a host again and again and makes a [`Snapshot`] of each two readings. What changes each second is read
-//! each time; what is seldom changed, and what the rules find, when interfaces or sockets come and go and now and then.
-//! [`SnapshotHistory`] keeps the last figures of each item, and a [`SnapshotRecording`] is pictures that were recorded. Nothing here draws.
+//! [`LiveHost`] reads a host repeatedly and makes a [`Snapshot`] of each two readings. Counters are
+//! read each time; configuration and findings only when interfaces or sockets change, and at
+//! intervals. [`SnapshotHistory`] keeps recent values of each item, and a [`SnapshotRecording`]
+//! contains recorded snapshots.
 
 mod growth;
 mod history;

@@ -1,4 +1,5 @@
-//! Every parser of this crate by name, for the fuzzer: bytes from anywhere get an answer or an error, never a panic.
+//! Every parser of this crate by name, for the fuzzer: arbitrary bytes return an answer or an
+//! error, never a panic.
 
 use std::borrow::Cow;
 
@@ -15,11 +16,9 @@ use crate::stage::thread::AuditRules;
 use crate::stage::{machine, route, socket, thread};
 use crate::sys::audit;
 
-/// A parser, whatever its answer.
 pub type Parser = fn(&[u8]);
 
-/// All parsers, those of a stage below its name. A parser that has to choose by more than its text takes that from the
-/// first bytes.
+/// Grouped by stage. A parser with options takes them from the first bytes.
 pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU list", |bytes| drop(CpuSet::from_list(&text(bytes)))),
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
@@ -98,7 +97,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("transmit: queue files", |bytes| crate::stage::transmit::any_file(&text(bytes))),
 ];
 
-/// Bytes as [`crate::Host::read`] gives them.
+/// Bytes as [`crate::Host::read`] returns them.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)

@@ -2,16 +2,14 @@
 
 use crate::{Host, HostError, Known};
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProcess {
-    /// Its id.
     pub pid: u32,
-    /// Its name as the kernel has it: at most 15 bytes (`TASK_COMM_LEN`, linux/sched.h).
+    /// At most 15 bytes (`TASK_COMM_LEN`, linux/sched.h).
     pub comm: String,
 }
 
-/// The processes there are, in the order of their ids. One that ends while they are read is left out.
+/// In the order of process ids. A process that ends meanwhile is left out.
 pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
     let names = match host.list("/proc") {
         Ok(names) => names,
@@ -23,8 +21,8 @@ pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
     if found.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(found) }
 }
 
-/// When it was started, in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)), of a thread that of its
-/// own.
+/// Start time in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)), also per
+/// thread.
 pub(crate) fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
     let path = format!("{directory}/stat");
     let text = host.read(&path)?;

@@ -1,6 +1,6 @@
-//! What a packet path counts, read again and again: as little as changes each second, so that it can be read each second.
+//! The counters of a packet path that change each second, cheap enough to read each second.
 //!
-//! What it is set to is not in it: that is a [`PacketPath`], which a [`SampleReader`] is made of.
+//! The configuration is a [`PacketPath`], from which a [`SampleReader`] is made.
 
 use std::collections::BTreeMap;
 
@@ -17,45 +17,39 @@ use crate::stage::transmit::QdiscState;
 use crate::stage::uptime;
 use crate::{Host, Known, PacketPath};
 
-/// Counters of all stages at one moment, each since its source began.
+/// Counters of all stages at one moment, each since its source started.
 #[derive(Debug, Clone)]
 pub struct CounterSample {
-    /// Seconds since boot (`/proc/uptime`, hundredths).
+    /// Since boot (`/proc/uptime`, in hundredths).
     pub uptime_seconds: Known<f64>,
-    /// Time of each CPU that is online.
     pub cpu_times: Known<Vec<CpuTimes>>,
-    /// A line a CPU of `/proc/net/softnet_stat`.
+    /// `/proc/net/softnet_stat`, one line per CPU.
     pub softnet: Known<Vec<SoftnetCpu>>,
-    /// NET_RX softirqs run, by CPU. 32 bits wide each.
+    /// NET_RX softirqs by CPU, 32 bits wide.
     pub net_rx: Known<BTreeMap<u32, u64>>,
-    /// How often each interrupt was handled, by its number and the CPU. CPUs that handled none are left out.
+    /// By interrupt number: counts by CPU. CPUs without any are left out.
     pub interrupts: Known<BTreeMap<u32, Vec<(u32, u64)>>>,
-    /// An item an interface.
     pub interfaces: Vec<InterfacePulse>,
     /// UDP sockets that are bound and not connected.
     pub sockets: Known<Vec<SocketPulse>>,
-    /// Threads, by process and number; what ended has no item.
+    /// By process and thread id; threads that ended are left out.
     pub threads: BTreeMap<(u32, u32), TaskStat>,
 }
 
-/// What an interface counts.
 #[derive(Debug, Clone)]
 pub struct InterfacePulse {
-    /// The interface.
     pub interface: String,
-    /// Its index, which is another one when it was removed and made again; none where there is no such interface.
+    /// Changes when the interface is recreated; `None` without interface.
     pub index: Option<u32>,
-    /// Counters of `/sys/class/net/IF/statistics` by name: those in [`TOTALS`].
+    /// `/sys/class/net/IF/statistics` by name: those in [`TOTALS`].
     pub totals: BTreeMap<&'static str, u64>,
-    /// Receive queues; none where no source tells.
+    /// `None` if no source reports them.
     pub receive: Known<Option<Vec<QueueCounts>>>,
-    /// Transmit queues; none where no source tells.
+    /// `None` if no source reports them.
     pub transmit: Known<Option<Vec<QueueCounts>>>,
-    /// Queueing disciplines.
     pub disciplines: Known<Vec<QdiscState>>,
 }
 
-/// The counters that are read of each interface.
 pub const TOTALS: [&str; 8] = [
     "rx_packets",
     "rx_bytes",
@@ -67,40 +61,34 @@ pub const TOTALS: [&str; 8] = [
     "tx_errors",
 ];
 
-/// A socket's queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SocketPulse {
-    /// Its inode.
     pub inode: u64,
-    /// The port it is bound to.
     pub port: u16,
-    /// Whether it is bound to an address of the loopback.
     pub is_on_loopback: bool,
-    /// Bytes that wait, as memory charged to it.
+    /// Memory charged to waiting datagrams.
     pub queued_bytes: u64,
-    /// Its receive buffer; none where this source does not tell.
+    /// `None` if this source does not report it.
     pub receive_buffer_bytes: Option<u64>,
-    /// Packets it lost; none where this source does not tell.
+    /// `None` if this source does not report it.
     pub drops: Option<u64>,
 }
 
-/// Reads pulses of the interfaces, sockets and threads of a packet path.
 #[derive(Debug)]
 pub struct SampleReader {
-    /// The interfaces, of which only their statistics and totals are read anew.
+    /// Their statistics and totals are read each time.
     links: Vec<LinkState>,
     threads: Vec<(u32, u32)>,
 }
 
 impl SampleReader {
-    /// Of what is on this path.
     #[must_use]
     pub fn new(path: &PacketPath) -> Self {
         let serving = path.thread.serving.value().into_iter().flatten();
         Self { links: path.link.clone(), threads: serving.map(|thread| (thread.pid, thread.tid)).collect() }
     }
 
-    /// Reads all of it once. What cannot be read is unknown in its place.
+    /// Values that cannot be read are unknown.
     pub fn read(&mut self, host: &Host) -> CounterSample {
         CounterSample {
             uptime_seconds: uptime(host),
@@ -150,7 +138,7 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
     link.totals = Known::Value(totals.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
     let told = QueueStatistics::observe(host, link);
     let has = |told: &QueueStatistics| !told.rx.is_empty() && !told.tx.is_empty();
-    // A driver's own statistics are hundreds of names, and needed only where the kernel does not tell.
+    // A driver has hundreds of statistics, needed only if the kernel does not report the queues.
     if !told.value().and_then(Option::as_ref).is_some_and(has) {
         link.statistics = Known::offered(host.statistics(&name));
     }

@@ -1,14 +1,14 @@
-//! What was read of a host, kept so that it can be read again: the files, links, directories and answers of a capture.
+//! A recording of reads: the files, links, directories and answers of a capture.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// What was read of a host, by absolute path.
+/// Reads by absolute path.
 ///
-/// A path may be asked for in three ways, each with its own answer: a link that leads to a directory is one and the
-/// other. Answers of the kernel that are no files are kept as JSON below `/calls`.
+/// A path can be read as file, link or directory, each with its own result: a link to a directory
+/// is both. Kernel answers that are not files are JSON below `/calls`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostRecording {
     pub(crate) files: BTreeMap<String, RecordedResult<Vec<u8>>>,
@@ -16,59 +16,46 @@ pub struct HostRecording {
     pub(crate) directories: BTreeMap<String, RecordedResult<Vec<String>>>,
 }
 
-/// What a path gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedEntry {
-    /// A file's content.
     File(Vec<u8>),
-    /// A symbolic link's target.
     Link(String),
-    /// The names in a directory.
     Directory(Vec<String>),
-    /// It cannot be read, in whichever way.
     Failed(RecordedFailure),
 }
 
-/// What a path gave: its content, or why it could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RecordedResult<T> {
-    /// It could not be read.
     Failed(RecordedFailure),
-    /// It was read.
     Read(T),
 }
 
-/// Why something could not be read, so that it can be said again in the same words.
+/// A failed read that can be repeated in the same words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum RecordedFailure {
-    /// The system's error number.
     Errno {
         /// As in errno(3).
         errno: i32,
     },
-    /// Other words.
     Text {
-        /// What was said.
         error: String,
     },
 }
 
 impl HostRecording {
-    /// An empty one.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many files, answers of the kernel included, it holds.
+    /// Includes kernel answers.
     #[must_use]
     pub fn files(&self) -> usize {
         self.files.values().filter(|kept| matches!(kept, RecordedResult::Read(_))).count()
     }
 
-    /// Keeps what a path gives.
     pub fn insert(&mut self, path: impl Into<String>, entry: RecordedEntry) {
         let path = path.into();
         match entry {
@@ -85,7 +72,6 @@ impl HostRecording {
         }
     }
 
-    /// Keeps a file's content.
     pub(crate) fn insert_file(&mut self, path: impl Into<String>, content: impl Into<Vec<u8>>) {
         self.insert(path, RecordedEntry::File(content.into()));
     }
@@ -106,7 +92,7 @@ impl HostRecording {
         }
     }
 
-    /// Names in a directory: those it was seen to hold, or where it was not listed, those of what was read in it.
+    /// Names in a directory: as listed, or if it was not listed, those that were read in it.
     pub(crate) fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let path = path.trim_end_matches('/');
         if let Some(kept) = self.directories.get(path) {
@@ -121,7 +107,7 @@ impl HostRecording {
         if names.is_empty() { Err(not_found()) } else { Ok(names) }
     }
 
-    /// Names in a directory as far as files that could be read are below it, which is what a tree of them shows.
+    /// Names in a directory that a tree of readable files would show.
     pub(crate) fn names_of_files(&self, path: &str) -> Vec<String> {
         below(&self.files, &format!("{path}/"))
     }
@@ -131,7 +117,7 @@ impl HostRecording {
     }
 }
 
-/// Names right below a directory, of what could be read.
+/// Direct children of a directory that could be read.
 fn below<T>(entries: &BTreeMap<String, RecordedResult<T>>, prefix: &str) -> Vec<String> {
     let mut names: Vec<String> = entries
         .range(prefix.to_owned()..)
@@ -144,7 +130,6 @@ fn below<T>(entries: &BTreeMap<String, RecordedResult<T>>, prefix: &str) -> Vec<
 }
 
 impl<T: Clone> RecordedResult<T> {
-    /// The same answer again.
     pub(crate) fn again(&self) -> io::Result<T> {
         match self {
             RecordedResult::Read(value) => Ok(value.clone()),
@@ -175,13 +160,12 @@ impl RecordedFailure {
         }
     }
 
-    /// Whether it says that there is nothing at that path.
+    /// Whether the path does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, RecordedFailure::Errno { errno } if *errno == libc::ENOENT)
     }
 }
 
-/// As the system says it.
 fn not_found() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOENT)
 }

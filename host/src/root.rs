@@ -1,4 +1,4 @@
-//! The handle through which every file and system call of a host passes.
+//! The handle through which every read and system call of a host passes.
 
 mod error;
 mod ethtool;
@@ -31,16 +31,17 @@ pub(crate) use program::run;
 use script::{HostScript, ScriptedAnswer};
 use tree::CapturedTree;
 
-/// No file of /proc or /sys that is read here comes near this; a captured tree might hold anything.
+/// Files of /proc and /sys are much smaller; a captured tree may contain anything.
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// CPU time that is used without a pause, and the longest pause.
+/// CPU time used without a pause, and the longest pause.
 const BURST: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A host: live, captured in a directory or an archive, or scripted.
 ///
-/// `/proc/sys/net`, `/proc/net` and system calls are about the network namespace of the calling thread.
+/// `/proc/sys/net`, `/proc/net` and system calls are about the network namespace of the calling
+/// thread.
 #[derive(Debug)]
 pub struct Host {
     source: HostSource,
@@ -58,19 +59,18 @@ enum HostSource {
 }
 
 impl Host {
-    /// The host this program runs on.
     #[must_use]
     pub fn live() -> Self {
         Self::live_with_sys("/sys")
     }
 
-    /// The live host, with sysfs mounted elsewhere than on `/sys`, as for a network namespace.
+    /// The live host with sysfs mounted elsewhere than on `/sys`, as for a network namespace.
     pub fn live_with_sys(sys: impl Into<PathBuf>) -> Self {
         Self { source: HostSource::Live { sys: sys.into() }, record: None, gentle: false }
     }
 
-    /// The same host, read with pauses: a reader that takes a CPU for a tenth of a second keeps a
-    /// server on that CPU waiting, and its buffers fill.
+    /// The same host, read with pauses: a reader that uses a CPU for 100 ms delays a server on that
+    /// CPU, and its buffers fill.
     #[must_use]
     pub fn gently(self) -> Self {
         Self { gentle: true, ..self }
@@ -82,12 +82,12 @@ impl Host {
         }
     }
 
-    /// A host captured in a directory that holds its `proc` and `sys`, and in `calls` what the kernel answered.
+    /// A captured directory with `proc`, `sys`, and kernel answers in `calls`.
     pub fn captured(directory: impl Into<PathBuf>) -> Self {
         Self::captured_with(directory, CaptureExtras::default())
     }
 
-    /// The same, where it is told aside what the files do not show.
+    /// A captured directory with the records of `capture.json`.
     pub(crate) fn captured_with(directory: impl Into<PathBuf>, aside: CaptureExtras) -> Self {
         Self {
             source: HostSource::Directory(CapturedTree::new(directory.into(), aside)),
@@ -96,13 +96,12 @@ impl Host {
         }
     }
 
-    /// A host of which this was recorded.
     #[must_use]
     pub fn recorded(recording: HostRecording) -> Self {
         Self { source: HostSource::Recorded(recording), record: None, gentle: false }
     }
 
-    /// A fake host made of the files given: absolute path and content. Writes change it.
+    /// A fake host with these files (absolute path and content). Writes change it.
     pub fn scripted<P: Into<String>, C: Into<String>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
         let mut recording = HostRecording::new();
         for (path, content) in files {
@@ -111,27 +110,27 @@ impl Host {
         Self::rehearsal(recording)
     }
 
-    /// A fake host of which this was recorded. Writes change it, those too that are no files on a live host.
+    /// A fake host from a recording. Writes change it, including those that are not files on a live
+    /// host.
     #[must_use]
     pub fn rehearsal(recording: HostRecording) -> Self {
         Self { source: HostSource::Scripted(HostScript::new(recording)), record: None, gentle: false }
     }
 
-    /// The same fake host, on which writes to this path (`/calls/KEY.json` for what is no file) fail with an error number.
-    /// Of others nothing changes.
+    /// The same fake host, on which writes to this path (`/calls/KEY.json` for calls) fail with
+    /// this error number.
     #[must_use]
     pub fn refusing(self, path: impl Into<String>, errno: i32) -> Self {
         self.answering(path, ScriptedAnswer::Refuse(errno))
     }
 
-    /// The same fake host, on which writes to this path are taken and have no effect. Of others nothing changes.
+    /// The same fake host, on which writes to this path succeed without effect.
     #[must_use]
     pub fn ignoring(self, path: impl Into<String>) -> Self {
         self.answering(path, ScriptedAnswer::Ignore)
     }
 
-    /// The same fake host, on which writes to this path take effect only after it was read so many
-    /// times.
+    /// The same fake host, on which writes to this path take effect after this many reads.
     #[must_use]
     pub fn delaying(self, path: impl Into<String>, reads: u32) -> Self {
         self.answering(path, ScriptedAnswer::Delay(reads, Mutex::default()))
@@ -144,14 +143,14 @@ impl Host {
         self
     }
 
-    /// The same host, which keeps all that is read from now on. What was read once is not read again, so that all that is
-    /// made of it agrees with what was kept.
+    /// The same host, which records every read from now on. A repeated read returns the recorded
+    /// result, so that everything derived from it agrees with the recording.
     #[must_use]
     pub fn recording(self) -> Self {
         Self { record: Some(Mutex::default()), ..self }
     }
 
-    /// What was read since [`Host::recording`].
+    /// The reads since [`Host::recording`].
     #[must_use]
     pub fn into_recording(self) -> HostRecording {
         self.record.map_or_else(HostRecording::new, |record| {
@@ -159,10 +158,7 @@ impl Host {
         })
     }
 
-    /// Reads a file named by its absolute path on the host.
-    ///
-    /// # Errors
-    /// [`HostError::Read`] with the path.
+    /// Reads a file by its absolute path on the host.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
         self.pause();
         let content = self.once(
@@ -176,7 +172,8 @@ impl Host {
             },
         );
         if self.record.is_some() && content.is_ok() && path.starts_with("/proc/sys/") {
-            // What is kept is to tell whether it could be set, too; where that is not known, it does not.
+            // A recording also has to show whether the file is read-only; if that is unknown, it
+            // does not.
             let _ = self.is_read_only(path);
         }
         content
@@ -187,10 +184,7 @@ impl Host {
             .map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
-    /// Names in a directory, sorted.
-    ///
-    /// # Errors
-    /// [`HostError::Read`] with the path.
+    /// Sorted.
     pub fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
         self.pause();
         let names = self.once(
@@ -206,10 +200,7 @@ impl Host {
         names.map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
-    /// The target of a symbolic link, as it is written there.
-    ///
-    /// # Errors
-    /// [`HostError::Read`] with the path.
+    /// The target as written in the link.
     pub fn read_link(&self, path: &str) -> Result<String, HostError> {
         self.pause();
         let target = self.once(
@@ -227,11 +218,11 @@ impl Host {
         target.map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
-    /// Asks the kernel something that is no file, by `ask`. Captures answer from `/calls/KEY.json`: the answer, or
-    /// `{"errno": N}`.
+    /// Makes a call that is not a file by `ask`. Captures answer from `/calls/KEY.json`: the
+    /// answer, or `{"errno": N}`.
     ///
     /// # Errors
-    /// [`HostError::Call`] with `what` was asked; for a capture also [`HostError::NotLive`] where it has no such
+    /// [`HostError::Call`] with `what`; for a capture also [`HostError::NotLive`] without such an
     /// answer, and [`HostError::Garbled`].
     pub(crate) fn call<T: Serialize + DeserializeOwned>(
         &self,
@@ -251,7 +242,7 @@ impl Host {
                     Ok(answer) => serde_json::to_vec_pretty(answer),
                     Err(error) => serde_json::to_vec_pretty(&RecordedFailure::of(error)),
                 };
-                // What cannot be written down is told so in the capture, and is no reason to withhold it here.
+                // An answer that cannot be serialized is recorded as such, and still returned.
                 lock(record).files.insert(path, RecordedResult::of(&json.map_err(io::Error::other)));
             }
             return answer.map_err(refused);
@@ -267,11 +258,9 @@ impl Host {
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
     }
 
-    /// Has the kernel do something that is no file, by `act`. On a fake host `rehearse` changes the answer of
-    /// [`Host::call`] for this key instead; where that is a refusal, this is refused likewise.
-    ///
-    /// # Errors
-    /// [`HostError::Call`] with `what` was asked; a capture refuses everything.
+    /// Makes a change that is not a file by `act`. On a fake host `rehearse` changes the answer of
+    /// [`Host::call`] for this key; if that answer is an error, the change fails with it. A capture
+    /// refuses every change.
     pub(crate) fn act<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
@@ -288,10 +277,7 @@ impl Host {
         self.act_to(key, what, act, &answer)
     }
 
-    /// The same, where what is answered afterwards does not depend on what was answered before.
-    ///
-    /// # Errors
-    /// As [`Host::act`].
+    /// Like [`Host::act`] if the new answer does not depend on the old one.
     pub(crate) fn act_to<T: Serialize>(
         &self,
         key: &str,
@@ -312,7 +298,7 @@ impl Host {
         }
     }
 
-    /// Has an answer of a fake host follow what was done elsewhere, where it has that answer.
+    /// Updates an answer of a fake host after a related change, if the host has that answer.
     pub(crate) fn rehearse_call<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
@@ -325,15 +311,16 @@ impl Host {
         }
     }
 
-    /// Has a file of a fake host follow what was written elsewhere, where it has that file. A live host does that itself.
+    /// Updates a file of a fake host after a related change, if the host has that file. A live
+    /// kernel does that itself.
     pub(crate) fn rehearse(&self, path: &str, content: &str) {
         if let HostSource::Scripted(script) = &self.source {
-            // One that is not there need not follow.
+            // A missing file need not follow.
             let _ = script.write(path, content);
         }
     }
 
-    /// Asks `read`, or where all is kept and this was asked before, says the same again.
+    /// Calls `read`; a recording host returns an earlier result again.
     fn once<T: Clone>(
         &self,
         kept: impl Fn(&mut HostRecording) -> &mut BTreeMap<String, RecordedResult<T>>,
@@ -353,10 +340,8 @@ impl Host {
         self.record.as_ref().map(|record| look(&lock(record)))
     }
 
-    /// Writes a file in a single `write(2)`, as sysfs and sysctl files want it.
-    ///
-    /// # Errors
-    /// [`HostError::Write`] with path and value; a capture refuses every write.
+    /// Writes a file in a single `write(2)`, as sysfs and sysctl files require. A capture refuses
+    /// every write.
     pub fn write(&self, path: &str, value: &str) -> Result<(), HostError> {
         let written = match &self.source {
             HostSource::Live { sys } => std::fs::OpenOptions::new()
@@ -372,11 +357,8 @@ impl Host {
         written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
     }
 
-    /// Whether the kernel lets nobody write a file, however privileged, as its mode says where it is a sysctl. A capture tells of those
-    /// that are in it; one of an earlier version of none.
-    ///
-    /// # Errors
-    /// [`HostError::Call`] where there is no such file, [`HostError::NotLive`].
+    /// Whether a file is read-only for everyone, by the mode of a sysctl. Captures know it of the
+    /// files they contain, captures of earlier versions of none.
     pub(crate) fn is_read_only(&self, path: &str) -> Result<bool, HostError> {
         const ANYBODY_WRITES: u32 = 0o222;
         self.call(&format!("read_only{path}"), &format!("reading the mode of {path}"), || {
@@ -384,27 +366,20 @@ impl Host {
         })
     }
 
-    /// Whether the kernel audits system calls (`AUDIT_GET`): 0 off, 1 on, 2 on and locked.
-    ///
-    /// # Errors
-    /// [`HostError::Call`]; the kernel answers only in the initial user namespace.
+    /// Whether the kernel audits system calls (`AUDIT_GET`): 0 off, 1 on, 2 on and locked. The
+    /// kernel answers only in the initial user namespace.
     pub fn audit_enabled(&self) -> Result<u32, HostError> {
         self.call("audit/enabled", "reading the audit status", sys::audit::enabled)
     }
 
-    /// Switches auditing of system calls (`AUDIT_SET`). Acts on the whole machine.
-    ///
-    /// # Errors
-    /// [`HostError::Call`]; needs `CAP_AUDIT_CONTROL`, and fails when the status is locked.
+    /// Sets auditing of system calls (`AUDIT_SET`) for the whole machine. Requires
+    /// `CAP_AUDIT_CONTROL`; fails if the status is locked.
     pub fn set_audit_enabled(&self, enabled: u32) -> Result<(), HostError> {
         let what = format!("setting audit enabled to {enabled}");
         self.act("audit/enabled", &what, || sys::audit::set_enabled(enabled), |answer| *answer = enabled)
     }
 
     /// An interface's driver (`ETHTOOL_GDRVINFO`).
-    ///
-    /// # Errors
-    /// [`HostError::Call`] if the interface does not exist or its driver does not say.
     pub fn driver(&self, interface: &str) -> Result<LinkDriver, HostError> {
         let what = format!("reading the driver of {interface}");
         self.call(&format!("ethtool/{interface}/driver"), &what, || sys::ethtool::driver(interface))
@@ -422,8 +397,8 @@ impl Host {
     }
 }
 
-/// Sleeps for as long as the calling thread has used a CPU since it did so last. A burst of 100 ms, as
-/// to load BPF programs, can keep a server on that CPU waiting until its buffers are full.
+/// Sleeps for as long as the calling thread has used a CPU since the last pause. A burst of 100 ms,
+/// for example to load BPF programs, can delay a server on that CPU until its buffers are full.
 pub(crate) fn pause_after_burst() {
     thread_local! {
         static USED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
@@ -440,11 +415,11 @@ fn lock(recording: &Mutex<HostRecording>) -> MutexGuard<'_, HostRecording> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where the live host has a file.
+/// The path of a file of the live host.
 fn locate(sys: &Path, path: &str) -> PathBuf {
     match (path.strip_prefix("/sys/"), path.strip_prefix("/proc/net/")) {
         (Some(rest), _) => sys.join(rest),
-        // /proc/net is that of the process; a thread may be in another network namespace.
+        // /proc/net is the namespace of the process; a thread may be in another.
         (_, Some(rest)) => Path::new("/proc/thread-self/net").join(rest),
         _ => PathBuf::from(path),
     }

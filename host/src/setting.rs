@@ -1,7 +1,7 @@
-//! Typed knobs: the only way settings are changed, so that each change can be undone.
+//! Typed settings: the only way to change a host, so that each change can be undone.
 //!
-//! [`Setting`] names a knob; what a kind of knob does is a file below, and `Setting::knob` the one place that maps one to the
-//! other.
+//! [`Setting`] names a setting. Each kind is implemented in a file below, and `Setting::knob` maps
+//! one to the other.
 
 mod audit;
 mod channels;
@@ -56,184 +56,121 @@ pub use socket_knob::{SocketAt, SocketKnob};
 pub use steering::{SteeredSocket, SteeredSockets, SteeringTable, steered};
 pub use value::SettingValue;
 
-/// One knob of a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// A sysctl by its dotted name, such as `net.ipv4.udp_early_demux`.
+    /// By its dotted name, such as `net.ipv4.udp_early_demux`.
     Sysctl(String),
-    /// The CPUs a queue is bound to: RPS for a receive queue, XPS for a transmit queue.
-    QueueCpus {
-        /// Name of the interface.
-        interface: String,
-        /// Receive or transmit.
-        direction: QueueDirection,
-        /// Number of the queue.
-        queue: u32,
-    },
+    /// RPS of a receive queue, XPS of a transmit queue.
+    QueueCpus { interface: String, direction: QueueDirection, queue: u32 },
     /// The receive queues whose sockets send by a transmit queue, as a mask (`xps_rxqs`).
-    QueueReceivers {
-        /// Name of the interface.
-        interface: String,
-        /// Number of the transmit queue.
-        queue: u32,
-    },
-    /// How many flows RFS keeps of a receive queue (`rps_flow_cnt`); `net.core.rps_sock_flow_entries` is the other half.
-    QueueFlows {
-        /// Name of the interface.
-        interface: String,
-        /// Number of the receive queue.
-        queue: u32,
-    },
+    QueueReceivers { interface: String, queue: u32 },
+    /// RFS flow table size of a receive queue (`rps_flow_cnt`); requires
+    /// `net.core.rps_sock_flow_entries`, too.
+    QueueFlows { interface: String, queue: u32 },
     /// How the kernel polls an interface: a number.
-    Napi {
-        /// Name of the interface.
-        interface: String,
-        /// Which one.
-        knob: NapiKnob,
-    },
-    /// An offload of an interface: `on` or `off`.
-    Offload {
-        /// Name of the interface.
-        interface: String,
-        /// Which one.
-        offload: Offload,
-    },
-    /// The indirection table of an interface: `equal N`, `start S equal N`, or the queue of every entry with commas
-    /// between.
-    RssTable {
-        /// Name of the interface.
-        interface: String,
-    },
-    /// The fields that a kind of flow is hashed by, as `ethtool -N IF rx-flow-hash` has them: `sdfn`.
+    Napi { interface: String, knob: NapiKnob },
+    /// `on` or `off`.
+    Offload { interface: String, offload: Offload },
+    /// The indirection table: `equal N`, `start S equal N`, or the queues of all entries separated
+    /// by commas.
+    RssTable { interface: String },
+    /// The hashed fields of a flow type, as in `ethtool -N IF rx-flow-hash`: `sdfn`.
     FlowHash {
-        /// Name of the interface.
         interface: String,
-        /// The kind of flow: `udp4`, `udp6`, `tcp4`, `tcp6`, ...
+        /// `udp4`, `udp6`, `tcp4`, `tcp6`, ...
         flow: String,
     },
-    /// A rule that puts flows into a queue, such as `flow-type udp4 dst-port 53 action 3`, or nothing.
+    /// A rule that directs flows to a queue, such as `flow-type udp4 dst-port 53 action 3`, or
+    /// nothing.
     NtupleRule {
-        /// Name of the interface.
         interface: String,
-        /// Its place in the NIC's table, where those that come first may go first.
+        /// Its index in the NIC's table; lower ones may take precedence.
         location: u32,
     },
-    /// Lengths of an interface's rings, in descriptors: `rx 4096 tx 512`. Most drivers reset the interface to change them.
-    Rings {
-        /// Name of the interface.
-        interface: String,
-    },
-    /// How many channels of each kind an interface has: `combined 8`. Most drivers reset the interface to change them.
-    Channels {
-        /// Name of the interface.
-        interface: String,
-    },
-    /// An interface's interrupt moderation: `adaptive-rx off rx-usecs 50`, of what its driver has.
-    Coalesce {
-        /// Name of the interface.
-        interface: String,
-    },
-    /// The queueing discipline at an interface's root, with those of its queues where that is `mq`: `fq_codel limit 1000`,
-    /// `mq of fq`, `mq of fq at 0-3; pfifo_fast at 4-7`, and ` by default` where the kernel put it there.
-    Qdisc {
-        /// Name of the interface.
-        interface: String,
-    },
-    /// How many virtual functions the device of an interface has. Those that anybody uses are left alone.
-    VirtualFunctions {
-        /// Name of the interface.
-        interface: String,
-    },
-    /// An nftables table: its ruleset as `nft` reads it, or nothing when absent.
+    /// Ring lengths in descriptors: `rx 4096 tx 512`. Most drivers reset the interface to change
+    /// them.
+    Rings { interface: String },
+    /// Channels of each kind: `combined 8`. Most drivers reset the interface to change them.
+    Channels { interface: String },
+    /// Interrupt moderation, with the parameters of the driver: `adaptive-rx off rx-usecs 50`.
+    Coalesce { interface: String },
+    /// The root qdisc, with those of the queues below `mq`: `fq_codel limit 1000`, `mq of fq`, `mq
+    /// of fq at 0-3; pfifo_fast at 4-7`, and ` by default` for a qdisc that the kernel created.
+    Qdisc { interface: String },
+    /// Number of virtual functions. Functions in use are left alone.
+    VirtualFunctions { interface: String },
+    /// An nftables table as a ruleset for `nft`, or nothing.
     NftTable {
-        /// Its family.
         #[serde(default, skip_serializing_if = "is_inet")]
         family: NftFamily,
-        /// Name of the table.
         table: String,
     },
-    /// All that nftables holds: tables as `nft` reads them, or nothing.
+    /// All nftables tables as a ruleset for `nft`, or nothing.
     NftRuleset,
-    /// A rule at the end of a chain of iptables: `present` or `absent`. One that is removed and comes back is the last.
+    /// A rule at the end of an iptables chain: `present` or `absent`. Restoring a removed rule
+    /// appends it.
     IptablesRule {
-        /// IPv4 or IPv6.
         family: IpFamily,
-        /// Its table, such as `raw`.
+        /// Such as `raw`.
         table: String,
-        /// Its chain, such as `PREROUTING`.
+        /// Such as `PREROUTING`.
         chain: String,
-        /// What it says: `-p udp --dport 53 -j NOTRACK`.
+        /// `-p udp --dport 53 -j NOTRACK`.
         rule: String,
     },
-    /// A table of iptables, as `iptables-save` prints it, or nothing where it does nothing.
-    IptablesTable {
-        /// IPv4 or IPv6.
-        family: IpFamily,
-        /// Its name.
-        table: String,
-    },
-    /// The CPUs an interrupt may go to, as a mask (`/proc/irq/N/smp_affinity`), and where it is among several:
-    /// `000000ff at 3`.
+    /// An iptables table, as `iptables-save` prints it, or nothing if it has no effect.
+    IptablesTable { family: IpFamily, table: String },
+    /// The CPUs an interrupt may go to, as a mask (`/proc/irq/N/smp_affinity`), and its CPU among
+    /// several: `000000ff at 3`.
     IrqAffinity {
-        /// Its number, which counts only while the interrupt of that number has the name.
+        /// Valid while the interrupt with this number has the name.
         irq: u32,
-        /// Its name in `/proc/interrupts`, such as `eth0-TxRx-3`; empty for the number alone.
+        /// In `/proc/interrupts`, such as `eth0-TxRx-3`; empty for the number alone.
         #[serde(default)]
         action: String,
     },
     /// The frequency governor of a CPU, such as `performance`.
-    Governor {
-        /// The CPU.
-        cpu: u32,
-    },
-    /// Auditing of system calls, of the whole machine: `0`, `1` or `2` (locked).
+    Governor { cpu: u32 },
+    /// Auditing of system calls on the whole machine: `0`, `1` or `2` (locked).
     Audit,
-    /// The interrupts that a running irqbalance was told by number to leave alone: `24-31,40`. Made by
+    /// Interrupts that a running irqbalance bans by number: `24-31,40`. Created by
     /// [`Setting::irqbalance_bans`].
     IrqbalanceBans {
-        /// Its process id.
         pid: u32,
-        /// When it was started, in clock ticks since boot: one that was started later knows of nothing.
+        /// Start time in clock ticks since boot: a process started later has no such bans.
         started: u64,
     },
-    /// What chooses the socket of a reuseport group: `none` for the kernel's hash, `by-cpu 0:41 1:42+43` for linerate's
-    /// program with the cookies of the sockets for each CPU ([`SteeringTable`]). Of others it tells `classic`,
-    /// `classic-by-cpu` or `program NAME (id N)`, and neither replaces nor restores them.
+    /// How a reuseport group chooses a socket: `none` for the kernel's hash, `by-cpu 0:41 1:42+43`
+    /// for linerate's program with socket cookies per CPU ([`SteeringTable`]). Other programs read
+    /// as `classic`, `classic-by-cpu` or `program NAME (id N)`; they are neither replaced nor
+    /// restored.
     Steering {
-        /// Inode of the network namespace that the group is in (`/proc/PID/ns/net`): its address may be another's elsewhere.
+        /// Inode of the group's network namespace (`/proc/PID/ns/net`), because the address can
+        /// exist in several.
         namespace: u64,
-        /// UDP, or TCP for listeners.
+        /// TCP for listeners.
         protocol: SocketProtocol,
-        /// The address its sockets are bound to.
         local: SocketAddr,
     },
     /// An option of one socket of a running process.
-    Socket {
-        /// The socket.
-        socket: SocketAt,
-        /// Which option.
-        knob: SocketKnob,
-    },
+    Socket { socket: SocketAt, knob: SocketKnob },
     /// The CPUs that a thread may run on, as a list such as `0,4-5` (`sched_setaffinity`).
     ThreadCpus {
-        /// Its process.
         pid: u32,
-        /// The thread.
         tid: u32,
-        /// When the thread was started, in clock ticks since boot: one that was started later is another.
+        /// Start time in clock ticks since boot: a thread started later is another one.
         started: u64,
     },
 }
 
 impl Setting {
-    /// A sysctl by its dotted name.
     pub fn sysctl(name: impl Into<String>) -> Self {
         Setting::Sysctl(name.into())
     }
 
-    /// Whether it spreads packets over more queues, and so over more CPUs. Interrupts and RPS are not among them: where they
-    /// go is for a layout to judge.
+    /// Whether it spreads packets over more queues, and so over more CPUs. Interrupts and RPS are
+    /// judged by the layout instead.
     #[must_use]
     pub fn spreads_packets(&self) -> bool {
         matches!(self, Setting::Channels { .. } | Setting::RssTable { .. } | Setting::FlowHash { .. })
@@ -295,7 +232,7 @@ impl Setting {
         }
     }
 
-    /// Where the name of the interface that it belongs to is kept; sysctls have it in theirs.
+    /// Sysctls have the interface in their name.
     fn interface_field(&mut self) -> Option<&mut String> {
         match self {
             Setting::QueueCpus { interface, .. }
@@ -326,7 +263,7 @@ impl Setting {
         }
     }
 
-    /// The interface that it belongs to; none where it belongs to none, as an interrupt, whose name only seems to say.
+    /// `None` for settings of no interface, for example an interrupt, whose name only suggests one.
     #[must_use]
     pub fn interface(&self) -> Option<Cow<'_, str>> {
         match self {
@@ -335,14 +272,14 @@ impl Setting {
         }
     }
 
-    /// Whether it is of a process that runs, and ends with it, its socket or its thread: nothing of it can last, and nothing
-    /// is left to be put back.
+    /// Whether it ends with a process, socket or thread, so that it cannot persist and needs no
+    /// restoring afterwards.
     #[must_use]
     pub fn is_of_process(&self) -> bool {
         matches!(self, Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. })
     }
 
-    /// The same knob of an interface under another name; itself where it belongs to none.
+    /// The same setting of another interface; unchanged if it belongs to none.
     #[must_use]
     pub fn on_interface(&self, new: &str) -> Setting {
         if let Setting::Sysctl(name) = self {
@@ -356,30 +293,27 @@ impl Setting {
         setting
     }
 
-    /// Reads the knob.
-    ///
     /// # Errors
-    /// [`SettingError::Host`] when it is not there or may not be read, [`SettingError::BadName`] when there can be none.
+    /// [`SettingError::Host`] if it does not exist or cannot be read, [`SettingError::BadName`] for
+    /// an invalid name.
     pub fn read(&self, host: &Host) -> Result<SettingValue, SettingError> {
         let knob = self.named_knob()?;
         knob.read(host).map_err(|source| SettingError::Host { setting: knob.name(), source })
     }
 
-    /// Whether the value is one that the knob takes, on whatever host; what a device takes only it can tell.
-    ///
-    /// # Errors
-    /// [`SettingError::BadValue`], [`SettingError::BadName`].
+    /// Whether the value is valid on some host; only a device can accept or refuse its own limits.
     pub fn check(&self, value: &SettingValue) -> Result<(), SettingError> {
         let knob = self.named_knob()?;
         knob.check(value).map_err(|expected| bad_value(&*knob, value, expected))
     }
 
-    /// Turns the knob and reads it back.
+    /// Writes the value and reads it back.
     ///
     /// # Errors
-    /// [`SettingError::BadValue`] for a value the knob does not take, [`SettingError::Host`] when
-    /// the host refuses, [`SettingError::Refused`] when it would not work or could not be undone, [`SettingError::Ignored`]
-    /// when the host accepts and does nothing, [`SettingError::Partly`] when it does something else.
+    /// [`SettingError::BadValue`] for an invalid value, [`SettingError::Host`] if the host refuses,
+    /// [`SettingError::Refused`] if it would not work or could not be undone,
+    /// [`SettingError::Ignored`] if the host accepts it without effect, [`SettingError::Partly`] if
+    /// the result is different.
     pub fn write(&self, host: &Host, value: &SettingValue) -> Result<(), SettingError> {
         self.check(value)?;
         let knob = self.named_knob()?;
@@ -402,33 +336,33 @@ impl Setting {
         })
     }
 
-    /// Whether two values mean the same to this knob.
+    /// Whether two values mean the same.
     #[must_use]
     pub fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         self.knob().same(one, other)
     }
 
-    /// Whether a write of `to` that broke off, as of a program that was killed, may have left `found`: some kinds get from one
-    /// value to another only by way of a third.
+    /// Whether an interrupted write of `to`, as of a killed program, may have left `found`: some
+    /// kinds change by way of a third value.
     #[must_use]
     pub fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         self.knob().passes(to, found)
     }
 
-    /// Why nobody can turn the knob where this program runs, whatever privilege it has; none where somebody can, or where a
-    /// capture does not tell.
+    /// Why the setting cannot be changed here with any privilege; `None` if it can, or if a capture
+    /// does not record it.
     #[must_use]
     pub fn fixed(&self, host: &Host) -> Option<&'static str> {
         self.knob().is_fixed(host)
     }
 
-    /// What a person would type to turn the knob; none where no single command does.
+    /// The equivalent shell command; `None` if a single one does not suffice.
     #[must_use]
     pub fn command(&self, value: &SettingValue) -> Option<String> {
         self.knob().command(value)
     }
 
-    /// The knob, if its name can be one: a plan is a file that anybody may have edited, and must name no file elsewhere.
+    /// Checks the name: a plan may have been edited, and must not name a file elsewhere.
     fn named_knob(&self) -> Result<Box<dyn Knob + '_>, SettingError> {
         let knob = self.knob();
         let interface = self.interface().filter(|interface| !is_interface_name(interface));
@@ -455,7 +389,7 @@ fn bad_value(knob: &dyn Knob, value: &SettingValue, expected: &'static str) -> S
     SettingError::BadValue { setting: knob.name(), value: value.to_string(), expected }
 }
 
-/// As the kernel has it (`dev_valid_name` of net/core/dev.c, Linux 6.18).
+/// As the kernel does (`dev_valid_name` of net/core/dev.c, Linux 6.18).
 fn is_interface_name(name: &str) -> bool {
     const LONGEST: usize = 15;
     !matches!(name, "" | "." | "..")

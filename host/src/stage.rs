@@ -1,4 +1,4 @@
-//! The stages a packet travels. Each has its own file: what it is set to, what it counts, what can be wrong.
+//! The stages of a packet. Each has a file with its state, its counters and its rules.
 
 pub mod filter;
 pub mod irq;
@@ -25,49 +25,36 @@ use crate::{Host, Known};
 
 pub use view::HostView;
 
-/// What to look at.
+/// The part of a host to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scope {
-    /// Interfaces by name; none: those with a device behind them, or where there is none, all that are up but loopback.
+    /// If empty: interfaces with a device, or without any, all that are up except the loopback.
     pub interfaces: Vec<String>,
-    /// Services on this port only.
+    /// Only services on this port.
     pub port: Option<u16>,
-    /// Services of this process only.
+    /// Only services of this process.
     pub pid: Option<u32>,
 }
 
-/// The state of all stages of a host, read once.
 #[derive(Debug, Clone, Serialize)]
 pub struct PacketPath {
-    /// Seconds since boot at which the reading began (`/proc/uptime`).
+    /// Seconds since boot when the reading began (`/proc/uptime`).
     pub uptime_seconds: Known<f64>,
-    /// CPUs, nodes, kernel.
     pub machine: machine::MachineState,
-    /// The interfaces looked at.
     pub link: Vec<link::LinkState>,
-    /// Receive-side scaling, an item an interface.
     pub rss: Vec<rss::RssState>,
-    /// Interrupts and who owns their affinity.
     pub irq: irq::IrqState,
-    /// NAPI, RPS, backlog.
     pub softirq: softirq::SoftirqState,
-    /// XDP, tc, netfilter, conntrack.
     pub filter: filter::FilterState,
-    /// Reverse-path filter, early demux.
     pub route: route::RouteState,
-    /// Who listens.
     pub socket: socket::HostSockets,
-    /// Threads that serve the sockets.
     pub thread: thread::ThreadState,
-    /// Transmit queues, an item an interface.
     pub transmit: Vec<transmit::TransmitState>,
 }
 
-/// A stage's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "each is explained where its Stage is")]
 pub enum StageName {
     Machine,
     Link,
@@ -81,20 +68,16 @@ pub enum StageName {
     Transmit,
 }
 
-/// What a stage offers beside its state.
 #[derive(Debug)]
 pub struct StageInfo {
-    /// Its name.
     pub name: StageName,
-    /// What a packet meets here: one paragraph for a person.
+    /// What happens to a packet here, one paragraph.
     pub explain: &'static str,
-    /// What it looks for.
     pub rules: &'static [Rule],
-    /// What it counts.
     pub counters: fn(&PacketPath) -> Vec<Counter>,
 }
 
-/// All stages, in the order a packet meets them.
+/// In packet order.
 pub const STAGES: [StageInfo; 10] = [
     machine::STAGE,
     link::STAGE,
@@ -109,7 +92,7 @@ pub const STAGES: [StageInfo; 10] = [
 ];
 
 impl PacketPath {
-    /// Reads all stages. What cannot be read is unknown in its place.
+    /// Values that cannot be read are unknown.
     #[must_use]
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         let uptime_seconds = uptime(host);
@@ -136,7 +119,6 @@ impl PacketPath {
         }
     }
 
-    /// What all stages count.
     #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
         STAGES.iter().flat_map(|stage| (stage.counters)(self)).collect()
@@ -157,13 +139,12 @@ pub(crate) fn uptime(host: &Host) -> Known<f64> {
 }
 
 impl StageName {
-    /// The stage with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         STAGES.iter().map(|stage| stage.name).find(|stage| stage.name() == name)
     }
 
-    /// Its name, as in JSON and in the ids of findings.
+    /// As in JSON and in the ids of findings.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

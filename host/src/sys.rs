@@ -1,4 +1,4 @@
-//! System calls that no library wraps. All unsafe code of the crate is below this module.
+//! System calls that no library wraps. All unsafe code of the crate is in this module.
 
 pub(crate) mod affinity;
 pub(crate) mod audit;

@@ -1,8 +1,8 @@
-//! Time lost waiting for the kernel's locks, by lock and caller.
+//! Time lost to contention of kernel locks, by lock and caller.
 //!
-//! Where a lock is taken by another, the kernel tells when the wait begins and when it ends (tracepoints `contention_begin` and
-//! `contention_end` of include/trace/events/lock.h, since Linux 5.19); a lock that is free costs nothing here. `bpf/contention.bpf.c`
-//! adds them up where they happen.
+//! When a lock is taken, the kernel reports the begin and end of the wait for it (tracepoints
+//! `contention_begin` and `contention_end` of include/trace/events/lock.h, since Linux 5.19); a
+//! free lock costs nothing here. `bpf/contention.bpf.c` adds the times up in the kernel.
 
 mod callers;
 mod program;
@@ -21,88 +21,83 @@ use crate::symbols::KernelSymbols;
 use crate::window;
 use program::ContentionProgram;
 
-/// What is to be done, for errors.
+/// The operation in an error message.
 const WHAT: &str = "looking at waits for locks";
 
-/// Where the kernel lists its CPUs.
+/// The kernel's list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// What is to be looked at.
 #[derive(Debug, Clone)]
 pub struct ContentionOptions {
     pub duration: Duration,
-    /// Waits on these CPUs only; none: on all.
+    /// `None` for all.
     pub cpus: Option<Vec<u32>>,
 }
 
-/// Time lost waiting for locks of the kernel.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LockContention {
-    /// For how long was looked.
     pub seconds: f64,
-    /// The CPUs that were looked at.
+    /// The observed CPUs.
     pub cpus: Vec<u32>,
-    /// Who waited, most time first. Waits at the same place of code for locks of one kind are one.
+    /// Longest first. Waits in the same code for locks of one kind are one item.
     pub locks: Vec<WaitSite>,
-    /// Time lost in all of them, over all CPUs and threads: more than the time looked at where several wait at a time.
+    /// Over all CPUs and threads: more than the observation if several wait at the same time.
     pub total_ns: u64,
-    /// Of that, time in which a CPU did nothing else: spinlocks and rwlocks. Who waits for the others sleeps.
+    /// The part in which a CPU was busy waiting: spinlocks and rwlocks. Waiters for other locks
+    /// sleep.
     pub spinning_ns: u64,
-    /// Waits that ended and are counted.
+    /// Number of completed waits.
     pub waits: u64,
-    /// Waits that could not be counted, as a table was full or a program was busy with another on its CPU.
+    /// Waits that were not counted, because a table was full or another program ran on the CPU.
     pub missed: u64,
-    /// What has to be known to read this, a sentence each.
+    /// One sentence each.
     pub notes: Vec<String>,
 }
 
-/// Waits at one place of code.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitSite {
-    /// Functions on the way to the lock, innermost first, without the lock's own: `__udp_enqueue_schedule_skb`,
-    /// `udp_queue_rcv_one_skb` and so on. Empty where the stack was not to be had.
+    /// Callers of the lock, innermost first, without the lock's own functions:
+    /// `__udp_enqueue_schedule_skb`, `udp_queue_rcv_one_skb` and so on. Empty without a stack.
     pub callers: Vec<String>,
-    /// The kind of lock.
     pub lock: LockKind,
     pub waits: u64,
-    /// For how long together.
     pub waited_ns: u64,
     pub longest_ns: u64,
-    /// Time by the CPU that the wait ended on.
+    /// By the CPU on which the wait ended.
     pub by_cpu_ns: BTreeMap<u32, u64>,
-    /// The hot spot that this is, as `id` of [`Spot`](crate::flame::spots::HotSpot); none where it is not known.
+    /// The `id` of the matching [`HotSpot`](crate::flame::spots::HotSpot), if there is one.
     pub spot: Option<String>,
 }
 
-/// Kinds of locks, as far as their flags tell them apart (`LCB_F_*` of include/trace/events/lock.h).
+/// Kinds of locks, as their flags distinguish them (`LCB_F_*` of include/trace/events/lock.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
-    /// `spinlock_t`: the CPU does nothing else.
+    /// `spinlock_t`: the CPU waits busily.
     Spinlock,
     /// `rwlock_t`, to read.
     RwlockRead,
     /// `rwlock_t`, to write.
     RwlockWrite,
-    /// A mutex that is first spun for.
+    /// A mutex in its spinning phase.
     MutexSpin,
     /// A mutex: the thread sleeps.
     Mutex,
-    /// A semaphore of readers and writers (`rw_semaphore`, such as `mmap_lock`), to read: the thread sleeps.
+    /// `rw_semaphore`, such as `mmap_lock`, to read: the thread sleeps.
     RwsemRead,
     RwsemWrite,
-    /// One with a part a CPU, to read.
+    /// `percpu_rw_semaphore`, to read.
     PercpuRwsemRead,
-    /// One with a part a CPU, to write.
+    /// `percpu_rw_semaphore`, to write.
     PercpuRwsemWrite,
-    /// A lock of the real-time kinds (`rt_mutex`; all sleeping locks of a PREEMPT_RT kernel).
+    /// `rt_mutex`, and all sleeping locks of a PREEMPT_RT kernel.
     Rt,
-    /// One without flags: a semaphore, or what a later kernel adds.
+    /// No flags: a semaphore, or a kind of a later kernel.
     Other,
 }
 
 impl LockKind {
-    /// By the flags of `contention_begin`.
+    /// From the flags of `contention_begin`.
     fn of(flags: u32) -> Self {
         const SPIN: u32 = 1;
         const READ: u32 = 2;
@@ -128,13 +123,13 @@ impl LockKind {
         }
     }
 
-    /// Whether who waits keeps the CPU.
+    /// Whether the waiter keeps the CPU.
     #[must_use]
     pub fn spins(self) -> bool {
         matches!(self, Self::Spinlock | Self::RwlockRead | Self::RwlockWrite | Self::MutexSpin)
     }
 
-    /// In words, such as `rwlock, to read`.
+    /// For people, such as `rwlock, to read`.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -154,10 +149,12 @@ impl LockKind {
 }
 
 impl LockContention {
-    /// Looks at all locks of the kernel, for this long or until `stop` says so. A wait is counted when it ends.
+    /// Observes all kernel locks until the time is over or `stop` returns true. A wait counts when
+    /// it ends.
     ///
     /// # Errors
-    /// [`TraceError::NotHere`] before Linux 5.19, [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON.
+    /// [`TraceError::NotHere`] before Linux 5.19, [`TraceError::NotPermitted`] without CAP_BPF and
+    /// CAP_PERFMON.
     pub fn observe(
         host: &Host,
         asked: &ContentionOptions,
@@ -172,7 +169,7 @@ impl LockContention {
         let program = ContentionProgram::start()?;
         let seconds = window::wait(asked.duration, stop).as_secs_f64();
         let counted = program.read()?;
-        // After the look, so that modules and BPF programs that came meanwhile have names.
+        // After the observation, so that modules and BPF programs loaded meanwhile have names.
         let symbols = KernelSymbols::kernel(host)?;
         Ok(table::made(&counted, &symbols, cpus, seconds))
     }

@@ -1,4 +1,4 @@
-//! Where packets end: each stage's packets in, out, and lost by named reason.
+//! Packet accounting: each stage's packets in, out, and losses by reason.
 
 pub mod reason;
 pub mod seen;

@@ -1,7 +1,8 @@
-//! Where CPU time goes: sampled stacks, folded, drawn and judged.
+//! CPU profiles: stacks are sampled, folded, drawn and judged.
 //!
-//! A [`StackProfile`] is what `perf_event_open` samples on the CPUs asked for: the kernel's and the application's functions, and in
-//! which [`CpuContext`] they ran. It can be saved, [folded](fold) to text, [drawn](draw), and [compared](difference).
+//! A [`StackProfile`] contains samples of `perf_event_open` on the requested CPUs: functions of
+//! kernel and applications, and their [`CpuContext`]. It can be saved, [folded](fold) to text,
+//! [drawn](draw), and [compared](difference).
 
 pub mod difference;
 pub mod draw;

@@ -1,13 +1,13 @@
-//! What keeps a thread from its CPU, seen by itself: a clock that is read without pause stands still meanwhile.
+//! Gaps in a thread's time, seen by itself: a clock that is read continuously jumps.
 
 use std::time::{Duration, Instant};
 
-/// Less than any interrupt takes, and more than a reading of the clock.
+/// Shorter than any interrupt, longer than a clock read.
 const SHORTEST: Duration = Duration::from_nanos(400);
-/// What takes longer is another thread or the hypervisor.
+/// Longer gaps are another thread or the hypervisor.
 const LONGEST: Duration = Duration::from_micros(500);
 
-/// Gaps between readings of the clock that are as long as an interrupt is.
+/// Gaps between clock reads with the length of an interrupt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClockGaps {
     pub(crate) count: u64,
@@ -15,7 +15,7 @@ pub(crate) struct ClockGaps {
 }
 
 impl ClockGaps {
-    /// Reads the clock as long as `goes_on` says so of the time that passed.
+    /// Reads the clock while `goes_on` returns true for the elapsed time.
     pub(crate) fn watch(&mut self, goes_on: impl Fn(Duration) -> bool) {
         let begin = Instant::now();
         let mut last = begin;
@@ -26,7 +26,6 @@ impl ClockGaps {
         }
     }
 
-    /// The mean; none without any.
     pub(crate) fn mean_ns(&self) -> Option<f64> {
         (self.count > 0).then(|| self.ns as f64 / self.count as f64)
     }

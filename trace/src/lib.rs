@@ -1,8 +1,8 @@
-//! What a running kernel does with packets, seen by tracing it: what they take from every process ([`cost`]), where each one
-//! ends ([`drops`]), and what burns while it is processed ([`flame`], [`contention`]).
+//! Observes packets in a running kernel: their CPU cost for each process ([`cost`]), their losses
+//! ([`drops`]), and hot functions and locks ([`flame`], [`contention`]).
 //!
-//! All of it looks only. BPF programs are at BTF tracepoints, count in the kernel, and go with the value that holds them or
-//! with the process, however it ends; nothing is pinned. Nothing here prints.
+//! Observation only. BPF programs at BTF tracepoints count in the kernel, and end with the value
+//! that holds them or with the process; nothing is pinned. Nothing here prints.
 
 pub mod contention;
 pub mod cost;

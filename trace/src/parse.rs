@@ -1,4 +1,5 @@
-//! Every parser of this crate by name, for the fuzzer: bytes from anywhere get an answer or an error, never a panic.
+//! Every parser of this crate by name, for the fuzzer: arbitrary bytes return an answer or an
+//! error, never a panic.
 
 use linerate_host::parse::Parser;
 
@@ -9,15 +10,11 @@ use crate::flame::profile::{any_mappings, any_profile};
 use crate::symbols::any_symbols;
 
 pub const PARSERS: &[(&str, Parser)] = &[
-    // cost
     ("cost: /proc/PID/cgroup", |bytes| any_cgroup(&String::from_utf8_lossy(bytes))),
-    // flame
     ("flame: saved profile", any_profile),
     ("flame: /proc/PID/maps", |bytes| any_mappings(&String::from_utf8_lossy(bytes))),
     ("flame: folded stacks", |bytes| _ = fold::parse(&String::from_utf8_lossy(bytes))),
-    // symbols
     ("symbols: /proc/kallsyms", |bytes| any_symbols(&String::from_utf8_lossy(bytes))),
-    // drops
     ("drops: names of reasons in the kernel's types", |bytes| drop(reason::names(bytes))),
 ];
 

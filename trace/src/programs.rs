@@ -1,4 +1,4 @@
-//! BPF programs at BTF tracepoints: loaded, attached, and read.
+//! BPF programs at BTF tracepoints: loading, attaching and reading.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,33 +17,33 @@ use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
 
 use crate::TraceError;
 
-/// What loading BPF programs takes.
+/// Required to load BPF programs.
 const CAPABILITIES: &str = "CAP_BPF and CAP_PERFMON";
 
-/// A program of an object and the tracepoint it belongs at.
+/// A program of an object and its tracepoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProgramAttachment {
-    /// The program's name in the object.
     pub(crate) program: &'static str,
-    /// The tracepoint as its `TRACE_EVENT` has it, such as `napi_poll`.
+    /// As in its `TRACE_EVENT`, such as `napi_poll`.
     pub(crate) tracepoint: &'static str,
-    /// When it came, for who lacks it: `came with Linux 5.19`.
+    /// For the error message: `came with Linux 5.19`.
     pub(crate) since: &'static str,
-    /// Whether the rest is worth having without it.
+    /// Whether the rest is useful without it.
     pub(crate) optional: bool,
 }
 
-/// Programs that are loaded, and attached as far as they should be. They go with this, or with the process.
+/// Loaded programs, some attached. They end with this, or with the process.
 #[derive(Debug)]
 pub(crate) struct TracePrograms {
     pub(crate) object: Ebpf,
-    /// Optional ones whose tracepoint this kernel does not have.
+    /// Optional ones whose tracepoint this kernel lacks.
     pub(crate) lacking: Vec<ProgramAttachment>,
     attached: BTreeMap<&'static str, BtfTracePointLinkId>,
 }
 
 impl TracePrograms {
-    /// Loads an object, after `prepare` has set its globals and sizes, and attaches its programs in their order.
+    /// Loads an object, after `prepare` has set its globals and sizes, and attaches its programs in
+    /// order.
     pub(crate) fn start<'p>(
         what: &'static str,
         object: &[u8],
@@ -55,7 +55,7 @@ impl TracePrograms {
         Ok(loaded)
     }
 
-    /// Loads an object as [`TracePrograms::start`] does, and attaches none of its programs.
+    /// Like [`TracePrograms::start`], without attaching.
     pub(crate) fn load<'p>(
         what: &'static str,
         object: &[u8],
@@ -83,7 +83,7 @@ impl TracePrograms {
         Ok(Self { object, lacking, attached: BTreeMap::new() })
     }
 
-    /// Attaches programs in their order, but for those that are and those whose tracepoint is lacking.
+    /// Attaches programs in order, except attached ones and those without tracepoint.
     pub(crate) fn attach(
         &mut self,
         what: &'static str,
@@ -100,7 +100,7 @@ impl TracePrograms {
         Ok(())
     }
 
-    /// Takes programs from their tracepoints, in the reverse order. They stay loaded.
+    /// Detaches programs in reverse order. They stay loaded.
     pub(crate) fn detach(
         &mut self,
         what: &'static str,
@@ -114,7 +114,6 @@ impl TracePrograms {
         Ok(())
     }
 
-    /// All entries of a table.
     pub(crate) fn entries<K: Pod + Ord, V: Pod>(
         &self,
         what: &'static str,
@@ -125,13 +124,13 @@ impl TracePrograms {
         table.iter().collect::<Result<_, _>>().map_err(|error| failed(what, error))
     }
 
-    /// Runs of the programs that the kernel left out, since the same program was at work on that CPU already
+    /// Runs that the kernel skipped, because the same program was running on that CPU
     /// (`recursion_misses`, Linux 5.12).
     pub(crate) fn left_out(&self, what: &'static str) -> Result<u64, TraceError> {
         let mut sum = 0;
         for (_, program) in self.object.programs() {
             let Program::BtfTracePoint(program) = program else { continue };
-            // One whose tracepoint is lacking is not loaded.
+            // A program without tracepoint is not loaded.
             let Ok(descriptor) = program.fd() else { continue };
             let path = format!("/proc/self/fdinfo/{}", descriptor.as_fd().as_raw_fd());
             let text = fs::read_to_string(path).map_err(|source| TraceError::Kernel { what, source })?;
@@ -140,7 +139,7 @@ impl TracePrograms {
         Ok(sum)
     }
 
-    /// The only item of an array that each CPU has its own of, in order of possible CPUs.
+    /// The only item of a per-CPU array, in order of possible CPUs.
     pub(crate) fn of_each_cpu<V: Pod>(&self, what: &'static str, name: &str) -> Result<Vec<V>, TraceError> {
         let Some(map) = self.object.map(name) else { return Err(absent(what, name)) };
         let table: PerCpuArray<_, V> = map.try_into().map_err(|error| failed(what, error))?;
@@ -148,15 +147,15 @@ impl TracePrograms {
         Ok(values.iter().copied().collect())
     }
 
-    /// Loads a program that is attached nowhere, for [`TracePrograms::run`].
+    /// Loads a program without attaching it, for [`TracePrograms::run`].
     pub(crate) fn load_to_run(&mut self, what: &'static str, name: &str) -> Result<(), TraceError> {
         let program = self.object.program_mut(name).ok_or_else(|| absent(what, name))?;
         let program: &mut RawTracePoint = program.try_into().map_err(|error| failed(what, error))?;
         program.load().map_err(|error| failed(what, error))
     }
 
-    /// Runs a program once on a CPU, with an argument; what it returns, none where the CPU is not online
-    /// (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). It is in an interrupt there, within whatever the CPU does.
+    /// Runs a program once on a CPU with an argument; returns its result, `None` if the CPU is
+    /// offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). It runs in an interrupt there.
     pub(crate) fn run(
         &self,
         what: &'static str,
@@ -178,7 +177,7 @@ impl TracePrograms {
         }
     }
 
-    /// How often these programs ran, and for how long, while the kernel counted it (`BPF_ENABLE_STATS`, Linux 5.8).
+    /// Runs and time of these programs while the kernel timed them (`BPF_ENABLE_STATS`, Linux 5.8).
     pub(crate) fn runs(
         &self,
         what: &'static str,
@@ -187,7 +186,7 @@ impl TracePrograms {
         let mut sum = ProgramRuns::default();
         for at in programs {
             let Some(Program::BtfTracePoint(program)) = self.object.program(at.program) else { continue };
-            // One that is not loaded, since its tracepoint is not there.
+            // Not loaded without its tracepoint.
             if program.fd().is_err() {
                 continue;
             }
@@ -199,27 +198,26 @@ impl TracePrograms {
     }
 }
 
-/// Of what /proc tells of a program's descriptor; 0 where it does not say.
+/// From the fdinfo of a program; 0 if it is missing.
 fn recursion_misses(text: &str) -> u64 {
     let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Runs of programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ProgramRuns {
     pub(crate) runs: u64,
     pub(crate) time: Duration,
 }
 
-/// Has the kernel count runs of all BPF programs until this is dropped.
+/// Lets the kernel time all BPF programs until this is dropped.
 #[derive(Debug)]
 pub(crate) struct RunCounting {
     _descriptor: OwnedFd,
 }
 
 impl RunCounting {
-    /// Begins. It makes each run a little slower: two readings of the clock.
+    /// Each run then takes two clock reads longer.
     pub(crate) fn start(what: &'static str) -> Result<Self, TraceError> {
         let descriptor = enable_stats(Stats::RunTime).map_err(|error| failed(what, error))?;
         Ok(Self { _descriptor: descriptor })
@@ -240,13 +238,13 @@ pub(crate) fn absent(what: &'static str, name: &str) -> TraceError {
     TraceError::Kernel { what, source }
 }
 
-/// An error with its causes, which aya keeps apart. Missing rights are told as such.
+/// An error with its causes, which aya keeps apart. Missing privileges are reported as such.
 pub(crate) fn failed(what: &'static str, error: impl Error) -> TraceError {
     let mut causes: Vec<String> = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
         let number = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-        // The verifier's refusal is EACCES, and no question of rights.
+        // The verifier's refusal is EACCES, which is not about privileges.
         if number == Some(libc::EPERM) {
             return TraceError::NotPermitted { what, capabilities: CAPABILITIES };
         }

@@ -1,37 +1,34 @@
-//! Names of kernel addresses.
+//! Symbols of kernel addresses.
 
 use linerate_host::{Host, Known};
 
 use crate::TraceError;
 
-/// Where the kernel lists its symbols.
 const SYMBOLS: &str = "/proc/kallsyms";
 
-/// What decides who sees their addresses.
 const RESTRICT: &str = "/proc/sys/kernel/kptr_restrict";
 
-/// No function is that long; what lies farther behind the last one before it is in none.
+/// No function is longer; an address farther behind the last one is in none.
 const LONGEST: u64 = 1 << 20;
 
-/// A place in a kernel function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
     pub name: String,
-    /// How far into it, in bytes.
+    /// In bytes.
     pub offset: u64,
-    /// The module that it belongs to, `bpf` for a BPF program; none for the kernel itself.
+    /// `bpf` for a BPF program; `None` for the kernel itself.
     pub module: Option<String>,
 }
 
 impl std::fmt::Display for KernelSymbol {
-    /// As the kernel writes it: `function+0x1f [module]`.
+    /// As the kernel prints it: `function+0x1f [module]`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}+{:#x}", self.name, self.offset)?;
         self.module.as_ref().map_or(Ok(()), |module| write!(f, " [{module}]"))
     }
 }
 
-/// The functions of the running kernel and its modules, as they were when this was made.
+/// The functions of the running kernel and its modules at the time of reading.
 #[derive(Debug)]
 pub struct KernelSymbols {
     functions: Known<Vec<SymbolEntry>>,
@@ -45,10 +42,7 @@ struct SymbolEntry {
 }
 
 impl KernelSymbols {
-    /// Reads them. Where the kernel hides addresses, names are unknown.
-    ///
-    /// # Errors
-    /// [`TraceError::Host`] when /proc/kallsyms cannot be read.
+    /// Reads /proc/kallsyms. If the kernel hides addresses, symbols are unknown.
     pub fn kernel(host: &Host) -> Result<Self, TraceError> {
         let functions = functions(&host.read(SYMBOLS)?);
         if !functions.is_empty() {
@@ -57,7 +51,7 @@ impl KernelSymbols {
         Ok(Self { functions: Known::unknown(hidden(host.read(RESTRICT).ok().as_deref())) })
     }
 
-    /// The function at an address; unknown where none is, or where the kernel hides them.
+    /// Unknown if there is none, or the kernel hides them.
     #[must_use]
     pub fn name(&self, address: u64) -> Known<KernelSymbol> {
         let functions = match &self.functions {
@@ -79,14 +73,14 @@ impl KernelSymbols {
             )
     }
 
-    /// Why no address has a name here, if none has.
+    /// Why no address has a symbol, if so.
     #[must_use]
     pub fn why_unknown(&self) -> Option<&str> {
         self.functions.why()
     }
 }
 
-/// Why there are no addresses. They are zero for who may not see them (`kallsyms_show_value`, kernel/ksyms_common.c, Linux
+/// Addresses read as zero without permission (`kallsyms_show_value`, kernel/ksyms_common.c, Linux
 /// 6.18).
 fn hidden(restrict: Option<&str>) -> String {
     match restrict.map(str::trim) {
@@ -95,8 +89,9 @@ fn hidden(restrict: Option<&str>) -> String {
     }
 }
 
-/// The functions in /proc/kallsyms, in the order of their addresses: `ffffffffc0201000 t nf_hook_slow\t[module]`. Of several
-/// names at one address the first, as the kernel itself chooses (`get_symbol_pos`, kernel/kallsyms.c, Linux 6.18).
+/// Functions in /proc/kallsyms by address: `ffffffffc0201000 t nf_hook_slow\t[module]`. Of several
+/// names at one address the first, as in the kernel (`get_symbol_pos`, kernel/kallsyms.c, Linux
+/// 6.18).
 fn functions(text: &str) -> Vec<SymbolEntry> {
     let mut functions: Vec<SymbolEntry> = text.lines().filter_map(function).collect();
     functions.sort_by_key(|function| function.address);
@@ -104,7 +99,7 @@ fn functions(text: &str) -> Vec<SymbolEntry> {
     functions
 }
 
-/// A function; nothing for data, and for what has no address.
+/// `None` for data, and without an address.
 fn function(line: &str) -> Option<SymbolEntry> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok().filter(|address| *address != 0)?;

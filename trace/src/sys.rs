@@ -1,8 +1,8 @@
-//! Calls of the kernel that have no safe form in a crate.
+//! Kernel calls that no crate wraps safely.
 
 use std::io;
 
-/// Puts this thread before all ordinary ones (`SCHED_FIFO`), until it ends or is put back among them.
+/// Sets or ends real-time priority of this thread (`SCHED_FIFO`).
 pub(crate) fn set_real_time(is_real_time: bool) -> io::Result<()> {
     let (policy, priority) =
         if is_real_time { (libc::SCHED_FIFO, FIRST_PRIORITY) } else { (libc::SCHED_OTHER, 0) };
@@ -14,5 +14,5 @@ pub(crate) fn set_real_time(is_real_time: bool) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Before threads that have the lowest priority of all in real time.
+/// Above threads with the lowest real-time priority.
 const FIRST_PRIORITY: i32 = 2;

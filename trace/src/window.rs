@@ -1,11 +1,11 @@
-//! For how long something is looked at.
+//! Duration of observations.
 
 use std::time::{Duration, Instant};
 
-/// How often `stop` is asked.
+/// Interval at which `stop` is checked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Waits for this long, or until `stop` says so; for how long it was.
+/// Waits until the time is over or `stop` returns true; returns the elapsed time.
 pub fn wait(duration: Duration, stop: &dyn Fn() -> bool) -> Duration {
     let begin = Instant::now();
     while !stop() {
@@ -18,7 +18,7 @@ pub fn wait(duration: Duration, stop: &dyn Fn() -> bool) -> Duration {
     begin.elapsed()
 }
 
-/// CPU time of this thread until now, ns.
+/// CPU time of this thread, ns.
 pub(crate) fn thread_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

@@ -1,7 +1,8 @@
-//! A capture without what tells whose host it is: addresses, the host's name, names of processes.
+//! Anonymous captures: addresses, the host name and process names are replaced.
 //!
-//! Each gets a stand-in, the same wherever it appears, so that what is found on the path stays the same. Addresses that are
-//! the same on every host (any, loopback, multicast) are kept, and so are names that doctor itself knows.
+//! Each gets one replacement everywhere, so that the findings stay the same. Addresses that are
+//! equal on every host (any, loopback, multicast) stay, and so do the program names that doctor
+//! knows.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ mod address;
 
 use address::AddressAliases;
 
-/// Programs that doctor knows by name, and the kernel's own threads, by how their names begin.
+/// Prefixes of program names that doctor knows, and of kernel threads.
 const KNOWN: [&str; 14] = [
     "irqbalance",
     "tuned",
@@ -30,17 +31,17 @@ const KNOWN: [&str; 14] = [
     "kauditd",
 ];
 
-/// Where words of people are, in which the host's name can be.
+/// Files and directories written by people, which can contain the host name.
 const WRITTEN_BY_PEOPLE: [&str; 4] = ["/etc/", "/usr/", "/run/", "/proc/cmdline"];
 
-/// Replaces addresses, names of processes, and the host's name where that is given.
+/// Replaces addresses, process names, and the host name if given.
 pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
     let mut names = ProcessAliases::default();
     let mut addresses = AddressAliases::default();
     for reading in readings {
         for (path, kept) in &mut reading.files {
             let RecordedResult::Read(content) = kept else { continue };
-            // What is no text is none of the files that are read here.
+            // A file that is not text is not one of those that are read here.
             let Ok(text) = std::str::from_utf8(content) else { continue };
             let mut text = names.replaced(path, text);
             text = match path.as_str() {
@@ -62,14 +63,12 @@ pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
     }
 }
 
-/// Stand-ins of names of processes.
 #[derive(Default)]
 struct ProcessAliases {
     known: BTreeMap<String, String>,
 }
 
 impl ProcessAliases {
-    /// A file of a process, with another name in it.
     fn replaced(&mut self, path: &str, text: &str) -> String {
         let is_of_process = path.starts_with("/proc/");
         match path.rsplit('/').next() {

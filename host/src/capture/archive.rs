@@ -1,4 +1,4 @@
-//! A capture as a tar archive under zstd.
+//! A capture as a tar archive compressed with zstd.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -10,15 +10,12 @@ use super::{ABOUT, CaptureExtras, CaptureFault, CaptureInfo, LATER, about};
 use crate::HostRecording;
 use crate::recording::RecordedResult;
 
-/// What an archive may hold; captures of the largest hosts hold a tenth of it. A few bytes of zstd can become gigabytes.
+/// The limit of an archive's content, ten times the capture of a large host. A few bytes of zstd
+/// can expand to gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
 const MOST_ENTRIES: usize = 1_000_000;
 const LARGEST_FILE: u64 = 16 << 20;
 
-/// Writes the readings of a host, the first first.
-///
-/// # Errors
-/// The writer's.
 pub fn write(to: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
     let mut builder = Builder::new(zstd::Encoder::new(to, zstd::DEFAULT_COMPRESSION_LEVEL)?);
     let asides = readings.iter().map(CaptureExtras::of).collect();
@@ -44,12 +41,10 @@ fn append(builder: &mut Builder<impl Write>, path: &str, content: &[u8], time: u
     builder.append_data(&mut header, path, content)
 }
 
-/// Reads an archive after decompression.
-///
-/// # Errors
-/// [`CaptureFault`] for what is no archive, holds more than any capture does, or a path that leads out of it.
+/// Reads a decompressed archive. Refuses larger ones than any capture, and paths that lead out of
+/// it.
 pub fn read_tar(from: impl Read) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
-    // One byte more than may be, so that too much can be told from just enough.
+    // One byte above the limit, so that a larger archive can be detected.
     let mut archive = Archive::new(from.take(MOST_BYTES + 1));
     let mut reader = ArchiveReader::default();
     for (index, entry) in archive.entries()?.enumerate() {
@@ -70,7 +65,7 @@ struct ArchiveReader {
     about: Option<CaptureInfo>,
     first: HostRecording,
     later: Option<HostRecording>,
-    /// Directories that are entries of their own, which matters for empty ones.
+    /// Directories with an entry of their own, as empty ones have.
     directories: [BTreeSet<String>; 2],
     bytes: u64,
 }
@@ -130,7 +125,7 @@ impl ArchiveReader {
         for (later, directories) in [false, true].into_iter().zip(std::mem::take(&mut self.directories)) {
             let recording = self.recording(later);
             for path in directories {
-                // A tree lists its names by itself but where there are none.
+                // A tree lists its names by itself unless it has none.
                 if recording.list(&path).is_err() {
                     recording.directories.insert(path, RecordedResult::Read(Vec::new()));
                 }
@@ -146,7 +141,7 @@ impl ArchiveReader {
     }
 }
 
-/// The path on the host of an entry, and whether it belongs to the later reading.
+/// The host path of an entry, and whether it belongs to the later reading.
 fn inside(name: &Path) -> Result<(bool, String), CaptureFault> {
     let mut names = Vec::new();
     for component in name.components() {

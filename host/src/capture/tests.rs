@@ -52,7 +52,6 @@ fn archived(readings: &[HostRecording]) -> Vec<u8> {
     bytes
 }
 
-/// Asks all that is to be the same, and tells the answers.
 fn told(host: &Host) -> Vec<String> {
     let mut answers = Vec::new();
     for path in [
@@ -136,7 +135,7 @@ fn refusal(bytes: &[u8]) -> String {
 fn packed(path: &str, content: &[u8]) -> Vec<u8> {
     let mut builder = tar::Builder::new(zstd::Encoder::new(Vec::new(), 1).expect("zstd"));
     let mut header = tar::Header::new_gnu();
-    // By hand: the builder refuses what is to be refused here.
+    // Written by hand, because the builder refuses such paths.
     let name = path.as_bytes();
     header.as_old_mut().name[..name.len()].copy_from_slice(name);
     header.set_size(content.len() as u64);

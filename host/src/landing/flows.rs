@@ -1,4 +1,4 @@
-//! Which clients of a server got replies before a change, and which do after it.
+//! Counts clients that were answered before a change, and after it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,27 +21,27 @@ const PROGRAMS: [(&str, &str); 2] = [("comes", "netif_receive_skb"), ("goes", "n
 
 const WHAT: &str = "counting replies per client (BPF; requires CAP_BPF and CAP_PERFMON)";
 
-/// A client that got this many replies before, to nearly all of its requests, is known to be answered.
+/// A client with this many replies, to nearly all of its requests, counts as answered.
 const KNOWN: u32 = 3;
 
-/// From this many requests after the change on, too few replies are told from a chance loss.
+/// With this many requests after the change, missing replies are more than chance.
 const MANY: u32 = 10;
 
-/// Counts the requests and replies of each client, until it is dropped. It is of the live host only.
+/// Counts requests and replies per client until it is dropped. Live host only.
 #[derive(Debug)]
 pub struct FlowWatch {
     object: Ebpf,
 }
 
-/// Clients of a server, by what became of their requests. A client is an address and port.
+/// Clients (address and port) of a server by the state of their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct FlowCounts {
-    /// Clients that got replies before, and now get none although they wait for one.
+    /// Clients that got replies before, and now wait for one and get none.
     pub silenced: u64,
     /// Clients that got replies before, and now get replies to fewer than 70 % of their requests. A
-    /// server with a rate limit does that in some seconds and not in others.
+    /// rate limit of the server can also cause this in some seconds.
     pub curtailed: u64,
-    /// Clients that got replies before and do now.
+    /// Clients that got replies before and still do.
     pub answered: u64,
     /// All clients that wait for a reply and got none since the change.
     pub waiting: u64,
@@ -50,11 +50,11 @@ pub struct FlowCounts {
 }
 
 impl FlowWatch {
-    /// Begins to count the UDP packets of these ports in the calling thread's network namespace, as
-    /// of before the change.
+    /// Starts to count the UDP packets of these ports in the calling thread's network namespace, as
+    /// before the change.
     ///
     /// # Errors
-    /// [`HostError::Call`] where the kernel refuses, [`HostError::NotLive`] for a capture.
+    /// [`HostError::Call`] with the kernel's reason, [`HostError::NotLive`] for a capture.
     pub fn start(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
@@ -62,10 +62,7 @@ impl FlowWatch {
         load(ports).map(|object| Self { object }).map_err(call)
     }
 
-    /// What comes from now on comes after the change.
-    ///
-    /// # Errors
-    /// [`HostError::Call`] where the kernel's table cannot be written.
+    /// Counts packets from now on as after the change.
     pub fn changed(&mut self) -> Result<(), HostError> {
         let mut set = || {
             let map = self.object.map_mut("phase").ok_or_else(|| missing("phase"))?;
@@ -75,10 +72,6 @@ impl FlowWatch {
         set().map_err(call)
     }
 
-    /// The clients until now.
-    ///
-    /// # Errors
-    /// [`HostError::Call`] where the kernel's table cannot be read.
     pub fn read(&self) -> Result<FlowCounts, HostError> {
         let flows: BTreeMap<[u32; 5], [u32; 6]> = entries(&self.object, "flows").map_err(call)?;
         Ok(FlowCounts::of(flows.into_values()))
@@ -93,7 +86,7 @@ impl FlowCounts {
             let known =
                 replies_before >= KNOWN && u64::from(replies_before) * 10 >= u64::from(requests_before) * 9;
             let (served, waits) = (replies_after > 0, replies_after == 0 && waiting > 0);
-            // Of what waits yet it is not known whether it will be answered.
+            // Requests still waiting may yet be answered.
             let due = requests_after.saturating_sub(waiting);
             let few = due >= MANY && u64::from(replies_after) * 10 < u64::from(due) * 7;
             counts.served += u64::from(served);
@@ -139,18 +132,19 @@ mod tests {
     #[test]
     fn a_client_is_silenced_when_it_waits_and_was_answered_before() {
         let flows = [
-            // Answered before and after; answered before and not after.
+            // Answered before and after; answered before only.
             [90, 50, 90, 49, 1, 0],
             [90, 50, 90, 0, 50, 0],
-            // It sent nothing since, and waits for nothing.
+            // No requests since the change, and none waiting.
             [90, 0, 90, 0, 0, 0],
-            // Its last request came right before the changes.
+            // The last request came just before the change.
             [91, 0, 90, 0, 1, 0],
-            // A port for each request, and a client that was never answered well.
+            // One port per request; a client that was never answered well.
             [1, 0, 0, 0, 1, 0],
             [90, 50, 30, 0, 110, 0],
             [0, 1, 0, 1, 0, 0],
-            // Half of its packets come to a thread that does not know it, as seen with coturn.
+            // Half of its packets go to a thread that does not know the client, as measured with
+            // coturn.
             [27, 32, 27, 17, 0, 0],
         ];
         let counts = FlowCounts::of(flows);

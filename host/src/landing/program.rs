@@ -1,4 +1,4 @@
-//! The BPF programs that count, loaded and attached.
+//! Loads and attaches the BPF programs that count datagrams.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,12 +21,12 @@ static OBJECT: &[u8] =
 /// `CAME_BEFORE` of bpf/landing.bpf.c.
 const CAME_BEFORE: u32 = u32::MAX;
 
-/// Inode of the first process namespace, in which ids are the kernel's own (`PROC_PID_INIT_INO`,
-/// include/linux/proc_ns.h, since Linux 3.8).
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux
+/// 3.8).
 const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 
-/// Each program and the tracepoint that it is at, in the order they are attached: arrivals before readings, so that what is
-/// read without having been seen to arrive came before.
+/// Programs and their tracepoints in the order of attachment: arrivals before reads, so that a
+/// datagram read without a seen arrival came before the start.
 const PROGRAMS: [(&str, &str); 4] = [
     ("refused", "udp_fail_queue_rcv_skb"),
     ("arrives", "sk_data_ready"),
@@ -34,7 +34,6 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("sends", "sock_send_length"),
 ];
 
-/// Programs that are attached. They go with this, or with the process.
 #[derive(Debug)]
 pub(super) struct DeliveryProgram {
     object: Ebpf,
@@ -42,7 +41,6 @@ pub(super) struct DeliveryProgram {
 }
 
 impl DeliveryProgram {
-    /// Loads and attaches them, for the calling thread's network namespace.
     pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
         let btf = Btf::from_sys_fs().map_err(chain)?;
         pause_after_burst();
@@ -70,7 +68,7 @@ impl DeliveryProgram {
         Ok(Self { object, begin: Instant::now() })
     }
 
-    /// What was counted until now. Readings are taken before arrivals, so that they are among these.
+    /// Reads are collected before arrivals, so that each read datagram is also an arrival.
     pub(super) fn read(&self) -> io::Result<DeliveryReport> {
         let seconds = self.begin.elapsed().as_secs_f64();
         let read: BTreeMap<_, _> = entries(&self.object, "readings")?;
@@ -84,8 +82,8 @@ impl DeliveryProgram {
         })
     }
 
-    /// Runs of a program that the kernel left out, since another was in it on the same CPU (`recursion_misses`, Linux
-    /// 5.12), and what no table had room for.
+    /// Runs that the kernel skipped because another program ran on the same CPU
+    /// (`recursion_misses`, Linux 5.12), and losses of full tables.
     fn missed(&self) -> io::Result<u64> {
         let Some(map) = self.object.map("missed") else { return Err(missing("missed")) };
         let table: Array<_, u64> = map.try_into().map_err(chain)?;
@@ -100,18 +98,19 @@ impl DeliveryProgram {
     }
 }
 
-/// Device, as the kernel numbers it, and inode of this process's process namespace; zeros for the first.
+/// Device as the kernel numbers it, and inode of this process's PID namespace; zeros for the
+/// initial namespace.
 fn processes() -> io::Result<(u64, u64)> {
     let namespace = fs::metadata("/proc/self/ns/pid")?;
     if namespace.ino() == FIRST_PROCESSES {
         return Ok((0, 0));
     }
-    // `MKDEV` of include/linux/kdev_t.h; in numbers for user space the minor is in two parts.
+    // `MKDEV` of include/linux/kdev_t.h; in user space the minor number has two parts.
     let (major, minor) = (rustix::fs::major(namespace.dev()), rustix::fs::minor(namespace.dev()));
     Ok((u64::from(major) << 20 | u64::from(minor), namespace.ino()))
 }
 
-/// A bit a port.
+/// One bit per port.
 pub(super) fn bits(ports: &[u16]) -> Vec<u8> {
     let mut bits = vec![0; 8192];
     for port in ports {
@@ -124,7 +123,6 @@ pub(super) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mu
     object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(chain)
 }
 
-/// Why a program cannot be loaded for a tracepoint.
 pub(super) fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
     if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = error {
         let why = format!("the kernel has no tracepoint {tracepoint}: it takes Linux 6.3 or later");
@@ -137,14 +135,13 @@ pub(super) fn missing(name: &str) -> io::Error {
     io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
 }
 
-/// All entries of a table.
 pub(super) fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
     let Some(map) = object.map(name) else { return Err(missing(name)) };
     let table: HashMap<_, K, V> = map.try_into().map_err(chain)?;
     table.iter().collect::<Result<_, _>>().map_err(chain)
 }
 
-/// Of `struct reading`, in words of 8 bytes. The words are in this host's order, and so are their halves.
+/// From `struct reading`, in 8-byte words of this host's byte order.
 fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCount {
     let (arrived_on, read_on) = halves(cpus);
     let (pid, tid) = halves(thread);
@@ -152,12 +149,12 @@ fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCount {
     DeliveryCount { cookie, arrived_on, read_on, pid, tid, packets }
 }
 
-/// Of `struct place` and `struct arrival`.
+/// From `struct place` and `struct arrival`.
 fn arrival([cookie, cpu]: [u64; 2], [packets, refused]: [u64; 2]) -> ArrivalCount {
     ArrivalCount { cookie, cpu: u32::try_from(cpu).unwrap_or(u32::MAX), packets, refused }
 }
 
-/// Of `struct place` and `struct sending`: an item a socket.
+/// From `struct place` and `struct sending`: one item per socket.
 fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<SendCount> {
     let mut sockets: BTreeMap<u64, SendCount> = BTreeMap::new();
     for ([cookie, _], [packets, largest]) in counts {
@@ -170,14 +167,14 @@ fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<SendCount> {
     sockets.into_values().collect()
 }
 
-/// The two halves of a word as they lie in memory.
+/// The two halves of a word in memory order.
 fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
     let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
     (half(0), half(4))
 }
 
-/// `recursion_misses` of what /proc tells of a program's descriptor.
+/// `recursion_misses` from the fdinfo of a program.
 fn left_out(text: &str) -> u64 {
     let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Real datagrams over loopback, which delivers them on the CPU of the thread that sends.
+//! Real datagrams over loopback, which delivers them on the sender's CPU.
 
 use std::io::Write as _;
 use std::net::UdpSocket;
@@ -12,14 +12,13 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use super::*;
 
-/// Nothing here takes longer unless something is wrong.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn skip(test: &str, why: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-/// What is seen while `traffic` goes on; none, and why, where the kernel or this machine does not let it be looked at.
+/// Observes `traffic`; prints the reason and returns `None` if the machine does not allow it.
 fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<DeliveryReport> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cpus < 2 {
@@ -115,7 +114,7 @@ fn what_a_full_buffer_refuses_is_told_apart() {
     let traffic = || {
         pin(0);
         let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
-        // More than the least buffer holds, and nobody reads meanwhile.
+        // More than the smallest buffer holds, while nobody reads.
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1).expect("the least");
         for _ in 0..50 {
             sender.send_to(&[0; 1000], ("127.0.0.1", port)).expect("sent");
@@ -153,7 +152,7 @@ fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
             sender.send_to(&vec![0; bytes], ("127.0.0.1", other_port)).expect("sent");
             sender6.send_to(&vec![0; bytes], ("::1", six_port)).expect("sent");
             let mut buffer = [0; 1000];
-            // What is but looked at is not read.
+            // A peeked datagram has not been read.
             four.peek_from(&mut buffer).expect("there");
             for socket in [&four, &six, &other] {
                 let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
@@ -228,6 +227,6 @@ fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     ask(&clients[0], true);
     ask(&clients[1], false);
     let counts = watch.read().expect("read");
-    // The third sends nothing any more.
+    // The third client sends nothing more.
     assert_eq!(counts, FlowCounts { silenced: 1, curtailed: 0, answered: 1, waiting: 1, served: 1 });
 }

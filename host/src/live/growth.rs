@@ -1,14 +1,14 @@
-//! By how much counters grew, per second.
+//! Growth of counters per second.
 
-/// The growth of a counter of 64 bits; none where it shrank, which means that its source began anew.
+/// `None` if a 64-bit counter shrank, which means that its source was recreated.
 #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
 pub(crate) fn rate(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
     let grown = now?.checked_sub(before?)?;
     Some(grown as f64 / seconds?)
 }
 
-/// The growth of a counter of 32 bits, which begins anew at 2^32. One that would have grown by half of that and more began
-/// anew for another reason.
+/// A 32-bit counter wraps at 2^32. A growth of half of that or more means that the source was
+/// recreated.
 pub(crate) fn rate_32(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
     const ROUND: u64 = 1 << 32;
     let (before, now) = (before?, now?);
@@ -16,7 +16,7 @@ pub(crate) fn rate_32(before: Option<u64>, now: Option<u64>, seconds: Option<f64
     (grown < ROUND / 2).then(|| rate(Some(0), Some(grown), seconds)).flatten()
 }
 
-/// The sum of what is known; none where nothing is.
+/// The sum of the known values, `None` without any.
 pub(crate) fn sum(parts: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     parts.into_iter().flatten().reduce(|one, other| one + other)
 }

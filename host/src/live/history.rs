@@ -1,75 +1,66 @@
-//! The last figures of each item.
+//! Recent values of each item.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::live::picture::Snapshot;
 
-/// So many figures of each item are kept.
+/// Values kept per item and metric.
 const LENGTH: usize = 120;
 
-/// An item of a picture.
+/// An item of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HistoryItem {
-    /// The path as a whole.
     Path,
-    /// An interface.
     Interface(String),
-    /// A receive queue.
     Receive(String, u32),
-    /// A CPU.
     Cpu(u32),
-    /// A service, by its name.
+    /// By name.
     Service(String),
-    /// A socket, by its inode.
+    /// By inode.
     Socket(u64),
-    /// A thread, by its id.
+    /// By thread id.
     Thread(u32),
-    /// A transmit queue.
     Transmit(String, u32),
 }
 
-/// A figure of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HistoryMetric {
-    /// Packets a second; of an interface and the path, those received.
+    /// Per second; received ones for an interface and the path.
     Packets,
-    /// Packets a second that an interface or the path sent.
+    /// Per second.
     Sent,
-    /// Packets lost a second.
+    /// Packets per second.
     Drops,
-    /// Interrupts a second.
+    /// Per second.
     Interrupts,
-    /// Share of time in softirqs; of the path, CPUs' worth of it.
+    /// Share of time in softirqs; for the path, the sum over CPUs.
     Softirq,
-    /// Bytes that wait.
+    /// Bytes.
     Queued,
     /// CPUs' worth of time.
     Time,
-    /// Times a second that NET_RX stopped with work left.
+    /// Per second.
     Squeezes,
 }
 
-/// A gap is a figure that was not known.
+/// `None` is a value that was not known.
 type Ring = VecDeque<Option<f32>>;
 
-/// What each item did, the latest last. A figure that was not known is a gap.
 #[derive(Debug, Default)]
 pub struct SnapshotHistory {
     curves: BTreeMap<HistoryItem, ItemCurves>,
-    /// How many pictures were taken in.
     taken: u64,
 }
 
-/// What an item did.
 #[derive(Debug, Default)]
 struct ItemCurves {
     rings: Vec<(HistoryMetric, Ring)>,
-    /// The number of the picture in which it was seen last.
+    /// Number of the last snapshot with this item.
     seen: u64,
 }
 
 impl SnapshotHistory {
-    /// Takes a picture's figures in, and forgets items that were in none of the last pictures.
+    /// Adds the values of a snapshot, and forgets items that were in none of the recent ones.
     pub fn take(&mut self, picture: &Snapshot) {
         self.taken += 1;
         for (item, figures) in figures(picture) {
@@ -94,7 +85,7 @@ impl SnapshotHistory {
         self.curves.retain(|_, curves| curves.seen > oldest);
     }
 
-    /// The last figures of an item, the latest last; nothing where none was taken in.
+    /// Recent values, latest last; empty if there are none.
     pub fn of(
         &self,
         item: &HistoryItem,
@@ -106,7 +97,6 @@ impl SnapshotHistory {
     }
 }
 
-/// A figure that there may be, of each kind that an item has.
 type Figures = Vec<(HistoryMetric, Option<f64>)>;
 
 #[expect(clippy::cast_precision_loss, reason = "a curve is drawn with eight heights")]

@@ -1,4 +1,4 @@
-//! A picture of two readings: pure functions of them and of what the path is set to.
+//! Pure functions from two readings and the configuration of the path to a snapshot.
 
 mod cpus;
 mod interfaces;
@@ -17,21 +17,17 @@ use crate::live::picture::{
 };
 use interrupts::InterruptRates;
 
-/// What a picture is made of.
 pub(crate) struct SnapshotInput<'a> {
-    /// What the path is set to.
     pub(crate) path: &'a PacketPath,
-    /// The reading before; none for the first picture.
+    /// `None` for the first snapshot.
     pub(crate) before: Option<&'a CounterSample>,
     pub(crate) now: &'a CounterSample,
-    /// Time between the readings.
     pub(crate) seconds: Option<f64>,
-    /// What the rules found on the path.
     pub(crate) findings: &'a [LiveFinding],
 }
 
 impl SnapshotInput<'_> {
-    /// The picture, without what only its maker knows: the host's name, the time, and what it cost.
+    /// The snapshot without the host name, the time and its own cost.
     pub(crate) fn picture(&self, host: HostLine) -> Snapshot {
         let interrupts = InterruptRates::between(self);
         let interfaces = interfaces::all(self, &interrupts);
@@ -70,14 +66,12 @@ impl SnapshotInput<'_> {
     }
 }
 
-/// The nodes and CPUs of a host, with its name.
 pub(crate) fn host_line(path: &PacketPath, name: Known<String>) -> HostLine {
     let nodes = path.machine.nodes.value().into_iter().flatten();
     let nodes = nodes.map(|node| NodeSnapshot { node: node.node, cpus: node.cpus.to_string() }).collect();
     HostLine { name, kernel: path.machine.kernel.clone(), nodes }
 }
 
-/// Findings with the places they sit at.
 pub(crate) fn found(path: &PacketPath, findings: &[Finding]) -> Vec<LiveFinding> {
     findings.iter().map(|finding| places::found(path, finding)).collect()
 }
@@ -104,7 +98,6 @@ fn totals(picture: &Snapshot) -> PathTotals {
     }
 }
 
-/// A set of CPUs as a list; empty for none.
 fn list(cpus: &CpuSet) -> String {
     if cpus.is_empty() { String::new() } else { cpus.to_string() }
 }

@@ -1,4 +1,4 @@
-//! A host that is read again and again.
+//! A host that is read repeatedly.
 
 mod departed;
 mod plan;
@@ -14,22 +14,19 @@ use crate::live::picture::{HostLine, LiveFinding, Snapshot, SnapshotCost};
 use departed::RecentlyRemoved;
 use plan::{FullReading, ReadingPlan};
 
-/// Where readings come from.
 #[derive(Debug)]
 pub enum SnapshotSource {
-    /// The host this runs on: each reading is compared with the one before it.
+    /// The local host: each reading is compared with the previous one.
     Live(Host),
-    /// A host that was captured: its later reading, if it has one, is compared with its first, each time.
+    /// A captured host: its later reading, if it has one, is compared with its first, each time.
     Captured(Box<OpenedCapture>),
 }
 
-/// A host, what of it is looked at, and its last reading.
 #[derive(Debug)]
 pub struct LiveHost {
     source: SnapshotSource,
     scope: Scope,
     path: PacketPath,
-    /// What was read with the path: the time is that of its reading, the findings are of it and the path before it.
     plan: ReadingPlan,
     findings: Vec<LiveFinding>,
     host: HostLine,
@@ -39,7 +36,6 @@ pub struct LiveHost {
 }
 
 impl SnapshotSource {
-    /// The host this runs on.
     #[must_use]
     pub fn here() -> Self {
         Self::Live(Host::live())
@@ -68,7 +64,7 @@ impl From<OpenedCapture> for SnapshotSource {
 }
 
 impl LiveHost {
-    /// Reads the host once, whole.
+    /// Reads the whole host once.
     #[must_use]
     pub fn open(source: SnapshotSource, scope: Scope) -> Self {
         let begun = FullReading::now();
@@ -93,19 +89,18 @@ impl LiveHost {
         }
     }
 
-    /// What is looked at.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
-    /// What the path is set to, as of the last whole reading.
+    /// The configuration of the path, as of the last full reading.
     #[must_use]
     pub fn path(&self) -> &PacketPath {
         &self.path
     }
 
-    /// Reads what changes each second, and makes a picture of it and the reading before.
+    /// Reads the counters, and makes a snapshot of them and the previous reading.
     pub fn refresh(&mut self) -> Snapshot {
         let at = Instant::now();
         let mut pulse = self.reader.read(self.source.now());
@@ -114,7 +109,7 @@ impl LiveHost {
             && self.plan.is_due(self.source.now(), &self.scope, &pulse)
         {
             self.read_whole();
-            // What has just come is looked at from now on, and has a rate with the next reading.
+            // New items are read from now on, and have a rate after the next reading.
             pulse = self.reader.read(self.source.now());
         }
         let at = Instant::now();
@@ -143,7 +138,7 @@ impl LiveHost {
         let begun = FullReading::now();
         let path = PacketPath::observe(self.source.now(), &self.scope);
         let view = HostView::twice(&self.path, &path);
-        // A whole reading very soon after another would judge by next to nothing.
+        // A full reading shortly after another would judge almost no traffic.
         let view =
             if view.seconds().is_some_and(|seconds| seconds >= 1.0) { view } else { HostView::once(&path) };
         self.findings = making::found(&path, &findings(&view));
@@ -153,7 +148,7 @@ impl LiveHost {
         self.path = path;
     }
 
-    /// The clock of a live host is finer than what it says of its uptime.
+    /// The clock of a live host is finer than its uptime.
     fn seconds(&self, at: Instant, now: &CounterSample) -> Option<f64> {
         let (earlier, before) = self.before.as_ref()?;
         let seconds = match &self.source {
@@ -176,7 +171,8 @@ impl LiveHost {
     }
 }
 
-/// What the rules find. What is unknown is told by the pictures themselves, and costs more to collect than the rules do.
+/// Unknown values are not collected here: snapshots report their own, and collecting costs more
+/// than the rules.
 fn findings(view: &HostView<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = diagnosis::rules().flat_map(|rule| rule.findings(view)).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -187,7 +183,7 @@ fn name(host: &Host) -> Known<String> {
     Known::from(host.read("/proc/sys/kernel/hostname")).map(|name| name.trim().to_owned())
 }
 
-/// How long a whole reading may stay.
+/// Age at which a full reading is repeated.
 const USUAL_AGE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Pictures that were recorded, a line of JSON each.
+//! Recorded snapshots, one JSON line each.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -9,60 +9,35 @@ use serde::Deserialize;
 use crate::live::Snapshot;
 use crate::live::picture::SCHEMA;
 
-/// A line longer than this was written by nothing of ours.
+/// A longer line was not written by linerate.
 const LONGEST_LINE: u64 = 64 << 20;
 
-/// Recorded pictures, the first first. There is at least one.
+/// Recorded snapshots in order. There is at least one.
 #[derive(Debug, Clone)]
 pub struct SnapshotRecording {
     pictures: Vec<Snapshot>,
-    /// Whether the last line was cut short, as where its writer was killed.
+    /// Whether the last line is incomplete, as after its writer was killed.
     is_cut: bool,
 }
 
-/// Why a recording cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeError {
-    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A line is no picture.
+    Io { path: PathBuf, source: io::Error },
     #[error("{path}: line {line}: {reason}")]
-    Line {
-        /// Which file.
-        path: PathBuf,
-        /// Its number, from 1.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Nothing is in it.
+    Line { path: PathBuf, line: usize, reason: String },
     #[error("{path}: no picture in it: it takes what 'linerate top --record' writes")]
-    Empty {
-        /// Which file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 impl SnapshotRecording {
-    /// Reads a recording. A last line that was cut short is left out.
-    ///
-    /// # Errors
-    /// [`TapeError`] with the path, and the line where one is no picture.
+    /// Reads a recording. Leaves out an incomplete last line.
     pub fn open(path: &Path) -> Result<Self, TapeError> {
         let fault = |source| TapeError::Io { path: path.to_owned(), source };
         Self::read(BufReader::new(File::open(path).map_err(fault)?), path)
     }
 
-    /// The same of any reader; `path` is for errors.
-    ///
-    /// # Errors
-    /// As [`SnapshotRecording::open`].
+    /// Reads from any reader; `path` is for errors.
     pub fn read(mut from: impl BufRead, path: &Path) -> Result<Self, TapeError> {
         let path = || path.to_owned();
         let mut pictures = Vec::new();
@@ -88,13 +63,12 @@ impl SnapshotRecording {
         }
     }
 
-    /// The pictures, the first first.
     #[must_use]
     pub fn pictures(&self) -> &[Snapshot] {
         &self.pictures
     }
 
-    /// Whether the last line was cut short and left out.
+    /// Whether the last line was incomplete and left out.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut

@@ -1,4 +1,4 @@
-//! Addresses of an interface, told by rtnetlink (`RTM_GETADDR`; linux/rtnetlink.h, linux/if_addr.h).
+//! Addresses of an interface from rtnetlink (`RTM_GETADDR`; linux/rtnetlink.h, linux/if_addr.h).
 
 use std::io;
 use std::net::IpAddr;
@@ -13,23 +13,19 @@ use crate::{Host, HostError};
 const GET: u16 = 22;
 const NEW: u16 = 20;
 
-/// Bytes of struct ifaddrmsg, and where its fields are.
+/// Bytes of struct ifaddrmsg, and offsets of its fields.
 const MESSAGE_BYTES: usize = 8;
 const SCOPE: usize = 3;
 const INDEX: usize = 4;
 
-/// `IFA_ADDRESS` and `IFA_LOCAL`: of a link between two ends the former is the other end's.
+/// `IFA_ADDRESS` and `IFA_LOCAL`: on a point-to-point link the former is the peer's.
 const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 
-/// `RT_SCOPE_LINK`: good on one link only.
+/// `RT_SCOPE_LINK`: valid on one link only.
 const SCOPE_LINK: u8 = 253;
 
-/// The addresses of an interface, as the kernel lists them, those of IPv4 first; those that are good on its link only are
-/// left out.
-///
-/// # Errors
-/// [`HostError`] where there is no such interface, or the kernel does not tell.
+/// The addresses of an interface, IPv4 first, in the kernel's order, without link-local ones.
 pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError> {
     let path = format!("/sys/class/net/{interface}/ifindex");
     let index = host.read(&path)?;
@@ -49,7 +45,7 @@ fn ask(interface: u32) -> io::Result<Vec<IpAddr>> {
     Ok(addresses)
 }
 
-/// The address in a message; none where it is another interface's, or good on its link only.
+/// `None` for another interface, or a link-local address.
 fn read(body: &[u8], interface: u32) -> Option<IpAddr> {
     let index = body.get(INDEX..).and_then(<[u8]>::first_chunk).copied().map(u32::from_ne_bytes);
     if index != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {
@@ -61,7 +57,7 @@ fn read(body: &[u8], interface: u32) -> Option<IpAddr> {
     four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
-/// Reads anything, for the fuzzer.
+/// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
     let _ = read(bytes, 1);
 }

@@ -1,4 +1,4 @@
-//! A request and its answers.
+//! A netlink socket: requests and answers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,28 +10,28 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, Net
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// No answer takes longer than this unless the kernel lost it.
+/// The kernel answers sooner unless it lost the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Bytes of struct nlmsghdr (linux/netlink.h).
 const HEADER_BYTES: usize = 16;
 
-/// `NLM_F_DUMP_INTR`: what is listed changed while it was, so that the list may lack something or have it twice.
+/// `NLM_F_DUMP_INTR`: the listed objects changed during the dump, so that entries may be missing or
+/// repeated.
 const INTERRUPTED: u16 = 0x10;
 
-/// A netlink socket of one protocol.
 pub(crate) struct NetlinkConnection {
     socket: Socket,
     sequence: u32,
 }
 
-/// One answer: its type and what follows its header.
+/// Message type and the bytes after the header.
 pub(crate) struct NetlinkAnswer {
     pub(crate) kind: u16,
     pub(crate) body: Vec<u8>,
 }
 
-/// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` of an acknowledgement, and its attribute with words.
+/// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` of an acknowledgement, and the attribute with the message.
 const CAPPED: u16 = 0x100;
 const HAS_ATTRIBUTES: u16 = 0x200;
 const MESSAGE: u16 = 1;
@@ -50,14 +50,14 @@ impl NetlinkConnection {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Has the kernel say in words why it refuses, where it has any (`NETLINK_EXT_ACK`, Linux 4.12), and not repeat the
-    /// request. An older one says no more than the error number.
+    /// Requests error messages as text (`NETLINK_EXT_ACK`, Linux 4.12) without a copy of the
+    /// request. Older kernels return only the error number.
     pub(crate) fn explain(&mut self) {
         let _ = self.socket.set_cap_ack(true).and_then(|()| self.socket.set_ext_ack(true));
     }
 
-    /// Sends a request of this type and reads its answers up to the acknowledgement, or of a dump up to its end.
-    /// `Interrupted` where a dump is not of one moment.
+    /// Sends a request and reads its answers up to the acknowledgement or the end of the dump.
+    /// `Interrupted` if a dump is inconsistent.
     pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<NetlinkAnswer>> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, self.sequence, body), 0)?;
@@ -76,7 +76,7 @@ impl NetlinkConnection {
         }
     }
 
-    /// Takes the answers to the last request out of a datagram; tells whether its end was among them.
+    /// Takes the answers from a datagram; returns whether the end was among them.
     fn take(&self, mut datagram: &[u8], answers: &mut NetlinkAnswers) -> io::Result<bool> {
         while let Ok(part) = NetlinkBuffer::new_checked(datagram) {
             let length = part.length() as usize;
@@ -84,7 +84,7 @@ impl NetlinkConnection {
             if part.sequence_number() == self.sequence {
                 answers.interrupted |= part.flags() & INTERRUPTED != 0;
                 match part.message_type() {
-                    // The end of a dump carries an error as an acknowledgement does.
+                    // The end of a dump contains an error like an acknowledgement.
                     NLMSG_ERROR | NLMSG_DONE => return acknowledgement(body, part.flags()).map(|()| true),
                     kind => answers.received.push(NetlinkAnswer { kind, body: body.to_vec() }),
                 }
@@ -121,8 +121,8 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Reads the body of an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 where it only acknowledges. After it come the
-/// request, or its header alone, and attributes, as the flags say.
+/// Reads an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 for success. The flags tell whether
+/// the request or only its header follows, and attributes.
 fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     let code = body.first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
     let errno = match i32::from_ne_bytes(*code) {
@@ -135,7 +135,7 @@ fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     })
 }
 
-/// The kernel's words (`NLMSGERR_ATTR_MSG`).
+/// The message text (`NLMSGERR_ATTR_MSG`).
 fn words(body: &[u8], flags: u16) -> Option<String> {
     const CODE_BYTES: usize = 4;
     let request = body.get(CODE_BYTES..)?;
@@ -152,7 +152,7 @@ fn words(body: &[u8], flags: u16) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Reads any bytes as an acknowledgement, for tests that nothing in them makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_acknowledgement(bytes: &[u8]) {
     let flags = bytes.first_chunk().copied().map_or(0, u16::from_ne_bytes);
     let _ = acknowledgement(bytes.get(2..).unwrap_or_default(), flags);
@@ -162,7 +162,7 @@ pub(crate) fn any_acknowledgement(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// What Linux 6.18 says of 9 receive channels for a veth that can have 8, without the request.
+    /// The answer of Linux 6.18 to 9 receive channels for a veth with up to 8, without the request.
     fn refusal(capped: bool) -> Vec<u8> {
         let text = b"requested channel count exceeds maximum\0";
         let request = message(20, 5, 1, if capped { &[] } else { &[1, 2, 3, 4, 5, 6] });

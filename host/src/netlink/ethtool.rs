@@ -1,4 +1,4 @@
-//! What an interface's driver tells over the ethtool family of generic netlink (Linux 5.6 and later;
+//! Driver settings over the ethtool family of generic netlink (Linux 5.6;
 //! Documentation/networking/ethtool-netlink.rst).
 
 use std::collections::BTreeMap;
@@ -20,17 +20,16 @@ const SET_RINGS: u8 = 16;
 const SET_CHANNELS: u8 = 18;
 const SET_COALESCE: u8 = 20;
 
-/// A connection to the family.
 pub(crate) struct EthtoolConnection(GenericFamily);
 
 impl EthtoolConnection {
-    /// Opens it; `ENOENT` where the kernel has no such family.
+    /// `ENOENT` if the kernel has no such family.
     pub(crate) fn open() -> io::Result<Self> {
         GenericFamily::open("ethtool").map(Self)
     }
 
-    /// Asks about an interface; `more` comes after the header. `EOPNOTSUPP` where the driver, or the kernel, has no such
-    /// verb.
+    /// Sends a query about an interface; `more` follows the header. `EOPNOTSUPP` if the driver or
+    /// the kernel does not have the command.
     pub(crate) fn ask(
         &mut self,
         command: u8,
@@ -40,7 +39,7 @@ impl EthtoolConnection {
         self.0.ask(command, &more(about(interface)))
     }
 
-    /// Has something set; the kernel's words are in the error where it refuses with any.
+    /// Sends a change. The error contains the kernel's text if it gives one.
     fn act(
         &mut self,
         command: u8,
@@ -56,32 +55,29 @@ fn about(interface: &str) -> RequestAttributes {
     RequestAttributes::default().nested(HEADER, &header)
 }
 
-/// Channels.
 pub(crate) fn channels(interface: &str) -> io::Result<ChannelCounts> {
     get(GET_CHANNELS, interface).map(|answer| read_channels(&answer))
 }
 
-/// Rings.
 pub(crate) fn rings(interface: &str) -> io::Result<RingLengths> {
     get(GET_RINGS, interface).map(|answer| read_rings(&answer))
 }
 
-/// Interrupt moderation.
 pub(crate) fn coalesce(interface: &str) -> io::Result<CoalesceSettings> {
     get(GET_COALESCE, interface).map(|answer| read_coalesce(&answer))
 }
 
-/// Features by the kernel's names, and whether they are on.
+/// By the kernel's names.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     get(GET_FEATURES, interface).map(|answer| read_features(&answer))
 }
 
-/// Sets lengths of rings; what is none stays as it is.
+/// `None` leaves a length as it is.
 pub(crate) fn set_rings(interface: &str, rx: Option<u32>, tx: Option<u32>) -> io::Result<()> {
     set(SET_RINGS, interface, |header| numbers(header, &[(6, rx), (9, tx)]))
 }
 
-/// Sets numbers of channels; what is none stays as it is.
+/// `None` leaves a number as it is.
 pub(crate) fn set_channels(
     interface: &str,
     rx: Option<u32>,
@@ -91,7 +87,6 @@ pub(crate) fn set_channels(
     set(SET_CHANNELS, interface, |header| numbers(header, &[(6, rx), (7, tx), (9, combined)]))
 }
 
-/// Sets interrupt moderation; what is none stays as it is.
 pub(crate) fn set_coalesce(interface: &str, wanted: &CoalesceSettings) -> io::Result<()> {
     let words = [(2, wanted.rx_usecs), (3, wanted.rx_frames), (6, wanted.tx_usecs), (7, wanted.tx_frames)];
     let flags = [(11, wanted.adaptive_rx), (12, wanted.adaptive_tx)];
@@ -122,7 +117,8 @@ fn get(command: u8, interface: &str) -> io::Result<Vec<u8>> {
     EthtoolConnection::open()?.ask(command, interface, |header| header)
 }
 
-/// `ETHTOOL_A_CHANNELS_...`: a kind of channel that the device cannot have is absent (net/ethtool/channels.c).
+/// `ETHTOOL_A_CHANNELS_...`: kinds that the device does not have are absent
+/// (net/ethtool/channels.c).
 fn read_channels(answer: &[u8]) -> ChannelCounts {
     let count = |kind| u32_of(answer, kind).unwrap_or(0);
     ChannelCounts {
@@ -135,13 +131,14 @@ fn read_channels(answer: &[u8]) -> ChannelCounts {
     }
 }
 
-/// `ETHTOOL_A_RINGS_...`: a kind of ring that the device cannot have is absent (net/ethtool/rings.c).
+/// `ETHTOOL_A_RINGS_...`: kinds that the device does not have are absent (net/ethtool/rings.c).
 fn read_rings(answer: &[u8]) -> RingLengths {
     let length = |kind| u32_of(answer, kind).unwrap_or(0);
     RingLengths { rx_max: length(2), tx_max: length(5), rx: length(6), tx: length(9) }
 }
 
-/// `ETHTOOL_A_COALESCE_...`: what the driver does not have is absent (net/ethtool/coalesce.c).
+/// `ETHTOOL_A_COALESCE_...`: parameters that the driver does not have are absent
+/// (net/ethtool/coalesce.c).
 fn read_coalesce(answer: &[u8]) -> CoalesceSettings {
     let flag = |kind| attribute(answer, kind).and_then(number).map(|value| value != 0);
     CoalesceSettings {
@@ -154,7 +151,8 @@ fn read_coalesce(answer: &[u8]) -> CoalesceSettings {
     }
 }
 
-/// `ETHTOOL_A_FEATURES_HW` lists every feature by name, `_ACTIVE` those that are on (net/ethtool/features.c).
+/// `ETHTOOL_A_FEATURES_HW` lists every feature, `_ACTIVE` the enabled ones
+/// (net/ethtool/features.c).
 fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
     let mut features: BTreeMap<String, bool> =
         names(attribute(answer, 2).unwrap_or_default()).map(|name| (name, false)).collect();
@@ -162,14 +160,15 @@ fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
     features
 }
 
-/// The names in a bit set: `ETHTOOL_A_BITSET_BITS` holds a nest a bit, with `ETHTOOL_A_BITSET_BIT_NAME` in it.
+/// The names in a bit set: `ETHTOOL_A_BITSET_BITS` has a nested attribute per bit, with
+/// `ETHTOOL_A_BITSET_BIT_NAME` in it.
 fn names(bitset: &[u8]) -> impl Iterator<Item = String> {
     attributes(attribute(bitset, 3).unwrap_or_default())
         .filter_map(|(_, bit)| attribute(bit, 2).map(text))
         .filter(|name| !name.is_empty())
 }
 
-/// Reads any bytes as each kind of answer: for tests that nothing in them makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
     let _ = (read_channels(bytes), read_rings(bytes), read_coalesce(bytes), read_features(bytes));
 }
@@ -200,7 +199,7 @@ mod tests {
         let interfaces = std::fs::read_dir("/sys/class/net").expect("the interfaces");
         for interface in interfaces.filter_map(Result::ok) {
             let interface = interface.file_name().to_string_lossy().into_owned();
-            // Another test may take the interface away meanwhile.
+            // A concurrent test may remove the interface.
             if let Ok(features) = features(&interface) {
                 assert!(features.contains_key("rx-gro"), "{interface}: {features:?}");
                 let again = crate::sys::ethtool::features(&interface);

@@ -13,28 +13,25 @@ const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// Bytes of struct genlmsghdr.
 const HEADER_BYTES: usize = 4;
 
 /// `NLA_F_NESTED` of linux/netlink.h, and `NLA_TYPE_MASK`: the two highest bits of a type are flags.
 const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 
-/// A dump that the kernel interrupted, because what it lists changed meanwhile, is asked for this often.
+/// Attempts for a dump that the kernel interrupts because the listed objects change.
 const DUMP_ATTEMPTS: u32 = 3;
 
-/// A connection to a family.
 pub(crate) struct GenericFamily {
     connection: NetlinkConnection,
     id: u16,
 }
 
-/// Attributes of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestAttributes(Vec<u8>);
 
 impl GenericFamily {
-    /// Looks a family up by its name; `ENOENT` where the kernel has none of that name.
+    /// `ENOENT` if the kernel has no family of that name.
     pub(crate) fn open(name: &str) -> io::Result<Self> {
         let mut connection = NetlinkConnection::open(NETLINK_GENERIC)?;
         let request = command(GET_FAMILY, &RequestAttributes::default().text(FAMILY_NAME, name));
@@ -44,20 +41,20 @@ impl GenericFamily {
         Ok(GenericFamily { connection, id: id.map(u16::from_ne_bytes).ok_or(io::ErrorKind::UnexpectedEof)? })
     }
 
-    /// Sends a command; the attributes of its one answer.
+    /// The attributes of the only answer.
     pub(crate) fn ask(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<u8>> {
         let answers = self.connection.request(self.id, 0, &command(id, attributes))?;
         let answer = answers.into_iter().next().ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(after_header(&answer.body).to_vec())
     }
 
-    /// Sends a command that has no answer, and has refusals explained.
+    /// Sends a command without answer, and requests error texts.
     pub(crate) fn act(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<()> {
         self.connection.explain();
         self.connection.request(self.id, 0, &command(id, attributes)).map(|_| ())
     }
 
-    /// Sends a command that lists; the attributes of each answer.
+    /// The attributes of each answer.
     pub(crate) fn dump(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<Vec<u8>>> {
         let body = command(id, attributes);
         let mut attempts = 1;
@@ -76,7 +73,6 @@ impl GenericFamily {
 }
 
 impl RequestAttributes {
-    /// Adds an attribute.
     #[must_use]
     pub(crate) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
@@ -87,18 +83,16 @@ impl RequestAttributes {
         self
     }
 
-    /// The attributes as they are sent.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Adds a number of 32 bits.
     #[must_use]
     pub(crate) fn u32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a text, with the zero that ends it.
+    /// Zero-terminated.
     #[must_use]
     pub(crate) fn text(self, kind: u16, value: &str) -> Self {
         let mut bytes = value.as_bytes().to_vec();
@@ -106,7 +100,6 @@ impl RequestAttributes {
         self.bytes(kind, &bytes)
     }
 
-    /// Adds attributes in an attribute.
     #[must_use]
     pub(crate) fn nested(self, kind: u16, inner: &RequestAttributes) -> Self {
         self.bytes(kind | NESTED, &inner.0)
@@ -123,7 +116,7 @@ fn after_header(body: &[u8]) -> &[u8] {
     body.get(HEADER_BYTES..).unwrap_or_default()
 }
 
-/// The attributes of an answer, or those in an attribute: kind and value. What is cut short is left out.
+/// Kind and value of each attribute, also of nested ones. Incomplete ones are left out.
 pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let &[l0, l1, k0, k1] = rest.first_chunk::<4>()?;
@@ -134,12 +127,11 @@ pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
     })
 }
 
-/// The value of the first attribute of this kind.
 pub(crate) fn attribute(body: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(body).find(|(found, _)| *found == kind).map(|(_, value)| value)
 }
 
-/// A number, in as many bytes as the kernel took for it.
+/// A number of 1, 2, 4 or 8 bytes.
 pub(crate) fn number(value: &[u8]) -> Option<u64> {
     match *value {
         [byte] => Some(u64::from(byte)),
@@ -149,18 +141,17 @@ pub(crate) fn number(value: &[u8]) -> Option<u64> {
     }
 }
 
-/// The number in the first attribute of this kind, where it has 32 bits at most.
 pub(crate) fn u32_of(body: &[u8], kind: u16) -> Option<u32> {
     attribute(body, kind).and_then(number).and_then(|number| u32::try_from(number).ok())
 }
 
-/// A text, without the zero that ends it.
+/// Without the terminating zero.
 pub(crate) fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(value.get(..end).unwrap_or_default()).into_owned()
 }
 
-/// Attributes of a word each, as the kernel answers with them (`struct nlattr`).
+/// Attributes of one word each, as in an answer of the kernel (`struct nlattr`).
 #[cfg(test)]
 pub(super) fn words(attributes: &[(u16, u32)]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -187,7 +178,7 @@ mod tests {
         for length in 0..body.len() {
             assert_eq!(attribute(&body[..length], 3), None);
         }
-        // A length of less than its own header must not loop.
+        // A length below the header's must not loop forever.
         assert_eq!(attribute(&[0, 0, 9, 0], 9), None);
     }
 

@@ -1,5 +1,5 @@
-//! NAPI instances with their interrupts and queues: `napi-get` and `queue-get` of the netdev family (Linux 6.8,
-//! Documentation/netlink/specs/netdev.yaml).
+//! NAPI instances with their interrupts and queues: `napi-get` and `queue-get` of the netdev family
+//! (Linux 6.8, Documentation/netlink/specs/netdev.yaml).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,7 +11,7 @@ use crate::stage::softirq::NapiInstance;
 const GET_QUEUE: u8 = 10;
 const GET_NAPI: u8 = 11;
 
-/// `NETDEV_A_QUEUE_ID`, `_IFINDEX`, `_TYPE` and `_NAPI_ID`; the type is 0 for receive queues.
+/// `NETDEV_A_QUEUE_ID`, `_IFINDEX`, `_TYPE` (0 for receive queues) and `_NAPI_ID`.
 const QUEUE_ID: u16 = 1;
 const QUEUE_INTERFACE: u16 = 2;
 const QUEUE_TYPE: u16 = 3;
@@ -24,8 +24,8 @@ const NAPI_ID: u16 = 2;
 const NAPI_IRQ: u16 = 3;
 const NAPI_PID: u16 = 4;
 
-/// All NAPI instances of interfaces that are up, in the calling thread's network namespace. `EOPNOTSUPP` from kernels
-/// that do not tell.
+/// All NAPI instances of interfaces that are up, in the calling thread's network namespace.
+/// `EOPNOTSUPP` from kernels without the command.
 pub(crate) fn instances() -> io::Result<Vec<NapiInstance>> {
     let mut family = GenericFamily::open("netdev").map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT) => io::Error::from_raw_os_error(libc::EOPNOTSUPP),
@@ -36,7 +36,7 @@ pub(crate) fn instances() -> io::Result<Vec<NapiInstance>> {
     Ok(decode(&napi, &queues))
 }
 
-/// Makes instances of what the kernel listed, in the order of interfaces and ids. What lacks its id is left out.
+/// In the order of interfaces and ids. Items without an id are left out.
 pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<NapiInstance> {
     let mut found: BTreeMap<(u32, u32), NapiInstance> = BTreeMap::new();
     for item in napi {

@@ -1,4 +1,4 @@
-//! Netfilter over netlink: functions at its hooks, nftables' tables.
+//! Netfilter over netlink: hook functions and nftables tables.
 
 pub(crate) mod hook;
 pub(crate) mod table;
@@ -14,20 +14,20 @@ use super::generic::{RequestAttributes, attribute};
 /// Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
 const HEADER_BYTES: usize = 4;
 
-/// A list that the kernel interrupted, because what it lists changed meanwhile, is asked for this often.
+/// Attempts for a list that the kernel interrupts because the listed objects change.
 const ATTEMPTS: u32 = 3;
 
 /// Protocol families of netfilter (linux/netfilter.h).
 const FAMILIES: [(u8, &str); 6] =
     [(1, "inet"), (2, "ip"), (3, "arp"), (5, "netdev"), (7, "bridge"), (10, "ip6")];
 
-/// What a family is called, as `nft` does.
+/// The name that `nft` uses.
 fn family_name(family: u8) -> String {
     let found = FAMILIES.iter().find(|(number, _)| *number == family);
     found.map_or_else(|| format!("family {family}"), |(_, name)| (*name).to_owned())
 }
 
-/// Lists what a message of a subsystem lists of a family; 0 stands for all of them where the subsystem has that.
+/// Lists the objects of a family; 0 means all families, if the subsystem supports that.
 fn list(subsystem: u8, message: u8, family: u8, attributes: &RequestAttributes) -> io::Result<Vec<Vec<u8>>> {
     let mut body = vec![family, 0, 0, 0];
     body.extend(attributes.as_bytes());
@@ -43,7 +43,6 @@ fn list(subsystem: u8, message: u8, family: u8, attributes: &RequestAttributes) 
     }
 }
 
-/// The family in an answer, and its attributes.
 fn parts(body: &[u8]) -> io::Result<(u8, &[u8])> {
     match (body.first(), body.get(HEADER_BYTES..)) {
         (Some(family), Some(attributes)) => Ok((*family, attributes)),
@@ -51,7 +50,7 @@ fn parts(body: &[u8]) -> io::Result<(u8, &[u8])> {
     }
 }
 
-/// A number in network byte order, as netfilter has them.
+/// In network byte order.
 fn number(attributes: &[u8], kind: u16) -> Option<u32> {
     attribute(attributes, kind)?.first_chunk().copied().map(u32::from_be_bytes)
 }

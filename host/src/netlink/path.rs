@@ -1,4 +1,4 @@
-//! The way to a destination: its route, the interface it leaves by, and the neighbour it goes to.
+//! The path to a destination: route, interface and neighbour.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,97 +18,63 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use super::connection::{NetlinkAnswer, NetlinkConnection};
 use crate::root::Host;
 
-/// An Ethernet hardware address.
 pub type Mac = [u8; 6];
 
-/// How long an address resolution may take: the kernel asks three times, a second apart (mcast_solicit and
-/// retrans_time_ms in arp(7)).
+/// The kernel sends three requests, one second apart (mcast_solicit and retrans_time_ms in arp(7)).
 const RESOLUTION: Duration = Duration::from_millis(3_500);
 
-/// Between two looks at a resolution under way. The kernel has news of it by netlink only for those who also get the
-/// news of all other neighbours.
+/// Poll interval during a resolution. Netlink would send the events of all other neighbours, too.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How a datagram to a destination leaves this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoutePath {
-    /// The interface frames leave by; of a VLAN interface, the one below it.
+    /// For a VLAN interface, the one below it.
     pub interface: String,
-    /// Its index.
     pub index: u32,
-    /// The VLAN tag frames carry, 802.1Q, 1 to 4094; none without.
+    /// 802.1Q tag, 1 to 4094.
     pub vlan: Option<u16>,
-    /// The source address the kernel would choose, or the one that was asked for.
+    /// As requested, or the kernel's choice.
     pub source: IpAddr,
-    /// The hardware address frames come from.
     pub source_mac: Mac,
     /// The gateway, or the destination itself.
     pub next_hop: IpAddr,
-    /// Its hardware address.
     pub next_hop_mac: Mac,
     /// Bytes of the largest IP packet.
     pub mtu: u32,
 }
 
-/// Why there is no such way.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
     /// The destination is this host.
     #[error("{0} is an address of this host: nothing sent to it leaves by an interface")]
     Local(IpAddr),
-    /// No route.
     #[error("no route to {destination}: {source}")]
-    NoRoute {
-        /// Where to.
-        destination: IpAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A route of another kind than to one next hop.
+    NoRoute { destination: IpAddr, source: io::Error },
+    /// A route of another kind than unicast.
     #[error(
         "the route to {destination} is {what}: only one to a single next hop on Ethernet can be followed"
     )]
-    Route {
-        /// Where to.
-        destination: IpAddr,
-        /// What it is.
-        what: String,
-    },
-    /// The next hop does not say where it is.
+    Route { destination: IpAddr, what: String },
+    /// The next hop did not answer.
     #[error(
         "{next_hop} on {interface} does not answer to address resolution: is it up and in the same network?"
     )]
-    NoNeighbour {
-        /// The gateway, or the destination.
-        next_hop: IpAddr,
-        /// Where it was asked for.
-        interface: String,
-    },
+    NoNeighbour { next_hop: IpAddr, interface: String },
     /// A VLAN below another, or of another kind than 802.1Q.
     #[error("{interface} is not an Ethernet interface or an 802.1Q VLAN on one")]
-    Interface {
-        /// Its name.
-        interface: String,
-    },
-    /// The kernel could not be asked.
+    Interface { interface: String },
     #[error("cannot ask the kernel for {what}: {source}")]
-    Ask {
-        /// What was asked for.
-        what: &'static str,
-        /// What it said.
-        source: io::Error,
-    },
-    /// The handle is not of the live host.
+    Ask { what: &'static str, source: io::Error },
     #[error(transparent)]
     NotLive(#[from] crate::root::HostError),
 }
 
-/// The way to `destination`, from `source` where one is given, in the calling thread's network namespace. Resolves the
-/// next hop's hardware address if it is not known yet, which takes CAP_NET_ADMIN (`NTF_USE`).
+/// The path to `destination` in the calling thread's network namespace. Resolves the next hop's
+/// hardware address if necessary, which requires CAP_NET_ADMIN (`NTF_USE`).
 ///
 /// # Errors
-/// No route, a destination on this host, a next hop that does not answer within 3.5 s, an interface that is no
-/// Ethernet, a host that is not live.
+/// No route, a local destination, a next hop that does not answer within 3.5 s, an interface that
+/// is not Ethernet, a host that is not live.
 pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Result<RoutePath, PathError> {
     host.must_be_live("the way to a destination")?;
     let mut netlink = RouteNetlink::open()?;
@@ -119,7 +85,7 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
         None => (upper, None),
         Some((below, tag)) => {
             let lower = netlink.link(below)?;
-            // The source hardware address and the MTU are the VLAN's own.
+            // A VLAN has its own hardware address and MTU.
             (LinkEntry { mac: upper.mac, mtu: upper.mtu, ..lower }, Some(tag))
         }
     };
@@ -139,7 +105,6 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
     })
 }
 
-/// What of a route matters here.
 #[derive(Debug, PartialEq, Eq)]
 struct RouteEntry {
     interface: u32,
@@ -148,7 +113,6 @@ struct RouteEntry {
     mtu: Option<u32>,
 }
 
-/// What of an interface matters here.
 #[derive(Debug, PartialEq, Eq)]
 struct LinkEntry {
     name: String,
@@ -202,7 +166,7 @@ impl RouteNetlink {
         }
     }
 
-    /// The hardware address of a neighbour, resolved if need be.
+    /// Resolves the address if necessary.
     fn neighbour(&mut self, index: u32, interface: &str, address: IpAddr) -> Result<Mac, PathError> {
         let deadline = Instant::now() + RESOLUTION;
         let mut asked_for = false;
@@ -229,7 +193,7 @@ impl RouteNetlink {
         Err(PathError::NoNeighbour { next_hop: address, interface: interface.to_owned() })
     }
 
-    /// Has the kernel resolve an address as if something were sent there.
+    /// Triggers a resolution without sending a packet.
     fn resolve(&mut self, index: u32, address: IpAddr) -> Result<(), PathError> {
         let mut message = of_neighbour(index, address);
         message.header.flags = NeighbourFlags::Use;
@@ -328,7 +292,6 @@ fn vlan_tag(infos: &[LinkInfo]) -> Option<u16> {
     })
 }
 
-/// How far a resolution is.
 #[derive(Debug, PartialEq, Eq)]
 enum NeighborResolution {
     Known(Mac),

@@ -61,7 +61,7 @@ fn a_vlan_names_the_interface_below() {
         (link.name.as_str(), link.mac, link.vlan),
         ("eth0.100", Some([2, 0, 0, 0, 0, 1]), Some((3, 100)))
     );
-    // A veth end names its peer in the same attribute.
+    // A veth names its peer in the same attribute.
     message.attributes.pop();
     assert_eq!(read_link(&message).vlan, None);
 }

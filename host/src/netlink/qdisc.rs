@@ -1,4 +1,4 @@
-//! Queueing disciplines, told by rtnetlink (`RTM_GETQDISC`; linux/rtnetlink.h, linux/gen_stats.h).
+//! Qdiscs from rtnetlink (`RTM_GETQDISC`; linux/rtnetlink.h, linux/gen_stats.h).
 
 pub(crate) mod parameters;
 
@@ -17,7 +17,7 @@ const GET: u16 = 38;
 const NEW: u16 = 36;
 const DELETE: u16 = 37;
 
-/// Bytes of struct tcmsg, and where its fields are.
+/// Bytes of struct tcmsg, and offsets of its fields.
 const MESSAGE_BYTES: usize = 20;
 const INDEX: usize = 4;
 const HANDLE: usize = 8;
@@ -35,7 +35,6 @@ const PACKETS_64: u16 = 8;
 const ROOT: u32 = u32::MAX;
 const INGRESS: u32 = 0xffff_fff1;
 
-/// The disciplines of an interface.
 pub(crate) fn disciplines(host: &Host, link: &LinkState) -> Known<Vec<QdiscState>> {
     let interface = link.interface.as_str();
     let what = format!("reading the queueing disciplines of {interface}");
@@ -47,14 +46,14 @@ pub(crate) fn disciplines(host: &Host, link: &LinkState) -> Known<Vec<QdiscState
     answer.into()
 }
 
-/// The disciplines of each of these interfaces. A live host, which lists all whatever it is asked for, is asked once.
+/// The qdiscs of each interface. One request suffices, because the kernel always lists all.
 pub(crate) fn of_each(host: &Host, links: &[LinkState]) -> Vec<Known<Vec<QdiscState>>> {
     if !host.is_live() || links.len() < 2 {
         return links.iter().map(|link| disciplines(host, link)).collect();
     }
     let all = match all() {
         Ok(all) => all,
-        // Each says why in its own words.
+        // Each interface reports its own reason.
         Err(_) => return links.iter().map(|link| disciplines(host, link)).collect(),
     };
     let of_link = |link: &LinkState| {
@@ -65,24 +64,24 @@ pub(crate) fn of_each(host: &Host, links: &[LinkState]) -> Vec<Known<Vec<QdiscSt
     links.iter().map(of_link).collect()
 }
 
-/// The disciplines of an interface, by its name.
 pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<QdiscState>, HostError> {
     let what = format!("reading the queueing disciplines of {interface}");
     host.call(&format!("qdisc/{interface}"), &what, || list(index_of(interface)?))
 }
 
-/// The index of an interface of the calling thread's network namespace.
+/// In the calling thread's network namespace.
 pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     crate::sys::interface::index(interface)
 }
 
-/// A place for a discipline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QdiscPosition {
-    /// The interface's own.
     Root,
-    /// That of a transmit queue, below an `mq` of this handle.
-    Queue { root: u16, queue: u16 },
+    /// A transmit queue below an `mq` with this handle.
+    Queue {
+        root: u16,
+        queue: u16,
+    },
 }
 
 impl QdiscPosition {
@@ -94,10 +93,10 @@ impl QdiscPosition {
     }
 }
 
-/// Puts a discipline in a place that has one by default; the kernel chooses its handle.
+/// Creates a qdisc in place of the default one; the kernel chooses its handle.
 ///
-/// One that somebody put there would be changed where it is of the same kind (`tc_modify_qdisc` of net/sched/sch_api.c),
-/// which not every kind lets happen to all of its parameters.
+/// An existing qdisc of the same kind would be changed instead (`tc_modify_qdisc` of
+/// net/sched/sch_api.c), which not every kind supports for all parameters.
 pub(crate) fn put(index: u32, place: QdiscPosition, kind: &str, options: &[u8]) -> io::Result<()> {
     let mut attributes = RequestAttributes::default().text(KIND, kind);
     if !options.is_empty() {
@@ -106,7 +105,7 @@ pub(crate) fn put(index: u32, place: QdiscPosition, kind: &str, options: &[u8]) 
     act(NEW, NLM_F_CREATE | NLM_F_REPLACE, index, place, &attributes)
 }
 
-/// Takes the root away, and the kernel puts the default there, if it is not there already.
+/// Removes the root qdisc; the kernel then creates the default one.
 pub(crate) fn remove_root(index: u32) -> io::Result<()> {
     let is_default = |found: &QdiscState| found.parent == "root" && found.handle == "0:";
     if list(index)?.iter().any(is_default) {
@@ -131,12 +130,13 @@ fn act(
     connection.request(kind, flags, &request).map(|_| ())
 }
 
-/// The kernel lists those of all interfaces, whatever it is asked for (`tc_dump_qdisc`, net/sched/sch_api.c, Linux 6.18).
+/// The kernel lists those of all interfaces in any case (`tc_dump_qdisc`, net/sched/sch_api.c,
+/// Linux 6.18).
 pub(crate) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
     Ok(listed(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }
 
-/// Those of all interfaces, each with its interface's index.
+/// With the index of the interface.
 fn all() -> io::Result<Vec<(u32, QdiscState)>> {
     listed(|_| true)
 }
@@ -150,14 +150,15 @@ fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
     of_interface.collect()
 }
 
-/// Reads a message; none where it is cut short or has no statistics.
+/// `None` if it is incomplete or has no statistics.
 fn read(body: &[u8]) -> Option<QdiscState> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let statistics = attribute(attributes, STATISTICS)?;
-    // struct gnet_stats_basic: 64 bits of bytes, 32 of packets; those come in 64 bits as well since Linux 5.5.
+    // struct gnet_stats_basic: 64 bits of bytes, 32 bits of packets; since Linux 5.5 also 64 bits
+    // of packets.
     let basic = attribute(statistics, BASIC)?;
     let packets = attribute(statistics, PACKETS_64).and_then(number).or(word(basic, 8).map(u64::from))?;
-    // struct gnet_stats_queue: packets and bytes that wait, lost, queued again, over a limit.
+    // struct gnet_stats_queue: packets and bytes waiting, drops, requeues, overlimits.
     let queue = attribute(statistics, QUEUE)?;
     let count = |at| word(queue, at).map(u64::from);
     let kind = attribute(attributes, KIND).map(text)?;
@@ -173,7 +174,7 @@ fn read(body: &[u8]) -> Option<QdiscState> {
     })
 }
 
-/// A parent as tc prints it.
+/// As tc prints it.
 fn parent(handle: u32) -> String {
     match (handle, handle >> 16, handle & 0xffff) {
         (ROOT, _, _) => "root".to_owned(),
@@ -187,7 +188,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads any bytes as an answer, for tests that nothing in them makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
     let _ = read(bytes);
 }
@@ -198,7 +199,8 @@ mod tests {
 
     use super::*;
 
-    /// What Linux 6.18 says of `tc qdisc replace dev v0 root mq` on an interface with two queues, and of what it made below.
+    /// Answers of Linux 6.18 after `tc qdisc replace dev v0 root mq` on an interface with two
+    /// queues.
     const MQ: &str = "000000000300000000000180ffffffff01000000070001006d71000005000c00000000003000070014000100aa01000000000000\
                       05000000000000001800030000000000000000000000000000000000000000002c000300aa01000000000000050000000000\
                       0000000000000000000000000000000000000000000000000000";
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn a_message_without_all_its_figures_is_none() {
         let whole = bytes(MQ);
-        // What follows the queue's figures is told a second time, without the hardware's share.
+        // The statistics after the queue's are repeated without the hardware's share.
         let needed = whole.len() - 44;
         for length in 0..needed {
             assert_eq!(read(&whole[..length]), None, "{length}");

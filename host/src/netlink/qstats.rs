@@ -1,4 +1,5 @@
-//! What each queue counts, told by the netdev family (`qstats-get`, Linux 6.9; Documentation/netlink/specs/netdev.yaml).
+//! Counters per queue from the netdev family (`qstats-get`, Linux 6.9;
+//! Documentation/netlink/specs/netdev.yaml).
 
 use std::io;
 
@@ -22,33 +23,28 @@ const SENT_BYTES: u16 = 11;
 const RECEIVE_DROPS: u16 = 13;
 const RECEIVE_OVERRUNS: u16 = 14;
 
-/// What the queues of an interface count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QueueStatistics {
-    /// Receive queues.
     pub(crate) rx: Vec<QueueStatistic>,
-    /// Transmit queues.
     pub(crate) tx: Vec<QueueStatistic>,
 }
 
-/// What a queue counts; what its driver does not count is none.
+/// `None` for values that the driver does not count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct QueueStatistic {
-    /// The queue.
     pub(crate) queue: u32,
-    /// Packets it received or sent.
     #[serde(default)]
     pub(crate) packets: Option<u64>,
-    /// Bytes it received or sent.
     #[serde(default)]
     pub(crate) bytes: Option<u64>,
-    /// Packets the device lost, for whatever reason (`rx-hw-drops`), or else for want of buffers (`rx-hw-drop-overruns`).
+    /// Packets that the device lost for any reason (`rx-hw-drops`), or otherwise for lack of
+    /// buffers (`rx-hw-drop-overruns`).
     #[serde(default)]
     pub(crate) drops: Option<u64>,
 }
 
 impl QueueStatistics {
-    /// Reads an interface; none where the kernel or its driver does not tell.
+    /// `None` if the kernel or the driver does not report them.
     #[must_use]
     pub(crate) fn observe(host: &Host, link: &LinkState) -> Known<Option<Self>> {
         let interface = link.interface.as_str();
@@ -65,7 +61,7 @@ impl QueueStatistics {
     }
 }
 
-/// The kernel has no netdev family before Linux 6.3.
+/// Kernels before Linux 6.3 have no netdev family.
 fn is_untold(error: &HostError) -> bool {
     matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::ENOENT))
 }
@@ -76,7 +72,7 @@ fn ask(interface: u32) -> io::Result<QueueStatistics> {
     Ok(read(interface, answers.iter().map(Vec::as_slice)))
 }
 
-/// Reads the answers, an item a queue.
+/// One item per queue.
 fn read<'a>(interface: u32, answers: impl Iterator<Item = &'a [u8]>) -> QueueStatistics {
     let mut statistics = QueueStatistics::default();
     for answer in answers.filter(|answer| u32_of(answer, INTERFACE) == Some(interface)) {
@@ -103,7 +99,7 @@ fn read<'a>(interface: u32, answers: impl Iterator<Item = &'a [u8]>) -> QueueSta
     statistics
 }
 
-/// Reads any bytes as an answer, for tests that nothing in them makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
     let _ = read(u32_of(bytes, INTERFACE).unwrap_or(0), std::iter::once(bytes));
 }
@@ -114,7 +110,8 @@ mod tests {
 
     use super::*;
 
-    /// What Linux 6.18 says of the queue pair of a virtio_net interface with index 4; its family's header is off.
+    /// Answer of Linux 6.18 for the queue pair of a virtio_net interface with index 4, without the
+    /// family header.
     const RECEIVE: [u8; 48] = [
         8, 0, 1, 0, 4, 0, 0, 0, 8, 0, 2, 0, 0, 0, 0, 0, 8, 0, 3, 0, 0, 0, 0, 0, 8, 0, 8, 0, 0x78, 0x83, 0, 0,
         8, 0, 9, 0, 0x96, 0xef, 0x2b, 0x30, 8, 0, 13, 0, 5, 0, 0, 0,

@@ -1,4 +1,4 @@
-//! Sockets of a protocol, as the kernel lists them (`SOCK_DIAG_BY_FAMILY`, linux/inet_diag.h).
+//! Sockets of a protocol (`SOCK_DIAG_BY_FAMILY`, linux/inet_diag.h).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,42 +16,38 @@ const BY_FAMILY: u16 = 20;
 /// Bytes of struct inet_diag_msg.
 const MESSAGE_BYTES: usize = 72;
 
-/// `INET_DIAG_SKMEMINFO`: an array of words, of which these are `SK_MEMINFO_RCVBUF` and `_DROPS` (linux/sock_diag.h).
+/// `INET_DIAG_SKMEMINFO`: an array of words with `SK_MEMINFO_RCVBUF` and `_DROPS` among them
+/// (linux/sock_diag.h).
 const MEMORY: u16 = 7;
 const RECEIVE_BUFFER: usize = 1;
 const DROPS: usize = 8;
 
-/// Sockets may come and go while they are listed; then they are listed anew, this often.
+/// Attempts for a list that sockets change meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// States of a socket, as bits of the request: `1 << TCP_CLOSE`, which an unconnected UDP socket is in, and
-/// `1 << TCP_LISTEN` (include/net/tcp_states.h).
+/// State bits of the request: `1 << TCP_CLOSE`, the state of an unconnected UDP socket, and `1 <<
+/// TCP_LISTEN` (include/net/tcp_states.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SocketStates {
     Unconnected = 1 << 7,
     Listening = 1 << 10,
 }
 
-/// A socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiagSocket {
-    /// What it is bound to.
     pub local: SocketAddr,
-    /// Its inode.
     pub inode: u64,
-    /// Its cookie; none where the list has none.
+    /// `None` if the source does not report it.
     #[serde(default)]
     pub cookie: Option<u64>,
-    /// The user that made it.
     #[serde(default)]
     pub uid: u32,
-    /// The interface it is bound to by index; 0 for none.
+    /// Index of the interface it is bound to; 0 for none.
     #[serde(default)]
     pub interface_index: u32,
-    /// Memory charged to its receive queue in bytes; for a TCP listener, connections that wait.
+    /// Memory charged to the receive queue in bytes; for a TCP listener, waiting connections.
     #[serde(default)]
     pub queued: u64,
-    /// Its receive buffer in bytes.
     #[serde(default)]
     pub receive_buffer_bytes: Option<u64>,
     /// Packets lost because the buffer was full, and for other reasons after the socket was found.
@@ -59,8 +55,9 @@ pub struct DiagSocket {
     pub drops: Option<u64>,
 }
 
-/// The sockets of an address family and protocol (`libc::AF_INET`, `libc::IPPROTO_UDP`) that are in a state, in the
-/// calling thread's network namespace. Kernels before 3.3, and those without the `udp_diag` module, refuse with `ENOENT`.
+/// The sockets of an address family and protocol (`libc::AF_INET`, `libc::IPPROTO_UDP`) in a state,
+/// in the calling thread's network namespace. Kernels before 3.3, and those without the `udp_diag`
+/// module, return `ENOENT`.
 pub(crate) fn sockets(family: u8, protocol: u8, state: SocketStates) -> io::Result<Vec<DiagSocket>> {
     let request = request(family, protocol, state);
     let mut connection = NetlinkConnection::open(NETLINK_SOCK_DIAG)?;
@@ -83,7 +80,8 @@ fn request(family: u8, protocol: u8, state: SocketStates) -> Vec<u8> {
     bytes
 }
 
-/// Reads a struct inet_diag_msg and the attributes after it; none where it is cut short or of another family.
+/// Reads a struct inet_diag_msg and its attributes; `None` if it is incomplete or of another
+/// family.
 pub(crate) fn parse(bytes: &[u8]) -> Option<DiagSocket> {
     let family = libc::c_int::from(*bytes.first()?);
     let address: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;

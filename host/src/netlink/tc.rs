@@ -15,7 +15,7 @@ use crate::sys::tcx::{self, TcxDirection};
 const GET_QDISC: u16 = 38;
 const GET_FILTER: u16 = 46;
 
-/// Bytes of struct tcmsg (linux/rtnetlink.h), and where its words are.
+/// Bytes of struct tcmsg (linux/rtnetlink.h), and offsets of its words.
 const HEADER_BYTES: usize = 20;
 const INDEX: usize = 4;
 const PARENT: usize = 12;
@@ -24,12 +24,13 @@ const INFO: usize = 16;
 const KIND: u16 = 1;
 const CHAIN: u16 = 11;
 
-/// The one place for filters beside the qdisc (`TC_H_INGRESS`, `TC_H_CLSACT`), and filters there on the way in and out.
+/// The parent for filters without a class (`TC_H_INGRESS`, `TC_H_CLSACT`), and for ingress and
+/// egress filters there.
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_INGRESS: u32 = 0xffff_fff2;
 const CLSACT_EGRESS: u32 = 0xffff_fff3;
 
-/// How many tc filters and tcx programs packets meet on an interface.
+/// Numbers of tc filters and tcx programs of an interface.
 pub(crate) fn programs(index: u32) -> io::Result<ProgramCounts> {
     let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
     let qdiscs = match connection.request(GET_QDISC, NLM_F_DUMP, &header(index, 0)) {
@@ -42,7 +43,7 @@ pub(crate) fn programs(index: u32) -> io::Result<ProgramCounts> {
         let answers = connection.request(GET_FILTER, NLM_F_DUMP, &header(index, parent))?;
         Ok(count(answers.iter().map(|answer| answer.body.as_slice())))
     };
-    // The older qdisc `ingress` has nothing on the way out, and lists its filters for any parent below it.
+    // The older qdisc `ingress` has no egress side, and lists its filters for any parent below it.
     let (ingress, egress) = match kind.as_deref() {
         Some("clsact") => (filters(CLSACT_INGRESS)?, filters(CLSACT_EGRESS)?),
         Some(_) => (filters(CLSACT_INGRESS)?, 0),
@@ -65,14 +66,13 @@ fn word(body: &[u8], offset: usize) -> Option<u32> {
     body.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes)
 }
 
-/// The kind of the qdisc that only holds filters, if this answer is of it.
+/// The kind of the filter-only qdisc (`clsact` or `ingress`), if this answer is about it.
 pub(crate) fn qdisc_for_filters(body: &[u8], index: u32) -> Option<String> {
     let here = word(body, INDEX)? == index && word(body, PARENT)? == CLSACT;
     attribute(body.get(HEADER_BYTES..)?, KIND).filter(|_| here).map(text)
 }
 
-/// How many filters there are: a chain, priority and protocol each, however many entries they have. A packet meets them in
-/// turn.
+/// Number of filters: each has a chain, priority and protocol, and any number of entries.
 pub(crate) fn count<'a>(answers: impl Iterator<Item = &'a [u8]>) -> u32 {
     let place = |body: &[u8]| {
         let chain = attribute(body.get(HEADER_BYTES..)?, CHAIN).and_then(|chain| word(chain, 0)).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What XDP programs an interface runs and what it can do for them.
+//! XDP programs of an interface, and the XDP features of its driver.
 
 use std::io;
 
@@ -23,51 +23,44 @@ const BASIC: u64 = 1;
 const REDIRECT: u64 = 2;
 const TRANSMIT: u64 = 4;
 
-/// An interface's XDP side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XdpState {
-    /// The program that is attached; none without.
     pub attached: Option<AttachedXdp>,
-    /// What the driver can do.
     pub features: Known<XdpFeatures>,
-    /// The driver's name, as `ethtool -i` has it.
+    /// As `ethtool -i` prints it.
     pub driver: Known<String>,
 }
 
-/// An attached program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachedXdp {
-    /// Its id, as `bpftool prog` lists it; none if there are several.
+    /// As `bpftool prog` lists it; `None` if there are several.
     #[serde(default)]
     pub id: Option<u32>,
-    /// Where it runs.
     pub mode: XdpAttachKind,
 }
 
-/// Where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum XdpAttachKind {
     /// In the driver, before a packet has a socket buffer.
     Native,
-    /// After the driver, in every driver's case.
+    /// After the driver, with every driver.
     Generic,
     /// On the NIC.
     Offloaded,
-    /// In several places at once.
     Several,
 }
 
-/// What a driver says it can do (`xdp-features` of the netdev family, Linux 6.3).
+/// `xdp-features` of the netdev family (Linux 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct XdpFeatures {
     /// XDP_ABORTED, XDP_DROP, XDP_PASS and XDP_TX.
     pub basic: bool,
-    /// XDP_REDIRECT out of its programs.
+    /// XDP_REDIRECT from its programs.
     pub redirect: bool,
-    /// Frames redirected to it are sent (ndo_xdp_xmit). A veth interface has this while its peer has NAPI: GRO or a
-    /// program of its own.
+    /// Redirected frames are sent (ndo_xdp_xmit). A veth supports this while its peer has NAPI: GRO
+    /// or a program of its own.
     pub transmit: bool,
 }
 
@@ -78,10 +71,8 @@ impl XdpFeatures {
     }
 }
 
-/// The XDP side of the interface with this name and index, in the calling thread's network namespace.
-///
-/// # Errors
-/// No such interface, a capture without it. What the kernel is too old to tell is unknown, and no error.
+/// The XDP state of the interface with this name and index, in the calling thread's network
+/// namespace. Values that the kernel is too old to report are unknown.
 pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, HostError> {
     let attached = xdp_attached(host, interface, index)?;
     let features = xdp_features(host, interface, index);
@@ -89,16 +80,12 @@ pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, H
     Ok(XdpState { attached, features, driver })
 }
 
-/// The XDP program of an interface; none without.
-///
-/// # Errors
-/// No such interface, a capture without it.
+/// `None` without a program.
 pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<AttachedXdp>, HostError> {
     let what = format!("reading the XDP program of {interface}");
     host.call(&format!("xdp/{interface}/attached"), &what, || attached(index))
 }
 
-/// What an interface's driver can do for XDP programs.
 #[must_use]
 pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatures> {
     let what = format!("reading what {interface} can do for XDP (told from Linux 6.3 on)");

@@ -1,86 +1,60 @@
-//! What a host refused.
+//! Errors of host reads and writes.
 
 use std::io;
 
-/// What a host refused.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A file could not be read.
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// The path on the host.
-        path: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A file could not be written.
+    Read { path: String, source: io::Error },
     #[error("cannot write '{value}' to {path}: {source}")]
-    Write {
-        /// The path on the host.
-        path: String,
-        /// What should have been written.
-        value: String,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// A program could not be run, or said no.
+    Write { path: String, value: String, source: io::Error },
     #[error("{program}: {reason}")]
     Program {
-        /// The program's name.
         program: String,
-        /// Its own words, or why it did not start.
+        /// The message of the program, or why it did not start.
         reason: String,
     },
-    /// A system call failed.
     #[error("{what}: {source}")]
     Call {
-        /// What was asked of the kernel.
+        /// The operation.
         what: String,
-        /// The system's reason.
         source: io::Error,
     },
-    /// An answer in a capture is not what it should be.
+    /// An invalid answer in a capture.
     #[error("{path}: {reason}")]
     Garbled {
-        /// The file in the capture.
         path: String,
-        /// What is wrong with it, with line and column.
+        /// With line and column.
         reason: String,
     },
-    /// The handle is not of the live host.
     #[error("{what}: not to be had from a capture")]
-    NotLive {
-        /// What was asked.
-        what: String,
-    },
+    NotLive { what: String },
 }
 
 impl HostError {
-    /// Whether the program or file is simply not there.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, HostError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the host says that it has no such thing: `EOPNOTSUPP`.
+    /// `EOPNOTSUPP`.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.errno() == Some(libc::EOPNOTSUPP)
     }
 
-    /// Whether what was asked for is not there: `ENOENT`, `ENODEV`.
+    /// `ENOENT`, `ENODEV`.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
     }
 
-    /// Whether the caller may not: `EPERM`, `EACCES`, or `EROFS` where a container has /proc or /sys read-only.
+    /// `EPERM`, `EACCES`, or `EROFS` if a container has /proc or /sys read-only.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EROFS))
     }
 
-    /// The system's error number.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
@@ -94,7 +68,7 @@ impl HostError {
     }
 }
 
-/// An error number with the kernel's own words (`NLMSGERR_ATTR_MSG`, Linux 4.12).
+/// An error number with the kernel's message (`NLMSGERR_ATTR_MSG`, Linux 4.12).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {words}", io::Error::from_raw_os_error(*errno))]
 pub(crate) struct ExplainedErrno {

@@ -1,4 +1,4 @@
-//! What an interface's driver tells: over generic netlink, or where the kernel is too old for that, by the ioctl.
+//! Driver settings of an interface: over generic netlink, or by ioctl on older kernels.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,34 +13,22 @@ use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths, feature_n
 use crate::sys::ethtool as ioctl;
 
 impl Host {
-    /// An interface's channels (`ethtool -l`).
-    ///
-    /// # Errors
-    /// [`HostError::Call`] if the interface does not exist or its driver has none.
+    /// As `ethtool -l`.
     pub fn channels(&self, interface: &str) -> Result<ChannelCounts, HostError> {
         self.ethtool(interface, "channels", netlink::channels, ioctl::channels)
     }
 
-    /// An interface's rings (`ethtool -g`).
-    ///
-    /// # Errors
-    /// As [`Host::channels`].
+    /// As `ethtool -g`.
     pub fn rings(&self, interface: &str) -> Result<RingLengths, HostError> {
         self.ethtool(interface, "rings", netlink::rings, ioctl::rings)
     }
 
-    /// An interface's interrupt moderation (`ethtool -c`).
-    ///
-    /// # Errors
-    /// As [`Host::channels`].
+    /// As `ethtool -c`.
     pub fn coalesce(&self, interface: &str) -> Result<CoalesceSettings, HostError> {
         self.ethtool(interface, "coalesce", netlink::coalesce, ioctl::coalesce)
     }
 
-    /// An interface's features by the names `ethtool -k` gives them, and whether they are on.
-    ///
-    /// # Errors
-    /// [`HostError::Call`] if the interface does not exist.
+    /// By the names of `ethtool -k`.
     pub fn features(&self, interface: &str) -> Result<BTreeMap<String, bool>, HostError> {
         let shown = |features: fn(&str) -> io::Result<BTreeMap<String, bool>>| {
             move |interface: &str| features(interface).map(feature_names::shown)
@@ -48,20 +36,14 @@ impl Host {
         self.ethtool(interface, "features", shown(netlink::features), shown(ioctl::features))
     }
 
-    /// Whether an offload of an interface is on.
-    ///
-    /// # Errors
-    /// [`HostError::Call`] if the interface does not exist; `EOPNOTSUPP` if the kernel has no such offload.
+    /// `EOPNOTSUPP` if the kernel has no such offload.
     pub fn offload(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
         let on = self.features(interface)?.get(offload.name()).copied();
         on.ok_or_else(|| unknown_offload(interface, offload))
     }
 
-    /// Switches an offload of an interface (`ETHTOOL_SFEATURES`, Linux 2.6.39).
-    ///
-    /// # Errors
-    /// [`HostError::Call`] naming the interface, `EOPNOTSUPP` where the kernel has no such offload or the device has it
-    /// fixed; needs `CAP_NET_ADMIN` in its network namespace.
+    /// Sets an offload (`ETHTOOL_SFEATURES`, Linux 2.6.39). `EOPNOTSUPP` if the kernel has no such
+    /// offload or the device has it fixed. Requires `CAP_NET_ADMIN` in the network namespace.
     pub fn set_offload(&self, interface: &str, offload: Offload, on: bool) -> Result<(), HostError> {
         let what = format!("switching {offload} of {interface} {}", if on { "on" } else { "off" });
         self.offload(interface, offload)?;
@@ -72,18 +54,12 @@ impl Host {
         self.act(&format!("ethtool/{interface}/features"), &what, act, rehearse)
     }
 
-    /// The statistics of an interface's driver (`ethtool -S`); netlink has no verb for them.
-    ///
-    /// # Errors
-    /// As [`Host::channels`].
+    /// As `ethtool -S`; netlink has no command for them.
     pub fn statistics(&self, interface: &str) -> Result<BTreeMap<String, u64>, HostError> {
         self.ethtool(interface, "statistics", ioctl::statistics, ioctl::statistics)
     }
 
-    /// Sets the lengths of an interface's rings; what is none stays as it is.
-    ///
-    /// # Errors
-    /// [`HostError::Call`]; needs `CAP_NET_ADMIN` in its network namespace.
+    /// `None` leaves a length as it is. Requires `CAP_NET_ADMIN` in the network namespace.
     pub fn set_rings(&self, interface: &str, rx: Option<u32>, tx: Option<u32>) -> Result<(), HostError> {
         let what = format!("setting the rings of {interface}");
         let netlink = || netlink::set_rings(interface, rx, tx);
@@ -94,10 +70,7 @@ impl Host {
         })
     }
 
-    /// Sets how many channels of each kind an interface has; what is none stays as it is.
-    ///
-    /// # Errors
-    /// As [`Host::set_rings`].
+    /// `None` leaves a number as it is.
     pub fn set_channels(
         &self,
         interface: &str,
@@ -115,10 +88,7 @@ impl Host {
         })
     }
 
-    /// Sets an interface's interrupt moderation; what is none stays as it is.
-    ///
-    /// # Errors
-    /// As [`Host::set_rings`]; `EOPNOTSUPP` where the driver has not one of these.
+    /// `EOPNOTSUPP` if the driver does not have one of the parameters.
     pub fn set_coalesce(&self, interface: &str, wanted: &CoalesceSettings) -> Result<(), HostError> {
         let what = format!("setting the interrupt moderation of {interface}");
         let netlink = || netlink::set_coalesce(interface, wanted);
@@ -133,8 +103,8 @@ impl Host {
         })
     }
 
-    /// Asks `first`, and where that refuses for whatever reason, takes the answer of `second`, whose error is then that
-    /// of the driver and not that of a kernel without the netlink family or verb.
+    /// Calls `first`, and if it fails for any reason, returns the result of `second`, whose error
+    /// is the driver's, not that of a kernel without the netlink family or command.
     fn ethtool<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,
@@ -149,13 +119,15 @@ impl Host {
     }
 }
 
-/// Sets by netlink, which says in words why not, or where the kernel is too old for its family or verb, by the ioctl.
+/// Sets by netlink, which returns error texts, or by ioctl if the kernel is too old for the family
+/// or the command.
 fn by_either(
     netlink: impl FnOnce() -> io::Result<()>,
     ioctl: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
     match netlink() {
-        // The family, or its verb, is not there; a driver that has not what is asked for says so in words, or twice.
+        // The family or its command does not exist; a driver without the setting returns a text, or
+        // fails twice.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => ioctl(),
         outcome => outcome,
     }

@@ -1,9 +1,10 @@
-//! irqbalance's control socket: what it is told to leave alone while it runs.
+//! irqbalance's control socket: bans of interrupts while it runs.
 //!
-//! `sock_handle` and `init_socket` in irqbalance.c (1.9.2): one message a connection, answered in one, then it closes. It
-//! takes messages of root only, told by the credentials that come along. `settings ban irqs 24 25` replaces the interrupts
-//! that it was told to ban by `--banirq` or so before; `setup` tells them. What it bans by its policy script or by the
-//! name of a module is not among them. Bans outlive its rescans (SIGHUP, new interrupts), and end with the process.
+//! `sock_handle` and `init_socket` in irqbalance.c (1.9.2): one message and one answer per
+//! connection, then it closes. It accepts messages from root only, by credentials. `settings ban
+//! irqs 24 25` replaces the interrupts banned before by `--banirq` or by message; `setup` lists
+//! them. Bans by its policy script or by module name are not listed. Bans survive its rescans
+//! (SIGHUP, new interrupts), and end with the process.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice, Read};
@@ -21,36 +22,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{Host, HostError};
 
-/// It reads a message into 500 bytes and takes what fits (up to 1.9.4; 16384 bytes since): a number cut in two would ban
-/// another interrupt.
+/// It reads a message into 500 bytes and cuts the rest (up to 1.9.4; 16384 bytes since): a
+/// truncated number would ban another interrupt.
 const LONGEST_MESSAGE: usize = 499;
 
-/// Up to 1.9.3 it sleeps for an interval of its own in the scan after a change of bans, and does not answer meanwhile.
+/// Up to 1.9.3 it sleeps for its own interval in the scan after a change of bans, and does not
+/// answer meanwhile.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How much longer than that it may take.
+/// Added to that interval.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// Nobody waits for longer, whatever its interval.
+/// The limit whatever its interval is.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(120);
 
-/// No answer comes near this.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// What irqbalance tells of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IrqbalanceSetup {
-    /// Seconds between two of its scans.
+    /// Seconds between two scans.
     pub interval_seconds: u32,
-    /// Interrupts that it was told by number to leave alone, sorted.
+    /// Interrupts banned by number, sorted.
     pub banned: BTreeSet<u32>,
 }
 
 impl Host {
-    /// What irqbalance with this process id tells of itself.
-    ///
     /// # Errors
-    /// [`HostError::Call`] where it is another process, does not answer, or takes no message of this user.
+    /// [`HostError::Call`] if the id is of another process, irqbalance does not answer, or refuses
+    /// this user.
     pub fn irqbalance_setup(&self, pid: u32) -> Result<IrqbalanceSetup, HostError> {
         self.call(&setup_key(pid), &format!("asking irqbalance ({pid}) for its setup"), || {
             let answer = tell(pid, "setup", self.patience(pid))?;
@@ -58,17 +57,17 @@ impl Host {
         })
     }
 
-    /// Has irqbalance leave these interrupts alone, and no others that it was told by number.
+    /// Bans these interrupts, and no others by number.
     ///
     /// # Errors
-    /// [`HostError::Call`] as for [`Host::irqbalance_setup`], and where they are more than it takes in a message.
+    /// [`HostError::Call`] as for [`Host::irqbalance_setup`], and if the list exceeds a message.
     pub(crate) fn ban_from_irqbalance(&self, pid: u32, irqs: &BTreeSet<u32>) -> Result<(), HostError> {
         let what = format!("telling irqbalance ({pid}) what to leave alone");
         let done = || message(irqs).and_then(|message| tell(pid, &message, self.patience(pid))).map(drop);
         self.act(&setup_key(pid), &what, done, |setup: &mut IrqbalanceSetup| setup.banned.clone_from(irqs))
     }
 
-    /// How long to wait for it.
+    /// The longest wait for an answer.
     fn patience(&self, pid: u32) -> Duration {
         let arguments = self.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let arguments: Vec<&str> = arguments.split('\0').collect();
@@ -77,14 +76,13 @@ impl Host {
     }
 }
 
-/// Where a capture has its setup.
 fn setup_key(pid: u32) -> String {
     format!("irqbalance/{pid}/setup")
 }
 
-/// What has it ban these interrupts.
+/// The message that bans these interrupts.
 pub(crate) fn message(irqs: &BTreeSet<u32>) -> io::Result<String> {
-    // It reads numbers until one of them is 0.
+    // irqbalance reads numbers until one is 0.
     if irqs.contains(&0) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it cannot be told of interrupt 0"));
     }
@@ -116,7 +114,7 @@ fn interval(arguments: &[&str]) -> Option<u64> {
     found
 }
 
-/// Sends a message, and waits until it closes the connection, which is when it has done what it was told.
+/// Sends a message, and reads until irqbalance closes the connection after it has acted.
 fn tell(pid: u32, message: &str, patience: Duration) -> io::Result<String> {
     let socket = connected(pid, patience)?;
     let mine = UCred { pid: getpid(), uid: getuid(), gid: getgid() };
@@ -142,7 +140,7 @@ fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
         set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
         match connect(&socket, &address) {
-            // A name may be another's by now.
+            // Another process may have the name by now.
             Ok(()) => match u32::try_from(socket_peercred(&socket)?.pid.as_raw_nonzero().get()) {
                 Ok(peer) if peer == pid => return Ok(socket),
                 _ => last = io::Error::other("its socket is that of another process"),
@@ -153,7 +151,8 @@ fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
     Err(last)
 }
 
-/// Where it may listen: in the directory that its service makes; by an abstract name up to 1.4; else by one of zeros.
+/// Its possible addresses: in its runtime directory; an abstract name up to 1.4; otherwise one of
+/// zeros.
 fn addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
     Ok([
         SocketAddrUnix::new_abstract_name(&[0; 107])?,
@@ -179,11 +178,11 @@ pub(crate) fn setup(answer: &str) -> Result<IrqbalanceSetup, String> {
             "IRQ" => {
                 banned.insert(number()?);
             }
-            // LOAD, DIFF and CLASS of an interrupt, and what later versions may tell.
+            // LOAD, DIFF and CLASS of an interrupt, and items of later versions.
             _ => {}
         }
     }
-    // What came is not all of it, or not of irqbalance.
+    // The answer is incomplete, or not from irqbalance.
     Err("its answer has no BANNED".to_owned())
 }
 

@@ -7,10 +7,11 @@ use std::process::{Command, Stdio};
 use super::{Host, HostError};
 
 impl Host {
-    /// Runs a program of the host, gives it `input`, and returns what it printed. It is killed if this process ends before it.
+    /// Runs a program of the host with `input`, and returns its output. The program is killed if
+    /// this process ends first.
     ///
     /// # Errors
-    /// [`HostError::Program`] with the program's own last words.
+    /// [`HostError::Program`] with the program's last message.
     pub fn program(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, HostError> {
         self.must_be_live(program)?;
         run(program, arguments, input).map_err(|words| {
@@ -20,7 +21,7 @@ impl Host {
     }
 }
 
-/// Runs a program of this machine; where it does not start, or says no, its name and why.
+/// Runs a program of this machine; the error contains its name and the reason.
 pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<String, String> {
     let error = |reason: &str| format!("{program}: {reason}");
     let path = locate_program(program).ok_or_else(|| error("not installed"))?;
@@ -29,7 +30,8 @@ pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<Stri
     crate::sys::child::die_with_parent(&mut command);
     let mut child = command.spawn().map_err(|source| error(&source.to_string()))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A program that ends early closes its input; its exit status tells more than EPIPE.
+        // A program that ends early closes its input; its exit status is a better message than
+        // EPIPE.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(|source| error(&source.to_string()))?;
@@ -42,8 +44,8 @@ pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<Stri
     }
 }
 
-/// The file of a program: in `PATH`, or where administrators' programs are, which the `PATH` of
-/// other users often leaves out.
+/// The file of a program: in `PATH`, or in the sbin directories, which are often missing in the
+/// `PATH` of other users.
 fn locate_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -1,4 +1,4 @@
-//! A fake host, for tests and rehearsals: writes change what later reads answer.
+//! A fake host for tests and rehearsals: writes change the results of later reads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,21 +6,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::recording::HostRecording;
 
-/// What is read of it, and how it answers writes.
 #[derive(Debug, Default)]
 pub(super) struct HostScript {
     recording: Mutex<HostRecording>,
     answers: BTreeMap<String, ScriptedAnswer>,
 }
 
-/// How a path answers writes, where it does not just take them.
+/// How a path responds to writes, if it does not simply accept them.
 #[derive(Debug)]
 pub(super) enum ScriptedAnswer {
     /// With this error number.
     Refuse(i32),
-    /// As if it took them.
+    /// Accepts the write without effect.
     Ignore,
-    /// It takes them after this many reads; for how many more, and what was written, where something was.
+    /// Accepts the write after this many reads; the reads left and the value written, if any.
     Delay(u32, Mutex<Option<(u32, String)>>),
 }
 
@@ -37,7 +36,6 @@ impl HostScript {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads a file.
     pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         if let Some(ScriptedAnswer::Delay(_, late)) = self.answers.get(path) {
             let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,13 +50,13 @@ impl HostScript {
         self.recording().read(path)
     }
 
-    /// Writes a file that is there.
+    /// Writes an existing file.
     pub(super) fn write(&self, path: &str, content: &str) -> io::Result<()> {
         self.recording().read(path)?;
         self.answer(path, content)
     }
 
-    /// Writes a file, be it there or not.
+    /// Writes a file, existing or not.
     pub(super) fn answer(&self, path: &str, content: &str) -> io::Result<()> {
         match self.answers.get(path) {
             Some(ScriptedAnswer::Refuse(errno)) => return Err(io::Error::from_raw_os_error(*errno)),

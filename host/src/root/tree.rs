@@ -1,6 +1,6 @@
-//! A directory that holds what was read of another host.
+//! A directory with the captured files of another host.
 //!
-//! Such a tree may hold any link, and none may lead out of it: what looks like the other host's file would be this one's.
+//! A link in such a tree must not lead out of it, because the target would be a file of this host.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,6 @@ use super::LARGEST_FILE;
 use crate::capture::CaptureExtras;
 use crate::recording::RecordedResult;
 
-/// A captured directory.
 #[derive(Debug)]
 pub(super) struct CapturedTree {
     path: PathBuf,
@@ -31,7 +30,7 @@ impl CapturedTree {
         if let Some(failure) = self.aside.unreadable.get(path) {
             return Err(failure.error());
         }
-        // A pipe in the tree must not make anyone wait.
+        // A pipe in the tree must not block.
         let file = self.open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
             FileType::RegularFile => {}
@@ -64,7 +63,7 @@ impl CapturedTree {
             return RecordedResult::again(kept);
         }
         let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW)?;
-        // An empty path names the link that is open (Linux 2.6.39, readlinkat(2)).
+        // An empty path means the open link itself (Linux 2.6.39, readlinkat(2)).
         let target = rustix::fs::readlinkat(&link, "", Vec::new())?;
         Ok(target.to_string_lossy().into_owned())
     }
@@ -78,7 +77,7 @@ impl CapturedTree {
         let inside = path.trim_start_matches('/');
         let inside = if inside.is_empty() { "." } else { inside };
         let flags = flags | OFlags::CLOEXEC;
-        // Links inside count from the tree's root, and none leads out (Linux 5.6, openat2(2)).
+        // Links are relative to the tree's root, and none leads out (Linux 5.6, openat2(2)).
         match rustix::fs::openat2(root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
                 open_without_links(root, inside, flags)
@@ -88,7 +87,7 @@ impl CapturedTree {
     }
 }
 
-/// For kernels without openat2: name by name, and no link is followed.
+/// For kernels without openat2: component by component, without links.
 fn open_without_links(root: &OwnedFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     let path = Path::new(path);
     let mut at = root.try_clone()?;

@@ -23,7 +23,8 @@ impl Knob for AuditKnob {
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let enabled = parse(value).map_err(WriteRefusal::BadValue)?;
-        // A locked status refuses everything until the next boot (audit_set_enabled of kernel/audit.c).
+        // A locked status refuses every change until the next boot (audit_set_enabled of
+        // kernel/audit.c).
         if enabled == 2 && host.audit_enabled()? != 2 {
             return Err(WriteRefusal::Reason(
                 "locking it could not be undone before the next boot".to_owned(),

@@ -1,4 +1,4 @@
-//! How many channels of each kind an interface has.
+//! Channels of an interface by kind.
 
 use super::knob::{Knob, WriteRefusal};
 use super::{SettingValue, pairs};
@@ -40,7 +40,7 @@ impl Knob for ChannelsKnob<'_> {
     }
 }
 
-/// Only of the kinds of channel that the device can have: it takes no others.
+/// Only the kinds that the device supports, because it accepts no others.
 impl From<Counts> for SettingValue {
     fn from(channels: Counts) -> Self {
         let kinds = [

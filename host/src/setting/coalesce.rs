@@ -1,6 +1,7 @@
-//! Interrupt moderation: how long, and for how many packets, an interface waits until it interrupts.
+//! Interrupt moderation: time and packets that an interface waits before an interrupt.
 //!
-//! A value is pairs as `ethtool -C` takes them, of what the driver has: `adaptive-rx off rx-usecs 50`.
+//! A value consists of pairs as in `ethtool -C`, with the parameters of the driver: `adaptive-rx
+//! off rx-usecs 50`.
 
 use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
@@ -31,8 +32,8 @@ impl Knob for ModerationKnob<'_> {
         Ok(host.set_coalesce(self.interface, &wanted)?)
     }
 
-    /// In what both name, and one no more than the other. While the driver adapts a side to load its figures are of the
-    /// moment, and count for nothing.
+    /// Compares the parameters in both; those of one must include those of the other. While the
+    /// driver adapts a side to load, its current values do not count.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
         let (one, other) = (settled(one), settled(other));
@@ -61,7 +62,7 @@ impl From<CoalesceSettings> for SettingValue {
     }
 }
 
-/// Reads a value; none where a name is not known or there twice, a value is none, or nothing is named.
+/// `None` for an unknown or repeated name, an invalid value, or no pair.
 fn parse(value: &SettingValue) -> Option<CoalesceSettings> {
     let mut coalesce = CoalesceSettings::default();
     let mut words = value.as_str().split_whitespace();
@@ -91,7 +92,7 @@ fn switch(word: &str) -> Option<bool> {
     }
 }
 
-/// Without the figures of a side that adapts.
+/// Without the values of a side that adapts.
 fn settled(mut coalesce: CoalesceSettings) -> CoalesceSettings {
     if coalesce.adaptive_rx == Some(true) {
         (coalesce.rx_usecs, coalesce.rx_frames) = (None, None);
@@ -102,7 +103,7 @@ fn settled(mut coalesce: CoalesceSettings) -> CoalesceSettings {
     coalesce
 }
 
-/// Whether `whole` says all that `part` says.
+/// Whether `whole` includes `part`.
 fn covers(whole: &CoalesceSettings, part: &CoalesceSettings) -> bool {
     fn within<T: PartialEq + Copy>(part: Option<T>, whole: Option<T>) -> bool {
         part.is_none() || part == whole

@@ -1,87 +1,48 @@
-//! Why a knob could not be read or turned.
+//! Errors of settings.
 
 use crate::HostError;
 
-/// Why a knob could not be read or turned.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
-    /// The host refused.
     #[error("{setting}: {}", without(setting, source))]
-    Host {
-        /// The knob.
-        setting: String,
-        /// Why.
-        source: HostError,
-    },
-    /// The value is none that this knob takes.
+    Host { setting: String, source: HostError },
     #[error("{setting}: '{value}' is not {expected}")]
-    BadValue {
-        /// The knob.
-        setting: String,
-        /// The value offered.
-        value: String,
-        /// What it takes.
-        expected: &'static str,
-    },
-    /// There can be no such knob: a name in it is none.
+    BadValue { setting: String, value: String, expected: &'static str },
+    /// No such setting can exist.
     #[error("'{setting}' names no setting: {why}")]
-    BadName {
-        /// The knob.
-        setting: String,
-        /// What is wrong with its name.
-        why: String,
-    },
-    /// Nothing was written, since it would not work or could not be undone.
+    BadName { setting: String, why: String },
+    /// Nothing was written, because it would not work or could not be undone.
     #[error("{setting}: {why}")]
-    Refused {
-        /// The knob.
-        setting: String,
-        /// Why.
-        why: String,
-    },
+    Refused { setting: String, why: String },
     /// The write was accepted and had no effect.
     #[error("{setting}: wrote '{wanted}', it still reads '{found}'")]
-    Ignored {
-        /// The knob.
-        setting: String,
-        /// The value written.
-        wanted: String,
-        /// What it reads afterwards.
-        found: String,
-    },
-    /// The write changed it, and to something else than was written: drivers round, and leave out what they have not. It is
-    /// for the caller to be content with that, or to write the old value.
+    Ignored { setting: String, wanted: String, found: String },
+    /// The write had another result: drivers round, and ignore parameters they do not have. The
+    /// caller accepts that or writes the old value.
     #[error("{setting}: wrote '{wanted}', it reads '{found}' now")]
-    Partly {
-        /// The knob.
-        setting: String,
-        /// The value written.
-        wanted: String,
-        /// What it reads afterwards.
-        found: String,
-    },
+    Partly { setting: String, wanted: String, found: String },
 }
 
 impl SettingError {
-    /// Whether what the knob belongs to is not there: no such interface, queue, vector, file or CPU.
+    /// Whether the interface, queue, vector, file or CPU does not exist.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, SettingError::Host { source, .. } if source.is_gone())
     }
 
-    /// Whether the device or kernel has no such knob: `EOPNOTSUPP`.
+    /// Whether the device or kernel has no such setting: `EOPNOTSUPP`.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, SettingError::Host { source, .. } if source.is_unsupported())
     }
 
-    /// Whether it takes a privilege that the caller has not, or the file is in a tree that nobody may write.
+    /// Whether the caller lacks a privilege, or the file is in a read-only tree.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, SettingError::Host { source, .. } if source.is_denied())
     }
 
-    /// The same for who names the knob itself: without its name before it.
+    /// The message without the name of the setting.
     #[must_use]
     pub fn reason(&self) -> String {
         let whole = self.to_string();
@@ -95,7 +56,7 @@ impl SettingError {
         reason.map_or_else(|| whole.clone(), str::to_owned)
     }
 
-    /// What the knob reads after the write that failed, where that is known.
+    /// The value after the failed write, if known.
     #[must_use]
     pub fn found(&self) -> Option<&str> {
         match self {
@@ -105,8 +66,8 @@ impl SettingError {
     }
 }
 
-/// What the host refused, without the name of a knob that is told already: "steering of udp
-/// 0.0.0.0:53", and not "steering udp 0.0.0.0:53" after it again.
+/// The host's error without the name of the setting, which precedes it: not "steering of udp
+/// 0.0.0.0:53: steering udp 0.0.0.0:53".
 fn without(setting: &str, source: &HostError) -> String {
     match source {
         HostError::Call { what, source }

@@ -1,4 +1,4 @@
-//! The fields of a packet that go into the hash, by kind of flow, in the letters of `ethtool -N IF rx-flow-hash`: `s` and `d`
+//! Hashed packet fields by flow type, in the letters of `ethtool -N IF rx-flow-hash`: `s` and `d`
 //! the addresses, `f` and `n` the ports, `v` the VLAN, and so on (ethtool(8)).
 
 use super::SettingValue;
@@ -40,7 +40,7 @@ impl Knob for FlowHash<'_> {
         Ok(host.act(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, act, rehearse)?)
     }
 
-    /// In whatever order.
+    /// In any order.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let fields = HashFields::from_letters(one.as_str());
         fields.is_some() && fields == HashFields::from_letters(other.as_str())
@@ -52,7 +52,7 @@ impl Knob for FlowHash<'_> {
     }
 }
 
-/// Reads any text as a value, for tests that nothing in it makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_fields(text: &str) {
     let _ = HashFields::from_letters(text);
 }

@@ -1,7 +1,7 @@
 //! Rules and tables of iptables, through its programs.
 //!
-//! The older of its two kinds makes a table, with hooks that every packet meets, as soon as anybody asks about it: what is
-//! not there is not asked about.
+//! iptables-legacy creates a table, with hooks that every packet passes, when somebody lists it; so
+//! missing tables are not listed.
 
 mod rule;
 mod table;
@@ -22,7 +22,7 @@ fn program(family: IpFamily) -> &'static str {
     }
 }
 
-/// Whether there is such a table, or asking about it does not make it.
+/// Whether the table exists, or listing does not create it.
 fn may_ask(host: &Host, family: IpFamily, table: &str) -> Result<bool, HostError> {
     let program = program(family);
     let version = host.call(&format!("{program}/version"), &format!("asking {program} for its kind"), || {
@@ -42,7 +42,7 @@ fn may_ask(host: &Host, family: IpFamily, table: &str) -> Result<bool, HostError
     }
 }
 
-/// Whether nftables has the table that the newer kind of iptables keeps it in; none where nft does not tell.
+/// Whether nftables has the table of iptables-nft; `None` if nft does not say.
 fn is_nftable(family: IpFamily, table: &str) -> Option<bool> {
     let tables = run("nft", &["list", "tables"], "").ok()?;
     Some(tables.lines().any(|line| line.trim() == format!("table {family} {table}")))
@@ -52,7 +52,7 @@ fn names_path(family: IpFamily) -> String {
     format!("/proc/net/{family}_tables_names")
 }
 
-/// Why this can be no name of a table or chain.
+/// Why this cannot be the name of a table or chain.
 fn wrong_word(word: &str, what: &str) -> Option<String> {
     const LONGEST: usize = 29;
     let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));

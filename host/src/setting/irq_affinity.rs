@@ -1,11 +1,12 @@
 //! The CPUs an interrupt may go to: `/proc/irq/N/smp_affinity`.
 //!
-//! A value is the mask, and where the kernel may choose among several CPUs and tells which it chose (`effective_affinity`,
-//! Linux 4.15), `MASK at CPU`. A vector whose CPU is in a new mask stays where it is (arch/x86/kernel/apic/vector.c,
-//! `assign_vector_locked`; for others the driver of the interrupt controller decides), so that such a value is written as
-//! that CPU alone first, and then the mask.
+//! A value is the mask, or `MASK at CPU` if the kernel chooses among several CPUs and reports its
+//! choice (`effective_affinity`, Linux 4.15). A vector whose CPU is in a new mask stays there
+//! (arch/x86/kernel/apic/vector.c, `assign_vector_locked`; elsewhere the driver of the interrupt
+//! controller decides), so `MASK at CPU` is written as that CPU alone first, and then as the mask.
 //!
-//! Numbers of interrupts change with channels, drivers and boots. The name that its handler has stays, and decides.
+//! Interrupt numbers change with channels, drivers and boots. The name of the handler stays, so the
+//! name decides.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +18,14 @@ use crate::{CpuSet, Host, HostError};
 
 const EXPECTED: &str = "a mask of CPUs such as 00000003, or 000000ff at 2";
 
-/// Where interrupts are not remapped an x86 machine moves a vector at its next interrupt (`irq_move_masked_irq` of
-/// kernel/irq/migration.c). That of a NIC with traffic comes within this; one that is idle may stay elsewhere in its mask,
-/// where it does no harm.
+/// Without interrupt remapping an x86 machine moves a vector at its next interrupt
+/// (`irq_move_masked_irq` of kernel/irq/migration.c). A NIC with traffic interrupts within this
+/// time; an idle one may stay elsewhere in its mask, where it does no harm.
 const NEXT_INTERRUPT: Duration = Duration::from_millis(20);
 
-/// How long a mask that was written may read as before: between the interrupt that takes it over
-/// and the end of the move the kernel shows the old one (`irq_move_masked_irq` clears the pending
-/// mark first, and sets it again where the vector is still busy; kernel/irq/migration.c, Linux
-/// 6.18).
+/// How long a written mask may read as before: between the interrupt that applies it and the end of
+/// the move the kernel shows the old one (`irq_move_masked_irq` clears the pending mark first, and
+/// sets it again while the vector is busy; kernel/irq/migration.c, Linux 6.18).
 const TAKE_OVER: Duration = Duration::from_millis(500);
 
 pub(super) struct IrqAffinity<'a> {
@@ -33,7 +33,6 @@ pub(super) struct IrqAffinity<'a> {
     pub(super) action: &'a str,
 }
 
-/// A value's parts.
 #[derive(Debug, PartialEq, Eq)]
 struct AffinityValue {
     cpus: CpuSet,
@@ -54,12 +53,12 @@ impl AffinityValue {
 }
 
 impl IrqAffinity<'_> {
-    /// Its number now.
+    /// The current number.
     fn number(&self, host: &Host) -> Result<u32, HostError> {
         let is_directory =
             |names: Vec<String>| self.action.is_empty() || names.iter().any(|name| name == self.action);
-        // Actions of one name share no directory, and one with a slash in its name has none (register_handler_proc of
-        // kernel/irq/proc.c): then the table tells.
+        // Handlers of one name share no directory, and one with a slash in its name has none
+        // (register_handler_proc of kernel/irq/proc.c): /proc/interrupts has all.
         if host.list(&format!("/proc/irq/{}", self.irq)).is_ok_and(is_directory) {
             return Ok(self.irq);
         }
@@ -77,12 +76,12 @@ impl IrqAffinity<'_> {
         }
         match (numbers.next(), numbers.next()) {
             (Some(irq), None) => Ok(irq),
-            // Which of several it was cannot be told.
+            // Ambiguous.
             _ => Err(gone(std::io::Error::from_raw_os_error(libc::ENOENT))),
         }
     }
 
-    /// The one CPU that it goes to; none where there are several, or the kernel does not tell.
+    /// `None` if there are several, or the kernel does not report them.
     fn effective(host: &Host, irq: u32) -> Option<u32> {
         let text = host.read(&format!("/proc/irq/{irq}/effective_affinity_list"));
         let list = text.ok().and_then(|text| CpuSet::from_list(&text).ok());
@@ -103,12 +102,11 @@ impl IrqAffinity<'_> {
         Ok(())
     }
 
-    /// Waits until the mask reads as it was written. What it reads at the end is for the caller to
-    /// judge.
+    /// Waits until the mask reads as written. The caller checks the result.
     fn wait_for_mask(host: &Host, irq: u32, cpus: &CpuSet) {
         let deadline = Instant::now() + TAKE_OVER;
         let reads = || host.read(&path(irq)).ok().and_then(|text| CpuSet::from_mask(&text).ok());
-        // No event tells of it.
+        // There is no event for this.
         while reads().is_some_and(|now| now != *cpus) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -116,7 +114,7 @@ impl IrqAffinity<'_> {
 
     fn wait_for_move(host: &Host, irq: u32, cpu: u32) {
         let deadline = Instant::now() + NEXT_INTERRUPT;
-        // No event tells of it.
+        // There is no event for this.
         while Self::effective(host, irq).is_some_and(|now| now != cpu) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -158,13 +156,13 @@ impl Knob for IrqAffinity<'_> {
         Ok(())
     }
 
-    /// Where in the mask it is does not count: the kernel decides that.
+    /// The CPU within the mask does not count, because the kernel chooses it.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let cpus = |value| AffinityValue::parse(value).map(|affinity| affinity.cpus);
         cpus(one).is_some() && cpus(one) == cpus(other)
     }
 
-    /// By the one CPU that it is to be at.
+    /// Through the single CPU of `MASK at CPU`.
     fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         let at = AffinityValue::parse(to).and_then(|to| to.at);
         at.is_some_and(|cpu| mask(found) == Ok(CpuSet::from_iter([cpu])))

@@ -1,6 +1,7 @@
-//! The interrupts that a running irqbalance was told by number to leave alone: `24-31,40`.
+//! Interrupts that a running irqbalance bans by number: `24-31,40`.
 //!
-//! They end with the process, and so does the knob: it is that of one process, known by its id and when it was started.
+//! Bans end with the process, so the setting belongs to one process, identified by its id and start
+//! time.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +14,7 @@ use crate::{Host, HostError, Setting, process};
 
 const EXPECTED: &str = "a list of interrupts such as 24-31,40 that irqbalance takes in one message";
 
-/// No machine has an interrupt of a higher number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12, is below it), and a
+/// Larger than any interrupt number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12), because a
 /// range must not fill the memory.
 const HIGHEST: u32 = 1 << 20;
 
@@ -23,10 +24,10 @@ pub(super) struct IrqbalanceBans {
 }
 
 impl Setting {
-    /// That of the irqbalance of this process id, as it runs now.
+    /// Of the running irqbalance with this process id.
     ///
     /// # Errors
-    /// [`HostError`] where there is no such process, or it cannot be told when it was started.
+    /// [`HostError`] without such a process, or if its start time is unknown.
     pub fn irqbalance_bans(host: &Host, pid: u32) -> Result<Self, HostError> {
         Ok(Setting::IrqbalanceBans { pid, started: started(host, pid)? })
     }
@@ -101,7 +102,7 @@ pub fn list(irqs: &BTreeSet<u32>) -> SettingValue {
     SettingValue::new(text)
 }
 
-/// The interrupts of such a list; none where it is no list.
+/// `None` if it is not a list.
 pub(crate) fn parse(text: &str) -> Option<BTreeSet<u32>> {
     let number = |text: &str| text.parse::<u32>().ok().filter(|irq| (1..=HIGHEST).contains(irq));
     let mut irqs = BTreeSet::new();

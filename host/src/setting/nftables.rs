@@ -1,6 +1,6 @@
-//! Tables of nftables, and all of them, through the `nft` program.
+//! Single tables of nftables, and the whole ruleset, through the `nft` program.
 //!
-//! `nft -f` takes a script in one transaction, all of it or nothing (nft(8)).
+//! `nft -f` applies a script in one transaction (nft(8)).
 
 mod ruleset;
 
@@ -19,27 +19,19 @@ pub(crate) use ruleset::any_ruleset;
 
 const EXPECTED: &str = "that table as nft prints it, or nothing";
 
-/// A family of nftables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NftFamily {
-    /// IPv4 and IPv6.
     #[default]
     Inet,
-    /// IPv4.
     Ip,
-    /// IPv6.
     Ip6,
-    /// ARP.
     Arp,
-    /// Frames of bridges.
     Bridge,
-    /// Packets as an interface has them.
     Netdev,
 }
 
 impl NftFamily {
-    /// The family that nft has by this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Inet, Self::Ip, Self::Ip6, Self::Arp, Self::Bridge, Self::Netdev]
@@ -47,7 +39,6 @@ impl NftFamily {
             .find(|family| family.name() == name)
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +58,6 @@ impl fmt::Display for NftFamily {
     }
 }
 
-/// A table.
 pub(super) struct NftTableDump<'a> {
     pub(super) family: NftFamily,
     pub(super) table: &'a str,
@@ -93,14 +83,14 @@ impl NftTableDump<'_> {
         }
     }
 
-    /// What replaces the table by `text`, in one transaction. Adding before deleting makes the deletion good whether or not
-    /// the table was there.
+    /// Replaces the table by `text` in one transaction. Adding before deleting makes the deletion
+    /// valid whether or not the table exists.
     fn script(&self, text: &str) -> String {
         let name = format!("{} {}", self.family, self.table);
         format!("table {name} {{}}\ndelete table {name}\n{text}\n")
     }
 
-    /// What doctor would see of it on a host that is made up.
+    /// The state that doctor reads on a fake host.
     fn seen(&self, text: &str) -> NftTable {
         let count = |word: &str| u32::try_from(text.matches(word).count()).unwrap_or(u32::MAX);
         let statements =
@@ -130,12 +120,12 @@ impl Knob for NftTableDump<'_> {
         (!first || !rest).then(|| format!("'{}' is no name of a table", self.table))
     }
 
-    /// The table as `nft` prints it, empty when there is none of that name.
+    /// As `nft` prints it, empty without a table of that name.
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let what = format!("listing the nftables table {} {}", self.family, self.table);
         match host.call::<String>(&self.key(), &what, || self.list()) {
             Ok(text) => Ok(SettingValue::new(text)),
-            // A recording of doctor has the tables, and not what is in them.
+            // A recording of doctor has the tables without their content.
             Err(HostError::NotLive { what }) => {
                 let none = || Err(io::ErrorKind::Unsupported.into());
                 match host.call::<Vec<NftTable>>("nfnetlink/tables", &what, none) {
@@ -178,7 +168,7 @@ impl Knob for NftTableDump<'_> {
         ruleset::same(one.as_str(), other.as_str())
     }
 
-    /// A transaction leaves nothing out; how nft prints what was written is its own.
+    /// A transaction omits nothing, and nft prints it in a form of its own.
     fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
         wanted.as_str().is_empty() == found.as_str().is_empty()
     }
@@ -188,7 +178,6 @@ impl Knob for NftTableDump<'_> {
     }
 }
 
-/// All tables.
 pub(super) struct NftRuleset;
 
 impl NftRuleset {
@@ -241,7 +230,8 @@ impl Knob for NftRuleset {
     }
 }
 
-/// Whether nft would take back what it printed: rules that iptables made in it are printed in part as comments.
+/// Whether nft accepts what it printed: rules that iptables-nft made are printed in part as
+/// comments.
 fn restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
     let comment =
         script.contains("# Warning:") || script.contains("xt match") || script.contains("xt target");

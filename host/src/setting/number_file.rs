@@ -1,4 +1,4 @@
-//! Knobs that are a file of an interface with a number in it.
+//! Files of an interface that contain a number.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +8,26 @@ use crate::{Host, HostError};
 
 const EXPECTED: &str = "a number";
 
-/// How NAPI, the kernel's polling of an interface, goes about it (Linux Documentation/networking/napi.rst).
+/// Parameters of NAPI polling (Linux Documentation/networking/napi.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NapiKnob {
-    /// Nanoseconds that merged packets are held back for more to come, and that interrupts are put off when
-    /// `DeferHardIrqs` has it do so (3.19).
+    /// Nanoseconds for which GRO holds packets back, and interrupts are deferred with
+    /// `DeferHardIrqs` (3.19).
     GroFlushTimeout,
-    /// How often in a row polling may find nothing before interrupts are switched on again (5.11).
+    /// Number of consecutive empty polls before interrupts are enabled again (5.11).
     DeferHardIrqs,
-    /// 1: by a kernel thread a queue in place of softirqs (5.12).
+    /// 1: a kernel thread per queue polls instead of softirqs (5.12).
     Threaded,
 }
 
-/// A file with a number.
 pub(super) struct NumberFile {
     name: String,
     path: String,
 }
 
 impl NumberFile {
-    /// How many flows RFS keeps of a receive queue (2.6.35; the kernel rounds up to a power of two).
+    /// RFS flow table size of a receive queue (2.6.35; the kernel rounds up to a power of two).
     pub(super) fn flows(interface: &str, queue: u32) -> Self {
         let file = format!("rx-{queue}/rps_flow_cnt");
         Self {

@@ -1,4 +1,4 @@
-//! Offloads: work that an interface does for the network stack (`ethtool -K`).
+//! Offloads of an interface (`ethtool -K`).
 
 use std::fmt;
 
@@ -10,36 +10,36 @@ use crate::{Host, HostError};
 
 const EXPECTED: &str = "on or off";
 
-/// An offload that can be on or off, by the name `ethtool -k` gives it.
+/// An offload by its `ethtool -k` name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offload {
-    /// Received packets of a flow are merged before the stack sees them (Linux 2.6.29).
+    /// GRO: received packets of a flow are merged before the stack sees them (Linux 2.6.29).
     GenericReceive,
-    /// The same, done by the NIC in packets that can be taken apart again (4.16).
+    /// GRO in the NIC; merged packets can be split again (4.16).
     HardwareGenericReceive,
-    /// Received packets of a TCP flow are merged by the NIC or its driver for good; not for what is forwarded.
+    /// LRO: TCP packets are merged by the NIC or driver and cannot be split; not for forwarded
+    /// packets.
     LargeReceive,
-    /// Packets that are merged are kept as a list of those that came, which costs less to take apart (5.6).
+    /// Merged packets are kept as a list of the originals, which is cheaper to split (5.6).
     ReceiveList,
-    /// UDP that is to be forwarded, or goes to a socket that did not ask for it, is merged too (5.12).
+    /// Also merges UDP that is forwarded, or goes to a socket that did not request it (5.12).
     UdpReceiveForwarding,
-    /// TCP is cut into packets by the interface.
+    /// TSO.
     TcpSegmentation,
-    /// What is to be cut is cut as late as possible (2.6.18).
+    /// GSO: packets are split as late as possible (2.6.18).
     GenericSegmentation,
-    /// UDP is cut into packets by the interface, for sockets with `UDP_SEGMENT` (4.18).
+    /// UDP segmentation in the NIC, for sockets with `UDP_SEGMENT` (4.18).
     UdpSegmentation,
     /// The NIC's checksum of received packets is used.
     ReceiveChecksum,
     /// The NIC's hash of received packets is used.
     ReceiveHashing,
-    /// The NIC takes rules that put flows into queues.
+    /// The NIC accepts rules that direct flows to queues.
     NtupleFilters,
 }
 
 impl Offload {
-    /// All of them.
     pub const ALL: [Offload; 11] = [
         Offload::GenericReceive,
         Offload::HardwareGenericReceive,
@@ -54,7 +54,7 @@ impl Offload {
         Offload::NtupleFilters,
     ];
 
-    /// The name that `ethtool -k` shows and `ethtool -K` takes.
+    /// As `ethtool -k` and `-K` use it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,6 @@ impl fmt::Display for Offload {
     }
 }
 
-/// The knob.
 pub(super) struct OffloadKnob<'a> {
     pub(super) interface: &'a str,
     pub(super) offload: Offload,

@@ -1,10 +1,10 @@
-//! Values that are pairs of a name and a number, as `ethtool -G`, `-L` and `-C` take them.
+//! Values of name and number pairs, as in `ethtool -G`, `-L` and `-C`.
 
 use std::collections::BTreeMap;
 
 use super::SettingValue;
 
-/// Pairs such as `rx 4096 tx 512`, each name one of `names` and there once; none for any other text.
+/// Pairs such as `rx 4096 tx 512`. `None` for an unknown or repeated name, and for any other text.
 pub(super) fn parse<'a>(value: &'a SettingValue, names: &[&str]) -> Option<BTreeMap<&'a str, u32>> {
     let mut pairs = BTreeMap::new();
     let mut words = value.as_str().split_whitespace();
@@ -17,7 +17,7 @@ pub(super) fn parse<'a>(value: &'a SettingValue, names: &[&str]) -> Option<BTree
     (!pairs.is_empty()).then_some(pairs)
 }
 
-/// Whether two values agree in all that both name, and one names no more than the other.
+/// Whether the pairs in both agree, and one includes the other.
 pub(super) fn same(one: &SettingValue, other: &SettingValue, names: &[&str]) -> bool {
     let (Some(one), Some(other)) = (parse(one, names), parse(other, names)) else { return false };
     let (fewer, more) = if one.len() <= other.len() { (one, other) } else { (other, one) };

@@ -1,6 +1,6 @@
-//! The queueing discipline at an interface's root, and where that is `mq`, those of its transmit queues.
+//! The root qdisc of an interface, and below `mq` those of its transmit queues.
 //!
-//! Kinds that hold classes or filters are not touched: they could not be put back.
+//! Qdiscs with classes or filters are left alone, because they could not be restored.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(super) struct RootQdisc<'a> {
     pub(super) interface: &'a str,
 }
 
-/// A discipline without others below it.
+/// A qdisc without others below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LeafQdisc {
     kind: String,
@@ -30,16 +30,16 @@ struct LeafQdisc {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum QdiscShape {
     Single(LeafQdisc),
-    /// `mq`: what each of its queues has, by queue; nothing where that is for the kernel to choose.
+    /// `mq`: qdisc by queue; empty if the kernel chooses them.
     Multiple(BTreeMap<u32, LeafQdisc>),
-    /// `mq` with the same below all of its queues.
+    /// `mq` with the same qdisc for every queue.
     Uniform(LeafQdisc),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct QdiscTree {
     shape: QdiscShape,
-    /// Whether the kernel put it there by itself.
+    /// Whether the kernel created it.
     by_default: bool,
 }
 
@@ -59,7 +59,7 @@ impl LeafQdisc {
         Some(Self { kind: discipline.kind.clone(), parameters })
     }
 
-    /// Whether it has the parameters that the other names.
+    /// Whether it has all parameters of the other.
     fn covers(&self, other: &Self) -> bool {
         let pairs = |text: &str| -> BTreeMap<String, String> {
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -104,7 +104,7 @@ impl QdiscTree {
         Some(Self { shape, by_default })
     }
 
-    /// What the kernel tells; none where it could not be put back.
+    /// From the kernel's list; `None` if it could not be restored.
     fn of(disciplines: &[QdiscState]) -> Option<Self> {
         let root = disciplines.iter().find(|discipline| discipline.parent == "root")?;
         let by_default = root.handle == "0:";
@@ -127,7 +127,7 @@ impl QdiscTree {
         Some(Self { shape, by_default })
     }
 
-    /// Whether this is what the other asks for.
+    /// Whether this satisfies the other.
     fn covers(&self, other: &Self) -> bool {
         match (&self.shape, &other.shape) {
             (QdiscShape::Single(one), QdiscShape::Single(other))
@@ -236,8 +236,8 @@ impl RootQdisc<'_> {
         HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
     }
 
-    /// Whether what is there now can be read, so that it can be told from what was there: a newer kernel may have parameters
-    /// of its own.
+    /// Whether the new state can be read and so compared: a newer kernel may have parameters of its
+    /// own.
     fn readable(&self) -> io::Result<()> {
         let now = qdisc::list(qdisc::index_of(self.interface)?)?;
         let words = "it became one with a parameter that is not known here; what was there is back";
@@ -268,7 +268,7 @@ impl Knob for RootQdisc<'_> {
         let before = self.tree(host)?;
         let act = || {
             wanted.put(self.interface).and_then(|()| self.readable()).inspect_err(|_| {
-                // As much as there was is put back; what stood in the way is told in any case.
+                // Restores as much as possible; the error is reported in any case.
                 let _ = before.put(self.interface);
             })
         };
@@ -278,7 +278,7 @@ impl Knob for RootQdisc<'_> {
         })?)
     }
 
-    /// Those who put it there do not count, nor do parameters that only one of both names.
+    /// Ignores who created it, and parameters that only one of them has.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) = (QdiscTree::parse(one.as_str()), QdiscTree::parse(other.as_str()))
         else {
@@ -287,7 +287,7 @@ impl Knob for RootQdisc<'_> {
         one.covers(&other) || other.covers(&one)
     }
 
-    /// By the kernel's default, or by `mq` with its queues not yet all set.
+    /// Through the kernel's default, or `mq` with only some queues set.
     fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         let (to, found) = (QdiscTree::parse(to.as_str()), QdiscTree::parse(found.as_str()));
         let (Some(to), Some(found)) = (to, found) else { return false };
@@ -311,7 +311,7 @@ impl Knob for RootQdisc<'_> {
     }
 }
 
-/// What a host that is made up would tell afterwards.
+/// The state of a fake host after the change.
 fn rehearsed(wanted: &QdiscTree, before: &[QdiscState]) -> Vec<QdiscState> {
     let discipline = |single: &LeafQdisc, handle: &str, parent: String| QdiscState {
         kind: single.kind.clone(),
@@ -382,7 +382,7 @@ mod tests {
             );
         }
         setting().write(&host, &before).expect("put back");
-        // A host that is made up keeps no other number of queues than it had.
+        // A fake host keeps its number of queues.
         assert!(setting().same(&setting().read(&host).expect("read"), &before));
     }
 

@@ -1,8 +1,9 @@
-//! RPS and XPS: what a queue of an interface is bound to.
+//! RPS and XPS masks of a queue.
 //!
-//! `rps_cpus` (Linux 2.6.35) names the CPUs that process what a receive queue took in; `xps_cpus`
-//! (2.6.38) the CPUs whose packets leave by a transmit queue, and `xps_rxqs` (4.18) the receive queues whose sockets' packets
-//! do. Documentation/networking/scaling.rst. All need `CAP_NET_ADMIN` in the initial user namespace.
+//! `rps_cpus` (Linux 2.6.35): the CPUs that process packets of a receive queue; `xps_cpus`
+//! (2.6.38): the CPUs whose packets leave by a transmit queue; `xps_rxqs` (4.18): the receive
+//! queues whose sockets' packets do. Documentation/networking/scaling.rst. All require
+//! `CAP_NET_ADMIN` in the initial user namespace.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +11,15 @@ use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, echo};
 use crate::{CpuSet, Host, HostError};
 
-/// Which way a queue carries packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueDirection {
-    /// A receive queue, `rx-N`.
+    /// `rx-N`.
     Receive,
-    /// A transmit queue, `tx-N`.
+    /// `tx-N`.
     Transmit,
 }
 
-/// A file of a queue with a mask in it.
 pub(super) struct QueueMask<'a> {
     interface: &'a str,
     file: String,
@@ -71,7 +70,6 @@ impl Knob for QueueMask<'_> {
     }
 }
 
-/// The CPUs, or queues, of a mask.
 pub(super) fn mask(value: &SettingValue) -> Result<CpuSet, &'static str> {
     CpuSet::from_mask(value.as_str()).map_err(|_| "a mask such as 00000003")
 }

@@ -1,4 +1,4 @@
-//! Lengths of an interface's rings.
+//! Ring lengths of an interface.
 
 use super::knob::{Knob, WriteRefusal};
 use super::{SettingValue, pairs};

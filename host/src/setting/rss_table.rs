@@ -1,7 +1,7 @@
-//! The indirection table: which receive queue each value of the hash belongs to.
+//! The indirection table: the receive queue of each hash value.
 //!
-//! A value is `equal N` (the entries name queues 0 to N - 1 in turn), `start S equal N` (queues S to S + N - 1), both as
-//! ethtool(8) has it, or the queue of every entry: `0,1,2,0,...`.
+//! A value is `equal N` (entries name queues 0 to N - 1 in turn), `start S equal N` (queues S to S
+//! + N - 1), both as in ethtool(8), or the queue of every entry: `0,1,2,0,...`.
 
 use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
@@ -10,17 +10,15 @@ use crate::stage::rss::{IndirectionInfo, indirection};
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
 
-/// What a value asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RssTableValue {
-    /// This many queues from this one on, in turn.
+    /// This many queues in turn, from `start`.
     Equal { start: u32, queues: u32 },
     /// The queue of every entry.
     Entries(Vec<u32>),
 }
 
 impl RssTableValue {
-    /// Reads a value; none where it is none of the forms.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (start, queues) = match words.as_slice() {
@@ -39,7 +37,7 @@ impl RssTableValue {
         (queues > 0 && start.checked_add(queues).is_some()).then_some(RssTableValue::Equal { start, queues })
     }
 
-    /// The shortest value that gives these entries.
+    /// The shortest value for these entries.
     pub(super) fn of(entries: &[u32]) -> Self {
         let (start, last) = (entries.iter().min().copied(), entries.iter().max().copied());
         let equal = start
@@ -51,7 +49,6 @@ impl RssTableValue {
         }
     }
 
-    /// The queue of each of so many entries.
     pub(super) fn entries(&self, size: usize) -> Vec<u32> {
         match self {
             RssTableValue::Equal { start, queues } => {
@@ -74,18 +71,17 @@ impl RssTableValue {
     }
 }
 
-/// The queue of each of so many entries of a table with this value; none where it is no value of a table.
+/// The queue of each entry in a table of this size; `None` for an invalid value.
 #[must_use]
 pub fn table_entries(value: &SettingValue, size: usize) -> Option<Vec<u32>> {
     RssTableValue::parse(value.as_str()).map(|table| table.entries(size))
 }
 
-/// The value of a table with these entries.
 pub(crate) fn table_value(entries: &[u32]) -> SettingValue {
     RssTableValue::of(entries).value()
 }
 
-/// Reads any text as a value, for tests that nothing in it makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_table(text: &str) {
     let _ = RssTableValue::parse(text).map(|table| (table.entries(128), table.value()));
 }
@@ -97,7 +93,8 @@ pub(super) struct RssTable<'a> {
 const EXPECTED: &str = "'equal N', 'start S equal N' or a queue for each entry";
 
 impl RssTable<'_> {
-    /// The queue of each entry. A driver may tell of a table that has none, as virtio_net does where its device has no RSS.
+    /// The queue of each entry. A driver may report a table that does not exist, as virtio_net does
+    /// if its device has no RSS.
     fn entries(&self, host: &Host) -> Result<Vec<u32>, HostError> {
         let table = indirection(host, self.interface)?.table;
         if table.is_empty() {
@@ -142,7 +139,7 @@ impl Knob for RssTable<'_> {
         Ok(host.act(&format!("ethtool/{interface}/rss"), &what, act, rehearse)?)
     }
 
-    /// Two of the short form are of whatever size the table has.
+    /// Two short forms can be equal in a table of any size.
     fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         let (Some(one), Some(other)) =
             (RssTableValue::parse(one.as_str()), RssTableValue::parse(other.as_str()))
@@ -159,7 +156,7 @@ impl Knob for RssTable<'_> {
         }
     }
 
-    /// ethtool(8) has no word for a table that is not equal.
+    /// ethtool(8) has no syntax for an unequal table.
     fn command(&self, value: &SettingValue) -> Option<String> {
         match RssTableValue::parse(value.as_str())? {
             RssTableValue::Equal { .. } => Some(format!("ethtool -X {} {value}", self.interface)),
@@ -234,7 +231,7 @@ mod tests {
         let same = |one, other| setting().same(&SettingValue::new(one), &SettingValue::new(other));
         assert!(same("equal 2", "0,1,0,1") && same("0,1,0,1", "equal 2") && same("equal 4", "equal  4"));
         assert!(!same("equal 2", "0,1,1,0") && !same("equal 2", "equal 3") && !same("x", "x"));
-        // Of a table with fewer entries than queues no more can be told than what is in it.
+        // A table with fewer entries than queues shows only these.
         assert!(same("equal 8", "0,1,2,3"));
     }
 

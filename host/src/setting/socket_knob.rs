@@ -1,8 +1,9 @@
-//! Options of a socket of a running process, set on a copy of its descriptor (`pidfd_getfd`, Linux 5.6).
+//! Options of a socket of a running process, set on a copy of its descriptor (`pidfd_getfd`, Linux
+//! 5.6).
 //!
-//! They end with the socket. A socket is known by its cookie: a copy of another one is never set. Of a TCP listener the
-//! receive buffer is handed on to its connections, which then do not grow theirs (`sk_userlocks` in `tcp_rcv_space_adjust` of
-//! net/ipv4/tcp_input.c, Linux 6.18).
+//! They end with the socket. A socket is identified by its cookie, so that never another one is
+//! set. The receive buffer of a TCP listener is inherited by its connections, whose buffers then do
+//! not grow (`sk_userlocks` in `tcp_rcv_space_adjust` of net/ipv4/tcp_input.c, Linux 6.18).
 
 mod option;
 #[cfg(test)]
@@ -21,47 +22,45 @@ use crate::stage::socket::copy_of_any;
 use crate::{Host, HostError};
 use option::OptionValue;
 
-/// A socket, and who holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SocketAt {
-    /// Its cookie (SO_COOKIE): no other socket of this boot has it.
+    /// SO_COOKIE, unique since boot.
     pub cookie: u64,
-    /// Its inode, by which `/proc/PID/fd` names it.
+    /// As in `/proc/PID/fd`.
     pub inode: u64,
-    /// A process that held it; another may when this one is gone, as of forked workers.
+    /// A process that held it; another one may when this has ended, for example a forked worker.
     pub pid: u32,
-    /// Its descriptor there.
+    /// The descriptor in that process.
     pub descriptor: u32,
 }
 
-/// An option of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SocketKnob {
-    /// SO_INCOMING_CPU: a CPU, or `none`. A reuseport group goes by it since Linux 6.2. On a connected socket the kernel
-    /// records the CPU by itself.
+    /// SO_INCOMING_CPU: a CPU, or `none`. Reuseport groups use it since Linux 6.2. The kernel sets
+    /// it itself on a connected socket.
     IncomingCpu,
-    /// SO_BUSY_POLL in microseconds. To raise it takes CAP_NET_ADMIN in the initial user namespace (`sk_setsockopt` of
-    /// net/core/sock.c, Linux 6.18).
+    /// SO_BUSY_POLL in microseconds. Raising it requires CAP_NET_ADMIN in the initial user
+    /// namespace (`sk_setsockopt` of net/core/sock.c, Linux 6.18).
     BusyPoll,
-    /// The receive buffer in bytes as the kernel counts it, twice what was asked for, and ` by default` where the process
-    /// asked for none (SO_RCVBUFFORCE, SO_BUF_LOCK). Before Linux 5.14 it is not told who asked, and never ` by default`. The
-    /// kernel takes even numbers only, and rounds up to some 2300. More than `net.core.rmem_max`, which is counted in what is
-    /// asked for, takes CAP_NET_ADMIN in the initial user namespace.
+    /// The receive buffer in bytes as the kernel counts it, twice the requested size, and ` by
+    /// default` if the process requested none (SO_RCVBUFFORCE, SO_BUF_LOCK). Before Linux 5.14 the
+    /// kernel does not report that, so never ` by default`. The kernel accepts only even numbers,
+    /// and rounds up to about 2300. More than `net.core.rmem_max`, which is in requested bytes,
+    /// requires CAP_NET_ADMIN in the initial user namespace.
     ReceiveBuffer,
-    /// IP_MTU_DISCOVER, or of a socket for IPv6 alone IPV6_MTU_DISCOVER: `want`, `dont`, `do`, `probe`, `interface` or
-    /// `omit`. Of one for both it is that of IPv4, and what it sends by IPv6 stays as it is: only IPv4 has an ID in each
-    /// packet. With `do` the kernel makes no IP ID (`__ip_select_ident`), and refuses to send what is larger than the path
-    /// takes.
+    /// IP_MTU_DISCOVER, or IPV6_MTU_DISCOVER for a socket for IPv6 only: `want`, `dont`, `do`,
+    /// `probe`, `interface` or `omit`. For a dual-stack socket it is that of IPv4, and IPv6 stays
+    /// as it is, because only IPv4 has an ID in each packet. With `do` the kernel creates no IP ID
+    /// (`__ip_select_ident`), and refuses packets larger than the path MTU.
     PathMtu,
 }
 
 impl SocketKnob {
-    /// All of them.
     pub(crate) const ALL: [Self; 4] =
         [SocketKnob::IncomingCpu, SocketKnob::BusyPoll, SocketKnob::ReceiveBuffer, SocketKnob::PathMtu];
 
-    /// What a person calls it.
+    /// For people.
     fn name(self) -> &'static str {
         match self {
             SocketKnob::IncomingCpu => "incoming CPU",
@@ -71,7 +70,7 @@ impl SocketKnob {
         }
     }
 
-    /// What a capture calls it.
+    /// For captures.
     fn key(self) -> &'static str {
         match self {
             SocketKnob::IncomingCpu => "incoming_cpu",
@@ -86,7 +85,7 @@ impl SocketKnob {
     }
 }
 
-/// What an option of a socket reads, as its knob has it.
+/// The value of a socket's option as text.
 pub(crate) fn words(knob: SocketKnob, socket: &impl AsFd) -> io::Result<String> {
     Ok(OptionValue::read(knob, socket)?.to_string())
 }
@@ -97,12 +96,11 @@ pub(super) struct OnSocket<'s> {
 }
 
 impl OnSocket<'_> {
-    /// Where a capture has it.
     fn key(&self) -> String {
         format!("socket/{}/{}", self.socket.cookie, self.knob.key())
     }
 
-    /// A copy of the very socket.
+    /// A copy of exactly this socket.
     fn copy(&self, host: &Host) -> io::Result<OwnedFd> {
         let SocketAt { cookie, inode, pid, descriptor } = *self.socket;
         let copy = copy_of_any(host, inode, (pid, descriptor))?;
@@ -161,7 +159,7 @@ impl Knob for OnSocket<'_> {
     }
 }
 
-/// What is not permitted says what it takes.
+/// Adds the required privilege to a refusal.
 fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ libc::EPERM) => {

@@ -1,4 +1,5 @@
-//! What chooses the socket of a reuseport group (`bpf/steer.bpf.c`, SO_ATTACH_REUSEPORT_EBPF; Linux 5.10).
+//! How a reuseport group chooses a socket (`bpf/steer.bpf.c`, SO_ATTACH_REUSEPORT_EBPF; Linux
+//! 5.10).
 
 mod group;
 mod live;
@@ -18,21 +19,21 @@ use crate::{Host, HostError};
 
 pub use steered::{SteeredSocket, SteeredSockets, steered};
 
-/// The sockets that get the packets of each CPU, by their cookies. Among several of one CPU the hash of a flow chooses.
-/// Packets of a CPU that is not in it, and those whose sockets are gone, go by the kernel's hash.
+/// The sockets (cookies) for the packets of each CPU. Several sockets of one CPU share its flows by
+/// hash. The kernel's hash decides for CPUs that are not in the table, and if their sockets are
+/// closed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SteeringTable {
-    /// Cookies of sockets by CPU.
     pub by_cpu: BTreeMap<u32, Vec<u64>>,
 }
 
 impl SteeringTable {
-    /// Cookies of its sockets, those of several CPUs several times.
+    /// Sockets of several CPUs are repeated.
     pub fn cookies(&self) -> impl Iterator<Item = u64> {
         self.by_cpu.values().flatten().copied()
     }
 
-    /// The same table, with the sockets of each CPU in one order.
+    /// With the sockets of each CPU in ascending order.
     fn sorted(mut self) -> Self {
         self.by_cpu.values_mut().for_each(|cookies| cookies.sort_unstable());
         self
@@ -76,7 +77,6 @@ impl FromStr for SteeringTable {
     }
 }
 
-/// A reuseport group.
 pub(super) struct ReuseportGroup {
     pub(super) namespace: u64,
     pub(super) protocol: SocketProtocol,

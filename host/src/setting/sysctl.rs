@@ -1,7 +1,8 @@
-//! Sysctls, by their dotted name.
+//! Sysctls by their dotted name.
 //!
-//! As sysctl(8) has it, a slash in the name stands for a dot in the path, so that interfaces such as `eth0.5` can be named:
-//! `net.ipv4.conf.eth0/5.rp_filter`. Where the first of both is a slash, the name is a path.
+//! As in sysctl(8), a slash in the name stands for a dot in the path, for interfaces such as
+//! `eth0.5`: `net.ipv4.conf.eth0/5.rp_filter`. If the first of both characters is a slash, the name
+//! is a path.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, quoted};
 use crate::{Host, HostError};
 
-/// Where sysctls have an interface's name in theirs: before it, and what is no interface there (Linux
+/// Directories of per-interface sysctls, and names there that are not interfaces (Linux
 /// Documentation/networking/ip-sysctl.rst, mpls-sysctl.rst).
 const OF_INTERFACES: [&str; 5] =
     ["net/ipv4/conf", "net/ipv4/neigh", "net/ipv6/conf", "net/ipv6/neigh", "net/mpls/conf"];
@@ -18,18 +19,16 @@ const NO_INTERFACES: [&str; 2] = ["all", "default"];
 pub(super) struct SysctlKnob<'a>(pub(super) &'a str);
 
 impl SysctlKnob<'_> {
-    /// The interface whose sysctl it is.
     pub(super) fn interface(&self) -> Option<Cow<'static, str>> {
         self.parts().map(|(_, interface, _)| Cow::Owned(interface))
     }
 
-    /// The name of the same sysctl of another interface.
     pub(super) fn on_interface(&self, new: &str) -> Option<String> {
         let (before, _, after) = self.parts()?;
         Some(dotted(&format!("{before}/{new}/{after}")))
     }
 
-    /// What is before the interface, the interface, and what is after it, as parts of a path.
+    /// The path before the interface, the interface, and the path after it.
     fn parts(&self) -> Option<(&'static str, String, String)> {
         let path = relative(self.0);
         OF_INTERFACES.iter().find_map(|before| {
@@ -70,9 +69,9 @@ impl Knob for SysctlKnob<'_> {
         one.as_str().split_whitespace().eq(other.as_str().split_whitespace())
     }
 
-    /// A network namespace shows some sysctls of the whole machine, and has their mode say that it cannot set them
-    /// (`sysctl_core_net_init` in net/core/sysctl_net_core.c, `nf_conntrack_standalone_init_sysctl` in
-    /// net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
+    /// A network namespace shows some sysctls of the whole machine read-only
+    /// (`sysctl_core_net_init` in net/core/sysctl_net_core.c, `nf_conntrack_standalone_init_sysctl`
+    /// in net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
     fn is_fixed(&self, host: &Host) -> Option<&'static str> {
         host.is_read_only(&self.path()).is_ok_and(|fixed| fixed).then(|| {
             if relative(self.0).starts_with("net/") {
@@ -96,7 +95,7 @@ fn relative(name: &str) -> String {
     }
 }
 
-/// The name of a path.
+/// The dotted name of a path.
 fn dotted(path: &str) -> String {
     swapped(path)
 }
@@ -161,12 +160,12 @@ mod tests {
         if fixed {
             assert_eq!(recorded.is_read_only(set).ok(), Host::live().is_read_only(set).ok());
         }
-        // Once more, from what was recorded.
+        // Once more from the recording.
         let again = recorded.recording();
         again.read(shown).expect("read");
         let again = Host::recorded(again.into_recording());
         assert!(Setting::sysctl("kernel.osrelease").fixed(&again).is_some());
-        // Where it was not asked, as earlier versions did not, nobody says.
+        // Captures of earlier versions do not record it.
         let old = Host::scripted([(shown, "6.18.0\n")]).recording();
         old.read(shown).expect("read");
         let old = Host::recorded(old.into_recording());

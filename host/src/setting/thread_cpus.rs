@@ -1,9 +1,10 @@
 //! The CPUs that a thread may run on (`sched_setaffinity`), as a list: `0,4-5`.
 //!
-//! They end with the thread, and so does the knob: it is that of one thread, known by its ids and when it was started. What
-//! is read is what `/proc` shows as allowed, CPUs that are offline too, so that it can be put back as it was. The kernel
-//! remembers beside that whether anybody asked (`user_cpus_ptr`, Linux 6.2), and then keeps to it when a cpuset grows or a
-//! CPU comes: all that are online are therefore asked for as all that can be.
+//! The affinity ends with the thread, so the setting belongs to one thread, identified by its ids
+//! and start time. The value is the allowed list of `/proc`, offline CPUs included, so that it can
+//! be restored. The kernel also remembers an explicit request (`user_cpus_ptr`, Linux 6.2), and
+//! keeps to it when a cpuset grows or a CPU comes online; therefore a list of all online CPUs is
+//! requested as all possible CPUs.
 
 use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
@@ -20,10 +21,10 @@ pub(super) struct ThreadKnob {
 }
 
 impl Setting {
-    /// That of the thread of these ids, as it runs now.
+    /// Of the running thread with these ids.
     ///
     /// # Errors
-    /// [`HostError`] where there is no such thread, or it cannot be told when it was started.
+    /// [`HostError`] without such a thread, or if its start time is unknown.
     pub fn thread_cpus(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
         Ok(Setting::ThreadCpus { pid, tid, started: started(host, pid, tid)? })
     }
@@ -42,7 +43,7 @@ impl ThreadKnob {
         }
     }
 
-    /// Another may have the number between the two readings.
+    /// Another thread may get the id between the two reads.
     fn text(&self, host: &Host) -> Result<String, HostError> {
         let text = host
             .read(&self.status())
@@ -100,7 +101,7 @@ fn parse(value: &SettingValue) -> Result<CpuSet, &'static str> {
     CpuSet::from_list(value.as_str()).ok().filter(|cpus| !cpus.is_empty()).ok_or(EXPECTED)
 }
 
-/// All that can be, where these are all that are online: a thread that nobody bound stays one.
+/// All possible CPUs if these are all that are online: a thread without affinity stays one.
 fn widened(host: &Host, cpus: &CpuSet) -> CpuSet {
     let list = |name: &str| {
         let text = host.read(&format!("/sys/devices/system/cpu/{name}")).ok()?;
@@ -129,7 +130,6 @@ fn ended(tid: u32) -> HostError {
     HostError::Call { what: format!("thread {tid}"), source }
 }
 
-/// What a refusal means here.
 fn explained(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let words = match errno {
@@ -145,7 +145,7 @@ fn explained(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
     ExplainedErrno { errno, words }.into()
 }
 
-/// A `status` with another list.
+/// A `status` file with another list.
 fn with_list(text: &str, cpus: &CpuSet) -> Option<String> {
     const KEY: &str = "Cpus_allowed_list:";
     let (before, rest) = text.split_once(KEY)?;

@@ -1,21 +1,20 @@
-//! What a knob is set to.
+//! Values of settings.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A knob's value in the kernel's own words, without the trailing newline.
+/// A value in the kernel's notation, without the trailing newline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SettingValue(String);
 
 impl SettingValue {
-    /// A value; white space around it does not count.
+    /// Trims white space.
     pub fn new(text: impl AsRef<str>) -> Self {
         Self(text.as_ref().trim().to_owned())
     }
 
-    /// The value's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

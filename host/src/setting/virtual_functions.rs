@@ -1,7 +1,7 @@
-//! How many virtual functions a device has (`sriov_numvfs`, Linux 3.8; Documentation/PCI/pci-iov-howto.rst).
+//! Number of virtual functions (`sriov_numvfs`, Linux 3.8; Documentation/PCI/pci-iov-howto.rst).
 //!
-//! The kernel changes their number only by way of none (`sriov_numvfs_store` of drivers/pci/iov.c), which takes away all there
-//! are, with their addresses: those that anybody uses are left alone.
+//! The kernel changes the number only via 0 (`sriov_numvfs_store` of drivers/pci/iov.c), which
+//! removes all of them with their addresses. Therefore functions in use are left alone.
 
 use super::SettingValue;
 use super::knob::{Knob, WriteRefusal, echo};
@@ -22,7 +22,8 @@ impl VirtualFunctions<'_> {
         format!("{}/sriov_numvfs", self.device())
     }
 
-    /// Who uses one of them: a program by VFIO, such as a virtual machine, or an interface that is up.
+    /// The user of one of them: a program with VFIO, such as a virtual machine, or an interface
+    /// that is up.
     fn user(&self, host: &Host) -> Option<String> {
         let device = self.device();
         let names = host.list(&device).unwrap_or_default();
@@ -30,7 +31,8 @@ impl VirtualFunctions<'_> {
             let base = format!("{device}/{function}");
             let driver = host.read_link(&format!("{base}/driver")).unwrap_or_default();
             let driver = driver.rsplit('/').next().unwrap_or_default();
-            // pci_vfs_assigned does not count those of VFIO, and taking one away waits for whoever has it open.
+            // pci_vfs_assigned does not count VFIO, and a removal waits for the process that has it
+            // open.
             if driver.contains("vfio")
                 || matches!(driver, "pci-stub" | "pciback" | "uio_pci_generic" | "igb_uio")
             {
@@ -77,7 +79,7 @@ impl Knob for VirtualFunctions<'_> {
             return Ok(());
         }
         host.write(&self.path(), value.as_str()).map_err(|error| {
-            // As many as there were are better than none.
+            // The previous number is better than none.
             match host.write(&self.path(), before.as_str()) {
                 Ok(()) => WriteRefusal::Host(error),
                 Err(second) => WriteRefusal::Reason(format!("{error}; and none are left: {second}")),
@@ -97,7 +99,7 @@ impl Knob for VirtualFunctions<'_> {
     }
 }
 
-/// Drivers refuse with EPERM, EBUSY or EINVAL while a virtual machine has one, and write the reason to the kernel's log.
+/// Drivers refuse with EPERM, EBUSY or EINVAL while a virtual machine has one, and log the reason.
 fn in_use(error: HostError) -> WriteRefusal {
     match error.errno() {
         Some(libc::EPERM | libc::EBUSY) => {

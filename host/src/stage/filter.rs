@@ -1,4 +1,4 @@
-//! What looks at packets on their way: XDP, tc, netfilter, connection tracking.
+//! Programs and rules that examine packets: XDP, tc, netfilter, connection tracking.
 
 mod conntrack;
 mod drops;
@@ -24,7 +24,6 @@ pub(crate) use conntrack::statistics;
 pub(crate) use modules::{builtin, loaded};
 pub use tables::{BaseChain, IpFamily, IptablesTable, NftTable};
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Filter,
     explain: "XDP programs see a packet before it has a socket buffer, tc after that, and netfilter at its hooks on the way \
@@ -36,93 +35,75 @@ pub(super) const STAGE: StageInfo = StageInfo {
 
 const RULES: &[Rule] = &[drops::RULE, notrack::RULE, empty_tables::RULE, generic_xdp::RULE];
 
-/// Filters of a host.
 #[derive(Debug, Clone, Serialize)]
 pub struct FilterState {
-    /// An item an interface.
     pub interfaces: Vec<InterfaceFilters>,
-    /// Functions at netfilter's hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them
-    /// (Linux 5.14).
+    /// Functions at the netfilter hooks of IPv4, IPv6 and these interfaces, in packet order (Linux
+    /// 5.14).
     pub hooks: Known<Vec<NetfilterHook>>,
-    /// nftables' tables.
     pub nftables: Known<Vec<NftTable>>,
-    /// iptables' own tables; those that `iptables-nft` makes are nftables'.
+    /// iptables-legacy tables; those of `iptables-nft` are in `nftables`.
     pub iptables: Known<Vec<IptablesTableState>>,
-    /// Kernel modules that are loaded and have to do with netfilter; none where the kernel has no modules.
+    /// Loaded kernel modules of netfilter; `None` if the kernel has no modules.
     pub modules: Known<Option<BTreeSet<String>>>,
-    /// Connection tracking; none where it is not loaded.
+    /// `None` if connection tracking is not loaded.
     pub conntrack: Known<Option<ConntrackState>>,
 }
 
-/// Programs on an interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceFilters {
-    /// The interface.
     pub interface: String,
-    /// The XDP program; none without one.
     pub xdp: Known<Option<AttachedXdp>>,
-    /// Whether the driver can run the program itself (Linux 6.3); none where no program is in generic mode, for which alone
-    /// it matters.
+    /// Whether the driver can run XDP programs (Linux 6.3); `None` unless a program is in generic
+    /// mode, the only case that needs it.
     pub driver_runs_xdp: Known<Option<bool>>,
-    /// How many tc filters and tcx programs packets meet on the way in, and on the way out.
+    /// tc filters and tcx programs.
     pub tc: Known<ProgramCounts>,
 }
 
-/// How many programs packets meet on an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProgramCounts {
-    /// On the way in.
     pub ingress: u32,
-    /// On the way out.
     pub egress: u32,
 }
 
-/// A function at a netfilter hook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetfilterHook {
     /// `ip`, `ip6` or `netdev`.
     pub family: String,
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
     pub hook: String,
-    /// The interface, of family `netdev`.
+    /// Of family `netdev`.
     #[serde(default)]
     pub interface: Option<String>,
-    /// Its priority; lower comes first.
+    /// Lower comes first.
     pub priority: i32,
-    /// The kernel function or nftables chain: `ipv4_conntrack_in`, `chain inet filter input`; empty where the kernel does
-    /// not tell.
+    /// The kernel function or nftables chain: `ipv4_conntrack_in`, `chain inet filter input`; empty
+    /// if the kernel does not report it.
     #[serde(default)]
     pub function: String,
-    /// The kernel module; empty where it is built in or not told.
+    /// Empty if it is built in or unknown.
     #[serde(default)]
     pub module: String,
 }
 
-/// A table of iptables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IptablesTableState {
-    /// Its family.
     pub family: IpFamily,
-    /// Its name.
     pub name: String,
-    /// What it holds.
     pub content: Known<IptablesTable>,
 }
 
-/// Connection tracking.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConntrackState {
-    /// Entries there are.
     pub count: Known<u64>,
-    /// Entries there can be.
     pub max: Known<u64>,
-    /// Counters of `/proc/net/stat/nf_conntrack` by name, summed over CPUs.
+    /// `/proc/net/stat/nf_conntrack` by name, summed over CPUs.
     pub statistics: Known<BTreeMap<String, u64>>,
 }
 
 impl FilterState {
-    /// Reads what is on these interfaces and on the host.
     #[must_use]
     pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
@@ -137,8 +118,8 @@ impl FilterState {
         }
     }
 
-    /// Whether packets are tracked: a function of connection tracking is at a hook. Where the hooks are unknown, entries
-    /// that there are tell; without either it is unknown.
+    /// Whether packets are tracked: a function of connection tracking is at a hook. If the hooks
+    /// are unknown, existing entries decide; without either it is unknown.
     #[must_use]
     pub fn tracks(&self) -> Option<bool> {
         let Some(conntrack) = self.conntrack.value()? else { return Some(false) };
@@ -152,7 +133,7 @@ impl FilterState {
 }
 
 impl ConntrackState {
-    /// Packets lost: those for which no entry was to be had, or whose entry could not be put into the table.
+    /// Packets that got no entry, or whose entry could not be inserted.
     #[must_use]
     pub fn drops(&self) -> Option<u64> {
         let statistics = self.statistics.value()?;

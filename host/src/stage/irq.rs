@@ -1,4 +1,4 @@
-//! Interrupts: which CPU a queue's vector goes to, and who decides that.
+//! Interrupts: the CPU of each queue's vector, and the tools that set it.
 
 mod counters;
 pub(crate) mod interrupts;
@@ -16,7 +16,6 @@ use super::{StageInfo, StageName};
 use crate::setting::QueueDirection;
 use crate::{CpuSet, Known};
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Irq,
     explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue are then \
@@ -26,76 +25,67 @@ pub(super) const STAGE: StageInfo = StageInfo {
     counters: counters::counters,
 };
 
-/// Interrupts of the interfaces looked at.
 #[derive(Debug, Clone, Serialize)]
 pub struct IrqState {
-    /// An item an interface; the vectors unknown where they cannot be told, and empty where it has none.
+    /// Vectors are unknown if they cannot be read, and empty if the interface has none.
     pub interfaces: Vec<InterfaceVectors>,
-    /// Who sets affinities on this host.
+    /// Tools that set affinities on this host.
     pub owners: Known<Vec<IrqOwner>>,
-    /// CPUs kept from all that is not put there on purpose (`/sys/devices/system/cpu/isolated`); none where the kernel
-    /// does not tell.
+    /// CPUs excluded from general scheduling (`/sys/devices/system/cpu/isolated`); `None` if the
+    /// kernel does not report them.
     pub isolated: Known<Option<CpuSet>>,
 }
 
-/// Vectors of an interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceVectors {
-    /// The interface.
     pub interface: String,
-    /// Its vectors, in order of number.
     pub vectors: Known<Vec<IrqVector>>,
 }
 
-/// An interrupt.
 #[derive(Debug, Clone, Serialize)]
 pub struct IrqVector {
-    /// Its number.
     pub irq: u32,
-    /// Its name in `/proc/interrupts`, such as `eth0-TxRx-3`.
+    /// As in `/proc/interrupts`, such as `eth0-TxRx-3`.
     pub name: String,
-    /// The receive queue it serves.
     pub receive_queue: Option<u32>,
-    /// The transmit queue it serves.
     pub transmit_queue: Option<u32>,
-    /// The CPUs it may go to (`smp_affinity`).
+    /// The allowed CPUs (`smp_affinity`).
     pub affinity: Known<CpuSet>,
-    /// The CPUs it does go to (`effective_affinity`, Linux 4.15); none where the kernel does not tell.
+    /// The CPUs in use (`effective_affinity`, Linux 4.15); `None` if the kernel does not report
+    /// them.
     pub effective: Known<Option<CpuSet>>,
-    /// The CPUs its driver would like (`affinity_hint`); none where it does not say.
+    /// The CPUs the driver suggests (`affinity_hint`); `None` without a hint.
     pub hint: Known<Option<CpuSet>>,
-    /// How often it was handled on each CPU: pairs of CPU and count, without those that are zero.
+    /// Pairs of CPU and count, without zeros.
     pub handled: Vec<(u32, u64)>,
-    /// Whether the kernel manages its affinity, so that nobody may change it; none where it does not tell, as most do not.
+    /// Whether the kernel manages the affinity, so that it cannot be changed; `None` if it does not
+    /// say, as most kernels do not.
     pub managed: Known<Option<bool>>,
 }
 
-/// Somebody who sets the affinity of interrupts.
+/// A tool that sets the affinity of interrupts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct IrqOwner {
-    /// Who: `irqbalance`, `systemd .link`, `tuned`, `driver-managed`, `google-guest-agent`, ...
+    /// `irqbalance`, `systemd .link`, `tuned`, `driver-managed`, `google-guest-agent`, ...
     pub name: String,
-    /// How it is set: its arguments, policy, bans, or the line of the file.
+    /// Its arguments, policy, bans, or the line of the file.
     pub how: String,
-    /// The process, where it is one.
     pub pid: Option<u32>,
-    /// Where that was read.
     pub read_from: String,
-    /// Interrupts it is told to leave alone.
+    /// Interrupts it is configured to leave alone.
     pub leaves_alone: Vec<u32>,
-    /// The file of its environment, and the arguments it has there; none where it has no such file.
+    /// Its environment file with the arguments in it; `None` without a file.
     pub environment: Option<(String, String)>,
 }
 
 impl IrqState {
-    /// The vectors of an interface, empty where they are unknown.
+    /// Empty if unknown.
     #[must_use]
     pub fn vectors(&self, interface: &str) -> &[IrqVector] {
         let found = self.interfaces.iter().find(|item| item.interface == interface);
         found.and_then(|item| item.vectors.value()).map_or(&[], Vec::as_slice)
     }
 
-    /// The vector that serves a receive queue.
     #[must_use]
     pub fn receive_vector(&self, interface: &str, queue: u32) -> Option<&IrqVector> {
         self.vectors(interface).iter().find(|vector| vector.receive_queue == Some(queue))
@@ -103,11 +93,12 @@ impl IrqState {
 }
 
 impl IrqVector {
-    /// The CPUs it goes to: those in effect where the kernel tells, else those it may go to.
+    /// The effective CPUs if the kernel reports them, else the allowed ones.
     ///
-    /// On x86 without interrupt remapping an affinity takes effect with the vector's next interrupt. Until then
-    /// `smp_affinity` is the one to come, and what is in effect lies outside of it (kernel/irq/proc.c,
-    /// `show_irq_affinity`, and kernel/irq/migration.c, Linux 6.12): a virtual machine's idle queues seem to share CPUs.
+    /// On x86 without interrupt remapping an affinity takes effect with the vector's next
+    /// interrupt. Until then `smp_affinity` is the future one, and the effective CPU is outside of
+    /// it (kernel/irq/proc.c, `show_irq_affinity`, and kernel/irq/migration.c, Linux 6.12): idle
+    /// queues of a virtual machine seem to share CPUs.
     #[must_use]
     pub fn cpus(&self) -> Option<&CpuSet> {
         let to_come = |effective: &CpuSet| {
@@ -119,25 +110,24 @@ impl IrqVector {
         }
     }
 
-    /// The one CPU it goes to; none where there are several, or where that is not known.
+    /// `None` if there are several, or if it is unknown.
     #[must_use]
     pub fn cpu(&self) -> Option<u32> {
         only(self.cpus()?)
     }
 
-    /// The one CPU its driver would like; none where it would like several, or does not say.
+    /// `None` if the driver suggests several, or none.
     #[must_use]
     pub fn hinted_cpu(&self) -> Option<u32> {
         only(self.hint.value()?.as_ref()?)
     }
 
-    /// Whether the kernel is known to manage its affinity, so that nobody may change it.
+    /// Whether the kernel is known to manage its affinity, so that it cannot be changed.
     #[must_use]
     pub fn is_managed(&self) -> bool {
         self.managed.value().copied().flatten() == Some(true)
     }
 
-    /// Whether it serves a queue of this direction.
     #[must_use]
     pub fn serves(&self, direction: QueueDirection) -> bool {
         match direction {

@@ -19,7 +19,6 @@ use crate::{CpuSet, Host, Known};
 pub use proc_stat::{CpuTime, CpuTimes};
 pub(crate) use proc_stat::{cpu_time, cpu_times};
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Machine,
     explain: "Packets are processed by CPUs: how many there are, which share a core or a node, how fast they may run and \
@@ -30,48 +29,41 @@ pub(super) const STAGE: StageInfo = StageInfo {
 
 const RULES: &[Rule] = &[governor::RULE, smt::SHARED, smt::OFF, steal::RULE, kernel_age::RULE];
 
-/// What is known of a machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct MachineState {
-    /// Kernel release, such as `6.18.0`.
+    /// Such as `6.18.0`.
     pub kernel: Known<String>,
-    /// Model name of the first CPU. Architectures other than x86 may not name one.
+    /// Of the first CPU. Architectures other than x86 may have none.
     pub cpu_model: Known<String>,
-    /// CPUs that are online.
     pub online: Known<CpuSet>,
-    /// Number of NUMA nodes that are online.
     pub numa_nodes: Known<u32>,
-    /// Whether the CPU reports that it is run by a hypervisor. Told on x86 only.
+    /// The hypervisor flag of x86.
     pub hypervisor: Known<bool>,
-    /// CPUs of each NUMA node, without nodes that have memory only.
+    /// Without nodes that only have memory.
     pub nodes: Known<Vec<NumaNode>>,
-    /// Hardware threads that share a core, a set a core.
+    /// Hardware threads by core.
     pub cores: Known<Vec<CpuSet>>,
-    /// The frequency governor of each CPU; none where the kernel scales no frequency.
+    /// Frequency governor per CPU; `None` without frequency scaling.
     pub governors: Known<Option<BTreeMap<u32, String>>>,
-    /// The driver that scales the frequency of the first CPU, such as `intel_pstate`; none where nothing does.
+    /// Of the first CPU, such as `intel_pstate`; `None` without frequency scaling.
     pub frequency_driver: Known<Option<String>>,
-    /// Whether hardware threads are in use: `on`, `off`, `forceoff`, `notsupported` or `notimplemented`
-    /// (`/sys/devices/system/cpu/smt/control`, Linux 4.19); none where the kernel does not tell.
+    /// `on`, `off`, `forceoff`, `notsupported` or `notimplemented`
+    /// (`/sys/devices/system/cpu/smt/control`, Linux 4.19); `None` if the kernel does not report
+    /// it.
     pub smt_control: Known<Option<String>>,
-    /// The cloud it runs in, as its firmware says: `ec2`, `gce`, `azure`, ...; none where the firmware names none of those
-    /// that are known here.
+    /// From the firmware: `ec2`, `gce`, `azure`, ...; `None` for others.
     pub cloud: Known<Option<String>>,
-    /// Time of each CPU since boot, and of all.
+    /// Time since boot, per CPU and in total.
     pub cpu_times: Known<Vec<CpuTimes>>,
 }
 
-/// A NUMA node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// Its number.
     pub node: u32,
-    /// Its CPUs.
     pub cpus: CpuSet,
 }
 
 impl MachineState {
-    /// Reads what can be read.
     #[must_use]
     pub fn observe(host: &Host) -> Self {
         let cpuinfo = host.read("/proc/cpuinfo");
@@ -99,32 +91,29 @@ impl MachineState {
         }
     }
 
-    /// The node a CPU belongs to.
     #[must_use]
     pub fn node_of(&self, cpu: u32) -> Option<u32> {
         self.nodes.value()?.iter().find(|node| node.cpus.contains(cpu)).map(|node| node.node)
     }
 
-    /// The CPUs of a node.
     #[must_use]
     pub fn cpus_of(&self, node: u32) -> Option<&CpuSet> {
         self.nodes.value()?.iter().find(|item| item.node == node).map(|item| &item.cpus)
     }
 
-    /// The hardware threads that share a core with a CPU, itself included.
     #[must_use]
     pub fn siblings_of(&self, cpu: u32) -> Option<&CpuSet> {
         self.cores.value()?.iter().find(|core| core.contains(cpu))
     }
 
-    /// Whether the kernel is of this version or later; none where its version is unknown.
+    /// `None` if the version is unknown.
     #[must_use]
     pub fn kernel_is_at_least(&self, major: u32, minor: u32) -> Option<bool> {
         version(self.kernel.value()?).map(|version| version >= (major, minor))
     }
 }
 
-/// The first two numbers of a kernel's release: 6 and 18 of `6.18.0-rc1`.
+/// 6 and 18 of `6.18.0-rc1`.
 pub(super) fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
@@ -141,7 +130,7 @@ fn kernel(host: &Host) -> Known<String> {
     }
 }
 
-/// An empty set is a line of its own, as that of a node without CPUs; no line at all is no answer.
+/// An empty set, as of a node without CPUs, is an empty line. An empty file is an error.
 fn cpu_list(host: &Host, path: &str) -> Known<CpuSet> {
     match host.read(path) {
         Ok(text) if text.is_empty() => Known::unknown(format!("{path}: empty")),

@@ -1,4 +1,4 @@
-//! Where a packet is for: reverse-path filter, early demux, and what the IP layer counts.
+//! The IP layer: reverse-path filter, early demux, and counters.
 
 mod early_demux;
 mod reverse_path;
@@ -14,7 +14,6 @@ use crate::{Host, Known};
 
 pub(crate) use snmp::{pairs_of_lines, words};
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Route,
     explain: "The kernel looks up where each packet is for; with source validation it looks up a second time, where an \
@@ -25,40 +24,34 @@ pub(super) const STAGE: StageInfo = StageInfo {
 
 const RULES: &[Rule] = &[reverse_path::VALIDATION, reverse_path::DROPS, early_demux::RULE];
 
-/// State of the IP layer.
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteState {
-    /// An item an interface.
     pub interfaces: Vec<InterfaceRoute>,
-    /// `rp_filter` of `all`: what is in force on an interface is the larger of this and its own.
+    /// `rp_filter` of `all`: the larger of this and the interface's own is in effect.
     pub rp_filter_all: Known<u32>,
-    /// `net.ipv4.ip_early_demux`.
     pub ip_early_demux: Known<bool>,
-    /// `net.ipv4.udp_early_demux` (Linux 4.12); none where the kernel has none.
+    /// `None` before Linux 4.12.
     pub udp_early_demux: Known<Option<bool>>,
-    /// Counters of `/proc/net/snmp`, such as `Udp.RcvbufErrors`, without the few that can be negative and are.
+    /// `/proc/net/snmp`, such as `Udp.RcvbufErrors`, without negative values.
     pub snmp: Known<BTreeMap<String, u64>>,
-    /// Counters of `/proc/net/netstat`, such as `IpExt.InNoRoutes`.
+    /// `/proc/net/netstat`, such as `IpExt.InNoRoutes`.
     pub netstat: Known<BTreeMap<String, u64>>,
-    /// Counters of `/proc/net/snmp6`, such as `Udp6RcvbufErrors`; none where there is no IPv6.
+    /// `/proc/net/snmp6`, such as `Udp6RcvbufErrors`; `None` without IPv6.
     pub snmp6: Known<Option<BTreeMap<String, u64>>>,
 }
 
-/// Source validation of an interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceRoute {
-    /// The interface.
     pub interface: String,
-    /// `rp_filter` in effect: the larger of `all` and the interface's own (ip-sysctl): 0 off, 1 strict, 2 loose.
+    /// The effective value: the larger of `all` and the interface's own (ip-sysctl): 0 off, 1
+    /// strict, 2 loose.
     pub rp_filter: Known<u32>,
-    /// The interface's own `rp_filter`.
     pub rp_filter_own: Known<u32>,
-    /// `accept_local`: either of `all` and the interface's own.
+    /// Set in `all` or the interface's own.
     pub accept_local: Known<bool>,
 }
 
 impl RouteState {
-    /// Reads what belongs to these interfaces and to the host.
     #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
         let rp_filter_all = number(host, &conf("all", "rp_filter"));
@@ -85,7 +78,7 @@ impl RouteState {
         }
     }
 
-    /// A counter of `/proc/net/snmp`, `netstat` or `snmp6`, such as `Udp.RcvbufErrors`.
+    /// From `/proc/net/snmp`, `netstat` or `snmp6`, such as `Udp.RcvbufErrors`.
     #[must_use]
     pub fn snmp(&self, name: &str) -> Option<u64> {
         let snmp6 = self.snmp6.value().and_then(Option::as_ref);
@@ -94,12 +87,11 @@ impl RouteState {
     }
 }
 
-/// The file of an interface's setting.
 fn conf(interface: &str, setting: &str) -> String {
     format!("/proc/sys/net/ipv4/conf/{interface}/{setting}")
 }
 
-/// The name `sysctl` has for an interface's setting; a dot in the interface's name is a slash there.
+/// The `sysctl` name of an interface's setting; a dot in the interface's name becomes a slash.
 fn conf_name(interface: &str, setting: &str) -> String {
     format!("net.ipv4.conf.{}.{setting}", interface.replace('.', "/"))
 }

@@ -1,4 +1,4 @@
-//! Receive-side scaling: which queue a packet comes into.
+//! Receive-side scaling: the distribution of packets over receive queues.
 
 mod counters;
 mod observe;
@@ -19,7 +19,6 @@ pub(crate) use observe::{flow_hash, indirection};
 pub use queue_counts::QueueCounts;
 pub(crate) use queue_counts::{CountDirection, any_name, queue_counts};
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Rss,
     explain: "The NIC hashes the addresses (and, if configured, the ports) of each packet, and looks up in its \
@@ -29,86 +28,80 @@ pub(super) const STAGE: StageInfo = StageInfo {
     counters: counters::counters,
 };
 
-/// Receive-side scaling of an interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct RssState {
-    /// The interface.
     pub interface: String,
-    /// The queue of each entry of the indirection table (`ethtool -x`); none where the driver has no table.
+    /// The queue of each entry of the indirection table (`ethtool -x`); `None` if the driver has no
+    /// table.
     pub table: Known<Option<Vec<u32>>>,
-    /// How many queues the driver lets the table name; none where it does not tell.
+    /// Number of queues that the driver allows in the table; `None` if it does not report it.
     pub table_queues: Known<Option<u32>>,
-    /// The hash function and key; none where the driver does not tell.
+    /// `None` if the driver does not report it.
     pub hash: Known<Option<HashFunction>>,
-    /// Which fields of a packet are hashed, by kind of packet: `udp4`, `udp6`, `tcp4`, `tcp6`; none where the driver does not tell.
+    /// Hashed fields by flow type: `udp4`, `udp6`, `tcp4`, `tcp6`; `None` if the driver does not
+    /// report them.
     pub fields: Known<Option<BTreeMap<String, HashFields>>>,
-    /// Rules that put flows into queues (`ethtool -n`); none where the driver has none.
+    /// Rules that direct flows to queues (`ethtool -n`); `None` if the driver has none.
     pub ntuple: Known<Option<Vec<NtupleRule>>>,
-    /// What each receive queue took in, in the order of queues; none where no source tells.
+    /// Counters of receive queues; `None` without a source.
     pub queues: Known<Option<Vec<QueueCounts>>>,
 }
 
-/// A hash function.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HashFunction {
     /// `toeplitz`, `xor`, `crc32`.
     pub function: String,
-    /// Its key, in hexadecimal.
+    /// Hexadecimal.
     #[serde(default)]
     pub key: String,
 }
 
-/// Fields of a packet that go into the hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HashFields {
-    /// Source address.
     pub source_address: bool,
-    /// Destination address.
     pub destination_address: bool,
-    /// Source port (bytes 0 and 1 of the header of layer 4).
+    /// Bytes 0 and 1 of the layer 4 header.
     pub source_port: bool,
-    /// Destination port (bytes 2 and 3).
+    /// Bytes 2 and 3.
     pub destination_port: bool,
     /// Other bits of `RXH_...` in linux/ethtool.h, such as the VLAN.
     #[serde(skip_serializing_if = "is_zero")]
     pub others: u32,
 }
 
-/// What the driver tells of table and hash in one answer.
+/// The driver's answer about table and hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndirectionInfo {
-    /// The queue of each entry; empty where it has no table.
+    /// The queue of each entry; empty without a table.
     pub table: Vec<u32>,
-    /// The hash; none where it tells none.
     #[serde(default)]
     pub hash: Option<HashFunction>,
 }
 
-/// A rule that puts flows into a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NtupleRule {
-    /// Its place in the driver's table.
+    /// Index in the driver's table.
     pub location: u32,
-    /// Kind of flow: `udp4`, `ether`, ...
+    /// `udp4`, `ether`, ...
     pub flow: String,
-    /// The queue; none where it drops, goes to a virtual function, or uses an RSS context.
+    /// `None` if it drops, goes to a virtual function, or uses an RSS context.
     pub queue: Option<u32>,
-    /// Whether it goes by a further table, an RSS context (Linux 4.18).
+    /// Whether it uses a further table, an RSS context (Linux 4.18).
     #[serde(default)]
     pub rss_context: bool,
-    /// The destination port it asks for; none where it takes any.
+    /// The destination port; `None` for any.
     #[serde(default)]
     pub destination_port: Option<u16>,
 }
 
-/// The bits of linux/ethtool.h for the fields that have a name here.
+/// Bits of linux/ethtool.h for the named fields.
 const SOURCE_ADDRESS: u32 = 1 << 4;
 const DESTINATION_ADDRESS: u32 = 1 << 5;
 const SOURCE_PORT: u32 = 1 << 6;
 const DESTINATION_PORT: u32 = 1 << 7;
 
-/// The letters that `ethtool -N IF rx-flow-hash FLOW LETTERS` has for the bits.
+/// The letters of `ethtool -N IF rx-flow-hash FLOW LETTERS`.
 const LETTERS: [(char, u32); 10] = [
     ('m', 1 << 1),
     ('v', 1 << 2),
@@ -123,7 +116,7 @@ const LETTERS: [(char, u32); 10] = [
 ];
 
 impl HashFields {
-    /// Fields of `RXH_...` bits.
+    /// From `RXH_...` bits.
     #[must_use]
     pub fn from_bits(bits: u32) -> Self {
         Self {
@@ -135,7 +128,7 @@ impl HashFields {
         }
     }
 
-    /// Their `RXH_...` bits.
+    /// As `RXH_...` bits.
     #[must_use]
     pub fn bits(self) -> u32 {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
@@ -146,26 +139,24 @@ impl HashFields {
             | self.others
     }
 
-    /// Fields by the letters ethtool(8) has for them; none where a letter is not one of them.
+    /// From letters of ethtool(8); `None` for an unknown letter.
     #[must_use]
     pub fn from_letters(letters: &str) -> Option<Self> {
         let bit = |letter| LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
         letters.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)).map(Self::from_bits)
     }
 
-    /// Their letters. Bits that ethtool(8) has no letter for are left out.
+    /// As letters. Bits without a letter are left out.
     #[must_use]
     pub fn letters(self) -> String {
         LETTERS.iter().filter(|(_, bit)| self.bits() & bit != 0).map(|(letter, _)| letter).collect()
     }
 
-    /// Whether it has addresses.
     #[must_use]
     pub fn has_addresses(self) -> bool {
         self.source_address || self.destination_address
     }
 
-    /// Whether it has ports.
     #[must_use]
     pub fn has_ports(self) -> bool {
         self.source_port || self.destination_port
@@ -173,19 +164,16 @@ impl HashFields {
 }
 
 impl RssState {
-    /// The indirection table, where there is one and it is known.
     #[must_use]
     pub fn entries(&self) -> Option<&[u32]> {
         self.table.value()?.as_deref()
     }
 
-    /// What the receive queues took in, where a source tells.
     #[must_use]
     pub fn counts(&self) -> Option<&[QueueCounts]> {
         self.queues.value()?.as_deref()
     }
 
-    /// The rules that put flows into queues, where they are known.
     #[must_use]
     pub fn rules(&self) -> Option<&[NtupleRule]> {
         self.ntuple.value().map(|rules| rules.as_deref().unwrap_or_default())

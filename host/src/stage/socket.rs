@@ -1,4 +1,4 @@
-//! Who listens: sockets, reuseport groups, their buffers and what they lose.
+//! Sockets: listeners, reuseport groups, buffers and losses.
 
 mod chooser;
 mod copy;
@@ -34,7 +34,6 @@ pub(crate) use proc_net::{port_range, proc_net_sockets};
 pub use scope::ScopeError;
 pub(crate) use steering::program_type;
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Socket,
     explain: "A packet is put into the receive queue of the socket it is for, under that socket's lock, and lost if the \
@@ -44,111 +43,101 @@ pub(super) const STAGE: StageInfo = StageInfo {
     counters: counters::counters,
 };
 
-/// Sockets of a host.
 #[derive(Debug, Clone, Serialize)]
 pub struct HostSockets {
-    /// UDP sockets that are bound and not connected, and TCP listeners: those in scope, a service an item. Without a port
-    /// or process in scope, all that are not bound to a loopback address.
+    /// UDP sockets that are bound and not connected, and TCP listeners in scope, by service.
+    /// Without a port or process in scope, all except those on a loopback address.
     pub services: Known<Vec<ServiceSockets>>,
-    /// How many sockets each of the kernel's lists held, in scope or not: `udp4`, `udp6`, `tcp4`, `tcp6`.
+    /// Sizes of the kernel's lists, in scope or not: `udp4`, `udp6`, `tcp4`, `tcp6`.
     pub lists: BTreeMap<String, Known<u32>>,
-    /// `net.core.rmem_max` in bytes; none in a network namespace where the kernel does not show it.
+    /// `net.core.rmem_max` in bytes; `None` in a network namespace where the kernel does not show
+    /// it.
     pub receive_buffer_max_bytes: Known<Option<u64>>,
-    /// `net.core.rmem_default` in bytes; none in a network namespace where the kernel does not show it.
+    /// `net.core.rmem_default` in bytes; `None` in a network namespace where the kernel does not
+    /// show it.
     pub receive_buffer_default_bytes: Known<Option<u64>>,
-    /// Memory that all UDP sockets together may use and do use; none in a network namespace where the kernel does not show
-    /// the limit.
+    /// `None` in a network namespace where the kernel does not show the limit.
     pub udp_memory: Known<Option<UdpMemory>>,
-    /// `net.ipv4.ip_local_port_range`: the first and the last port that the kernel gives to sockets bound to none.
+    /// `net.ipv4.ip_local_port_range`: first and last ephemeral port.
     pub local_ports: Known<(u16, u16)>,
 }
 
-/// Memory of UDP sockets, in pages of 4 KiB on most architectures.
+/// Memory of all UDP sockets, in pages of 4 KiB on most architectures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct UdpMemory {
-    /// Pages beyond which packets are lost: the third value of `net.ipv4.udp_mem`.
+    /// Limit for packets: the third value of `net.ipv4.udp_mem`.
     pub limit_pages: u64,
-    /// Pages in use by the whole host (`mem` in `/proc/net/sockstat`).
+    /// Pages in use on the host (`mem` in `/proc/net/sockstat`).
     pub used_pages: u64,
 }
 
-/// Sockets of one protocol and address that are one group, or of the same processes.
+/// Sockets of one protocol and address that are one group, or belong to the same processes.
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceSockets {
-    /// `udp` or `tcp`.
     pub protocol: SocketProtocol,
-    /// The address they are bound to.
     pub local: SocketAddr,
-    /// The processes that hold them, none for a socket of the kernel; unknown where descriptors may not be read.
+    /// The processes that hold them, none for a socket of the kernel; unknown if descriptors cannot
+    /// be read.
     pub processes: Known<Vec<SocketOwner>>,
-    /// The sockets: in the order in which their group has them, where the kernel told it (Linux 5.9); else in that of their
-    /// inodes.
+    /// In the order of the group if the kernel reports it (Linux 5.9), else by inode.
     pub sockets: Vec<SocketState>,
-    /// Whether that order is the group's own, as the kernel told it.
+    /// Whether that order is the group's.
     #[serde(skip)]
     pub ordered: bool,
-    /// How the socket is chosen that gets a packet; none for a service of one socket.
+    /// How the group chooses a socket; `None` for a single socket.
     pub steering: Known<Option<SteeringState>>,
-    /// Whether `port` or `pid` of the scope named it.
+    /// Whether `port` or `pid` of the scope selected it.
     pub named: bool,
-    /// Where the sockets were read: `sock_diag`, or the file.
+    /// `sock_diag`, or the file.
     pub read_from: String,
 }
 
-/// A protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketProtocol {
-    /// UDP.
     Udp,
-    /// TCP, listening.
+    /// Listeners.
     Tcp,
 }
 
-/// A process that holds a socket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SocketOwner {
-    /// Its id.
     pub pid: u32,
-    /// Its name (`comm`).
     pub name: String,
 }
 
-/// A socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SocketState {
-    /// Its inode, by which `/proc/PID/fd` names it.
+    /// As in `/proc/PID/fd`.
     pub inode: u64,
-    /// Its cookie; none where the kernel does not tell.
+    /// `None` if the kernel does not report it.
     pub cookie: Option<u64>,
-    /// The user that made it. Sockets of different users are in different reuseport groups.
+    /// Sockets of different users are in different reuseport groups.
     pub uid: u32,
-    /// Bytes that wait in its receive queue, as memory charged to it. For a TCP listener, connections that wait.
+    /// Memory charged to the receive queue in bytes. For a TCP listener, waiting connections.
     pub queued_bytes: u64,
-    /// Its receive buffer in bytes; none where the kernel does not tell.
+    /// `None` if the kernel does not report it.
     pub receive_buffer_bytes: Option<u64>,
-    /// Packets lost because the buffer was full; none where the kernel does not tell.
+    /// Packets lost because the buffer was full; `None` if the kernel does not report them.
     pub drops: Option<u64>,
-    /// What its process set; none where nobody was asked, as for TCP listeners that are not named.
+    /// `None` if the options were not read, as for TCP listeners that the scope does not name.
     pub options: Known<Option<SocketOptions>>,
-    /// The descriptors that hold it: process and number.
+    /// Descriptors that refer to it: process and number.
     pub descriptors: Vec<(u32, u32)>,
 }
 
-/// How the socket of a reuseport group is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SteeringState {
     /// By hash of addresses and ports.
     Hash,
-    /// By CPU: by a classic program that loads the CPU's number, or by SO_INCOMING_CPU of every socket.
+    /// By CPU: a classic program that loads the CPU number, or SO_INCOMING_CPU of every socket.
     Cpu,
-    /// By another program; what it goes by is not told.
+    /// By another program with unknown criteria.
     Program,
 }
 
 impl HostSockets {
-    /// The services, empty where they are unknown.
     #[must_use]
     pub fn services(&self) -> &[ServiceSockets] {
         self.services.value().map_or(&[], Vec::as_slice)
@@ -156,7 +145,7 @@ impl HostSockets {
 }
 
 impl ServiceSockets {
-    /// Its protocol, address and processes, as a person names it.
+    /// Protocol, address and processes, for people.
     #[must_use]
     pub fn name(&self) -> String {
         let mut names: Vec<&str> =
@@ -168,13 +157,12 @@ impl ServiceSockets {
         }
     }
 
-    /// Whether only this host can reach it.
     #[must_use]
     pub fn is_on_loopback(&self) -> bool {
         observe::is_loopback(self.local)
     }
 
-    /// Packets its sockets lost; none where the kernel does not tell of any of them.
+    /// `None` if the kernel reports it for none of the sockets.
     #[must_use]
     pub fn drops(&self) -> Option<u64> {
         self.sockets.iter().filter_map(|socket| socket.drops).reduce(u64::saturating_add)
@@ -182,13 +170,12 @@ impl ServiceSockets {
 }
 
 impl SocketState {
-    /// What its process set, where that is known.
     #[must_use]
     pub fn set(&self) -> Option<&SocketOptions> {
         self.options.value()?.as_ref()
     }
 
-    /// The CPU whose packets it asks for (SO_INCOMING_CPU).
+    /// SO_INCOMING_CPU.
     #[must_use]
     pub fn incoming_cpu(&self) -> Option<u32> {
         self.set()?.incoming_cpu
@@ -196,7 +183,6 @@ impl SocketState {
 }
 
 impl SocketProtocol {
-    /// Its name, as in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The softirq: NAPI polls queues, RPS hands packets to other CPUs, the backlog holds them.
+//! The softirq: NAPI polls queues, RPS distributes packets to CPUs, the backlog holds them.
 
 mod counters;
 mod load;
@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use super::{StageInfo, StageName};
 use crate::{CpuSet, Known};
 
-/// The stage.
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Softirq,
     explain: "The interrupt's CPU polls the queue in the NET_RX softirq, up to 64 packets a turn, and takes each up to \
@@ -26,77 +25,66 @@ pub(super) const STAGE: StageInfo = StageInfo {
     counters: counters::counters,
 };
 
-/// State of packet processing.
 #[derive(Debug, Clone, Serialize)]
 pub struct SoftirqState {
-    /// A line a CPU of `/proc/net/softnet_stat`.
+    /// `/proc/net/softnet_stat`, one line per CPU.
     pub softnet: Known<Vec<SoftnetCpu>>,
-    /// NET_RX softirqs run, by CPU (`/proc/softirqs`).
+    /// NET_RX softirqs by CPU (`/proc/softirqs`).
     pub net_rx: Known<BTreeMap<u32, u64>>,
-    /// RPS, an item an interface.
     pub rps: Vec<InterfaceRps>,
-    /// NAPI instances (netdev netlink, Linux 6.8); none where the kernel does not tell.
+    /// netdev netlink, Linux 6.8; `None` if the kernel does not report them.
     pub napi: Known<Option<Vec<NapiInstance>>>,
-    /// Sysctls of `net.core` that matter here, by name: `netdev_budget`, `netdev_budget_usecs`, `netdev_max_backlog`,
-    /// `rps_sock_flow_entries`, `dev_weight`, `flow_limit_table_len`. What this kernel is too old for is not there.
+    /// `net.core` by name: `netdev_budget`, `netdev_budget_usecs`, `netdev_max_backlog`,
+    /// `rps_sock_flow_entries`, `dev_weight`, `flow_limit_table_len`, as far as this kernel has
+    /// them.
     pub sysctls: BTreeMap<String, Known<u64>>,
 }
 
-/// A CPU's line of `/proc/net/softnet_stat`. Its counters are 32 bits wide and begin anew at 2^32.
+/// A line of `/proc/net/softnet_stat`. Counters are 32 bits wide and wrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SoftnetCpu {
-    /// The CPU.
     pub cpu: u32,
     /// Packets taken from a backlog or a NAPI instance.
     pub processed: u64,
     /// Packets lost because the CPU's backlog was full.
     pub dropped: u64,
-    /// Times NET_RX stopped with work left, for want of budget or time.
+    /// Times NET_RX stopped with work left because its budget or time was used up.
     pub time_squeeze: u64,
     /// Times another CPU handed this one packets (RPS).
     pub received_rps: Option<u64>,
-    /// Packets lost to the flow limit; they are part of `dropped`.
+    /// Packets lost to the flow limit; included in `dropped`.
     pub flow_limit: Option<u64>,
-    /// Packets that wait in the backlog (Linux 5.10).
+    /// Packets waiting in the backlog (Linux 5.10).
     pub backlog: Option<u64>,
 }
 
-/// RPS of an interface.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceRps {
-    /// The interface.
     pub interface: String,
-    /// An item a receive queue.
     pub queues: Known<Vec<RpsQueue>>,
-    /// `gro_flush_timeout` in nanoseconds; none where the kernel has none.
+    /// `None` if the kernel does not have it.
     pub gro_flush_timeout_ns: Known<Option<u64>>,
-    /// `napi_defer_hard_irqs` (Linux 5.11); none where the kernel has none.
+    /// Since Linux 5.11.
     pub napi_defer_hard_irqs: Known<Option<u32>>,
-    /// `threaded` (Linux 5.12); none where the kernel has none.
+    /// Since Linux 5.12.
     pub threaded: Known<Option<bool>>,
 }
 
-/// RPS of a receive queue.
 #[derive(Debug, Clone, Serialize)]
 pub struct RpsQueue {
-    /// The queue.
     pub queue: u32,
-    /// CPUs that process what it took in; empty where RPS is off.
+    /// CPUs that process its packets; empty if RPS is off.
     pub cpus: Known<CpuSet>,
     /// Entries of its flow table (RFS).
     pub flow_count: Known<u32>,
 }
 
-/// A NAPI instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NapiInstance {
-    /// The interface's index.
     pub interface_index: u32,
-    /// Its id.
     pub id: u32,
-    /// Its interrupt; none where it has none.
     pub irq: Option<u32>,
-    /// The thread that polls it; none where NAPI is not threaded.
+    /// The thread that polls it; `None` without threaded NAPI.
     pub pid: Option<u32>,
     /// Receive queues it polls.
     #[serde(default)]
@@ -107,14 +95,14 @@ pub struct NapiInstance {
 }
 
 impl SoftirqState {
-    /// RPS of the queues of an interface, empty where it is unknown.
+    /// Empty if unknown.
     #[must_use]
     pub fn rps_queues(&self, interface: &str) -> &[RpsQueue] {
         let found = self.rps.iter().find(|item| item.interface == interface);
         found.and_then(|item| item.queues.value()).map_or(&[], Vec::as_slice)
     }
 
-    /// The CPUs RPS hands the packets of a queue to; empty where RPS is off, none where that is unknown.
+    /// CPUs of RPS; empty if RPS is off, `None` if unknown.
     #[must_use]
     pub fn rps_cpus(&self, interface: &str, queue: u32) -> Option<&CpuSet> {
         self.rps_queues(interface).iter().find(|item| item.queue == queue)?.cpus.value()

@@ -1,7 +1,7 @@
-//! Where the packets of interfaces best go: which CPU takes each queue, to which others RPS hands its packets, and by
-//! which queue each CPU sends. One order of CPUs decides all three, so that they agree.
+//! The best placement of packets: the CPU of each queue, the RPS targets, and the transmit queue of
+//! each CPU. One order of CPUs decides all three, so that they agree.
 //!
-//! Rules use the parts to tell what would fix a finding; [`PacketSpread::of`] is the whole, for a plan.
+//! Rules use the parts to propose fixes; [`PacketSpread::of`] is the whole, for a plan.
 
 mod interrupts;
 #[cfg(test)]
@@ -22,62 +22,55 @@ pub(in crate::stage) use interrupts::{plan, receive_vectors, settled};
 pub(in crate::stage) use receive::{handed_on, reached, with_own};
 pub(in crate::stage) use transmit::{heeds_xps, queue_of_each_cpu};
 
-/// What a spread may do.
+/// Options of a spread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpreadPolicy {
-    /// Whether second hardware threads of cores take packets: after all first ones, or never.
     pub second_threads: SecondThreads,
-    /// To which CPUs RPS hands packets.
     pub handing: RpsTarget,
-    /// CPUs that take no packets, beside those that are isolated.
+    /// CPUs without packets, in addition to isolated ones.
     pub free: CpuSet,
-    /// Whether interrupts stay where they are.
     pub interrupts_stay: bool,
-    /// Interfaces whose interrupts stay where they are though others' do not.
+    /// Interfaces whose interrupts stay although others' move.
     pub stays: BTreeSet<String>,
 }
 
-/// Whether second hardware threads of cores take packets.
+/// Whether second hardware threads of cores process packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SecondThreads {
     /// After all first ones.
     #[default]
     Last,
-    /// Never.
     Never,
 }
 
-/// To which CPUs RPS hands packets, where queues are fewer than CPUs.
+/// RPS targets if there are fewer queues than CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RpsTarget {
-    /// To none.
     None,
-    /// To those without a queue on nodes that have one.
+    /// CPUs without a queue on nodes that have one.
     #[default]
     OwnNode,
-    /// To those on nodes without any queue too.
+    /// Also CPUs on nodes without any queue.
     EveryNode,
 }
 
-/// Where the packets of an interface go.
+/// The placement of an interface's packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketSpread {
-    /// The interface.
     pub interface: String,
-    /// The CPU of each receive queue's interrupt; without those of which it cannot be told.
+    /// The CPU of each receive queue's interrupt, if it can be determined.
     pub receive_interrupts: BTreeMap<u32, u32>,
-    /// The CPU of each transmit queue's interrupt.
     pub transmit_interrupts: BTreeMap<u32, u32>,
-    /// Whether the kernel manages the interrupts' affinities, so that they stay where they are.
+    /// Whether the kernel manages the affinities, so that they stay.
     pub managed: bool,
-    /// The CPUs that RPS hands each receive queue's packets to, empty where they stay. No queue is in it where that is not
-    /// known, or where there is no interrupt to begin from.
+    /// RPS of each receive queue, empty for none. Queues are missing if unknown, or without an
+    /// interrupt to start from.
     pub receive: BTreeMap<u32, CpuSet>,
-    /// The CPUs that send by each transmit queue. No queue is in it where CPUs do not choose queues.
+    /// XPS of each transmit queue. Empty if CPUs do not choose queues.
     pub transmit: BTreeMap<u32, CpuSet>,
 }
 
-/// CPUs that may take packets: those online, without those kept from everything. None where they are not known.
+/// Online CPUs that are not isolated. `None` if unknown.
 #[must_use]
 pub fn usable_cpus(path: &PacketPath) -> Option<CpuSet> {
     let online = path.machine.online.value()?;
@@ -85,12 +78,12 @@ pub fn usable_cpus(path: &PacketPath) -> Option<CpuSet> {
     Some(online.iter().filter(|cpu| !isolated.is_some_and(|set| set.contains(*cpu))).collect())
 }
 
-/// What a CPU is worth to a NIC, best first: how many hardware threads of its core come before it, and whether it is on
-/// another node than the NIC.
+/// The preference of a CPU for a NIC, lowest first: number of hardware threads before it in its
+/// core, and whether it is on another node than the NIC.
 type Worth = (usize, bool);
 
-/// CPUs in order of worth to a NIC on this node: cores of its node, cores of other nodes, then the second threads of
-/// cores in the same order; those with fewer queues before others.
+/// CPUs in order of preference for a NIC on this node: cores of the node, cores of other nodes,
+/// then second threads in the same order; those with fewer queues first.
 #[must_use]
 pub fn order(
     machine: &MachineState,
@@ -113,7 +106,6 @@ fn worth(machine: &MachineState, cpus: &CpuSet, near: Option<u32>, cpu: u32) -> 
 }
 
 impl SpreadPolicy {
-    /// The CPUs that it gives packets.
     #[must_use]
     pub fn cpus(&self, path: &PacketPath) -> Option<CpuSet> {
         let usable: CpuSet = usable_cpus(path)?.iter().filter(|cpu| !self.free.contains(*cpu)).collect();
@@ -127,8 +119,8 @@ impl SpreadPolicy {
 }
 
 impl PacketSpread {
-    /// The best spread of the packets of all interfaces that are looked at and have a device. What is as good as the
-    /// best stays as it is. None where the CPUs are not known, or where none is to take packets.
+    /// The best spread of the packets of all interfaces with a device. A placement as good as the
+    /// best stays as it is. `None` if the CPUs are unknown, or no CPU may process packets.
     #[must_use]
     pub fn of(path: &PacketPath, policy: &SpreadPolicy) -> Option<Vec<Self>> {
         let cpus = policy.cpus(path).filter(|cpus| !cpus.is_empty())?;
@@ -166,8 +158,7 @@ impl PacketSpread {
 }
 
 impl PacketSpread {
-    /// Whether packets are processed on more CPUs by it than they are now; also where that is not
-    /// known.
+    /// Whether it uses more CPUs for packets than now, or if that is unknown.
     #[must_use]
     pub fn takes_more_cpus(&self, path: &PacketPath) -> bool {
         let now = || {
@@ -186,7 +177,7 @@ impl PacketSpread {
     }
 }
 
-/// Whether it is no software: packets of veth, tun and the like are processed where they were sent from.
+/// Packets of veth, tun and similar interfaces are processed on the sender's CPU.
 fn has_queues_of_its_own(path: &PacketPath, link: &LinkState) -> bool {
     match link.device.value() {
         Some(device) => *device != DeviceKind::Software,
@@ -194,12 +185,11 @@ fn has_queues_of_its_own(path: &PacketPath, link: &LinkState) -> bool {
     }
 }
 
-/// Whether a queue that packets come into interrupts this CPU.
+/// Whether a queue with packets interrupts this CPU.
 fn takes_packets(path: &PacketPath, spreads: &[PacketSpread], cpu: u32) -> bool {
     spreads.iter().any(|spread| receive::sources(path, spread).values().any(|own| *own == cpu))
 }
 
-/// The node of a NIC.
 fn near(link: &LinkState) -> Option<u32> {
     link.node.value().copied().flatten()
 }

@@ -1,17 +1,17 @@
-//! The CPUs that a thread may run on.
+//! CPU affinity of threads.
 
 use std::io;
 
 const BITS: u32 = usize::BITS;
 
-/// No kernel is built for more (`CONFIG_NR_CPUS` is at most 8192), and a mask for any u32 would be half a gigabyte.
+/// `CONFIG_NR_CPUS` is at most 8192, and a mask for any u32 would be half a gigabyte.
 const HIGHEST: u32 = 65_535;
 
-/// Has a thread run on these CPUs only. The kernel leaves out those beyond its own, and those that the thread's control group
-/// does not let it have (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
+/// The kernel ignores CPUs that do not exist, and those outside the thread's cpuset
+/// (`__sched_setaffinity` of kernel/sched/syscalls.c, Linux 6.18).
 ///
 /// # Errors
-/// `EINVAL` where none are left, or a number is beyond every kernel's; `ESRCH`, `EPERM`.
+/// `EINVAL` if none are left, or a number is too large; `ESRCH`, `EPERM`.
 pub(crate) fn set(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<()> {
     let tid = libc::pid_t::try_from(tid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let mut mask: Vec<usize> = Vec::new();

@@ -1,4 +1,4 @@
-//! The audit netlink protocol: its status (`struct audit_status`) and how many rules are loaded (`struct
+//! The audit netlink protocol: its status (`struct audit_status`) and rules (`struct
 //! audit_rule_data`), both of linux/audit.h.
 
 use std::io;
@@ -16,7 +16,8 @@ const AUDIT_GET: u16 = 1000;
 const AUDIT_SET: u16 = 1001;
 const AUDIT_LIST_RULES: u16 = 1013;
 const AUDIT_STATUS_ENABLED: u32 = 1;
-/// The list of rules for new tasks, in the low bits of `flags`; the higher ones say how a rule was added.
+/// The list of rules for new tasks, in the low bits of `flags`; the higher ones tell how a rule was
+/// added.
 const FILTER_TASK: u32 = 1;
 const FILTER_LIST_MASK: u32 = 0x0f;
 const ACTION_NEVER: u32 = 0;
@@ -25,9 +26,9 @@ const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 const HEADER_BYTES: usize = 16;
-/// The longest message the kernel's audit sends (MAX_AUDIT_MESSAGE_LENGTH), with its header.
+/// The longest message of the kernel's audit (MAX_AUDIT_MESSAGE_LENGTH), with its header.
 const LONGEST_ANSWER: usize = 8970 + HEADER_BYTES;
-/// No answer takes longer than this unless the kernel lost it.
+/// The kernel answers sooner unless it lost the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// Ten words; older kernels accept a shorter and newer ones a longer structure.
 const STATUS_WORDS: usize = 10;
@@ -59,8 +60,8 @@ pub(crate) fn set_enabled(enabled: u32) -> io::Result<()> {
     }
 }
 
-/// The rules that are loaded. The kernel sends them one a message from a thread of its own (audit_send_list_thread in
-/// kernel/audit.c), so that no acknowledgement tells where they end.
+/// The kernel sends one rule per message from a thread of its own (audit_send_list_thread in
+/// kernel/audit.c), so no acknowledgement marks the end.
 pub(crate) fn rules() -> io::Result<AuditRules> {
     let socket = open()?;
     request(&socket, AUDIT_LIST_RULES, NLM_F_REQUEST, &[])?;
@@ -70,7 +71,7 @@ pub(crate) fn rules() -> io::Result<AuditRules> {
     Ok(rules)
 }
 
-/// Counts the rule in an answer; tells whether it was the last answer.
+/// Counts a rule; returns whether it was the last answer.
 pub(crate) fn take_rule(answer: &[u8], rules: &mut AuditRules) -> io::Result<bool> {
     match parse(answer)? {
         (NLMSG_DONE, _) => Ok(true),
@@ -124,7 +125,7 @@ fn wait(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// Message kind and body of the first netlink message in `bytes`.
+/// Kind and body of the first netlink message.
 fn parse(bytes: &[u8]) -> io::Result<(u16, &[u8])> {
     let kind = bytes.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes);
     match (kind, bytes.get(HEADER_BYTES..)) {
@@ -172,10 +173,10 @@ mod tests {
         let mut rules = AuditRules::default();
         // `-a always,exit -F arch=b64 -S execve`: list 4, action 2.
         assert!(!take_rule(&rule(4, 2, 1), &mut rules).expect("a rule"));
-        // A rule for tasks of one user spares the others nothing.
+        // A rule for tasks of one user does not exempt others.
         assert!(!take_rule(&rule(1, 0, 1), &mut rules).expect("a rule"));
         assert_eq!(rules, AuditRules { count: 2, never_task: false });
-        // `-A task,never`, as some distributions ship it; 0x10 says it was put first.
+        // `-A task,never`, as some distributions ship it; 0x10 means that it was inserted first.
         assert!(!take_rule(&rule(0x11, 0, 0), &mut rules).expect("a rule"));
         assert_eq!(rules, AuditRules { count: 3, never_task: true });
         let mut done = vec![0_u8; HEADER_BYTES];

@@ -1,12 +1,13 @@
-//! Programs that end with this one.
+//! Child processes that end with this one.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Has the kernel kill the program that is to be started when the thread that starts it is gone.
+/// Lets the kernel kill the child when the thread that starts it ends.
 ///
-/// Else it might change a setting after whoever comes next has read it: `kill -9` ends this process and not that one.
+/// Otherwise a child could change a setting after `kill -9` of this process, when the next one has
+/// already read it.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
     let in_child = move || {
@@ -16,7 +17,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
         }
         // SAFETY: getppid(2) takes nothing, is async-signal-safe and cannot fail.
         let parent_now = unsafe { libc::getppid() };
-        // It may have gone before it was asked to be told of.
+        // The parent may have ended before the call.
         if parent_now.cast_unsigned() == parent {
             Ok(())
         } else {

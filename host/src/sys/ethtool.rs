@@ -20,7 +20,8 @@ pub(crate) use words::{channels, coalesce, rings, set_channels, set_coalesce, se
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
-/// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); its texts follow the command.
+/// `ETHTOOL_GDRVINFO` and the size of struct ethtool_drvinfo (linux/ethtool.h); its texts follow
+/// the command.
 const GET_DRIVER: u32 = 3;
 const DRIVER_INFO_BYTES: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
@@ -28,7 +29,6 @@ const DRIVER_VERSION: std::ops::Range<usize> = 36..68;
 const DRIVER_FIRMWARE: std::ops::Range<usize> = 68..100;
 const DRIVER_BUS: std::ops::Range<usize> = 100..132;
 
-/// An interface's driver.
 pub(crate) fn driver(interface: &str) -> io::Result<LinkDriver> {
     let mut info = [0_u8; DRIVER_INFO_BYTES];
     info[..4].copy_from_slice(&GET_DRIVER.to_ne_bytes());
@@ -47,11 +47,9 @@ pub(crate) fn driver(interface: &str) -> io::Result<LinkDriver> {
     })
 }
 
-/// Hands a structure to the interface.
-///
 /// # Safety
-/// `structure` points to one that lives across the call, with the layout and size that its command (its first word) asks
-/// for.
+/// `structure` points to a structure that lives across the call, with the layout and size of its
+/// command (its first word).
 unsafe fn ioctl(interface: &str, structure: *mut libc::c_char) -> io::Result<()> {
     // SAFETY: all-zero is a valid ifreq: it holds integers, bytes and a null pointer.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

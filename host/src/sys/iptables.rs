@@ -1,4 +1,4 @@
-//! What a table of iptables holds: `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
+//! Size of an iptables table: `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -7,12 +7,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::stage::filter::{IpFamily, IptablesTable};
 
-/// The same number in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
+/// Equal in linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
 const GET_INFO: libc::c_int = 64;
 
 const NAME_BYTES: usize = 32;
 
-/// struct ipt_getinfo, and ip6t_getinfo which is the same.
+/// struct ipt_getinfo, and the equal ip6t_getinfo.
 #[repr(C)]
 struct IptInfo {
     name: [u8; NAME_BYTES],
@@ -23,7 +23,7 @@ struct IptInfo {
     size: u32,
 }
 
-/// The table of this name. Names only tables that `/proc/net/ip_tables_names` lists: the kernel would load others.
+/// Only for tables in `/proc/net/ip_tables_names`: the kernel would load others.
 pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
     let mut info = IptInfo {
         name: [0; NAME_BYTES],
@@ -51,8 +51,8 @@ pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(counted(info.valid_hooks, info.entries)) }
 }
 
-/// Each hook has an entry for its policy, and the table one that ends it (xt_repldata.h); what is left are rules and the
-/// ends of chains.
+/// Each hook has an entry for its policy, and the table an entry at its end (xt_repldata.h); the
+/// others are rules and ends of chains.
 fn counted(valid_hooks: u32, entries: u32) -> IptablesTable {
     let hooks = valid_hooks.count_ones();
     IptablesTable { hooks, rules: entries.saturating_sub(hooks.saturating_add(1)) }

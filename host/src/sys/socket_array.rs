@@ -1,5 +1,5 @@
-//! Maps of sockets of a reuseport group (`BPF_MAP_TYPE_REUSEPORT_SOCKARRAY`, Linux 4.19), whose values are of 8 bytes: a
-//! descriptor is put in, a cookie comes out (kernel/bpf/reuseport_array.c).
+//! Socket maps of a reuseport group (`BPF_MAP_TYPE_REUSEPORT_SOCKARRAY`, Linux 4.19) with values of
+//! 8 bytes: a descriptor is written, a cookie is read (kernel/bpf/reuseport_array.c).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -9,7 +9,7 @@ const LOOK_UP: libc::c_long = 1;
 const UPDATE: libc::c_long = 2;
 const DELETE: libc::c_long = 3;
 
-/// The part of union bpf_attr that is about elements of a map.
+/// The part of union bpf_attr for map elements.
 #[repr(C)]
 struct MapElement {
     map: u32,
@@ -19,7 +19,7 @@ struct MapElement {
     flags: u64,
 }
 
-/// The cookie of the socket at a place; none where there is none.
+/// `None` if the place is empty.
 pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>> {
     let mut cookie = 0;
     match element(LOOK_UP, map, place, &mut cookie) {
@@ -29,13 +29,13 @@ pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>>
     }
 }
 
-/// Puts a socket at a place. `EBUSY` where it is in such a map already, this or another.
+/// `EBUSY` if the socket is in such a map already, this or another.
 pub(crate) fn put(map: BorrowedFd<'_>, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut descriptor = u64::from(socket.as_raw_fd().unsigned_abs());
     element(UPDATE, map, place, &mut descriptor)
 }
 
-/// Takes the socket at a place out, if there is one.
+/// Empties a place.
 pub(crate) fn take_out(map: BorrowedFd<'_>, place: u32) -> io::Result<()> {
     match element(DELETE, map, place, &mut 0) {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
@@ -51,7 +51,7 @@ fn element(command: libc::c_long, map: BorrowedFd<'_>, place: u32, value: &mut u
         value: std::ptr::from_mut(value) as u64,
         flags: 0,
     };
-    // The kernel wants what a command does not use to be zero.
+    // The kernel requires unused fields to be zero.
     if command == DELETE {
         attribute.value = 0;
     }

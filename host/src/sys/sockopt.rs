@@ -3,10 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// `SOL_UDP`, whose value is that of the protocol.
+/// `SOL_UDP` equals the protocol number.
 pub(crate) const SOL_UDP: libc::c_int = libc::IPPROTO_UDP;
 
-/// Reads an option of one word.
 pub(crate) fn word(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) -> io::Result<libc::c_int> {
     let mut value: libc::c_int = 0;
     let mut length = libc::socklen_t::try_from(size_of_val(&value)).map_err(io::Error::other)?;
@@ -17,7 +16,6 @@ pub(crate) fn word(socket: &impl AsFd, level: libc::c_int, option: libc::c_int) 
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// Sets an option of one word.
 pub(crate) fn set_word(
     socket: &impl AsFd,
     level: libc::c_int,

@@ -1,4 +1,4 @@
-//! How many tcx programs an interface has: `BPF_PROG_QUERY` of bpf(2), Linux 6.6.
+//! Number of tcx programs of an interface: `BPF_PROG_QUERY` of bpf(2), Linux 6.6.
 
 use std::io;
 
@@ -28,7 +28,7 @@ struct TcxQuery {
     revision: u64,
 }
 
-/// Programs on the way; the kernel asks for `CAP_NET_ADMIN`. Asked for no ids, it only counts (bpf_mprog_query in
+/// Requires `CAP_NET_ADMIN`. Without room for ids the kernel only counts (bpf_mprog_query in
 /// kernel/bpf/mprog.c).
 pub(crate) fn count(index: u32, direction: TcxDirection) -> io::Result<u32> {
     let mut query = TcxQuery { index, attach_type: direction as u32, ..TcxQuery::default() };
@@ -41,7 +41,7 @@ pub(crate) fn count(index: u32, direction: TcxDirection) -> io::Result<u32> {
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        // Nothing attached; a kernel that knows no such place; one without bpf(2).
+        // Nothing attached, no such attach point, or no bpf(2).
         Some(libc::ENOENT | libc::EINVAL | libc::ENOSYS) => Ok(0),
         _ => Err(error),
     }

@@ -1,6 +1,6 @@
-//! From a stack of addresses to who wanted the lock.
+//! From a stack of addresses to the caller of a lock.
 
-/// Functions that are the lock's own, or the tracing's: what stands between the tracepoint and who wanted the lock.
+/// Functions of locks and tracing, between the tracepoint and the caller of the lock.
 const OF_LOCKS: [&str; 40] = [
     "bpf_prog_",
     "bpf_trace_run",
@@ -44,7 +44,7 @@ const OF_LOCKS: [&str; 40] = [
     "rt_mutex_",
 ];
 
-/// Where what wanted a lock began: what is farther out is the same for all, or has nothing to do with it.
+/// Entry functions: frames outside of these are the same for all, or unrelated.
 const BEGINNINGS: [&str; 14] = [
     "handle_softirqs",
     "__do_softirq",
@@ -62,14 +62,15 @@ const BEGINNINGS: [&str; 14] = [
     "do_idle",
 ];
 
-/// Who wanted the lock, innermost first: the functions of a stack without the lock's own, up to the interrupt or system call.
+/// The callers of a lock, innermost first: the stack without the lock's own functions, up to the
+/// interrupt or system call.
 pub(super) fn callers(functions: &[String]) -> Vec<String> {
     let is_one_of = |list: &[&str], name: &str| list.iter().any(|beginning| name.starts_with(beginning));
     let wanted = functions.iter().skip_while(|name| is_one_of(&OF_LOCKS, name));
     wanted.take_while(|name| !is_one_of(&BEGINNINGS, name)).cloned().collect()
 }
 
-/// A function as its source has it, without what the compiler appends to clones.
+/// Without suffixes of compiler clones.
 pub(super) fn plain(name: &str) -> String {
     name.split('.').next().unwrap_or(name).to_owned()
 }

@@ -1,4 +1,4 @@
-//! The BPF programs that count, loaded and attached.
+//! Loads and attaches the BPF programs.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,17 @@ static OBJECT: &[u8] =
 
 const SINCE: &str = "came with Linux 5.19";
 
-/// The beginning first: an end without one is nothing.
+/// The begin comes first: an end without a begin does not count.
 const PROGRAMS: [ProgramAttachment; 2] = [
     ProgramAttachment { program: "begins", tracepoint: "contention_begin", since: SINCE, optional: false },
     ProgramAttachment { program: "ends", tracepoint: "contention_end", since: SINCE, optional: false },
 ];
 
-/// Programs that are attached. They go with this, or with the process.
 #[derive(Debug)]
 pub(super) struct ContentionProgram {
     programs: TracePrograms,
 }
 
-/// What they have counted.
 #[derive(Debug, Default)]
 pub(super) struct ContentionCounts {
     pub(super) places: Vec<WaitPlace>,
@@ -37,7 +35,7 @@ pub(super) struct ContentionCounts {
 /// `struct place` and `struct waited` of bpf/contention.bpf.c.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitPlace {
-    /// None where the kernel had none.
+    /// `None` if the kernel had no room.
     pub(super) stack: Option<u32>,
     pub(super) flags: u32,
     pub(super) cpu: u32,
@@ -70,7 +68,7 @@ impl ContentionProgram {
         Ok(trace.frames().iter().map(|frame| frame.ip).collect())
     }
 
-    /// What no table had room for, and runs that the kernel left out.
+    /// Losses of full tables, and runs that the kernel skipped.
     fn missed(&self) -> Result<u64, TraceError> {
         let map = self.programs.object.map("missed").ok_or_else(|| absent(WHAT, "missed"))?;
         let map: PerCpuArray<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
@@ -81,7 +79,7 @@ impl ContentionProgram {
 
 impl WaitPlace {
     fn of(([stack, flags, cpu, _], [waits, waited_ns, longest_ns]): ([u32; 4], [u64; 3])) -> Self {
-        // Negative where there was none.
+        // Negative without a stack.
         let stack = Some(stack).filter(|stack| !stack.cast_signed().is_negative());
         Self { stack, flags, cpu, waits, waited_ns, longest_ns }
     }

@@ -1,4 +1,4 @@
-//! From what was counted to who waited.
+//! From counters to callers.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::{LockContention, LockKind, WaitSite};
 use crate::flame::spots::TABLE;
 use crate::symbols::KernelSymbols;
 
-/// In its name, where a hypervisor has paravirtual spinlocks, and no wait is without the tracepoints.
+/// Part of the name with paravirtual spinlocks, when every wait has the tracepoints.
 const PARAVIRTUAL: &str = "__pv_queued_spin_lock_slowpath";
 
-/// Puts the parts of all CPUs together.
+/// Adds up the CPUs.
 pub(super) fn made(
     counted: &ContentionCounts,
     symbols: &KernelSymbols,
@@ -45,7 +45,7 @@ pub(super) fn made(
 
 fn names(addresses: &[u64], symbols: &KernelSymbols) -> Vec<String> {
     let name = |(depth, address): (usize, &u64)| {
-        // All but the innermost are where it goes on after a call, which may be past the function's end.
+        // Return addresses may be past the function's end, except the innermost address.
         let at = if depth == 0 { *address } else { address.saturating_sub(1) };
         match symbols.name(at) {
             Known::Value(symbol) => plain(&symbol.name),
@@ -55,7 +55,7 @@ fn names(addresses: &[u64], symbols: &KernelSymbols) -> Vec<String> {
     addresses.iter().enumerate().map(name).collect()
 }
 
-/// The spinlock within an rwlock is waited for by who waits for the rwlock.
+/// The spinlock within an rwlock counts as the rwlock.
 fn kind(flags: u32, stack: &[String]) -> LockKind {
     let within = |name: &str| stack.iter().any(|function| function == name);
     match LockKind::of(flags) {

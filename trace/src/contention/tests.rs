@@ -16,7 +16,8 @@ fn skip(test: &str, why: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-/// What is waited for while each of two CPUs repeats something, and how often they did; none, and why, where this cannot be looked at here.
+/// Waits while each of two CPUs repeats something, and the number of repetitions; prints the reason
+/// and returns `None` if that is not possible here.
 fn seen(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention, u64)> {
     seen_on(test, None, work)
 }
@@ -59,7 +60,7 @@ fn seen_on(
     }
 }
 
-/// One at a time: each wants two CPUs.
+/// One at a time, because each requires two CPUs.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 fn socket() -> UdpSocket {
@@ -69,12 +70,12 @@ fn socket() -> UdpSocket {
 }
 
 fn read(socket: &UdpSocket) {
-    // There is none.
+    // No datagram is there.
     let _ = socket.recv(&mut [0; 8]);
 }
 
-/// Waits of who reads a socket for the lock of its queue. Others on the machine, and tests beside this one, wait for other locks, and
-/// may do so for longer.
+/// Waits of socket readers for the lock of its queue. Other programs and concurrent tests may wait
+/// longer for other locks.
 fn of_readers(seen: &LockContention) -> Option<&WaitSite> {
     let of_readers = |lock: &&WaitSite| {
         lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == LockKind::Spinlock
@@ -82,7 +83,7 @@ fn of_readers(seen: &LockContention) -> Option<&WaitSite> {
     seen.locks.iter().find(of_readers)
 }
 
-/// Time of these waits for a million readings, ns.
+/// Time of these waits per million reads, ns.
 fn waited((seen, done): &(LockContention, u64)) -> u64 {
     of_readers(seen).map_or(0, |lock| lock.waited_ns) * 1_000_000 / done.max(&1)
 }
@@ -93,7 +94,7 @@ fn threads_that_share_a_socket_wait_for_it_and_others_do_not() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (one, other) = (socket(), socket());
     let mut tries = Vec::new();
-    // Two threads wait for each other only while both run, which other work on two CPUs may keep them from.
+    // Two threads contend only while both run, which other work on two CPUs may prevent.
     for _ in 0..5 {
         let Some(shared) = seen(test, &[&|| read(&one), &|| read(&one)]) else { return };
         if !shared.0.locks.iter().any(|lock| lock.lock.spins()) {
@@ -118,7 +119,7 @@ fn a_mutex_is_seen_on_the_cpus_asked_for() {
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_out, into) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&into, true).expect("set");
-    // Once it is full there is nothing in it but the taking of its mutex.
+    // A full pipe only takes and releases its mutex.
     let write = || drop((&into).write(&[0; 4096]));
     let Some((seen, _)) = seen_on(test, Some(vec![1]), &[&write, &write]) else { return };
     assert_eq!(seen.cpus, [1]);

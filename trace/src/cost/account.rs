@@ -1,4 +1,4 @@
-//! From what was counted to who lost what.
+//! From counters to CPUs, victims and devices.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,19 +13,18 @@ use super::counted::{
 use super::untraced::{UntracedIrq, UntracedTime};
 use super::{COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime};
 
-/// What the kernel itself counts for each CPU.
+/// The kernel's own counters per CPU.
 #[derive(Debug, Clone)]
 pub(super) struct KernelCpuTimes {
     pub(super) times: Known<Vec<CpuTimes>>,
     pub(super) softnet: Known<Vec<SoftnetCpu>>,
 }
 
-/// What an account takes beside the numbers.
 #[derive(Debug)]
 pub(super) struct AccountInput<'a> {
-    /// How often programs ran on each CPU, whether it was counted or not.
+    /// Program runs on each CPU, whether counted or not.
     pub(super) runs: &'a BTreeMap<u32, i64>,
-    /// What this process itself took of all CPUs, ns.
+    /// CPU time of this process, ns.
     pub(super) process_ns: u64,
     pub(super) kernel_begin: &'a KernelCpuTimes,
     pub(super) kernel_end: &'a KernelCpuTimes,
@@ -34,14 +33,12 @@ pub(super) struct AccountInput<'a> {
     pub(super) untraced: &'a Known<UntracedIrq>,
 }
 
-/// What a thread is to packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ThreadRole {
-    /// It runs softirqs that were put off.
+    /// Runs deferred softirqs.
     Ksoftirqd,
-    /// It processes packets outside of softirqs.
+    /// Processes packets outside of softirqs.
     Packets,
-    /// It has other things to do.
     Other,
 }
 
@@ -199,7 +196,7 @@ impl ThreadTurns {
         if !self.is_kernel_thread {
             return ThreadRole::Other;
         }
-        // Names given in kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c, Linux 6.18.
+        // Names of kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c, Linux 6.18.
         match self.comm.split_once('/') {
             Some(("ksoftirqd", _)) => ThreadRole::Ksoftirqd,
             Some(("napi" | "backlog_napi" | "cpumap", _)) => ThreadRole::Packets,
@@ -207,7 +204,6 @@ impl ThreadTurns {
         }
     }
 
-    /// What it had for itself.
     fn own(&self) -> i64 {
         self.on_cpu - self.taken.packets() - self.taken.others()
     }
@@ -248,7 +244,7 @@ fn doubt(span: &CountedSpan) -> Known<f64> {
     }
 }
 
-/// A sum that an interrupt in the wrong moment made less than nothing.
+/// An interrupt at the wrong moment can make a sum negative.
 fn count(sum: i64) -> u64 {
     u64::try_from(sum).unwrap_or(0)
 }

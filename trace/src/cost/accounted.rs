@@ -1,8 +1,8 @@
-//! What top says that threads had: user and system time, by the kernel's own account.
+//! User and system time of threads by the kernel's account, as top shows it.
 //!
-//! `/proc/PID/task/TID/stat` has both in ticks of `USER_HZ`, their sum being the scheduler's exact one, rounded
-//! (kernel/sched/cputime.c, `cputime_adjust`, Linux 6.18). Unless the kernel was built with `CONFIG_IRQ_TIME_ACCOUNTING`,
-//! what interrupts and softirqs took is part of it.
+//! `/proc/PID/task/TID/stat` has both in ticks of `USER_HZ`; their sum is the scheduler's exact
+//! one, rounded (kernel/sched/cputime.c, `cputime_adjust`, Linux 6.18). Unless the kernel was built
+//! with `CONFIG_IRQ_TIME_ACCOUNTING`, interrupts and softirqs are included.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,15 +10,13 @@ use std::time::{Duration, Instant};
 use linerate_host::stage::thread::TaskStat;
 use linerate_host::{Host, Known, process};
 
-/// The first process namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8), in which ids are as BPF
-/// programs tell them.
+/// The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8), whose
+/// ids BPF programs use.
 const FIRST_PROCESSES: &str = "pid:[4026531836]";
 
-/// Times of threads as they were when last read.
 #[derive(Debug)]
 pub(super) struct AccountedTimes {
     before: BTreeMap<u32, TimesReading>,
-    /// How many windows there were.
     windows: u32,
     begin: Instant,
     length: Duration,
@@ -30,12 +28,11 @@ struct TimesReading {
     started: Option<u64>,
     ticks: u64,
     at: Instant,
-    /// The number of the window that begins then.
     window: u32,
 }
 
 impl AccountedTimes {
-    /// Reads those of all threads there are, just before a window begins.
+    /// Reads all threads just before a window begins.
     pub(super) fn begin(host: &Host) -> Self {
         let mut accounted = Self {
             before: BTreeMap::new(),
@@ -60,20 +57,20 @@ impl AccountedTimes {
         accounted
     }
 
-    /// Why nothing is known of any thread, if so.
+    /// Why no thread is known, if so.
     pub(super) fn why(&self) -> Option<&str> {
         self.why.as_deref()
     }
 
-    /// What follows is about a window between these times.
+    /// Moves on to a window between these times.
     pub(super) fn next(&mut self, begin: Instant, end: Instant) {
         self.windows += 1;
         self.begin = begin;
         self.length = end.saturating_duration_since(begin);
     }
 
-    /// What a thread had in the window that ends now. Its readings are some time before and after it, so what it had between
-    /// them is scaled to the window.
+    /// The time of a thread in the window that ends now. Its readings come before and after the
+    /// window, so the difference is scaled to it.
     pub(super) fn of(&mut self, host: &Host, pid: u32, tid: u32) -> Known<u64> {
         if let Some(why) = &self.why {
             return Known::unknown(why.clone());
@@ -84,7 +81,8 @@ impl AccountedTimes {
         };
         let before = self.before.insert(tid, now).filter(|before| before.started == now.started);
         let ticks = now.ticks.saturating_sub(before.map_or(0, |before| before.ticks));
-        // One that did not run in the window before was not read at its end, and has not changed since.
+        // A thread that did not run in the previous window was not read at its end, and has not
+        // changed since.
         let from =
             before.filter(|before| before.window + 1 == self.windows).map_or(self.begin, |before| before.at);
         let span = now.at.saturating_duration_since(from).max(self.length);

@@ -1,11 +1,11 @@
-//! What a thread loses to packets, measured from its own side and beside what tracing says.
+//! The loss of a thread to packets, measured from its own side, for comparison with tracing.
 //!
-//! A thread of user-space work alone is pinned to a CPU and does rounds of arithmetic in slices of a few microseconds, timing
-//! each. Slices that nothing came into all take the same time, whatever the load, and those that something came into take
-//! each another: the time that comes most often is that of an undisturbed slice. What the thread did in all, against that,
-//! is the time it really had. Nothing is traced for that, so it also sees what tracing cannot: the ways into interrupts
-//! and out of them, and what a hypervisor takes. A sibling thread of the core that is busy only now and then, or a clock
-//! that changes, is taken for loss as well.
+//! A thread that only uses user space is pinned to a CPU and computes in slices of a few
+//! microseconds, each timed. Undisturbed slices take the same time under any load, disturbed ones
+//! vary: the most frequent duration is that of an undisturbed slice. The total work divided by that
+//! gives the CPU time that the thread really had. This includes what tracing cannot see: entry and
+//! exit of interrupts, and hypervisor time. Variations of a sibling thread or of the clock also
+//! count as loss.
 
 pub(super) mod spin;
 
@@ -18,45 +18,43 @@ use super::{CostReport, CostSession, WHAT};
 use crate::TraceError;
 use spin::{SpinResult, SpinThread};
 
-/// Both methods' answers of the same thread over the same time.
+/// Both methods' results for the same thread over the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CostCalibration {
-    /// The CPU it was pinned to.
     pub cpu: u32,
     pub tid: u32,
     pub elapsed_ns: u64,
-    /// What its speed says it lost.
     pub lost_by_inference_ns: u64,
-    /// What tracing says it lost: to packets, to other interrupts, and to other threads.
+    /// To packets, other interrupts, and other threads.
     pub lost_by_tracing_ns: u64,
-    /// Of it, to packets.
+    /// The part lost to packets.
     pub taken_ns: u64,
-    /// Rounds a second undisturbed.
+    /// Undisturbed.
     pub rounds_per_second: f64,
-    /// Interrupts that came to the CPU meanwhile.
+    /// On the CPU during the measurement.
     pub interrupts: u64,
-    /// What the hypervisor took of that CPU meanwhile, which inference sees and tracing does not.
+    /// Hypervisor time, which inference includes and tracing does not.
     pub steal_ns: Known<u64>,
 }
 
 impl CostCalibration {
-    /// By how much inference finds more lost than tracing, as a share of the time that passed.
+    /// Additional loss found by inference, as a share of the elapsed time.
     #[must_use]
     pub fn difference(&self) -> f64 {
         let difference = self.lost_by_inference_ns as f64 - self.lost_by_tracing_ns as f64;
         if self.elapsed_ns == 0 { 0.0 } else { difference / self.elapsed_ns as f64 }
     }
 
-    /// What an interrupt takes beyond what tracing sees, if all that inference finds more is for that: below a microsecond on a
-    /// machine of its own, some where a hypervisor has to deliver each. None without interrupts.
+    /// The additional loss per interrupt: below a microsecond on physical machines, several where a
+    /// hypervisor has to deliver each. `None` without interrupts.
     #[must_use]
     pub fn unseen_ns_an_interrupt(&self) -> Option<f64> {
         let unseen = self.difference() * self.elapsed_ns as f64;
         (self.interrupts > 0).then(|| unseen / self.interrupts as f64)
     }
 
-    /// The same account of a thread by both methods. The thread began a little later and ended a little earlier than the look,
-    /// and did the same in between: shares of one are set against shares of the other.
+    /// The thread started a little later and ended a little earlier than the trace, and did the
+    /// same in between, so shares are compared with shares.
     fn of(cpu: u32, spun: &SpinResult, cost: &CostReport) -> Option<Self> {
         let of_cpu = cost.cpus.iter().find(|cost| cost.cpu == cpu)?;
         let thread = cost.victims.iter().find(|victim| victim.tid == spun.tid)?;
@@ -77,10 +75,10 @@ impl CostCalibration {
     }
 }
 
-/// Runs a thread on each of these CPUs, and looks at all CPUs meanwhile.
+/// Runs a thread on each of these CPUs while all CPUs are traced.
 ///
 /// # Errors
-/// As [`CostReport::observe`]; and where a thread cannot be pinned to its CPU.
+/// As [`CostReport::observe`]; and if a thread cannot be pinned to its CPU.
 pub fn calibrate(
     host: &Host,
     cpus: &[u32],
@@ -91,12 +89,12 @@ pub fn calibrate(
         .iter()
         .map(|cpu| SpinThread::start(*cpu).map_err(|source| TraceError::Kernel { what: WHAT, source }))
         .collect::<Result<Vec<_>, _>>()?;
-    // What is checked is tracing itself, and not how well a part of the time stands for all.
+    // The comparison is about tracing itself, not about extrapolation.
     let mut look = CostSession::start(host, None)?.exact();
     spins.iter().for_each(SpinThread::begin);
     look.wait(duration, stop)?;
     spins.iter().for_each(SpinThread::end);
-    // Threads go on meanwhile, so that what the look sees last is not something else.
+    // Threads go on meanwhile, so that the trace ends with the same activity.
     let mut cost = look.finish(host)?;
     let spun: Vec<Option<SpinResult>> = spins.into_iter().map(SpinThread::join).collect();
     let mut calibrations = Vec::new();

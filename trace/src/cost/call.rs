@@ -1,9 +1,9 @@
-//! What the call of a program takes, beside what the kernel times.
+//! The call overhead of a program, outside the time that the kernel measures.
 //!
-//! The kernel times what runs between two readings of its clock: of the second reading half is in it, of the first the
-//! other, and the way from the tracepoint to the program and back is not. So a program that does nothing is put at a
-//! tracepoint that this thread passes whenever it gives itself its own name again: what that takes longer with the program than
-//! without is the way, and what the kernel times of it is the clock.
+//! The kernel measures between two clock reads: one clock read is included, the call from the
+//! tracepoint and the return are not. Therefore an empty program is attached to a tracepoint that
+//! this thread passes whenever it sets its own name: the additional time with the program is the
+//! call, and the time that the kernel measures for it is the clock.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,23 @@ use rustix::thread::{name, set_name};
 use super::tracer::CostTracer;
 use crate::TraceError;
 
-/// How often the name is given in a batch: some 50 us.
+/// Calls per batch: about 50 us.
 const PASSES: u32 = 200;
 
-/// Batches, of which the fastest counts: others were interrupted.
+/// The fastest batch counts, because others were interrupted.
 const BATCHES: u32 = 10;
 
-/// How often it is timed with and without. Caches and clocks change meanwhile.
+/// Repetitions with and without the program, because caches and clocks change.
 const ROUNDS: u32 = 3;
 
-/// What a call takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct CallCost {
-    /// The way to a program and back, ns.
+    /// Call and return, ns.
     pub(super) way_ns: f64,
 }
 
 impl CallCost {
-    /// Times it, while the kernel does not time programs.
+    /// Requires that the kernel does not measure programs.
     pub(super) fn time(tracer: &mut CostTracer) -> Result<Self, TraceError> {
         let mut ways = Vec::new();
         for _ in 0..ROUNDS {
@@ -41,7 +40,8 @@ impl CallCost {
         Ok(Self { way_ns: ways[ways.len() / 2] })
     }
 
-    /// What the kernel's clock adds to the time of a run, ns, while the kernel times programs; none where it does not tell.
+    /// The clock's part of a run, ns, while the kernel measures programs; `None` if it does not
+    /// report it.
     pub(super) fn clock_ns(tracer: &mut CostTracer) -> Result<Option<f64>, TraceError> {
         tracer.with_nothing(fastest)?;
         let ran = tracer.runs_of_nothing()?;
@@ -49,14 +49,14 @@ impl CallCost {
     }
 }
 
-/// How long it takes this thread to give itself its name, ns.
+/// The time this thread takes to set its name, ns.
 fn fastest() -> f64 {
     let Ok(name) = name() else { return 0.0 };
     let mut fastest = Duration::MAX;
     for _ in 0..BATCHES {
         let begin = Instant::now();
         for _ in 0..PASSES {
-            // It is the name that it has. Where this is refused, both times are as short.
+            // It is the current name. If this is refused, both times are equally short.
             let _ = set_name(&name);
         }
         fastest = fastest.min(begin.elapsed());

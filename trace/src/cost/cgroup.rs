@@ -2,7 +2,7 @@
 
 use linerate_host::{Host, Known};
 
-/// Its path, of the hierarchy that tells most.
+/// From the most specific hierarchy.
 pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     let file = format!("/proc/{pid}/cgroup");
     match host.read(&file) {
@@ -13,8 +13,8 @@ pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     }
 }
 
-/// A line a hierarchy: number, controllers and path with colons between; number 0 is the unified one (cgroups(7)). Where
-/// that is not used, containers are in those of version 1, and the longest path is theirs.
+/// One line per hierarchy: number, controllers and path separated by colons; number 0 is the
+/// unified one (cgroups(7)). If that is unused, containers are in version 1, with the longest path.
 pub(super) fn of(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| {
         let (number, rest) = line.split_once(':')?;

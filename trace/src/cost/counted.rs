@@ -1,15 +1,11 @@
-//! What bpf/cost.bpf.c counts, from the words of its tables.
+//! Decodes the tables of bpf/cost.bpf.c.
 
 use std::collections::BTreeMap;
 use std::ops::{AddAssign, Sub};
 
-/// Words of `struct told`.
 pub(super) const TOLD_WORDS: usize = 24;
-/// Words of `struct turns`.
 pub(super) const TURNS_WORDS: usize = 18;
-/// Words of `struct totals`.
 const TOTALS_WORDS: usize = 12;
-/// Words of `struct polled`.
 pub(super) const POLLED_WORDS: usize = 8;
 
 /// `PF_KTHREAD` of include/linux/sched.h.
@@ -17,8 +13,8 @@ const KERNEL_THREAD: u32 = 0x0020_0000;
 
 /// `struct totals`, in nanoseconds.
 ///
-/// A single one may be below zero for a moment where an interrupt came into a program that was reading; the next makes
-/// up for it.
+/// A value may be negative for a moment if an interrupt came during a read; the next read
+/// compensates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTotals {
     pub(super) net_rx: i64,
@@ -27,12 +23,11 @@ pub(super) struct CpuTotals {
     pub(super) packet_irq: i64,
     pub(super) other_irq: i64,
     pub(super) own_call: i64,
-    /// How many came while no softirq ran.
+    /// Interrupts outside of softirqs.
     pub(super) packet_irqs: InterruptCounts,
     pub(super) other_irqs: InterruptCounts,
 }
 
-/// How many interrupts came, by who sends them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct InterruptCounts {
     pub(super) by_timer: i64,
@@ -40,7 +35,7 @@ pub(super) struct InterruptCounts {
     pub(super) by_device: i64,
 }
 
-/// `struct told`: all of a CPU until it was asked.
+/// `struct told`: all counters of a CPU at a reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuReading {
     pub(super) at: i64,
@@ -54,9 +49,8 @@ pub(super) struct CpuReading {
     pub(super) events: i64,
     pub(super) interrupts: i64,
     pub(super) missed: i64,
-    /// Of events, those of interrupts.
     pub(super) irq_events: i64,
-    /// Packets, each where it enters the host.
+    /// Counted where they enter the host.
     pub(super) entered: i64,
 }
 
@@ -72,7 +66,7 @@ pub(super) struct ThreadOn {
 pub(super) struct ThreadTurns {
     pub(super) on_cpu: i64,
     pub(super) taken: CpuTotals,
-    /// What threads that process packets had while it waited for them.
+    /// Time of packet processing threads while it waited for them.
     pub(super) displaced: i64,
     pub(super) cgroup: u64,
     pub(super) comm: String,
@@ -101,30 +95,28 @@ pub(super) struct DevicePolls {
     pub(super) name: String,
 }
 
-/// What is counted for each thread and device, and read less often.
+/// Counters per thread and device, which are read less often.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ThreadTables {
     pub(super) threads: BTreeMap<ThreadOn, ThreadTurns>,
     pub(super) devices: BTreeMap<PolledOn, DevicePolls>,
 }
 
-/// All that was counted in a time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CountedCost {
     pub(super) cpus: BTreeMap<u32, CountedSpan>,
     pub(super) tables: ThreadTables,
 }
 
-/// What of a CPU's time was counted, and stands for all of it.
+/// The counted part of a CPU's time, from which the rest is extrapolated.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct CountedSpan {
-    /// Time that passed, ns.
     pub(super) elapsed_ns: u64,
-    /// Of it, that in which it was counted, ns.
+    /// The counted part, ns.
     pub(super) traced_ns: u64,
-    /// Brought up to the time that passed.
+    /// Extrapolated to the elapsed time.
     pub(super) told: CpuReading,
-    /// Shares of packets in each window, where it was not counted all the time.
+    /// Share of packets in each window, if not all of the time was counted.
     pub(super) shares: Vec<f64>,
 }
 
@@ -154,7 +146,6 @@ impl CpuTotals {
         self.net_rx + self.net_tx + self.packet_irq
     }
 
-    /// What other softirqs and interrupts took.
     pub(super) fn others(&self) -> i64 {
         self.other_softirq + self.other_irq
     }
@@ -285,7 +276,7 @@ impl CpuReading {
 }
 
 impl AddAssign for CpuReading {
-    /// The time when it was told is that of the later.
+    /// The time is that of the later reading.
     fn add_assign(&mut self, more: Self) {
         self.at = more.at;
         self.totals += more.totals;
@@ -345,7 +336,7 @@ impl ThreadTurns {
         }
     }
 
-    /// What else was counted of the same thread; its name is that of the later.
+    /// The sum for the same thread, with the later name.
     fn with(&self, later: &Self) -> Self {
         let mut taken = self.taken;
         taken += later.taken;
@@ -411,14 +402,14 @@ impl DevicePolls {
     }
 }
 
-/// A sum over a part of the time as one over all of it.
+/// Extrapolates a sum.
 fn scaled(sum: i64, by: f64) -> i64 {
-    // Where all was counted, sums too large for the mantissa stay as they are.
+    // If everything was counted, sums beyond the mantissa stay exact.
     if by == 1.0 { sum } else { (sum as f64 * by).round() as i64 }
 }
 
 impl ThreadTables {
-    /// What came since an earlier reading.
+    /// The difference to an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Self {
         let turns = |(key, turns): (&ThreadOn, &ThreadTurns)| (*key, turns.since(before.threads.get(key)));
         let polled = |(key, polled): (&PolledOn, &DevicePolls)| (*key, polled.since(before.devices.get(key)));
@@ -428,7 +419,7 @@ impl ThreadTables {
         }
     }
 
-    /// Adds what was counted in a part of the time, each CPU's times as many as `scale` has it for that CPU.
+    /// Adds counters of a part of the time, multiplied by `scale` of the CPU.
     pub(super) fn add(&mut self, more: &Self, scale: impl Fn(u32) -> f64) {
         for (key, turns) in &more.threads {
             let turns = turns.scaled(scale(key.cpu));
@@ -443,20 +434,20 @@ impl ThreadTables {
     }
 }
 
-/// `struct totals`, which comes first, and the words behind it.
+/// `struct totals`, which comes first, and the words after it.
 fn split<const REST: usize>(words: &[u64]) -> (CpuTotals, [u64; REST]) {
     let (totals, rest) = words.split_at(TOTALS_WORDS);
     (CpuTotals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
 }
 
-/// The two halves of a word as they lie in memory.
+/// The two halves of a word in memory order.
 fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
     let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
     (half(0), half(4))
 }
 
-/// A name of at most 16 bytes, up to its end.
+/// At most 16 bytes.
 fn text(words: [u64; 2]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A look that goes on, and can be read again and again.
+//! A measurement that can be read repeatedly.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,50 +22,52 @@ use crate::TraceError;
 use crate::programs::RunCounting;
 use crate::window;
 
-/// For how long a look has its own programs timed, which costs something: this part of the time, and no longer than that.
+/// Programs are timed for this part of the measurement, and no longer than this, because timing
+/// costs time.
 const TIMED_PART: u32 = 5;
 const TIMED_AT_MOST: Duration = Duration::from_millis(250);
 
-/// How often it is looked whether programs run too often, while they are attached always.
+/// Interval of the check whether programs run too often while they are always attached.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// So many windows in a row must leave room before programs are attached more of the time: what comes in bursts pauses.
+/// Consecutive windows with spare budget before programs are attached for more of the time, because
+/// bursts pause.
 const CALM: u32 = 3;
 
-/// What an interrupt takes in a virtual machine where it is dear, beside what is traced, ns.
+/// Time of an expensive interrupt in a virtual machine outside the tracepoints, ns.
 const DEAR_INTERRUPT_NS: f64 = 20e3;
 
-/// The share of a CPU from which it is measured what it is on this one.
+/// Share of a CPU from which on that time is measured on this one.
 const WORTH_MEASURING: f64 = 0.005;
 
 const FEW_INTERRUPTS: &str = "so few interrupts came that it does not matter";
 
-/// Windows come at another place in each period, so that nothing that comes as often is always in them or never: the golden
-/// ratio covers all places evenly.
+/// Windows move within their period, so that nothing periodic is always in them or never: the
+/// golden ratio covers all places evenly.
 const NEXT_PLACE: f64 = 0.618_033_988_749_895;
 
-/// Programs that count. They go with this, or with the process.
+/// Attached until it is dropped.
 #[derive(Debug)]
 pub struct CostSession {
     tracer: CostTracer,
     timed: Option<RunCounting>,
-    /// The way to a program and back, and what the kernel's clock adds, ns.
+    /// Call overhead, and the clock's part, ns.
     call: Result<(CallCost, f64), String>,
     ns_a_run: Known<f64>,
     pace: TracePace,
     is_exact: bool,
-    /// Windows in a row that left room.
+    /// Consecutive windows with spare budget.
     calm: u32,
-    /// Where in its period the last window was, 0 to 1.
+    /// Position of the last window in its period, 0 to 1.
     place: f64,
-    /// When the window began that is open.
+    /// The start of the open window.
     window: Option<TracePoint>,
-    /// The last that was told.
+    /// The last reading.
     last: TracePoint,
     stretch: TraceWindow,
     /// Stretches since the last reading, or since the beginning.
     counted: CountedCost,
-    /// As of the last reading, or of the beginning.
+    /// At the last reading, or at the beginning.
     events: BTreeMap<u32, i64>,
     process_ns: u64,
     begin: Instant,
@@ -73,17 +75,17 @@ pub struct CostSession {
     accounted: AccountedTimes,
     cgroups: BTreeMap<(u32, u64), Known<String>>,
     notes: Vec<String>,
-    /// What interrupts take that is not traced, once that mattered.
+    /// Interrupt time outside the tracepoints, measured when it matters.
     untraced: Known<UntracedIrq>,
 }
 
 impl CostReport {
-    /// Looks for the time asked for, or until `stop` says so.
+    /// Measures until the time is over or `stop` returns true.
     ///
     /// # Errors
-    /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`] where the kernel lacks
-    /// one of the tracepoints, [`TraceError::Kernel`] where softirqs are run by threads that can be interrupted by others
-    /// (`PREEMPT_RT`).
+    /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`]
+    /// without one of the tracepoints, [`TraceError::Kernel`] if softirqs run in preemptible
+    /// threads (`PREEMPT_RT`).
     pub fn observe(host: &Host, asked: &CostOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
         let mut look = CostSession::start(host, asked.cpus.as_ref())?;
         look.wait(asked.duration, stop)?;
@@ -92,10 +94,10 @@ impl CostReport {
 }
 
 impl CostSession {
-    /// Begins to count, on these CPUs, or on all that are online.
+    /// Starts to count on these CPUs, or on all that are online.
     ///
     /// # Errors
-    /// As [`CostReport::observe`], and where the files of the host cannot be read that say which CPUs there are.
+    /// As [`CostReport::observe`], and if the list of CPUs cannot be read.
     pub fn start(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
         if host.read("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
             let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
@@ -120,7 +122,7 @@ impl CostSession {
             Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
         };
         tracer.attach()?;
-        // In which softirqs end that began before, too.
+        // Before this, softirqs end that were running.
         let accounted = AccountedTimes::begin(host);
         notes.extend(accounted.why().map(|why| format!("what top says is not known: {why}")));
         let kernel = KernelCpuTimes::observe(host);
@@ -153,17 +155,18 @@ impl CostSession {
         })
     }
 
-    /// Has programs attached all the time, whatever that takes.
+    /// Keeps programs attached all the time, at any cost.
     #[must_use]
     pub fn exact(self) -> Self {
         Self { is_exact: true, ..self }
     }
 
-    /// Waits for this long, or until `stop` says so, and has programs attached for as much of the time as they may be.
-    /// They are timed in the first part of the first wait only; without this, until the first reading, and they stay attached.
+    /// Waits until the time is over or `stop` returns true, with programs attached for as much of
+    /// the time as the budget allows. They are timed only in the first part of the first wait;
+    /// without a wait, until the first reading, and they stay attached.
     ///
     /// # Errors
-    /// [`TraceError::Kernel`] where they cannot be attached again.
+    /// [`TraceError::Kernel`] if they cannot be attached again.
     pub fn wait(&mut self, duration: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
         let begin = Instant::now();
         let left = || duration.saturating_sub(begin.elapsed());
@@ -186,7 +189,7 @@ impl CostSession {
         Ok(())
     }
 
-    /// A window and what lies around it; none where too little time is left.
+    /// A window and the pauses around it; `None` if too little time is left.
     fn period(&mut self, left: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
         let takes = self.pace.window() + LEAD_IN;
         let Some(around) = PERIOD.min(left).checked_sub(takes) else {
@@ -204,7 +207,7 @@ impl CostSession {
         Ok(())
     }
 
-    /// One window, after which the pace may be another.
+    /// One window, which can change the pace.
     fn look_once(&mut self) -> Result<(), TraceError> {
         self.tracer.attach()?;
         std::thread::sleep(LEAD_IN);
@@ -213,7 +216,7 @@ impl CostSession {
         self.adapt()
     }
 
-    /// Ends the window that is open, and goes on at the pace that its rates allow.
+    /// Ends the open window, and continues at the pace that its rates allow.
     fn adapt(&mut self) -> Result<(), TraceError> {
         let Some(begin) = &self.window else { return Ok(()) };
         if self.is_exact {
@@ -221,7 +224,8 @@ impl CostSession {
         }
         let point = self.tracer.tell()?;
         let ns_a_run = self.ns_a_run.value().copied();
-        // While they are attached always, a window goes on from reading to reading, and it is the last part that counts.
+        // With permanent attachment a window goes on from reading to reading, and its last part
+        // counts.
         let from = if self.pace == TracePace::Always { &self.last } else { begin };
         let mut pace = self.pace.for_rates(&windows::rates(from, &point, ns_a_run));
         self.last = point;
@@ -246,7 +250,7 @@ impl CostSession {
         Ok(())
     }
 
-    /// Ends the window that is open, and detaches programs.
+    /// Ends the open window, and detaches programs.
     fn close(&mut self) -> Result<(), TraceError> {
         if let Some(begin) = self.window.take() {
             self.last = self.tracer.end()?;
@@ -255,7 +259,7 @@ impl CostSession {
         self.tracer.detach(matches!(self.pace, TracePace::Windows { with_irqs: true, .. }))
     }
 
-    /// What was counted at one pace goes to the rest.
+    /// Adds the counters of one pace to the rest.
     fn end_stretch(&mut self) -> Result<(), TraceError> {
         let tables = self.tracer.tables()?;
         let next = TraceWindow::begin(ThreadTables::default());
@@ -264,7 +268,7 @@ impl CostSession {
         Ok(())
     }
 
-    /// What was counted since the last reading, or since the beginning.
+    /// Counters since the last reading, or since the beginning.
     ///
     /// # Errors
     /// As [`CostReport::observe`].
@@ -272,7 +276,7 @@ impl CostSession {
         self.read_on(host, false)
     }
 
-    /// The same, and nothing is counted any more.
+    /// The last reading.
     ///
     /// # Errors
     /// As [`CostReport::observe`].
@@ -320,8 +324,8 @@ impl CostSession {
         Ok(cost)
     }
 
-    /// Measures what is not traced of interrupts, where so many came that it matters, once. Returns what a reader should
-    /// know of it.
+    /// Measures interrupt time outside the tracepoints once, if there were enough interrupts to
+    /// matter. Returns a note for the reader.
     fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
         let mut counts = BTreeMap::<u32, i64>::new();
         for (key, turns) in &self.counted.tables.threads {
@@ -345,7 +349,7 @@ impl CostSession {
                 self.tracer.end()?;
                 self.tracer.detach(true)?;
             }
-            // What was seen of the measurement is nobody's.
+            // The effects of the measurement are not counted.
             if !is_last {
                 if let Some(window) = &mut self.window {
                     self.last = self.tracer.tell()?;
@@ -364,7 +368,7 @@ impl CostSession {
         )))
     }
 
-    /// Programs are no longer timed, once they were for a while.
+    /// Stops timing the programs after a while.
     fn end_timing(&mut self) {
         if self.timed.take().is_none() {
             return;
@@ -381,7 +385,6 @@ impl CostSession {
     }
 }
 
-/// How often programs ran until then.
 fn events(point: &TracePoint) -> BTreeMap<u32, i64> {
     point.told.iter().map(|(cpu, told)| (*cpu, told.events)).collect()
 }
@@ -393,8 +396,8 @@ fn online(host: &Host) -> Result<CpuSet, TraceError> {
     Ok(CpuSet::from_list(&text).map_err(|error| garbled(error.to_string()))?)
 }
 
-/// Interrupts of all network devices in sight. Those that are not, as in other network namespaces, are told by the NET_RX
-/// they bring.
+/// Interrupts of all visible network devices. Others, as in other network namespaces, are
+/// recognized by the NET_RX that follows.
 fn nic_irqs(host: &Host) -> Vec<u32> {
     let names = host.list("/sys/class/net").unwrap_or_default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

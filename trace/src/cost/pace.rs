@@ -1,61 +1,61 @@
-//! For which part of the time programs are attached.
+//! The part of the time for which programs are attached.
 //!
-//! Where softirqs are short and many, the calls of the programs alone take some per cent of a CPU. They are then attached in
-//! windows only, so rarely that what looking takes stays below [`BUDGET`] of each CPU, and what the windows saw stands for
-//! all of the time.
+//! With many short softirqs the program calls alone use some percent of a CPU. They are then
+//! attached in windows only, so rarely that the measurement stays below [`BUDGET`] of each CPU, and
+//! the windows are extrapolated.
 
 use std::time::Duration;
 
-/// What looking may take of the CPU where it is most, as a share.
+/// Limit of the measurement's share of the busiest CPU.
 pub(super) const BUDGET: f64 = 0.01;
 
 /// From window to window.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
-/// From when programs are attached to when it is counted. What a CPU does then is known: a softirq that began before they were
-/// has ended. NET_RX, the longest, ends after `netdev_budget_usecs`, two ticks unless somebody changed it (8 ms at 250 Hz;
-/// net/core/hotdata.c and `net_rx_action` of net/core/dev.c, Linux 6.18). What is left of one that lasts longer is taken for its thread's own.
+/// From attaching programs to counting. Afterwards the context of a CPU is known: softirqs that
+/// began before have ended. NET_RX, the longest, ends after `netdev_budget_usecs`, two ticks by
+/// default (8 ms at 250 Hz; net/core/hotdata.c and `net_rx_action` of net/core/dev.c, Linux 6.18).
+/// The rest of a longer one counts as its thread's own time.
 pub(super) const LEAD_IN: Duration = Duration::from_millis(10);
 
-/// How small a part windows may be of the time, the first that keeps the budget being taken. Fewer leave too little to tell from.
+/// Windows are one in this many parts of the time; the first within the budget is used. Fewer would
+/// be too uncertain.
 const PARTS: [u32; 5] = [2, 4, 8, 16, 32];
 
-/// Programs that are attached more of the time again take this share of the budget at most, so that they are not the other
-/// way round a moment later.
+/// Budget share for attaching programs for more of the time, so that the pace does not go back and
+/// forth.
 const SURE: f64 = 0.7;
 
-/// What a run takes where the kernel does not say, ns: about what it was on machines where it does.
+/// Time per run if the kernel does not report it, ns: about the value of machines that do.
 const USUAL_NS: f64 = 150.0;
 
-/// For which part of the time programs are attached.
+/// The part of the time for which programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TracePace {
     Always,
-    /// One part in so many, those of interrupts too or else always.
+    /// One in this many parts, for interrupt programs as well or not.
     Windows {
         one_in: u32,
         with_irqs: bool,
     },
 }
 
-/// How often programs run on a CPU while they are attached.
+/// Program runs per second on a CPU while they are attached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct ProgramRates {
-    /// All but those of interrupts, a second.
+    /// Without those of interrupts.
     pub(super) often: f64,
-    /// Those of interrupts, a second.
     pub(super) irqs: f64,
-    /// What a run takes, ns.
     pub(super) ns_a_run: Option<f64>,
 }
 
 impl TracePace {
-    /// The one that keeps the budget at these rates.
+    /// The pace within the budget at these rates.
     pub(super) fn for_rates(self, rates: &ProgramRates) -> Self {
         let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_NS) / 1e9;
         let (often, irqs) = (share(rates.often), share(rates.irqs));
         let wanted = Self::for_shares(often, irqs, 1.0);
-        // As it is, or rarer, at once; more only where there is room.
+        // A slower pace at once; a faster one only with budget to spare.
         if wanted.part() > self.part() { Self::for_shares(often, irqs, SURE).at_least(self) } else { wanted }
     }
 
@@ -76,7 +76,7 @@ impl TracePace {
         if self.part() < other.part() { other } else { self }
     }
 
-    /// The part of the time in which it is counted.
+    /// The counted part of the time.
     pub(super) fn part(self) -> f64 {
         match self {
             Self::Always => 1.0,
@@ -84,7 +84,7 @@ impl TracePace {
         }
     }
 
-    /// How long a window is, without its lead-in.
+    /// Without its lead-in.
     pub(super) fn window(self) -> Duration {
         PERIOD.mul_f64(self.part())
     }

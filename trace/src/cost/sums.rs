@@ -1,11 +1,11 @@
-//! Sums, shares and quotients of what was counted.
+//! Sums, shares and ratios.
 
 use std::collections::BTreeMap;
 
 use super::{CostReport, CostVictim, CpuCost, DeviceCost, VictimGroup};
 
 impl CostReport {
-    /// Victims by process: id of the process and name of its first thread seen, those that lost most first.
+    /// By process: id and name of the first thread seen; largest loss first.
     #[must_use]
     pub fn by_process(&self) -> Vec<(u32, String, VictimGroup)> {
         let mut processes: BTreeMap<u32, (&CostVictim, VictimGroup)> = BTreeMap::new();
@@ -22,7 +22,7 @@ impl CostReport {
         found
     }
 
-    /// Victims by cgroup, such as a container's: its path, or its number where that is not known; those that lost most
+    /// By cgroup, for example of a container: its path, or its number if unknown; largest loss
     /// first.
     #[must_use]
     pub fn by_cgroup(&self) -> Vec<(String, VictimGroup)> {
@@ -37,7 +37,7 @@ impl CostReport {
         found
     }
 
-    /// All CPUs together; its number means nothing.
+    /// All CPUs together; the number has no meaning.
     #[must_use]
     pub fn all_cpus(&self) -> CpuCost {
         let mut all = CpuCost { time_squeezes: known(0), steal_ns: known(0), ..CpuCost::default() };
@@ -53,7 +53,7 @@ fn known(value: u64) -> linerate_host::Known<u64> {
 }
 
 impl CpuCost {
-    /// Packet processing: NET_RX, NET_TX and interrupts for packets.
+    /// Packet processing: NET_RX, NET_TX and packet interrupts.
     #[must_use]
     pub fn packets_ns(&self) -> u64 {
         self.net_rx_ns + self.net_tx_ns + self.nic_irq_ns
@@ -65,21 +65,21 @@ impl CpuCost {
         self.idle_ns + self.tasks_ns + self.packets_ns() + self.other_softirq_ns + self.other_irq_ns
     }
 
-    /// By how much the sum of the parts is off from what the clock says, as a share of it: above zero where something was
-    /// counted twice, below where something was missed.
+    /// Deviation of the sum from the clock, as a share: positive if something was counted twice,
+    /// negative if something was missed.
     #[must_use]
     pub fn imbalance(&self) -> f64 {
         ratio(self.counted_ns(), self.elapsed_ns).map_or(0.0, |ratio| ratio - 1.0)
     }
 
-    /// Polls in a run of NET_RX; none without runs.
+    /// Polls per run of NET_RX.
     #[must_use]
     pub fn polls_a_run(&self) -> Option<f64> {
         ratio(self.polls, self.rx_runs)
     }
 
-    /// What packet processing took for each packet that entered; none without. Of all CPUs together, since a packet is
-    /// counted on the CPU where it enters, and may take time on others.
+    /// Packet processing time per packet that entered. Over all CPUs, because a packet is counted
+    /// on the CPU where it enters, and may use time on others.
     #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
         ratio(self.packets_ns(), self.entered_packets)
@@ -123,19 +123,18 @@ impl CpuCost {
 }
 
 impl CostVictim {
-    /// What it had for its own work.
     #[must_use]
     pub fn had_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
     }
 
-    /// What packets took from it: of its turns, and by threads that had the CPU instead of it.
+    /// Taken by packets: from its turns, and by threads that preempted it.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
         self.taken_ns + self.displaced_ns
     }
 
-    /// What packets took of the time it was scheduled, 0 to 1.
+    /// Share of the time it was scheduled, 0 to 1.
     #[must_use]
     pub fn taken_share(&self) -> f64 {
         ratio(self.taken_ns, self.on_cpu_ns).unwrap_or(0.0)
@@ -143,13 +142,11 @@ impl CostVictim {
 }
 
 impl DeviceCost {
-    /// Packets a poll; none without polls.
     #[must_use]
     pub fn packets_a_poll(&self) -> Option<f64> {
         ratio(self.packets, self.polls)
     }
 
-    /// Time a packet; none without packets.
     #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
         ratio(self.taken_ns, self.packets)
@@ -168,13 +165,12 @@ impl VictimGroup {
         self.unaccounted_threads += usize::from(victim.accounted_ns.value().is_none());
     }
 
-    /// What they had for their own work.
     #[must_use]
     pub fn had_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
     }
 
-    /// What packets took from them: of their turns, and by threads that had the CPU instead of them.
+    /// Taken by packets: from their turns, and by threads that preempted them.
     #[must_use]
     pub fn lost_ns(&self) -> u64 {
         self.taken_ns + self.displaced_ns

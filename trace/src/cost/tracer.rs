@@ -1,4 +1,4 @@
-//! The BPF programs that count, loaded and attached.
+//! Loads and attaches the BPF programs.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
-/// The program that begins, tells and ends.
+/// The program that starts, reads and ends the counting.
 const LOOK: &str = "look";
 
-/// Interrupts that fit in `nic_irqs` of bpf/cost.bpf.c.
+/// Size of `nic_irqs` in bpf/cost.bpf.c.
 const IRQS: usize = 8192;
 
-/// Ends before beginnings, so that no beginning is seen whose end is not.
+/// Ends before begins, so that no begin is seen without its end.
 const OF_IRQS: [ProgramAttachment; 12] = [
     always("device_irq_ends", "irq_handler_exit"),
     where_there_is("local_timer_ends", "local_timer_exit"),
@@ -35,7 +35,7 @@ const OF_IRQS: [ProgramAttachment; 12] = [
     where_there_is("ipi_begins", "ipi_entry"),
 ];
 
-/// As before. These may run for every packet.
+/// In the same order. These may run for every packet.
 const OFTEN: [ProgramAttachment; 10] = [
     always("softirq_ends", "softirq_exit"),
     always("softirq_begins", "softirq_entry"),
@@ -49,7 +49,6 @@ const OFTEN: [ProgramAttachment; 10] = [
     always("turn_changes", "sched_switch"),
 ];
 
-/// The program that does nothing.
 const NOTHING: [ProgramAttachment; 1] = [always("nothing", "task_rename")];
 
 const fn always(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
@@ -61,12 +60,12 @@ const fn always(program: &'static str, tracepoint: &'static str) -> ProgramAttac
     }
 }
 
-/// One that belongs to some architectures.
+/// For tracepoints of some architectures.
 const fn where_there_is(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
     ProgramAttachment { optional: true, ..always(program, tracepoint) }
 }
 
-/// What is wanted of the program `look`, as it has it.
+/// The argument of the program `look`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TracerOptions {
     Watch = 0,
@@ -76,7 +75,7 @@ enum TracerOptions {
     Interrupt = 4,
 }
 
-/// When a CPU was asked, by this process's clock.
+/// The time of a CPU's reading by this process's clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AskedAt {
     pub(super) before: Instant,
@@ -84,8 +83,8 @@ pub(super) struct AskedAt {
 }
 
 impl AskedAt {
-    /// What passed until a later time, in which this process may have waited for its own CPU: as the kernel's clock has it
-    /// there, as far as this process's own clock bears it out.
+    /// Time until a later reading, between which this process may have waited for its own CPU: the
+    /// kernel's value there, limited by this process's clock.
     pub(super) fn until(&self, later: &Self, told_ns: u64) -> u64 {
         let between = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
@@ -94,26 +93,23 @@ impl AskedAt {
     }
 }
 
-/// When each CPU was asked.
 pub(super) type Times = BTreeMap<u32, AskedAt>;
 
-/// What all CPUs told at a time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TracePoint {
     pub(super) told: BTreeMap<u32, CpuReading>,
     pub(super) times: Times,
 }
 
-/// Programs that are loaded, and attached while it is counted. They go with this, or with the process.
+/// Loaded programs, attached while counting. They end with this, or with the process.
 #[derive(Debug)]
 pub(super) struct CostTracer {
     programs: TracePrograms,
-    /// Those that are watched.
     cpus: Vec<u32>,
 }
 
 impl CostTracer {
-    /// Loads the programs, for these CPUs. Those that are not online are left out.
+    /// Loads the programs for these CPUs, without those that are offline.
     pub(super) fn load(cpus: &[u32], nic_irqs: &[u32]) -> Result<Self, TraceError> {
         let bits = bits(nic_irqs);
         let mut programs = TracePrograms::load(
@@ -131,30 +127,29 @@ impl CostTracer {
         Ok(tracer)
     }
 
-    /// Attaches the programs. Some time later it can be counted: interrupts and softirqs that run then were seen to begin.
+    /// Attaches the programs. Counting can start some time later, when interrupts and softirqs that
+    /// were running have ended.
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
         self.ask_all(TracerOptions::Watch)?;
         self.programs.attach(WHAT, &OF_IRQS)?;
         self.programs.attach(WHAT, &OFTEN)
     }
 
-    /// Detaches them, those of interrupts only if it is wanted.
+    /// Detaches them, those of interrupts only if requested.
     pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), TraceError> {
         self.programs.detach(WHAT, &OFTEN)?;
         if with_irqs { self.programs.detach(WHAT, &OF_IRQS) } else { Ok(()) }
     }
 
-    /// Begins to count.
     pub(super) fn begin(&self) -> Result<TracePoint, TraceError> {
         self.asked(TracerOptions::Begin)
     }
 
-    /// What was counted until now.
     pub(super) fn tell(&self) -> Result<TracePoint, TraceError> {
         self.asked(TracerOptions::Tell)
     }
 
-    /// The same, and nothing is counted any more until it begins again.
+    /// Reads the counters, and stops counting.
     pub(super) fn end(&self) -> Result<TracePoint, TraceError> {
         self.asked(TracerOptions::End)
     }
@@ -166,12 +161,11 @@ impl CostTracer {
         Ok(TracePoint { told: numbered.map(|(cpu, words)| (cpu, CpuReading::of(words))).collect(), times })
     }
 
-    /// Interrupts a CPU, unless this runs there.
     pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
         self.ask(cpu, TracerOptions::Interrupt).map(drop)
     }
 
-    /// What was counted of threads and devices when it was last told, and before.
+    /// Counters of threads and devices at the last reading.
     pub(super) fn tables(&self) -> Result<ThreadTables, TraceError> {
         let threads = self.programs.entries::<u64, [u64; TURNS_WORDS]>(WHAT, "threads")?;
         let devices = self.programs.entries::<[u64; 2], [u64; POLLED_WORDS]>(WHAT, "devices")?;
@@ -187,23 +181,23 @@ impl CostTracer {
         })
     }
 
-    /// Whether interrupts that CPUs send each other can be seen here.
+    /// Whether interrupts between CPUs are visible here.
     pub(super) fn sees_calls_between_cpus(&self) -> bool {
         let lacks = |name| self.programs.lacking.iter().any(|at| at.program == name);
         !lacks("call_function_single_begins") || !lacks("ipi_begins")
     }
 
-    /// How often programs ran and for how long, while the kernel counted it.
+    /// Runs and time of programs while the kernel measured them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
         self.programs.runs(WHAT, &[&OF_IRQS[..], &OFTEN].concat())
     }
 
-    /// The same of the program that does nothing.
+    /// Of the empty program.
     pub(super) fn runs_of_nothing(&self) -> Result<ProgramRuns, TraceError> {
         self.programs.runs(WHAT, &NOTHING)
     }
 
-    /// Does something while the program that does nothing is attached.
+    /// Runs a closure while the empty program is attached.
     pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
         self.programs.attach(WHAT, &NOTHING)?;
         let result = what();
@@ -211,7 +205,7 @@ impl CostTracer {
         Ok(result)
     }
 
-    /// On all CPUs that are watched and online.
+    /// On all observed CPUs that are online.
     fn ask_all(&self, wanted: TracerOptions) -> Result<Times, TraceError> {
         let mut times = Times::new();
         for cpu in &self.cpus {
@@ -222,7 +216,7 @@ impl CostTracer {
         Ok(times)
     }
 
-    /// Runs the program on a CPU; none where it is not online.
+    /// Runs the program on a CPU; `None` if it is offline.
     fn ask(&self, cpu: u32, wanted: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
         let before = Instant::now();
         let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;
@@ -230,7 +224,7 @@ impl CostTracer {
     }
 }
 
-/// A bit an interrupt.
+/// One bit per interrupt.
 fn bits(irqs: &[u32]) -> Vec<u8> {
     let mut bits = vec![0; IRQS / 8];
     for irq in irqs {

@@ -1,9 +1,9 @@
-//! What an interrupt takes beside what its tracepoints see: the way into it and the way out, which in a virtual machine
-//! are mostly the hypervisor's.
+//! Interrupt time outside the tracepoints: entry and exit, which in a virtual machine are mostly
+//! the hypervisor's.
 //!
-//! It is measured on this host: for some bursts of two milliseconds a thread that goes before all others reads the clock
-//! without pause on a CPU, while interrupts of one kind are made. What passes between two readings when one comes, less what
-//! is traced of it, is what no tracepoint sees.
+//! Measured on this host: for some bursts of two milliseconds a real-time thread reads the clock
+//! continuously on a CPU, while interrupts of one kind are generated. The gap between two reads
+//! minus the traced time is the time that no tracepoint sees.
 
 use std::io;
 use std::sync::Arc;
@@ -26,39 +26,39 @@ use crate::gaps::ClockGaps;
 use crate::{TraceError, sys};
 
 const BURSTS: usize = 10;
-/// Fewer leave too little to tell from.
+/// Fewer are too uncertain.
 const FEWEST_BURSTS: usize = 4;
 const BURST: Duration = Duration::from_millis(2);
-/// Between bursts, which are the only threads that run on their CPU.
+/// Between bursts, in which other threads do not run on the CPU.
 const PAUSE: Duration = Duration::from_millis(6);
-/// From interrupt to interrupt: longer than one takes.
+/// Between interrupts: longer than one takes.
 const SPACING: Duration = Duration::from_micros(80);
-/// How long each side waits for the other.
+/// Wait for the other thread.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Time per interrupt beside what its tracepoints see.
+/// Time per interrupt outside its tracepoints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UntracedEstimate {
     pub ns: f64,
-    /// The interval of 95 per cent, from how bursts of interrupts differ.
+    /// The 95 % interval, from the differences between bursts.
     pub low_ns: f64,
     pub high_ns: f64,
-    /// Of how many interrupts.
+    /// Number of interrupts measured.
     pub interrupts: u64,
 }
 
-/// What interrupts take beside what their tracepoints see, by who sends them.
+/// Interrupt time outside the tracepoints, by source.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UntracedIrq {
-    /// The CPU where it was measured.
+    /// The CPU of the measurement.
     pub cpu: u32,
     /// The CPU's own timer.
     pub by_timer: Known<UntracedEstimate>,
-    /// Another CPU, as with RPS. Interrupts of devices, which cannot be made here, are taken to be as these: both come from
-    /// outside of the CPU.
+    /// Another CPU, as with RPS. Device interrupts cannot be generated here, and count like these:
+    /// both come from outside of the CPU.
     pub by_cpu: Known<UntracedEstimate>,
 }
 
-/// Time in nanoseconds, and by how much it may be off.
+/// Nanoseconds and their uncertainty.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct UntracedTime {
     pub(super) ns: f64,
@@ -66,7 +66,7 @@ pub(super) struct UntracedTime {
 }
 
 impl UntracedIrq {
-    /// Of so many interrupts. Those of which nothing is known are left out.
+    /// For these interrupts. Unknown kinds are left out.
     pub(super) fn of(&self, interrupts: &InterruptCounts) -> UntracedTime {
         let mut sum = UntracedTime::default();
         let external = interrupts.by_cpu + interrupts.by_device;
@@ -79,7 +79,7 @@ impl UntracedIrq {
         sum
     }
 
-    /// Measures it on a CPU, while it is counted there.
+    /// Measures on a CPU that is being traced.
     pub(super) fn measure(tracer: &CostTracer, cpu: u32) -> Result<Self, TraceError> {
         let by_timer = of_timer(cpu);
         let by_cpu = of_cpu(tracer, cpu)?;
@@ -120,13 +120,13 @@ impl UntracedEstimate {
     }
 }
 
-/// What the thread is to do.
+/// States of the thread.
 const WAIT: u8 = 0;
 const SPIN: u8 = 1;
 const SPINS: u8 = 2;
 const END: u8 = 3;
 
-/// Bursts in which the CPU's own timer comes.
+/// Bursts with the CPU's own timer.
 fn of_timer(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
     on(cpu, move || {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
@@ -150,7 +150,7 @@ fn of_timer(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
     .unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended")))
 }
 
-/// Bursts in which another CPU sends interrupts.
+/// Bursts with interrupts from another CPU.
 fn of_cpu(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGaps>)>, TraceError> {
     let stage = Arc::new(AtomicU8::new(WAIT));
     let its = Arc::clone(&stage);
@@ -169,12 +169,12 @@ fn of_cpu(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGap
             }
         }
     });
-    // Refused, it takes its chance.
+    // Works less reliably without.
     let is_real_time = sys::set_real_time(true).is_ok();
     let sent = send(tracer, cpu, &stage);
     stage.store(END, Ordering::Relaxed);
     if is_real_time {
-        // It was allowed just now.
+        // It was allowed just before.
         let _ = sys::set_real_time(false);
     }
     let ended = thread.join();
@@ -206,14 +206,15 @@ fn send(tracer: &CostTracer, cpu: u32, stage: &AtomicU8) -> Result<(), TraceErro
     Ok(())
 }
 
-/// Does something in a thread of its own on a CPU, before all others if that is allowed; with the thread's number.
+/// Runs a closure in a thread on a CPU, with real-time priority if allowed; also returns the
+/// thread's id.
 fn on<T: Send + 'static>(
     cpu: u32,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> thread::JoinHandle<io::Result<(u32, T)>> {
     thread::spawn(move || {
         pin(cpu)?;
-        // Refused, other threads may come between, which shows.
+        // Without it, other threads may interrupt, which is visible.
         let _ = sys::set_real_time(true);
         Ok((gettid().as_raw_nonzero().get().unsigned_abs(), work()?))
     })

@@ -1,4 +1,4 @@
-//! What was counted in windows, brought up to the time that they stand for.
+//! Extrapolates the counters of windows.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,23 +10,22 @@ use super::counted::{CountedCost, CountedSpan, CpuReading, ThreadTables};
 use super::pace::ProgramRates;
 use super::tracer::TracePoint;
 
-/// Windows from which a doubt can be told.
+/// Windows required for an uncertainty.
 const FEWEST: usize = 4;
 
-/// Of Student's distribution: the true mean is within so many standard errors of that of a few samples, 19 times out of 20.
-/// From 4 samples on, by degrees of freedom less three; for more the last.
+/// Student's distribution: the true mean is within this many standard errors of a sample mean, 19
+/// times out of 20. From 4 samples on, by degrees of freedom less three; for more the last.
 const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
 
-/// Standard errors within which the true mean is, of so many samples, four or more.
 pub(super) fn student(samples: usize) -> f64 {
     STUDENT[samples.saturating_sub(FEWEST).min(STUDENT.len() - 1)]
 }
 
-/// A stretch of time in which programs were attached at one pace, in one window or several.
+/// A stretch of time at one pace, in one window or several.
 #[derive(Debug)]
 pub(super) struct TraceWindow {
     begin: Instant,
-    /// As they were when it began.
+    /// At the start.
     before: ThreadTables,
     spans: BTreeMap<u32, CountedSpan>,
     windows: usize,
@@ -41,7 +40,7 @@ impl TraceWindow {
         self.windows == 0
     }
 
-    /// Adds a window. A CPU that went offline or came online in it is left out.
+    /// Adds a window. A CPU that went offline or online in it is left out.
     pub(super) fn add(&mut self, begin: &TracePoint, end: &TracePoint) {
         self.windows += 1;
         for (cpu, told) in window(begin, end) {
@@ -54,8 +53,8 @@ impl TraceWindow {
         }
     }
 
-    /// Ends it, and adds it to what was counted before: as it was where it was all traced, else scaled to the time that passed.
-    /// What the tables are now is where the next begins.
+    /// Ends the stretch, and adds its counters: as they are if everything was traced, else scaled
+    /// to the elapsed time. The next stretch starts with these tables.
     pub(super) fn end(self, tables: ThreadTables, all_traced: bool, counted: &mut CountedCost) -> Self {
         let elapsed = nanoseconds(self.begin.elapsed());
         let elapsed_of =
@@ -79,12 +78,12 @@ impl TraceWindow {
     }
 }
 
-/// What each CPU counted between two times.
+/// Counters of each CPU between two times.
 fn window(begin: &TracePoint, end: &TracePoint) -> impl Iterator<Item = (u32, CpuReading)> {
     end.told.iter().filter_map(|(cpu, told)| Some((*cpu, told.since(begin.told.get(cpu)?))))
 }
 
-/// How often programs ran on the CPU where they took most.
+/// Program runs on the CPU where they took most time.
 pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>) -> ProgramRates {
     let of = |told: CpuReading| {
         let seconds = told.at.max(1) as f64 / 1e9;
@@ -96,7 +95,7 @@ pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>)
     most.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
 }
 
-/// What a reader should know where not all of the time was counted.
+/// A note for the reader if not all of the time was counted.
 pub(super) fn note(cost: &CostReport) -> Option<String> {
     let all = cost.all_cpus();
     if all.traced_ns >= all.elapsed_ns {
@@ -120,8 +119,8 @@ pub(super) fn note(cost: &CostReport) -> Option<String> {
 }
 
 impl CountedSpan {
-    /// How far the share of packets may be off for not all of the time having been counted, 19 times out of 20, 0 to 1; none
-    /// where too few windows tell.
+    /// Uncertainty of the share of packets from partial counting, 19 times out of 20, 0 to 1;
+    /// `None` with too few windows.
     pub(super) fn doubt(&self) -> Option<f64> {
         if self.traced_ns >= self.elapsed_ns {
             return Some(0.0);
@@ -134,7 +133,7 @@ impl CountedSpan {
         let variance =
             self.shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
         let errors = student(count);
-        // Of what was counted nothing is in doubt.
+        // Only the uncounted time is uncertain.
         let unseen = 1.0 - self.traced_ns as f64 / self.elapsed_ns as f64;
         Some(errors * (variance / count as f64 * unseen).sqrt())
     }

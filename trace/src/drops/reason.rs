@@ -1,25 +1,25 @@
-//! Why the kernel threw a packet away, in its own words.
+//! Names of the kernel's drop reasons.
 //!
-//! The numbers of `enum skb_drop_reason` differ from kernel to kernel, so that their names are taken from the type
-//! information (BTF) of the one that runs. The format is that of Documentation/bpf/btf.rst, Linux 6.18.
+//! The numbers of `enum skb_drop_reason` differ between kernels, so the names are read from the
+//! type information (BTF) of the running one. The format is that of Documentation/bpf/btf.rst,
+//! Linux 6.18.
 
 use std::collections::BTreeMap;
 
-/// What the kernel calls the reasons.
 const ENUM: &[u8] = b"skb_drop_reason";
 
-/// What their names begin with; of some (`SKB_CONSUMED`, Linux 6.3) only the first part.
+/// Prefixes of the names; some (`SKB_CONSUMED`, Linux 6.3) only have the second.
 const PREFIXES: [&str; 2] = ["SKB_DROP_REASON_", "SKB_"];
 
 const MAGIC: u16 = 0xeb9f;
 
-/// What each type begins with: name, kind and number of members, size or type.
+/// Header of each type: name, kind and number of members, size or type.
 const TYPE: usize = 12;
 
 const KIND_ENUM: u32 = 6;
 
-/// Names of reasons by their numbers in the kernel that a BTF is of. None if it has no reasons, as before Linux 5.17, or is
-/// no BTF of this machine's byte order.
+/// Names by number. `None` if the kernel has no reasons, as before Linux 5.17, or the data is not
+/// BTF of this byte order.
 #[must_use]
 pub fn names(btf: &[u8]) -> Option<BTreeMap<u32, String>> {
     if u16::from_ne_bytes(*btf.first_chunk()?) != MAGIC {
@@ -44,16 +44,16 @@ pub fn names(btf: &[u8]) -> Option<BTreeMap<u32, String>> {
     None
 }
 
-/// How long what follows a type is: none for a kind that is not known, behind which nothing can be found.
+/// Bytes after the header of a type; `None` for an unknown kind, after which nothing can be found.
 fn members_length(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
-        // int, variable, tag of a declaration
+        // int, variable, declaration tag
         1 | 14 | 17 => 4,
-        // pointer, forward, typedef, volatile, const, restrict, function, float, tag of a type
+        // pointer, forward, typedef, volatile, const, restrict, function, float, type tag
         2 | 7..=12 | 16 | 18 => 0,
         // array
         3 => 12,
-        // structure, union, section, enum of 64 bits
+        // structure, union, section, 64-bit enum
         4 | 5 | 15 | 19 => members * 12,
         // enum, prototype
         KIND_ENUM | 13 => members * 8,

@@ -1,4 +1,4 @@
-//! What is seen of single packets: counted in the kernel where they pass, and where they end.
+//! Packet tracepoints: packets are counted in the kernel where they pass and where they end.
 
 mod count;
 mod overhead;
@@ -27,7 +27,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 const DEVICES: &str = "/sys/class/net";
 
-/// Points where a datagram is one of a socket, and has no peer.
+/// Points at which a datagram belongs to a socket, without a peer.
 const AT_SOCKETS: [PathPoint; 6] = [
     PathPoint::Delivered,
     PathPoint::Read,
@@ -37,93 +37,94 @@ const AT_SOCKETS: [PathPoint; 6] = [
     PathPoint::SendFailed,
 ];
 
-/// For how long is waited that what was on its way has arrived. A softirq ends before, and what it has begun to handle.
+/// Wait for packets in flight. Softirqs end sooner, including packets they have begun to handle.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// For how long at most, that a program answers what it has read.
+/// The longest wait for replies of a program.
 const ANSWERED: Duration = Duration::from_millis(500);
 
-/// Packets that a CPU handles together: a driver's weight (`NAPI_POLL_WEIGHT`, include/linux/netdevice.h, Linux 6.18).
+/// Packets that a CPU handles together: a driver's weight (`NAPI_POLL_WEIGHT`,
+/// include/linux/netdevice.h, Linux 6.18).
 const TOGETHER: u64 = 64;
 
-/// Whose packets are looked at: UDP over IPv4 and IPv6, of these ports.
+/// The observed packets: UDP over IPv4 and IPv6, of these ports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortSubject {
-    /// In which network namespaces.
     pub network: NamespaceScope,
-    /// A server's ports: requests have one as destination, replies as source. None: all UDP, received counts as request and
-    /// sent as reply.
+    /// Server ports: destination of requests, source of replies. Empty for all UDP; then received
+    /// packets count as requests and sent ones as replies.
     pub ports: Vec<u16>,
-    /// Only what comes from this address or goes to it.
+    /// Only packets from or to this address.
     pub peer: Option<IpAddr>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamespaceScope {
-    /// That of the thread that starts to look.
+    /// That of the thread that starts the observation.
     #[default]
     Here,
     /// The one with this inode (`/proc/PID/ns/net`).
     Inode(u32),
-    /// All of the host. A packet on a veth pair is seen in each that it passes.
+    /// The whole host. A packet on a veth pair is seen in each namespace it passes.
     All,
 }
 
-/// Which way a packet travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketDirection {
-    /// To the server's port; with no ports asked for: received.
+    /// To the server's port; without ports: received.
     Request,
-    /// From the server's port; with no ports asked for: sent.
+    /// From the server's port; without ports: sent.
     Reply,
 }
 
-/// What was counted, since [`DropsTracer::start`] or between two readings.
+/// Counts since [`DropsTracer::start`] or between two readings.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PacketCounts {
-    /// For how long, s.
     pub seconds: f64,
-    /// Packets by the points that they passed.
     pub passed: Vec<PassedCount>,
-    /// Packets that the kernel threw away.
+    /// Dropped packets.
     pub lost: Vec<LostCount>,
-    /// What passed around the reading, or around both of which this is the difference: as much can have been on its way.
+    /// Packets around the reading, or around both if this is a difference: as many can have been in
+    /// flight.
     #[serde(default)]
     pub edges: Vec<EdgeCounts>,
-    /// Copies that a bridge made; each is in the numbers.
+    /// Copies made by a bridge; included in the numbers.
     #[serde(default)]
     pub copies_packets: u64,
-    /// Points that are not seen here, so that a count of none says nothing: the kernel lacks the tracepoint, or whose a
-    /// datagram is cannot be told there.
+    /// Points not visible here, so that a count of zero means nothing: the kernel lacks the
+    /// tracepoint, or the owner of a datagram is unknown there.
     pub unseen: Vec<PathPoint>,
-    /// Fragments received other than the first, which have no ports: of whom is not known. They are in no other number.
+    /// Received fragments other than the first, without ports, so their subject is unknown. Not in
+    /// any other number.
     pub fragments_packets: u64,
-    /// IP packets received whose ports could not be read: extension headers of IPv6, headers not in the linear part. They
-    /// are in no other number.
+    /// Received IP packets with unreadable ports: IPv6 extension headers, headers not in the linear
+    /// part. Not in any other number.
     pub unparsed_packets: u64,
-    /// The same of those that were thrown away: fragments.
+    /// Dropped fragments.
     pub lost_fragments_packets: u64,
-    /// The same of those that were thrown away: ports that could not be read.
+    /// Dropped packets with unreadable ports.
     pub lost_unparsed_packets: u64,
-    /// Events that were not counted: a program was already running on the same CPU, or a table was full.
+    /// Events that were not counted, because a program was running on the same CPU, or a table was
+    /// full.
     pub missed: u64,
-    /// Tracepoints that this kernel does not have, with the kernel that has them; their points are not in `passed`.
+    /// Tracepoints that this kernel lacks, with the kernel that has them; their points are not in
+    /// `passed`.
     pub lacking: Vec<String>,
-    /// What else limits this, a line each: hidden addresses, reasons unknown.
+    /// Other limits, one line each: hidden addresses, unknown reasons.
     pub notes: Vec<String>,
-    /// Names of devices of the namespace looked at, by index.
+    /// Names of devices in the namespace, by index.
     pub devices: BTreeMap<u32, String>,
 }
 
-/// What passed while numbers were read, and right after.
+/// Packets during the reading, and right after it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct EdgeCounts {
     pub meanwhile: Vec<PassedCount>,
-    /// After it, until all that had been on its way was handled.
+    /// After it, until all packets in flight were handled.
     pub after: Vec<PassedCount>,
-    /// Packets that all CPUs can be at work on at one time.
+    /// Packets that all CPUs can handle at one time.
     pub at_work_packets: u64,
 }
 
@@ -137,8 +138,8 @@ impl EdgeCounts {
         }
     }
 
-    /// Packets that can have been between two points: none where none passed. `is_handled` of those between which a packet
-    /// is handled at once, and never waits.
+    /// Packets that may have been between two points: zero if none passed. `is_handled` for points
+    /// between which packets never wait.
     #[must_use]
     pub fn between(&self, points: &[PathPoint], is_handled: bool) -> u64 {
         let sum = |passed: &[PassedCount]| {
@@ -151,7 +152,7 @@ impl EdgeCounts {
 }
 
 impl PacketCounts {
-    /// What came since an earlier reading of the same [`DropsTracer`].
+    /// The difference to an earlier reading of the same [`DropsTracer`].
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -174,7 +175,7 @@ impl PacketCounts {
         }
     }
 
-    /// What was counted in two times, neither of which is part of the other; names and notes are those of the later one.
+    /// The sum of two disjoint times; names and notes are those of the later one.
     #[must_use]
     pub fn joined(&self, later: &Self) -> Self {
         Self {
@@ -196,14 +197,14 @@ impl PacketCounts {
         }
     }
 
-    /// Packets that passed a point in a direction, on all devices.
+    /// Packets in a direction on all devices.
     #[must_use]
     pub fn packets(&self, point: PathPoint, direction: PacketDirection) -> u64 {
         let here = self.passed.iter().filter(|passed| passed.point == point && passed.direction == direction);
         here.map(|passed| passed.packets).sum()
     }
 
-    /// Packets lost in a direction for a reason of this name.
+    /// Losses in a direction for this reason.
     #[must_use]
     pub fn lost_for(&self, reason: &str, direction: PacketDirection) -> u64 {
         let these = self
@@ -214,7 +215,6 @@ impl PacketCounts {
     }
 }
 
-/// Programs that look. They go with this, or with the process.
 #[derive(Debug)]
 pub struct DropsTracer {
     attached: AttachedDrops,
@@ -226,10 +226,7 @@ pub struct DropsTracer {
 }
 
 impl DropsTracer {
-    /// Begins to look. `host` is asked for the kernel's symbols.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the kernel's symbols cannot be read or the programs cannot be loaded.
+    /// `host` provides the kernel's symbols.
     pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
         let symbols = KernelSymbols::kernel(host)?;
         let types = fs::read(TYPES).map_err(|source| TraceError::Kernel { what: program::WHAT, source })?;
@@ -247,10 +244,8 @@ impl DropsTracer {
         Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, unseen })
     }
 
-    /// What was seen since it began; `host` is asked for the names of devices. Differences: [`PacketCounts::since`].
-    ///
-    /// # Errors
-    /// [`TraceError::Kernel`] when the tables cannot be read.
+    /// Counts since the start; `host` provides the names of devices. Differences:
+    /// [`PacketCounts::since`].
     pub fn read(&self, host: &Host) -> Result<PacketCounts, TraceError> {
         let first = self.attached.counters()?;
         let seconds = self.begin.elapsed().as_secs_f64();
@@ -283,11 +278,8 @@ impl DropsTracer {
         })
     }
 
-    /// Waits until what was on its way at a reading has arrived, and adds to the reading what passed meanwhile. Where a
-    /// program still owes answers to `unanswered` requests and does answer, for longer.
-    ///
-    /// # Errors
-    /// [`TraceError::Kernel`] when the tables cannot be read.
+    /// Waits until packets in flight at a reading have arrived, and adds them to the reading. Waits
+    /// longer while a program answers `unanswered` requests.
     pub(super) fn settle(&self, seen: &mut PacketCounts, unanswered: u64) -> Result<(), TraceError> {
         let begin = Instant::now();
         let mut answered = 0;
@@ -313,17 +305,17 @@ impl DropsTracer {
         self.timing.overhead(&self.attached)
     }
 
-    /// Has the programs timed only when [`time_now`](Self::time_now) is called.
+    /// Times the programs only when [`time_now`](Self::time_now) is called.
     pub(super) fn end_timing_thread(&mut self) {
         self.timing.end_thread();
     }
 
-    /// Times the programs for 10 ms: what they take, as a share of one CPU; `None` where the kernel cannot time them.
+    /// Times the programs for 10 ms: their share of one CPU; `None` if the kernel cannot time them.
     pub(super) fn time_now(&mut self) -> Option<f64> {
         self.timing.time_now(&self.attached)
     }
 
-    /// Counts nothing, and takes no time, until [`resume`](Self::resume).
+    /// Stops counting, without cost, until [`resume`](Self::resume).
     pub(super) fn pause(&mut self) -> Result<(), TraceError> {
         self.attached.detach()
     }
@@ -350,22 +342,22 @@ fn points(program: &str) -> &'static [PathPoint] {
     match program {
         "sends" => &[PathPoint::Sent, PathPoint::SendFailed],
         "reads" => &[PathPoint::Read, PathPoint::Truncated, PathPoint::LengthUnknown],
-        // Lengths are learned there too.
+        // It also records lengths.
         "delivered" => &[PathPoint::Delivered, PathPoint::Truncated, PathPoint::LengthUnknown],
         _ => &[],
     }
 }
 
-/// All addresses of the host's network namespace; none where one cannot be read.
+/// All addresses of the host's network namespace; empty if one cannot be read.
 fn own_addresses(host: &Host) -> Vec<IpAddr> {
     let names = host.list(DEVICES).unwrap_or_default();
     let all: Result<Vec<Vec<IpAddr>>, _> = names.iter().map(|name| addresses(host, name)).collect();
     let all = all.unwrap_or_default().concat();
-    // A namespace whose loopback is not up is not known for certain.
+    // A namespace whose loopback is down is not known completely.
     if all.iter().any(IpAddr::is_loopback) { all } else { Vec::new() }
 }
 
-/// Names of the devices of the host's network namespace; none of those that cannot be read.
+/// Names of the readable devices of the host's network namespace.
 fn devices(host: &Host) -> BTreeMap<u32, String> {
     let names = host.list(DEVICES).unwrap_or_default();
     let pairs = names.into_iter().filter_map(|name| {

@@ -1,4 +1,4 @@
-//! Evidence of what happens now: what tracepoints see, and counters before and after.
+//! Live evidence: tracepoints, and counters before and after.
 
 mod reading;
 mod sampling;
@@ -15,19 +15,18 @@ use reading::{DropsReading, SocketDrops};
 
 pub use sampling::SampledWatch;
 
-/// All that is read at one time.
 #[derive(Debug, Clone)]
 struct DropsMoment {
     reading: DropsReading,
-    /// What sockets have dropped, read before `seen`.
+    /// Socket drops, read before `seen`.
     before: SocketDrops,
     seen: PacketCounts,
-    /// The same, read after `seen`.
+    /// Socket drops, read after `seen`.
     after: SocketDrops,
 }
 
 impl DropsMoment {
-    /// The moment when counting begins, which `reading` was read before.
+    /// The start of counting; `reading` was read before.
     fn first(
         host: &Host,
         look: &DropsTracer,
@@ -42,7 +41,7 @@ impl DropsMoment {
     }
 }
 
-/// A look at packets that goes on until this is dropped.
+/// Observes packets until it is dropped.
 #[derive(Debug)]
 pub struct DropsWatch {
     look: DropsTracer,
@@ -53,13 +52,14 @@ pub struct DropsWatch {
 }
 
 impl DropsWatch {
-    /// Begins to count, for the calling thread's network namespace; `host` has to be of the same. `interfaces` are those whose
-    /// counters are read, by name; none: as [`linerate_host::Scope`] chooses.
+    /// Observes the calling thread's network namespace, which must be that of `host`. `interfaces`
+    /// are those whose counters are read; empty as in [`linerate_host::Scope`].
     ///
     /// # Errors
-    /// [`TraceError`] when the programs cannot be loaded. Counters that cannot be read are told with the evidence.
+    /// [`TraceError`] if the programs cannot be loaded. Unreadable counters are part of the
+    /// evidence.
     pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
-        // Before anything is seen, so that whatever counts it has it as well.
+        // Before the tracepoints, so that counters include everything they see.
         let reading = DropsReading::of(host, subject, interfaces);
         let look = DropsTracer::start(host, subject)?;
         let first = DropsMoment::first(host, &look, reading, subject, interfaces)?;
@@ -67,12 +67,11 @@ impl DropsWatch {
         Ok(Self { look, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
     }
 
-    /// Takes the programs from their tracepoints.
     fn pause(&mut self) -> Result<(), TraceError> {
         self.look.pause()
     }
 
-    /// Begins anew, with programs that are loaded.
+    /// Restarts with loaded programs.
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
         let reading = DropsReading::of(host, &self.subject, &self.interfaces);
         self.look.resume()?;
@@ -81,31 +80,23 @@ impl DropsWatch {
         Ok(())
     }
 
-    /// What sockets have dropped until now.
     fn socket_drops(&self, host: &Host) -> SocketDrops {
         SocketDrops::of(host, &self.subject, &self.interfaces)
     }
 
-    /// All since it began, and all since the last lap.
+    /// Everything since the start, and since the last lap.
     fn total_and_lap(&mut self, host: &Host) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
         let now = self.now(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok((self.evidence(&self.first.clone()), self.evidence(&earlier)))
     }
 
-    /// All since it began.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the kernel's tables cannot be read.
     pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         self.last = self.now(host, &self.first.seen)?;
         Ok(self.evidence(&self.first.clone()))
     }
 
-    /// What came since the last lap, or the beginning.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the kernel's tables cannot be read.
+    /// Everything since the last lap, or the start.
     pub fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         let now = self.now(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
@@ -137,10 +128,8 @@ impl DropsWatch {
     }
 }
 
-/// Looks for a time, or until `stop` says so; see [`DropsWatch::start`]. [`Ledger::make`](super::PacketAccounting::make) makes a ledger of it.
-///
-/// # Errors
-/// [`TraceError`] when the programs cannot be loaded or read.
+/// Observes until the time is over or `stop` returns true; see [`DropsWatch::start`].
+/// [`PacketAccounting::make`](super::PacketAccounting::make) makes a ledger of it.
 pub fn observe(
     host: &Host,
     subject: &PortSubject,

@@ -1,4 +1,4 @@
-//! Two profiles side by side: what grew and what shrank.
+//! Differences between two profiles.
 
 use std::collections::BTreeMap;
 
@@ -10,39 +10,38 @@ use super::fold::{self, ProfileView};
 use super::profile::{SampleEvent, StackFrame, StackProfile};
 use crate::TraceError;
 
-/// Parts of a CPU in the lines that are drawn: whole numbers, fine enough for one sample in a long run.
+/// Parts of a CPU per sample in drawn lines: integers, fine enough for one sample in a long run.
 const PARTS: f64 = 1e6;
 
-/// What changed between two profiles. Everything is by CPU time, so that they may be of different length and frequency.
+/// Differences in CPU time, so that profiles may have different length and frequency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfileDifference {
-    /// CPUs' worth of time in the view before: 1.0 is one CPU all the time.
+    /// CPUs' worth of time in the earlier view: 1.0 is one CPU all the time.
     pub before_cpus: f64,
     pub after_cpus: f64,
-    /// Functions by how much they changed, most first.
+    /// Largest change first.
     pub functions: Vec<FunctionChange>,
-    /// What makes the two hard to compare, such as different events.
+    /// Limits of the comparison, such as different events.
     pub notes: Vec<String>,
 }
 
-/// How a function's own time changed: without those it calls.
+/// Change of a function's own time, without its callees.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FunctionChange {
     pub function: StackFrame,
-    /// CPUs' worth of time in it before: 0.25 is a quarter of a CPU.
+    /// CPUs' worth of time before: 0.25 is a quarter of a CPU.
     pub before_cpus: f64,
     pub after_cpus: f64,
 }
 
 impl FunctionChange {
-    /// Grown (above zero) or shrunk, in CPUs' worth of time.
+    /// Change in CPUs' worth of time.
     pub fn cpus(&self) -> f64 {
         self.after_cpus - self.before_cpus
     }
 }
 
 impl ProfileDifference {
-    /// Compares what two profiles have in a view.
     pub fn between(before: &StackProfile, after: &StackProfile, view: ProfileView) -> Self {
         let (earlier, later) = (own(before, view), own(after, view));
         let names: BTreeMap<&StackFrame, ()> =
@@ -56,7 +55,7 @@ impl ProfileDifference {
                 after_cpus: time(&later, frame),
             })
             .collect();
-        // A stable sort: those that changed as much stay in the order of their names.
+        // A stable sort: equal changes stay in the order of names.
         functions.sort_by(|a, b| b.cpus().abs().total_cmp(&a.cpus().abs()));
         Self {
             before_cpus: view.stacks(before).map(|stack| cpus(before, stack.samples)).sum(),
@@ -67,12 +66,12 @@ impl ProfileDifference {
     }
 }
 
-/// CPUs' worth of time that so many samples stand for.
+/// CPUs' worth of time of this many samples.
 fn cpus(profile: &StackProfile, samples: u64) -> f64 {
     samples as f64 / (profile.seconds * f64::from(profile.frequency_hz))
 }
 
-/// Time in each function without those it calls.
+/// Time in each function without its callees.
 fn own(profile: &StackProfile, view: ProfileView) -> BTreeMap<&StackFrame, f64> {
     let mut own = BTreeMap::new();
     for stack in view.stacks(profile) {
@@ -107,11 +106,9 @@ fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
     notes
 }
 
-/// The flame graph of `after`, a function red where it takes more time itself than `before`, blue where less. What is gone altogether has no width;
-/// [`ProfileDifference::functions`] has it. None if the view has no samples.
-///
-/// # Errors
-/// If it cannot be drawn.
+/// The flame graph of `after`; a function is red if its own time grew, blue if it shrank. Functions
+/// that vanished have no width; [`ProfileDifference::functions`] lists them. `None` if the view has
+/// no samples.
 pub fn svg(
     before: &StackProfile,
     after: &StackProfile,
@@ -132,7 +129,7 @@ pub fn svg(
         lines.into_iter().map(|(stack, (before, after))| format!("{stack} {before} {after}")).collect();
     let mut options = draw::options(picture);
     options.count_name = "millionths of a CPU".to_owned();
-    // Else what is as before could not be told from the paper.
+    // Otherwise unchanged functions would look like the background.
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 226, g: 226, b: 226 }));
     let drawn = draw::draw(&mut options, &lines)?;
     let meaning = [
@@ -153,7 +150,7 @@ mod tests {
     #[test]
     fn equal_profiles_do_not_differ() {
         let one = profile(BEFORE);
-        // Twice as long with twice the samples is the same.
+        // Twice the time with twice the samples is the same.
         let mut long = profile(&BEFORE.replace("40 ", "80 ").replace("20 ", "40 "));
         long.seconds *= 2.0;
         for other in [&one, &long] {

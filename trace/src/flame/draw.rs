@@ -12,35 +12,30 @@ use super::fold::{self, ProfileView};
 use super::profile::StackProfile;
 use crate::TraceError;
 
-/// Functions narrower than this part of the picture, in percent, are left out: nobody could see them, and files stay small.
+/// Functions narrower than this percentage of the width are left out, so that files stay small.
 const NARROWEST: f64 = 0.1;
 
-/// Functions of user space in a stack that are drawn: those that call themselves over and over would make it very high.
+/// User-space functions drawn per stack, because recursion would make the picture very high.
 pub(super) const USER: usize = 16;
 
-/// Width of what is for a page, and of the other before its script runs.
+/// Width in a page, and of a file before its script runs.
 const WIDTH: usize = 1200;
 
-/// Room for the legend below the graph, in pixels.
+/// Height of the legend below the graph, in pixels.
 const LEGEND: usize = 28;
 
-/// What is drawn, beside the profile.
 #[derive(Debug, Clone, Default)]
 pub struct DrawOptions {
     pub title: String,
-    /// Below the title: what, where, for how long.
     pub subtitle: Option<String>,
     pub view: ProfileView,
-    /// Whether it is a file of its own, with the script that zooms and searches (which asks nobody for anything). Otherwise it
-    /// is an element for a page: without script, and without what only the beginning of a file may have.
+    /// Whether it is a file of its own, with a script that zooms and searches. Otherwise an element
+    /// for a page, without script and file header.
     pub interactive: bool,
 }
 
-/// The flame graph of a profile: width is time, colours are [parts](legend) of the packet path. The same for the same profile.
-/// None if the view has no samples.
-///
-/// # Errors
-/// If it cannot be drawn.
+/// The flame graph of a profile: width is time, colours are [parts](legend) of the packet path.
+/// Deterministic. `None` if the view has no samples.
 pub fn svg(profile: &StackProfile, picture: &DrawOptions) -> Result<Option<String>, TraceError> {
     let lines: Vec<String> = fold::lines(profile, picture.view, USER)
         .into_iter()
@@ -56,7 +51,6 @@ pub fn svg(profile: &StackProfile, picture: &DrawOptions) -> Result<Option<Strin
     Ok(Some(finish(&drawn, picture, legend().map(|part| (part.name, part.colour)))))
 }
 
-/// What all pictures have in common.
 pub(super) fn options(picture: &DrawOptions) -> Options<'static> {
     let mut options = Options::default();
     options.title.clone_from(&picture.title);
@@ -77,7 +71,8 @@ pub(super) fn draw(options: &mut Options<'_>, lines: &[String]) -> Result<String
     String::from_utf8(svg).map_err(|error| failed(io::Error::other(error)))
 }
 
-/// The colour of each name that may be in the graph. Roots are threads, contexts or CPUs, and get that of what is no function.
+/// The colour of each name in the graph. Roots are threads, contexts or CPUs, and are not
+/// functions.
 fn colours(profile: &StackProfile, view: ProfileView) -> PaletteMap {
     let mut colours = PaletteMap::default();
     let grey = Color { r: 200, g: 200, b: 204 };
@@ -94,7 +89,7 @@ fn colours(profile: &StackProfile, view: ProfileView) -> PaletteMap {
     colours
 }
 
-/// The picture with the meaning of its colours at the bottom; for a page, without what only a file has.
+/// Adds the legend; for a page, removes the file header.
 pub(super) fn finish<'n>(
     svg: &str,
     picture: &DrawOptions,
@@ -110,13 +105,13 @@ pub(super) fn finish<'n>(
     svg.replacen(" onload=\"init(evt)\"", "", 1)
 }
 
-/// Without the first part that begins and ends like this.
+/// Removes the first part between these texts.
 fn without(text: &str, begin: &str, end: &str) -> String {
     let cut = text.find(begin).and_then(|from| Some((from, from + text[from..].find(end)? + end.len())));
     cut.map_or_else(|| text.to_owned(), |(from, to)| format!("{}{}", &text[..from], &text[to..]))
 }
 
-/// The picture, a little higher, with the meaning of its colours at the bottom.
+/// Adds the legend at the bottom.
 fn with_legend<'n>(svg: &str, entries: impl Iterator<Item = (&'n str, (u8, u8, u8))>) -> String {
     let parts = svg.split_once("xmlns=").and_then(|(head, body)| {
         Some((head, body.trim_end().strip_suffix("</svg>")?, attribute(head, "height")?))
@@ -147,7 +142,6 @@ fn with_legend<'n>(svg: &str, entries: impl Iterator<Item = (&'n str, (u8, u8, u
     text
 }
 
-/// A number among an element's attributes.
 fn attribute(element: &str, name: &str) -> Option<usize> {
     let (_, after) = element.split_once(&format!(" {name}=\""))?;
     after.split_once('"')?.0.parse().ok()

@@ -1,38 +1,36 @@
-//! Stacks as lines of text, `root;function;function 12`, which many tools read.
+//! Stacks as folded text, `root;function;function 12`, which many tools read.
 
 use std::collections::BTreeMap;
 
 use super::profile::{CpuContext, FrameKind, SampledStack, StackFrame, StackProfile};
 
-/// Stands for functions that are not shown.
+/// Replaces functions that are not shown.
 pub(super) const LEFT_OUT: &str = "...";
 
-/// Which part of a profile is wanted, and how.
+/// The part of a profile to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProfileView {
-    /// Only what ran in interrupt context, each stack from where that begins, below the name of its [`CpuContext`].
+    /// Only interrupt context, each stack from its begin, below the name of its [`CpuContext`].
     pub irq_only: bool,
     pub idle: bool,
     pub cpu: Option<u32>,
-    /// A root a CPU.
+    /// One root per CPU.
     pub per_cpu: bool,
 }
 
 impl ProfileView {
-    /// Whether a stack of this context on this CPU is in it.
     pub fn has(&self, context: CpuContext, cpu: u32) -> bool {
         self.cpu.is_none_or(|only| only == cpu)
             && (self.idle || context != CpuContext::Idle)
             && (!self.irq_only || context.is_interrupt())
     }
 
-    /// The stacks that are in it.
     pub fn stacks<'p>(&self, profile: &'p StackProfile) -> impl Iterator<Item = &'p SampledStack> {
         profile.stacks.iter().filter(move |stack| self.has(stack.context, stack.cpu))
     }
 }
 
-/// How a function is called where there is nothing beside its name: that of its module, in brackets, if it has none.
+/// The function's name, or its module in brackets if it has none.
 pub fn label(frame: &StackFrame) -> String {
     if frame.name != StackFrame::UNKNOWN {
         return clean(&frame.name);
@@ -44,7 +42,7 @@ pub fn label(frame: &StackFrame) -> String {
     }
 }
 
-/// The stacks of a view, folded: sorted lines, none twice.
+/// Sorted unique lines of a view.
 pub fn folded(profile: &StackProfile, view: ProfileView) -> String {
     let mut text = String::new();
     for (stack, samples) in lines(profile, view, usize::MAX) {
@@ -53,11 +51,11 @@ pub fn folded(profile: &StackProfile, view: ProfileView) -> String {
     text
 }
 
-/// Those lines, and how often each stack was there; of functions in user space at most so many a stack, half of them the
+/// Lines with their samples; at most `user` user-space functions per stack, half of them the
 /// outermost, half the innermost.
 pub(super) fn lines(profile: &StackProfile, view: ProfileView, user: usize) -> BTreeMap<String, u64> {
     let labels: Vec<String> = profile.frames.iter().map(label).collect();
-    // Of one width, so that they are in order.
+    // Of equal width, so that they sort by number.
     let digits = profile.cpus.iter().map(|cpu| cpu.cpu).max().unwrap_or(0).to_string().len();
     let mut lines = BTreeMap::new();
     for stack in view.stacks(profile) {
@@ -91,7 +89,7 @@ pub(super) fn lines(profile: &StackProfile, view: ProfileView, user: usize) -> B
     lines
 }
 
-/// Without what means something in a line.
+/// Without characters that have a meaning in a line.
 fn clean(name: &str) -> String {
     name.chars()
         .map(|character| match character {
@@ -102,13 +100,11 @@ fn clean(name: &str) -> String {
         .collect()
 }
 
-/// A stack of folded text: functions, the root first, and samples.
+/// Functions, root first, and samples.
 pub type Line = (Vec<String>, u64);
 
-/// Reads folded text. Empty lines and those that begin with `#` say nothing.
-///
-/// # Errors
-/// If a line does not end in a number of samples; which one, for a person.
+/// Reads folded text. Ignores empty lines and those with `#`. The error names a line without a
+/// number of samples.
 pub fn parse(text: &str) -> Result<Vec<Line>, String> {
     let lines = text.lines().enumerate();
     let telling = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
@@ -184,7 +180,7 @@ mod tests {
             let read = parse(&format!("# a remark\n{}", folded(&profile, ProfileView::default()))).unwrap();
             let mut expected = vec![clean(&comm)];
             expected.extend(profile.frames.iter().map(label));
-            // A line that begins with # is a remark.
+            // A line that begins with # is a comment.
             if !comm.starts_with('#') {
                 prop_assert_eq!(read, vec![(expected, samples)]);
             }

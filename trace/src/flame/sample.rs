@@ -1,8 +1,8 @@
-//! Sampling: an event a CPU, a ring a CPU, emptied while it runs.
+//! Sampling: one event and one ring per CPU, drained during the run.
 //!
-//! The kernel writes each sample into its CPU's ring without waking anybody; the rings are emptied [every so
-//! often](DRAIN), and samples are put together at once, so that a long run takes no more memory than a short one with
-//! as many different stacks.
+//! The kernel writes each sample into its CPU's ring without a wakeup; rings are [drained
+//! periodically](DRAIN) and samples are combined at once, so that a long run needs no more memory
+//! than a short one with the same stacks.
 
 mod context;
 mod event;
@@ -26,25 +26,24 @@ use super::profile::{
 };
 use crate::{TraceError, window};
 
-/// How often rings are emptied. At 999 Hz a CPU's ring has room for ten times that of the deepest stacks.
+/// Interval of draining. At 999 Hz a ring has room for ten times the deepest stacks of that time.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// How often new stacks get their names: processes may end, and their names with them.
+/// Interval of symbol lookup: processes may end, and their symbols with them.
 const NAME: Duration = Duration::from_secs(1);
 
-/// Less than this part of the samples asked for is told: who shares the CPU with us took the rest.
+/// Fewer of the requested samples are reported: other users of the CPU took the rest.
 const ENOUGH: f64 = 0.9;
 
-/// From this part of all samples that are not idle on, our own are told.
+/// Share of busy samples from which on linerate's own are reported.
 const NOTABLE: f64 = 0.01;
 
-/// Where the kernel lists CPUs that run.
+/// The kernel's list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// What is done, for errors.
+/// The operation in an error message.
 const WHAT: &str = "sampling CPUs";
 
-/// [`StackProfile::observe`].
 pub(super) fn observe(
     host: &Host,
     asked: &ProfileOptions,
@@ -82,7 +81,7 @@ fn observe_with(
     run.drain(&mut samplers);
     run.tally.name(host, &mut run.names);
     let mut profile = run.into_profile(seconds, event, asked.frequency_hz, &mut samplers);
-    // Those of a CPU without cycles were not made.
+    // Those of a CPU without cycles were added.
     let made: u64 = profile.stacks.iter().filter(|it| !it.frames.is_empty()).map(|it| it.samples).sum();
     let cpu_ns = seconds * 1e9 * profile.cpus.len().max(1) as f64;
     profile.own = ns_a_sample.map(|ns_a_sample| SamplingCost {
@@ -93,7 +92,7 @@ fn observe_with(
     Ok(profile)
 }
 
-/// The CPUs to sample: those online, of those asked for.
+/// The requested CPUs that are online.
 fn cpus(host: &Host, asked: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
     let text = host.read(ONLINE)?;
     let online = CpuSet::from_list(text.trim()).map_err(|error| refused(format!("{ONLINE}: {error}")))?;
@@ -111,18 +110,17 @@ fn refused(why: String) -> TraceError {
     TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) }
 }
 
-/// What comes together while it runs.
 struct SampleRun {
     tally: SampleTally,
     names: FunctionNames,
-    /// Samples without room, an item a sampler.
+    /// By sampler.
     lost: Vec<u64>,
-    /// How often the kernel stopped a CPU's samples since they were too many.
+    /// Number of times the kernel throttled a CPU's samples.
     throttled: u64,
 }
 
 impl SampleRun {
-    /// Empties rings, and looks up names, until the time is over.
+    /// Drains rings and looks up symbols until the time is over.
     fn look(
         &mut self,
         host: &Host,
@@ -135,7 +133,7 @@ impl SampleRun {
         while !stop() && begin.elapsed() < duration {
             window::wait(DRAIN.min(duration.saturating_sub(begin.elapsed())), stop);
             self.drain(samplers);
-            // Not at the end, which it would put off: what is left is named when nothing is sampled any more.
+            // Not at the end, which it would delay: the rest is looked up after sampling.
             if named.elapsed() >= NAME && begin.elapsed() + NAME < duration {
                 self.tally.name(host, &mut self.names);
                 named = Instant::now();
@@ -179,7 +177,8 @@ impl SampleRun {
                     samples += stack.samples;
                     idle += if stack.context == CpuContext::Idle { stack.samples } else { 0 };
                 }
-                // Records of losses come with the next sample there is room for; the counter knows the last ones too.
+                // Loss records come with the next sample that has room; the counter includes the
+                // last ones.
                 let counted = sampler.read_full().ok().and_then(|count| count.lost());
                 CpuProfile { cpu: *cpu, samples, idle, lost: counted.unwrap_or(0).max(*told) }
             })
@@ -205,7 +204,7 @@ impl SampleRun {
     }
 }
 
-/// What this event cannot see.
+/// Limits of this event.
 fn limits(event: &SampleEvent) -> Vec<String> {
     match event {
         SampleEvent::CpuCycles => vec![
@@ -220,7 +219,7 @@ fn limits(event: &SampleEvent) -> Vec<String> {
     }
 }
 
-/// CPUs with the samples as idle ones that are missing to those `asked` for, since they had no cycles to make them.
+/// Adds missing samples as idle ones, because a halted CPU has no cycles.
 fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<SampledStack>, asked: f64) -> Vec<CpuProfile> {
     for cpu in &mut cpus {
         let missing = (asked.round() as u64).saturating_sub(cpu.samples + cpu.lost);
@@ -242,7 +241,7 @@ fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<SampledStack>, asked: f64)
     cpus
 }
 
-/// What of it was this process, which drains rings and looks up names.
+/// linerate's own samples: draining rings and symbol lookup.
 fn own_cost(stacks: &[SampledStack]) -> Option<String> {
     let samples = |own: bool| -> u64 {
         let busy = stacks.iter().filter(|stack| stack.context != CpuContext::Idle);
@@ -252,7 +251,7 @@ fn own_cost(stacks: &[SampledStack]) -> Option<String> {
     (share >= NOTABLE).then(|| format!("{:.1} % of the samples are linerate's own process", share * 100.0))
 }
 
-/// Whether samples are missing that nobody counted.
+/// Whether samples are missing without being counted as lost.
 fn shortfall(cpus: &[CpuProfile], seconds: f64, frequency_hz: u32) -> Option<String> {
     let asked = seconds * f64::from(frequency_hz);
     let short = |cpu: &&CpuProfile| ((cpu.samples + cpu.lost) as f64) < asked * ENOUGH;

@@ -1,11 +1,11 @@
-//! Made-up profiles, for tests.
+//! Fixture profiles for tests.
 
 use super::profile::{
     CpuContext, CpuProfile, FrameKind, SampleEvent, SampledStack, StackFrame, StackProfile,
 };
 
-/// A profile of one second at 100 Hz on CPU 0, from lines of samples, thread, context and functions:
-/// `3 openssl softirq main;handle_softirqs;net_rx_action`.
+/// A profile of one second at 100 Hz on CPU 0, from lines of samples, thread, context and
+/// functions: `3 openssl softirq main;handle_softirqs;net_rx_action`.
 pub(super) fn profile(text: &str) -> StackProfile {
     let mut frames: Vec<StackFrame> = Vec::new();
     let stacks: Vec<SampledStack> = text.lines().map(|line| stack(line, &mut frames)).collect();

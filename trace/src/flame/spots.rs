@@ -1,4 +1,4 @@
-//! What is hot in a profile, in terms of the packet path: the stage, the finding, the remedy.
+//! Hot spots of the packet path in a profile: stage, finding, remedy.
 //!
 //! The table is data: `spots/spots.toml`.
 
@@ -15,41 +15,38 @@ use super::{CpuContext, FrameKind, SampledStack, StackProfile};
 pub(crate) use table::TABLE;
 use table::{JudgedFunction, SpotTable};
 
-/// A known place where packet processing spends time, as far as a profile has it.
+/// A known place where packet processing spends time, with its share of a profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HotSpot {
-    /// Its name, such as `socket-lock`.
+    /// Such as `socket-lock`.
     pub id: String,
-    /// The stage it belongs to.
     pub stage: StageName,
-    /// What burns there, in a sentence's half: `CPUs wait for the lock of one socket's queue`.
+    /// Part of a sentence: `CPUs wait for the lock of one socket's queue`.
     pub what: String,
-    /// The rule of `doctor` that looks for its cause, such as `socket.shared-by-threads`.
+    /// The `doctor` rule about its cause, such as `socket.shared-by-threads`.
     pub finding: Option<String>,
-    /// What to do, in a sentence or two.
+    /// One or two sentences.
     pub remedy: String,
     pub when_not: String,
-    /// Where that is from: kernel version and file, or who measured it.
+    /// Kernel version and file, or the author of the measurement.
     pub source: String,
-    /// Its part of all samples in the packet path: stacks in which a packet is received, sent or waited for. From 0 to 1; the
-    /// shares of all spots together are not more than 1.
+    /// Share of the samples in the packet path: stacks in which a packet is received, sent or
+    /// waited for. From 0 to 1; the shares of all spots together are at most 1.
     pub share_of_path: f64,
-    /// Its part of all samples that are not idle, likewise.
+    /// Share of all busy samples.
     pub share_of_busy: f64,
-    /// Its samples, each counted for the innermost spot only.
+    /// Each sample counts for the innermost spot only.
     pub samples: u64,
-    /// The functions that were seen at work there, most samples first.
+    /// Most samples first.
     pub functions: Vec<SpotFunction>,
 }
 
-/// A function and its samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpotFunction {
     pub name: String,
     pub samples: u64,
 }
 
-/// What was found of a spot.
 #[derive(Debug, Default)]
 struct FoundSpot<'p> {
     samples: u64,
@@ -57,19 +54,19 @@ struct FoundSpot<'p> {
     functions: BTreeMap<&'p str, u64>,
 }
 
-/// The spots in a profile, the largest share of busy samples first. A spot without a sample is not among them.
+/// The spots in a profile, largest share of busy samples first, without those that have no sample.
 #[must_use]
 pub fn find(profile: &StackProfile) -> Vec<HotSpot> {
     find_in(&TABLE, profile)
 }
 
-/// What is known of a spot by its id, without a sample; none where the table has no such.
+/// A spot by id, without samples.
 #[must_use]
 pub fn known(id: &str) -> Option<HotSpot> {
     TABLE.by_id(id)
 }
 
-/// Samples in the packet path: stacks in which a packet is received, sent or waited for, whatever else they do.
+/// Samples in the packet path: stacks in which a packet is received, sent or waited for.
 #[must_use]
 pub fn samples_in_path(profile: &StackProfile) -> u64 {
     let judged = judged(&TABLE, profile);
@@ -102,12 +99,12 @@ fn busy(profile: &StackProfile) -> impl Iterator<Item = &SampledStack> {
     profile.stacks.iter().filter(|stack| stack.context != CpuContext::Idle)
 }
 
-/// Each function once: stacks are many, and made of the same ones.
+/// Judges each function once, because many stacks share functions.
 fn judged<'p>(table: &SpotTable, profile: &'p StackProfile) -> Vec<JudgedFunction<'p>> {
     profile.frames.iter().map(|frame| table.judge(&frame.name, frame.kind)).collect()
 }
 
-/// A stack as far as it is of its own context: what an interrupt came upon has nothing to do with it.
+/// A stack from the begin of its context: the interrupted work is unrelated.
 fn innermost_first<'j, 'p>(
     judged: &'j [JudgedFunction<'p>],
     stack: &SampledStack,
@@ -116,7 +113,7 @@ fn innermost_first<'j, 'p>(
     own.iter().rev().filter_map(|index| judged.get(*index as usize)).collect()
 }
 
-/// A part of a whole, 0 of nothing.
+/// 0 of an empty whole.
 #[expect(clippy::cast_precision_loss, reason = "samples are far fewer than 2^52")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }

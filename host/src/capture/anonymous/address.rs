@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Addresses that were seen, each with its number, from one.
+/// Addresses seen, numbered from one.
 #[derive(Default)]
 pub(super) struct AddressAliases {
     ip: BTreeMap<IpAddr, u32>,
@@ -11,7 +11,6 @@ pub(super) struct AddressAliases {
 }
 
 impl AddressAliases {
-    /// A text with every address in it replaced.
     pub(super) fn in_text(&mut self, text: &str) -> String {
         let is_part = |letter: char| letter.is_ascii_hexdigit() || matches!(letter, ':' | '.');
         let mut replaced = String::with_capacity(text.len());
@@ -20,7 +19,7 @@ impl AddressAliases {
             let (before, from) = rest.split_at(begin);
             let (word, after) = from.split_at(from.find(|letter| !is_part(letter)).unwrap_or(from.len()));
             replaced.push_str(before);
-            // The first letters of a longer word are no address.
+            // The first letters of a longer word are not an address.
             let alone = !before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
             match alone.then(|| self.word(word)).flatten() {
                 Some(other) => replaced.push_str(&other),
@@ -32,7 +31,7 @@ impl AddressAliases {
         replaced
     }
 
-    /// A word of hexadecimal digits, colons and dots, if it is an address, alone or before a port.
+    /// An address, alone or before a port.
     fn word(&mut self, word: &str) -> Option<String> {
         if let Some(mac) = mac(word) {
             return Some(self.mac(mac));
@@ -45,7 +44,8 @@ impl AddressAliases {
         Some(format!("{}:{port}", self.ip(ip.into())))
     }
 
-    /// `/proc/net/udp` and its like: addresses as words of hexadecimal digits, each in the CPU's order of bytes.
+    /// `/proc/net/udp` and similar files: addresses as hexadecimal words in the byte order of the
+    /// CPU.
     pub(super) fn in_hexadecimal(&mut self, text: &str) -> String {
         let mut replaced = String::with_capacity(text.len());
         for piece in text.split_inclusive([' ', '\n']) {
@@ -82,7 +82,7 @@ impl AddressAliases {
         match ip {
             _ if is_everywhere(ip) => ip,
             IpAddr::V4(_) => {
-                // 198.18.0.0/15 is for benchmarks of networks (RFC 2544) and in nobody's use.
+                // 198.18.0.0/15 is reserved for network benchmarks (RFC 2544).
                 let number = self.number(ip) % (1 << 17);
                 Ipv4Addr::from_bits(Ipv4Addr::new(198, 18, 0, 0).to_bits() + number).into()
             }
@@ -106,22 +106,22 @@ impl AddressAliases {
     }
 
     fn mac(&mut self, mac: [u8; 6]) -> String {
-        // None, and all: the same on every host, as is what a group gets.
+        // Zero, broadcast and multicast addresses are the same on every host.
         if mac == [0; 6] || mac[0] & 1 == 1 {
             return shown(mac);
         }
         let next = u32::try_from(self.mac.len()).unwrap_or(u32::MAX).saturating_add(1);
         let [a, b, c, d] = self.mac.entry(mac).or_insert(next).to_be_bytes();
-        // The second bit: administered locally.
+        // The second bit means locally administered.
         shown([2, 0, a, b, c, d])
     }
 }
 
-/// Whether an address says nothing of whose host it is on.
+/// Whether the address is the same on every host.
 fn is_everywhere(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
-            // What begins with 255 is a mask, or all.
+            // An address that begins with 255 is a mask or a broadcast address.
             ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.octets()[0] == 255
         }
         IpAddr::V6(ip) => ip.is_unspecified() || ip.is_loopback() || ip.is_multicast(),

@@ -1,4 +1,4 @@
-//! What each CPU did.
+//! Activity per CPU.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,6 @@ pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> 
     Known::Value(cpus)
 }
 
-/// The counters of a reading by CPU.
 struct CpuCounters<'a> {
     times: BTreeMap<u32, &'a CpuTimes>,
     softnet: BTreeMap<u32, &'a SoftnetCpu>,

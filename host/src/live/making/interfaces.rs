@@ -1,4 +1,4 @@
-//! Interfaces and their queues, of both directions.
+//! Interfaces and their queues in both directions.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ type Counts = Known<Option<Vec<QueueCounts>>>;
 pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> Vec<InterfaceSnapshot> {
     let interfaces = readings.path.link.iter().filter_map(|link| {
         let now = readings.now.interfaces.iter().find(|item| item.interface == link.interface)?;
-        // One that was made anew under the same name counts from zero.
+        // An interface that was recreated under the same name counts from zero.
         let before = readings.before.and_then(|before| {
             let same = |item: &&InterfacePulse| item.interface == link.interface && item.index == now.index;
             before.interfaces.iter().find(same)
@@ -149,7 +149,8 @@ impl RateReader<'_> {
     }
 }
 
-/// The disciplines of transmit queues by queue: those below an `mq`, whose children are numbered from 1 in hexadecimal.
+/// Qdiscs by transmit queue: those below an `mq`, whose children are numbered from 1 in
+/// hexadecimal.
 fn of_queues(pulse: Option<&InterfacePulse>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
     let all = pulse.and_then(|pulse| pulse.disciplines.value()).into_iter().flatten();
     let of_queue = |item: &crate::stage::transmit::QdiscState| {
@@ -164,7 +165,7 @@ fn told_by(counts: &Counts) -> Option<String> {
     Some(first.read_from.split(": ").next().unwrap_or_default().to_owned())
 }
 
-/// What queues counted at two readings, by queue.
+/// Counters of queues at two readings.
 struct QueuePairs<'a> {
     before: BTreeMap<u32, &'a QueueCounts>,
     now: BTreeMap<u32, &'a QueueCounts>,
@@ -185,7 +186,7 @@ impl<'a> QueuePairs<'a> {
     }
 }
 
-/// Whether the lists of CPUs share one; lists that cannot be read share none.
+/// Whether two CPU lists overlap; unreadable lists do not.
 pub(super) fn overlap(one: &CpuSet, other: &CpuSet) -> bool {
     one.iter().any(|cpu| other.contains(cpu))
 }

@@ -1,14 +1,13 @@
-//! What interrupts did between two readings.
+//! Interrupts between two readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SnapshotInput;
 
-/// How often the vectors of interfaces were handled.
 pub(super) struct InterruptRates {
-    /// By interrupt: times a second, and the CPU that handled most of them.
+    /// By interrupt: rate, and the CPU that handled most of them.
     of_vectors: BTreeMap<u32, (f64, Option<u32>)>,
-    /// By CPU, times a second; none where there is nothing to compare.
+    /// Rate per CPU; `None` without an earlier reading.
     of_cpus: Option<BTreeMap<u32, f64>>,
 }
 
@@ -25,14 +24,14 @@ impl InterruptRates {
         let interfaces = &readings.path.irq.interfaces;
         let mut vectors = interfaces.iter().filter_map(|item| item.vectors.value()).flatten().peekable();
         if vectors.peek().is_none() {
-            // Interfaces of software have none, and a zero would say that they have.
+            // Virtual interfaces have no interrupts, and a zero would mean that they have some.
             return none;
         }
         let own: BTreeSet<u32> = vectors.map(|vector| vector.irq).collect();
         let (mut of_vectors, mut of_cpus) = (BTreeMap::new(), BTreeMap::<u32, f64>::new());
         for irq in own {
             let Some(handled) = now.get(&irq) else { continue };
-            // Both are in the order of the file's columns, which is that of the CPUs.
+            // Both are in CPU order, as the columns of the file.
             let mut before = before.get(&irq).map_or(&[][..], Vec::as_slice).iter().peekable();
             let (mut all, mut most) = (0.0, (0, None));
             for (cpu, count) in handled {
@@ -55,12 +54,10 @@ impl InterruptRates {
         Self { of_vectors, of_cpus: Some(of_cpus) }
     }
 
-    /// Times a second that a vector was handled, and the CPU that did it most often.
     pub(super) fn of(&self, irq: u32) -> (Option<f64>, Option<u32>) {
         self.of_vectors.get(&irq).map_or((None, None), |(rate, cpu)| (Some(*rate), *cpu))
     }
 
-    /// Times a second that a CPU handled any vector.
     pub(super) fn on(&self, cpu: u32) -> Option<f64> {
         self.of_cpus.as_ref().map(|cpus| cpus.get(&cpu).copied().unwrap_or(0.0))
     }

@@ -1,4 +1,5 @@
-//! Where a finding sits: by what it would change, and by what its words and evidence name.
+//! The site of a finding: the places that it would change, and those that its text and evidence
+//! name.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use crate::{Finding, PacketPath, StageName};
 
 use crate::live::picture::{FindingSite, LiveFinding};
 
-/// A finding of more places of a kind than this is of the whole.
+/// A finding with more sites of one kind belongs to the whole path.
 const MOST: usize = 16;
 
 pub(super) fn found(path: &PacketPath, finding: &Finding) -> LiveFinding {
@@ -98,7 +99,7 @@ fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut 
     }
 }
 
-/// Whether a name stands in a text with nothing beside it that could belong to a longer one.
+/// Whether the text contains the word, not as part of a longer one.
 fn has_word(text: &str, word: &str) -> bool {
     let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
     !word.is_empty()

@@ -10,10 +10,10 @@ use super::SnapshotInput;
 use crate::live::growth::rate;
 use crate::live::picture::{ServiceSnapshot, SocketSnapshot};
 
-/// `ip_local_port_range` as kernels have it unless told otherwise (inet_init_net in net/ipv4/af_inet.c).
+/// Default of `ip_local_port_range` (inet_init_net in net/ipv4/af_inet.c).
 const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 
-/// The UDP services of the path but for ports that clients are given, unless they were asked for.
+/// The UDP services of the path, without ephemeral ports unless named.
 pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     let sockets = &readings.path.socket;
     let (first, last) = sockets.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
@@ -49,7 +49,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     Known::Value(services.collect())
 }
 
-/// None where the socket is no more.
+/// `None` if the socket is closed.
 fn socket(
     place: u32,
     known: &socket::SocketState,

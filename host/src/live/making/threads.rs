@@ -1,4 +1,4 @@
-//! Threads that serve the sockets: how much they ran, and where against the packets.
+//! Threads that serve sockets: their CPU time, and their place relative to the packets.
 
 use crate::stage::thread::{ServingThread, TaskStat};
 use crate::{CpuSet, Known};
@@ -8,10 +8,11 @@ use super::{SnapshotInput, list};
 use crate::live::growth::rate;
 use crate::live::picture::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
-/// Ticks of `USER_HZ` in a second; it is 100 on every architecture (include/asm-generic/param.h) but Alpha and ia64.
+/// Ticks of `USER_HZ` per second: 100 on every architecture (include/asm-generic/param.h) except
+/// Alpha and ia64.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A CPU that takes less than this part of all packets, or fewer than so many a second, is not one that they come by.
+/// A CPU with less than this share of all packets, or this rate, does not count as receiving them.
 const LEAST_SHARE: f64 = 0.02;
 const LEAST_PACKETS: f64 = 100.0;
 
@@ -30,7 +31,7 @@ pub(super) fn all(
             continue;
         }
         let key = (known.pid, known.tid);
-        // Another one may have come to have its number.
+        // Another thread may have the same id now.
         let Some(now) = readings.now.threads.get(&key).filter(|task| task.name == known.name) else {
             continue;
         };
@@ -41,7 +42,7 @@ pub(super) fn all(
     Known::Value(threads)
 }
 
-/// CPUs on which packets meet the network stack, by what they did.
+/// CPUs on which packets meet the network stack, by activity.
 fn with_packets(cpus: &[CpuSnapshot]) -> CpuSet {
     let takes = |cpu: &&CpuSnapshot| {
         cpu.packets_share.is_some_and(|share| share >= LEAST_SHARE)

@@ -1,4 +1,4 @@
-//! What went away is shown for some seconds as gone.
+//! Removed items are shown as removed for some seconds.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use crate::{Known, Scope};
 
 use crate::live::picture::{InterfaceSnapshot, ServiceSnapshot, Snapshot, SocketSnapshot, ThreadSnapshot};
 
-/// So long it is shown, in seconds.
+/// Seconds.
 const SHOWN: f64 = 5.0;
 
-/// What the last picture had, and when it went away.
+/// Items of the last snapshot, and when they were removed.
 #[derive(Debug, Default)]
 pub(super) struct RecentlyRemoved {
     interfaces: Vec<(InterfaceSnapshot, Option<Instant>)>,
@@ -18,7 +18,7 @@ pub(super) struct RecentlyRemoved {
 }
 
 impl RecentlyRemoved {
-    /// Puts into a picture what was in the one before and is gone. An interface that was asked for by name stays for good.
+    /// Adds recently removed items to a snapshot. An interface that the user named stays for good.
     pub(super) fn keep(&mut self, picture: &mut Snapshot, at: Instant, scope: &Scope) {
         let asked_for = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
         for name in &scope.interfaces {
@@ -75,7 +75,7 @@ fn has(service: &ServiceSnapshot, socket: &SocketSnapshot) -> bool {
     service.sockets.iter().any(|other| other.inode == socket.inode)
 }
 
-/// Adds to what is there what was there before, as `gone`, until it was gone for long; and notes what is there.
+/// Adds recently removed items to `there`, after `gone` has marked them.
 fn merge<T>(
     known: &mut Vec<(T, Option<Instant>)>,
     there: &mut Vec<T>,
@@ -83,7 +83,7 @@ fn merge<T>(
     (same, gone): (impl Fn(&T, &T) -> bool, impl Fn(&T, f64) -> T),
     stays: impl Fn(&T) -> bool,
 ) {
-    // No more is kept than what is shown of it once it is gone.
+    // Only what is shown of a removed item is kept.
     let mut next: Vec<(T, Option<Instant>)> = there.iter().map(|item| (gone(item, 0.0), None)).collect();
     for (item, since) in known.drain(..) {
         if next.iter().any(|(other, left)| left.is_none() && same(other, &item)) {

@@ -1,4 +1,4 @@
-//! When a host is read whole again.
+//! When to read the whole host again.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,13 +9,12 @@ use crate::{Host, PacketPath, Scope};
 
 use super::USUAL_AGE;
 
-/// Whole readings take no more than one part in this many of a CPU, unless interfaces come and go.
+/// Full readings use at most one part in this many of a CPU, unless interfaces change.
 const LEAST_PART_OF_A_CPU: u32 = 200;
 
-/// Sockets of clients come and go all the time: for them the host is not read whole more often than this.
+/// Client sockets come and go all the time, so they cause a full reading at most this often.
 const SOONEST: Duration = Duration::from_secs(3);
 
-/// A whole reading as it begins.
 pub(super) struct FullReading {
     pub(super) at: Instant,
     cpu_time: Duration,
@@ -27,26 +26,25 @@ impl FullReading {
     }
 }
 
-/// The time that the calling thread ran. On a busy machine much less than what passed, and all that a reading takes from others.
+/// CPU time of the calling thread. On a busy machine this is much less than the time that passed.
 fn cpu_time() -> Duration {
     let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (u64::try_from(ran.tv_sec), u32::try_from(ran.tv_nsec));
     Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0))
 }
 
-/// What a whole reading saw that a later one may miss or have more of.
+/// State of the last full reading, to detect changes.
 #[derive(Debug)]
 pub(super) struct ReadingPlan {
     at: Instant,
     took: Duration,
     cpu_time: Duration,
-    /// Indices of the interfaces that are looked at, by name.
+    /// Name and index of the interfaces in scope.
     interfaces: Vec<(String, Option<u32>)>,
-    /// All interfaces there are.
+    /// All interface names.
     names: Option<Vec<String>>,
-    /// The sockets of services in scope.
     sockets: BTreeSet<u64>,
-    /// Processes of the threads, and how many threads they have.
+    /// Processes with their number of threads.
     processes: Vec<(u32, Option<u32>)>,
 }
 
@@ -81,7 +79,8 @@ impl ReadingPlan {
         self.at.elapsed()
     }
 
-    /// Whether it is time: interfaces came or went, or sockets and threads did and it is not too soon, or it is long ago.
+    /// Whether a full reading is due: interfaces changed, or sockets and threads did and the
+    /// minimum interval is over, or the last one is too old.
     pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, pulse: &CounterSample) -> bool {
         let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();
@@ -106,7 +105,7 @@ impl ReadingPlan {
         let came = sockets.iter().any(|socket| {
             let in_scope = match (scope.port, scope.pid) {
                 (Some(port), _) => socket.port == port,
-                // Whose it is takes a whole reading to know.
+                // The owner of a new socket is only known after a full reading.
                 (None, Some(_)) => false,
                 (None, None) => !socket.is_on_loopback,
             };

@@ -4,7 +4,6 @@ use crate::recording::RecordedEntry;
 use linerate_testkit::specimen::{Node, specimen};
 use serde_json::Value;
 
-/// A specimen as a capture in memory.
 fn captured(name: &str) -> SnapshotSource {
     capture(name).into()
 }
@@ -87,7 +86,7 @@ fn a_picture_is_the_same_when_it_was_written_and_read() {
     }
 }
 
-/// Whether two values are the same but for the last digit of a fraction, which a reader may round.
+/// Equal except for the last digit of a fraction, which a reader may round.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

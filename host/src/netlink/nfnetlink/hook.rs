@@ -1,4 +1,4 @@
-//! Functions at netfilter's hooks (linux/netfilter/nfnetlink_hook.h, Linux 5.14).
+//! Functions at netfilter hooks (linux/netfilter/nfnetlink_hook.h, Linux 5.14).
 
 use std::io;
 
@@ -24,16 +24,15 @@ const CHAIN_FAMILY: u16 = 2;
 const CHAIN_NAME: u16 = 3;
 
 const IP_FAMILIES: [u8; 2] = [2, 10];
-/// Hooks of the IP families by number (linux/netfilter.h), in the order in which packets meet them.
+/// Hooks of the IP families by number (linux/netfilter.h), in packet order.
 const IP_HOOKS: [(u32, &str); 5] =
     [(0, "prerouting"), (1, "input"), (2, "forward"), (3, "output"), (4, "postrouting")];
-/// Hooks of a device; that on the way out is of Linux 5.16.
+/// Hooks of a device; egress since Linux 5.16.
 const INGRESS: (u32, &str) = (0, "ingress");
 const EGRESS: (u32, &str) = (1, "egress");
-/// `NF_INET_INGRESS` of linux/netfilter.h: a chain of the family inet at a device (Linux 5.10).
+/// `NF_INET_INGRESS` of linux/netfilter.h: a chain of family inet at a device (Linux 5.10).
 const INET_INGRESS: (u32, &str) = (5, "ingress");
 
-/// The name of a hook of a family, by number.
 pub(super) fn hook_name(family: u8, number: u32) -> Option<&'static str> {
     let hooks: &[(u32, &str)] = match family {
         NETDEV => &[INGRESS, EGRESS],
@@ -44,7 +43,7 @@ pub(super) fn hook_name(family: u8, number: u32) -> Option<&'static str> {
     hooks.iter().find(|hook| hook.0 == number).map(|hook| hook.1)
 }
 
-/// All functions at the hooks of IPv4, IPv6 and of these interfaces, in the order in which packets meet them.
+/// All functions at the hooks of IPv4, IPv6 and these interfaces, in packet order.
 pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<NetfilterHook>> {
     let mut hooks = Vec::new();
     let mut of_device = Vec::new();
@@ -59,11 +58,11 @@ pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<NetfilterHook>> {
     for interface in interfaces {
         of_device.extend(at_device(interface, EGRESS, &mut hooks));
     }
-    // Asked last for what is wrong with devices, so that a kernel that lists no hooks at all says that itself.
+    // Device errors come last, because a kernel without hook lists reports that for IPv4 first.
     of_device.into_iter().next().map_or(Ok(hooks), Err)
 }
 
-/// The hooks of a device; none where the kernel has no such hook, or the device went away.
+/// Nothing if the kernel has no such hook or the device was removed.
 fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<NetfilterHook>) -> Option<io::Error> {
     let error = at(NETDEV, hook, Some(interface), hooks).err()?;
     let absent = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];
@@ -91,7 +90,7 @@ fn at(
     Ok(())
 }
 
-/// A function in an answer; at which hook, the question tells.
+/// The answer does not contain the hook: the caller knows it.
 pub(crate) fn function(body: &[u8]) -> io::Result<NetfilterHook> {
     let (family, attributes) = parts(body)?;
     let told = |kind| attribute(attributes, kind).map(text);
@@ -102,7 +101,7 @@ pub(crate) fn function(body: &[u8]) -> io::Result<NetfilterHook> {
         hook: String::new(),
         interface: None,
         priority: number(attributes, PRIORITY).ok_or_else(cut_short)?.cast_signed(),
-        // A kernel without CONFIG_KALLSYMS names no function.
+        // A kernel without CONFIG_KALLSYMS does not name functions.
         function: chain.or_else(|| told(FUNCTION)).unwrap_or_default(),
         module: told(MODULE).unwrap_or_default(),
     })

@@ -1,4 +1,4 @@
-//! Tables of nftables and what is in them (linux/netfilter/nf_tables.h, Linux 3.13).
+//! Tables of nftables and their content (linux/netfilter/nf_tables.h, Linux 3.13).
 
 use std::io;
 
@@ -14,7 +14,7 @@ const ALL_FAMILIES: u8 = 0;
 
 const TABLE_NAME: u16 = 1;
 const TABLE_FLAGS: u16 = 2;
-/// `NFT_TABLE_F_DORMANT`: its chains are taken from their hooks.
+/// `NFT_TABLE_F_DORMANT`: the chains are detached from their hooks.
 const DORMANT: u32 = 1;
 
 const CHAIN_TABLE: u16 = 1;
@@ -24,12 +24,13 @@ const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
 const HOOK_NUMBER: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
-/// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, and the same for IPv6.
+/// `NF_IP_PRI_CONNTRACK` of linux/netfilter_ipv4.h, equal for IPv6.
 const TRACKING: i32 = -200;
 /// `NF_DROP` of linux/netfilter.h.
 const POLICY_DROP: u32 = 0;
 
-/// The tables. Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not be read.
+/// Rules are counted by the uses of their chains, so that a ruleset of many thousand rules need not
+/// be read.
 pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
     let none = RequestAttributes::default();
     let mut tables = Vec::new();
@@ -42,7 +43,6 @@ pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
     Ok(tables)
 }
 
-/// A table in an answer, without its chains.
 pub(crate) fn table(body: &[u8]) -> io::Result<NftTable> {
     let (family, attributes) = parts(body)?;
     Ok(NftTable {
@@ -53,13 +53,13 @@ pub(crate) fn table(body: &[u8]) -> io::Result<NftTable> {
     })
 }
 
-/// Counts the chain in an answer to its table.
+/// Adds a chain to the counts of its table.
 pub(crate) fn take_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()> {
     let (family_number, attributes) = parts(body)?;
     let family = family_name(family_number);
     let name = attribute(attributes, CHAIN_TABLE).map(text).ok_or_else(cut_short)?;
     let uses = number(attributes, CHAIN_USE).ok_or_else(cut_short)?;
-    // One that is not listed was made after the list.
+    // The table was created after the list.
     let Some(table) = tables.iter_mut().find(|table| table.family == family && table.name == name) else {
         return Ok(());
     };

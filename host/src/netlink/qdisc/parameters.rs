@@ -1,18 +1,16 @@
-//! Parameters of disciplines that hold no others, as text, so that one can be put back as it was.
+//! Parameters of classless qdiscs as text, so that the original qdisc can be restored.
 //!
-//! Names are those of tc(8); times are microseconds, and what is no single number is hexadecimal.
+//! Names are those of tc(8). Times are in microseconds. Values that are not single numbers are
+//! hexadecimal.
 
 use std::collections::BTreeSet;
 
 use crate::netlink::generic::{RequestAttributes, attribute, attributes};
 
-/// How a kind takes its parameters.
 enum ParameterForm {
-    /// It has none.
     None,
-    /// A structure of one number: this.
+    /// A structure with one number of this name.
     Number(&'static str),
-    /// Attributes.
     Attributes(&'static [QdiscParameter]),
 }
 
@@ -26,7 +24,8 @@ struct QdiscParameter {
 #[derive(PartialEq, Eq)]
 enum ParameterUnit {
     Plain,
-    /// Kept in units of 1024 ns and told in microseconds, rounded down both ways (net/codel.h).
+    /// The kernel keeps units of 1024 ns and reports microseconds, rounded down both ways
+    /// (net/codel.h).
     Codel,
 }
 
@@ -74,7 +73,8 @@ const FQ_CODEL: &[QdiscParameter] = &[
     plain(11, "ce_threshold_mask", 1),
 ];
 
-/// Kinds that hold no others and filter nothing. `pfifo_fast` tells of bands, and takes no parameters (net/sched/sch_generic.c).
+/// Classless kinds without filters. `pfifo_fast` reports bands, but has no parameters
+/// (net/sched/sch_generic.c).
 fn form(kind: &str) -> Option<ParameterForm> {
     Some(match kind {
         "mq" | "noqueue" | "pfifo_fast" => ParameterForm::None,
@@ -85,7 +85,7 @@ fn form(kind: &str) -> Option<ParameterForm> {
     })
 }
 
-/// Parameters in what the kernel tells; none where one of them is not known, so that they could not be put back.
+/// `None` if a parameter is unknown, because it could not be restored.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
     let known = match form(kind)? {
         ParameterForm::None => return Some(String::new()),
@@ -106,7 +106,7 @@ pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
     Some(pairs.join(" "))
 }
 
-/// The options that give a discipline these parameters; none where the kind or one of them is not known.
+/// Options for these parameters; `None` if the kind or a parameter is unknown.
 pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if !words.len().is_multiple_of(2) {
@@ -150,7 +150,7 @@ impl QdiscParameter {
     }
 }
 
-/// The microseconds to ask for so that these are told afterwards.
+/// The microseconds to write so that the kernel then reports these.
 fn codel_time(microseconds: u32) -> u32 {
     let kept = (u64::from(microseconds) * 1000).div_ceil(1024);
     u32::try_from((kept * 1024).div_ceil(1000)).unwrap_or(microseconds)
@@ -170,9 +170,9 @@ fn unhexadecimal(word: &str) -> Option<Vec<u8>> {
     pairs.map(|pair| u8::try_from(pair.first()? * 16 + pair.get(1)?).ok()).collect()
 }
 
-/// The text of a discipline's options in an answer's attributes.
+/// From the options in an answer's attributes.
 pub(super) fn of_answer(kind: &str, answer: &[u8]) -> Option<String> {
-    /// `TCA_OPTIONS` and `TCA_STAB`; the sizes of the latter are not told in full.
+    /// `TCA_OPTIONS` and `TCA_STAB`; the kernel does not report the size table completely.
     const OPTIONS: u16 = 2;
     const SIZES: u16 = 8;
     if attribute(answer, SIZES).is_some() {

@@ -1,5 +1,5 @@
-//! One rule at the end of a chain: `present`, `absent`, or `no table` where its table is not there either. It is found by what
-//! it says, not by its place.
+//! One rule at the end of a chain: `present`, `absent`, or `no table` if the table is also missing.
+//! It is found by its text, not by its position.
 
 use std::io;
 
@@ -44,7 +44,7 @@ pub(in crate::setting) struct IptablesRule<'a> {
 
 impl IptablesRule<'_> {
     fn run(&self, action: &str) -> Result<String, String> {
-        // Another program may be at the rules: wait for its lock.
+        // Waits for the lock of another program.
         let head = ["-w", "5", "-t", self.table, action, self.chain];
         let arguments: Vec<&str> = head.into_iter().chain(self.rule.split_whitespace()).collect();
         run(program(self.family), &arguments, "")
@@ -57,7 +57,8 @@ impl IptablesRule<'_> {
     fn state(&self) -> io::Result<String> {
         match self.run("-C") {
             Ok(_) => Ok("present".to_owned()),
-            // As iptables 1.8.9 says it; the second of targets with another name, as NOTRACK, and of chains.
+            // Messages of iptables 1.8.9; the second is for targets with another name, such as
+            // NOTRACK, and for chains.
             Err(words)
                 if words.contains("does a matching rule exist")
                     || words.contains("No chain/target/match by that name") =>
@@ -68,16 +69,16 @@ impl IptablesRule<'_> {
         }
     }
 
-    /// Removes the table that nftables has for it, once nothing is in it; the older kind has no way to.
+    /// Removes an empty table of iptables-nft; iptables-legacy cannot remove tables.
     fn remove_table(&self, host: &Host) {
         let table = super::IptablesDump { family: self.family, table: self.table };
         if host.is_live() && table.read(host).is_ok_and(|content| content.as_str().is_empty()) {
-            // What is left is a table that does nothing.
+            // A table without effect may remain.
             let _ = run("nft", &["delete", "table", &self.family.to_string(), self.table], "");
         }
     }
 
-    /// Lets doctor see it on a host that is made up.
+    /// Updates the state that doctor reads on a fake host.
     fn rehearse(&self, host: &Host, present: bool) {
         let (family, table) = (self.family, self.table);
         let names = host.read(&names_path(family)).unwrap_or_default();

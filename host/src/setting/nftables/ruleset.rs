@@ -1,23 +1,21 @@
-//! Rulesets as text: whether two say the same, and whether one says only what it should.
+//! Rulesets as text: whether two are equivalent, and whether one contains only what it should.
 //!
-//! nft prints in a layout of its own: newlines for semicolons, sets sorted and one of a single element without its braces,
-//! priorities by name, the policy that is the default. Counters go on counting.
+//! nft prints a layout of its own: newlines for semicolons, sets sorted and single elements without
+//! braces, priorities by name, default policies. Counters keep counting.
 
 use super::NftFamily;
 
-/// No ruleset that anybody wrote is nested deeper.
+/// Limit of nesting.
 const DEEPEST: usize = 32;
 
-/// A part of a ruleset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum RulesetPart {
     /// A word, a quoted text, a comma or a semicolon.
     Word(String),
-    /// What is in braces.
     Braces(Vec<RulesetPart>),
 }
 
-/// Whether two rulesets say the same.
+/// Whether two rulesets are equivalent.
 pub(super) fn same(one: &str, other: &str) -> bool {
     one == other
         || match (parse(one), parse(other)) {
@@ -38,12 +36,12 @@ pub(super) fn is_tables(text: &str) -> bool {
     parse(text).is_some_and(|parts| !includes(&parts) && tables(&parts).is_some())
 }
 
-/// Reads any text as rulesets, for tests that nothing in it makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_ruleset(text: &str) {
     let _ = (same(text, "table inet x {}"), is_only(text, NftFamily::Ip, "x"), is_tables(text));
 }
 
-/// The tables, where there is nothing beside them.
+/// `None` if the text contains anything other than tables.
 fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
     let mut tables = Vec::new();
     let mut rest: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
@@ -77,7 +75,7 @@ fn includes(parts: &[RulesetPart]) -> bool {
     })
 }
 
-/// Takes a text apart; none where braces or quotes do not match.
+/// `None` if braces or quotes do not match.
 fn parse(text: &str) -> Option<Vec<RulesetPart>> {
     let mut open: Vec<Vec<RulesetPart>> = vec![Vec::new()];
     let mut rest = text;
@@ -114,7 +112,7 @@ fn parse(text: &str) -> Option<Vec<RulesetPart>> {
     open.is_empty().then_some(parts)
 }
 
-/// The same in the one way in which it is compared.
+/// The normal form for comparison.
 fn settled(parts: Vec<RulesetPart>) -> Vec<RulesetPart> {
     let mut settled: Vec<Vec<RulesetPart>> = Vec::new();
     for statement in statements(parts) {
@@ -129,7 +127,7 @@ fn settled(parts: Vec<RulesetPart>) -> Vec<RulesetPart> {
     settled.join(&semicolon)
 }
 
-/// Statements: what is between semicolons. A line that ends in a comma goes on, and one that ends in braces is over.
+/// Splits at semicolons. A line with a comma at its end continues, and braces end a statement.
 fn statements(parts: Vec<RulesetPart>) -> Vec<Vec<RulesetPart>> {
     let mut statements: Vec<Vec<RulesetPart>> = vec![Vec::new()];
     for part in parts {
@@ -185,7 +183,7 @@ fn statement_settled(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
     settled
 }
 
-/// The elements of a set in order; none where these are statements.
+/// The sorted elements of a set; `None` for statements.
 fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
     let whole = statements(inside.to_vec());
     let [elements] = whole.iter().filter(|statement| !statement.is_empty()).collect::<Vec<_>>()[..] else {
@@ -201,7 +199,7 @@ fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
     Some(split)
 }
 
-/// A priority as a number (nft(8), but for family bridge, which nft does not print otherwise than it was).
+/// A priority as a number (nft(8); not for family bridge, which nft prints as written).
 fn priority(words: &[String]) -> Option<i32> {
     let base = |word: &str| match word {
         "raw" => Some(-300),
@@ -230,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// As it was written, and as nft 1.0.6 printed it then.
+    /// As written, and as nft 1.0.6 then printed it.
     const WRITTEN: &str = "table inet ours {\n\tchain prerouting {\n\t\ttype filter hook prerouting priority -300;\n\
                            \t\tudp dport { 123, 53 } notrack\n\t}\n\tchain output {\n\
                            \t\ttype filter hook output priority raw; policy accept;\n\

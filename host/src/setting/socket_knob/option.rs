@@ -1,4 +1,4 @@
-//! The options themselves: their values in words, and the calls that read and set them.
+//! Socket options: their values as text, and the calls that read and set them.
 
 use std::fmt;
 use std::io;
@@ -8,27 +8,25 @@ use super::SocketKnob;
 use crate::root::ExplainedErrno;
 use crate::sys::sockopt::{set_word, word};
 
-/// Options of asm-generic/socket.h that libc has not.
+/// Options of asm-generic/socket.h that libc does not define.
 const SO_BUSY_POLL: libc::c_int = 46;
 /// Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
-/// `SOCK_RCVBUF_LOCK` of linux/socket.h: the process asked for the buffer that it has.
+/// `SOCK_RCVBUF_LOCK` of linux/socket.h: the process requested its buffer size.
 const RECEIVE_LOCK: libc::c_int = 2;
 
-/// `IP_PMTUDISC_*` of linux/in.h by their numbers; `IPV6_PMTUDISC_*` of linux/in6.h are the same.
+/// `IP_PMTUDISC_*` of linux/in.h by number; `IPV6_PMTUDISC_*` of linux/in6.h are equal.
 const PATH_MTU: [&str; 6] = ["dont", "want", "do", "probe", "interface", "omit"];
 
-/// The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which hangs on the size of its structures and has
-/// never been above this.
+/// The kernel rounds up to `SOCK_MIN_RCVBUF` (net/sock.h, Linux 6.18), which depends on the size of
+/// its structures and has never been larger.
 const LARGEST_MINIMUM: u32 = 8192;
 
-/// What an option is set to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionValue {
-    /// A CPU, or none.
     Cpu(Option<u32>),
     Microseconds(u32),
-    /// Bytes as the kernel counts them, and whether the process asked for them.
+    /// Bytes as the kernel counts them, and whether the process requested them.
     Buffer {
         bytes: u32,
         asked: bool,
@@ -38,9 +36,9 @@ pub(super) enum OptionValue {
 }
 
 impl OptionValue {
-    /// Reads a value; else says what such a knob takes.
+    /// The error says which values are valid.
     pub(super) fn parse(knob: SocketKnob, text: &str) -> Result<Self, &'static str> {
-        // The kernel takes an int.
+        // The kernel reads an int.
         let number = |text: &str| text.parse::<u32>().ok().filter(|number| i32::try_from(*number).is_ok());
         match knob {
             SocketKnob::IncomingCpu if text == "none" => Ok(OptionValue::Cpu(None)),
@@ -67,7 +65,8 @@ impl OptionValue {
         }
     }
 
-    /// What the kernel makes of it: of a buffer half is given, which it doubles (`__sock_set_rcvbuf` of net/core/sock.c).
+    /// As the kernel rounds it: it doubles half of a buffer's size (`__sock_set_rcvbuf` of
+    /// net/core/sock.c).
     pub(super) fn rounded(self) -> Self {
         match self {
             OptionValue::Buffer { bytes, asked } => OptionValue::Buffer { bytes: bytes & !1, asked },
@@ -75,7 +74,7 @@ impl OptionValue {
         }
     }
 
-    /// Whether it was taken when the other is read after it.
+    /// Whether a write succeeded if the other is read after it.
     pub(super) fn took(self, found: Self) -> bool {
         match (self, found) {
             (OptionValue::Buffer { bytes, asked }, OptionValue::Buffer { bytes: found, asked: as_found })
@@ -87,13 +86,12 @@ impl OptionValue {
         }
     }
 
-    /// Whether a write of it that broke off may have left the other: the lock is taken off last.
+    /// Whether an interrupted write may have left the other: the lock is removed last.
     pub(super) fn passes(self, found: Self) -> bool {
         let OptionValue::Buffer { bytes, .. } = self else { return false };
         OptionValue::Buffer { bytes, asked: true }.took(found)
     }
 
-    /// Reads it of a socket.
     pub(super) fn read(knob: SocketKnob, socket: &impl AsFd) -> io::Result<Self> {
         let option = |option| word(socket, libc::SOL_SOCKET, option);
         let unsigned = |value: libc::c_int| {
@@ -121,14 +119,15 @@ impl OptionValue {
         }
     }
 
-    /// Sets it on a socket. `largest` is `net.core.rmem_max` in bytes, where it is known.
+    /// `largest` is `net.core.rmem_max` in bytes, if known.
     pub(super) fn write(self, socket: &impl AsFd, largest: Option<u32>) -> io::Result<()> {
         let option = |option, value| set_word(socket, libc::SOL_SOCKET, option, value);
         let int = |value: u32| {
             libc::c_int::try_from(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
         };
         match self {
-            // Any negative one is none (`reuseport_update_incoming_cpu` of net/core/sock_reuseport.c, Linux 6.18).
+            // Any negative number means none (`reuseport_update_incoming_cpu` of
+            // net/core/sock_reuseport.c, Linux 6.18).
             OptionValue::Cpu(cpu) => option(libc::SO_INCOMING_CPU, cpu.map_or(Ok(-1), int)?),
             OptionValue::Microseconds(time) => option(SO_BUSY_POLL, int(time)?),
             OptionValue::Buffer { bytes, asked } => write_buffer(socket, bytes, asked, largest),
@@ -152,7 +151,7 @@ impl fmt::Display for OptionValue {
     }
 }
 
-/// Who asked for a socket's buffers; none where the kernel does not tell (before Linux 5.14).
+/// Which buffers the process requested; `None` before Linux 5.14.
 fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
     match word(socket, libc::SOL_SOCKET, SO_BUF_LOCK) {
         Ok(lock) => Ok(Some(lock)),
@@ -163,7 +162,7 @@ fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
 
 fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32>) -> io::Result<()> {
     let half = libc::c_int::try_from(bytes / 2).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // What was not asked for can be put back only where the lock can be taken off.
+    // A default buffer can be restored only if the lock can be removed.
     let before = lock(socket)?;
     if before.is_none() && !asked {
         let words = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
@@ -171,7 +170,7 @@ fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32
     }
     let forced = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
     match forced {
-        // Without the right: as far as every process may.
+        // Without the privilege: up to the limit of every process.
         Err(error)
             if error.raw_os_error() == Some(libc::EPERM)
                 && largest.is_some_and(|largest| bytes / 2 <= largest) =>
@@ -182,15 +181,15 @@ fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32
     }
     match before {
         Some(lock) if !asked => {
-            // The lock of the send buffer is in the same word, and stays.
+            // The send buffer's lock is in the same word, and stays.
             set_word(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock & !RECEIVE_LOCK)
         }
         _ => Ok(()),
     }
 }
 
-/// Where path MTU discovery of a socket is set. Of a socket for IPv6 that takes IPv4 too it is that of IPv4, which alone has
-/// an ID in every packet; that of its IPv6 stays as it is.
+/// The option of path MTU discovery. For a dual-stack socket it is that of IPv4, which alone has an
+/// ID in every packet; that of IPv6 stays as it is.
 fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
     let v4 = (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
     match word(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)? {

@@ -37,7 +37,6 @@ fn at(socket: &UdpSocket, (pid, descriptor): (u32, u32)) -> SocketAt {
     SocketAt { cookie: socket_cookie(socket).expect("a cookie"), inode, pid, descriptor }
 }
 
-/// A socket of this process.
 fn own(socket: &UdpSocket) -> SocketAt {
     at(socket, (std::process::id(), u32::try_from(socket.as_raw_fd()).expect("a descriptor")))
 }
@@ -54,7 +53,7 @@ fn write(setting: &Setting, value: &str) {
     setting.write(&Host::live(), &SettingValue::new(value)).expect("written");
 }
 
-/// Whether copies of sockets may be taken, and buffers be forced; else says so.
+/// Whether sockets can be copied and buffers forced; prints the reason if not.
 fn may(test: &str, capable: bool) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
@@ -92,7 +91,7 @@ fn each_option_is_set_and_put_back_exactly() {
         assert_ne!(before, to);
         write(&setting, to);
         assert_eq!(read(&setting), to, "{setting}");
-        // It is the very socket, and no copy of its own.
+        // It is the socket itself, without options of its own.
         assert_eq!(OptionValue::read(knob, &socket).expect("read").to_string(), to);
         write(&setting, &before);
         assert_eq!(read(&setting), before, "{setting}");
@@ -119,7 +118,7 @@ fn a_buffer_is_told_with_whether_it_was_asked_for() {
     assert!(read(&buffer).parse::<u32>().is_ok_and(|bytes| bytes > 2), "the kernel has a minimum");
     write(&buffer, &first);
     assert_eq!(read(&buffer), first);
-    // That the send buffer was asked for stays.
+    // The send buffer's lock stays.
     rustix::net::sockopt::set_socket_send_buffer_size(&socket, 50_000).expect("set");
     write(&buffer, "100000");
     write(&buffer, &first);
@@ -148,7 +147,7 @@ fn of_a_socket_for_both_families_it_is_the_path_of_ipv4() {
         [(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)]
             .map(|(level, option)| word(socket, level, option))
     };
-    // One that is bound to an address of IPv6 takes nothing else (`__inet6_bind` of net/ipv6/af_inet6.c).
+    // A socket bound to an IPv6 address is for IPv6 only (`__inet6_bind` of net/ipv6/af_inet6.c).
     for (socket, set) in [(&both, 0), (&v6_alone, 1)] {
         let mut expected = paths(socket);
         write(&setting(own(socket), SocketKnob::PathMtu), "do");
@@ -171,7 +170,7 @@ fn a_socket_outlives_one_of_its_holders_and_ends_with_the_last() {
     assert_eq!(read(&cpu), "0");
     write(&cpu, "none");
     second.end();
-    // Children that other tests start have it between fork and exec.
+    // Children of concurrent tests hold it between fork and exec.
     let error =
         (0..1000).find_map(|_| cpu.write(&Host::live(), &SettingValue::new("0")).err()).expect("closed");
     assert!(error.is_gone() || error.is_denied(), "{error}");

@@ -1,4 +1,5 @@
-//! A reuseport group on the live host: its sockets, what chooses among them, and copies of their descriptors.
+//! A reuseport group of the live host: its sockets, their steering, and copies of their
+//! descriptors.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,24 +15,21 @@ use crate::root::ExplainedErrno;
 use crate::stage::socket::{ChoosingProgram, DescriptorOwners, GroupChooser, SocketProtocol, choosers, copy};
 use crate::{Host, Known};
 
-/// What chooses among the sockets.
 pub(super) enum GroupSteering {
-    /// The kernel.
     None,
-    /// Our program.
+    /// linerate's program.
     Ours(Box<SteeringMaps>),
-    /// Another; what it is called.
+    /// Another program, by description.
     Foreign(String),
 }
 
-/// Its sockets.
 pub(super) struct GroupMembers {
     what: String,
     sockets: BTreeMap<u64, DiagSocket>,
     owners: DescriptorOwners,
 }
 
-/// The sockets that are bound to this address, by cookie. `ENOENT` where none is.
+/// By cookie. `ENOENT` without any.
 pub(super) fn sockets(
     (namespace, protocol, local): (u64, SocketProtocol, SocketAddr),
 ) -> io::Result<BTreeMap<u64, DiagSocket>> {
@@ -56,7 +54,6 @@ pub(super) fn sockets(
     Ok(found)
 }
 
-/// What chooses among these sockets of a protocol.
 pub(super) fn steering(
     protocol: SocketProtocol,
     sockets: &BTreeMap<u64, DiagSocket>,
@@ -85,17 +82,17 @@ pub(super) fn steering(
 }
 
 impl GroupMembers {
-    /// Finds who holds these sockets.
+    /// Finds the processes that hold these sockets.
     pub(super) fn of(what: String, sockets: BTreeMap<u64, DiagSocket>) -> Self {
         Self { what, sockets, owners: DescriptorOwners::observe(&Host::live()) }
     }
 
-    /// Cookies of its sockets.
     pub(super) fn cookies(&self) -> impl Iterator<Item = u64> {
         self.sockets.keys().copied()
     }
 
-    /// How many interfaces its sockets are bound to, none counted as one: so many groups they are at least.
+    /// Number of interfaces its sockets are bound to, no interface counted as one. There are at
+    /// least this many groups.
     pub(super) fn bindings(&self) -> usize {
         let mut indices: Vec<u32> = self.sockets.values().map(|socket| socket.interface_index).collect();
         indices.sort_unstable();
@@ -103,12 +100,10 @@ impl GroupMembers {
         indices.len()
     }
 
-    /// Whether it has the socket.
     pub(super) fn has(&self, cookie: u64) -> bool {
         self.sockets.contains_key(&cookie)
     }
 
-    /// A copy of a descriptor of any of its sockets.
     pub(super) fn any(&self) -> io::Result<OwnedFd> {
         let mut failure = None;
         for cookie in self.cookies() {
@@ -120,7 +115,7 @@ impl GroupMembers {
         Err(failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// A copy of a descriptor of the socket with this cookie, of whoever holds it.
+    /// A copy of the descriptor from any process that holds the socket.
     pub(super) fn copy(&self, cookie: u64) -> io::Result<OwnedFd> {
         let socket = self.sockets.get(&cookie).ok_or(io::ErrorKind::NotFound)?;
         let holders = match self.owners.of(socket.inode) {
@@ -143,7 +138,7 @@ impl GroupMembers {
     }
 }
 
-/// Sockets are listed, and groups looked at, in the calling thread's network namespace.
+/// Sockets and groups are listed in the calling thread's network namespace.
 fn must_be_in(namespace: u64) -> io::Result<()> {
     let here = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
     if here == namespace {

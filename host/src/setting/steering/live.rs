@@ -1,4 +1,4 @@
-//! Reading and changing what steers a group of the live host.
+//! Reads and changes the steering of a group of the live host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,17 +10,15 @@ use super::program::{SteeringMaps, detach, possible_cpus};
 use super::{ReuseportGroup, SteeredSocket, SteeredSockets, SteeringTable, placed};
 use crate::root::ExplainedErrno;
 
-/// Places for sockets beyond those that a group has now, for workers that are added; a place is 8 bytes, and 8 a CPU.
+/// Spare places for workers that are added later. A place needs 8 bytes, and 8 bytes per CPU.
 const SPARE_PLACES: u32 = 64;
 
-/// How long a socket may take to leave the map of a program that is no longer attached.
+/// How long a socket may stay in the map of a detached program.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// Why nothing was changed.
 pub(super) enum SteeringFailure {
-    /// It would not work, or is not ours.
+    /// It would not work, or another program steers the group.
     Reason(String),
-    /// The system's reason.
     Io(io::Error),
 }
 
@@ -30,7 +28,7 @@ impl From<io::Error> for SteeringFailure {
     }
 }
 
-/// What steers the group, in the words of the knob.
+/// As text.
 pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
     let sockets = sockets(group.key()).map_err(explained)?;
     match steering(group.protocol, &sockets).map_err(explained)? {
@@ -40,7 +38,7 @@ pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
     }
 }
 
-/// What our program did; none where it is not there.
+/// Counts of linerate's program; `None` if it is not attached.
 pub(super) fn steered(group: &ReuseportGroup) -> io::Result<Option<SteeredSockets>> {
     let sockets = sockets(group.key()).map_err(explained)?;
     let GroupSteering::Ours(program) = steering(group.protocol, &sockets).map_err(explained)? else {
@@ -59,7 +57,7 @@ pub(super) fn steered(group: &ReuseportGroup) -> io::Result<Option<SteeredSocket
     }))
 }
 
-/// Attaches our program with this table, or changes the table of the one that is there.
+/// Attaches the program with this table, or replaces the table of the attached program.
 pub(super) fn steer(group: &ReuseportGroup, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     let sockets = sockets(group.key()).map_err(explained)?;
     let found = steering(group.protocol, &sockets).map_err(explained)?;
@@ -72,7 +70,6 @@ pub(super) fn steer(group: &ReuseportGroup, wanted: &SteeringTable) -> Result<()
     }
 }
 
-/// Detaches our program.
 pub(super) fn release(group: &ReuseportGroup) -> Result<(), SteeringFailure> {
     let sockets = sockets(group.key()).map_err(explained)?;
     let program = match steering(group.protocol, &sockets).map_err(explained)? {
@@ -83,14 +80,14 @@ pub(super) fn release(group: &ReuseportGroup) -> Result<(), SteeringFailure> {
     let members = GroupMembers::of(group.address(), sockets);
     let socket = members.any().map_err(explained)?;
     detach(socket.as_fd()).map_err(explained)?;
-    // The kernel takes them out too, but later, and until then they can be in no other program's map.
+    // The kernel removes them later, and until then they can be in no other program's map.
     for place in program.sockets()?.into_keys() {
         program.take_out(place)?;
     }
     Ok(())
 }
 
-/// Why a program that is there is left alone.
+/// Why another program is left alone.
 pub(super) fn foreign(name: &str) -> String {
     let name = match name {
         "classic-by-cpu" => "classic, by CPU",
@@ -121,7 +118,7 @@ fn check(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringF
     Ok(())
 }
 
-/// All is in the program before it is attached, in one step.
+/// The program is complete before it is attached in one step.
 fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
     let number = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
     let (loaded, mut program) = SteeringMaps::load(number.saturating_mul(2).saturating_add(SPARE_PLACES))?;
@@ -130,8 +127,9 @@ fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), Steering
     Ok(loaded.attach(members.copy(any)?.as_fd())?)
 }
 
-/// Sockets that are new come in first, where no table points to; then the table is replaced; then those it no longer names
-/// go. At each moment, each place that a table in force points to holds the socket that is meant, unless it was closed.
+/// Adds new sockets, which no table refers to yet; then replaces the table; then removes unused
+/// sockets. At each moment every place in the active table holds the intended socket, unless it was
+/// closed.
 fn change(
     program: &mut SteeringMaps,
     members: &GroupMembers,
@@ -168,8 +166,8 @@ fn change(
     Ok(())
 }
 
-/// Puts a socket in, and waits for it to leave the map of a program that was detached a moment ago: the kernel frees both in
-/// the background, after an RCU grace period each, and tells nobody.
+/// Adds a socket, and waits until it has left the map of a program that was just detached: the
+/// kernel frees both in the background after an RCU grace period each, without an event.
 fn put(program: &mut SteeringMaps, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let begun = Instant::now();
     loop {
@@ -197,7 +195,7 @@ fn table(program: &SteeringMaps) -> io::Result<SteeringTable> {
     Ok(placed::table(&program.table()?, rows()?))
 }
 
-/// Rows of a table: one more than the number of the last CPU there can be.
+/// Rows of a table: the highest possible CPU number plus one.
 fn rows() -> io::Result<u32> {
     Ok(possible_cpus()?.into_iter().max().map_or(1, |last| last + 1))
 }
@@ -209,8 +207,9 @@ fn permitted(failure: SteeringFailure) -> SteeringFailure {
     }
 }
 
-/// What the kernel asks for it does not say: CAP_BPF and CAP_PERFMON to load programs that read its memory, CAP_NET_ADMIN to
-/// have them choose, CAP_SYS_ADMIN to find a program by its number, CAP_SYS_PTRACE to copy the sockets of others.
+/// Adds the required capabilities, which the kernel does not report: CAP_BPF and CAP_PERFMON to
+/// load programs that read its memory, CAP_NET_ADMIN to attach them, CAP_SYS_ADMIN to find a
+/// program by its id, CAP_SYS_PTRACE to copy sockets of other processes.
 fn explained(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {

@@ -1,17 +1,17 @@
-//! A table as the program has it: a row for each CPU, and after the rows the sockets they point to.
+//! A table in the layout of the program: one row per CPU, then the sockets they refer to.
 
 use std::collections::BTreeMap;
 
 use super::SteeringTable;
 
-/// `struct entry` of bpf/steer.bpf.c: a cookie, and a place. Of a CPU's row the cookie is 0 and the place is the first of its
-/// sockets' entries, with their number above 32 bits.
+/// `struct entry` of bpf/steer.bpf.c: cookie and place. In a CPU's row the cookie is 0 and the
+/// place is the index of its first socket entry, with their number in the upper 32 bits.
 pub(super) type Entry = [u64; 2];
 
 const NUMBER_SHIFT: u32 = 32;
 const FIRST_MASK: u64 = u32::MAX as u64;
 
-/// The entries of a table; none where a CPU of it is beyond the last, or a cookie has no place.
+/// `None` if a CPU is beyond the last row, or a cookie has no place.
 pub(super) fn entries(table: &SteeringTable, places: &BTreeMap<u64, u32>, cpus: u32) -> Option<Vec<Entry>> {
     let mut entries = vec![[0; 2]; usize::try_from(cpus).ok()?];
     for (cpu, cookies) in &table.by_cpu {
@@ -24,7 +24,6 @@ pub(super) fn entries(table: &SteeringTable, places: &BTreeMap<u64, u32>, cpus: 
     Some(entries)
 }
 
-/// The table that these entries are.
 pub(super) fn table(entries: &[Entry], cpus: u32) -> SteeringTable {
     let mut by_cpu = BTreeMap::new();
     for (cpu, [_, row]) in (0..cpus).zip(entries) {
@@ -36,7 +35,7 @@ pub(super) fn table(entries: &[Entry], cpus: u32) -> SteeringTable {
     SteeringTable { by_cpu }
 }
 
-/// The places that the entries' rows point to, with the cookies that are meant to be there.
+/// Places that the rows refer to, with their intended cookies.
 pub(super) fn places(entries: &[Entry], cpus: u32) -> BTreeMap<u32, u64> {
     let rows = entries.iter().take(cpus as usize);
     let sockets = rows.flat_map(|[_, row]| pointed_to(entries, *row));

@@ -17,10 +17,12 @@ use crate::{CpuSet, Host};
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/steer.bpf.o"));
 
-/// `BPF_F_INNER_MAP` of linux/bpf.h (Linux 5.10): tables may be of other sizes than the one they replace.
+/// `BPF_F_INNER_MAP` of linux/bpf.h (Linux 5.10): a table may have another size than the one it
+/// replaces.
 const ANY_LENGTH: u32 = 1 << 12;
 
-/// Its maps. Nothing is pinned: they stay as long as the program does, which is as long as it is attached.
+/// Nothing is pinned: the maps exist as long as the program, which exists as long as it is
+/// attached.
 pub(super) struct SteeringMaps {
     sockets: MapData,
     tables: ArrayOfMaps<MapData, Array<MapData, Entry>>,
@@ -28,11 +30,11 @@ pub(super) struct SteeringMaps {
     hashed: PerCpuArray<MapData, u64>,
 }
 
-/// The program itself, before it is attached.
+/// The program before it is attached.
 pub(super) struct LoadedSteering(Ebpf);
 
 impl SteeringMaps {
-    /// Loads a program for so many sockets, with none in it and no table.
+    /// Loads a program for this many sockets, without sockets and table.
     pub(super) fn load(places: u32) -> io::Result<(LoadedSteering, Self)> {
         let mut loader = EbpfLoader::new();
         pause_after_burst();
@@ -51,7 +53,7 @@ impl SteeringMaps {
         Ok((LoadedSteering(object), program))
     }
 
-    /// The maps of the program of this number; none where it is not ours, whatever its name.
+    /// The maps of the program with this id; `None` if it is not linerate's, whatever its name.
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
         let mut maps = FoundMaps::default();
         for map in maps_of(id)? {
@@ -65,12 +67,11 @@ impl SteeringMaps {
         Ok(maps.whole())
     }
 
-    /// How many sockets it has place for.
     pub(super) fn places(&self) -> u32 {
         self.chosen.len()
     }
 
-    /// The cookies of the sockets that are in it, by place. One that was closed is not.
+    /// Cookies by place, without closed sockets.
     pub(super) fn sockets(&self) -> io::Result<BTreeMap<u32, u64>> {
         let mut found = BTreeMap::new();
         for place in 0..self.places() {
@@ -81,7 +82,7 @@ impl SteeringMaps {
         Ok(found)
     }
 
-    /// Puts a socket at a place, which counts from zero again.
+    /// Restarts the counter of the place.
     pub(super) fn put(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let zeros = vec![0; possible_cpus()?.len()];
         let zeros = PerCpuValues::try_from(zeros)?;
@@ -89,12 +90,11 @@ impl SteeringMaps {
         socket_array::put(self.array(), place, socket)
     }
 
-    /// Takes the socket at a place out.
     pub(super) fn take_out(&self, place: u32) -> io::Result<()> {
         socket_array::take_out(self.array(), place)
     }
 
-    /// The table in force; empty before one was put in force.
+    /// The active table; empty before the first.
     pub(super) fn table(&self) -> io::Result<Vec<Entry>> {
         let table = match self.tables.get(&0, 0) {
             Ok(table) => table,
@@ -104,8 +104,8 @@ impl SteeringMaps {
         table.iter().collect::<Result<_, _>>().map_err(chain)
     }
 
-    /// Puts a table in force. When this returns, no packet sees the one before any more: the kernel waits for programs that
-    /// run (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
+    /// Activates a table. When this returns, no packet uses the previous one: the kernel waits for
+    /// running programs (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
     pub(super) fn put_in_force(&mut self, entries: &[Entry]) -> io::Result<()> {
         let length = u32::try_from(entries.len()).map_err(io::Error::other)?;
         let mut table = Array::create(length, ANY_LENGTH).map_err(chain)?;
@@ -115,12 +115,12 @@ impl SteeringMaps {
         self.tables.set(0, &table, 0).map_err(chain)
     }
 
-    /// Packets that the socket at a place got, by CPU.
+    /// Packets of the socket at a place, by CPU.
     pub(super) fn chosen(&self, place: u32) -> io::Result<BTreeMap<u32, u64>> {
         by_cpu(&self.chosen.get(&place, 0).map_err(chain)?)
     }
 
-    /// Packets that were left to the hash, by CPU.
+    /// Packets left to the hash, by CPU.
     pub(super) fn hashed(&self) -> io::Result<BTreeMap<u32, u64>> {
         by_cpu(&self.hashed.get(&0, 0).map_err(chain)?)
     }
@@ -131,7 +131,7 @@ impl SteeringMaps {
 }
 
 impl LoadedSteering {
-    /// Attaches it to the group of this socket, in place of one that may be there.
+    /// Attaches it to the group of this socket, in place of any other.
     pub(super) fn attach(mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         loaded(&mut self.0)?.attach(socket).map_err(chain)
     }
@@ -142,7 +142,7 @@ pub(super) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
     SkReuseport::detach(socket).map_err(chain)
 }
 
-/// The CPUs there can be, which per-CPU values are in the order of.
+/// Possible CPUs, in the order of per-CPU values.
 pub(super) fn possible_cpus() -> io::Result<Vec<u32>> {
     let list = Host::live().read("/sys/devices/system/cpu/possible").map_err(io::Error::other)?;
     let cpus = CpuSet::from_list(list.trim()).map_err(io::Error::other)?;
@@ -162,7 +162,7 @@ fn maps_of(id: u32) -> io::Result<Vec<u32>> {
             }
             Ok(_) => {}
             Err(error) => match chain(error) {
-                // It went while they were listed.
+                // It was removed meanwhile.
                 error if error.raw_os_error() == Some(libc::ENOENT) => {}
                 error => return Err(error),
             },
@@ -171,13 +171,12 @@ fn maps_of(id: u32) -> io::Result<Vec<u32>> {
     Err(io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-/// Those that did nothing are left out.
+/// Without zeros.
 fn by_cpu(values: &PerCpuValues<u64>) -> io::Result<BTreeMap<u32, u64>> {
     let each = possible_cpus()?.into_iter().zip(values.iter().copied());
     Ok(each.filter(|(_, packets)| *packets > 0).collect())
 }
 
-/// Maps as they are found.
 #[derive(Default)]
 struct FoundMaps {
     sockets: Option<MapData>,

@@ -1,4 +1,4 @@
-//! What the program of a steered group did.
+//! Counts of the steering program of a group.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,34 +9,31 @@ use super::{ReuseportGroup, live};
 use crate::stage::socket::SocketProtocol;
 use crate::{Host, HostError};
 
-/// A group that linerate's program steers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SteeredSockets {
-    /// Cookies of the sockets that are meant to get the packets of each CPU.
+    /// Cookies of the intended sockets, by CPU.
     pub by_cpu: BTreeMap<u32, Vec<u64>>,
-    /// Those sockets.
     pub sockets: Vec<SteeredSocket>,
-    /// Packets by the CPU they came by that were left to the kernel's hash, since none of the CPU's sockets is there or the CPU
-    /// has none.
+    /// Packets by arrival CPU that were left to the kernel's hash, because the CPU has no open
+    /// socket in the table.
     pub hashed_by_cpu: BTreeMap<u32, u64>,
 }
 
-/// A socket of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SteeredSocket {
-    /// Its cookie.
     pub cookie: u64,
-    /// Whether it is there. One that was closed is not; packets that were for it go to others.
+    /// Whether it is open. Packets for a closed one go to others.
     pub present: bool,
-    /// Packets it got by the program's choice, by the CPU they came by; CPUs without any are left out. For TCP, connections.
+    /// Packets sent to it by the program, by arrival CPU, without zeros. For TCP, connections.
     pub packets_by_cpu: BTreeMap<u32, u64>,
 }
 
-/// What linerate's program did in a group since it was attached, a socket since it was taken in; none where it is not there.
+/// Counts of linerate's program since it was attached, and per socket since it was added; `None` if
+/// it is not attached.
 ///
 /// # Errors
-/// As of reading [`crate::Setting::Steering`]: [`HostError::is_gone`] where no socket is bound to the address, and another where the
-/// calling thread is in another network namespace than this.
+/// As for reading [`crate::Setting::Steering`]: [`HostError::is_gone`] if no socket is bound to the
+/// address, and another error if the calling thread is in another network namespace.
 pub fn steered(
     host: &Host,
     namespace: u64,

@@ -1,4 +1,4 @@
-//! Connection tracking: how full its table is and what it lost.
+//! Connection tracking: table size, entries and losses.
 
 use std::collections::BTreeMap;
 
@@ -36,11 +36,9 @@ fn number(path: &str, text: Result<String, HostError>) -> Known<u64> {
     }
 }
 
-/// Counters by name, summed over the lines of the CPUs: a line of names, then one of hexadecimal numbers a CPU. The names
-/// differ between kernels; `entries` is that of the whole table on each line, and left out.
-///
-/// # Errors
-/// Names the line with another number of items than there are names, or the item that is no number.
+/// Counters by name, summed over CPUs: a line of names, then one line of hexadecimal numbers per
+/// CPU. The names differ between kernels; `entries` repeats the total in each line, and is left
+/// out.
 pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let (_, names) = lines.next().ok_or("empty")?;
@@ -61,7 +59,7 @@ pub(crate) fn statistics(text: &str) -> Result<BTreeMap<String, u64>, String> {
     if sums.is_empty() { Err("no line of a CPU".to_owned()) } else { Ok(sums) }
 }
 
-/// What of it is told of packets; `early_drop` is of entries that made room for others.
+/// Counters of packets; `early_drop` counts entries that made room for others.
 const COUNTED: [(&str, CountedUnit); 4] = [
     ("drop", CountedUnit::PacketsLost),
     ("insert_failed", CountedUnit::PacketsLost),
@@ -92,7 +90,7 @@ mod tests {
     use super::*;
     use crate::Scope;
 
-    /// Captured on Linux 6.18; numbers other than zero put in.
+    /// Captured on Linux 6.18, with nonzero numbers put in.
     const CAPTURED: &str = "entries  clashres found new invalid ignore delete chainlength insert insert_failed drop \
         early_drop icmp_error  expect_new expect_create expect_delete search_restart\n\
         0000001f  00000000 00000000 00000000 00000002 00000000 00000000 00000000 00000000 0000000a 00000010 00000001 \

@@ -1,4 +1,4 @@
-//! Packets that rules drop, which no counter of the kernel names.
+//! Packets dropped by rules, which the kernel does not count by name.
 
 use super::FilterState;
 use crate::PacketPath;
@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
 
 const RECEIVED: &str = "Ip.InReceives";
 
-/// What becomes of a packet that IP received.
+/// Counters of the fates of packets that IP received.
 const ACCOUNTED: [&str; 10] = [
     "Ip.InDelivers",
     "Ip.ForwDatagrams",
@@ -38,11 +38,11 @@ const ACCOUNTED: [&str; 10] = [
     "TcpExt.IPReversePathFilter",
 ];
 
-/// Packets per second below which nothing is said: counters of two files are read one after the other, and a few multicast
-/// packets that nobody joined are not counted anywhere.
+/// Packets per second below which nothing is reported: two files are read one after the other, and
+/// some multicast packets without a member are not counted anywhere.
 const FEWEST: f64 = 20.0;
 
-/// Share of what was received from which on a service is likely to notice.
+/// Share of received packets that a service is likely to notice.
 const MANY: f64 = 0.01;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -84,19 +84,17 @@ fn command(view: &HostView<'_>) -> String {
     }
 }
 
-/// Packets that were received and of which no counter says what became. Not a number of packets by itself: only by how much it
-/// grows means something.
+/// Received packets that no counter accounts for. Only the growth of this number has a meaning.
 fn unaccounted(path: &PacketPath) -> Option<i128> {
     let count = |name: &str| path.route.snmp(name).map(i128::from);
     let mut rest = count(RECEIVED)?;
     for name in ACCOUNTED {
         rest -= count(name).unwrap_or(0);
     }
-    // A datagram that was put together is delivered, and its parts were counted as such.
+    // A reassembled datagram is delivered once, and its fragments were counted separately.
     Some(rest + count("Ip.ReasmOKs").unwrap_or(0))
 }
 
-/// Whether packets meet rules on their way in.
 fn has_rules(filter: &FilterState) -> bool {
     let nftables = filter.nftables.value().is_some_and(|tables| {
         tables.iter().any(|table| table.hooks > 0 && !table.dormant && (table.rules > 0 || table.drops))

@@ -1,4 +1,4 @@
-//! Tables that hold no rule and are met by each packet all the same.
+//! Tables without rules that each packet passes.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,8 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// An empty table: what it is called, where its rules were counted, at how many hooks it is, and how to be rid of it.
+/// An empty table, the source of its rule count, its number of hooks, and the command that removes
+/// it.
 struct EmptyTable {
     name: String,
     read_from: &'static str,
@@ -81,7 +82,7 @@ fn empty_iptables(table: &IptablesTableState, modules: Option<&BTreeSet<String>>
         name: format!("iptables {} {}", table.family, table.name),
         read_from: "getsockopt IPT_SO_GET_INFO",
         hooks: content.hooks,
-        // What is part of the kernel cannot be unloaded.
+        // Built-in parts cannot be unloaded.
         removal: modules
             .is_some_and(|modules| modules.contains(&module))
             .then(|| TableRemoval::Command(format!("modprobe -r {module}"))),

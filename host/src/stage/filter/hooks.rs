@@ -1,4 +1,4 @@
-//! Functions at netfilter's hooks.
+//! Functions at netfilter hooks.
 
 use std::io;
 
@@ -16,7 +16,7 @@ pub(super) fn hooks(host: &Host, modules: &KernelModules, interfaces: &[&str]) -
             None => hook::hooks(interfaces),
         });
     match answer {
-        // What nfnetlink_rcv_msg in net/netfilter/nfnetlink.c says to what it has no subsystem for.
+        // nfnetlink_rcv_msg in net/netfilter/nfnetlink.c returns this for unknown subsystems.
         Err(HostError::Call { what, source }) if source.raw_os_error() == Some(libc::EINVAL) => {
             Known::unknown(format!(
                 "{what}: this kernel cannot (Linux 5.14 and later can, with CONFIG_NETFILTER_NETLINK_HOOK)"

@@ -1,4 +1,4 @@
-//! Kernel modules: what is there without asking, since asking netfilter for what is not loaded loads it.
+//! Kernel modules. They are read first, because a request to netfilter can load a module.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::{Host, Known};
 const LOADED: &str = "/proc/modules";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
-/// What modules netfilter's begin with.
+/// Prefixes of netfilter's modules.
 const NETFILTER: [&str; 10] = [
     "arp_tables",
     "arptable_",
@@ -21,11 +21,9 @@ const NETFILTER: [&str; 10] = [
     "xt_",
 ];
 
-/// Modules of a host.
 pub(super) struct KernelModules {
-    /// Those loaded; none where the kernel has no modules.
+    /// `None` if the kernel has no modules.
     loaded: Known<Option<BTreeSet<String>>>,
-    /// Those that are part of the kernel.
     builtin: Known<BTreeSet<String>>,
 }
 
@@ -45,7 +43,8 @@ impl KernelModules {
         Self { loaded, builtin }
     }
 
-    /// Whether a module is loaded or part of the kernel, or there are no modules, so that asking for it loads nothing.
+    /// Whether the module is loaded or built in, or there are no modules, so that a request loads
+    /// nothing.
     pub(super) fn has(&self, module: &str) -> Known<bool> {
         match (&self.loaded, &self.builtin) {
             (Known::Value(None), _) => Known::Value(true),
@@ -55,7 +54,7 @@ impl KernelModules {
         }
     }
 
-    /// Why not to ask for a module's part of the kernel; none where asking loads nothing.
+    /// Why the module's part of the kernel must not be queried; `None` if a query loads nothing.
     pub(super) fn objection(&self, module: &str) -> Option<String> {
         let loads = "asking would load it, and nothing is changed here";
         match self.has(module) {
@@ -74,9 +73,6 @@ impl KernelModules {
 }
 
 /// Names in `/proc/modules`: the first word of each line, followed by its size.
-///
-/// # Errors
-/// Names the line that is none of a module.
 pub(crate) fn loaded(text: &str) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
     for (index, line) in text.lines().enumerate() {
@@ -90,7 +86,7 @@ pub(crate) fn loaded(text: &str) -> Result<BTreeSet<String>, String> {
     Ok(names)
 }
 
-/// Names in `modules.builtin`, a path of a module a line; in names of modules, a dash is an underscore.
+/// Names in `modules.builtin`, one path per line; dashes become underscores.
 pub(crate) fn builtin(text: &str) -> BTreeSet<String> {
     text.lines()
         .filter_map(|line| line.trim().rsplit('/').next()?.strip_suffix(".ko"))

@@ -13,13 +13,13 @@ use crate::stage::{HostView, PacketPath};
 /// Share of the table from which on a burst of new flows fills it.
 const NEARLY_FULL: f64 = 0.9;
 
-/// Packets, or packets each second, below which a loss is not told.
+/// Packets, or packets per second, below which a loss is not reported.
 const FEWEST_LOST: f64 = 0.5;
 
-/// Name of the table that keeps a service's packets untracked.
+/// Name of the table that excludes a service's packets from tracking.
 const TABLE: &str = "linerate_notrack";
 
-/// A command for more services than this would be no remedy but a list.
+/// Commands for more services would be a list, not a remedy.
 const MOST_PORTS: usize = 8;
 
 pub(super) const RULE: Rule = Rule {
@@ -47,7 +47,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     }
     let lost = lost(view, conntrack);
     let full = fullness(conntrack).filter(|share| *share >= NEARLY_FULL);
-    // A table that loses packets is told for every service; otherwise that a socket is there says nothing.
+    // A table that loses packets affects every service; otherwise only services with traffic
+    // matter.
     let services: Vec<&ServiceSockets> = view
         .udp_services()
         .filter(|service| lost.is_some() || full.is_some() || view.matters(service))
@@ -74,8 +75,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     vec![remedy(sighting, filter, &ports)]
 }
 
-/// Whether entries are all that tells of tracking, and no rule is left that could ask for it: entries stay for minutes after
-/// the last rule is gone. From Linux 4.10 on nothing is tracked then.
+/// Whether entries are the only sign of tracking, and no rule is left that could request it:
+/// entries outlive the last rule by minutes. Since Linux 4.10 nothing is tracked then.
 fn only_old_entries(view: &HostView<'_>) -> bool {
     let filter = &view.now.filter;
     let hooks = filter.hooks.value().into_iter().flatten();
@@ -106,12 +107,12 @@ fn lost(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
 fn fullness(conntrack: &ConntrackState) -> Option<f64> {
     let (count, max) = (*conntrack.count.value()?, *conntrack.max.value()?);
-    // 0 is no limit (nf_conntrack_alloc).
+    // 0 means no limit (nf_conntrack_alloc).
     (max > 0).then(|| count as f64 / max as f64)
 }
 
-/// Whether there are rules where `notrack` rules are, so that these packets may be exempt already: what rules say is not
-/// read.
+/// Whether there are rules at the hook of `notrack` rules, so that these packets may be exempt
+/// already: the rules themselves are not read.
 fn perhaps_exempt(filter: &FilterState) -> bool {
     let raw = |table: &super::IptablesTableState| {
         table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)
@@ -237,7 +238,7 @@ mod tests {
         );
         assert_eq!(sighting.changes[0].from, Some(SettingValue::new("")));
         assert!(sighting.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
-        // Nobody asked about it, and nothing says that it does anything.
+        // Nobody named the service, and no traffic is known.
         assert!(check(&HostView::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
     }
 

@@ -10,55 +10,48 @@ use crate::netlink::nfnetlink::table;
 use crate::sys::iptables;
 use crate::{Host, Known};
 
-/// A table of nftables.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NftTable {
     /// `ip`, `ip6`, `inet`, `netdev`, ...
     pub family: String,
-    /// Its name.
     pub name: String,
-    /// How many rules it holds; a jump to one of its chains counts as another.
+    /// A jump to one of its chains counts as another rule.
     pub rules: u32,
-    /// How many of its chains are at a hook. A packet meets the others only by a jump.
+    /// Number of chains at a hook. Packets reach the others only by a jump.
     pub hooks: u32,
     /// Whether a chain at a hook drops what no rule accepts.
     pub drops: bool,
-    /// Whether a chain that holds rules is at a hook before connection tracking, where `notrack` rules have to be.
+    /// Whether a chain with rules is at a hook before connection tracking, where `notrack` rules
+    /// have to be.
     pub before_tracking: bool,
-    /// Whether it is switched off (`flags dormant`).
+    /// `flags dormant`.
     pub dormant: bool,
-    /// Its chains that are at a hook.
+    /// The chains at a hook.
     pub base_chains: Vec<BaseChain>,
 }
 
-/// A chain of nftables that is at a hook.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BaseChain {
-    /// Its name within the table.
     pub name: String,
     /// `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress` or `egress`.
     pub hook: String,
 }
 
-/// What a table of iptables holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IptablesTable {
-    /// How many rules, and ends of chains that somebody made.
+    /// Rules, and ends of user chains.
     pub rules: u32,
-    /// At how many hooks it is.
+    /// Number of hooks it is at.
     pub hooks: u32,
 }
 
-/// A family of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IpFamily {
-    /// IPv4.
     Ip,
-    /// IPv6.
     Ip6,
 }
 
@@ -78,14 +71,14 @@ impl IpFamily {
 }
 
 pub(super) fn nftables(host: &Host, modules: &KernelModules) -> Known<Vec<NftTable>> {
-    // A table is what nf_tables holds; without it there is none.
+    // Tables belong to nf_tables.
     if modules.has("nf_tables") == Known::Value(false) {
         return Known::Value(Vec::new());
     }
     let ask = || match modules.objection("nf_tables") {
         Some(objection) => Err(io::Error::other(objection)),
         None => match table::tables() {
-            // A kernel without nf_tables or without netfilter's netlink (see net/netfilter/nfnetlink.c).
+            // A kernel without nf_tables or without nfnetlink (see net/netfilter/nfnetlink.c).
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => {
                 Ok(Vec::new())
             }
@@ -104,7 +97,7 @@ pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
                 Ok(names) => tables.extend(names.into_iter().map(|name| table_of(host, family, name))),
                 Err(reason) => return Known::unknown(format!("{path}: {reason}")),
             },
-            // Not there: ip_tables is not loaded.
+            // ip_tables is not loaded.
             Err(error) if error.is_missing() => {}
             Err(error) => return Known::unknown(error.to_string()),
         }
@@ -118,7 +111,7 @@ fn table_of(host: &Host, family: IpFamily, name: &str) -> IptablesTableState {
     IptablesTableState { family, name: name.to_owned(), content: content.into() }
 }
 
-/// A name a line. It becomes part of a path, and so must be a plain word.
+/// One name per line. It becomes part of a path, and so must be a plain word.
 fn names(text: &str) -> Result<Vec<&str>, String> {
     let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     text.lines()

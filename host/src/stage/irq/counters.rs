@@ -1,4 +1,4 @@
-//! What interrupts count: how often each vector was handled.
+//! Counters of interrupts per vector.
 
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};

@@ -1,21 +1,18 @@
-//! `/proc/interrupts`: a line an interrupt, a column a CPU that is online (kernel/irq/proc.c, `show_interrupts`).
+//! `/proc/interrupts`: one line per interrupt, one column per online CPU (kernel/irq/proc.c,
+//! `show_interrupts`).
 
 use std::collections::BTreeMap;
 
-/// An interrupt with a number; those of the machine itself (`NMI`, `LOC`) have none.
+/// A numbered interrupt; those of the machine itself (`NMI`, `LOC`) have no number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InterruptLine {
-    /// How often it was handled on each CPU: pairs of CPU and count, without those that are zero.
+    /// Pairs of CPU and count, without zeros.
     pub handled: Vec<(u32, u64)>,
-    /// Names of those who asked for it, as the file has them: `eth0-TxRx-3`, or several with commas between. Empty
-    /// where nobody did.
+    /// Handler names as in the file: `eth0-TxRx-3`, or several separated by commas. Empty without a
+    /// handler.
     pub name: String,
 }
 
-/// All interrupts by number.
-///
-/// # Errors
-/// The line, and what of it is wrong.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, InterruptLine>, String> {
     let mut lines = text.lines().enumerate();
     let (_, header) = lines.next().ok_or("no line in it")?;
@@ -62,7 +59,7 @@ fn interrupt(cpus: &[u32], rest: &str) -> Result<InterruptLine, String> {
     Ok(InterruptLine { handled, name: action(&String::from_utf8_lossy(rest.trim_ascii_start())).to_owned() })
 }
 
-/// Digits alone. A file of 128 CPUs and 300 interrupts has 40,000 of these, nearly all of them zero.
+/// Digits only. A file of 128 CPUs and 300 interrupts has 40,000 numbers, nearly all of them zero.
 fn number(digits: &[u8]) -> Option<u64> {
     let digit = |sum: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
@@ -71,8 +68,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() { None } else { digits.iter().try_fold(0, digit) }
 }
 
-/// The names behind chip, number at the chip and trigger: all after the trigger. Where no trigger is told, they are
-/// what stands behind the last gap of two spaces, which the kernel puts before them.
+/// The names after chip, hardware number and trigger. Without a trigger, they follow the last gap
+/// of two spaces, which the kernel puts before them.
 fn action(rest: &str) -> &str {
     let mut tail = rest;
     while let Some(end) = tail.find(char::is_whitespace) {
@@ -113,7 +110,7 @@ mod tests {
         parse(&text).expect("parsed").into_values().next().expect("a line").name
     }
 
-    /// Of a virtual machine with Linux 6.18; CPU 1 of three is offline.
+    /// From a virtual machine with Linux 6.18; CPU 1 of three is offline.
     const VIRTUAL: &str = "\
            CPU0       CPU2
  26:          0         15  IO-APIC   4-edge      ttyS0
@@ -138,7 +135,7 @@ MIS:          0
     #[test]
     fn names_stand_behind_every_chip() {
         for (line, expected) in [
-            // kernel/irq/proc.c: chip, number at the chip, trigger, names.
+            // kernel/irq/proc.c: chip, hardware number, trigger, names.
             (" 24:  1  0  PCI-MSI 524288-edge      eth0-TxRx-0", "eth0-TxRx-0"),
             ("105:  1  0  IR-PCI-MSI-edge      ens1f0-TxRx-0", "ens1f0-TxRx-0"),
             (" 16:  1  0  IO-APIC  16-fasteoi   i801_smbus, eth0", "i801_smbus, eth0"),

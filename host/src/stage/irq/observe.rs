@@ -13,7 +13,6 @@ const INTERRUPTS: &str = "/proc/interrupts";
 const DEBUG: &str = "/sys/kernel/debug/irq/irqs";
 
 impl IrqState {
-    /// Reads the vectors of these interfaces.
     #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
         let lines = lines(host);
@@ -36,7 +35,7 @@ impl IrqState {
     }
 }
 
-/// The names of all interrupts by number, several with commas between where it is shared.
+/// Several separated by commas for a shared interrupt.
 pub fn names(host: &Host) -> Known<BTreeMap<u32, String>> {
     let names =
         |lines: BTreeMap<u32, InterruptLine>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
@@ -48,7 +47,7 @@ fn lines(host: &Host) -> Result<BTreeMap<u32, InterruptLine>, String> {
     interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}"))
 }
 
-/// CPUs kept from housekeeping; the file is there since Linux 4.2 (drivers/base/cpu.c).
+/// The file exists since Linux 4.2 (drivers/base/cpu.c).
 fn isolated(host: &Host) -> Known<Option<CpuSet>> {
     const PATH: &str = "/sys/devices/system/cpu/isolated";
     match host.read(PATH) {
@@ -66,9 +65,9 @@ struct VectorSource<'a> {
     tells_managed: bool,
 }
 
-/// What is behind an interface, as far as its interrupts go.
+/// The device of an interface with respect to its interrupts.
 struct IrqDevice {
-    /// Its name on its bus.
+    /// On its bus.
     name: Option<String>,
     /// Whether it is on a bus whose devices have no interrupt of their own.
     shares_interrupts: bool,
@@ -94,16 +93,16 @@ impl VectorSource<'_> {
         Known::Value(irqs.iter().map(vector).collect())
     }
 
-    /// The device of an interface; none for one of software.
+    /// `None` for a virtual interface.
     fn device(&self, interface: &str) -> Option<IrqDevice> {
         let path = format!("/sys/class/net/{interface}/device");
         let name = match self.host.read_link(&path) {
             Ok(target) => target.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned),
-            // A tree may hold a directory where the link was.
+            // A tree may have a directory in place of the link.
             Err(_) if self.host.list(&path).is_ok() => self.slot(&path),
             Err(_) => return None,
         };
-        // Interrupts of USB are the controller's; those of Hyper-V's channels have no number.
+        // USB devices use the controller's interrupts; those of Hyper-V channels have no number.
         let bus = self.host.read_link(&format!("{path}/subsystem")).unwrap_or_default();
         let shares_interrupts = matches!(bus.rsplit('/').next(), Some("usb" | "vmbus"));
         Some(IrqDevice { name, shares_interrupts })
@@ -119,7 +118,7 @@ impl VectorSource<'_> {
         state.is_ok_and(|state| state.trim() != "down")
     }
 
-    /// Receive and transmit queue by interrupt, as the kernel itself tells.
+    /// Receive and transmit queue by interrupt, as the kernel reports them.
     fn told_queues(&self, interface: &str) -> BTreeMap<u32, Queues> {
         let index = self.host.read(&format!("/sys/class/net/{interface}/ifindex")).ok();
         let Some(index) = index.and_then(|text| text.trim().parse::<u32>().ok()) else {
@@ -135,7 +134,7 @@ impl VectorSource<'_> {
         told
     }
 
-    /// Numbers of the interface's vectors that are in use, in order.
+    /// Vectors in use, in ascending order.
     fn numbers(
         &self,
         interface: &str,
@@ -155,7 +154,8 @@ impl VectorSource<'_> {
                 .map(|(irq, _)| *irq)
                 .collect()
         };
-        // A device with several interfaces has the vectors of all: names tell them apart, where they name any.
+        // A device with several interfaces has the vectors of all; names distinguish them, if they
+        // contain one.
         let named: BTreeSet<u32> = irqs
             .iter()
             .copied()
@@ -197,7 +197,7 @@ impl VectorSource<'_> {
         }
     }
 
-    /// Linux 4.15 has it where the architecture can tell (kernel/irq/proc.c).
+    /// Since Linux 4.15, on some architectures (kernel/irq/proc.c).
     fn effective(&self, irq: u32) -> Known<Option<CpuSet>> {
         let found = match self.cpu_list(irq, "effective_affinity_list") {
             Err(error) if error.is_missing() => self.mask(irq, "effective_affinity"),
@@ -214,7 +214,7 @@ impl VectorSource<'_> {
         Known::from(self.mask(irq, "affinity_hint")).map(|cpus| Some(cpus).filter(|cpus| !cpus.is_empty()))
     }
 
-    /// Only debugfs tells (kernel/irq/debugfs.c, `IRQD_AFFINITY_MANAGED`), and few kernels have that.
+    /// Only in debugfs (kernel/irq/debugfs.c, `IRQD_AFFINITY_MANAGED`), which few kernels have.
     fn managed(&self, irq: u32) -> Known<Option<bool>> {
         if !self.tells_managed {
             return Known::Value(None);
@@ -249,7 +249,6 @@ impl VectorSource<'_> {
 /// Receive and transmit queue of a vector.
 type Queues = (Option<u32>, Option<u32>);
 
-/// Why the CPUs of an interrupt are not known.
 #[derive(Debug, thiserror::Error)]
 enum VectorCpusError {
     #[error(transparent)]
@@ -266,7 +265,7 @@ impl VectorCpusError {
     }
 }
 
-/// Receive and transmit queue by interrupt, as the names of the vectors tell.
+/// Receive and transmit queue by interrupt, derived from the names of the vectors.
 fn served(
     irqs: &[u32],
     lines: &BTreeMap<u32, InterruptLine>,

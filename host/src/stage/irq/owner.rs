@@ -1,4 +1,5 @@
-//! Who sets the affinity of interrupts: irqbalance, TuneD, systemd .link files, agents of clouds.
+//! Tools that set the affinity of interrupts: irqbalance, TuneD, systemd .link files, agents of
+//! clouds.
 
 pub(crate) mod irqbalance;
 pub(crate) mod link_file;
@@ -10,11 +11,11 @@ use crate::process::{HostProcess, processes};
 use crate::stage::PacketPath;
 use crate::{Host, Known};
 
-/// Google's guest agent sets affinity and XPS when it starts (google_set_multiqueue). A process's name has at most 15
-/// bytes.
+/// Google's guest agent sets affinity and XPS when it starts (google_set_multiqueue). A process
+/// name has at most 15 bytes.
 const GOOGLE: &str = "google_guest_ag";
 
-/// All there are on this host. Scripts that ran once leave no trace and are none of them.
+/// Scripts that ran once leave no trace and are not found.
 pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
     let running = match processes(host) {
         Known::Value(running) => running,
@@ -25,7 +26,8 @@ pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
     Known::Value(owners)
 }
 
-/// Adds who sets affinities, and as the first of its commands what has them leave these interrupts alone.
+/// Adds the tools as evidence, and as first command one that makes them leave these interrupts
+/// alone.
 pub(super) fn told(mut sighting: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
     for owner in path.irq.owners.value().into_iter().flatten() {
         let known = sighting.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
@@ -38,8 +40,8 @@ pub(super) fn told(mut sighting: RuleMatch, path: &PacketPath, irqs: &[u32]) -> 
 }
 
 impl IrqOwner {
-    /// What a person would type so that irqbalance leaves these interrupts alone from its next start on; none where it does
-    /// already, and for others than irqbalance.
+    /// The command that makes irqbalance leave these interrupts alone from its next start on;
+    /// `None` if it already does, and for other tools.
     #[must_use]
     pub fn ban_command(&self, irqs: &[u32]) -> Option<String> {
         (self.name == "irqbalance").then(|| irqbalance::ban(self, irqs)).flatten()

@@ -1,4 +1,4 @@
-//! What can be wrong with where interrupts go.
+//! Rules about the placement of interrupts.
 
 mod not_hint;
 mod one_node;
@@ -15,13 +15,12 @@ use crate::stage::PacketPath;
 
 pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
 
-/// When not to change where interrupts go.
 const CAVEATS: &str = "Somebody put them there on purpose, as to keep CPUs free for a service that does not use the \
                        network. A program that sets them must leave them alone, or it reverts the change: irqbalance \
                        within ten seconds. Do not switch irqbalance off on EC2, which advises against it; Google's \
                        images come without it.";
 
-/// Adds where the vectors that serve receive queues go.
+/// Adds the CPUs of the vectors that serve receive queues.
 fn with_vectors(sighting: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
     let shown: serde_json::Map<String, serde_json::Value> = vectors
         .iter()
@@ -33,7 +32,7 @@ fn with_vectors(sighting: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
     sighting.evidence("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
 }
 
-/// Adds to a sighting the changes that put each vector where `plan` has its queue, and says first who else sets them.
+/// Adds the changes that move each vector according to `plan`, and the other tools that set them.
 fn fix(mut sighting: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> RuleMatch {
     let moved: Vec<(&IrqVector, u32)> = path
         .irq

@@ -1,27 +1,23 @@
-//! Machines for the tests of rules: one interface, `eth0`, whose vector of queue n is interrupt 100 + n.
+//! Machines for the tests of rules: one interface, `eth0`, whose vector of queue n is interrupt 100
+//! + n.
 
 use crate::recording::{HostRecording, RecordedEntry};
 use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host};
 
-/// A machine: lists of CPUs as the kernel writes them.
+/// CPU lists in the kernel's notation.
 #[derive(Debug, Clone)]
 pub(in crate::stage) struct SampleMachine<'a> {
-    /// CPUs of each NUMA node.
     pub nodes: &'a [&'a str],
-    /// Hardware threads of each core; none: a core a CPU.
+    /// Hardware threads of each core; empty for one CPU per core.
     pub cores: &'a [&'a str],
-    /// CPUs kept from everything.
     pub isolated: &'a str,
-    /// The NIC's node.
     pub nic_node: Option<u32>,
-    /// The CPU of each receive queue's vector; empty: an interface of software.
+    /// The CPU of each receive queue's vector; empty for a virtual interface.
     pub vectors: &'a [u32],
-    /// The CPU its driver hints.
     pub hints: Option<&'a [u32]>,
-    /// CPUs of RPS of each receive queue, empty for none. Queues that are not in it have none.
+    /// RPS of each receive queue, empty for none. Missing queues have none.
     pub rps: &'a [&'a str],
-    /// Further files.
     pub files: &'a [(&'a str, &'a str)],
 }
 
@@ -40,13 +36,12 @@ impl Default for SampleMachine<'_> {
     }
 }
 
-/// What is observed of the machine.
+/// The observed state of the machine.
 pub(in crate::stage) fn path(machine: &SampleMachine<'_>) -> PacketPath {
     let host = Host::recorded(machine.recording());
     PacketPath::observe(&host, &Scope { interfaces: vec!["eth0".into()], ..Scope::default() })
 }
 
-/// A set from a list.
 pub(in crate::stage) fn cpus(list: &str) -> CpuSet {
     CpuSet::from_list(list).expect("a list")
 }

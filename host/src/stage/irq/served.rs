@@ -1,13 +1,9 @@
-//! Which queue a vector serves, and whose it is, by the name its driver gave it.
+//! The queue and the interface of a vector, derived from the name its driver gave it.
 
-/// The queues a name tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedQueues {
-    /// A receive queue.
     Receive(u32),
-    /// A transmit queue.
     Transmit(u32),
-    /// Both of that number.
     Both(u32),
     /// A block of gve: the lower half serves transmit queues, the upper half receive queues
     /// (drivers/net/ethernet/google/gve/gve.h, `gve_rx_idx_to_ntfy`).
@@ -18,22 +14,19 @@ pub(crate) enum ServedQueues {
     None,
 }
 
-/// How the names of an interface's vectors can be known.
+/// How to recognize the vectors of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VectorNames<'a> {
-    /// The interface.
     pub interface: &'a str,
-    /// Its device on its bus: `virtio2`, `0000:81:00.0`; none where there is no device.
+    /// On its bus: `virtio2`, `0000:81:00.0`; `None` without a device.
     pub device: Option<&'a str>,
 }
 
 impl VectorNames<'_> {
-    /// Whether a vector with this name is the interface's.
     pub(crate) fn own(&self, name: &str) -> bool {
         name.split(", ").any(|one| self.owns(one.trim()))
     }
 
-    /// Whether the name has the interface's own name in it.
     pub(crate) fn names_interface(&self, name: &str) -> bool {
         contains_word(name, self.interface)
     }
@@ -46,7 +39,6 @@ impl VectorNames<'_> {
         by_device || contains_word(name, self.interface)
     }
 
-    /// The queues that a vector of the interface serves.
     pub(crate) fn served(&self, name: &str) -> ServedQueues {
         let one = name.split(", ").map(str::trim).find(|one| self.owns(one)).unwrap_or(name);
         if one == self.interface || Some(one) == self.device {
@@ -62,7 +54,7 @@ impl VectorNames<'_> {
     }
 }
 
-/// Whether `word` is in `text` with nothing beside it that could belong to a longer name.
+/// Whether `text` contains `word`, not as part of a longer name.
 fn contains_word(text: &str, word: &str) -> bool {
     let part_of_name = |letter: char| letter.is_ascii_alphanumeric();
     !word.is_empty()
@@ -73,7 +65,7 @@ fn contains_word(text: &str, word: &str) -> bool {
         })
 }
 
-/// Letters and digits apart: `mlx5_comp3` is `mlx`, `5`, `comp`, `3`.
+/// Splits letters from digits: `mlx5_comp3` is `mlx`, `5`, `comp`, `3`.
 fn words(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for part in text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '\u{1}') {
@@ -122,7 +114,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Names as drivers make them, each from its `request_irq` in Linux 6.18.
+    /// Names from the `request_irq` calls of each driver in Linux 6.18.
     #[test]
     fn the_queue_is_told_from_the_names_drivers_give() {
         let eth0 = |device| VectorNames { interface: "eth0", device };

@@ -54,7 +54,7 @@ fn far(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     Some(nearer(sighting, view, link, near_cpus))
 }
 
-/// The CPUs that poll its receive queues; none where they are not known of every queue.
+/// The CPUs that poll its receive queues; `None` unless all are known.
 fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     let queues = *link.receive_queues.value()?;
     let each = (0..queues).map(|queue| view.now.napi_cpus(&link.interface, queue));
@@ -62,7 +62,7 @@ fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     each.map(|sets| sets.into_iter().flat_map(CpuSet::into_iter).collect())
 }
 
-/// Gives each receive queue's vector a CPU of the node, in turn.
+/// Moves each receive queue's vector to a CPU of the node, in turn.
 fn nearer(mut sighting: RuleMatch, view: &HostView<'_>, link: &LinkState, near: &CpuSet) -> RuleMatch {
     let vectors = view.now.irq.vectors(&link.interface).iter();
     let receiving = vectors.filter(|vector| vector.receive_queue.is_some());

@@ -1,9 +1,9 @@
-//! Features by the names `ethtool -k` shows, where they are not those of the kernel.
+//! Features whose `ethtool -k` name differs from the kernel's.
 
 use std::collections::BTreeMap;
 
-/// The name shown, and the kernel's (netdev_features_strings of net/ethtool/common.c); a star stands for anything. A name
-/// that stands for several is on where one of them is.
+/// The ethtool name, and the kernel's (netdev_features_strings of net/ethtool/common.c); a star
+/// matches anything. A name for several features is on if one of them is.
 const NAMES: [(&str, &str); 12] = [
     ("rx-checksumming", "rx-checksum"),
     ("tx-checksumming", "tx-checksum-*"),
@@ -19,7 +19,7 @@ const NAMES: [(&str, &str); 12] = [
     ("receive-hashing", "rx-hashing"),
 ];
 
-/// The features with the names that are shown. A feature that has one of its own is no longer there by the kernel's.
+/// Renames features; one with an ethtool name loses the kernel's.
 pub(crate) fn shown(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
     let mut shown = BTreeMap::new();
     for (name, on) in features {
@@ -35,7 +35,7 @@ pub(crate) fn shown(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> 
     shown
 }
 
-/// Whether a feature by the kernel's name is what this name shows, or part of it.
+/// Whether the kernel's name belongs to this ethtool name.
 pub(crate) fn is_of(shown: &str, kernel: &str) -> bool {
     match NAMES.iter().find(|(alias, _)| *alias == shown) {
         Some((_, pattern)) => matches(pattern, kernel),

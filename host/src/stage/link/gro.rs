@@ -1,4 +1,4 @@
-//! GRO for services that gain nothing from it.
+//! GRO for services that do not benefit from it.
 
 use super::{DeviceKind, LinkState};
 use crate::finding::{Rule, RuleMatch};
@@ -27,11 +27,11 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter_map(|link| on(link, service)).collect()
 }
 
-/// The UDP service that is examined, where the host does little else: one that was asked for and does not take merged
-/// datagrams, or any on a host that is seen to take in UDP almost only.
+/// The UDP service to judge on a host that does little else: one that the user named and that does
+/// not accept merged datagrams, or any on a host that receives almost only UDP.
 fn service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     let services = view.now.socket.services();
-    // Sockets can ask for merged datagrams since Linux 5.0.
+    // Sockets can request merged datagrams since Linux 5.0.
     let none_can_ask = view.now.machine.kernel_is_at_least(5, 0) == Some(false);
     let plain = |service: &&ServiceSockets| {
         let takes_none =
@@ -46,22 +46,22 @@ fn service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     if services.iter().any(|service| service.named) {
         return named.filter(|_| load.udp > load.tcp);
     }
-    /// Datagrams per second below which the saving is not worth a sentence.
+    /// Datagrams per second below which the saving is negligible.
     const LITTLE: f64 = 10_000.0;
-    // Where it is seen who takes them, a DHCP client's socket is of no account.
+    // If the receiver of the datagrams is known, a DHCP client's socket does not matter.
     let some_matter = services.iter().any(|service| view.matters(service));
     let mut judged = services.iter().filter(|service| !some_matter || view.matters(service));
     (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| judged.find(plain)).flatten()
 }
 
-/// Packets per second.
+/// Per second.
 struct PacketLoad {
     udp: f64,
     tcp: f64,
     forwarded: f64,
 }
 
-/// What the host takes in, between two readings or on average since boot.
+/// Received packets, between two readings or on average since boot.
 fn load(view: &HostView<'_>) -> Option<PacketLoad> {
     let count = |path: &PacketPath, name: &str| path.route.snmp.value()?.get(name).copied();
     let rate = |name: &str| match view.before {

@@ -1,24 +1,25 @@
-//! What drivers call the packets that their NIC loses.
+//! Names of drivers for packets that their NIC loses.
 //!
-//! Names are those of each driver's get_ethtool_stats and get_strings in the kernel (drivers/net, Linux 3.10 to 6.18).
+//! From get_ethtool_stats and get_strings of each driver in the kernel (drivers/net, Linux 3.10 to
+//! 6.18).
 
 /// Why a packet ended in the NIC or its driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LossReason {
-    /// The ring of a receive queue had no free descriptor: its CPU did not give any back in time.
+    /// The ring of a receive queue had no free descriptor: its CPU did not return any in time.
     RingDry,
-    /// The NIC's own buffer before the rings overran: rings without descriptors, or a bus that is too slow.
+    /// The NIC's own buffer overran before the rings: no descriptors, or a slow bus.
     Overrun,
-    /// The driver had no memory for a buffer, or could not use what it got.
+    /// The driver had no memory for a buffer, or could not use it.
     NoBuffer,
-    /// The frame came damaged.
+    /// A damaged frame.
     Damaged,
-    /// The instance may not have more of this.
+    /// The instance exceeded this limit of the cloud.
     Allowance(&'static str),
 }
 
-/// What counts a loss: names for the same thing of which a driver has one or another, the first that is there counts. A
-/// star stands for digits; such counters are added up.
+/// A loss counter: alternative names, of which the first present one counts. A star stands for
+/// digits; such counters are added up.
 pub(super) struct LossCounterNames {
     pub(super) names: &'static [&'static str],
     pub(super) reason: LossReason,
@@ -30,7 +31,7 @@ const fn counted(reason: LossReason, names: &'static [&'static str]) -> LossCoun
 
 use LossReason::{Allowance, Damaged, NoBuffer, Overrun, RingDry};
 
-/// What the drivers of this name count; empty for those that are not known here.
+/// Empty for unknown drivers.
 pub(super) fn of_driver(name: &str) -> &'static [LossCounterNames] {
     DRIVERS.iter().find(|(drivers, _)| drivers.contains(&name)).map_or(&[], |(_, counted)| counted)
 }
@@ -51,7 +52,8 @@ const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
         &[counted(NoBuffer, &["alloc_rx_page_failed"]), counted(NoBuffer, &["alloc_rx_buff_failed"])],
     ),
     (
-        // rx_no_buffer_count of these is no loss: a frame that finds no descriptor still waits in the NIC's buffer.
+        // rx_no_buffer_count of these is not a loss: a frame without a descriptor waits in the
+        // NIC's buffer.
         &["igb", "igc"],
         &[
             counted(RingDry, &["rx_queue_*_drops"]),
@@ -125,7 +127,7 @@ const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
     ),
     (&["tg3"], &[counted(RingDry, &["rx_discards"]), counted(Damaged, &["rx_fcs_errors"])]),
     (
-        // Of bandwidth and packets, the device counts what it queued or dropped.
+        // Bandwidth and packet counters include queued packets.
         &["ena"],
         &[
             counted(Overrun, &["rx_overruns"]),
@@ -201,7 +203,7 @@ const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
 ];
 
 impl LossReason {
-    /// What happened to such a packet, to follow a colon.
+    /// Follows a colon in a sentence.
     pub(super) fn text(self) -> String {
         match self {
             RingDry => "no descriptor was free in the ring".into(),

@@ -1,4 +1,4 @@
-//! Packets lost in the NIC: what for, whether longer rings would help, and what a cloud takes away.
+//! Packets lost in the NIC: the reason, whether longer rings would help, and limits of clouds.
 
 use super::LinkState;
 use super::loss_names::LossReason;
@@ -72,7 +72,7 @@ fn hardware_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
 }
 
-/// Why packets are lost, and the names of the counters, the most lost first: those that grow where any does, else all.
+/// Loss reasons and counter names, largest first: growing ones if any, else all.
 fn reasons(view: &HostView<'_>, link: &LinkState, counts: fn(LossReason) -> bool) -> String {
     let mut lost: Vec<_> = losses(link)
         .into_iter()
@@ -108,7 +108,7 @@ fn with_evidence(
     sighting
 }
 
-/// Above this lost part the CPU does not keep up on average, and a longer ring only has more to lose.
+/// Above this share the CPU does not keep up on average, and a longer ring would only lose more.
 const MORE_THAN_BURSTS: f64 = 0.01;
 
 fn ring_small(view: &HostView<'_>) -> Vec<RuleMatch> {

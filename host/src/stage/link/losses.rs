@@ -1,4 +1,4 @@
-//! What an interface loses, by reason: the driver's own counters where they are known, else the kernel's.
+//! Losses of an interface by reason: from the driver's counters if known, else from the kernel's.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,9 @@ use crate::amount;
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::{HostView, PacketPath, StageName};
 
-/// A counter of packets lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LossCounter {
-    /// Its name, with a star where the counters of several queues were added up.
+    /// With a star if counters of several queues were added up.
     pub(super) name: &'static str,
     pub(super) reason: LossReason,
     /// Packets since the driver was loaded.
@@ -20,26 +19,25 @@ pub(super) struct LossCounter {
     pub(super) read_from: String,
 }
 
-/// How much of what arrives is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LossRate {
-    /// Packets lost per second; none where only the sum since boot is known, or nothing was lost between two readings.
+    /// `None` if only the sum since boot is known, or nothing was lost between two readings.
     pub(super) per_second: Option<f64>,
     /// Packets since the driver was loaded.
     pub(super) packets: u64,
-    /// Lost part of what arrived, in the same time; none where it is not known what did.
+    /// Lost share of the arrived packets; `None` if unknown.
     pub(super) share: Option<f64>,
     pub(super) severity: Severity,
 }
 
-/// From this lost part on, a rate is no longer held: the bound that measurements of capacity use.
+/// From this share on a rate is not sustained: the limit of capacity measurements.
 const LOSS_BOUND: f64 = 1e-3;
-/// Below this, losses are those of single moments.
+/// Below this, losses are isolated peaks.
 const PEAKS: f64 = 1e-5;
-/// Below this, a sum since boot says nothing.
+/// Below this, a sum since boot means nothing.
 const NOTHING: f64 = 1e-7;
 
-/// Everything the interface is known to have lost; counters that are zero included.
+/// All known losses, including zeros.
 pub(super) fn losses(link: &LinkState) -> Vec<LossCounter> {
     let mut losses = of_its_driver(link);
     let has = |losses: &[LossCounter], reasons: &[LossReason]| {
@@ -68,7 +66,7 @@ fn of_its_driver(link: &LinkState) -> Vec<LossCounter> {
     found.collect()
 }
 
-/// What the counters with this name add up to; a star in it stands for digits. None where there is none.
+/// The sum of the counters with this name; a star stands for digits. `None` without any.
 fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
     let Some((start, end)) = name.split_once('*') else { return statistics.get(name).copied() };
     let below = statistics.range(start.to_owned()..).take_while(|(found, _)| found.starts_with(start));
@@ -79,14 +77,14 @@ fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
     counters.map(|(_, count)| *count).reduce(u64::saturating_add)
 }
 
-/// A counter that the kernel has of every interface (Documentation/networking/statistics.rst).
+/// A counter that the kernel has for every interface (Documentation/networking/statistics.rst).
 fn total(link: &LinkState, name: &'static str, reason: LossReason) -> Option<LossCounter> {
     let packets = *link.totals.value()?.get(name)?;
     let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
     Some(LossCounter { name, reason, packets, read_from })
 }
 
-/// How much is lost for the reasons that `counts` picks. None where nothing is, or too little to mention.
+/// Losses for the reasons that `counts` selects. `None` if there are none, or too few to mention.
 pub(super) fn measure(
     view: &HostView<'_>,
     link: &LinkState,
@@ -113,14 +111,14 @@ pub(super) fn measure(
     let severity = match share {
         Some(share) if share < NOTHING => return None,
         Some(share) if share < PEAKS => Severity::Note,
-        // What was lost some time ago, but not while it was watched, is no more than a hint.
+        // Earlier losses that did not recur during the observation are only a hint.
         Some(share) if share >= LOSS_BOUND && view.before.is_none() => Severity::Medium,
         _ => Severity::Low,
     };
     Some(LossRate { per_second: None, packets, share, severity })
 }
 
-/// By how much a loss grew per second. None without an earlier reading in which the same counter is known.
+/// `None` without an earlier reading of the same counter.
 pub(super) fn rate(view: &HostView<'_>, link: &LinkState, loss: &LossCounter) -> Option<f64> {
     view.rate(|path| {
         let mut losses = losses(path.link_of(&link.interface)?).into_iter();
@@ -133,7 +131,7 @@ fn received(link: &LinkState) -> Option<u64> {
 }
 
 impl LossRate {
-    /// How much, for a sentence: `451,300 packets/s`.
+    /// For a sentence: `451,300 packets/s`.
     pub(super) fn amount(&self) -> String {
         match self.per_second {
             Some(rate) => format!("{} packets/s", amount::rate(rate)),
@@ -141,7 +139,7 @@ impl LossRate {
         }
     }
 
-    /// The same with the part that it is: `451,300 packets/s, 56 % of what arrives`.
+    /// With the share: `451,300 packets/s, 56 % of what arrives`.
     pub(super) fn amount_and_share(&self) -> String {
         let arrives = if self.per_second.is_some() { "arrives" } else { "arrived" };
         let share = self.share.map(|share| format!(", {} of what {arrives}", percent(share)));
@@ -158,7 +156,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// What each interface took in and sent, and what it lost.
+/// Received, sent and lost packets per interface.
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.link.iter().flat_map(of_link).collect()
 }
@@ -185,7 +183,7 @@ fn of_link(link: &LinkState) -> Vec<Counter> {
     });
     let lost = losses(link).into_iter().map(|loss| {
         let counts = match loss.name {
-            // The device counts what it delayed with what it dropped.
+            // The device counts delayed packets together with dropped ones.
             "bw_in_allowance_exceeded" | "bw_out_allowance_exceeded" | "pps_allowance_exceeded" => {
                 CountedUnit::Events
             }

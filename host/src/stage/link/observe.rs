@@ -8,8 +8,8 @@ use crate::{Host, HostError, Known};
 
 const INTERFACES: &str = "/sys/class/net";
 
-/// Reads the interfaces in scope: those it names, or those with a device behind them, or where there is none, all that
-/// are up but the loopback.
+/// The named interfaces, or those with a device, or without any, all that are up except the
+/// loopback.
 #[must_use]
 pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
@@ -30,7 +30,7 @@ pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     }
 }
 
-/// Whether the name can be one of an interface, and not a way to another directory. `bonding_masters` is a file there.
+/// Whether it can be the name of an interface, not a path. `bonding_masters` is a file there.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/') && name != "bonding_masters"
 }
@@ -51,7 +51,7 @@ fn link(host: &Host, interface: &str) -> LinkState {
         index: parsed(host, &format!("{base}/ifindex"), "an index"),
         up: Known::from(host.read(&format!("{base}/operstate"))).map(|state| state.trim() != "down"),
         speed_bits_per_second: match &device {
-            // What veth and tun say of their speed is made up.
+            // The reported speed of veth and tun has no meaning.
             Known::Value(DeviceKind::Software) => Known::Value(None),
             _ => speed(host, &base),
         },
@@ -72,7 +72,7 @@ fn link(host: &Host, interface: &str) -> LinkState {
     }
 }
 
-/// The names in the directory of the device; none where no device is behind the interface.
+/// `None` without a device.
 fn device_files(
     host: &Host,
     base: &str,
@@ -99,7 +99,7 @@ fn device(files: &Known<Option<Vec<String>>>, driver: &Known<Option<LinkDriver>>
     }
 }
 
-/// The driver as ethtool has it. Before Linux 5.17 a driver could leave that out; sysfs then has its name.
+/// As ethtool reports it. Before Linux 5.17 a driver could omit that; sysfs has its name.
 fn driver(
     host: &Host,
     interface: &str,
@@ -121,8 +121,9 @@ fn driver(
     }
 }
 
-/// The nominal rate. The kernel refuses to tell that of an interface that is down (EINVAL), and says -1 where the driver
-/// does not know (net/core/net-sysfs.c); older ones said that in 32 or 16 bits without a sign.
+/// The kernel refuses to report the speed of an interface that is down (EINVAL), and reports -1 if
+/// the driver does not know it (net/core/net-sysfs.c), older kernels as an unsigned number of 32 or
+/// 16 bits.
 fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
     const MEGABIT: u64 = 1_000_000;
     let path = format!("{base}/speed");
@@ -139,8 +140,8 @@ fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
     }
 }
 
-/// The NUMA node of the device. A virtio device has none of its own; the PCI device it is behind has. The kernel has the
-/// file only where it knows of nodes (CONFIG_NUMA), and says -1 where the firmware did not.
+/// A virtio device has no node of its own; its PCI device has. The file exists only with
+/// CONFIG_NUMA, and is -1 if the firmware did not report a node.
 fn node(
     host: &Host,
     base: &str,
@@ -171,14 +172,14 @@ fn node(
     }
 }
 
-/// Whether it is an address such as `0000:01:00.0`.
+/// Such as `0000:01:00.0`.
 fn is_pci_address(bus: &str) -> bool {
     bus.split_once(':').is_some_and(|(domain, rest)| {
         !domain.is_empty() && rest.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
     }) && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
 }
 
-/// The receive and transmit queues in use: sysfs has a directory for each.
+/// The queues in use: sysfs has a directory for each.
 fn queues(host: &Host, base: &str) -> (Known<u32>, Known<u32>) {
     match host.list(&format!("{base}/queues")) {
         Ok(names) => {
@@ -215,7 +216,8 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
     match (number("sriov_totalvfs"), number("sriov_numvfs")) {
         (Known::Value(total), Known::Value(active)) => {
             let functions = files.iter().filter(|file| file.starts_with("virtfn"));
-            // A function that a virtual machine has is no interface of this host, and has no such directory.
+            // A function assigned to a virtual machine is not an interface of this host, and has no
+            // such directory.
             let interfaces = functions
                 .flat_map(|function| host.list(&format!("{base}/device/{function}/net")).unwrap_or_default());
             Known::Value(Some(SriovState {
@@ -229,7 +231,7 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
     }
 }
 
-/// The bridge an interface is a port of; those ports of it that have `tun_flags` are taps (drivers/net/tun.c).
+/// Ports with `tun_flags` are taps (drivers/net/tun.c).
 fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Known<Option<BridgePort>> {
     match files {
         Ok(files) if files.iter().any(|file| file == "brport") => {
@@ -261,7 +263,6 @@ fn totals(host: &Host, base: &str) -> Known<BTreeMap<String, u64>> {
     Known::Value(totals)
 }
 
-/// The number in a file.
 fn parsed<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Known<T> {
     match host.read(path) {
         Ok(text) => match text.trim().parse() {
@@ -272,7 +273,7 @@ fn parsed<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Know
     }
 }
 
-/// What of a text fits into a line.
+/// The part of a text that fits on a line.
 fn shortened(text: &str) -> String {
     text.trim().chars().take(40).collect()
 }

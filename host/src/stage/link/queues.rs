@@ -1,4 +1,4 @@
-//! Whether there are as many receive queues as CPUs could use.
+//! Whether the number of receive queues suits the CPUs.
 
 use super::{ChannelCounts, DeviceKind, LinkState};
 use crate::finding::{Rule, RuleMatch};
@@ -50,7 +50,7 @@ fn below_cpus(view: &HostView<'_>) -> Vec<RuleMatch> {
     interfaces(view).filter_map(|(link, queues)| below_of(view, link, queues, cpus?)).collect()
 }
 
-/// CPUs that are worth a queue, and all. Two hardware threads of a core are worth one.
+/// Cores, which are worth a queue, and CPUs. Two hardware threads of a core are worth one queue.
 #[derive(Clone, Copy)]
 struct QueueCpus {
     cores: u32,
@@ -65,7 +65,7 @@ fn cpus(view: &HostView<'_>) -> Option<QueueCpus> {
     Some(QueueCpus { cores: cores.min(online), online })
 }
 
-/// Interfaces that are up and have a device; the queues of software are no hardware's.
+/// Interfaces that are up and have a device.
 fn interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = (&'a LinkState, u32)> {
     let links = view.now.link.iter().filter(|link| link.is_up());
     let links =
@@ -122,7 +122,7 @@ fn sighting(
         QueueRoom::Full => "its device offers no more",
         QueueRoom::Fixed => "its driver does not let that be changed",
     };
-    // RPS is the remedy then, and where it is set all is done.
+    // RPS is the remedy here, and it is set.
     if rps_is_set(view, link)? {
         return None;
     }
@@ -134,18 +134,16 @@ fn offered(channels: ChannelCounts) -> u32 {
     if channels.combined_max > 0 { channels.combined_max } else { channels.rx_max }
 }
 
-/// Whether there can be more queues.
 #[derive(Clone, Copy)]
 enum QueueRoom {
-    /// There can: the channels as they are, and as they should be.
+    /// The current and the better channels.
     More(ChannelCounts, ChannelCounts),
-    /// The device has no more.
     Full,
-    /// The driver does not tell or set channels.
+    /// The driver cannot report or set channels.
     Fixed,
 }
 
-/// Whether there can be more queues than these, up to as many as are wanted; none where that is not known.
+/// Whether more queues are possible, up to `wanted`; `None` if unknown.
 fn room(link: &LinkState, queues: u32, wanted: u32) -> Option<QueueRoom> {
     let Some(now) = *link.channels.value()? else { return Some(QueueRoom::Fixed) };
     let target = wanted.min(offered(now));
@@ -161,7 +159,7 @@ fn room(link: &LinkState, queues: u32, wanted: u32) -> Option<QueueRoom> {
     (offered(now) <= queues).then_some(QueueRoom::Full)
 }
 
-/// Whether RPS hands packets of any of its queues on; none where that is not known of all.
+/// Whether RPS is set on any queue; `None` unless all are known.
 fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     let rps = view.now.softirq.rps.iter().find(|rps| rps.interface == link.interface)?;
     let queues = rps.queues.value()?;
@@ -170,22 +168,21 @@ fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     known.map(|sets| sets.into_iter().any(|set| set))
 }
 
-/// Whether the interface takes in a good part of what a queue can, or somebody asked for a service
-/// and it was not seen to be idle meanwhile.
+/// Whether the interface receives a good part of a queue's capacity, or the user named a service
+/// that was not idle.
 fn matters(view: &HostView<'_>, link: &LinkState) -> bool {
     let idle = view.before.is_some() && traffic::is_quiet(view, &link.interface);
     is_busy(view, link) || is_named(view) && !idle
 }
 
-/// Whether somebody asked for a service.
 fn is_named(view: &HostView<'_>) -> bool {
     view.now.socket.services().iter().any(|service| service.named)
 }
 
-/// Whether so many packets come in that the queue's CPU has a good part of its work from them. One queue was seen to
-/// take in 450,000 a second at most.
+/// Whether packets take a good part of the queue's CPU. The best measured queue received 450,000
+/// packets per second.
 fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
-    /// Packets per second, measured; and as an average since boot, which has nights in it.
+    /// Packets per second, measured; and as an average since boot, which includes nights.
     const BUSY: f64 = 50_000.0;
     const BUSY_ON_AVERAGE: f64 = 10_000.0;
     let packets = |link: &LinkState| link.totals.value().and_then(|totals| totals.get("rx_packets").copied());

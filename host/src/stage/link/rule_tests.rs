@@ -12,7 +12,7 @@ use crate::stage::softirq::{InterfaceRps, RpsQueue};
 use crate::stage::{HostView, PacketPath, Scope};
 use crate::{CpuSet, Host, Severity};
 
-/// A host of which nothing is known but these CPUs, and one interface that is up.
+/// A host with only these CPUs and one interface that is up.
 fn path(cpus: u32, queues: u32, channels: Option<ChannelCounts>) -> PacketPath {
     let empty = Host::scripted::<String, String>([]);
     let scope = Scope { interfaces: vec!["eth0".into()], ..Scope::default() };
@@ -59,7 +59,7 @@ fn counts(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-/// With this many packets received, and these statistics of this driver.
+/// Adds received packets, and statistics of this driver.
 fn counted(mut path: PacketPath, name: &str, received: u64, statistics: &[(&str, u64)]) -> PacketPath {
     path.link[0].driver = driver(name);
     path.link[0].statistics = Known::Value(Some(counts(statistics)));
@@ -98,7 +98,7 @@ fn service(protocol: SocketProtocol, named: bool, gro: Known<bool>) -> ServiceSo
     }
 }
 
-/// The one finding of a rule: how much it matters, its title, and the commands that fix it.
+/// The only finding of a rule: severity, title and commands.
 fn one(rule: &Rule, view: &HostView<'_>) -> (Severity, String, Vec<String>) {
     let mut findings = rule.findings(view);
     assert_eq!(findings.len(), 1, "{findings:?}");
@@ -343,7 +343,7 @@ fn a_service_that_was_asked_for_needs_no_load() {
     assert_eq!(one(&gro::RULE, &HostView::once(&old)).0, Severity::Low, "there was no way to ask for it");
 }
 
-/// Two nodes of four CPUs, the NIC on node 0, and its queues' interrupts on these CPUs.
+/// Two nodes of four CPUs, the NIC on node 0, and the CPUs of its queues' interrupts.
 fn on_nodes(interrupted: &[u32]) -> PacketPath {
     let mut path = path(8, 2, None);
     let node = |node: u32| NumaNode { node, cpus: (4 * node..4 * node + 4).collect() };

@@ -1,4 +1,4 @@
-//! Interfaces as they are read, from trees and from this machine.
+//! Interfaces read from trees and from this machine.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::recording::{HostRecording, RecordedEntry};
 use crate::stage::{HostView, PacketPath, Scope};
 use crate::{Host, Known};
 
-/// An interface of four queues with a device, as a tree has it. Later files take the place of earlier ones.
+/// A tree of an interface with four queues and a device. Later files replace earlier ones.
 fn host(files: &[(&str, &str)]) -> Host {
     let base = "/sys/class/net/eth0";
     let mut recording = HostRecording::new();
@@ -163,7 +163,7 @@ fn what_is_read_here_is_read_again_from_its_recording() {
     assert_eq!(live[0]["rings"], serde_json::Value::Null);
 }
 
-/// All files of the tree above that a damaged disk or a strange kernel could spoil.
+/// All files of this tree that a damaged disk or an unusual kernel could corrupt.
 const FILES: [&str; 12] = [
     "/sys/class/net/eth0/ifindex",
     "/sys/class/net/eth0/operstate",

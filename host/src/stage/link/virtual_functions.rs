@@ -1,4 +1,4 @@
-//! Virtual functions that virtual machines could have instead of a way through the host's bridge.
+//! Virtual functions for virtual machines that use the host's bridge.
 
 use super::LinkState;
 use crate::finding::{Rule, RuleMatch};

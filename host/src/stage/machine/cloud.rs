@@ -1,8 +1,8 @@
-//! Which cloud a machine runs in, by what its firmware says (SMBIOS). Advice differs between clouds.
+//! The cloud of a machine, from its firmware (SMBIOS). Advice differs between clouds.
 
 use crate::{Host, Known};
 
-/// The asset tag by which Azure's machines differ from others on Hyper-V.
+/// The asset tag of Azure machines, not of others on Hyper-V.
 const AZURE_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
 
 pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
@@ -10,7 +10,7 @@ pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
         |name: &str| host.read(&format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_owned());
     match read("sys_vendor") {
         Ok(vendor) => {
-            // A machine without one of the other texts is none of those that are told by it.
+            // A machine without this text is not one of the clouds recognized by it.
             let text = |name: &str| read(name).unwrap_or_default();
             let texts = [text("product_name"), text("chassis_asset_tag"), text("bios_version")];
             Known::Value(named(&vendor, &texts).map(str::to_owned))
@@ -22,7 +22,7 @@ pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
 fn named(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'static str> {
     match (vendor, product.as_str(), tag.as_str()) {
         ("Amazon EC2", ..) => Some("ec2"),
-        // The older machines of EC2, on Xen.
+        // Older EC2 machines, on Xen.
         ("Xen", ..) if bios.contains("amazon") => Some("ec2"),
         ("Google", ..) | (_, "Google Compute Engine", _) => Some("gce"),
         ("Microsoft Corporation", _, AZURE_TAG) => Some("azure"),

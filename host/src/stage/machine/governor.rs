@@ -1,4 +1,4 @@
-//! Frequency scaling: who decides how fast a CPU runs.
+//! Frequency scaling.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,7 +66,7 @@ fn decides_itself(driver: Option<&str>) -> bool {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let machine = &view.now.machine;
-    // What a guest sets, its hypervisor need not heed.
+    // A hypervisor need not follow the settings of a guest.
     let (Some(Some(governors)), false) =
         (machine.governors.value(), machine.hypervisor.value().is_some_and(|is_guest| *is_guest))
     else {

@@ -1,9 +1,8 @@
-//! What later kernels give a UDP service.
+//! Improvements of later kernels for UDP services.
 
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-/// A change that came with a kernel.
 struct KernelChange {
     major: u32,
     minor: u32,
@@ -15,7 +14,7 @@ const fn later(major: u32, minor: u32, gives: &'static str, source: &'static str
     KernelChange { major, minor, gives, source }
 }
 
-/// Newest last. Only what changes throughput, latency or what can be seen of a UDP service.
+/// In ascending order. Only changes of the throughput, latency or observability of a UDP service.
 const LATER: &[KernelChange] = &[
     later(4, 5, "a program chooses the socket of a reuseport group (SO_ATTACH_REUSEPORT_CBPF)", "socket(7)"),
     later(

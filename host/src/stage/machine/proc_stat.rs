@@ -1,4 +1,4 @@
-//! `/proc/stat`: where the time of the CPUs went.
+//! `/proc/stat`: CPU time.
 
 use serde::Serialize;
 
@@ -8,40 +8,35 @@ use crate::{CpuSet, Host, Known};
 
 pub(super) const PATH: &str = "/proc/stat";
 
-/// Fields of a line that are read: user nice system idle iowait irq softirq steal. What follows is time as a guest's
-/// host, which is part of user (proc(5)).
+/// Fields in use: user nice system idle iowait irq softirq steal. The rest is guest time, which is
+/// part of user (proc(5)).
 const FIELDS: usize = 8;
 
-/// Time of a CPU since boot, in ticks of `USER_HZ`.
+/// Time since boot in ticks of `USER_HZ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CpuTimes {
-    /// The CPU.
     pub cpu: u32,
-    /// In user mode, nice included.
+    /// Includes nice.
     pub user: u64,
     /// In the kernel for processes.
     pub system: u64,
-    /// Idle, waiting for input and output included.
+    /// Includes iowait.
     pub idle: u64,
-    /// In interrupts.
     pub irq: u64,
-    /// In softirqs.
     pub softirq: u64,
-    /// Taken by the hypervisor.
     pub steal: u64,
 }
 
-/// Time counted by the kernel since boot, over all CPUs, in ticks of `USER_HZ`.
+/// Time since boot over all CPUs in ticks of `USER_HZ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTime {
-    /// All of it, steal included; time as a guest's host is part of user time and not counted twice.
+    /// Includes steal. Guest time is part of user time, and not counted twice.
     pub total: u64,
-    /// Time the hypervisor ran something else while this machine had work.
+    /// Time that the hypervisor used for something else while this machine had work.
     pub steal: u64,
 }
 
 impl CpuTime {
-    /// Reads `/proc/stat`.
     #[must_use]
     pub fn observe(host: &Host) -> Known<Self> {
         match host.read(PATH) {
@@ -54,13 +49,11 @@ impl CpuTime {
 }
 
 impl CpuTimes {
-    /// Reads `/proc/stat`: an item a CPU that is online.
     #[must_use]
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
         of_each_cpu(host, &Known::unknown("not asked for"))
     }
 
-    /// All of it.
     #[must_use]
     pub fn total(&self) -> u64 {
         [self.user, self.system, self.idle, self.irq, self.softirq, self.steal]
@@ -69,7 +62,7 @@ impl CpuTimes {
     }
 }
 
-/// The file has a line for each CPU that is online.
+/// The file has a line for each online CPU.
 pub(super) fn of_each_cpu(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuTimes>> {
     let times = match host.read(PATH).map(|text| cpu_times(&text)) {
         Ok(Ok(times)) => times,
@@ -92,10 +85,7 @@ pub(crate) fn cpu_time(text: &str) -> Option<CpuTime> {
     Some(CpuTime { total, steal: fields.get(7).copied().unwrap_or(0) })
 }
 
-/// The lines of the CPUs that are online.
-///
-/// # Errors
-/// Names the line that lacks fields or holds none.
+/// The lines of the online CPUs.
 pub(crate) fn cpu_times(text: &str) -> Result<Vec<CpuTimes>, String> {
     let mut times = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -7,7 +7,7 @@ use crate::{Host, Known};
 
 const CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 
-/// Share of CPU time that is not idle from which on more hardware threads have something to do.
+/// Non-idle share of CPU time at which additional hardware threads have work.
 const BUSY: f64 = 0.9;
 
 /// `/sys/devices/system/cpu/smt/control` (Documentation/ABI/testing/sysfs-devices-system-cpu).
@@ -70,7 +70,7 @@ pub(super) const OFF: Rule = Rule {
 
 fn check_off(view: &HostView<'_>) -> Vec<RuleMatch> {
     let machine = &view.now.machine;
-    // `forceoff` cannot be taken back before the next boot.
+    // `forceoff` cannot be reverted before the next boot.
     if machine.smt_control.value().and_then(Option::as_deref) != Some("off") {
         return Vec::new();
     }
@@ -84,7 +84,7 @@ fn check_off(view: &HostView<'_>) -> Vec<RuleMatch> {
     ]
 }
 
-/// The share of CPU time that was not idle between the readings.
+/// The non-idle share of CPU time between the readings.
 fn busy_share(view: &HostView<'_>) -> Option<f64> {
     let sums = |path: &PacketPath| {
         let times = path.machine.cpu_times.value()?;

@@ -1,10 +1,10 @@
-//! Time that the hypervisor took.
+//! Steal time of the hypervisor.
 
 use super::{CpuTimes, proc_stat};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
-/// Ticks below which a share says nothing: a second of one CPU.
+/// Ticks below which a share means nothing: one second of one CPU.
 const FEWEST_TICKS: u64 = 100;
 
 const NOTABLE: f64 = 0.01;
@@ -48,7 +48,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let (when, severity) = match (before.is_some(), share > HEAVY) {
         (true, true) => ("between the readings", Severity::High),
         (true, false) => ("between the readings", Severity::Medium),
-        // Since boot says neither when nor whether it still is so.
+        // A sum since boot does not show whether the steal goes on.
         (false, true) => ("since boot", Severity::Medium),
         (false, false) => ("since boot", Severity::Low),
     };

@@ -1,4 +1,4 @@
-//! NUMA nodes and cores, as sysfs has them.
+//! NUMA nodes and cores from sysfs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::{CpuSet, Host, Known};
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// The nodes that have CPUs.
+/// Nodes with CPUs.
 pub(super) fn nodes(host: &Host) -> Known<Vec<NumaNode>> {
     let names = match host.list(NODES) {
         Ok(names) => names,
@@ -29,7 +29,7 @@ pub(super) fn nodes(host: &Host) -> Known<Vec<NumaNode>> {
     Known::Value(nodes)
 }
 
-/// The cores of the CPUs that are online. The file of one hardware thread tells of its siblings too.
+/// Cores of the online CPUs. The file of one hardware thread lists its siblings.
 pub(super) fn cores(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuSet>> {
     let online = match online {
         Known::Value(online) => online,
@@ -55,7 +55,7 @@ pub(super) fn cores(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuSet>> {
     Known::Value(cores)
 }
 
-/// `core_cpus_list` is the name since Linux 5.3; the older one is still there in 6.18
+/// `core_cpus_list` since Linux 5.3; the older name still exists in 6.18
 /// (Documentation/ABI/stable/sysfs-devices-system-cpu).
 fn siblings(host: &Host, cpu: u32) -> Known<CpuSet> {
     cpu_list(host, &format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list"))

@@ -1,4 +1,4 @@
-//! Early demux: a look for a connected socket before the route is looked up.
+//! Early demux: a lookup of a connected socket before the route lookup.
 
 use super::number;
 use crate::finding::{Rule, RuleMatch, Severity};
@@ -36,7 +36,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let route = &view.now.route;
     let on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
-    // That a socket is there says nothing: a DHCP client's is too.
+    // A socket alone means nothing: a DHCP client has one, too.
     let services: Vec<_> = view.udp_services().filter(|service| on && view.matters(service)).collect();
     let Some(service) = services.first() else { return Vec::new() };
     let title = format!(
@@ -78,7 +78,7 @@ mod tests {
         let change = &sightings[0].changes[0];
         let command = change.setting.command(&change.to);
         assert_eq!(command.as_deref(), Some("sysctl -w net.ipv4.udp_early_demux=0"));
-        // Nobody asked about it, and nothing says that it does anything.
+        // Nobody named the service, and no traffic is known.
         assert!(check(&HostView::once(&path(SocketProtocol::Udp, false, &ON))).is_empty());
     }
 
@@ -90,7 +90,7 @@ mod tests {
         assert!(!found(SocketProtocol::Tcp, &ON));
         assert!(!found(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
         assert!(!found(SocketProtocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
-        // Linux before 4.12 has one switch for TCP too, and is better left.
+        // Linux before 4.12 has one switch that includes TCP, which should stay on.
         assert!(!found(SocketProtocol::Udp, &ON[..1]));
         assert!(!found(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "")]));
     }

@@ -1,4 +1,4 @@
-//! Source validation: is the way back to a packet's source the way it came?
+//! Source validation by the reverse-path filter.
 
 use super::{InterfaceRoute, conf, conf_name, snmp};
 use crate::amount;
@@ -7,14 +7,14 @@ use crate::setting::SettingValue;
 use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting};
 
-/// From this version on, the second lookup is left out without `rp_filter` alone (fib_validate_source in
-/// net/ipv4/fib_frontend.c, commit 6e617de84e87); before, `accept_local` had to be on as well.
+/// Since this version, disabling `rp_filter` alone saves the second lookup (fib_validate_source in
+/// net/ipv4/fib_frontend.c, commit 6e617de84e87); before, it also required `accept_local`.
 const CHEAP_WITHOUT_ACCEPT_LOCAL: (u32, u32) = (4, 15);
 
 const DROPPED: &str = "TcpExt.IPReversePathFilter";
 const RECEIVED: &str = "Ip.InReceives";
 
-/// Share of received packets from which the filter's drops are worth telling.
+/// Share of received packets from which the filter's drops are reported.
 const NOTABLE_SHARE: f64 = 0.001;
 
 pub(super) const VALIDATION: Rule = Rule {
@@ -48,7 +48,7 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     if interfaces.is_empty() {
         return Vec::new();
     }
-    // On a router it does what it is for, and of few packets a second lookup is nothing.
+    // On a router the filter does its work, and at a low rate the second lookup costs nothing.
     let forwards = view.now.route.snmp("Ip.Forwarding") == Some(1);
     let idle = view.now.socket.services.value().is_some()
         && !view.udp_services().any(|service| view.matters(service));
@@ -206,7 +206,7 @@ mod tests {
             Severity::Note
         );
         assert!(check_validation(&HostView::once(&host("4.6.3", "x", "1", "0", 2))).is_empty());
-        // Without a kernel version nobody can tell whether accept_local matters.
+        // Without a kernel version the effect of accept_local is unknown.
         assert!(check_validation(&HostView::once(&host("", "0", "0", "0", 2))).is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! What the IP layer counts: `/proc/net/snmp`, `netstat` and `snmp6`.
+//! Counters of the IP layer: `/proc/net/snmp`, `netstat` and `snmp6`.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,8 @@ pub(super) fn table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
     }
 }
 
-/// Counters in pairs of lines, names and values, each begun by the protocol: `Udp: InDatagrams ...`. Those that are
-/// negative (`Tcp.MaxConn`) are none and left out.
-///
-/// # Errors
-/// Names the line that has no fellow, or another number of items than it.
+/// Counters in pairs of lines, names and values, each with the protocol first: `Udp: InDatagrams
+/// ...`. Negative values (`Tcp.MaxConn`) are left out.
 pub(crate) fn pairs_of_lines(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -58,10 +55,7 @@ pub(crate) fn pairs_of_lines(text: &str) -> Result<BTreeMap<String, u64>, String
     if counters.is_empty() { Err("no counters".to_owned()) } else { Ok(counters) }
 }
 
-/// Counters a line: name and value.
-///
-/// # Errors
-/// Names the line without a value.
+/// One counter per line: name and value.
 pub(crate) fn words(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
@@ -83,7 +77,7 @@ fn counter(counters: &mut BTreeMap<String, u64>, name: String, value: &str) -> R
     Ok(())
 }
 
-/// What of it a packet meets in this stage; sockets' own counters are the socket stage's.
+/// Counters of this stage; those of sockets belong to the socket stage.
 const COUNTED: &[(&str, CountedUnit, &str)] = &[
     ("Ip.InReceives", CountedUnit::PacketsIn, SNMP),
     ("Ip.InDelivers", CountedUnit::PacketsOut, SNMP),
@@ -129,7 +123,7 @@ mod tests {
     use super::*;
     use crate::Scope;
 
-    /// Captured on Linux 6.18, shortened by whole protocols.
+    /// Captured on Linux 6.18, without some protocols.
     const CAPTURED: &str = "Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos \
         InDiscards InDelivers OutRequests OutDiscards OutNoRoutes ReasmTimeout ReasmReqds ReasmOKs ReasmFails FragOKs \
         FragFails FragCreates OutTransmits\n\

@@ -8,11 +8,11 @@ use crate::stage::link::LinkState;
 use crate::sys::ethtool::receive;
 use crate::{Host, HostError, Known};
 
-/// The kinds of packet whose hash matters here.
+/// Flow types whose hash matters here.
 const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
 
 impl RssState {
-    /// Reads the interface; `statistics` are what its queues count, if the kernel tells.
+    /// `statistics` are the kernel's counters of its queues, if available.
     #[must_use]
     pub(crate) fn observe(
         host: &Host,
@@ -49,13 +49,12 @@ impl RssState {
     }
 }
 
-/// The indirection table and hash of an interface.
 pub(crate) fn indirection(host: &Host, interface: &str) -> Result<IndirectionInfo, HostError> {
     let what = format!("reading the indirection table of {interface}");
     host.call(&format!("ethtool/{interface}/rss"), &what, || receive::indirection(interface))
 }
 
-/// The fields that are hashed of a kind of flow, by its name in ethtool(8).
+/// By the flow type's name in ethtool(8).
 pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<HashFields, HostError> {
     let what = format!("reading the hash fields of {interface} for {flow}");
     host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, || {
@@ -63,7 +62,6 @@ pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<Hash
     })
 }
 
-/// The fields of each kind of packet that the driver tells of.
 fn fields(host: &Host, interface: &str) -> Known<Option<BTreeMap<String, HashFields>>> {
     let mut known = BTreeMap::new();
     for flow in FLOWS {
@@ -78,7 +76,8 @@ fn fields(host: &Host, interface: &str) -> Known<Option<BTreeMap<String, HashFie
     Known::Value((!known.is_empty()).then_some(known))
 }
 
-/// Drivers that hash some kinds of packet and not others say `EINVAL` to the others, as igb does (`igb_get_rxfh_fields`).
+/// Drivers return `EINVAL` for flow types that they do not hash, as igb does
+/// (`igb_get_rxfh_fields`).
 fn is_untold(error: &HostError) -> bool {
     error.is_unsupported()
         || matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
@@ -134,7 +133,7 @@ mod tests {
             (&Known::Value(None), &Known::Value(None), &Known::Value(None))
         );
         assert_eq!((&rss.fields, &rss.ntuple), (&Known::Value(None), &Known::Value(None)));
-        // A virtio_net without RSS tells a table and a key without length (Linux 6.18).
+        // A virtio_net without RSS reports an empty table and key (Linux 6.18).
         let rss = observe(&[("rss", r#"{"table": [], "hash": null}"#)]);
         assert_eq!((&rss.table, &rss.hash), (&Known::Value(None), &Known::Value(None)));
     }

@@ -1,4 +1,5 @@
-//! What the queues count: by the netdev family where the kernel tells, else by the driver's own statistics.
+//! Counters of queues: from the netdev family if the kernel has them, else from the driver's
+//! statistics.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +10,25 @@ use crate::Known;
 use crate::netlink::qstats::{QueueStatistic, QueueStatistics};
 use crate::stage::link::LinkState;
 
-/// What a receive queue took in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueCounts {
-    /// The queue.
     pub queue: u32,
-    /// Packets.
     pub packets: u64,
-    /// Bytes; none where the source does not tell.
+    /// `None` if the source does not report it.
     pub bytes: Option<u64>,
-    /// Packets lost for want of buffers or descriptors; none where the source does not tell.
+    /// Packets lost for lack of buffers or descriptors; `None` if the source does not report them.
     pub drops: Option<u64>,
-    /// The counter's place: `qstats-get` of the netdev family, or the driver's name for it.
+    /// `qstats-get` of the netdev family, or the driver's name.
     pub read_from: String,
 }
 
-/// Which way the queues carry packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountDirection {
     Receive,
     Transmit,
 }
 
-/// What the receive queues took in; none where no source tells.
+/// `None` without a source.
 pub(super) fn observe(
     link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
@@ -39,7 +36,7 @@ pub(super) fn observe(
     queue_counts(link, statistics, CountDirection::Receive)
 }
 
-/// What the queues of a direction carried; none where no source tells.
+/// `None` without a source.
 pub(crate) fn queue_counts(
     link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
@@ -74,8 +71,8 @@ pub(crate) fn queue_counts(
     }
 }
 
-/// Whether the interface as a whole carried packets: then queues that all say zero do not count them. Those of veth count
-/// only what NAPI took (drivers/net/veth.c, Linux 6.18).
+/// Whether the interface carried packets: then queues whose counters are all zero do not count
+/// them. A veth counts only packets of NAPI (drivers/net/veth.c, Linux 6.18).
 fn carried(link: &LinkState, direction: CountDirection) -> bool {
     let name = match direction {
         CountDirection::Receive => "rx_packets",
@@ -97,8 +94,8 @@ fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
     told.iter().filter_map(counts).collect()
 }
 
-/// What a driver's statistics say of its queues up to `most`: drivers list queues that are not in use as well (ixgbe lists
-/// as many as the interface could have).
+/// The driver's statistics of the first `most` queues: drivers list unused ones as well (ixgbe
+/// lists as many as the interface could have).
 fn driver_counts(
     interface: &str,
     statistics: &BTreeMap<String, u64>,
@@ -145,7 +142,7 @@ fn add(sum: &mut Option<u64>, value: u64) {
     *sum = Some(sum.unwrap_or(0).saturating_add(value));
 }
 
-/// What a counter's name means, and of which queue.
+/// Kind and queue of a counter's name.
 fn meanings(name: &str) -> impl Iterator<Item = (QueueCounterKind, u32)> + '_ {
     NAMES.iter().filter_map(move |known| {
         let number = name.strip_prefix(known.before)?.strip_suffix(known.after)?;
@@ -154,7 +151,7 @@ fn meanings(name: &str) -> impl Iterator<Item = (QueueCounterKind, u32)> + '_ {
     })
 }
 
-/// Reads any name, for tests that nothing in it makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_name(name: &str) {
     let _ = meanings(name).count();
 }

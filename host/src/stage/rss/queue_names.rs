@@ -1,8 +1,7 @@
-//! What drivers call the counters of their queues in `ethtool -S`. Data only.
+//! Names of queue counters in `ethtool -S` by driver. Data only.
 
 use QueueCounterKind::{ReceiveDrops, ReceivedBytes, ReceivedPackets, SentPackets};
 
-/// Which way a queue carries packets, and what is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum QueueCounterKind {
     ReceivedPackets,
@@ -11,8 +10,8 @@ pub(super) enum QueueCounterKind {
     SentPackets,
 }
 
-/// A counter's name: what stands before the queue's number and after it. Several names for one queue's packets, as those of
-/// bnxt for kinds of address, are added up.
+/// A counter's name: the text before and after the queue's number. Several names for the packets of
+/// one queue, as bnxt has by kind of address, are added up.
 pub(super) struct QueueCounterName {
     pub(super) before: &'static str,
     pub(super) after: &'static str,
@@ -55,7 +54,7 @@ pub(super) const NAMES: &[QueueCounterName] = &[
     name("queue_", "_rx_cnt", ReceivedPackets),
     name("queue_", "_rx_bytes", ReceivedBytes),
     name("queue_", "_tx_cnt", SentPackets),
-    // gve, which counts descriptors: one a packet unless a packet is longer than a buffer
+    // gve counts descriptors: one per packet unless the packet is longer than a buffer
     name("rx_completed_desc[", "]", ReceivedPackets),
     name("rx_bytes[", "]", ReceivedBytes),
     name("rx_queue_drop_cnt[", "]", ReceiveDrops),
@@ -91,7 +90,7 @@ pub(super) const NAMES: &[QueueCounterName] = &[
     // stmmac
     name("q", "_rx_pkt_n", ReceivedPackets),
     name("q", "_tx_pkt_n", SentPackets),
-    // veth, whose queues count what NAPI took, with or without a program
+    // veth counts packets of NAPI, with or without an XDP program
     name("rx_queue_", "_xdp_packets", ReceivedPackets),
     name("rx_queue_", "_xdp_bytes", ReceivedBytes),
 ];

@@ -1,4 +1,4 @@
-//! What can be wrong with receive-side scaling.
+//! Rules about receive-side scaling.
 
 mod balance;
 mod hash;
@@ -17,7 +17,7 @@ use crate::stage::{HostView, PacketPath};
 pub(super) const RULES: &[Rule] =
     &[hash::RULE, table_misses::RULE, table_uneven::RULE, imbalance::RULE, single_flow::RULE];
 
-/// An interface with a NIC that has several receive queues: software, such as veth and tun, has no RSS.
+/// A NIC with several receive queues: virtual interfaces have no RSS.
 struct ScaledInterface<'a> {
     link: &'a LinkState,
     rss: &'a RssState,
@@ -40,7 +40,7 @@ impl ScaledInterface<'_> {
         &self.link.interface
     }
 
-    /// How many entries of the table name each queue; queues that none names are not in it. None without a table.
+    /// Number of table entries by queue, without unused queues. `None` without a table.
     fn entries(&self) -> Option<BTreeMap<u32, usize>> {
         let table = self.rss.entries()?;
         let mut entries = BTreeMap::new();
@@ -50,8 +50,8 @@ impl ScaledInterface<'_> {
         Some(entries)
     }
 
-    /// The queues in use that no entry names and no rule puts flows into; none where table or rules are unknown, or where a
-    /// rule uses a further table, which is not seen here.
+    /// Queues in use without table entry or rule. `None` if table or rules are unknown, or a rule
+    /// uses a further table.
     fn missed(&self) -> Option<Vec<u32>> {
         let entries = self.entries()?;
         let rules = self.rss.rules()?;
@@ -62,15 +62,14 @@ impl ScaledInterface<'_> {
         Some((0..self.queues).filter(|queue| !entries.contains_key(queue) && !ruled(queue)).collect())
     }
 
-    /// Whether some queue has more than twice the entries that another has, and more than rounding explains.
+    /// Whether a queue has more than twice the entries of another, and more than rounding explains.
     fn is_uneven(&self) -> Option<bool> {
         let entries = self.entries()?;
         let (fewest, most) = (entries.values().min()?, entries.values().max()?);
         Some(*most > fewest * 2 && most - fewest > 1)
     }
 
-    /// Whether the hash of UDP lacks the ports, over whichever version of IP; none where that is unknown, or where the driver
-    /// does not tell.
+    /// Whether the UDP hash lacks the ports, over IPv4 or IPv6; `None` if unknown.
     fn lacks_ports(&self) -> Option<bool> {
         let fields = self.rss.fields.value()?.as_ref()?;
         let udp = ["udp4", "udp6"].into_iter().filter_map(|flow| fields.get(flow));
@@ -78,7 +77,7 @@ impl ScaledInterface<'_> {
     }
 }
 
-/// The call behind the table, as evidence has it.
+/// The call that reads the table, as evidence names it.
 fn table_call(interface: &str) -> String {
     format!("ETHTOOL_GRSSH of {interface}, as ethtool -x {interface} shows it")
 }

@@ -1,4 +1,4 @@
-//! Made-up hosts for the tests of this stage and of `transmit`.
+//! Fixture hosts for the tests of this stage and of `transmit`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::stage::transmit::TransmitState;
 use crate::stage::{PacketPath, Scope};
 use crate::{CpuSet, Host, Known};
 
-/// An interface of hardware with so many queues each way, of a driver that tells nothing more.
+/// A hardware interface with this many queues each way, and nothing else known.
 pub(crate) fn link(interface: &str, queues: u32) -> LinkState {
     let driver = LinkDriver {
         name: "ice".into(),
@@ -38,7 +38,7 @@ pub(crate) fn link(interface: &str, queues: u32) -> LinkState {
     }
 }
 
-/// Receive-side scaling as it should be: every queue in the table as often as every other, ports in the hash.
+/// A balanced table, and ports in the hash.
 pub(crate) fn rss(interface: &str, queues: u32) -> RssState {
     let with_ports = HashFields::from_letters("sdfn").expect("letters");
     let flows = ["udp4", "udp6", "tcp4", "tcp6"];
@@ -53,7 +53,7 @@ pub(crate) fn rss(interface: &str, queues: u32) -> RssState {
     }
 }
 
-/// A host with so many CPUs and the interface `eth0` with so many queues, of which all is as it should be or unknown.
+/// A host with this many CPUs and the interface `eth0` with this many queues, without any problem.
 pub(crate) fn path(cpus: u32, queues: u32) -> PacketPath {
     let mut path = PacketPath::observe(&Host::scripted::<String, String>([]), &Scope::default());
     path.uptime_seconds = Known::Value(1000.0);
@@ -68,7 +68,7 @@ pub(crate) fn path(cpus: u32, queues: u32) -> PacketPath {
     path
 }
 
-/// What the queues took in since boot.
+/// Packets of each queue since boot.
 pub(crate) fn counts(packets: &[u64]) -> Known<Option<Vec<QueueCounts>>> {
     let counts = packets.iter().zip(0..).map(|(packets, queue)| QueueCounts {
         queue,
@@ -80,7 +80,7 @@ pub(crate) fn counts(packets: &[u64]) -> Known<Option<Vec<QueueCounts>>> {
     Known::Value(Some(counts.collect()))
 }
 
-/// The same host ten seconds later, when its receive queues had taken in so many packets a second.
+/// The same host ten seconds later, with these rates of its receive queues.
 pub(crate) fn later(before: &PacketPath, packets_per_second: &[u64]) -> PacketPath {
     let mut now = before.clone();
     now.uptime_seconds = Known::Value(1010.0);

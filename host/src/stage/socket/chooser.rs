@@ -1,8 +1,10 @@
-//! What chooses the socket of a reuseport group, told by BPF iterators over UDP and TCP sockets (Linux 5.9).
+//! Reads how reuseport groups choose a socket, by BPF iterators over UDP and TCP sockets (Linux
+//! 5.9).
 //!
-//! The kernel tells nobody whether a group has a program (SO_ATTACH_REUSEPORT_CBPF and _EBPF cannot be read back), so
-//! `bpf/reuseport.bpf.c` is loaded at the first need, run over the sockets of the calling thread's network namespace, and gone
-//! with the process. It reads kernel memory, is attached to nothing that a packet passes, and changes nothing.
+//! The kernel does not report whether a group has a program (SO_ATTACH_REUSEPORT_CBPF and _EBPF
+//! cannot be read back), so `bpf/reuseport.bpf.c` is loaded when needed, run over the sockets of
+//! the calling thread's network namespace, and removed with the process. It reads kernel memory, is
+//! not in the path of packets, and changes nothing.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -24,56 +26,53 @@ static OBJECT: &[u8] =
 /// Bytes of `struct member` of bpf/reuseport.bpf.c.
 const MEMBER_BYTES: usize = 40;
 
-/// Where the program's name lies in it.
+/// Offset of the program's name.
 const NAME: std::ops::Range<usize> = 24..40;
 
-/// `NO_PLACE` there.
+/// `NO_PLACE` of bpf/reuseport.bpf.c.
 const NO_PLACE: u32 = u32::MAX;
 
-/// A socket in its group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChooserMember {
-    /// The socket's cookie.
     pub cookie: u64,
-    /// Its place in the group, by which a classic program names it.
+    /// Index in the group, as a classic program uses it.
     #[serde(default)]
     pub place: Option<u32>,
-    /// What chooses.
     pub chooser: GroupChooser,
-    /// The program that chooses, where it is an extended one.
+    /// For an eBPF program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ChoosingProgram>,
 }
 
-/// A program of the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChoosingProgram {
-    /// Its number, by which `bpftool prog` names it.
+    /// As in `bpftool prog`.
     pub id: u32,
-    /// Its name, of at most 15 bytes.
+    /// At most 15 bytes.
     pub name: String,
 }
 
 impl ChoosingProgram {
-    /// Name of the program of `bpf/steer.bpf.c`. Anybody may name theirs so; who would change one looks at its maps.
+    /// Name of the program of `bpf/steer.bpf.c`. Others may use the name; code that changes a
+    /// program checks its maps.
     pub(crate) const STEER: &str = "linerate_steer";
 }
 
-/// What chooses the socket of a group.
+/// How a group chooses a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupChooser {
     /// The kernel: by hash, or by SO_INCOMING_CPU.
     Kernel,
-    /// A classic program that does not look at the CPU.
+    /// A classic program that does not load the CPU number.
     Classic,
-    /// A classic program that loads the number of the CPU.
+    /// A classic program that loads the CPU number.
     ClassicByCpu,
-    /// An extended program: of the kind SK_REUSEPORT, or a socket filter.
+    /// An eBPF program: SK_REUSEPORT, or a socket filter.
     Extended,
 }
 
-/// Asks at the first need.
+/// Loads the program when it is first needed.
 pub(super) struct ChooserReader<'h> {
     host: &'h Host,
     datagrams: OnceCell<Result<Vec<ChooserMember>, HostError>>,
@@ -85,7 +84,7 @@ impl<'h> ChooserReader<'h> {
         Self { host, datagrams: OnceCell::new(), listeners: OnceCell::new() }
     }
 
-    /// The socket of this protocol with this cookie in its group; none where it is in none.
+    /// The socket of this protocol and cookie in its group; `None` if it is in none.
     pub(super) fn member(
         &self,
         protocol: SocketProtocol,
@@ -104,11 +103,11 @@ impl<'h> ChooserReader<'h> {
     }
 }
 
-/// The iterators, once they were asked for: to fit one to the kernel takes a fifth of a second, to run it nothing to speak of.
+/// Loaded iterators: relocating one for the kernel takes 200 ms, running it almost nothing.
 static LOADED: Mutex<BTreeMap<SocketProtocol, Ebpf>> = Mutex::new(BTreeMap::new());
 
-/// The members of all reuseport groups of the calling thread's network namespace. Sockets that nobody asked for their cookie
-/// have none yet.
+/// The members of all reuseport groups of the calling thread's network namespace. Sockets whose
+/// cookie was never read have none yet.
 pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let object = match loaded.entry(protocol) {
@@ -116,7 +115,8 @@ pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
         Entry::Vacant(none) => none.insert(load(protocol)?),
     };
     let iterator = iterator(object, protocol)?;
-    // It is about the namespace of the thread that opens it (bpf_iter_init_seq_net of fs/proc/proc_net.c).
+    // An iterator uses the namespace of the thread that opens it (bpf_iter_init_seq_net of
+    // fs/proc/proc_net.c).
     let link = iterator.attach().map_err(chain)?;
     let link = iterator.take_link(link).map_err(chain)?;
     drop(loaded);
@@ -145,7 +145,7 @@ fn iterator(object: &mut Ebpf, protocol: SocketProtocol) -> io::Result<&mut Iter
     program.try_into().map_err(io::Error::other)
 }
 
-/// The system's error where there is one below the library's, since that is what a capture keeps; else all their words.
+/// The system's error if there is one, because captures keep its number; else all messages.
 pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -153,7 +153,7 @@ pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
         if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
             return io::Error::from_raw_os_error(errno);
         }
-        // Some of the library's errors have the words of their causes in their own.
+        // Some of the library's errors include the message of their cause.
         let told = error.to_string();
         if !words.contains(&told) {
             words = format!("{words}: {told}");
@@ -163,7 +163,6 @@ pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
     io::Error::other(words.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Reads what the program wrote.
 pub(crate) fn members(bytes: &[u8]) -> io::Result<Vec<ChooserMember>> {
     let chunks = bytes.chunks_exact(MEMBER_BYTES);
     if !chunks.remainder().is_empty() {

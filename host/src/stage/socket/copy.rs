@@ -1,8 +1,9 @@
-//! A copy of a descriptor that another process has of its socket.
+//! A copy of a descriptor of another process's socket.
 //!
-//! `pidfd_getfd` (Linux 5.6) makes a descriptor here of the very socket that the process holds, as if the process had sent it
-//! over a Unix socket: options that are set on it are set on the process' socket. The process does not notice. Should it close
-//! the socket meanwhile, the socket lives until the copy is closed, so that a copy must not be kept.
+//! `pidfd_getfd` (Linux 5.6) creates a descriptor of the same socket, as if the process had sent it
+//! over a Unix socket: options set on it are set on the socket of the process, which does not
+//! notice. If the process closes the socket, it exists until the copy is closed, so a copy must not
+//! be kept.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,19 +15,21 @@ use super::DescriptorKind;
 use crate::Host;
 use crate::root::ExplainedErrno;
 
-/// A copy of this descriptor of a process, which must be the socket of this inode.
+/// A copy of this descriptor of a process, which must be the socket with this inode.
 ///
-/// Takes the right to trace the process (`PTRACE_MODE_ATTACH_REALCREDS`, pidfd_getfd of kernel/pid.c, Linux 6.18).
+/// Requires permission to trace the process (`PTRACE_MODE_ATTACH_REALCREDS`, pidfd_getfd of
+/// kernel/pid.c, Linux 6.18).
 ///
 /// # Errors
-/// `ENOENT` where the process is gone or has another thing there; `EPERM` names the capability.
+/// `ENOENT` if the process has ended or the descriptor is another file; `EPERM` names the
+/// capability.
 pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<OwnedFd> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
     let its = i32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidInput)?;
     let taken = pidfd_open(number, PidfdFlags::empty())
         .and_then(|process| pidfd_getfd(&process, its, PidfdGetfdFlags::empty()))
         .map_err(|error| explained(error.into(), pid, descriptor))?;
-    // The number may have been closed and given to something else since it was listed.
+    // The descriptor may have been closed and reused since it was listed.
     let found = rustix::fs::fstat(&taken)?;
     if found.st_ino == inode && FileType::from_raw_mode(found.st_mode) == FileType::Socket {
         Ok(taken)
@@ -35,11 +38,12 @@ pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<Owne
     }
 }
 
-/// The same, and where that process has it no more, of whichever process has it: forked workers share sockets, and the one
-/// that was seen with it may be the first to end.
+/// Like [`copy`], or from any other process that holds the socket: forked workers share sockets,
+/// and the first known one may have ended.
 ///
 /// # Errors
-/// As [`copy`]; `ENOENT` where no process has it, and `EACCES` where one that might have it may not be looked at.
+/// As [`copy`]; `ENOENT` if no process holds it, and `EACCES` if a process that might hold it
+/// cannot be read.
 pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Result<OwnedFd> {
     match copy(inode, first) {
         Err(error) if is_gone(&error) => {}
@@ -60,7 +64,7 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
             let link = host.read_link(&format!("/proc/{pid}/fd/{descriptor}"));
             if link.is_ok_and(|link| DescriptorKind::of(&link) == DescriptorKind::Socket(inode)) {
                 match copy(inode, (pid, descriptor)) {
-                    // It was closed since it was listed.
+                    // It was closed meanwhile.
                     Err(error) if is_gone(&error) => {}
                     outcome => return outcome,
                 }
@@ -82,7 +86,7 @@ fn gone(words: String) -> io::Error {
     ExplainedErrno { errno: libc::ENOENT, words }.into()
 }
 
-/// A process that ended and a descriptor that was closed are not there; what is not permitted says what it takes.
+/// Maps an ended process or closed descriptor to `ENOENT`, and names the required privilege.
 fn explained(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
     match error.raw_os_error() {
         Some(libc::ESRCH) => gone(format!("process {pid} has ended")),
@@ -151,9 +155,9 @@ mod tests {
             Err(error) => return skip("a_socket_is_found_where_else_it_is_held", &error),
         }
         drop(other);
-        // Children that other tests start have it between fork and exec.
+        // Children of concurrent tests hold it between fork and exec.
         let error = (0..1000).find_map(|_| copy_of_any(&Host::live(), inode, at).err()).expect("closed");
-        // Another user's processes might have it.
+        // Another user's processes might hold it.
         let expected = if is_gone(&error) { "no process" } else { "CAP_SYS_PTRACE" };
         assert!(error.to_string().contains(expected), "{error}");
     }

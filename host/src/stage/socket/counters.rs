@@ -9,7 +9,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
 }
 
 impl HostSockets {
-    /// Packets that each UDP socket lost. The kernel counts none that it got.
+    /// The kernel counts no received packets per socket.
     #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
         let services = self.services().iter();

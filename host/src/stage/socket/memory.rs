@@ -1,4 +1,4 @@
-//! Memory of all UDP sockets together: `udp_mem` and `sockstat`.
+//! Memory of all UDP sockets: `udp_mem` and `sockstat`.
 
 use super::UdpMemory;
 use crate::{Host, Known};
@@ -6,7 +6,7 @@ use crate::{Host, Known};
 pub(super) const LIMIT: &str = "/proc/sys/net/ipv4/udp_mem";
 pub(super) const USED: &str = "/proc/net/sockstat";
 
-/// None where the kernel does not show the limit, as in network namespaces.
+/// `None` if the kernel does not show the limit, as in network namespaces.
 pub(super) fn udp_memory(host: &Host) -> Known<Option<UdpMemory>> {
     let limit = match host.read(LIMIT) {
         Ok(text) => match text.split_whitespace().nth(2).and_then(|pages| pages.parse().ok()) {

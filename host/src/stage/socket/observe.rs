@@ -1,4 +1,4 @@
-//! Reading the sockets in scope, and putting those of a service together.
+//! Reads the sockets in scope, and groups them into services.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
 use crate::stage::Scope;
 use crate::{Host, Known};
 
-/// A list of the kernel's sockets: of one protocol and address family.
+/// A socket list of the kernel: one protocol and address family.
 struct SocketList {
     name: &'static str,
     protocol: SocketProtocol,
@@ -26,7 +26,6 @@ const LISTS: [SocketList; 4] = [
     SocketList { name: "tcp6", protocol: SocketProtocol::Tcp, family: libc::AF_INET6 },
 ];
 
-/// A socket and whose it is.
 struct OwnedSocket {
     protocol: SocketProtocol,
     local: SocketAddr,
@@ -36,7 +35,7 @@ struct OwnedSocket {
     read_from: &'static str,
 }
 
-/// What the sockets of a service have in common.
+/// Sockets with the same key belong to one service.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ServiceKey {
     protocol: SocketProtocol,
@@ -55,7 +54,6 @@ enum SocketGroup {
 }
 
 impl HostSockets {
-    /// Reads the sockets in scope.
     #[must_use]
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         let mut lists = BTreeMap::new();
@@ -104,7 +102,7 @@ impl SocketList {
         let path = self.path();
         match host.read(path) {
             Ok(text) => proc_net_sockets(&text, path, hex).map(|sockets| (sockets, path)),
-            // A kernel without IPv6, or with it switched off, has no such file.
+            // A kernel without IPv6, or with IPv6 disabled, has no such file.
             Err(error) if error.is_missing() && self.family == libc::AF_INET6 => Ok((Vec::new(), path)),
             Err(error) => Err(format!("{error}; {refused}")),
         }
@@ -120,7 +118,7 @@ impl SocketList {
     }
 }
 
-/// The UDP sockets that are bound and not connected, of both address families, whoever holds them.
+/// UDP sockets of both address families that are bound and not connected.
 pub(crate) fn udp_sockets(host: &Host) -> Result<Vec<DiagSocket>, String> {
     let mut sockets = Vec::new();
     for list in LISTS.iter().filter(|list| list.protocol == SocketProtocol::Udp) {
@@ -186,7 +184,7 @@ impl OwnedSocket {
             uid: listed.uid,
             queued_bytes: listed.queued,
             receive_buffer_bytes: listed.receive_buffer_bytes.or(size),
-            // The kernel counts no losses of a listener this way.
+            // The kernel does not count losses of a listener this way.
             drops: listed.drops.filter(|_| protocol == SocketProtocol::Udp),
             options,
             descriptors: descriptors.into_value().unwrap_or_default(),
@@ -223,7 +221,7 @@ fn grouped(
     let mut names = BTreeMap::new();
     let choosers = ChooserReader::new(host);
     let service = |(key, mut members): (ServiceKey, Vec<OwnedSocket>)| {
-        // Cookies are given when they are first asked for, and say nothing of the order in which sockets were made.
+        // Cookies are assigned on first use, so they do not show the order of creation.
         members.sort_by_key(|member| member.socket.inode);
         let processes = processes(host, &members, &mut names);
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
@@ -261,7 +259,7 @@ fn processes(
     let named = |pid: u32| {
         let name = names.entry(pid).or_insert_with(|| {
             host.read(&format!("/proc/{pid}/comm")).map_or_else(
-                // It ended since its descriptors were read.
+                // It ended after its descriptors were read.
                 |_| "?".to_owned(),
                 |name| name.trim_end().to_owned(),
             )
@@ -275,8 +273,8 @@ pub(super) fn is_loopback(local: SocketAddr) -> bool {
     local.ip().to_canonical().is_loopback()
 }
 
-/// A sysctl of `net.core`. In a network namespace other than the first, older kernels do not show those that are not its
-/// own (net/core/sysctl_net_core.c), and the directory is there without the file.
+/// A sysctl of `net.core`. In other network namespaces than the first, older kernels do not show
+/// global ones (net/core/sysctl_net_core.c), and the directory exists without the file.
 fn sysctl(host: &Host, name: &str) -> Known<Option<u64>> {
     let path = format!("/proc/sys/net/core/{name}");
     match host.read(&path) {

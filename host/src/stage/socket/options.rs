@@ -1,7 +1,8 @@
-//! What a process set on its socket, read from a copy of its descriptor.
+//! Socket options that a process set, read from a copy of its descriptor.
 //!
-//! It is read by `getsockopt` alone, nothing is received from it or set on it, and it is closed before the next one is taken.
-//! Should the process close the socket at that very moment, the socket lives for the microseconds until the copy is closed.
+//! Only `getsockopt` is called, nothing is received or set, and the copy is closed before the next
+//! one is made. If the process closes the socket at that moment, it exists some microseconds
+//! longer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,29 +17,26 @@ use crate::{Host, HostError};
 /// `UDP_GRO` of linux/udp.h (Linux 5.0).
 const UDP_GRO: libc::c_int = 104;
 
-/// Options of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SocketOptions {
-    /// SO_REUSEPORT.
     pub reuseport: bool,
-    /// The CPU of SO_INCOMING_CPU; none where none was set. The kernel records one by itself, but not on sockets that are not
-    /// connected (`__udp_queue_rcv_skb` in net/ipv4/udp.c, `tcp_v4_rcv` in net/ipv4/tcp_ipv4.c), so that on these it is the
-    /// one their process asked for.
+    /// The CPU of SO_INCOMING_CPU. The kernel sets it itself only on connected sockets
+    /// (`__udp_queue_rcv_skb` in net/ipv4/udp.c, `tcp_v4_rcv` in net/ipv4/tcp_ipv4.c), so that on
+    /// others it is the process's choice.
     pub incoming_cpu: Option<u32>,
-    /// UDP_GRO: whether it takes merged datagrams; off where the kernel has no such option.
+    /// UDP_GRO: whether it accepts merged datagrams; off if the kernel has no such option.
     pub gro: bool,
-    /// SO_RCVBUF in bytes, twice what was asked for, as the kernel counts it.
+    /// SO_RCVBUF in bytes as the kernel counts it, twice the requested size.
     pub receive_buffer_bytes: Option<u64>,
-    /// What each option that can be set reads, as [`crate::Setting::Socket`] has it; without those that the kernel does not
-    /// tell.
+    /// Values of the options that can be set, as in [`crate::Setting::Socket`], without those that
+    /// the kernel does not report.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub knobs: BTreeMap<SocketKnob, String>,
 }
 
-/// The options of the socket that this descriptor of a process is.
-///
-/// Takes the right to trace the process, and Linux 5.6.
+/// The options of this descriptor of a process. Requires permission to trace the process, and Linux
+/// 5.6.
 pub(crate) fn options(
     host: &Host,
     inode: u64,

@@ -1,10 +1,9 @@
-//! Whose a socket is: the descriptors of all processes, in one pass.
+//! Socket owners: the descriptors of all processes, read in one pass.
 
 use std::collections::BTreeMap;
 
 use crate::{Host, HostError, Known};
 
-/// Descriptors of all processes that are of interest here.
 #[derive(Debug, Default)]
 pub(crate) struct DescriptorOwners {
     sockets: BTreeMap<u64, Vec<(u32, u32)>>,
@@ -13,21 +12,18 @@ pub(crate) struct DescriptorOwners {
     whole_failure: Option<String>,
 }
 
-/// What a descriptor's link says it is.
+/// The type of a descriptor by its link.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DescriptorKind {
-    /// A socket, by inode.
+    /// By inode.
     Socket(u64),
-    /// A BPF program.
     Program,
-    /// An epoll instance.
     Epoll,
-    /// Anything else.
     Other,
 }
 
 impl DescriptorKind {
-    /// Reads the text of a link in `/proc/PID/fd`.
+    /// The text of a link in `/proc/PID/fd`.
     pub(crate) fn of(link: &str) -> Self {
         let inode = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
         match (inode.map(str::parse), link.trim_start_matches("anon_inode:")) {
@@ -40,7 +36,7 @@ impl DescriptorKind {
 }
 
 impl DescriptorOwners {
-    /// Reads the descriptors of all processes. One that ends meanwhile is left out.
+    /// Reads the descriptors of all processes. A process that ends meanwhile is left out.
     pub(crate) fn observe(host: &Host) -> Self {
         let mut owners = DescriptorOwners::default();
         match host.list("/proc") {
@@ -76,7 +72,7 @@ impl DescriptorOwners {
         }
     }
 
-    /// The descriptors of a socket. None of it was seen is known only where all processes could be looked at.
+    /// The descriptors of a socket. An empty result requires that all processes could be read.
     pub(crate) fn of(&self, inode: u64) -> Known<Vec<(u32, u32)>> {
         match (self.sockets.get(&inode), &self.whole_failure, self.refused.as_slice()) {
             (Some(found), ..) => Known::Value(found.clone()),
@@ -92,7 +88,6 @@ impl DescriptorOwners {
         }
     }
 
-    /// Descriptors of BPF programs that a process holds.
     pub(super) fn programs_of(&self, pid: u32) -> &[u32] {
         self.programs.get(&pid).map_or(&[], Vec::as_slice)
     }

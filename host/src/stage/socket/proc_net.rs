@@ -1,11 +1,11 @@
-//! `/proc/net/udp` and its like: sockets of hosts that answer no socket diagnosis.
+//! `/proc/net/udp` and similar files, for hosts without socket diagnosis.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::netlink::DiagSocket;
 
-/// Fields of a line: `sl local remote st tx:rx tr:tm retrnsmt uid timeout inode ref pointer drops` (udp4_format_sock in
-/// net/ipv4/udp.c; `drops` since Linux 2.6.27).
+/// Fields of a line: `sl local remote st tx:rx tr:tm retrnsmt uid timeout inode ref pointer drops`
+/// (udp4_format_sock in net/ipv4/udp.c; `drops` since Linux 2.6.27).
 const LOCAL: usize = 1;
 const STATE: usize = 3;
 const QUEUES: usize = 4;
@@ -13,20 +13,20 @@ const UID: usize = 7;
 const INODE: usize = 9;
 const DROPS: usize = 12;
 
-/// The first and the last of a range of ports.
+/// First and last port.
 pub(crate) type PortRange = (u16, u16);
 
-/// The sockets of a file that are in this state: `07` for unconnected UDP sockets, `0A` for TCP listeners, of which only UDP
-/// ones have drops.
+/// The sockets in this state: `07` for unconnected UDP sockets, `0A` for TCP listeners. Only UDP
+/// sockets have drops.
 ///
-/// Addresses are printed as words of the machine's own byte order; they are read as little-endian ones.
+/// Addresses are words in the byte order of the captured machine; they are read as little-endian.
 pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Vec<DiagSocket>, String> {
     let mut lines = text.lines().enumerate();
     let header = lines.next().map_or("", |(_, header)| header);
     if !header.contains("local_address") {
         return Err(format!("{path}: its first line does not name 'local_address'"));
     }
-    // A number that is cut short is a number still.
+    // A truncated number is still a number.
     if !text.ends_with('\n') {
         return Err(format!("{path}: line {}: cut short", text.lines().count()));
     }
@@ -60,7 +60,7 @@ pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Ve
     Ok(sockets)
 }
 
-/// `0100007F:0035`, or the like of four words for IPv6.
+/// `0100007F:0035`, or four words for IPv6.
 fn address(text: &str) -> Option<SocketAddr> {
     let (words, port) = text.split_once(':')?;
     let word = |range| Some(u32::from_str_radix(words.get(range)?, 16).ok()?.to_le_bytes());
@@ -75,7 +75,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// `32768\t60999`, as `/proc/sys/net/ipv4/ip_local_port_range` has it.
+/// `32768\t60999`, as in `/proc/sys/net/ipv4/ip_local_port_range`.
 pub(crate) fn port_range(text: &str) -> Option<PortRange> {
     let mut ports = text.split_whitespace().map(str::parse);
     match (ports.next()?, ports.next()?) {

@@ -1,4 +1,4 @@
-//! What can be wrong with sockets.
+//! Rules about sockets.
 
 mod buffer;
 mod group;

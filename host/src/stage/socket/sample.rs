@@ -24,14 +24,14 @@ pub(in crate::stage) fn host(receive: &[u32]) -> PacketPath {
     path
 }
 
-/// The same host ten seconds later.
+/// Ten seconds later.
 pub(in crate::stage) fn later(path: &PacketPath) -> PacketPath {
     let mut path = path.clone();
     path.uptime_seconds = path.uptime_seconds.map(|seconds| seconds + 10.0);
     path
 }
 
-/// A named service on port 53 with as many sockets, whose inodes are 700 and up.
+/// A named service on port 53 with this many sockets, with inodes from 700.
 pub(in crate::stage) fn service(sockets: u64) -> ServiceSockets {
     ServiceSockets {
         protocol: SocketProtocol::Udp,
@@ -58,7 +58,7 @@ fn socket(inode: u64) -> SocketState {
     }
 }
 
-/// A thread that was seen in recvfrom on this socket and may run on these CPUs (a list).
+/// A thread seen in recvfrom on this socket, with this list of allowed CPUs.
 pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> ServingThread {
     ServingThread {
         pid: 50,
@@ -74,7 +74,6 @@ pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> ServingTh
 }
 
 impl PacketPath {
-    /// Adds a service and its threads.
     pub(in crate::stage) fn with(mut self, service: ServiceSockets, threads: Vec<ServingThread>) -> Self {
         if let Known::Value(services) = &mut self.socket.services {
             services.push(service);
@@ -85,7 +84,6 @@ impl PacketPath {
         self
     }
 
-    /// The first service.
     pub(in crate::stage) fn service(&mut self) -> &mut ServiceSockets {
         match &mut self.socket.services {
             Known::Value(services) => &mut services[0],
@@ -93,7 +91,6 @@ impl PacketPath {
         }
     }
 
-    /// The thread with this number.
     pub(in crate::stage) fn thread_mut(&mut self, index: usize) -> &mut ServingThread {
         match &mut self.thread.serving {
             Known::Value(serving) => &mut serving[index],
@@ -109,7 +106,7 @@ impl PacketPath {
         self
     }
 
-    /// Hardware threads that share cores two by two: 0 and 1, 2 and 3.
+    /// Two cores of two hardware threads each: 0 and 1, 2 and 3.
     pub(in crate::stage) fn with_siblings(mut self) -> Self {
         let cpus = |list: &str| CpuSet::from_list(list).expect("a list");
         self.machine.cores = Known::Value(vec![cpus("0-1"), cpus("2-3")]);

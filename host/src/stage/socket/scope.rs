@@ -1,36 +1,21 @@
-//! What in a scope cannot be: a process that is gone, a port on which nobody listens.
+//! Errors of a scope: no such process, or no socket on the port.
 
 use crate::stage::Scope;
 use crate::{Host, Known};
 
 use super::HostSockets;
 
-/// Why a scope names nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// No such process.
     #[error("no process {pid}: it is gone, or was never there")]
-    NoProcess {
-        /// Its id.
-        pid: u32,
-    },
-    /// The process has no socket that listens.
+    NoProcess { pid: u32 },
     #[error("process {pid} holds no unconnected UDP socket and no TCP listener{}", on(.port))]
-    NoSocket {
-        /// Its id.
-        pid: u32,
-        /// The port that was asked for too.
-        port: Option<u16>,
-    },
-    /// Nobody listens on the port.
+    NoSocket { pid: u32, port: Option<u16> },
     #[error(
         "nobody listens on port {port}: no unconnected UDP socket and no TCP listener is bound to it in this network \
          namespace"
     )]
-    NoListener {
-        /// The port.
-        port: u16,
-    },
+    NoListener { port: u16 },
 }
 
 fn on(port: &Option<u16>) -> String {
@@ -38,10 +23,7 @@ fn on(port: &Option<u16>) -> String {
 }
 
 impl Scope {
-    /// Whether the process of this scope is there, before anything else is read.
-    ///
-    /// # Errors
-    /// [`ScopeError::NoProcess`].
+    /// Whether the process of this scope exists, before anything else is read.
     pub fn check(&self, host: &Host) -> Result<(), ScopeError> {
         match self.pid {
             Some(pid) if host.list(&format!("/proc/{pid}")).is_err_and(|error| error.is_missing()) => {
@@ -51,10 +33,8 @@ impl Scope {
         }
     }
 
-    /// Whether what was read has anything of the port and process of this scope. Unknown sockets are no error.
-    ///
-    /// # Errors
-    /// [`ScopeError::NoSocket`] and [`ScopeError::NoListener`].
+    /// Whether any socket matches the port and process of this scope. Unknown sockets are not an
+    /// error.
     pub fn check_sockets(&self, sockets: &HostSockets) -> Result<(), ScopeError> {
         let Known::Value(services) = &sockets.services else { return Ok(()) };
         if !services.is_empty() || sockets.lists.values().any(|list| list.value().is_none()) {

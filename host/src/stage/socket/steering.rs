@@ -1,4 +1,4 @@
-//! How the socket of a reuseport group is chosen, as far as it can be told from outside.
+//! How a reuseport group chooses a socket, as far as visible from outside.
 
 use super::chooser::{ChooserMember, ChooserReader, ChoosingProgram, GroupChooser};
 use super::owners::DescriptorOwners;
@@ -6,14 +6,13 @@ use super::{SocketOwner, SocketProtocol, SocketState, SteeringState};
 use crate::stage::machine;
 use crate::{Host, Known};
 
-/// `BPF_PROG_TYPE_SK_REUSEPORT` of linux/bpf.h, as fdinfo shows it.
+/// `BPF_PROG_TYPE_SK_REUSEPORT` of linux/bpf.h, as in fdinfo.
 const SK_REUSEPORT: &str = "21";
 
-/// The first kernel that honours SO_INCOMING_CPU in a reuseport group (reuseport_select_sock_by_hash in
-/// net/core/sock_reuseport.c).
+/// The first kernel that uses SO_INCOMING_CPU in a reuseport group (reuseport_select_sock_by_hash
+/// in net/core/sock_reuseport.c).
 const HONOURED_SINCE: (u32, u32) = (6, 2);
 
-/// How a socket of these is chosen.
 pub(super) fn steering(
     host: &Host,
     owners: &DescriptorOwners,
@@ -49,8 +48,8 @@ pub(super) fn steering(
     }
 }
 
-/// Puts the sockets of a group in the order in which a classic program counts them, where the kernel told all places, and
-/// says whether it did.
+/// Sorts sockets by the index that a classic program uses, and returns whether the kernel reported
+/// all of them.
 pub(super) fn order(
     choosers: &ChooserReader<'_>,
     protocol: SocketProtocol,
@@ -64,7 +63,7 @@ pub(super) fn order(
     told
 }
 
-/// Whether linerate attached its program, which goes by CPU.
+/// Whether it is linerate's program, which chooses by CPU.
 fn is_ours(member: &ChooserMember) -> bool {
     member.program.as_ref().is_some_and(|program| program.name == ChoosingProgram::STEER)
 }

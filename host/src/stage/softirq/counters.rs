@@ -22,7 +22,7 @@ fn of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
         ("dropped", CountedUnit::PacketsLost, Some(line.dropped)),
         ("time_squeeze", CountedUnit::Events, Some(line.time_squeeze)),
         ("received_rps", CountedUnit::Events, line.received_rps),
-        // Each of these is in `dropped` too (net/core/dev.c, `enqueue_to_backlog`), so it is no further loss.
+        // Included in `dropped` (net/core/dev.c, `enqueue_to_backlog`), so not a further loss.
         ("flow_limit", CountedUnit::Events, line.flow_limit),
     ];
     counts

@@ -1,14 +1,13 @@
-//! What CPUs do in softirqs: by counters that begin anew at 2^32, and by time, which does not.
+//! Softirq load of CPUs: by counters that wrap at 2^32, and by time, which does not.
 
 use std::collections::BTreeMap;
 
 use super::{SoftirqState, SoftnetCpu};
 use crate::stage::{HostView, PacketPath};
 
-/// A counter of `/proc/net/softnet_stat`.
 pub(super) type Count = fn(&SoftnetCpu) -> u64;
 
-/// Per second and by CPU, by how much a counter grew between the readings. None without two readings.
+/// Growth of a counter per second and CPU. `None` without two readings.
 pub(super) fn rates(view: &HostView<'_>, count: Count) -> Option<BTreeMap<u32, f64>> {
     let seconds = view.seconds()?;
     let before = by_cpu(&view.before?.softirq, count)?;
@@ -17,7 +16,6 @@ pub(super) fn rates(view: &HostView<'_>, count: Count) -> Option<BTreeMap<u32, f
     Some(now.into_iter().filter_map(rate).collect())
 }
 
-/// The sum of a counter over all CPUs; none where it is unknown.
 pub(super) fn sum(path: &PacketPath, count: Count) -> Option<u64> {
     Some(by_cpu(&path.softirq, count)?.into_values().sum())
 }
@@ -26,7 +24,7 @@ fn by_cpu(softirq: &SoftirqState, count: Count) -> Option<BTreeMap<u32, u64>> {
     Some(softirq.softnet.value()?.iter().map(|line| (line.cpu, count(line))).collect())
 }
 
-/// A counter of 32 bits that is less than before went once round.
+/// A 32-bit counter that shrank has wrapped once.
 fn grown(before: u64, now: u64) -> f64 {
     let round = if now < before { 1_u64 << 32 } else { 0 };
     #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
@@ -34,7 +32,8 @@ fn grown(before: u64, now: u64) -> f64 {
     grown
 }
 
-/// The share of time each CPU was in softirqs: between two readings, with one since boot. None where times are unknown.
+/// The share of time each CPU spent in softirqs: between two readings, or with one since boot.
+/// `None` if times are unknown.
 pub(super) fn time_shares(view: &HostView<'_>) -> Option<BTreeMap<u32, f64>> {
     let now = times(view.now)?;
     let before = match view.before {
@@ -50,13 +49,13 @@ pub(super) fn time_shares(view: &HostView<'_>) -> Option<BTreeMap<u32, f64>> {
     Some(now.into_iter().filter_map(share).collect())
 }
 
-/// Time in softirqs, and all of it, by CPU, in ticks.
+/// Softirq time and total time by CPU in ticks.
 fn times(path: &PacketPath) -> Option<BTreeMap<u32, (u64, u64)>> {
     let times = path.machine.cpu_times.value()?;
     Some(times.iter().map(|time| (time.cpu, (time.softirq, time.total()))).collect())
 }
 
-/// Ticks each CPU spent in softirqs since boot.
+/// Softirq ticks since boot by CPU.
 pub(super) fn ticks(path: &PacketPath) -> Option<BTreeMap<u32, u64>> {
     Some(times(path)?.into_iter().map(|(cpu, (softirq, _))| (cpu, softirq)).collect())
 }

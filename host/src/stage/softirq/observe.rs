@@ -7,7 +7,7 @@ use super::{InterfaceRps, NapiInstance, RpsQueue, SoftirqState, SoftnetCpu, soft
 use crate::stage::link::LinkState;
 use crate::{CpuSet, Host, Known};
 
-/// Those of `net.core` that matter to the softirq: Documentation/admin-guide/sysctl/net.rst.
+/// `net.core` sysctls of the softirq: Documentation/admin-guide/sysctl/net.rst.
 const SYSCTLS: [&str; 6] = [
     "netdev_budget",
     "netdev_budget_usecs",
@@ -18,7 +18,6 @@ const SYSCTLS: [&str; 6] = [
 ];
 
 impl SoftirqState {
-    /// Reads what belongs to these interfaces and to all CPUs.
     #[must_use]
     pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         Self {
@@ -32,7 +31,6 @@ impl SoftirqState {
 }
 
 impl SoftnetCpu {
-    /// Reads `/proc/net/softnet_stat`: an item a CPU that is online.
     #[must_use]
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
         softnet(host)
@@ -56,7 +54,7 @@ fn softnet(host: &Host) -> Known<Vec<SoftnetCpu>> {
     }
 }
 
-/// The file has columns of CPUs that are not online, too; these ran none now.
+/// The file also has columns for offline CPUs.
 fn net_rx(host: &Host) -> Known<BTreeMap<u32, u64>> {
     const PATH: &str = "/proc/softirqs";
     match host.read(PATH) {
@@ -65,8 +63,8 @@ fn net_rx(host: &Host) -> Known<BTreeMap<u32, u64>> {
     }
 }
 
-/// A sysctl; none where this kernel has none, as `netdev_budget_usecs` before 4.12 or `flow_limit_table_len` without
-/// CONFIG_NET_FLOW_LIMIT.
+/// `None` if this kernel does not have it, as `netdev_budget_usecs` before 4.12 or
+/// `flow_limit_table_len` without CONFIG_NET_FLOW_LIMIT.
 fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
     let path = format!("/proc/sys/net/core/{name}");
     match number(host, &path) {
@@ -75,7 +73,7 @@ fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
         {
             None
         }
-        // They are the host's, and only its first network namespace shows them (net/core/sysctl_net_core.c).
+        // Only the first network namespace shows them (net/core/sysctl_net_core.c).
         Known::Value(None) => {
             let why = format!("{path}: not there; a network namespace beside the host's own shows none");
             Some((name.to_owned(), Known::unknown(why)))
@@ -92,7 +90,7 @@ fn rps(host: &Host, interface: &str) -> InterfaceRps {
         queues: queues(host, interface),
         gro_flush_timeout_ns: number(host, &file("gro_flush_timeout")),
         napi_defer_hard_irqs: number(host, &file("napi_defer_hard_irqs")),
-        // 2 is busy polling by the thread, which Linux 6.19 adds.
+        // 2 means busy polling by the thread, since Linux 6.19.
         threaded: number::<u32>(host, &file("threaded")).map(|threaded| threaded.map(|value| value != 0)),
     }
 }
@@ -124,7 +122,7 @@ fn rps_queue(host: &Host, directory: &str, queue: u32) -> RpsQueue {
     RpsQueue { queue, cpus, flow_count }
 }
 
-/// The number a file holds; none where it is not there.
+/// `None` if the file does not exist.
 fn number<T: FromStr>(host: &Host, path: &str) -> Known<Option<T>> {
     match host.read(path) {
         Ok(text) => {

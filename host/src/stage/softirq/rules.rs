@@ -1,4 +1,4 @@
-//! What can be wrong with packet processing.
+//! Rules about packet processing.
 
 mod backlog_drops;
 mod livelock_risk;
@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     livelock_risk::RULE,
 ];
 
-/// Adds a change of RPS of a receive queue, where it is one.
+/// Adds a change of RPS of a receive queue, unless it is set already.
 fn with_rps(sighting: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
     let now = path.softirq.rps_cpus(interface, queue);
     if now == Some(to) {
@@ -38,18 +38,15 @@ fn with_rps(sighting: RuleMatch, path: &PacketPath, interface: &str, queue: u32,
     )
 }
 
-/// The change of a sysctl of `net.core`.
 fn with_sysctl(sighting: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
     let setting = Setting::sysctl(format!("net.core.{name}"));
     sighting.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
 }
 
-/// A sysctl of `net.core`, where it is known.
 fn sysctl(path: &PacketPath, name: &str) -> Option<u64> {
     path.softirq.sysctls.get(name)?.value().copied()
 }
 
-/// Where RPS of an interface's queues is read.
 fn rps_files(interface: &str) -> String {
     format!("/sys/class/net/{interface}/queues/rx-*/rps_cpus")
 }

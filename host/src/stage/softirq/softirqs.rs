@@ -1,11 +1,8 @@
-//! `/proc/softirqs`: a line a kind, a column a CPU that could ever be online (fs/proc/softirqs.c).
+//! `/proc/softirqs`: one line per kind, one column per possible CPU (fs/proc/softirqs.c).
 
 use std::collections::BTreeMap;
 
-/// How often a kind of softirq, such as `NET_RX`, ran on each CPU. Each count is 32 bits wide and begins anew at 2^32.
-///
-/// # Errors
-/// What is missing or wrong, with its line.
+/// Runs of a kind of softirq, such as `NET_RX`, by CPU. Counts are 32 bits wide and wrap.
 pub(crate) fn parse(text: &str, kind: &str) -> Result<BTreeMap<u32, u64>, String> {
     let mut lines = text.lines().enumerate();
     let (_, header) = lines.next().ok_or("no line in it")?;

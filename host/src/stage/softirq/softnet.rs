@@ -1,16 +1,13 @@
-//! `/proc/net/softnet_stat`: a line a CPU that is online (net/core/net-procfs.c, `softnet_seq_show`).
+//! `/proc/net/softnet_stat`: one line per online CPU (net/core/net-procfs.c, `softnet_seq_show`).
 //!
-//! Columns in hexadecimal: 0 processed, 1 dropped, 2 time_squeeze, 9 received_rps (2.6.35), 10 flow limit (3.11), and
-//! since 5.10 11 length of the backlog and 12 the CPU; before that, the n-th line is the n-th CPU that is online. Each
-//! is 32 bits wide and begins anew at 2^32.
+//! Hexadecimal columns: 0 processed, 1 dropped, 2 time_squeeze, 9 received_rps (2.6.35), 10 flow
+//! limit (3.11), and since 5.10 11 backlog length and 12 the CPU; before that, the n-th line is the
+//! n-th online CPU. Each is 32 bits wide and wraps.
 
 use super::SoftnetCpu;
 use crate::CpuSet;
 
-/// Reads all lines. `online` says whose lines they are where they do not themselves.
-///
-/// # Errors
-/// The line, and what of it is wrong.
+/// `online` identifies the lines if they have no CPU column.
 pub(crate) fn parse(text: &str, online: Option<&CpuSet>) -> Result<Vec<SoftnetCpu>, String> {
     let mut online = online.map(CpuSet::iter);
     let mut found = Vec::new();
@@ -48,13 +45,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Of Linux 6.18, with 15 columns; CPU 1 is offline.
+    /// From Linux 6.18, with 15 columns; CPU 1 is offline.
     const NEW: &str = "\
 264ad425 00000d5c 0000002c 00000000 00000000 00000000 00000000 00000000 00000000 00b6531e 00000000 00000000 00000000 00000000 00000000
 212e1240 00000000 00000030 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000007 00000003 00000002 00000001 00000002
 ";
 
-    /// Of Linux 3.10, with ten.
+    /// From Linux 3.10, with ten.
     const OLD: &str = "\
 6dcad223 00000000 00000001 00000000 00000000 00000000 00000000 00000000 00000000 00000000
 000000ff 00000002 00000000 00000000 00000000 00000000 00000000 00000000 00000000 0000000a

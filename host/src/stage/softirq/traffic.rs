@@ -1,13 +1,13 @@
-//! How much an interface has to do.
+//! Traffic of an interface.
 
 use crate::stage::{HostView, PacketPath};
 
-/// Packets a second below which an interface is quiet: between two readings, and on average since boot, of which
-/// nights are a part.
+/// Packets per second below which an interface is quiet: between two readings, and on average since
+/// boot, which includes nights.
 const QUIET_NOW: f64 = 1_000.0;
 const QUIET_SINCE_BOOT: f64 = 100.0;
 
-/// Whether an interface is known to take in next to nothing.
+/// Whether an interface is known to receive almost nothing.
 pub(in crate::stage) fn is_quiet(view: &HostView<'_>, interface: &str) -> bool {
     let received = |path: &PacketPath| path.link_of(interface)?.totals.value()?.get("rx_packets").copied();
     if view.before.is_some() {

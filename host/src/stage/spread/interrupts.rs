@@ -8,14 +8,13 @@ use crate::stage::PacketPath;
 use crate::stage::irq::IrqVector;
 use crate::stage::machine::MachineState;
 
-/// The CPU of each queue's interrupt.
 pub(super) struct PlacedVectors {
     pub(super) receive: BTreeMap<u32, u32>,
     pub(super) transmit: BTreeMap<u32, u32>,
     pub(super) managed: bool,
 }
 
-/// The vectors that serve receive queues, by queue.
+/// By queue.
 pub(in crate::stage) fn receive_vectors<'a>(
     path: &'a PacketPath,
     interface: &str,
@@ -24,14 +23,14 @@ pub(in crate::stage) fn receive_vectors<'a>(
     vectors.filter_map(|vector| vector.receive_queue.map(|queue| (queue, vector))).collect()
 }
 
-/// The vectors that serve transmit queues, by queue.
+/// By queue.
 fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, &'a IrqVector> {
     let vectors = path.irq.vectors(interface).iter();
     vectors.filter_map(|vector| vector.transmit_queue.map(|queue| (queue, vector))).collect()
 }
 
-/// The one CPU of each receive queue, as it would be with the vectors well spread: where they are now if no CPU has two
-/// while another has none, else where [`plan`] puts them. None where that is not known.
+/// The CPU of each receive queue with vectors well spread: the current ones if no CPU has two while
+/// another has none, else those of [`plan`]. `None` if unknown.
 pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let vectors = receive_vectors(path, interface);
     if vectors.is_empty() {
@@ -46,7 +45,8 @@ pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BT
     plan(path, interface)
 }
 
-/// A CPU for each receive queue: what the driver hints if that is as good as any, else the CPUs in order of worth.
+/// A CPU for each receive queue: the driver's hint if it is as good as any, else CPUs in order of
+/// preference.
 pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let usable = usable_cpus(path).filter(|cpus| !cpus.is_empty())?;
     let near = path.link_of(interface).and_then(near);
@@ -58,22 +58,21 @@ pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTree
     Some(hinted.unwrap_or(best))
 }
 
-/// The CPU of each vector; none where one has several, or where that is not known.
+/// `None` if a vector has several CPUs, or if unknown.
 fn now(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
 }
 
-/// What the driver hints; none where it hints no CPU, or several, for one of them.
+/// `None` if the driver hints no CPU, or several, for a vector.
 fn hinted(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect()
 }
 
-/// The queues on the CPUs in their order.
 fn in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
     queues.iter().copied().zip(order.iter().copied().cycle()).collect()
 }
 
-/// Whether a placement uses as many CPUs as another, of the same worth, and none more often than it.
+/// Whether a placement uses as many CPUs as another, of the same preference, and none more often.
 fn as_good(
     machine: &MachineState,
     near: Option<u32>,
@@ -85,7 +84,7 @@ fn as_good(
     let of = |placed: &BTreeMap<u32, u32>| {
         let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
         placed.values().for_each(|cpu| *queues_of.entry(*cpu).or_default() += 1);
-        // The second thread of a core is as good as the first where that has no queue.
+        // The second thread of a core is as good as the first if that has no queue.
         let used: CpuSet = queues_of.keys().copied().collect();
         let mut worths: Vec<_> = queues_of.keys().map(|cpu| worth(machine, &used, near, *cpu)).collect();
         worths.sort_unstable();
@@ -94,8 +93,8 @@ fn as_good(
     one.values().all(|cpu| cpus.contains(*cpu)) && of(one) == of(best)
 }
 
-/// Where the interrupts of an interface go on CPUs in this order: where they are if that is as good as any, where the
-/// driver hints if that is, else in turn. Queues that packets come into go first.
+/// The interrupts of an interface on CPUs in this order: the current placement if it is as good as
+/// any, else the driver's hint if that is, else in turn. Queues with packets go first.
 pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bool) -> PlacedVectors {
     let vectors = receive_vectors(path, interface);
     let of_transmit = transmit_vectors(path, interface);
@@ -121,7 +120,7 @@ pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bo
     PlacedVectors { receive, transmit, managed }
 }
 
-/// Transmit queues go where the receive queue of their number does; those without one where fewest are.
+/// Transmit queues follow the receive queue of the same number; others go where fewest are.
 fn of_transmit_queues(
     vectors: &BTreeMap<u32, &IrqVector>,
     receive: &BTreeMap<u32, u32>,

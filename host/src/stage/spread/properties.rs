@@ -1,4 +1,4 @@
-//! What holds of a spread on any machine.
+//! Properties of a spread on any machine.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ use crate::stage::irq::sample;
 use crate::stage::{HostView, STAGES, StageName};
 use crate::{CpuSet, Known};
 
-/// A machine, and how its interface is set up, as lists.
 #[derive(Debug, Clone)]
 struct RandomMachine {
     nodes: Vec<String>,
@@ -67,7 +66,7 @@ impl MachineShape {
 
     fn online(&self) -> Vec<u32> {
         let all = 0..self.nodes * self.cores * self.threads;
-        // The first CPU cannot be taken away on most machines.
+        // The first CPU cannot be taken offline on most machines.
         all.filter(|cpu| *cpu == 0 || !self.offline[*cpu as usize]).collect()
     }
 
@@ -150,7 +149,7 @@ impl RandomMachine {
     }
 }
 
-/// The path once the spread is made.
+/// The path after the spread.
 fn after(mut path: PacketPath, spread: &PacketSpread) -> PacketPath {
     if let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors {
         for vector in vectors {
@@ -212,7 +211,7 @@ proptest! {
             })
             .collect();
         prop_assert_eq!(takes, expected);
-        // Handed on within the node wherever that has a queue.
+        // Within the node if that has a queue.
         for (queue, handed) in &spread.receive {
             for cpu in handed.iter() {
                 let own = machine.node_of(sources[queue]);

@@ -7,12 +7,12 @@ use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::machine::MachineState;
 
-/// With this many CPUs beside its own, a queue's CPU has enough to do with handing packets on
+/// With this many more CPUs, distributing packets is enough work for the queue's CPU
 /// (Documentation/networking/scaling.rst).
 const MANY: usize = 4;
 
-/// The receive queues that packets come into: those that the indirection table names, or all where there is none. None
-/// where they are not known.
+/// The receive queues that get packets: those in the indirection table, or all without a table.
+/// `None` if unknown.
 pub(in crate::stage) fn reached(path: &PacketPath, interface: &str) -> Option<BTreeSet<u32>> {
     let rps = path.softirq.rps_queues(interface);
     let table = path.rss_of(interface).and_then(|rss| rss.table.value()).and_then(Option::as_ref);
@@ -23,7 +23,7 @@ pub(in crate::stage) fn reached(path: &PacketPath, interface: &str) -> Option<BT
     (!reached.is_empty()).then_some(reached)
 }
 
-/// The CPU of each queue that packets come into.
+/// The CPU of each queue that gets packets.
 pub(super) fn sources(path: &PacketPath, spread: &PacketSpread) -> BTreeMap<u32, u32> {
     let reached = reached(path, &spread.interface);
     let is_reached = |queue: &u32| reached.as_ref().is_none_or(|reached| reached.contains(queue));
@@ -35,8 +35,8 @@ pub(super) fn sources(path: &PacketPath, spread: &PacketSpread) -> BTreeMap<u32,
         .collect()
 }
 
-/// Which queue gives each CPU without one its packets: of the queues of its node the one that hands to fewest, rather
-/// than that of its own core.
+/// The queue of each CPU without one: of the queues of its node the one with fewest targets,
+/// preferably not of its own core.
 pub(in crate::stage) fn handed_on(
     machine: &MachineState,
     sources: &BTreeMap<u32, u32>,
@@ -63,7 +63,7 @@ pub(in crate::stage) fn handed_on(
     extra
 }
 
-/// These CPUs and the queue's own, unless they are so many that it has enough to do with handing packets on.
+/// Adds the queue's own CPU, unless there are [`MANY`] others.
 pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> CpuSet {
     if cpus.len() < MANY {
         cpus.extend(own);
@@ -71,7 +71,7 @@ pub(in crate::stage) fn with_own(mut cpus: BTreeSet<u32>, own: Option<u32>) -> C
     cpus.into_iter().collect()
 }
 
-/// The CPUs of RPS of each queue. Masks that give the CPUs without a queue packets as evenly stay as they are.
+/// RPS of each queue. Masks that spread packets as evenly stay as they are.
 pub(super) fn receive(
     path: &PacketPath,
     spread: &PacketSpread,
@@ -81,8 +81,8 @@ pub(super) fn receive(
 ) -> BTreeMap<u32, CpuSet> {
     let queues = path.softirq.rps_queues(&spread.interface);
     let sources = sources(path, spread);
-    // The kernel takes no isolated CPU into a mask (`rps_cpumask_housekeeping`, net/core/net-sysfs.c,
-    // Linux 6.18), also where the interrupt of the queue comes to one.
+    // The kernel removes isolated CPUs from a mask (`rps_cpumask_housekeeping`,
+    // net/core/net-sysfs.c, Linux 6.18), even the queue's own.
     let own_of = |queue: &u32| sources.get(queue).copied().filter(|own| cpus.contains(*own));
     let now: Option<BTreeMap<u32, &CpuSet>> =
         queues.iter().map(|item| Some((item.queue, item.cpus.value()?))).collect();
@@ -99,8 +99,8 @@ pub(super) fn receive(
     now.keys().map(|queue| (*queue, of(queue))).collect()
 }
 
-/// What masks hand to other CPUs than each queue's own; none where that is not what [`with_own`] would have made of it,
-/// or where queues have masks into which no packet comes.
+/// The targets of masks other than each queue's own CPU; `None` if the masks are not of the form of
+/// [`with_own`], or belong to queues without packets.
 fn extra_of(
     now: &BTreeMap<u32, &CpuSet>,
     sources: &BTreeMap<u32, u32>,
@@ -116,8 +116,8 @@ fn extra_of(
     .collect()
 }
 
-/// Whether one way to hand packets on gives the same CPUs some, each by one queue, from its node where the other does so
-/// and from another core, and leaves no queue with more of them.
+/// Whether two assignments reach the same CPUs, each by one queue, from its node and another core
+/// if the other does so, and no queue has more of them.
 fn is_as_even(
     machine: &MachineState,
     sources: &BTreeMap<u32, u32>,

@@ -8,12 +8,12 @@ use crate::stage::link::LinkState;
 use crate::stage::machine::MachineState;
 use crate::stage::transmit::TransmitQueueState;
 
-/// Drivers that choose the transmit queue by themselves, so that XPS has no say: by a table from the hypervisor
+/// Drivers that choose the transmit queue themselves and ignore XPS: by a table from the hypervisor
 /// (`netvsc_select_queue`, drivers/net/hyperv/netvsc_drv.c, Linux 6.18).
 const CHOOSE_THEMSELVES: [&str; 1] = ["hv_netvsc"];
 
-/// The CPUs of each transmit queue by XPS; none where one of them is unknown, where there is but one queue, where the
-/// interface has no XPS, where its driver does not heed it, or where queues are chosen by receive queue instead.
+/// XPS of each transmit queue; `None` if one is unknown, with a single queue, without XPS, if the
+/// driver ignores it, or if queues are chosen by receive queue.
 pub(in crate::stage) fn heeds_xps<'a>(
     path: &'a PacketPath,
     link: &LinkState,
@@ -33,8 +33,8 @@ pub(in crate::stage) fn heeds_xps<'a>(
     queues.iter().map(|queue| Some((queue.queue, queue.xps_cpus.value()?.as_ref()?))).collect()
 }
 
-/// The CPUs of each transmit queue: each CPU has the queue whose interrupt comes to it, where there is one, else of the
-/// queues whose interrupts come to its node that with fewest CPUs, else of all.
+/// The CPUs of each transmit queue: each CPU gets the queue that interrupts it, else the one with
+/// fewest CPUs among queues that interrupt its node, else among all.
 pub(in crate::stage) fn queue_of_each_cpu(
     machine: &MachineState,
     queues: &[u32],
@@ -63,7 +63,7 @@ pub(in crate::stage) fn queue_of_each_cpu(
     of.into_iter().map(|(queue, own)| (queue, own.into_iter().collect())).collect()
 }
 
-/// The CPUs of XPS of each queue of an interface. Masks that are as good stay as they are.
+/// XPS of each queue of an interface. Masks that are as good stay as they are.
 pub(super) fn transmit(
     path: &PacketPath,
     interface: &str,
@@ -76,7 +76,7 @@ pub(super) fn transmit(
     };
     let queues: Vec<u32> = now.iter().map(|(queue, _)| *queue).collect();
     let best = queue_of_each_cpu(&path.machine, &queues, interrupts, cpus);
-    // Masks may name CPUs that are not online, which do no harm.
+    // Masks may contain offline CPUs, which do no harm.
     let online = |set: &CpuSet| set.iter().filter(|cpu| cpus.contains(*cpu)).collect();
     let judged = now.iter().map(|(queue, set)| (*queue, online(set))).collect();
     if is_as_good(&path.machine, interrupts, &judged, &best) {
@@ -86,8 +86,8 @@ pub(super) fn transmit(
     }
 }
 
-/// Whether each CPU of the best masks has one queue in others too: that of its interrupt where there is one, from its
-/// node as often, and no queue more of them.
+/// Whether other masks are as good: each CPU has one queue, that of its interrupt if there is one,
+/// from its node as often, and no queue has more of them.
 fn is_as_good(
     machine: &MachineState,
     interrupts: &BTreeMap<u32, u32>,

@@ -1,4 +1,4 @@
-//! What auditing of system calls is set to.
+//! The state of system call auditing.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,19 +6,19 @@ use super::AuditState;
 use crate::sys::audit;
 use crate::{Host, HostError, Known};
 
-/// Audit rules that are loaded (`AUDIT_LIST_RULES`).
+/// `AUDIT_LIST_RULES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AuditRules {
-    /// How many there are.
     pub count: u32,
-    /// Whether one of them is `never,task` without conditions, which some distributions ship: tasks that began since have
-    /// no audit context, and their system calls cost nothing more (audit_alloc in kernel/auditsc.c).
+    /// Whether one is `never,task` without conditions, as some distributions ship: tasks started
+    /// since then have no audit context, and their system calls cost nothing (audit_alloc in
+    /// kernel/auditsc.c).
     pub never_task: bool,
 }
 
 impl AuditState {
-    /// Reads the audit status and the rules. The kernel answers in the initial user namespace only, the rules only with
+    /// The kernel answers only in the initial user namespace, and lists rules only with
     /// `CAP_AUDIT_CONTROL`.
     #[must_use]
     pub(super) fn observe(host: &Host) -> Known<Self> {

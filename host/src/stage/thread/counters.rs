@@ -4,7 +4,7 @@ use super::ServingThread;
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
 
-/// Time of each serving thread, in user mode and in the kernel.
+/// CPU time of each serving thread, in user mode and in the kernel.
 pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     path.thread.serving.value().into_iter().flatten().flat_map(times).collect()
 }

@@ -4,22 +4,20 @@ use serde::Serialize;
 
 use crate::Host;
 
-/// A limit on the CPU time of a cgroup.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CpuQuota {
-    /// The cgroup's directory.
     pub cgroup: String,
-    /// CPUs' worth of time that its processes may use together.
+    /// CPUs' worth of time for all its processes.
     pub cpus: f64,
     /// Periods in which they ran.
     pub periods: u64,
-    /// Periods in which they used up their time and had to wait for the next.
+    /// Periods in which they used up the quota and waited for the next.
     pub throttled: u64,
 }
 
 impl CpuQuota {
-    /// The one that was used up most often, of the process's cgroup and those above it. None where there is none, where the
-    /// process ended, and with cgroup v1.
+    /// The most exhausted quota of the process's cgroup and its parents. `None` without one, for an
+    /// ended process, and with cgroup v1.
     pub(super) fn of_process(host: &Host, pid: u32) -> Option<Self> {
         let text = host.read(&format!("/proc/{pid}/cgroup")).ok()?;
         let mut path = text.lines().find_map(|line| line.strip_prefix("0::/"))?.trim_end();
@@ -32,7 +30,8 @@ impl CpuQuota {
         found
     }
 
-    /// `cpu.max` is a quota and a period in microseconds, or `max` for no limit (Documentation/admin-guide/cgroup-v2.rst).
+    /// `cpu.max` is a quota and a period in microseconds, or `max` for no limit
+    /// (Documentation/admin-guide/cgroup-v2.rst).
     fn of_cgroup(host: &Host, cgroup: String) -> Option<Self> {
         let max = host.read(&format!("{cgroup}/cpu.max")).ok()?;
         let (quota, period) = max.trim().split_once(' ')?;

@@ -1,4 +1,4 @@
-//! Finding the threads that serve the sockets of a service.
+//! Finds the threads that serve the sockets of a service.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,11 @@ use super::{AuditState, CpuQuota, ServingEvidence, ServingThread, ThreadState, T
 use crate::stage::socket::{HostSockets, SocketProtocol};
 use crate::{Host, HostError, Known};
 
-/// A thread that runs tells nothing of itself. It is asked this often, since it may wait at the next time.
+/// The kernel does not report the system call of a running thread, so it is read several times.
 const ATTEMPTS: u32 = 8;
 
 impl ThreadState {
-    /// Reads the threads that serve these sockets: those of UDP services, and of TCP ones that are named.
+    /// The threads that serve sockets of UDP services, and of named TCP services.
     #[must_use]
     pub fn observe(host: &Host, sockets: &HostSockets) -> Self {
         let audit = AuditState::observe(host);
@@ -43,12 +43,11 @@ impl ThreadState {
     }
 }
 
-/// A process and its threads.
 struct ProcessThreads<'h> {
     host: &'h Host,
     architecture: Option<Architecture>,
     pid: u32,
-    /// Inodes of its sockets by descriptor.
+    /// Inodes by descriptor.
     sockets: BTreeMap<u32, u64>,
     threads: Known<Vec<ObservedThread>>,
 }
@@ -60,7 +59,7 @@ struct ObservedThread {
 }
 
 impl<'h> ProcessThreads<'h> {
-    /// None where the process ended meanwhile.
+    /// `None` if the process ended.
     fn observe(
         host: &'h Host,
         architecture: Option<Architecture>,
@@ -137,7 +136,7 @@ impl<'h> ProcessThreads<'h> {
     ) -> ThreadFacts {
         let unsure = if only { self.only() } else { ThreadFacts::MayServe };
         let Known::Value(doing) = &thread.doing else {
-            // What it does is not told; a thread that never ran serves nobody.
+            // Its system call is unknown; a thread that never ran serves nobody.
             return if thread.ran() { unsure } else { ThreadFacts::No };
         };
         let ThreadActivity::InCall { number, first } = *doing else {
@@ -171,7 +170,7 @@ impl<'h> ProcessThreads<'h> {
         ThreadFacts::Serves(ServingEvidence::OnlyThread, self.sockets.values().copied().collect())
     }
 
-    /// The sockets an epoll instance waits for; none where it does not tell.
+    /// The sockets in an epoll instance; `None` if unknown.
     fn polled(&self, descriptor: u64) -> Option<Vec<u64>> {
         let inodes = polled(self.host, self.pid, &self.sockets, descriptor)?;
         Some(inodes.into_iter().collect())
@@ -201,7 +200,7 @@ impl<'h> ProcessThreads<'h> {
     }
 }
 
-/// Those of these sockets that an epoll instance of the process waits for; none where it does not tell.
+/// Those of these sockets that are in an epoll instance of the process; `None` if unknown.
 pub(super) fn polled(
     host: &Host,
     pid: u32,
@@ -217,7 +216,6 @@ pub(super) fn polled(
     Some(watched(&info).into_iter().filter_map(inode).collect())
 }
 
-/// What is known of a thread.
 enum ThreadFacts {
     Serves(ServingEvidence, Vec<u64>),
     MayServe,
@@ -230,8 +228,8 @@ impl ObservedThread {
     }
 }
 
-/// A process that only holds a socket, as the one that made it for its children, is not said to serve it when another
-/// was seen to.
+/// A process that only holds a socket, for example for its children, does not count if another was
+/// seen serving it.
 fn drop_idle_holders(serving: &mut Vec<ServingThread>) {
     let seen: BTreeSet<u64> = serving
         .iter()
@@ -247,7 +245,7 @@ pub(super) fn directory(pid: u32, tid: u32) -> String {
     format!("/proc/{pid}/task/{tid}")
 }
 
-/// The threads of a process, without those that ended meanwhile.
+/// Without threads that ended meanwhile.
 fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
     let mut threads: Vec<ObservedThread> = names
         .iter()
@@ -270,7 +268,7 @@ fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
     threads
 }
 
-/// None where the thread ended.
+/// `None` if the thread ended.
 pub(super) fn task(host: &Host, pid: u32, tid: u32) -> Option<Known<TaskStat>> {
     let path = format!("{}/stat", directory(pid, tid));
     match host.read(&path) {
@@ -294,7 +292,7 @@ pub(super) fn doing(host: &Host, pid: u32, tid: u32) -> Known<ThreadActivity> {
     }
 }
 
-/// `ESRCH` is what reading a file gives that was opened before its thread ended.
+/// Reading a file that was opened before its thread ended returns `ESRCH`.
 fn ended(error: &HostError) -> bool {
     error.is_missing()
         || matches!(error, HostError::Read { source, .. } if source.raw_os_error() == Some(libc::ESRCH))

@@ -1,4 +1,4 @@
-//! What can be wrong with the threads of a service.
+//! Rules about the threads of a service.
 
 mod audit;
 mod held_back;

@@ -1,4 +1,5 @@
-//! What threads do with their sockets, looked at again and again: one that runs tells nothing, and may wait at another time.
+//! Repeated samples of the system calls of threads on their sockets: the kernel reports none for a
+//! running thread, which may wait at another time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,49 +9,45 @@ use super::task::{TaskStat, allowed};
 use crate::stage::socket::ServiceSockets;
 use crate::{CpuSet, Host, Known};
 
-/// Samples of what the threads do that hold the sockets of services.
 pub struct ThreadSampling<'h> {
     host: &'h Host,
     architecture: Option<Architecture>,
-    /// Inodes of sockets by process and descriptor.
+    /// Inodes by process and descriptor.
     held: BTreeMap<u32, BTreeMap<u32, u64>>,
     threads: BTreeMap<(u32, u32), ThreadSightings>,
-    /// What epoll instances and rings hold, by process and descriptor; none where they do not tell.
+    /// Sockets in epoll instances and rings, by process and descriptor; `None` if unknown.
     polls: BTreeMap<(u32, u64), Option<BTreeSet<u64>>>,
     rings: BTreeMap<(u32, u64), BTreeSet<u64>>,
     samples: u32,
 }
 
-/// What was seen of a thread. Sockets are named by their inodes.
+/// Observations of a thread. Sockets are inodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadSightings {
-    /// Its process.
     pub pid: u32,
-    /// The thread.
     pub tid: u32,
-    /// Its line of `stat`, as it was at first; unknown where it may not be read.
+    /// `stat` of the first sample; unknown if it cannot be read.
     pub task: Known<TaskStat>,
-    /// The CPUs it may run on.
     pub allowed: Known<CpuSet>,
-    /// Sockets that it was seen in a call on.
+    /// Sockets of its system calls.
     pub in_call: BTreeSet<u64>,
-    /// Sockets of the epoll instances that it was seen to wait for.
+    /// Sockets of epoll instances that it waited for.
     pub polling: BTreeSet<u64>,
-    /// Sockets that are registered with the io_uring that it was seen to wait for; none where it was seen in none. The
-    /// kernel does not tell of requests on others.
+    /// Sockets registered with an io_uring that it waited for; `None` without one. The kernel does
+    /// not report requests on others.
     pub ring: Option<BTreeSet<u64>>,
-    /// In how many samples it was in select or poll, or in an epoll instance that does not tell: on any sockets.
+    /// Samples in select or poll, or in an unreadable epoll instance: any sockets.
     pub selecting: u32,
-    /// In how many samples it ran.
+    /// Samples in which it ran.
     pub running: u32,
-    /// In how many samples it waited for something else.
+    /// Samples in which it waited for something else.
     pub elsewhere: u32,
-    /// Why it is not told what it does, at the last sample that was not.
+    /// The last reason why its system call was unknown.
     pub untold: Option<String>,
 }
 
 impl<'h> ThreadSampling<'h> {
-    /// Of the threads of all processes that hold a socket of these services.
+    /// Of all processes that hold a socket of these services.
     #[must_use]
     pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s ServiceSockets>) -> Self {
         let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
@@ -64,7 +61,7 @@ impl<'h> ThreadSampling<'h> {
         Self { host, architecture, held, threads, polls, rings, samples: 0 }
     }
 
-    /// Takes a sample. A thread that has ended is forgotten.
+    /// Threads that ended are removed.
     pub fn take(&mut self) {
         self.samples += 1;
         let mut there = BTreeMap::new();
@@ -82,13 +79,12 @@ impl<'h> ThreadSampling<'h> {
         self.threads = there;
     }
 
-    /// How many samples were taken.
     #[must_use]
     pub fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// What was seen of the threads that are still there, by process and number.
+    /// Without ended threads, by process and thread id.
     #[must_use]
     pub fn threads(self) -> Vec<ThreadSightings> {
         self.threads.into_values().collect()
@@ -141,7 +137,7 @@ impl<'h> ThreadSampling<'h> {
 }
 
 impl ThreadSightings {
-    /// None where the thread ended.
+    /// `None` if the thread ended.
     fn new(host: &Host, pid: u32, tid: u32) -> Option<Self> {
         Some(ThreadSightings {
             pid,
@@ -159,8 +155,8 @@ impl ThreadSightings {
     }
 }
 
-/// Inodes of the sockets that are registered with an io_uring, from its fdinfo: `UserFiles:\t2` and for each file a line such
-/// as `    0: socket:[812]` (io_uring_show_fdinfo in io_uring/fdinfo.c).
+/// Sockets registered with an io_uring, from its fdinfo: `UserFiles:\t2` and for each file a line
+/// such as `    0: socket:[812]` (io_uring_show_fdinfo in io_uring/fdinfo.c).
 pub(crate) fn registered(fdinfo: &str) -> Vec<u64> {
     let line = |line: &str| {
         let (place, file) = line.split_once(':')?;

@@ -1,15 +1,16 @@
-//! Who serves a socket, by one reading or two: a thread that ran at one of them may have waited at the other.
+//! The threads of a socket, from one reading or two: a thread that ran in one may have waited in
+//! the other.
 
 use std::collections::BTreeMap;
 
 use super::{ServingEvidence, ServingThread};
 use crate::stage::HostView;
 
-/// Ticks of `USER_HZ` in a second, on all architectures that matter here (include/asm-generic/param.h).
+/// Ticks of `USER_HZ` per second on all supported architectures (include/asm-generic/param.h).
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl ServingEvidence {
-    /// How sure it is: what was seen goes before what is assumed.
+    /// Certainty: observed before assumed.
     fn rank(&self) -> u8 {
         match self {
             ServingEvidence::InCall(_) => 3,
@@ -21,7 +22,7 @@ impl ServingEvidence {
 }
 
 impl<'a> HostView<'a> {
-    /// The threads that serve sockets, each as it was seen best.
+    /// Each thread with its best evidence.
     #[must_use]
     pub fn serving(&self) -> Vec<&'a ServingThread> {
         let readings = [Some(self.now), self.before].into_iter().flatten();
@@ -35,9 +36,9 @@ impl<'a> HostView<'a> {
         best.into_values().collect()
     }
 
-    /// The threads that serve the socket with this inode: those that were seen to, and of the others those that take at
-    /// least half as much time in the kernel as the thread that takes most. A thread that sleeps in poll or computes
-    /// does not receive.
+    /// The threads that serve the socket with this inode: those that were seen to, and of the
+    /// others those with at least half the kernel time of the busiest. A thread that sleeps in poll
+    /// or computes does not receive.
     #[must_use]
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving();
@@ -50,7 +51,7 @@ impl<'a> HostView<'a> {
         threads
     }
 
-    /// Ticks that a thread spent in the kernel between the readings, or since it began.
+    /// Ticks in the kernel between the readings, or since its start.
     fn kernel_ticks(&self, thread: &ServingThread) -> Option<u64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
@@ -59,7 +60,7 @@ impl<'a> HostView<'a> {
         };
         let known = thread.system_ticks.value()?;
         Some(match self.before {
-            // A thread that one of the readings does not list did something else then.
+            // A thread missing from one of the readings did something else then.
             Some(before) => match (ticks(self.now), ticks(before)) {
                 (Some(now), Some(before)) => now.saturating_sub(before),
                 _ => 0,
@@ -68,8 +69,8 @@ impl<'a> HostView<'a> {
         })
     }
 
-    /// CPUs' worth of time that a thread takes: between the readings, or with one reading at least this much on average since
-    /// boot.
+    /// CPUs' worth of time: between the readings, or with one reading the average since boot, which
+    /// is a lower bound.
     #[must_use]
     pub fn cpus_taken(&self, thread: &ServingThread) -> Option<f64> {
         let ticks = |path: &crate::PacketPath| {
@@ -88,13 +89,13 @@ impl<'a> HostView<'a> {
 }
 
 impl ServingThread {
-    /// Time it ran, in ticks of `USER_HZ`.
+    /// In ticks of `USER_HZ`.
     #[must_use]
     pub fn ticks(&self) -> Option<u64> {
         self.user_ticks.value()?.checked_add(*self.system_ticks.value()?)
     }
 
-    /// What it was seen to do, and where that was read.
+    /// The evidence, and its source.
     #[must_use]
     pub fn sight(&self) -> (String, String) {
         let directory = format!("/proc/{}/task/{}", self.pid, self.tid);

@@ -1,47 +1,44 @@
-//! The system call a thread is in (`/proc/PID/task/TID/syscall`, proc_pid_syscall in fs/proc/base.c).
+//! The current system call of a thread (`/proc/PID/task/TID/syscall`, proc_pid_syscall in
+//! fs/proc/base.c).
 
 use crate::Host;
 
-/// What a thread does at this moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ThreadActivity {
-    /// It runs, or would if it had a CPU; the kernel then tells no more.
+    /// Running or runnable; the kernel then reports no call.
     Running,
-    /// It waits in a system call of this number and first argument.
     InCall {
-        /// As the architecture numbers them.
+        /// As numbered by the architecture.
         number: u64,
-        /// Its first argument.
         first: u64,
     },
-    /// It waits outside of system calls, as in a page fault.
+    /// Waiting outside of system calls, for example in a page fault.
     Elsewhere,
 }
 
-/// What a system call tells about the descriptor that is its first argument.
+/// The meaning of a system call whose first argument is a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DescriptorCall {
-    /// It is about this descriptor.
+    /// It reads or writes this descriptor.
     OnDescriptor(&'static str),
-    /// It waits for what was put into this epoll instance.
+    /// It waits for this epoll instance.
     Epoll(&'static str),
-    /// It waits for descriptors that are listed in the thread's memory.
+    /// It waits for descriptors listed in the thread's memory.
     Poll(&'static str),
     /// It waits for an io_uring.
     Uring,
-    /// Nothing that serves a socket.
+    /// Unrelated to sockets.
     Other,
 }
 
-/// An architecture, for the numbers of its system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Architecture {
     X86_64,
     Aarch64,
 }
 
-/// Calls by their numbers on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl) and aarch64 (include/uapi/asm-generic/unistd.h);
-/// none where it has no such call.
+/// Calls by number on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl) and aarch64
+/// (include/uapi/asm-generic/unistd.h); `None` if it has no such call.
 const CALLS: &[(Option<u64>, Option<u64>, DescriptorCall)] = &[
     (Some(45), Some(207), DescriptorCall::OnDescriptor("recvfrom")),
     (Some(47), Some(212), DescriptorCall::OnDescriptor("recvmsg")),
@@ -66,7 +63,7 @@ const CALLS: &[(Option<u64>, Option<u64>, DescriptorCall)] = &[
 ];
 
 impl ThreadActivity {
-    /// Reads `running`, `45 0x3 ...`, or `-1 0x7ffd...`; none where it is neither.
+    /// `running`, `45 0x3 ...`, or `-1 0x7ffd...`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         match words.next()? {
@@ -82,7 +79,7 @@ impl ThreadActivity {
 }
 
 impl Architecture {
-    /// The host's: from `/proc/sys/kernel/arch` (Linux 6.1), else from the keys of `/proc/cpuinfo`.
+    /// From `/proc/sys/kernel/arch` (Linux 6.1), else from the keys of `/proc/cpuinfo`.
     pub(super) fn of(host: &Host) -> Option<Self> {
         if let Ok(name) = host.read("/proc/sys/kernel/arch") {
             return match name.trim() {
@@ -102,7 +99,6 @@ impl Architecture {
         }
     }
 
-    /// What the call of this number is.
     pub(super) fn call(self, number: u64) -> DescriptorCall {
         let numbered = |(x86, arm, _): &&(Option<u64>, Option<u64>, DescriptorCall)| {
             let own = match self {

@@ -1,8 +1,8 @@
-//! What the kernel tells of a thread: `stat` and `status` below `/proc/PID/task/TID`, and of an epoll instance.
+//! State of a thread from `stat` and `status` in `/proc/PID/task/TID`, and of an epoll instance.
 
 use crate::{CpuSet, Host, HostError, Known};
 
-/// Fields of `stat` by their numbers in proc(5), counted from the first after the name.
+/// Field numbers of proc(5), counted from the first after the name.
 const FIRST: usize = 3;
 const PARENT: usize = 4 - FIRST;
 const THREADS: usize = 20 - FIRST;
@@ -15,33 +15,30 @@ const POLICY: usize = 41 - FIRST;
 /// SCHED_IDLE in include/uapi/linux/sched.h.
 const SCHED_IDLE: u32 = 5;
 
-/// What the line `stat` tells of a process or thread; what it has no field for is none.
+/// `stat` of a process or thread; missing fields are `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStat {
-    /// Its name (`comm`).
     pub name: String,
-    /// Whether it runs, or would if it had a CPU.
+    /// Running or runnable.
     pub runs: bool,
-    /// Whether a signal or a debugger stopped it.
+    /// By a signal or a debugger.
     pub stopped: bool,
-    /// Whether it runs only where a CPU has nothing else to do (SCHED_IDLE).
+    /// SCHED_IDLE.
     pub scheduled_idle: bool,
-    /// The process that its process comes from; 0 for none that is visible here.
+    /// 0 if it is not visible here.
     pub parent: Option<u32>,
-    /// How many threads its process has.
+    /// Of its process.
     pub threads: Option<u32>,
-    /// When it was started, in clock ticks since boot.
+    /// In clock ticks since boot.
     pub started: Option<u64>,
-    /// Time it ran in user mode, in ticks of `USER_HZ`.
+    /// In ticks of `USER_HZ`.
     pub user_ticks: Option<u64>,
-    /// Time it ran in the kernel.
     pub system_ticks: Option<u64>,
-    /// The CPU it ran on last.
     pub last_cpu: Option<u32>,
 }
 
 impl TaskStat {
-    /// Reads a line of `stat`; none where it has no name and state. The name may hold blanks and parentheses.
+    /// `None` without name and state. The name may contain blanks and parentheses.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (_, rest) = text.split_once('(')?;
         let (name, rest) = rest.rsplit_once(')')?;
@@ -62,10 +59,11 @@ impl TaskStat {
         })
     }
 
-    /// Reads it of a process, whose name is that of its first thread.
+    /// `stat` of a process; its name is that of the first thread.
     ///
     /// # Errors
-    /// [`HostError::Read`] where there is no such process, [`HostError::Garbled`] where the line has no name and state.
+    /// [`HostError::Read`] without such a process, [`HostError::Garbled`] if the line has no name
+    /// and state.
     pub fn of_process(host: &Host, pid: u32) -> Result<Self, HostError> {
         let path = format!("/proc/{pid}/stat");
         let text = host.read(&path)?;
@@ -73,10 +71,6 @@ impl TaskStat {
             .ok_or_else(|| HostError::Garbled { path, reason: "no name and state of a process".to_owned() })
     }
 
-    /// Reads it of a thread.
-    ///
-    /// # Errors
-    /// As [`TaskStat::of_process`].
     pub fn of_thread(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
         let path = format!("/proc/{pid}/task/{tid}/stat");
         let text = host.read(&path)?;
@@ -84,14 +78,14 @@ impl TaskStat {
             .ok_or_else(|| HostError::Garbled { path, reason: "no name and state of a thread".to_owned() })
     }
 
-    /// Whether it ever ran, as far as the kernel's clock noticed.
+    /// As far as the kernel's clock noticed.
     #[must_use]
     pub fn ran(&self) -> bool {
         self.user_ticks.unwrap_or(0) > 0 || self.system_ticks.unwrap_or(0) > 0
     }
 }
 
-/// The CPUs a thread may run on (`Cpus_allowed_list`).
+/// `Cpus_allowed_list`.
 pub(super) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
     let path = format!("{directory}/status");
     match host.read(&path) {
@@ -104,7 +98,7 @@ pub(super) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
     }
 }
 
-/// The CPUs of the line `Cpus_allowed_list` of a `status`; none without such a line.
+/// `Cpus_allowed_list` of a `status`; `None` without the line.
 pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
     let list = text.split_inclusive('\n').find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     if !list.ends_with('\n') {
@@ -114,17 +108,16 @@ pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
     Some(CpuSet::from_list(list).map_err(|error| error.to_string()))
 }
 
-/// A descriptor in an epoll instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpollTarget {
-    /// The number under which it was put there.
+    /// The descriptor under which it was added.
     pub(crate) descriptor: u32,
-    /// Its inode (Linux 4.13).
+    /// Since Linux 4.13.
     pub(crate) inode: Option<u64>,
 }
 
-/// What an epoll instance waits for, from its fdinfo: lines `tfd: 5 events: 19 data: 5  pos:0 ino:3b81 sdev:8`
-/// (ep_show_fdinfo in fs/eventpoll.c).
+/// The targets of an epoll instance from its fdinfo: `tfd: 5 events: 19 data: 5  pos:0 ino:3b81
+/// sdev:8` (ep_show_fdinfo in fs/eventpoll.c).
 pub(crate) fn watched(fdinfo: &str) -> Vec<EpollTarget> {
     let line = |line: &str| {
         let descriptor = line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What leaves, and what is lost on the way out.
+//! Packets sent, and lost on transmit.
 
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::{PacketPath, StageName};
@@ -15,7 +15,7 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
     counters
 }
 
-/// The discipline at the root counts what those below it count: theirs would be counted twice.
+/// The root's counters include those of the qdiscs below.
 fn of_discipline(interface: &str, root: &QdiscState) -> [Counter; 3] {
     let counter = |name: &str, counts, value| Counter {
         stage: StageName::Transmit,

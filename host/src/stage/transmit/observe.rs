@@ -8,7 +8,7 @@ use crate::stage::rss::{CountDirection, QueueCounts, queue_counts};
 use crate::{CpuSet, Host, HostError, Known};
 
 impl TransmitState {
-    /// Reads the interface; `statistics` are what its queues count, if the kernel tells.
+    /// `statistics` are the kernel's counters of its queues, if available.
     #[must_use]
     pub(crate) fn observe(
         host: &Host,
@@ -28,7 +28,7 @@ impl TransmitState {
     }
 }
 
-/// The numbers of the transmit queues, in order; the names come as text has it: `tx-0`, `tx-1`, `tx-10`, `tx-2`.
+/// In numerical order; the names are in text order: `tx-0`, `tx-1`, `tx-10`, `tx-2`.
 fn numbers(names: &[String]) -> Vec<u32> {
     let mut numbers: Vec<u32> =
         names.iter().filter_map(|name| name.strip_prefix("tx-")?.parse().ok()).collect();
@@ -58,8 +58,9 @@ fn read_queue(
     }
 }
 
-/// A file that is not there, or says `ENOENT` when it is read, means that the interface has no such thing: XPS of an
-/// interface with one queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL before 3.3.
+/// A missing file, or `ENOENT` on read, means that the interface does not have it: XPS with one
+/// queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL before
+/// 3.3.
 fn if_there<T>(host: &Host, path: &str, read: fn(&str) -> Result<T, String>) -> Known<Option<T>> {
     match host.read(path) {
         Err(error) if error.is_missing() => Known::Value(None),
@@ -85,7 +86,7 @@ fn read_number(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| format!("'{}' is not a number", text.trim()))
 }
 
-/// Reads any text as each kind of file, for tests that nothing in it makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_file(text: &str) {
     let _ = (read_mask(text), read_number(text), numbers(&[text.to_owned()]));
 }

@@ -1,4 +1,4 @@
-//! What can be wrong on the way out.
+//! Rules about transmit.
 
 mod qdisc_drops;
 mod queue_stuck;
@@ -18,17 +18,15 @@ use crate::stage::{HostView, PacketPath, spread};
 pub(super) const RULES: &[Rule] =
     &[xps_missing::RULE, xps_wrong::RULE, single_queue::RULE, qdisc_drops::RULE, queue_stuck::RULE];
 
-/// A NIC with what is known of its transmit queues.
 struct TransmitNic<'a> {
     path: &'a PacketPath,
     link: &'a LinkState,
     transmit: &'a TransmitState,
-    /// CPUs that are online.
     cpus: &'a CpuSet,
 }
 
-/// NICs that are up, on hosts with several CPUs. Software is left out: veth and tun have neither a discipline nor a lock a
-/// queue, or choose queues by themselves (`tun_select_queue`).
+/// NICs that are up, on hosts with several CPUs. Virtual interfaces are left out: veth and tun have
+/// no qdisc or lock per queue, or choose queues themselves (`tun_select_queue`).
 fn sending<'a>(view: &HostView<'a>) -> impl Iterator<Item = TransmitNic<'a>> {
     let path: &'a PacketPath = view.now;
     path.link.iter().filter_map(move |link| {
@@ -44,20 +42,20 @@ impl TransmitNic<'_> {
         &self.link.interface
     }
 
-    /// The CPUs of each transmit queue by XPS; none where it has no say, or where they are not known.
+    /// `None` if XPS has no effect, or is unknown.
     fn xps(&self) -> Option<Vec<(u32, &CpuSet)>> {
         spread::heeds_xps(self.path, self.link)
     }
 
-    /// A transmit queue for each CPU: the one whose receive side interrupts that CPU, where it has one; the other CPUs share
-    /// the queues of CPUs on their node, least used first.
+    /// A transmit queue for each CPU: the one whose receive side interrupts it, else a shared queue
+    /// of its node, least used first.
     fn plan(&self) -> BTreeMap<u32, CpuSet> {
         let queues: Vec<u32> = self.transmit.queues().iter().map(|queue| queue.queue).collect();
         let settled = spread::settled(self.path, self.interface()).unwrap_or_default();
         spread::queue_of_each_cpu(&self.path.machine, &queues, &settled, self.cpus)
     }
 
-    /// Adds the changes from the masks as they are to those of the plan. Queues for which there is no CPU are left out.
+    /// Adds the changes from the current masks to the plan. Queues without a CPU are left out.
     fn fix(&self, mut sighting: RuleMatch, now: &[(u32, &CpuSet)]) -> RuleMatch {
         for (queue, cpus) in self.plan() {
             let Some((_, from)) = now.iter().find(|(other, _)| *other == queue) else { continue };
@@ -79,17 +77,15 @@ impl TransmitNic<'_> {
     }
 }
 
-/// The CPUs of each queue, as evidence.
 fn by_queue(masks: &[(u32, &CpuSet)]) -> serde_json::Value {
     masks.iter().map(|(queue, cpus)| (format!("tx-{queue}"), serde_json::json!(cpus))).collect()
 }
 
-/// Where the CPUs of the queues are read.
 fn xps_files(interface: &str) -> String {
     format!("/sys/class/net/{interface}/queues/tx-*/xps_cpus")
 }
 
-/// Packets per second that the interface sent between two readings.
+/// Between two readings.
 fn sent_rate(view: &HostView<'_>, interface: &str) -> Option<f64> {
     view.rate(|path| path.link_of(interface)?.totals.value()?.get("tx_packets").copied())
 }
@@ -102,7 +98,7 @@ mod tests {
     use crate::stage::rss::sample;
     use crate::stage::transmit::TransmitQueueState;
 
-    /// A host of so many CPUs and an interface with the XPS masks given, as lists.
+    /// A host of this many CPUs and an interface with these XPS lists.
     pub(super) fn path(cpus: u32, masks: &[&str]) -> PacketPath {
         let mut path = sample::path(cpus, u32::try_from(masks.len()).expect("few"));
         let queue = |(mask, queue): (&&str, u32)| TransmitQueueState {

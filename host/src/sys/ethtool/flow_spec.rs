@@ -1,25 +1,25 @@
-//! `struct ethtool_rx_flow_spec` and the names that ethtool(8) gives to flows and hash functions (linux/ethtool.h).
+//! `struct ethtool_rx_flow_spec`, and the ethtool(8) names of flow types and hash functions
+//! (linux/ethtool.h).
 
 use crate::stage::rss::NtupleRule;
 
-/// Where the fields are: the flow's values, their mask, what to do with it, the rule's place.
+/// Offsets: the flow's values, their mask, the action, the rule's index.
 pub(super) const VALUES: usize = 4;
 pub(super) const MASK: usize = 76;
 pub(super) const RING_COOKIE: usize = 152;
 pub(super) const LOCATION: usize = 160;
 
-/// Flags in the kind of flow: more fields to match, and an RSS context instead of a queue.
+/// Flags in the flow type: more fields to match, and an RSS context instead of a queue.
 const FLOW_FLAGS: u32 = 0xe000_0000;
 pub(super) const FLOW_CONTEXT: u32 = 0x2000_0000;
 
-/// What to do instead of a queue: drop it (all ones) or wake the machine (all but the last).
+/// Actions other than a queue: drop (all ones) or wake the machine (all but the last).
 pub(super) const DROP: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
-/// The kinds of flow that have ports: their number, and where the destination port is in their values.
+/// Flow types with ports: number, and offset of the destination port in the values.
 const PORTS: [(u32, usize); 6] = [(1, 10), (2, 10), (3, 10), (5, 34), (6, 34), (7, 34)];
 
-/// The kinds of flow by number.
 const FLOWS: [(u32, &str); 17] = [
     (1, "tcp4"),
     (2, "udp4"),
@@ -40,18 +40,17 @@ const FLOWS: [(u32, &str); 17] = [
     (18, "ether"),
 ];
 
-/// The number of a kind of flow.
 pub(super) fn flow_number(name: &str) -> Option<u32> {
     FLOWS.iter().find(|(_, flow)| *flow == name).map(|(number, _)| *number)
 }
 
-/// The name of a kind of flow, where it has no further fields to match.
+/// `None` if it has further fields to match.
 pub(super) fn flow_name(number: u32) -> Option<&'static str> {
     FLOWS.iter().find(|(flow, _)| *flow == number).map(|(_, name)| *name)
 }
 
-/// The first hash function of those in use: a bit each, in the order of the kernel's `rss_hash_func_strings`
-/// (net/ethtool/common.c).
+/// The first hash function in use: one bit each, in the order of the kernel's
+/// `rss_hash_func_strings` (net/ethtool/common.c).
 pub(super) fn hash_function(bits: u8) -> String {
     match bits.trailing_zeros() {
         _ if bits == 0 => "unknown".to_owned(),
@@ -62,7 +61,7 @@ pub(super) fn hash_function(bits: u8) -> String {
     }
 }
 
-/// Reads a rule; none where it is cut short.
+/// `None` if it is incomplete.
 pub(crate) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
     let kind = word(spec, 0)?;
     let cookie = u64::from_ne_bytes(*spec.get(RING_COOKIE..)?.first_chunk()?);
@@ -74,14 +73,14 @@ pub(crate) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
     Some(NtupleRule {
         location,
         flow: flow.map_or_else(|| format!("flow {number}"), |(_, name)| (*name).to_owned()),
-        // A cookie of more than 32 bits names a virtual function.
+        // A cookie of more than 32 bits refers to a virtual function.
         queue: (queued && !context).then(|| u32::try_from(cookie).ok()).flatten(),
         rss_context: context,
         destination_port: destination_port(number, spec),
     })
 }
 
-/// The port that a rule asks for in full; none where it takes several.
+/// A port that a rule matches completely; `None` if it matches several.
 fn destination_port(flow: u32, spec: &[u8]) -> Option<u16> {
     let (_, offset) = PORTS.iter().find(|(number, _)| *number == flow)?;
     let port = |base: usize| Some(u16::from_be_bytes(*spec.get(base + offset..)?.first_chunk()?));
@@ -92,7 +91,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads any bytes as a rule, for tests that nothing in them makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_rule(bytes: &[u8]) {
     let _ = read_rule(bytes);
 }
@@ -111,7 +110,7 @@ mod tests {
         bytes
     }
 
-    /// Writes a destination port with its mask, as `ethtool -N eth0 flow-type udp4 dst-port 53` does.
+    /// A destination port with its mask, as in `ethtool -N eth0 flow-type udp4 dst-port 53`.
     fn with_port(mut bytes: Vec<u8>, offset: usize, port: u16, mask: u16) -> Vec<u8> {
         bytes[VALUES + offset..][..2].copy_from_slice(&port.to_be_bytes());
         bytes[MASK + offset..][..2].copy_from_slice(&mask.to_be_bytes());
@@ -123,7 +122,7 @@ mod tests {
         let rule = read_rule(&with_port(spec(2, 7), 10, 53, 0xffff)).expect("a rule");
         assert_eq!((rule.location, rule.flow.as_str(), rule.queue), (2045, "udp4", Some(7)));
         assert_eq!((rule.destination_port, rule.rss_context), (Some(53), false));
-        // FLOW_EXT is set for rules on a VLAN as well; the flow is the same.
+        // FLOW_EXT is also set for rules on a VLAN; the flow is the same.
         let rule = read_rule(&with_port(spec(0x8000_0006, 3), 34, 123, 0xffff)).expect("a rule");
         assert_eq!((rule.flow.as_str(), rule.queue, rule.destination_port), ("udp6", Some(3), Some(123)));
     }

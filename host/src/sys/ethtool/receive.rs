@@ -1,6 +1,7 @@
-//! What of ethtool is about receiving: the indirection table, hash fields and rules for flows (linux/ethtool.h).
+//! ethtool commands for receiving: the indirection table, hash fields and flow rules
+//! (linux/ethtool.h).
 //!
-//! The ioctl has all of it since Linux 3.16, the ethtool family of generic netlink has not, and both give the same.
+//! The ioctl has all of them since Linux 3.16, the ethtool family of generic netlink does not.
 
 use std::io;
 
@@ -19,7 +20,7 @@ const GET_TABLE: u32 = 0x38;
 const SET_TABLE: u32 = 0x39;
 const GET_INDIRECTION: u32 = 0x46;
 
-/// Bytes of struct ethtool_rxnfc, and where its fields are.
+/// Bytes of struct ethtool_rxnfc, and offsets of its fields.
 const RXNFC_BYTES: usize = 192;
 const RXNFC_FLOW: usize = 4;
 const RXNFC_DATA: usize = 8;
@@ -28,17 +29,17 @@ const RXNFC_LOCATION: usize = RXNFC_SPEC + flow_spec::LOCATION;
 const RXNFC_RULE_COUNT: usize = 184;
 const RXNFC_RULES: usize = 188;
 
-/// Bytes of struct ethtool_rxfh before the table and the key, and where its fields are.
+/// Bytes of struct ethtool_rxfh before table and key, and offsets of its fields.
 const RXFH_BYTES: usize = 24;
 const RXFH_TABLE_SIZE: usize = 8;
 const RXFH_KEY_SIZE: usize = 12;
 const RXFH_FUNCTION: usize = 16;
 
-/// Bytes of struct ethtool_rxfh_indir before the table, and where its size is.
+/// Bytes of struct ethtool_rxfh_indir before the table, and the offset of its size.
 const TABLE_BYTES: usize = 8;
 const TABLE_SIZE: usize = 4;
 
-/// Far more than any NIC has: a size above this is no size.
+/// A larger size is invalid.
 const MOST_ENTRIES: u32 = 1 << 16;
 const MOST_KEY_BYTES: u32 = 1 << 12;
 const MOST_RULES: u32 = 1 << 16;
@@ -47,7 +48,8 @@ const MOST_RULES: u32 = 1 << 16;
 const LIST_ATTEMPTS: u32 = 3;
 const SPARE_RULES: u32 = 16;
 
-/// The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or the table alone (`ETHTOOL_GRXFHINDIR`).
+/// The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or only the table
+/// (`ETHTOOL_GRXFHINDIR`).
 pub(crate) fn indirection(interface: &str) -> io::Result<IndirectionInfo> {
     match whole_indirection(interface) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -83,10 +85,10 @@ fn table(interface: &str) -> io::Result<Vec<u32>> {
     Ok(words(&answer[TABLE_BYTES..]))
 }
 
-/// Writes the indirection table and leaves key and function as they are (`ETHTOOL_SRXFHINDIR`).
+/// Keeps key and function (`ETHTOOL_SRXFHINDIR`).
 pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
     let entries = u32::try_from(table.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // No entries would mean the driver's own table.
+    // No entries would mean the driver's default table.
     if entries == 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -96,21 +98,21 @@ pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
     ask(interface, SET_TABLE, &mut request)
 }
 
-/// The fields that are hashed of a kind of flow, by its name in ethtool(8) (`ETHTOOL_GRXFH`).
+/// The hashed fields of a flow type, by its name in ethtool(8) (`ETHTOOL_GRXFH`).
 pub(crate) fn hash_fields(interface: &str, flow: &str) -> io::Result<HashFields> {
     let mut request = about_flow(flow)?;
     ask(interface, GET_HASH_FIELDS, &mut request)?;
     Ok(HashFields::from_bits(word(&request, RXNFC_DATA)))
 }
 
-/// Chooses the fields that are hashed (`ETHTOOL_SRXFH`).
+/// `ETHTOOL_SRXFH`.
 pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -> io::Result<()> {
     let mut request = about_flow(flow)?;
     request[RXNFC_DATA..RXNFC_DATA + 8].copy_from_slice(&u64::from(fields.bits()).to_ne_bytes());
     ask(interface, SET_HASH_FIELDS, &mut request)
 }
 
-/// Whether ethtool(8) has a kind of flow of this name.
+/// Whether ethtool(8) has a flow type of this name.
 pub(crate) fn is_flow(name: &str) -> bool {
     flow_spec::flow_number(name).is_some()
 }
@@ -122,21 +124,21 @@ fn about_flow(flow: &str) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// How many queues the driver lets its table name (`ETHTOOL_GRXRINGS`).
+/// The number of queues that the driver allows in its table (`ETHTOOL_GRXRINGS`).
 pub(crate) fn table_queues(interface: &str) -> io::Result<u32> {
     let mut request = vec![0; RXNFC_BYTES];
     ask(interface, GET_RINGS, &mut request)?;
     Ok(word(&request, RXNFC_DATA))
 }
 
-/// The rules that put flows into queues (`ETHTOOL_GRXCLSRLCNT`, `_GRXCLSRLALL`, `_GRXCLSRULE`).
+/// The rules that direct flows to queues (`ETHTOOL_GRXCLSRLCNT`, `_GRXCLSRLALL`, `_GRXCLSRULE`).
 pub(crate) fn ntuple(interface: &str) -> io::Result<Vec<NtupleRule>> {
     let mut attempts = 1;
     loop {
         let listed = locations(interface)
             .and_then(|rules| rules.into_iter().map(|location| rule(interface, location)).collect());
         match listed {
-            // A rule came (no room) or went (no such rule) meanwhile.
+            // A rule was added (no room) or removed (no such rule) meanwhile.
             Err(error)
                 if attempts < LIST_ATTEMPTS
                     && matches!(error.raw_os_error(), Some(libc::EMSGSIZE | libc::ENOENT)) =>
@@ -163,7 +165,6 @@ fn locations(interface: &str) -> io::Result<Vec<u32>> {
     Ok(words(&answer[RXNFC_RULES..]).into_iter().take(listed).collect())
 }
 
-/// The rule at a place; none where there is none.
 pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<RuleSpec>> {
     if !locations(interface)?.contains(&location) {
         return Ok(None);
@@ -176,16 +177,16 @@ pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<Rul
     rule.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Puts a rule in a place (`ETHTOOL_SRXCLSRLINS`).
+/// `ETHTOOL_SRXCLSRLINS`.
 pub(crate) fn insert_rule(interface: &str, location: u32, rule: &RuleSpec) -> io::Result<()> {
     let mut request = vec![0; RXNFC_BYTES];
     request[RXNFC_SPEC..RXNFC_RULE_COUNT].copy_from_slice(&rule.at(location));
-    // The same word is the number of the RSS context, where the kind of flow says that there is one.
+    // The same word is the number of the RSS context if the flow type has its flag.
     put(&mut request, RXNFC_RULE_COUNT, rule.context.unwrap_or_default());
     ask(interface, INSERT_RULE, &mut request)
 }
 
-/// Takes the rule at a place away (`ETHTOOL_SRXCLSRLDEL`).
+/// `ETHTOOL_SRXCLSRLDEL`.
 pub(crate) fn delete_rule(interface: &str, location: u32) -> io::Result<()> {
     let mut request = vec![0; RXNFC_BYTES];
     put(&mut request, RXNFC_LOCATION, location);
@@ -200,7 +201,7 @@ fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Sends a structure with this command as its first word, and takes the answer in its place.
+/// Sends a structure with this command as its first word, and replaces it by the answer.
 fn ask(interface: &str, command: u32, structure: &mut [u8]) -> io::Result<()> {
     put(structure, 0, command);
     // SAFETY: every caller above gives the structure its command takes, zeroed where it says nothing, with room for as

@@ -1,28 +1,27 @@
-//! `struct ethtool_rx_flow_spec` as text: `flow-type udp4 dst-port 53 action 3`, in the words of `ethtool -N`.
+//! `struct ethtool_rx_flow_spec` as text: `flow-type udp4 dst-port 53 action 3`, as in `ethtool
+//! -N`.
 //!
-//! Words are there for flows with ports, matched by whole fields. Any other rule is `raw` and its bytes, so that it can be
-//! put back as it was.
+//! Flows with ports that are matched by whole fields have words. Any other rule is `raw` and its
+//! bytes, so that it can be restored.
 
 use std::net::IpAddr;
 
 use super::flow_spec::{DROP, FLOW_CONTEXT, LOCATION, MASK, RING_COOKIE, VALUES, flow_name, flow_number};
 
-/// Bytes of the structure.
 pub(crate) const SPEC_BYTES: usize = 168;
 
-/// The location is no part of what a rule says.
+/// The location is not part of a rule's text.
 const LOCATION_BYTES: std::ops::Range<usize> = LOCATION..LOCATION + 4;
 
-/// A rule without its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuleSpec {
-    /// The structure, with a location of zero.
+    /// With a location of zero.
     pub(crate) bytes: Vec<u8>,
-    /// The RSS context that it goes by; none where it goes to a queue.
+    /// The RSS context; `None` if it goes to a queue.
     pub(crate) context: Option<u32>,
 }
 
-/// A field of a flow with ports: its name, where it is, and how long.
+/// A field of a flow with ports: name, offset and length.
 struct FlowField {
     name: &'static str,
     at: usize,
@@ -48,7 +47,7 @@ fn fields(flow: &str) -> Option<&'static [FlowField]> {
 }
 
 impl RuleSpec {
-    /// A rule from the structure in an answer; none where it is cut short.
+    /// `None` if the structure is incomplete.
     pub(crate) fn of(spec: &[u8], context: u32) -> Option<Self> {
         let mut bytes = spec.get(..SPEC_BYTES)?.to_vec();
         bytes.get_mut(LOCATION_BYTES)?.fill(0);
@@ -56,7 +55,6 @@ impl RuleSpec {
         Some(Self { bytes, context: (kind & FLOW_CONTEXT != 0).then_some(context) })
     }
 
-    /// The structure for a place.
     pub(crate) fn at(&self, location: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         if let Some(place) = bytes.get_mut(LOCATION_BYTES) {
@@ -65,9 +63,8 @@ impl RuleSpec {
         bytes
     }
 
-    /// As text.
     pub(crate) fn text(&self) -> String {
-        // What words say all of is told by them.
+        // Words, if they describe it completely.
         match self.words() {
             Some(words) if Self::parse(&words).as_ref() == Some(self) => words,
             _ => self.raw(),
@@ -96,7 +93,6 @@ impl RuleSpec {
         Some(format!("{words} action {action}"))
     }
 
-    /// Reads the text; none where it is no rule.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
@@ -136,7 +132,7 @@ impl RuleSpec {
             put(&mut bytes, MASK + field.at, &vec![0xff; field.bytes])?;
         }
         put(&mut bytes, RING_COOKIE, &action?.to_ne_bytes())?;
-        // A rule without a field would be about every packet of the kind.
+        // A rule without a field would match every packet of the type.
         (seen.len() > 1).then_some(Self { bytes, context: None })
     }
 }
@@ -166,7 +162,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Reads any text as a rule, for tests that nothing in it makes a panic.
+/// Fuzzer entry.
 pub(crate) fn any_rule_text(text: &str) {
     let _ = RuleSpec::parse(text).map(|rule| rule.text());
 }
@@ -196,7 +192,7 @@ mod tests {
     #[test]
     fn what_words_do_not_say_is_kept_as_bytes() {
         let mut spec = RuleSpec::parse("flow-type udp4 dst-port 53 action 3").expect("a rule").at(9);
-        // A port under a mask of half its bits.
+        // A port with half of its bits masked.
         spec[MASK + 10] = 0;
         let rule = RuleSpec::of(&spec, 0).expect("a rule");
         assert!(rule.text().starts_with("raw 02000000"), "{}", rule.text());

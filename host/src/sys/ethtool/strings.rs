@@ -1,4 +1,4 @@
-//! The ethtool commands whose answers have names: the driver's statistics, and features (linux/ethtool.h).
+//! ethtool commands whose answers have names: driver statistics and features (linux/ethtool.h).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,17 +19,17 @@ const FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`: bytes of a name.
 const NAME_BYTES: usize = 32;
 
-/// More names than any driver has; more than this from a kernel is no answer.
+/// A larger count is invalid.
 const MOST_NAMES: usize = 1 << 18;
 
-/// The kernel writes as many names or values as the driver has when asked, whatever room it was told there is
-/// (ethtool_get_stats and ethtool_get_strings of net/ethtool/ioctl.c). Drivers have more of them when channels are added
-/// between two questions, so there is room for that.
+/// The kernel writes as many names or values as the driver currently has, not as many as the caller
+/// has room for (ethtool_get_stats and ethtool_get_strings of net/ethtool/ioctl.c). Drivers have
+/// more of them when channels are added between two calls, so there is room for that.
 fn with_room(count: usize) -> usize {
     2 * count + 4096
 }
 
-/// The driver's own statistics. What has the same name is added up.
+/// The driver's statistics. Equal names are added up.
 pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
     let names = names(interface, STATISTICS)?;
     let mut words = vec![0_u64; 1 + with_room(names.len())];
@@ -48,14 +48,14 @@ pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut statistics = BTreeMap::new();
     for (name, value) in names.into_iter().zip(words.into_iter().skip(1)).filter(|(name, _)| !name.is_empty())
     {
-        // Some drivers, vmxnet3 among them, call the counters of all queues the same.
+        // Some drivers, for example vmxnet3, use one name for the counters of all queues.
         let sum = statistics.entry(name).or_insert(0_u64);
         *sum = sum.wrapping_add(value);
     }
     Ok(statistics)
 }
 
-/// Features by the kernel's names, and whether they are on.
+/// By the kernel's names.
 pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     let names = names(interface, FEATURES)?;
     let states = feature_states(interface, names.len())?;
@@ -64,7 +64,7 @@ pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     Ok(named.map(|(index, name)| (name, on(index))).collect())
 }
 
-/// Switches the features of these names, as far as the device lets them be switched.
+/// Sets the features with these names that the device can change.
 pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bool) -> io::Result<()> {
     let names = names(interface, FEATURES)?;
     let states = feature_states(interface, names.len())?;
@@ -78,7 +78,8 @@ pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bo
         let words = "the device has it fixed".to_owned();
         return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into());
     }
-    // struct ethtool_sfeatures: the command, the number of blocks, and of each block what to switch and to what.
+    // struct ethtool_sfeatures: the command, the number of blocks, and per block which bits to
+    // change and their values.
     let blocks = names.len().div_ceil(32);
     let mut words = vec![0_u32; 2 + 2 * blocks];
     words[0] = SET_FEATURES;
@@ -92,7 +93,7 @@ pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bo
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }
 }
 
-/// Words of struct ethtool_get_features_block, and the places in it of those that can be switched, and that are on.
+/// Words of struct ethtool_get_features_block, and offsets of the changeable and the active bits.
 const BLOCK_WORDS: usize = 4;
 const AVAILABLE: usize = 0;
 const ACTIVE: usize = 2;
@@ -135,13 +136,14 @@ fn names(interface: &str, set: u32) -> io::Result<Vec<String>> {
 }
 
 fn names_in_set(interface: &str, set: u32) -> io::Result<usize> {
-    // struct ethtool_sset_info: the command, a word of nothing, a mask of sets, and a count a set.
+    // struct ethtool_sset_info: the command, a reserved word, a mask of sets, and one count per
+    // set.
     let mut words = [0_u64; 3];
     words[0] = header(GET_SET_INFO, 0);
     words[1] = 1 << set;
     // SAFETY: `words` begins as struct ethtool_sset_info does, with room for the count of the one set in its mask.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
-    // A set that the driver does not have is taken out of the mask.
+    // The kernel clears sets that the driver does not have.
     if words[1] == 0 {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
@@ -149,7 +151,7 @@ fn names_in_set(interface: &str, set: u32) -> io::Result<usize> {
     usize::try_from(count).ok().filter(|count| *count <= MOST_NAMES).ok_or(io::ErrorKind::InvalidData.into())
 }
 
-/// Two words of 32 bits as they lie in memory one after the other.
+/// Two adjacent 32-bit words.
 fn header(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
@@ -162,7 +164,7 @@ fn parts(word: u64) -> (u32, u32) {
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }
 
-/// A name up to the zero that ends it. Some drivers indent theirs.
+/// A zero-terminated name. Some drivers indent theirs.
 fn text(bytes: &[u8]) -> String {
     let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).trim().to_owned()

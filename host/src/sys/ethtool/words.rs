@@ -1,4 +1,5 @@
-//! The ethtool commands whose structures are words of 32 bits: rings, channels, interrupt moderation (linux/ethtool.h).
+//! ethtool commands whose structures are 32-bit words: rings, channels, interrupt moderation
+//! (linux/ethtool.h).
 
 use std::io;
 
@@ -12,12 +13,12 @@ const SET_RINGS: u32 = 0x11;
 const GET_CHANNELS: u32 = 0x3c;
 const SET_CHANNELS: u32 = 0x3d;
 
-/// Words of struct ethtool_coalesce, ethtool_ringparam and ethtool_channels, the command included.
+/// Words of struct ethtool_coalesce, ethtool_ringparam and ethtool_channels, including the command.
 const COALESCE_WORDS: usize = 23;
 const RINGS_WORDS: usize = 9;
 const CHANNELS_WORDS: usize = 9;
 
-/// Places in struct ethtool_coalesce.
+/// Offsets in struct ethtool_coalesce.
 const COALESCE_RX_USECS: usize = 1;
 const COALESCE_RX_FRAMES: usize = 2;
 const COALESCE_TX_USECS: usize = 5;
@@ -25,20 +26,19 @@ const COALESCE_TX_FRAMES: usize = 6;
 const COALESCE_ADAPTIVE_RX: usize = 10;
 const COALESCE_ADAPTIVE_TX: usize = 11;
 
-/// Places of the lengths in struct ethtool_ringparam, and of the counts in struct ethtool_channels.
+/// Offsets of the lengths in struct ethtool_ringparam, and of the counts in struct
+/// ethtool_channels.
 const RINGS_RX: usize = 5;
 const RINGS_TX: usize = 8;
 const CHANNELS_RX: usize = 5;
 const CHANNELS_TX: usize = 6;
 const CHANNELS_COMBINED: usize = 8;
 
-/// Rings.
 pub(crate) fn rings(interface: &str) -> io::Result<RingLengths> {
     let words = get::<RINGS_WORDS>(interface, GET_RINGS)?;
     Ok(RingLengths { rx_max: words[1], tx_max: words[4], rx: words[RINGS_RX], tx: words[RINGS_TX] })
 }
 
-/// Channels.
 pub(crate) fn channels(interface: &str) -> io::Result<ChannelCounts> {
     let words = get::<CHANNELS_WORDS>(interface, GET_CHANNELS)?;
     Ok(ChannelCounts {
@@ -51,7 +51,7 @@ pub(crate) fn channels(interface: &str) -> io::Result<ChannelCounts> {
     })
 }
 
-/// Interrupt moderation. Here a driver cannot say that it has not one of these; it leaves zero.
+/// The ioctl cannot express that a driver lacks a parameter; it is zero.
 pub(crate) fn coalesce(interface: &str) -> io::Result<CoalesceSettings> {
     let words = get::<COALESCE_WORDS>(interface, GET_COALESCE)?;
     Ok(CoalesceSettings {
@@ -64,7 +64,7 @@ pub(crate) fn coalesce(interface: &str) -> io::Result<CoalesceSettings> {
     })
 }
 
-/// Sets interrupt moderation; what is none stays as it is.
+/// `None` leaves a parameter as it is.
 pub(crate) fn set_coalesce(interface: &str, wanted: &CoalesceSettings) -> io::Result<()> {
     let values = [
         (COALESCE_RX_USECS, wanted.rx_usecs),
@@ -77,12 +77,12 @@ pub(crate) fn set_coalesce(interface: &str, wanted: &CoalesceSettings) -> io::Re
     change::<COALESCE_WORDS>(interface, (GET_COALESCE, SET_COALESCE), &values)
 }
 
-/// Sets the lengths of rings; what is none stays as it is.
+/// `None` leaves a length as it is.
 pub(crate) fn set_rings(interface: &str, rx: Option<u32>, tx: Option<u32>) -> io::Result<()> {
     change::<RINGS_WORDS>(interface, (GET_RINGS, SET_RINGS), &[(RINGS_RX, rx), (RINGS_TX, tx)])
 }
 
-/// Sets the numbers of channels; what is none stays as it is.
+/// `None` leaves a number as it is.
 pub(crate) fn set_channels(
     interface: &str,
     rx: Option<u32>,
@@ -100,7 +100,7 @@ fn get<const WORDS: usize>(interface: &str, command: u32) -> io::Result<[u32; WO
     Ok(words)
 }
 
-/// Reads the structure, changes those words that are to change, and hands it back.
+/// Reads the structure, changes some words, and writes it.
 fn change<const WORDS: usize>(
     interface: &str,
     (get_command, set_command): (u32, u32),

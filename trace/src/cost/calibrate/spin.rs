@@ -1,4 +1,4 @@
-//! The thread whose speed is known.
+//! A thread with a known speed.
 
 use std::hint::black_box;
 use std::io;
@@ -10,27 +10,28 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
-/// A slice is at least that long: far above what reading the clock takes, and below what is between two interrupts.
+/// Minimum duration of a slice: far longer than a clock read, shorter than the time between
+/// interrupts.
 const SLICE: Duration = Duration::from_micros(3);
 
-/// Slices by duration, in steps of that; longer ones are disturbed for certain.
+/// Slices by duration, in steps of this size; longer ones are certainly disturbed.
 const STEP_NS: usize = 16;
 const STEPS: usize = 4096;
 
-/// Steps that are one duration.
+/// Steps that count as one duration.
 const WINDOW: usize = 3;
 
-/// What is nearly as frequent as another is so at least one time in that many.
+/// Nearly as frequent means at least one in this many.
 const NEARLY: u64 = 3;
 
-/// An interrupt makes a slice longer by that factor at least: a microsecond.
+/// An interrupt lengthens a slice by at least this factor: a microsecond.
 const INTERRUPTED: f64 = 1.3;
 
-/// Slices that are judged together: some tens of milliseconds, in which the clock of a core seldom changes, nor what its
-/// sibling or a hypervisor's other guests do to it.
+/// Slices judged together: some tens of milliseconds, in which the clock of a core, its sibling and
+/// other guests of a hypervisor seldom change.
 const TOGETHER: u64 = 4096;
 
-/// What the thread is to do: spin, count, spin until it is joined, end.
+/// States of the thread: wait, count, spin until it is joined, end.
 const WAIT: u8 = 0;
 const COUNT: u8 = 1;
 const LINGER: u8 = 2;
@@ -47,13 +48,12 @@ pub(super) struct SpinThread {
 pub(super) struct SpinResult {
     pub(super) tid: u32,
     pub(super) elapsed: Duration,
-    /// What that would have taken undisturbed.
+    /// Undisturbed duration of the same work.
     pub(super) undisturbed: Duration,
     pub(super) rounds_per_second: f64,
 }
 
 impl SpinThread {
-    /// Begins to spin.
     pub(super) fn start(cpu: u32) -> io::Result<Self> {
         let wanted = Arc::new(AtomicU8::new(WAIT));
         let (told, tell) = mpsc::channel();
@@ -61,7 +61,7 @@ impl SpinThread {
         let thread = thread::Builder::new().name(format!("calibrate/{cpu}")).spawn(move || {
             let pinned = pin(cpu);
             let is_pinned = pinned.is_ok();
-            // Whoever started it is gone only if it panicked.
+            // The receiver is gone only after a panic.
             let _ = told.send(pinned);
             if is_pinned { spin(&its) } else { None }
         })?;
@@ -69,7 +69,6 @@ impl SpinThread {
         Ok(Self { wanted, thread: Some(thread) })
     }
 
-    /// Counts from now on.
     pub(super) fn begin(&self) {
         self.wanted.store(COUNT, Ordering::Relaxed);
     }
@@ -78,7 +77,7 @@ impl SpinThread {
         self.wanted.store(LINGER, Ordering::Relaxed);
     }
 
-    /// What it counted; none where it never came to it.
+    /// `None` if it never started to count.
     pub(super) fn join(mut self) -> Option<SpinResult> {
         self.wanted.store(END, Ordering::Relaxed);
         self.thread.take()?.join().ok().flatten()
@@ -136,7 +135,7 @@ fn spin(wanted: &AtomicU8) -> Option<SpinResult> {
     })
 }
 
-/// Rounds in registers alone, each of which waits for the one before.
+/// Rounds in registers only, each of which depends on the previous one.
 fn slice(rounds: u64) {
     let mut number = black_box(1_u64);
     for _ in 0..rounds {
@@ -145,7 +144,7 @@ fn slice(rounds: u64) {
     black_box(number);
 }
 
-/// So many that the fastest of some takes the time of a slice.
+/// As many that the fastest of some takes the time of a slice.
 fn rounds_a_slice() -> u64 {
     let mut rounds = 64;
     loop {
@@ -163,13 +162,12 @@ fn rounds_a_slice() -> u64 {
     }
 }
 
-/// Durations of slices.
 struct SliceDurations {
-    /// Of those that are judged next.
+    /// Number of slices to judge next.
     count: u64,
-    /// How many there are of each duration, and their sum.
+    /// Count and sum by duration.
     durations: Vec<(u64, u64)>,
-    /// What those that were judged would have taken undisturbed, and how many they are.
+    /// Undisturbed duration of the judged slices, and their number.
     undisturbed: Duration,
     judged: u64,
 }
@@ -191,9 +189,9 @@ impl SliceDurations {
         }
     }
 
-    /// What all of them would have taken undisturbed, and how many they are; none without any.
+    /// Undisturbed duration of all slices, and their number; `None` without any.
     fn finish(mut self) -> Option<(Duration, u64)> {
-        // The last are judged by those before them where they are too few to tell.
+        // The last ones are judged by those before them if they are too few.
         if self.judged == 0 || self.count > TOGETHER / 4 {
             self.judge();
         }
@@ -212,8 +210,9 @@ impl SliceDurations {
     }
 }
 
-/// The mean of those about the duration that is most frequent; none without any. Where interrupts leave room for a slice or two,
-/// those that all of them made longer by the same may be as many: it is the shortest that is nearly as frequent then.
+/// The mean around the most frequent duration. If interrupts leave room for only a slice or two,
+/// equally lengthened slices may be as frequent; then the shortest nearly as frequent duration
+/// counts.
 fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
     let together = |window: &[(u64, u64)]| {
         window.iter().fold((0, 0), |(counts, sums), (count, sum)| (counts + count, sums + sum))
@@ -223,7 +222,7 @@ fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
     let most = windows().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)?;
     let first = windows().position(|(count, _)| count * NEARLY >= most.0)?;
     let shortest = windows().skip(first).take(WINDOW).max_by_key(|(count, _)| *count)?;
-    // What differs by less is the clock of the core.
+    // A smaller difference is the clock of the core.
     Some(if mean(shortest).mul_f64(INTERRUPTED) < mean(most) { mean(shortest) } else { mean(most) })
 }
 
@@ -235,7 +234,7 @@ mod tests {
     fn an_undisturbed_slice_is_what_comes_most_often() {
         assert_eq!(SliceDurations::new().finish(), None);
         let mut slices = SliceDurations::new();
-        // Four of five are disturbed, each otherwise, and some by a faster clock.
+        // Four of five are disturbed, each differently, and some run at a faster clock.
         for number in 0..9999_u64 {
             let ns = match number % 5 {
                 0 => 3000 + number % 3,

@@ -1,4 +1,4 @@
-//! The causes: names, words and remedies.
+//! The causes: names, descriptions and remedies.
 
 use super::LossCause;
 
@@ -15,9 +15,9 @@ const fn found(
     LossCause { name, what, remedy, finding: Some(finding) }
 }
 
-/// All of them, in the order in which a packet can meet them.
+/// In packet order.
 pub(super) const CAUSES: &[LossCause] = &[
-    // The generator and the wire.
+    // Generator and wire.
     cause(
         "reply-lost",
         "the reply left this host and did not reach the generator in time",
@@ -28,7 +28,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "the reply came when the generator had given its request up",
         "See what delays it: linerate load shows latencies",
     ),
-    // The device.
+    // Device.
     found(
         "device-lost",
         "the device or its driver had no room for it",
@@ -62,7 +62,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "an XDP program failed, or what it sent or redirected could not leave",
         "See the tracepoint xdp:xdp_exception and the program's map of targets",
     ),
-    // The softirq.
+    // Softirq.
     found(
         "backlog-full",
         "the backlog of its CPU was full",
@@ -213,7 +213,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "the send call failed",
         "See the error that the server gets (strace -f -e trace=sendmsg,sendto,sendmmsg)",
     ),
-    // The way out.
+    // Transmit.
     cause(
         "no-neighbour",
         "the next hop's hardware address could not be found",

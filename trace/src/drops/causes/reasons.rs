@@ -1,8 +1,9 @@
-//! What each reason of the kernel means.
+//! The meaning of each kernel reason.
 //!
-//! Names are those of `enum skb_drop_reason` (include/net/dropreason-core.h, Linux 6.18; include/linux/skbuff.h from 5.17 to
-//! 6.1) as far as a UDP packet can meet them; their numbers differ between kernels. The stage is the one that most often
-//! gives it; `symbols.rs` moves those that several give.
+//! Names are those of `enum skb_drop_reason` (include/net/dropreason-core.h, Linux 6.18;
+//! include/linux/skbuff.h from 5.17 to 6.1) that a UDP packet can meet; their numbers differ
+//! between kernels. The stage is the most frequent one; `symbols.rs` corrects it for reasons of
+//! several stages.
 
 use super::{StagedCause, named};
 use crate::drops::ledger::PathStep;
@@ -12,8 +13,9 @@ pub(super) fn met(reason: &str) -> Option<StagedCause> {
     Some(StagedCause { step: *step, cause: named(cause)? })
 }
 
-/// What says more than its reason: where it fell, and on which route. A route that drops has EINVAL where it is a blackhole, and
-/// EACCES where it is a prohibition (fib_props, net/ipv4/fib_semantics.c; ip6_route_info_create, net/ipv6/route.c; Linux 6.18).
+/// Causes that also depend on function and route. A dropping route has EINVAL for a blackhole, and
+/// EACCES for a prohibition (fib_props, net/ipv4/fib_semantics.c; ip6_route_info_create,
+/// net/ipv6/route.c; Linux 6.18).
 pub(super) fn by_function(
     reason: Option<&str>,
     function: Option<&str>,
@@ -23,7 +25,7 @@ pub(super) fn by_function(
     const EINVAL: i32 = 22;
     const EHOSTUNREACH: i32 = 113;
     const ON_ROUTES: [&str; 4] = ["ip_error", "dst_discard_out", "dst_discard", "ip6_pkt_drop"];
-    // Of IPv4 on the way in it is positive (ip_route_input_slow, net/ipv4/route.c).
+    // Positive for IPv4 on receive (ip_route_input_slow, net/ipv4/route.c).
     let cause = match (reason, function?, route_error.saturating_abs()) {
         (Some("IP_INHDR"), "ip_forward" | "ip6_forward", _) => "hops-used-up",
         (_, function, EINVAL) if ON_ROUTES.contains(&function) => "blackhole-route",

@@ -1,18 +1,20 @@
-//! What the function says in which a packet fell: all there is before Linux 5.17, and where reasons are ambiguous.
+//! Causes by the function that dropped the packet: all there is before Linux 5.17, and for
+//! ambiguous reasons.
 //!
-//! Names are those of the functions that call `kfree_skb` in Linux 4.18 to 6.18; the compiler may have put one into another,
-//! of which only the outer one is seen.
+//! Names are those of the functions that call `kfree_skb` in Linux 4.18 to 6.18; after inlining
+//! only the outer function is visible.
 
 use super::{StagedCause, named};
 use crate::drops::ledger::PathStep;
 
-/// What a packet that fell in this function most often met.
+/// The most frequent cause in this function.
 pub(super) fn met(function: &str) -> Option<StagedCause> {
     let (_, step, cause) = FUNCTIONS.iter().find(|(name, ..)| *name == function)?;
     Some(StagedCause { step: *step, cause: named(cause)? })
 }
 
-/// A cause that several stages give, at the stage of this function; none for other causes, and functions not known here.
+/// A cause of several stages, at the stage of this function; `None` for other causes and unknown
+/// functions.
 pub(super) fn moved(cause: &str, function: &str) -> Option<StagedCause> {
     let step = met(function)?.step;
     let cause = match cause {
@@ -23,7 +25,7 @@ pub(super) fn moved(cause: &str, function: &str) -> Option<StagedCause> {
     Some(StagedCause { step, cause: named(cause)? })
 }
 
-/// Causes whose reason is given at more than one stage.
+/// Causes whose reason occurs at more than one stage.
 const AMBIGUOUS: &[&str] = &[
     "bad-checksum",
     "bad-length",
@@ -100,7 +102,7 @@ pub(super) const FUNCTIONS: &[(&str, PathStep, &str)] = &[
     ("inet_sock_destruct", PathStep::Application, "unread"),
     ("udp_destruct_common", PathStep::Application, "unread"),
     ("udp_destruct_sock", PathStep::Application, "unread"),
-    // The way out.
+    // Transmit.
     ("ip_finish_output", PathStep::Filter, "cgroup-program"),
     ("ip6_finish_output", PathStep::Filter, "cgroup-program"),
     ("ip_finish_output2", PathStep::Route, "no-neighbour"),

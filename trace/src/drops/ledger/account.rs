@@ -1,18 +1,18 @@
-//! What the generator says of its side.
+//! The generator's counts.
 
 use serde::{Deserialize, Serialize};
 
-/// What a generator of load says that it sent and got, over the time of the ledger.
+/// Counts of a load generator over the time of the ledger.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GeneratorSaid {
-    /// Requests it sent, all of them, once each.
+    /// Each counted once.
     pub sent: u64,
-    /// Requests that were answered in time.
+    /// In time.
     pub answered: u64,
-    /// Requests that were not; `answered` and this are `sent`.
+    /// `sent` is this plus `answered`.
     pub lost: u64,
-    /// Replies that came when their request was given up. Their requests are in `lost`.
+    /// Replies after their request was given up. The requests are in `lost`.
     pub late: u64,
     /// Replies to requests that had been answered.
     pub duplicate: u64,
@@ -21,7 +21,7 @@ pub struct GeneratorSaid {
 }
 
 impl GeneratorSaid {
-    /// Replies that came, wanted or not.
+    /// All replies.
     #[must_use]
     pub fn received(&self) -> u64 {
         [self.late, self.duplicate, self.foreign]

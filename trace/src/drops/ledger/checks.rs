@@ -1,4 +1,4 @@
-//! What the kernel's own counters say of losses that were seen: the same packets, counted a second time elsewhere.
+//! Checks of losses against the kernel's own counters of the same packets.
 
 use super::evidence::PacketEvidence;
 use super::fallen::PlacedLoss;
@@ -8,7 +8,7 @@ use crate::drops::seen::{NamespaceScope, PacketDirection, PathPoint};
 struct CounterCheck {
     counters: &'static [&'static str],
     losses: &'static [&'static str],
-    /// Whether it counts UDP only, and so nothing but what is looked at where all UDP is.
+    /// Whether it only counts UDP, so that it agrees when all UDP is observed.
     udp_only: bool,
 }
 
@@ -28,11 +28,11 @@ const CHECKS: &[CounterCheck] = &[
     CounterCheck { counters: &["TcpExt.IPReversePathFilter"], losses: &["rp-filter"], udp_only: false },
 ];
 
-/// What a reader should know of how well the evidence holds.
+/// Notes about the quality of the evidence.
 pub(super) fn notes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Vec<String> {
     let mut notes = evidence.unread.clone();
     notes.extend(seen_badly(evidence));
-    // Counters are of one namespace, and a counter that could not be read is no counter at zero.
+    // Counters belong to one namespace, and an unreadable counter is not zero.
     if evidence.unread.is_empty() && evidence.subject.network != NamespaceScope::All {
         notes.extend(CHECKS.iter().filter_map(|check| disagrees(evidence, fallen, check)));
     }
@@ -55,8 +55,8 @@ fn lost(fallen: &[PlacedLoss], names: &[&str]) -> u64 {
     these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
 }
 
-/// Of what connection tracking dropped, the counter of clashes tells how many were not for want of room; it counts those that
-/// were resolved as well (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
+/// The counter of clashes shows how many drops of connection tracking were not for lack of room; it
+/// includes resolved ones (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
 fn clashes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Option<String> {
     let clashes = evidence.grown("conntrack insert_failed");
     let seen = lost(fallen, &["conntrack-full"]);
@@ -65,7 +65,7 @@ fn clashes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Option<String> {
     })
 }
 
-/// What the tracepoints did not see, or not well.
+/// Limits of the tracepoints.
 fn seen_badly(evidence: &PacketEvidence) -> Vec<String> {
     let seen = &evidence.seen;
     let mut notes: Vec<String> =

@@ -1,10 +1,11 @@
-//! Losses that only counters of devices tell, since there was no socket buffer, or none any more.
+//! Losses known only from device counters, because there was no socket buffer yet, or no longer.
 
 use super::evidence::{CounterUse, GrownCounter, PacketEvidence};
 use super::{LossExactness, StageLoss};
 use crate::drops::causes;
 
-/// What counters of these kinds tell, less what tracepoints saw of it: where a driver drops a socket buffer, both count.
+/// Device counters of these kinds minus losses seen by tracepoints: if a driver drops a socket
+/// buffer, both count.
 pub(super) fn losses(
     evidence: &PacketEvidence,
     kinds: &[(CounterUse, &str)],
@@ -32,7 +33,7 @@ pub(super) fn losses(
     found
 }
 
-/// Counter and file, without saying its name twice.
+/// Counter and file, without repeating the name.
 pub(super) fn source(grown: &GrownCounter) -> String {
     if grown.read_from.ends_with(&grown.name) {
         grown.read_from.clone()

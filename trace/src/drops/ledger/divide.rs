@@ -1,4 +1,4 @@
-//! Losses that the kernel gives one reason for and that its own counters tell apart.
+//! Losses with one kernel reason that counters can divide.
 
 use super::evidence::PacketEvidence;
 use super::fallen::PlacedLoss;
@@ -6,23 +6,23 @@ use super::{PathStep, StageLoss};
 use crate::drops::causes;
 use crate::drops::seen::PacketDirection;
 
-/// A part of a loss that a counter tells.
+/// A part of a loss with a counter of its own.
 struct LossPart {
-    /// The loss as its reason or function has it.
+    /// The loss by reason or function.
     whole: &'static str,
-    /// Whether only where the kernel gave no reason.
+    /// Whether only without a kernel reason.
     without_reason: bool,
-    /// The function in which none of the part falls.
+    /// The function without losses of this part.
     but_not_in: Option<&'static str>,
-    /// What the part is.
     part: &'static str,
-    /// The counters that tell how much.
+    /// The counters of the part.
     counters: &'static [&'static str],
 }
 
 const PARTS: &[LossPart] = &[
-    // A packet that finds no entry is NF_DROP like one that a rule drops. `drop` counts it (nf_conntrack_in,
-    // net/netfilter/nf_conntrack_core.c, Linux 6.18). What a rule of nftables drops falls in nft_do_chain (since Linux 6.7).
+    // A packet without a conntrack entry is NF_DROP like one dropped by a rule. `drop` counts it
+    // (nf_conntrack_in, net/netfilter/nf_conntrack_core.c, Linux 6.18). A rule of nftables drops in
+    // nft_do_chain (since Linux 6.7).
     LossPart {
         whole: "netfilter-rule",
         without_reason: false,
@@ -30,7 +30,7 @@ const PARTS: &[LossPart] = &[
         part: "conntrack-full",
         counters: &["conntrack drop"],
     },
-    // Each is in `dropped` as well (enqueue_to_backlog, net/core/dev.c, Linux 6.18).
+    // Included in `dropped` (enqueue_to_backlog, net/core/dev.c, Linux 6.18).
     LossPart {
         whole: "backlog-full",
         without_reason: false,
@@ -38,7 +38,8 @@ const PARTS: &[LossPart] = &[
         part: "flow-limit",
         counters: &["flow_limit"],
     },
-    // ip_rcv_finish_core (net/ipv4/ip_input.c) drops what has no valid source in one place; before Linux 5.17 without reason.
+    // ip_rcv_finish_core (net/ipv4/ip_input.c) drops packets without a valid source in one place;
+    // before Linux 5.17 without reason.
     LossPart {
         whole: "martian",
         without_reason: true,
@@ -46,7 +47,7 @@ const PARTS: &[LossPart] = &[
         part: "rp-filter",
         counters: &["TcpExt.IPReversePathFilter"],
     },
-    // __udp4_lib_rcv and __udp6_lib_rcv drop these in one place with what finds no socket.
+    // __udp4_lib_rcv and __udp6_lib_rcv drop these in one place with packets without a socket.
     LossPart {
         whole: "no-socket",
         without_reason: true,
@@ -63,8 +64,8 @@ const PARTS: &[LossPart] = &[
     },
 ];
 
-/// Divides losses by what counters say. The counters are of the whole network namespace or host: a part is never more than
-/// the loss that it is of, and what is left keeps its name.
+/// Divides losses by counters. Counters are of the whole network namespace or host, so a part is
+/// never larger than its loss, and the rest keeps its name.
 pub(super) fn divided(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> Vec<PlacedLoss> {
     for part in PARTS {
         let Some(cause) = causes::named(part.part) else { continue };
@@ -94,7 +95,7 @@ pub(super) fn divided(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) ->
 }
 
 fn is_divided(part: &LossPart, whole: &PlacedLoss) -> bool {
-    // Replies are tracked as well, but by the entry that their request made.
+    // Replies are tracked by the entry of their request.
     let request = whole.direction == PacketDirection::Request || part.whole != "netfilter-rule";
     let elsewhere = part.but_not_in.is_some_and(|function| whole.loss.symbol.as_deref() == Some(function));
     whole.loss.name == part.whole && (!part.without_reason || !whole.has_reason) && request && !elsewhere

@@ -1,4 +1,4 @@
-//! What a ledger is made of.
+//! The input of a ledger.
 
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
@@ -6,93 +6,85 @@ use serde::{Deserialize, Serialize};
 use super::GeneratorSaid;
 use crate::drops::seen::{EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead};
 
-/// All that is known of packets over a time. A ledger is a pure function of it.
+/// Everything known about packets over a time. A ledger is a pure function of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PacketEvidence {
     pub subject: PortSubject,
-    /// What tracepoints saw in that time.
+    /// From tracepoints.
     pub seen: PacketCounts,
-    /// By how much counters of the host and its devices grew; those that did not are left out.
+    /// Growth of counters of the host and its devices, without zeros.
     pub grown: Vec<GrownCounter>,
-    /// The same of what sockets dropped, read later than tracepoints at the beginning and before them at the end: all of it
-    /// was while they told.
+    /// Growth of socket drops, read after tracepoints at the beginning and before them at the end,
+    /// so that all of it is within the observation.
     pub within: Vec<GrownCounter>,
-    /// What waited at the beginning.
     pub waited: QueuedPackets,
-    /// What waits at the end.
     pub waiting: QueuedPackets,
-    /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter input hook input`; empty where
-    /// unknown.
+    /// Functions at netfilter's hooks that are not the kernel's own, such as `chain inet filter
+    /// input hook input`; empty if unknown.
     pub chains: Vec<String>,
-    /// What the generator says, where it is ours.
+    /// If the generator is linerate's.
     pub generator: Option<GeneratorSaid>,
-    /// What could not be read, one line each.
+    /// One line each.
     pub unread: Vec<String>,
     pub overhead: Known<TraceOverhead>,
-    /// If only parts of the time were counted; all above is of these parts.
+    /// If only parts of the time were counted; all values above are of these parts.
     pub sampled: Option<SampledTime>,
 }
 
-/// Parts of a time in which packets were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SampledTime {
-    /// The whole time, s.
     pub of_seconds: f64,
-    /// The most CPU time that counting took while it went on, as a share of one CPU.
+    /// The highest CPU share of counting while it was active, of one CPU.
     pub counting_cpu_share: f64,
-    /// What the sockets looked at dropped in the whole time, as they count it.
+    /// Drops of the observed sockets in the whole time, by their own counters.
     pub socket_drops_packets: u64,
 }
 
-/// A counter that grew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrownCounter {
-    /// Where: `eth0`, `cpu 2`, `host`, `conntrack`, `udp 0.0.0.0:53 (named) ino 812`.
+    /// `eth0`, `cpu 2`, `host`, `conntrack`, `udp 0.0.0.0:53 (named) ino 812`.
     pub place: String,
-    /// Its name at its source.
     pub name: String,
     pub kind: CounterUse,
     pub packets: u64,
-    /// The file, or the call to the kernel.
+    /// The file or the system call.
     pub read_from: String,
 }
 
-/// What a counter is good for in a ledger.
+/// The role of a counter in a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CounterUse {
-    /// Frames that ended in the device or its driver before there was a socket buffer: no tracepoint tells of them.
+    /// Frames lost in the device or driver before there was a socket buffer, without tracepoint.
     DeviceLost,
-    /// Frames that came damaged.
+    /// Damaged frames.
     DeviceDamaged,
     /// Packets beyond an instance's allowance.
     DeviceAllowance,
-    /// Frames that an XDP program dropped.
+    /// Frames dropped by an XDP program.
     XdpDropped,
-    /// Frames of which an XDP program, or what it wanted, failed.
+    /// Frames with an error of the XDP program or its action.
     XdpFailed,
-    /// Frames that an XDP program sent back or elsewhere.
+    /// Frames that an XDP program transmitted or redirected.
     XdpTaken,
     /// Frames that a device did not send.
     DeviceUnsent,
-    /// Anything else: what others are checked against, or divided by.
+    /// Others, for checks and divisions.
     Other,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueuedPackets {
-    /// Bytes of memory charged to the subject's sockets by what is not read yet, together; none where unknown.
+    /// Memory charged to the subject's sockets for unread data; `None` if unknown.
     pub sockets_bytes: Option<u64>,
-    /// Packets in queueing disciplines.
     pub disciplines_packets: u64,
-    /// Packets in CPUs' backlogs.
     pub backlogs_packets: u64,
 }
 
-/// Less memory than the smallest datagram is charged with: its socket buffer and its data (SKB_TRUESIZE, Linux 6.18, is
-/// over 700 bytes; 512 leaves room for other kernels).
+/// Less than the charge of the smallest datagram: its socket buffer and data (SKB_TRUESIZE, Linux
+/// 6.18, is over 700 bytes; 512 leaves room for other kernels).
 const LEAST_CHARGE_BYTES: u64 = 512;
 
 impl QueuedPackets {
@@ -107,7 +99,7 @@ impl QueuedPackets {
         }
     }
 
-    /// How many datagrams can at most be in the sockets.
+    /// Upper bound of the datagrams in the sockets.
     pub(super) fn most_datagrams(&self) -> u64 {
         self.sockets_bytes.map_or(0, |bytes| bytes.div_ceil(LEAST_CHARGE_BYTES))
     }
@@ -125,7 +117,7 @@ fn grown_joined(one: &[GrownCounter], other: &[GrownCounter]) -> Vec<GrownCounte
 }
 
 impl PacketEvidence {
-    /// What is known of two times, neither of which is part of the other.
+    /// The sum of two disjoint times.
     #[must_use]
     pub fn joined(self, later: &Self) -> Self {
         let mut unread = self.unread;
@@ -141,7 +133,7 @@ impl PacketEvidence {
         }
     }
 
-    /// By how much counters of this name grew, at all places; a name with a space in it has its place before it.
+    /// Growth of counters of this name at all places; a name with a space has its place before it.
     pub(super) fn grown(&self, name: &str) -> u64 {
         let (place, name) = name.split_once(' ').map_or((None, name), |(place, name)| (Some(place), name));
         let these = self.grown.iter().filter(|grown| grown.name == name);
@@ -149,25 +141,27 @@ impl PacketEvidence {
         these.map(|grown| grown.packets).fold(0, u64::saturating_add)
     }
 
-    /// Counters of a kind, the largest first.
+    /// Counters of a kind, largest first.
     pub(super) fn of_kind(&self, kind: CounterUse) -> Vec<&GrownCounter> {
         let mut these: Vec<&GrownCounter> = self.grown.iter().filter(|grown| grown.kind == kind).collect();
         these.sort_by_key(|grown| std::cmp::Reverse(grown.packets));
         these
     }
 
-    /// Packets that can have been between two points when counting began and when it ended; see [`EdgeCounts::between`].
+    /// Packets that may have been between two points at the begin and end of counting; see
+    /// [`EdgeCounts::between`].
     pub(super) fn between(&self, points: &[PathPoint], is_handled: bool) -> (u64, u64) {
         let at = |edge: Option<&EdgeCounts>| edge.map_or(0, |edge| edge.between(points, is_handled));
         (at(self.seen.edges.first()), at(self.seen.edges.last()))
     }
 
-    /// Whether only part of the traffic is looked at, of which the kernel's own counters do not tell apart.
+    /// Whether only part of the traffic is observed, which the kernel's counters do not
+    /// distinguish.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.subject.ports.is_empty() || self.subject.peer.is_some()
     }
 
-    /// Packets that passed a point; unknown where the kernel has no tracepoint there.
+    /// Packets that passed a point; unknown without a tracepoint there.
     pub(super) fn passed(&self, point: PathPoint, direction: PacketDirection) -> Known<u64> {
         if let Some(peer) = self.subject.peer.filter(|_| is_at_socket(point)) {
             return Known::unknown(format!("a socket does not say which of its datagrams are of {peer}"));
@@ -182,13 +176,13 @@ impl PacketEvidence {
     }
 }
 
-/// Whether it is a socket that tells of it, and not the packet.
+/// Whether the tracepoint is about a socket, not a packet.
 fn is_at_socket(point: PathPoint) -> bool {
     use PathPoint::{Delivered, LengthUnknown, Read, SendFailed, Sent, Truncated};
     matches!(point, Delivered | Read | Truncated | LengthUnknown | Sent | SendFailed)
 }
 
-/// The tracepoints without which a point does not count.
+/// The tracepoints that a point requires.
 fn tracepoints(point: PathPoint) -> &'static [&'static str] {
     match point {
         PathPoint::Received => &[],

@@ -1,25 +1,22 @@
-//! Packets that tracepoints saw fall, as losses of a stage.
+//! Packets dropped at tracepoints, as losses of a stage.
 
 use super::evidence::PacketEvidence;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes::{self, LossCause, StagedCause};
 use crate::drops::seen::{LostCount, PacketDirection, PacketOrigin};
 
-/// A loss and where on which way it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlacedLoss {
     pub(super) direction: PacketDirection,
     pub(super) origin: PacketOrigin,
     pub(super) step: PathStep,
-    /// The port asked for that it was of; 0 where none was.
+    /// The port of the subject; 0 for none.
     pub(super) port: u16,
-    /// Whether the kernel said why.
     pub(super) has_reason: bool,
     pub(super) loss: StageLoss,
 }
 
 impl StageLoss {
-    /// A loss of a known cause.
     pub(super) fn of(cause: &LossCause, packets: u64, exactness: LossExactness, source: String) -> Self {
         Self {
             name: cause.name.to_owned(),
@@ -35,7 +32,7 @@ impl StageLoss {
     }
 }
 
-/// All that fell, those of the same cause, function and place together, the largest first.
+/// All drops, combined by cause, function and place, largest first.
 pub(super) fn fallen(evidence: &PacketEvidence) -> Vec<PlacedLoss> {
     let mut found: Vec<PlacedLoss> = Vec::new();
     for lost in &evidence.seen.lost {
@@ -67,7 +64,7 @@ fn of_lost(evidence: &PacketEvidence, lost: &LostCount) -> PlacedLoss {
         Some(reason) => format!("kfree_skb reason {reason}"),
         None => "kfree_skb".to_owned(),
     };
-    // An event that was not counted may have been such a one.
+    // An event that was not counted may have been one of these.
     let exactness = if evidence.seen.missed == 0 { LossExactness::Exact } else { LossExactness::Sampled };
     let (step, mut loss) = match causes::of_skb(reason, function, lost.route_error) {
         Some(StagedCause { step, cause }) => (step, StageLoss::of(cause, lost.packets, exactness, source)),
@@ -76,13 +73,14 @@ fn of_lost(evidence: &PacketEvidence, lost: &LostCount) -> PlacedLoss {
     loss.symbol = function.map(str::to_owned);
     loss.place = place(evidence, lost, step);
     let has_reason = reason.is_some_and(|reason| reason != causes::NO_REASON);
-    // A driver that sends takes the packet from its socket first (tun_net_xmit, Linux 6.18), so that it looks as if it arrived.
+    // A transmitting driver takes the packet from its socket first (tun_net_xmit, Linux 6.18), so
+    // that it seems to be arriving.
     let is_sent = lost.origin == PacketOrigin::Arriving && loss.name == causes::TRANSMIT_RING;
     let origin = if is_sent { PacketOrigin::Local } else { lost.origin };
     PlacedLoss { direction: lost.direction, origin, step, port: lost.port, has_reason, loss }
 }
 
-/// A loss whose reason is not in the tables: it goes by that reason's own name.
+/// A loss with an unknown reason has that reason's name.
 fn unnamed(
     lost: &LostCount,
     reason: Option<&str>,
@@ -110,8 +108,8 @@ fn place(evidence: &PacketEvidence, lost: &LostCount, step: PathStep) -> Option<
     }
 }
 
-/// The chains of nftables at the hook where it fell, which only one of several has done; the hook where none is known. Of a
-/// packet without a route it is not known whether it was at an ingress hook or at one of a bridge.
+/// The nftables chains at the hook, one of which dropped it; the hook if none is known. Without a
+/// route it may have been an ingress hook or one of a bridge.
 fn chains(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     let Some(hook) = lost.hook.as_deref() else {
         return (evidence.chains.len() == 1).then(|| evidence.chains.concat());
@@ -129,7 +127,7 @@ fn chains(evidence: &PacketEvidence, lost: &LostCount) -> Option<String> {
     }
 }
 
-/// The sockets of a port that counted losses, the one with the most first; else the port.
+/// The sockets of a port with losses, largest first; else the port.
 fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     let of_port =
         evidence.grown.iter().filter(|grown| grown.name == "drops" && is_of_port(&grown.place, port));
@@ -142,7 +140,7 @@ fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     }
 }
 
-/// Whether a socket's name is one of this port.
+/// Whether a socket's name is of this port.
 pub(super) fn is_of_port(place: &str, port: u16) -> bool {
     let behind = format!(":{port}");
     place.split(' ').any(|word| word.ends_with(&behind))

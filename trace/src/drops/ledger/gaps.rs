@@ -1,13 +1,13 @@
-//! Where packets may have gone that no count explains.
+//! Explanations of unaccounted packets.
 
 use super::evidence::{CounterUse, PacketEvidence};
 use super::{AccountingPath, PathStep, StageEntry, device};
 use crate::drops::seen::{NamespaceScope, PacketDirection};
 
-/// Fewer than this part of what passed, and packets on their way at the ends of the time explain it.
+/// A smaller part of the packets can be in flight at the ends of the time.
 const IN_FLIGHT_PART: u64 = 1000;
 
-/// Says of each stage with a gap what may be behind it.
+/// Adds possible explanations to each stage with a gap.
 pub(super) fn explain(evidence: &PacketEvidence, way: &mut AccountingPath, direction: PacketDirection) {
     for entry in &mut way.stages {
         let Some(gap) = entry.unaccounted.value().copied().filter(|gap| *gap != 0) else { continue };
@@ -45,7 +45,6 @@ fn likely(
     lines
 }
 
-/// A gap and what can be behind it.
 struct UnexplainedGap {
     direction: PacketDirection,
     step: PathStep,
@@ -150,7 +149,7 @@ const GAPS: &[UnexplainedGap] = &[
     gap(Reply, PathStep::Wire, true, "replies from others than this host"),
 ];
 
-/// Counters that moved meanwhile and can have to do with it.
+/// Growing counters that may be related.
 fn counters(evidence: &PacketEvidence, step: PathStep, direction: PacketDirection, gap: i64) -> Vec<String> {
     let kinds: &[CounterUse] = match (direction, step) {
         _ if gap < 0 => &[],
@@ -169,7 +168,7 @@ fn counters(evidence: &PacketEvidence, step: PathStep, direction: PacketDirectio
         .collect()
 }
 
-/// Counters of the host that tell of packets that went another way.
+/// Counters of packets that took another path.
 const NAMED: &[((PacketDirection, PathStep), &str)] = &[
     ((Request, PathStep::Socket), "Ip.ReasmReqds"),
     ((Request, PathStep::Socket), "Ip.ReasmFails"),

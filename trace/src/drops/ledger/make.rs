@@ -1,4 +1,4 @@
-//! The ledger, of evidence.
+//! Makes a ledger from evidence.
 
 use linerate_host::Known;
 
@@ -10,11 +10,11 @@ use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss
 use crate::drops::causes;
 use crate::drops::seen::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
 
-/// Losses that have not been put into a stage yet.
+/// Losses without a stage yet.
 struct UnplacedLosses(Vec<PlacedLoss>);
 
 impl UnplacedLosses {
-    /// Takes those of a stage out.
+    /// Removes the losses of a stage.
     fn take(&mut self, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
         let (these, others) = std::mem::take(&mut self.0).into_iter().partition(is_of);
         self.0 = others;
@@ -23,7 +23,6 @@ impl UnplacedLosses {
 }
 
 impl PacketAccounting {
-    /// Puts the books together.
     #[must_use]
     pub fn make(evidence: &PacketEvidence) -> Self {
         let CompletedEvidence { evidence, fallen, mut notes } = completed(evidence, fallen(evidence));
@@ -99,7 +98,7 @@ fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accountin
     balanced(sent, legs)
 }
 
-/// The losses of the device and of XDP, where counters of the device are what there is to know.
+/// The losses of the device and of XDP, known from device counters.
 fn before_arrival(
     evidence: &PacketEvidence,
     sent_arrived: Option<(&u64, &u64)>,
@@ -121,14 +120,14 @@ fn before_arrival(
             .flatten()
             .fold(sent.saturating_sub(*arrived), |missing, loss| missing.saturating_sub(loss.packets))
     });
-    // A program's drops are counted for certain and by queue; what is missing still is what the ring may have lost.
+    // A program's drops are counted exactly and by queue; the rest may have been lost in the ring.
     let counted_xdp = attributed(counted_xdp, missing);
     let found: u64 = counted_xdp.iter().map(|loss| loss.packets).sum();
     let counted_link = attributed(counted_link, missing.map(|missing| missing.saturating_sub(found)));
     ([link, counted_link].concat(), [xdp, counted_xdp].concat())
 }
 
-/// The program that reads: what it read and did not cut off goes on.
+/// The reading program: complete datagrams go on.
 fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> UnbalancedStage {
     let passed = |point| evidence.passed(point, PacketDirection::Request);
     let cut = passed(PathPoint::Truncated).into_value().unwrap_or_default();
@@ -205,8 +204,8 @@ fn replies(
     balanced(first, legs)
 }
 
-/// What failed in the call and never became a packet. A packet that netfilter drops on its way out fails the call, too, and is
-/// that rule's loss.
+/// Calls that failed and never became a packet. A packet that netfilter drops on transmit also
+/// makes the call fail, and is that rule's loss.
 fn failed_calls(
     called: &Known<u64>,
     failed: &Known<u64>,
@@ -218,18 +217,18 @@ fn failed_calls(
     loss("send-failed", failed.min(missing), "sock_send_length").pop()
 }
 
-/// What came to the program that replies.
+/// Requests that reached the replying program.
 struct AnsweringCounts {
-    /// As requests, or as calls to send where the two have nothing to do with each other.
+    /// As requests, or as send calls if the two are unrelated.
     first: Known<u64>,
-    /// Requests that it did not answer.
+    /// Requests without a reply.
     silent: Option<StageLoss>,
-    /// Requests that it can still have been at work on.
+    /// Requests that may still be in progress.
     at_work: u64,
 }
 
-/// What came to the program as requests, and what it did not answer. Only of a server's ports: what a host reads and what it
-/// sends need have nothing to do with each other.
+/// Requests to the program, and those without a reply. Only for a server's ports, because otherwise
+/// received and sent packets are unrelated.
 fn answering(
     evidence: &PacketEvidence,
     requests: &AccountingPath,
@@ -242,7 +241,7 @@ fn answering(
         return unrelated("no port was named");
     }
     let read = evidence.passed(PathPoint::Read, PacketDirection::Request).into_value();
-    // Of what was cut off it is not known whether it was answered.
+    // A truncated request may have been answered or not.
     let whole = requests.entry(PathStep::Application).and_then(|entry| entry.packets_out.value().copied());
     match (read.zip(whole), called.value()) {
         (Some((read, _)), Some(0)) if read > 0 => {
@@ -271,8 +270,8 @@ fn called_or(called: &Known<u64>, why: &str) -> Known<u64> {
     }
 }
 
-/// What came by a device and leaves by another. What is lost before it is given to that other is of the way in, but for
-/// replies: of these nobody knows how many came for programs of this host.
+/// Forwarded packets. Losses before the transmitting device belong to the receive path, except for
+/// replies, of which the number for local programs is unknown.
 fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> AccountingPath {
     const BEFORE: [PathStep; 3] = [PathStep::Ingress, PathStep::Filter, PathStep::Route];
     const BEHIND: [PathStep; 2] = [PathStep::Transmit, PathStep::Link];
@@ -298,7 +297,7 @@ fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accounti
     balanced(Known::Value(first), legs.map(|(step, losses)| UnbalancedStage::of(*step, losses)).collect())
 }
 
-/// Whether it is of what came by a device.
+/// Whether it concerns received packets.
 fn is_received(fallen: &PlacedLoss, direction: PacketDirection) -> bool {
     fallen.direction == direction && fallen.origin != PacketOrigin::Local
 }
@@ -307,7 +306,7 @@ fn sum(losses: &[StageLoss]) -> u64 {
     losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add)
 }
 
-/// Packets that can have been between points at either end of the time.
+/// Packets that may have been between points at either end of the time.
 fn both_ends(evidence: &PacketEvidence, points: &[PathPoint], is_handled: bool) -> u64 {
     let (begin, end) = evidence.between(points, is_handled);
     begin.saturating_add(end)

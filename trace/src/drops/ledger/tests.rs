@@ -35,7 +35,7 @@ fn grown(place: &str, name: &str, kind: CounterUse, packets: u64) -> GrownCounte
     GrownCounter { read_from: format!("/somewhere/{name}"), place, name, kind, packets }
 }
 
-/// Counts at each point in a packet's order: those of requests, then those of replies.
+/// Counts at each point in packet order: those of requests, then those of replies.
 fn evidence(requests: [u64; 3], replies: [u64; 2]) -> PacketEvidence {
     let at = [PathPoint::Received, PathPoint::Delivered, PathPoint::Read];
     let mut counts: Vec<PassedCount> =
@@ -55,7 +55,7 @@ fn said(sent: u64, answered: u64) -> GeneratorSaid {
     GeneratorSaid { sent, answered, lost: sent - answered, ..GeneratorSaid::default() }
 }
 
-/// The only loss there is.
+/// The only loss.
 fn only(ledger: &PacketAccounting) -> (PathStep, &StageLoss) {
     let all: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
     assert_eq!(all.len(), 1, "{all:#?}");
@@ -93,7 +93,7 @@ fn a_rule_of_netfilter_and_a_full_table_are_told_apart() {
     assert!(ledger.is_balanced());
     assert_eq!(ledger.lost(), 30);
 
-    // Where rules drop in a function of their own, the rest is connection tracking's.
+    // Rules drop in a function of their own, so the rest is connection tracking's.
     evidence.seen.lost[0].packets = 18;
     evidence.seen.lost.push(lost(Request, "NETFILTER_DROP", "nft_do_chain", 12));
     let ledger = PacketAccounting::make(&evidence);
@@ -169,10 +169,10 @@ fn datagrams_that_are_not_read_yet_wait() {
     let ledger = PacketAccounting::make(&evidence);
     let entry = ledger.requests.entry(PathStep::Application).expect("an entry");
     assert_eq!((entry.waiting, &entry.unaccounted), (3, &Known::Value(0)));
-    // Were the socket empty, they would be missing.
+    // With an empty socket they would be missing.
     evidence.waiting.sockets_bytes = Some(0);
     assert_eq!(PacketAccounting::make(&evidence).requests.unaccounted(), 3);
-    // Those that had waited before are read now.
+    // Those that waited before are read now.
     let mut later = evidence;
     later.waited.sockets_bytes = Some(3 * 768);
     later.seen.passed[0].packets = 4;
@@ -283,7 +283,8 @@ fn a_full_buffer_is_that_of_the_socket_that_counted_losses() {
     assert_eq!(place(&evidence).as_deref(), Some("udp 0.0.0.0:53 (named) ino 813 (7 of them) and 1 more"));
 }
 
-/// Of Linux 6.18: a rule of nftables, a socket that nobody reads, a port without one, and a server that reads eight bytes.
+/// From Linux 6.18: a rule of nftables, a socket that nobody reads, a port without one, and a
+/// server that reads eight bytes.
 #[test]
 fn the_books_of_captured_evidence_balance() {
     let evidence: PacketEvidence =
@@ -344,7 +345,7 @@ fn what_is_on_its_way_when_counting_begins_or_ends_is_not_lost() {
     evidence.seen.edges = vec![edge.clone(), edge];
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger:#?}");
-    // What goes on from point to point at once cannot be more than the CPUs are at work on.
+    // Packets in progress cannot exceed what the CPUs handle at a time.
     evidence.seen.passed[0].packets = 1500;
     for edge in &mut evidence.seen.edges {
         edge.after = rows([1000; 5]);

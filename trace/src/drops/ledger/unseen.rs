@@ -1,8 +1,9 @@
-//! Packets that no tracepoint told of, known by what their sockets say.
+//! Packets without tracepoint events, known from their sockets.
 //!
-//! A kernel may leave programs at tracepoints out for a time: some do while a softirq runs on top of certain tasks. Neither
-//! is such a packet seen to come then, nor to fall. Its socket counts what it drops all the same (`sk_drops`, Linux 2.6.31),
-//! and what is read is seen in the reader's own call. Either proves that the packet passed all that is before the socket.
+//! Some kernels skip programs at tracepoints for a time, for example while a softirq interrupts
+//! certain tasks. Such a packet is seen neither arriving nor being dropped. But its socket counts
+//! drops (`sk_drops`, Linux 2.6.31), and reads are seen in the reader's call. Either proves that
+//! the packet passed all stages before the socket.
 
 use super::evidence::{GrownCounter, PacketEvidence};
 use super::fallen::{PlacedLoss, is_of_port};
@@ -10,25 +11,26 @@ use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes;
 use crate::drops::seen::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
 
-/// Losses that a socket counts itself (net/ipv4/udp.c, Linux 6.18), or may: what was seen of them is in its count.
+/// Losses that a socket counts or may count (net/ipv4/udp.c, Linux 6.18): its count includes those
+/// that were seen.
 const BY_SOCKETS: &[&str] =
     &["receive-buffer", "udp-memory", "socket-filter", "bad-checksum", "bad-checksum-read", "policy"];
 
-/// What a socket's drops were, by counters of the network namespace.
+/// The cause of a socket's drops, by counters of the network namespace.
 const NAMED: [(&str, [&str; 2]); 3] = [
     ("receive-buffer", ["Udp.RcvbufErrors", "Udp6RcvbufErrors"]),
     ("udp-memory", ["Udp.MemErrors", "Udp6MemErrors"]),
     ("bad-checksum", ["Udp.InCsumErrors", "Udp6InCsumErrors"]),
 ];
 
-/// Evidence and losses with what sockets prove beyond what was seen, and what is to be said of it.
+/// Evidence and losses including those that sockets prove, and a note about them.
 pub(super) struct CompletedEvidence {
     pub(super) evidence: PacketEvidence,
     pub(super) fallen: Vec<PlacedLoss>,
     pub(super) notes: Vec<String>,
 }
 
-/// Completes evidence. Without a proof it stays what it is.
+/// Completes evidence. Without proof it stays unchanged.
 pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> CompletedEvidence {
     let mut evidence = evidence.clone();
     let mut notes = Vec::new();
@@ -55,9 +57,9 @@ pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) 
     CompletedEvidence { evidence, fallen, notes }
 }
 
-/// Adds to losses what sockets counted and nothing else saw; how many.
+/// Adds losses that only sockets counted; returns their number.
 fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
-    // Whose the datagrams were a socket does not count.
+    // A socket does not count by sender.
     let mut dropped: u64 = 0;
     if evidence.subject.peer.is_some() {
         return dropped;
@@ -84,7 +86,7 @@ fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
     dropped
 }
 
-/// What the sockets of a port counted beyond what was seen, and the socket that counted most.
+/// Drops of a port's sockets beyond those seen, and the socket with most.
 fn unseen<'e>(
     evidence: &'e PacketEvidence,
     fallen: &[PlacedLoss],
@@ -100,7 +102,7 @@ fn unseen<'e>(
     (counted.saturating_sub(seen), here.max_by_key(|grown| grown.packets))
 }
 
-/// Adds packets to a loss, or makes it one.
+/// Adds packets to a loss, or creates it.
 fn insert(fallen: &mut Vec<PlacedLoss>, name: &str, packets: u64, port: u16, most: Option<&GrownCounter>) {
     if packets == 0 {
         return;
@@ -128,7 +130,7 @@ fn insert(fallen: &mut Vec<PlacedLoss>, name: &str, packets: u64, port: u16, mos
     });
 }
 
-/// Datagrams that were read and neither seen to be delivered nor can have waited from before.
+/// Datagrams that were read, but not seen at delivery and cannot have waited from before.
 fn read(evidence: &PacketEvidence) -> u64 {
     let at = |point| evidence.passed(point, PacketDirection::Request).into_value();
     let counts =
@@ -140,7 +142,7 @@ fn read(evidence: &PacketEvidence) -> u64 {
     })
 }
 
-/// Has proved packets pass the point before the socket, as far as it lacks packets for what came behind it.
+/// Adds proved packets to the point before the socket, as far as later points have more.
 fn pass(evidence: &mut PacketEvidence, fallen: &[PlacedLoss], proved: u64) {
     let lost = |steps: &[PathStep]| {
         let these = fallen
@@ -158,7 +160,6 @@ fn pass(evidence: &mut PacketEvidence, fallen: &[PlacedLoss], proved: u64) {
     add(evidence, PathPoint::Received, lacking.min(proved));
 }
 
-/// Has packets pass a point.
 fn add(evidence: &mut PacketEvidence, point: PathPoint, packets: u64) {
     let passed = &mut evidence.seen.passed;
     let same =

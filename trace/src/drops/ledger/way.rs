@@ -1,46 +1,42 @@
-//! One way of packets, balanced from one place where they are counted to the next.
+//! One direction of packets, balanced from one counting point to the next.
 
 use linerate_host::Known;
 
 use super::{AccountingPath, LossExactness, PathStep, StageEntry, StageLoss};
 
-/// A stage before it is balanced.
+/// A stage before balancing.
 #[derive(Debug)]
 pub(super) struct UnbalancedStage {
     pub(super) step: PathStep,
     pub(super) losses: Vec<StageLoss>,
-    /// Packets that left by another device instead.
+    /// Packets that left by another device.
     pub(super) forwarded: u64,
-    /// How many packets can at most be waiting here at the end, and could at the beginning.
+    /// Upper bounds of the packets waiting at the end and at the beginning.
     pub(super) can_wait: u64,
     pub(super) could_wait: u64,
-    /// Packets that left it; none where nothing counts them between this stage and the next.
+    /// Packets that left; `None` without a counting point between this stage and the next.
     pub(super) out: Option<Known<u64>>,
 }
 
 impl UnbalancedStage {
-    /// A stage behind which nothing counts packets.
     pub(super) fn of(step: PathStep, losses: Vec<StageLoss>) -> Self {
         Self { step, losses, forwarded: 0, can_wait: 0, could_wait: 0, out: None }
     }
 
-    /// A stage behind which packets are counted.
     pub(super) fn counted(step: PathStep, losses: Vec<StageLoss>, out: Known<u64>) -> Self {
         Self { out: Some(out), ..Self::of(step, losses) }
     }
 
-    /// The same where packets leave by another device.
     pub(super) fn forwarding(self, forwarded: u64) -> Self {
         Self { forwarded, ..self }
     }
 
-    /// The same where packets can wait.
     pub(super) fn waiting(self, could_wait: u64, can_wait: u64) -> Self {
         Self { could_wait, can_wait, ..self }
     }
 }
 
-/// Balances legs one after the other. `first` is what came into the first.
+/// Balances legs in order. `first` is the number into the first.
 pub(super) fn balanced(first: Known<u64>, legs: Vec<UnbalancedStage>) -> AccountingPath {
     let mut current = first;
     let mut stages = Vec::new();
@@ -89,8 +85,8 @@ fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
     entry
 }
 
-/// What leaves a stage is what came in and was not lost. More losses than packets are told here: the next stage cannot
-/// get fewer than none.
+/// The output of a stage is its input minus losses. Notes more losses than packets here, because
+/// the next stage cannot get fewer than none.
 fn derive(entry: &mut StageEntry, came: u64, waits: u64, why: &str) {
     let missing = difference(came, entry.gone(), 0);
     entry.waiting = signed(waits).min(missing).max(0);
@@ -106,8 +102,8 @@ fn signed(packets: u64) -> i64 {
     i64::try_from(packets).unwrap_or(i64::MAX)
 }
 
-/// What a device's counters tell of packets that are missing behind it: the counters in their order, of each as much as is
-/// missing still. Where it is not known how many are missing, all of each.
+/// Assigns missing packets to device counters in their order, each up to the rest. If the number is
+/// unknown, all of each.
 pub(super) fn attributed(losses: Vec<StageLoss>, missing: Option<u64>) -> Vec<StageLoss> {
     let Some(mut missing) = missing else { return losses };
     let mut attributed = Vec::new();

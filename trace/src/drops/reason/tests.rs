@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// A BTF with an int, a structure of one member, and the enum, as the kernel lays them out.
+/// BTF with an int, a structure of one member, and the enum, in the kernel's layout.
 fn btf(enumeration: &str) -> Vec<u8> {
     let names =
         ["", "int", "sk_buff", "len", enumeration, "SKB_NOT_DROPPED_YET", "SKB_DROP_REASON_NO_SOCKET"];
@@ -57,7 +57,7 @@ fn a_kernel_without_reasons_has_none() {
 #[test]
 fn those_of_the_running_kernel_are_found() {
     let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else { return };
-    // The tracepoint has them since the enum is there, Linux 5.17.
+    // The tracepoint has them since the enum exists, Linux 5.17.
     let Some(names) = names(&bytes) else { return };
     let all: Vec<&str> = names.values().map(String::as_str).collect();
     assert!(all.contains(&"NOT_SPECIFIED") && all.contains(&"NO_SOCKET") && names.len() > 10, "{all:?}");

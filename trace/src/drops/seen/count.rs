@@ -1,4 +1,4 @@
-//! Counts of packets: by point, and by why and where they were lost.
+//! Packet counts: by point, and by reason and place of loss.
 
 use std::collections::BTreeMap;
 
@@ -7,93 +7,92 @@ use serde::{Deserialize, Serialize};
 use super::PacketDirection;
 use crate::symbols::KernelSymbols;
 
-/// Where a packet is seen, in the order that it passes them.
+/// Counting points in packet order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PathPoint {
-    /// It enters the network namespace (`netif_receive_skb`): behind the backlog, before generic XDP, taps, tc and netfilter.
-    /// What GRO put together counts as what it was made of. A copy that a bridge makes counts as one more.
+    /// Enters the network namespace (`netif_receive_skb`): after the backlog, before generic XDP,
+    /// taps, tc and netfilter. A GRO packet counts as its segments. Each copy of a bridge counts.
     Received,
-    /// It is in a socket's receive buffer (`sk_data_ready`). A multicast packet counts for each socket.
+    /// In a socket's receive buffer (`sk_data_ready`). A multicast packet counts for each socket.
     Delivered,
-    /// The application read it (`sock_recv_length`, not peeking).
+    /// Read by the application (`sock_recv_length`, not peeking).
     Read,
-    /// Of those read: the application's buffer was shorter than the datagram. Seen where the datagram was at the head of the
-    /// socket's queue before; see [`PathPoint::LengthUnknown`].
+    /// Read with a buffer shorter than the datagram. Known if the datagram was seen at the head of
+    /// the socket's queue; see [`PathPoint::LengthUnknown`].
     Truncated,
-    /// Of those read: their length was not seen, so that whether they were cut is not known.
+    /// Read with an unknown length, so that it may have been truncated.
     LengthUnknown,
-    /// The application sent it (`sock_send_length`): before its own netfilter hooks.
+    /// Sent by the application (`sock_send_length`): before its own netfilter hooks.
     Sent,
-    /// A system call to send it failed (`sock_send_length` below zero, not EAGAIN).
+    /// A system call to send failed (`sock_send_length` below zero, not EAGAIN).
     SendFailed,
-    /// Sent by this host and given to a device's qdisc (`net_dev_queue`): behind routing and netfilter.
+    /// Sent by this host, at a device's qdisc (`net_dev_queue`): after routing and netfilter.
     Queued,
-    /// The same of a packet that came by a device, to a router, a bridge or a NAT host.
+    /// Received by a device, at another device's qdisc: a router, a bridge or a NAT host.
     Forwarded,
 }
 
-/// Packets that passed a point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassedCount {
     pub point: PathPoint,
     pub direction: PacketDirection,
-    /// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the socket sees them.
+    /// Datagrams on the wire: an aggregate counts as its segments. At sockets: datagrams as the
+    /// socket sees them.
     pub packets: u64,
 }
 
-/// Where a packet came from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PacketOrigin {
-    /// This host made it.
+    /// From this host.
     Local,
-    /// It came by a device.
+    /// From a device.
     #[default]
     Received,
-    /// It was about to: its device, XDP or a backlog had it.
+    /// Still in the device, XDP or a backlog.
     Arriving,
 }
 
-/// Packets that the kernel threw away (`kfree_skb`), for one reason at one place.
+/// Dropped packets (`kfree_skb`) by reason and place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostCount {
     pub direction: PacketDirection,
-    /// Name of this kernel's `enum skb_drop_reason`, without `SKB_DROP_REASON_`: none before Linux 5.17,
-    /// where [`super::PacketCounts::notes`] says so.
+    /// Name in this kernel's `enum skb_drop_reason`, without `SKB_DROP_REASON_`; `None` before
+    /// Linux 5.17, as [`super::PacketCounts::notes`] reports.
     pub reason: Option<String>,
-    /// The function that threw it away; none where addresses are hidden, which [`super::PacketCounts::notes`] tell.
+    /// The dropping function; `None` if addresses are hidden, as [`super::PacketCounts::notes`]
+    /// reports.
     pub function: Option<String>,
-    /// Where in it: `function+0x1f [module]`, or the address.
+    /// `function+0x1f [module]`, or the address.
     pub location: String,
-    /// Inode of the network namespace; zero where the packet had neither device nor socket.
+    /// Inode of the network namespace; zero if the packet had neither device nor socket.
     pub network: u32,
-    /// Index of the device that it came from or was to leave by; none where it had none then.
+    /// Index of the receiving or transmitting device; `None` if it had none.
     pub device: Option<u32>,
-    /// The server's port; zero where none was asked for.
+    /// The server's port; zero without ports.
     pub port: u16,
-    /// Where it came from.
     #[serde(default)]
     pub origin: PacketOrigin,
-    /// Error of the route that it had (`EINVAL` of a blackhole, `EACCES` of a prohibition); zero where it had none.
+    /// Error of its route (`EINVAL` of a blackhole, `EACCES` of a prohibition); zero without one.
     #[serde(default)]
     pub route_error: i32,
-    /// Netfilter's hook that it was at, if it was at one: `input`.
+    /// The netfilter hook, such as `input`.
     #[serde(default)]
     pub hook: Option<String>,
     /// Datagrams: an aggregate counts as its segments.
     pub packets: u64,
 }
 
-/// `struct lost_key` of bpf/drops.bpf.c, in words of 8 bytes: location; reason and network; device, port, direction and
-/// origin; the route's error and the hook.
+/// `struct lost_key` of bpf/drops.bpf.c, in words of 8 bytes: location; reason and network; device,
+/// port, direction and origin; the route's error and the hook.
 pub(super) type LostKey = [u64; 4];
 
-/// In the order of `enum point` of bpf/drops.h; none for what is not told by itself.
+/// In the order of `enum point` of bpf/drops.h; `None` for points that are not reported.
 const POINTS: [Option<PathPoint>; 10] = [
     Some(PathPoint::Received),
     Some(PathPoint::Delivered),
-    // Buffers that were delivered, in which several datagrams may be.
+    // Delivered buffers, which may contain several datagrams.
     None,
     Some(PathPoint::Read),
     Some(PathPoint::Truncated),
@@ -109,7 +108,7 @@ const DIRECTIONS: usize = 2;
 /// `enum note` of bpf/drops.h.
 const NOTES: usize = 6;
 
-/// `struct counters`, its last word not counted.
+/// `struct counters` without its last word.
 pub(super) const COUNTERS: usize = POINTS.len() * DIRECTIONS + NOTES + 1;
 
 /// `enum hook`.
@@ -123,11 +122,10 @@ const HOOKS: [Option<&str>; 7] = [
     Some("postrouting"),
 ];
 
-/// What the programs counted on all CPUs, as the kernel keeps it. One CPU may have taken back what another counted.
+/// Counters of all CPUs. One CPU may have corrected what another counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DropCounters([u64; COUNTERS]);
 
-/// What was not counted as a packet that passed or was lost.
 #[derive(Debug)]
 pub(super) struct CountNotes {
     pub(super) missed: u64,
@@ -152,8 +150,8 @@ impl DropCounters {
         self.0[point * DIRECTIONS + direction]
     }
 
-    /// Packets by point, without those where none passed. A read takes a whole buffer, of which a socket with UDP_GRO can
-    /// have several datagrams in one: as many as were delivered, on average.
+    /// Without zeros. A read takes a whole buffer, which can contain several datagrams with
+    /// UDP_GRO: the average number delivered.
     pub(super) fn passed(&self) -> Vec<PassedCount> {
         let mut rows = Vec::new();
         for (index, point) in POINTS.iter().enumerate() {
@@ -180,8 +178,8 @@ fn direction(number: u32) -> PacketDirection {
     if number == 0 { PacketDirection::Request } else { PacketDirection::Reply }
 }
 
-/// Packets that were thrown away, named. A copy that a packet socket had no room for is none of them (`packet_rcv` and
-/// `tpacket_rcv`, net/packet/af_packet.c), nor is part of an aggregate, which was counted as a whole and is freed with it
+/// Named losses, without copies that a packet socket had no room for (`packet_rcv` and
+/// `tpacket_rcv`, net/packet/af_packet.c) and parts of an aggregate, which is counted as a whole
 /// (`skb_release_data`, net/core/skbuff.c; Linux 6.18).
 pub(super) fn lost(
     counted: &BTreeMap<LostKey, u64>,
@@ -222,12 +220,12 @@ fn is_no_loss(function: &str) -> bool {
     ["packet_rcv", "tpacket_rcv", "skb_release_data"].iter().any(|prefix| function.starts_with(prefix))
 }
 
-/// Subsystems have reasons of their own, in the upper half (include/net/dropreason.h, Linux 6.4); those have no name here.
+/// Reasons of subsystems in the upper half (include/net/dropreason.h, Linux 6.4) have no name here.
 fn named(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
 }
 
-/// The two halves of a word as they lie in memory.
+/// The two halves of a word in memory order.
 fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
     let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
@@ -240,7 +238,7 @@ fn passed_key(passed: &PassedCount) -> PassedKey {
     (passed.point, passed.direction)
 }
 
-/// Differences; what did not change is left out.
+/// Without zeros.
 pub(super) fn passed_since(later: &[PassedCount], earlier: &[PassedCount]) -> Vec<PassedCount> {
     let before: BTreeMap<PassedKey, u64> =
         earlier.iter().map(|passed| (passed_key(passed), passed.packets)).collect();
@@ -282,7 +280,7 @@ fn is_same_loss(one: &LostCount, other: &LostCount) -> bool {
         && one.location == other.location
 }
 
-/// Differences; what did not change is left out.
+/// Without zeros.
 pub(super) fn lost_since(later: &[LostCount], earlier: &[LostCount]) -> Vec<LostCount> {
     let changed = later.iter().filter_map(|lost| {
         let was = earlier.iter().find(|before| is_same_loss(before, lost)).map_or(0, |before| before.packets);

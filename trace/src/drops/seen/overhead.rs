@@ -1,8 +1,8 @@
-//! What counting itself takes from the CPUs.
+//! CPU time of counting.
 //!
-//! The kernel times programs where it is asked to (`BPF_ENABLE_STATS`, Linux 5.8), which makes each run slower, so that it is
-//! asked for short times only. The way from the tracepoint to the program and back is not in that time: it is seen at a
-//! tracepoint that this thread passes by itself, with and without a program that does nothing.
+//! The kernel can time programs (`BPF_ENABLE_STATS`, Linux 5.8), which makes each run slower, so it
+//! does that only for short times. The call from the tracepoint and back is not included: it is
+//! measured at a tracepoint that this thread passes itself, with and without an empty program.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -16,27 +16,24 @@ use super::program::{AttachedDrops, WHAT};
 use crate::TraceError;
 use crate::programs::RunCounting;
 
-/// For how long programs are timed at a time, and how often.
+/// Duration and interval of timing.
 const TIMED: Duration = Duration::from_millis(10);
 const EVERY: Duration = Duration::from_millis(490);
 
-/// When they are first: once programs are attached, and before a short run is over.
+/// The first timing: after programs are attached, before the end of a short run.
 const FIRST: Duration = Duration::from_millis(40);
 
-/// What the programs took.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TraceOverhead {
-    /// CPU time, as a share of one CPU, on all CPUs together.
+    /// On all CPUs together, as a share of one CPU.
     pub cpu_share: f64,
-    /// What one run of a program takes, with the way there and back, ns.
+    /// Time per run including the call, ns.
     pub run_ns: f64,
-    /// Runs that were timed.
     pub timed_runs: u64,
-    /// For how long they were, s.
     pub timed_seconds: f64,
 }
 
-/// Times programs now and then until it is dropped.
+/// Times programs at intervals until it is dropped.
 #[derive(Debug)]
 pub(super) struct ProgramTiming {
     way: CallOverhead,
@@ -44,12 +41,12 @@ pub(super) struct ProgramTiming {
     thread: Option<JoinHandle<()>>,
     timed: mpsc::Receiver<Duration>,
     seconds: Duration,
-    /// What a run took, ns, at each call of [`ProgramTiming::time_now`]. A program that loses its CPU for some milliseconds is timed
-    /// with them.
+    /// Time per run at each call of [`ProgramTiming::time_now`], ns. A program that loses its CPU
+    /// for some milliseconds is timed with them.
     seen_run_ns: Vec<f64>,
 }
 
-/// What the call of a program takes, ns: the way there and back, and what the kernel's clock adds to a run.
+/// Call overhead of a program, ns: the call and return, and the clock's part of a run.
 #[derive(Debug, Clone, Copy)]
 struct CallOverhead {
     way_ns: f64,
@@ -57,7 +54,7 @@ struct CallOverhead {
 }
 
 impl ProgramTiming {
-    /// Begins. No other programs may be attached yet.
+    /// No other programs may be attached yet.
     pub(super) fn start(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
         let way = CallOverhead::time(attached)?;
         let (stop, stopped) = mpsc::channel();
@@ -85,7 +82,6 @@ impl ProgramTiming {
         })
     }
 
-    /// What was seen until now.
     pub(super) fn overhead(&mut self, attached: &AttachedDrops) -> Known<TraceOverhead> {
         self.seconds += self.timed.try_iter().sum::<Duration>();
         let (ran, _) = match attached.runs() {
@@ -101,7 +97,7 @@ impl ProgramTiming {
         Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
     }
 
-    /// Times no more by itself, but only when [`ProgramTiming::time_now`] is called.
+    /// Times only when [`ProgramTiming::time_now`] is called.
     pub(super) fn end_thread(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -109,7 +105,8 @@ impl ProgramTiming {
         }
     }
 
-    /// Times programs for 10 ms, and returns what they take as a share of one CPU; `None` where the kernel cannot time them.
+    /// Times programs for 10 ms, and returns their share of one CPU; `None` if the kernel cannot
+    /// time them.
     pub(super) fn time_now(&mut self, attached: &AttachedDrops) -> Option<f64> {
         let (before, _) = attached.runs().ok()?;
         let begin = Instant::now();
@@ -135,7 +132,7 @@ impl Drop for ProgramTiming {
 }
 
 impl CallOverhead {
-    /// What one of so many runs took, ns.
+    /// Time of one of these runs, ns.
     fn run_ns(&self, runs: u64, time: Duration) -> f64 {
         match runs {
             0 => self.way_ns,
@@ -158,14 +155,14 @@ impl CallOverhead {
     }
 }
 
-/// The lower one of two in the middle; `None` of nothing.
+/// The lower one of two in the middle.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(values.len().saturating_sub(1) / 2).copied()
 }
 
-/// How long it takes this thread to give itself its name, ns: the fastest of some batches.
+/// The time this thread takes to set its name, ns: the fastest of some batches.
 fn fastest() -> f64 {
     const PASSES: u32 = 200;
     const BATCHES: u32 = 20;
@@ -173,7 +170,7 @@ fn fastest() -> f64 {
     let batch = || {
         let begin = Instant::now();
         for _ in 0..PASSES {
-            // It is the name that it has.
+            // It is the current name.
             let _ = set_name(&name);
         }
         begin.elapsed()

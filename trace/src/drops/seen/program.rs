@@ -1,4 +1,4 @@
-//! The BPF programs that count, loaded and attached.
+//! Loads and attaches the BPF programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, absent, failed};
 
-/// What the user is told was to be done.
+/// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
 
 static OBJECT: &[u8] =
@@ -33,10 +33,9 @@ const PROGRAMS: [ProgramAttachment; 6] = [
     ProgramAttachment { optional: false, ..at("loses_with_reason", "kfree_skb", "came with Linux 2.6.30") },
 ];
 
-/// What the call of a program takes is seen by this one, which does nothing.
+/// The empty program, for the call overhead.
 const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename", "came with Linux 3.4")];
 
-/// Programs that are attached.
 #[derive(Debug)]
 pub(super) struct AttachedDrops {
     programs: TracePrograms,
@@ -44,8 +43,8 @@ pub(super) struct AttachedDrops {
 }
 
 impl AttachedDrops {
-    /// Loads them; whether losses have reasons decides which program sees those. `addresses` are those of the network
-    /// namespace; none where they are not known.
+    /// `has_reasons` decides which program sees losses. `addresses` are those of the network
+    /// namespace, empty if unknown.
     pub(super) fn load(
         subject: &PortSubject,
         has_reasons: bool,
@@ -80,12 +79,12 @@ impl AttachedDrops {
         self.programs.attach(WHAT, &self.at)
     }
 
-    /// Takes them from their tracepoints. They stay loaded, and what they counted stays.
+    /// They stay loaded and keep their counters.
     pub(super) fn detach(&mut self) -> Result<(), TraceError> {
         self.programs.detach(WHAT, &self.at)
     }
 
-    /// Does something while the program that does nothing is attached.
+    /// Runs a closure while the empty program is attached.
     pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
         self.programs.attach(WHAT, &NOTHING)?;
         let result = what();
@@ -93,33 +92,31 @@ impl AttachedDrops {
         Ok(result)
     }
 
-    /// How often programs ran while the kernel timed them, and for how long; the same of the one that does nothing.
+    /// Runs and time while the kernel timed them; and those of the empty program.
     pub(super) fn runs(&self) -> Result<(ProgramRuns, ProgramRuns), TraceError> {
         Ok((self.programs.runs(WHAT, &self.at)?, self.programs.runs(WHAT, &NOTHING)?))
     }
 
-    /// What this kernel does not have.
+    /// Tracepoints that this kernel lacks.
     pub(super) fn lacking(&self) -> &[ProgramAttachment] {
         &self.programs.lacking
     }
 
-    /// What passed until now.
     pub(super) fn counters(&self) -> Result<DropCounters, TraceError> {
         Ok(DropCounters::of(&self.programs.of_each_cpu::<[u64; COUNTERS]>(WHAT, "counters")?))
     }
 
-    /// What was lost until now.
     pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, TraceError> {
         sums(&self.programs, "lost")
     }
 
-    /// Runs of a program that the kernel left out.
+    /// Runs that the kernel skipped.
     pub(super) fn left_out(&self) -> Result<u64, TraceError> {
         self.programs.left_out(WHAT)
     }
 }
 
-/// Tells the programs the network namespace's addresses, as IPv6 has them.
+/// Writes the network namespace's addresses, as IPv6.
 fn know(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceError> {
     let map = programs.object.map_mut("addresses").ok_or_else(|| absent(WHAT, "addresses"))?;
     let mut table: HashMap<_, [u8; 16], u8> = map.try_into().map_err(|error| failed(WHAT, error))?;
@@ -133,7 +130,7 @@ fn know(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceE
     Ok(())
 }
 
-/// Of each key the sum over all CPUs.
+/// Sums over all CPUs.
 fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
     let map = programs.object.map(name).ok_or_else(|| absent(WHAT, name))?;
     let table: PerCpuHashMap<&MapData, K, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
@@ -151,7 +148,7 @@ fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
     }
 }
 
-/// A bit a port.
+/// One bit per port.
 fn bits(ports: &[u16]) -> Vec<u8> {
     let mut bits = vec![0; 8192];
     for port in ports {
@@ -160,7 +157,7 @@ fn bits(ports: &[u16]) -> Vec<u8> {
     bits
 }
 
-/// Version, 0 for none, and the address as words as they are on the wire. An IPv4 address that is written as an IPv6 one is
+/// Version, 0 for none, and the address as words in network order. An IPv4-mapped IPv6 address is
 /// IPv4 on the wire.
 fn address(peer: Option<IpAddr>) -> (u32, [u32; 4]) {
     match peer.map(|address| address.to_canonical()) {

@@ -10,7 +10,6 @@ use linerate_lab::{Lab, LabHost};
 
 use super::*;
 
-/// Nothing here takes longer unless something is wrong.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 const PORT: u16 = 5300;
@@ -19,7 +18,7 @@ fn skip(test: &str, why: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-/// A lab; none where there can be none, or where nothing can be traced.
+/// `None` without labs or tracing.
 fn lab(test: &str) -> Option<Lab> {
     let lab = Lab::builder().start().map_err(|error| error.to_string());
     let looked = lab.and_then(|lab| {
@@ -48,7 +47,7 @@ fn address(lab: &Lab, port: u16) -> SocketAddr {
     SocketAddr::new(link.receiver.ipv4[0].into(), port)
 }
 
-/// Reads until what was counted satisfies, or the deadline is over.
+/// Reads until the counts satisfy the condition, or the deadline is over.
 fn until(look: &DropsTracer, is_all: impl Fn(&PacketCounts) -> bool) -> PacketCounts {
     let begin = Instant::now();
     loop {
@@ -67,8 +66,8 @@ fn send(socket: &UdpSocket, to: SocketAddr, lengths: impl IntoIterator<Item = us
     }
 }
 
-/// Losses whose network namespace is known. What waits in a socket that closes belongs to none any more, so that the sockets of
-/// other tests show here, if they have the same port.
+/// Losses with a known network namespace. Packets in a closed socket have none, so those of
+/// concurrent tests with the same port are visible.
 fn lost_here(seen: &PacketCounts) -> Vec<LostCount> {
     seen.lost.iter().filter(|lost| lost.network != 0).cloned().collect()
 }
@@ -126,7 +125,7 @@ fn a_full_buffer_and_a_short_one_are_told_apart() {
     let server = socket(lab.receiver(), "0.0.0.0:5300");
     let sender = socket(&lab.senders()[0], "0.0.0.0:0");
     let look = watch(lab.receiver(), &subject(&[PORT]));
-    // Some are longer than what reads them, some just as long.
+    // Some are longer than the read buffer, some equal.
     send(&sender, address(&lab, PORT), [10, 100, 20, 50, 100, 0, 51, 3]);
     until(&look, |seen| seen.packets(PathPoint::Delivered, Request) == 8);
     let mut buffer = [0; 50];

@@ -10,7 +10,6 @@ use linerate_host::{Host, PacketPath, Scope, StageName};
 use crate::drops::ledger::{CounterUse, GrownCounter, PacketEvidence, QueuedPackets};
 use crate::drops::seen::{PacketCounts, PortSubject};
 
-/// The counters, by place and name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DropsReading {
     counters: BTreeMap<(String, String), ReadCounter>,
@@ -19,7 +18,7 @@ pub(super) struct DropsReading {
     unread: Vec<String>,
 }
 
-/// What sockets have dropped, and nothing else.
+/// Drops of sockets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct SocketDrops(DropsReading);
 
@@ -31,7 +30,7 @@ struct ReadCounter {
 }
 
 impl SocketDrops {
-    /// Reads it: far quicker than all the counters.
+    /// Much faster than reading all counters.
     pub(super) fn of(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
         let mut drops = DropsReading::default();
         drops.waiting.sockets_bytes = Some(0);
@@ -42,18 +41,16 @@ impl SocketDrops {
         Self(drops)
     }
 
-    /// What waits in the sockets, bytes.
     pub(super) fn waiting(&self) -> Option<u64> {
         self.0.waiting.sockets_bytes
     }
 
-    /// By how much it grew.
     pub(super) fn since(&self, earlier: &Self) -> Vec<GrownCounter> {
         self.0.grown_since(&earlier.0)
     }
 }
 
-/// What to look for, one after the other: a scope has one port at most.
+/// One scope per port.
 fn ports(subject: &PortSubject) -> Vec<Option<u16>> {
     match subject.ports.as_slice() {
         [] => vec![None],
@@ -67,14 +64,13 @@ impl DropsReading {
         let port = |port: &u16| scope(Some(*port));
         let mut reading =
             Self::from_path(&PacketPath::observe(host, &subject.ports.first().map_or(scope(None), port)));
-        // A scope has one port; those of the others are sockets, and nothing else.
+        // The scopes of further ports only add sockets.
         for port in subject.ports.iter().skip(1).map(port) {
             reading.insert_sockets(&HostSockets::observe(host, &port));
         }
         reading
     }
 
-    /// What of a packet path is of use.
     fn from_path(path: &PacketPath) -> Self {
         let mut reading = Self { waiting: waiting(path), chains: chains(path), ..Self::default() };
         for counter in path.counters().iter().filter(|counter| is_of_packets(counter)) {
@@ -92,14 +88,13 @@ impl DropsReading {
         reading
     }
 
-    /// What sockets have dropped, of all that was read.
     pub(super) fn drops(&self) -> SocketDrops {
         let these = self.counters.iter().filter(|((_, name), _)| name == "drops");
         let counters = these.map(|(key, counted)| (key.clone(), counted.clone())).collect();
         SocketDrops(Self { counters, ..Self::default() })
     }
 
-    /// Takes more to wait in the sockets, where that was so a little earlier.
+    /// Sets a lower bound from an earlier reading.
     pub(super) fn waits_at_least(&mut self, bytes: Option<u64>) {
         self.waiting.sockets_bytes = self.waiting.sockets_bytes.max(bytes);
     }
@@ -108,7 +103,7 @@ impl DropsReading {
         self.put(&counter.place, &counter.name, kind, counter.value, &counter.read_from);
     }
 
-    /// What sockets beyond those of a packet path count.
+    /// Counters of sockets beyond those of a packet path.
     fn insert_sockets(&mut self, sockets: &HostSockets) {
         let bytes = self.waiting.sockets_bytes.zip(queued_bytes(sockets));
         self.waiting.sockets_bytes = bytes.map(|(some, more)| some.saturating_add(more));
@@ -122,7 +117,7 @@ impl DropsReading {
         self.counters.insert((place.to_owned(), name.to_owned()), counted);
     }
 
-    /// What XDP programs did with frames, and what could not be sent.
+    /// XDP counters, and transmit errors.
     fn insert_of_link(&mut self, link: &LinkState) {
         let interface = &link.interface;
         for (name, value) in link.statistics.value().into_iter().flatten().flatten() {
@@ -139,7 +134,7 @@ impl DropsReading {
         }
     }
 
-    /// Evidence of what came since an earlier reading.
+    /// Evidence since an earlier reading.
     pub(super) fn since(&self, earlier: &Self, subject: PortSubject, seen: PacketCounts) -> PacketEvidence {
         let mut unread = self.unread.clone();
         unread.extend(earlier.unread.iter().filter(|line| !self.unread.contains(line)).cloned());
@@ -172,7 +167,7 @@ impl DropsReading {
     }
 }
 
-/// By how much it grew; none where it did not. One of 32 bits that is less than it was began anew.
+/// `None` if it did not grow. A 32-bit counter that shrank has wrapped.
 fn grown(was: u64, now: &ReadCounter) -> Option<u64> {
     const SOFTNET: &str = "/proc/net/softnet_stat";
     let packets = match now.value.checked_sub(was) {
@@ -184,7 +179,7 @@ fn grown(was: u64, now: &ReadCounter) -> Option<u64> {
     (packets > 0).then_some(packets)
 }
 
-/// Counters of UDP, which no stage of the host has among its own.
+/// UDP counters, which no stage of the host reports.
 const UDP: &[&str] = &[
     "Udp.NoPorts",
     "Udp.RcvbufErrors",
@@ -198,7 +193,7 @@ const UDP: &[&str] = &[
     "Ip6ReasmReqds",
 ];
 
-/// Whether a ledger has any use for it.
+/// Whether a ledger uses it.
 fn is_of_packets(counter: &Counter) -> bool {
     let counts = !matches!(counter.counts, CountedUnit::BytesIn | CountedUnit::BytesOut | CountedUnit::Ticks);
     counts && !matches!(counter.stage, StageName::Machine | StageName::Irq | StageName::Thread)
@@ -215,12 +210,13 @@ fn kind(counter: &Counter) -> CounterUse {
     }
 }
 
-/// Names of `host`'s tables (stage/link/loss_names.rs) for frames that came damaged.
+/// Names for damaged frames in stage/link/loss_names.rs of `host`.
 fn is_damage(name: &str) -> bool {
     ["crc", "fcs", "rx_bad"].iter().any(|part| name.contains(part))
 }
 
-/// What a driver's counter says of XDP. Names are those of get_strings in drivers/net (Linux 6.18), of a queue or of all.
+/// XDP counters of drivers, per queue or in total. Names are those of get_strings in drivers/net
+/// (Linux 6.18).
 fn of_xdp(name: &str) -> Option<CounterUse> {
     let name = name.trim_end_matches(|last: char| last.is_ascii_digit() || matches!(last, '[' | ']'));
     let of_queue = name.contains("xdp");
@@ -253,7 +249,7 @@ fn queued_bytes(sockets: &HostSockets) -> Option<u64> {
     Some(sockets.map(|socket| socket.queued_bytes).fold(0, u64::saturating_add))
 }
 
-/// The chains at netfilter's hooks that somebody made, with their hooks.
+/// User chains at netfilter's hooks.
 fn chains(path: &PacketPath) -> Vec<String> {
     let tables = path.filter.nftables.value().into_iter().flatten().filter(|table| !table.dormant);
     let named: BTreeSet<String> = tables

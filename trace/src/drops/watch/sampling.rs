@@ -1,4 +1,4 @@
-//! Counting for parts of the time, where all of the time would take too much from the CPUs.
+//! Counts only parts of the time if all of it would use too much CPU.
 
 use std::time::{Duration, Instant};
 
@@ -10,21 +10,21 @@ use crate::TraceError;
 use crate::drops::ledger::{PacketEvidence, SampledTime};
 use crate::drops::seen::PortSubject;
 
-/// What counting may take on average, as a share of one CPU.
+/// Average share of one CPU for counting.
 const BUDGET: f64 = 0.02;
 
-/// How long packets are counted at a time, without what beginning and ending take.
+/// Without the time for starting and stopping.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The longest pause between two windows.
 const LONGEST_PAUSE: Duration = Duration::from_millis(1800);
 
-/// How often it is checked what counting takes while it goes on.
+/// Interval of the check of the CPU share.
 const CHECK: Duration = Duration::from_millis(250);
 
-/// A watch that counts all the time while that is cheap, and in windows otherwise.
+/// Counts all the time while that is cheap, and in windows otherwise.
 ///
-/// On a host with many packets per second the programs take a good part of a CPU, which the server looked at needs itself.
+/// On a host with many packets per second the programs use a good part of a CPU, which the observed
+/// server needs itself.
 #[derive(Debug)]
 pub struct SampledWatch {
     watch: DropsWatch,
@@ -33,31 +33,22 @@ pub struct SampledWatch {
     state: SamplingState,
     /// The windows that ended.
     windows: Option<PacketEvidence>,
-    /// Those since the last lap.
+    /// Windows since the last lap.
     lap: Option<PacketEvidence>,
     has_paused: bool,
-    /// CPU time that counting took, s, and what it took when last looked at, as a share of one CPU.
+    /// CPU time of counting, s, and its last measured share of one CPU.
     taken_seconds: f64,
     share: f64,
-    /// The largest share seen.
     largest_share: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum SamplingState {
-    Counting {
-        since: Instant,
-        /// When it was last checked what counting takes.
-        checked: Option<Instant>,
-    },
+    Counting { since: Instant, checked: Option<Instant> },
     Paused,
 }
 
 impl SampledWatch {
-    /// Begins to count; see [`DropsWatch::start`].
-    ///
-    /// # Errors
-    /// As [`DropsWatch::start`].
     pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
         let mut watch = DropsWatch::start(host, subject, interfaces)?;
         watch.look.end_timing_thread();
@@ -75,10 +66,7 @@ impl SampledWatch {
         })
     }
 
-    /// Pauses, or goes on, if it is time; returns when to call this again.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the kernel's tables cannot be read or programs cannot be attached.
+    /// Pauses or resumes if it is time; returns when to call this again.
     pub fn turn(&mut self, host: &Host) -> Result<Duration, TraceError> {
         let SamplingState::Counting { since, checked } = self.state else {
             self.watch.resume(host)?;
@@ -97,10 +85,6 @@ impl SampledWatch {
         Ok(counted.mul_f64(self.share / BUDGET - 1.0).min(LONGEST_PAUSE))
     }
 
-    /// All windows since it began.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the kernel's tables cannot be read.
     pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         if matches!(self.state, SamplingState::Counting { .. }) {
             self.check();
@@ -122,10 +106,7 @@ impl SampledWatch {
         Ok(evidence)
     }
 
-    /// What came since the last lap, or the beginning; `None` if nothing was counted since.
-    ///
-    /// # Errors
-    /// [`TraceError`] when the kernel's tables cannot be read.
+    /// Everything since the last lap, or the start; `None` if nothing was counted.
     pub fn lap(&mut self, host: &Host) -> Result<Option<PacketEvidence>, TraceError> {
         if !self.has_paused {
             return self.watch.lap(host).map(Some);
@@ -133,7 +114,6 @@ impl SampledWatch {
         Ok(self.lap.take())
     }
 
-    /// Sees what counting takes.
     fn check(&mut self) {
         let SamplingState::Counting { since, checked } = &mut self.state else { return };
         self.share = self.watch.look.time_now().unwrap_or(self.share);

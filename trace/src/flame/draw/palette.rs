@@ -1,26 +1,23 @@
-//! Colours: which part of the packet path a function belongs to.
+//! Colours by part of the packet path.
 
 use inferno::flamegraph::color::Color;
 
 use crate::flame::profile::{FrameKind, StackFrame};
 
-/// A part of the packet path, its colour, and how the names of its functions begin.
+/// A part of the packet path with its colour and the prefixes of its functions.
 #[derive(Debug, Clone, Copy)]
 pub struct PalettePart {
-    /// What a reader calls it.
     pub name: &'static str,
-    /// Its colour: red, green, blue.
+    /// Red, green, blue.
     pub colour: (u8, u8, u8),
     prefixes: &'static [&'static str],
 }
 
-/// Functions of a program or library.
 const APPLICATION: PalettePart = PalettePart { name: "application", colour: (126, 201, 126), prefixes: &[] };
 
-/// What belongs to none of the parts.
 const OTHER: PalettePart = PalettePart { name: "other kernel", colour: (222, 214, 196), prefixes: &[] };
 
-/// Parts, the first that has a function has it. The names are those of Linux 4.19 to 6.18.
+/// The first match wins. Names are those of Linux 4.19 to 6.18.
 const PARTS: [PalettePart; 9] = [
     PalettePart {
         name: "waiting for locks",
@@ -266,12 +263,11 @@ const PARTS: [PalettePart; 9] = [
     },
 ];
 
-/// Parts in the order in which they are shown.
+/// In display order.
 pub fn legend() -> impl Iterator<Item = PalettePart> {
     PARTS.into_iter().chain([OTHER, APPLICATION])
 }
 
-/// The part that a function belongs to.
 pub(super) fn part(frame: &StackFrame) -> PalettePart {
     if frame.kind == FrameKind::User {
         return APPLICATION;
@@ -280,7 +276,7 @@ pub(super) fn part(frame: &StackFrame) -> PalettePart {
     PARTS.iter().find(has).copied().unwrap_or(OTHER)
 }
 
-/// The colour of a function: its part's, by its name a little lighter or darker, so that neighbours can be told apart.
+/// The colour of its part, lighter or darker by name, so that neighbours differ.
 pub(super) fn colour(frame: &StackFrame) -> Color {
     let hash = frame.name.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     let shade = (hash % 25) as i16 - 12;

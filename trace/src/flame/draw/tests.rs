@@ -1,4 +1,4 @@
-//! Pictures of made-up profiles.
+//! Pictures of fixture profiles.
 
 use super::*;
 use crate::flame::specimen::profile;
@@ -18,7 +18,7 @@ fn picture() -> DrawOptions {
     }
 }
 
-/// Whether every element ends where it should, and no bare `&` or `<` is in any text.
+/// Checks that elements nest correctly, and text has no bare `&` or `<`.
 pub(in crate::flame) fn well_formed(xml: &str) -> Result<(), String> {
     let (mut open, mut rest) = (Vec::new(), xml);
     while let Some(begin) = rest.find('<') {

@@ -1,4 +1,4 @@
-//! Profiles that were saved, which somebody may have changed since.
+//! Saved profiles, which may have been edited.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use serde::Deserialize;
 
 use super::{CpuContext, CpuProfile, SampleEvent, SampledStack, SamplingCost, StackFrame, StackProfile};
 
-/// A [`StackProfile`] as it is in a file.
 #[derive(Deserialize)]
 pub(super) struct SavedProfile {
     seconds: f64,
@@ -25,7 +24,7 @@ pub(super) struct SavedProfile {
 impl TryFrom<SavedProfile> for StackProfile {
     type Error = String;
 
-    /// Refuses what does not fit together, so that nobody who reads a profile has to look.
+    /// Validates indices, so that users of a profile need no checks.
     fn try_from(saved: SavedProfile) -> Result<Self, String> {
         let SavedProfile { seconds, event, frequency_hz, cpus, frames, stacks, own, notes } = saved;
         if !(seconds > 0.0 && seconds.is_finite() && frequency_hz > 0) {

@@ -1,8 +1,8 @@
-//! What a CPU was doing, told from the functions on its stack.
+//! The context of a CPU, from the functions on its stack.
 
 use crate::flame::profile::CpuContext;
 
-/// Functions in which softirqs run, of all kernels.
+/// Functions that run softirqs, in all kernels.
 const SOFTIRQ: [&str; 4] = [
     "handle_softirqs", // kernel/softirq.c, Linux 6.10
     "__do_softirq",    // before
@@ -10,7 +10,7 @@ const SOFTIRQ: [&str; 4] = [
     "do_softirq_own_stack",
 ];
 
-/// Softirqs, or NAPI, in a thread that is there for them.
+/// Threads for softirqs or NAPI.
 const THREADS: [&str; 5] = [
     "run_ksoftirqd",
     "napi_threaded_poll",
@@ -19,7 +19,7 @@ const THREADS: [&str; 5] = [
     "ktimers_thread",
 ];
 
-/// Entries of hardware interrupts: x86, arm64, and what all have.
+/// Entries of hardware interrupts: x86, arm64, and generic.
 const IRQ: [&str; 12] = [
     "asm_common_interrupt",
     "common_interrupt",
@@ -35,10 +35,11 @@ const IRQ: [&str; 12] = [
     "__handle_irq_event_percpu",
 ];
 
-/// How those of x86's own vectors begin: `asm_sysvec_call_function_single`.
+/// Prefixes of x86's own vectors: `asm_sysvec_call_function_single`.
 const IRQ_PREFIXES: [&str; 3] = ["asm_sysvec_", "sysvec_", "__sysvec_"];
 
-/// The way out of an interrupt, on which the interrupted thread gives up its CPU or has a signal delivered: its own work again.
+/// Exit of an interrupt, where the interrupted thread is rescheduled or gets a signal: its own work
+/// again.
 const LEAVE: [&str; 8] = [
     "irqentry_exit_to_user_mode", // kernel/entry/common.c, Linux 5.9
     "irqentry_exit_cond_resched",
@@ -50,10 +51,10 @@ const LEAVE: [&str; 8] = [
     "schedule",
 ];
 
-/// The context of a stack of kernel functions, the root first, and the index of the function in which it begins (0 for
-/// [`Context::Task`] and [`Context::Idle`]). `idle_task` is whether nobody else was current.
+/// The context of a kernel stack, root first, and the index of the function in which it begins (0
+/// for [`CpuContext::Task`] and [`CpuContext::Idle`]).
 ///
-/// The innermost counts: an interrupt that came while softirqs ran is an interrupt.
+/// The innermost counts: an interrupt during softirqs is an interrupt.
 pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool) -> (CpuContext, usize) {
     let (mut context, mut entry) = (if idle_task { CpuContext::Idle } else { CpuContext::Task }, 0);
     let mut interrupted = (context, entry);

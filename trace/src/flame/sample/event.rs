@@ -1,4 +1,4 @@
-//! Opening the event of each CPU.
+//! Opens the event of each CPU.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,35 +11,35 @@ use crate::TraceError;
 use crate::flame::profile::SampleEvent;
 use crate::gaps::ClockGaps;
 
-/// Room for samples a CPU, in bytes, and what an ordinary user may have (`kernel.perf_event_mlock_kb`, 516 with the ring's
-/// first page).
+/// Ring size per CPU in bytes, and the limit of unprivileged users (`kernel.perf_event_mlock_kb`,
+/// 516 with the ring's first page).
 pub(super) const RINGS: [usize; 2] = [2 << 20, 512 << 10];
 
-/// What is told instead of cycles.
+/// Reported instead of cycles.
 const NO_CYCLES: &str = "this machine has no cycle counter for us (virtual machine without a PMU?)";
 
-/// For how long cycles are counted to learn how many a second has; of that the first half is for the CPU to speed up.
+/// Duration of the calibration; in its first half the CPU speeds up.
 const SPIN: Duration = Duration::from_millis(20);
 
-/// Cycles a second that a CPU may have; a counter that tells anything else does not count.
+/// Valid cycles per second of a CPU.
 const SPEEDS_HZ: std::ops::Range<f64> = 1e8..2e10;
 
-/// Samplers, stopped, one a CPU.
+/// Disabled samplers, one per CPU.
 pub(super) struct OpenedSamplers {
     pub(super) event: SampleEvent,
     pub(super) samplers: Vec<(u32, Sampler)>,
 }
 
-/// What makes a sample.
 #[derive(Debug, Clone, Copy)]
 enum SamplePace {
-    /// So many cycles. Not a frequency of them: that makes samples of CPUs that do little stand for less than those of others.
+    /// A number of cycles, not a frequency: with a frequency, samples of mostly idle CPUs would
+    /// stand for less than those of others.
     Cycles(u64),
-    /// The clock, so often a second.
+    /// Clock samples per second.
     Clock(u32),
 }
 
-/// Opens cycles on these CPUs, or the clock where there are no cycles to be had, with the first of these rings that may be had.
+/// Opens cycles on these CPUs, or the clock if there are none, with the first permitted ring size.
 pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<OpenedSamplers, TraceError> {
     let why = match speed() {
         Ok(hz) => match open_all(cpus, SamplePace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
@@ -53,7 +53,7 @@ pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<O
     Ok(OpenedSamplers { event: SampleEvent::CpuClock { why }, samplers })
 }
 
-/// Cycles a second of a CPU at work, or why they cannot be counted.
+/// Cycles per second of a busy CPU, or why they cannot be counted.
 fn speed() -> Result<f64, String> {
     let hz = rate(Hardware::CPU_CYCLES).map_err(|error| explain(&error))?;
     if SPEEDS_HZ.contains(&hz) {
@@ -63,8 +63,8 @@ fn speed() -> Result<f64, String> {
     }
 }
 
-/// What a sample takes of its CPU, ns: this thread is sampled often, and sees how long it is kept from reading the clock.
-/// None where the kernel makes no samples of it.
+/// Time per sample, ns: this thread is sampled at a high rate, and measures the gaps of its clock.
+/// `None` if the kernel takes no samples of it.
 pub(super) fn time_a_sample(event: &SampleEvent) -> io::Result<Option<f64>> {
     const OFTEN_HZ: u64 = 4_999;
     let watched = || {
@@ -90,7 +90,7 @@ pub(super) fn time_a_sample(event: &SampleEvent) -> io::Result<Option<f64>> {
     Ok((samples > 0).then(|| (with - without).max(0.0) / f64::from(samples)))
 }
 
-/// How many events this thread has in a second in which it has a CPU.
+/// Events per second of CPU time in this thread.
 fn rate(event: impl perf_event::events::Event) -> io::Result<f64> {
     let mut builder = Builder::new(event);
     builder.include_kernel().read_format(ReadFormat::TOTAL_TIME_RUNNING);
@@ -106,7 +106,7 @@ fn rate(event: impl perf_event::events::Event) -> io::Result<f64> {
         let data = counter.read_full()?;
         Ok((data.count(), data.time_running().unwrap_or_default()))
     };
-    // A reset does not begin the time anew.
+    // A reset does not restart the time.
     let (_, before) = count()?;
     let (events, after) = count()?;
     Ok(events as f64 / after.saturating_sub(before).as_secs_f64())
@@ -129,7 +129,7 @@ fn open_on(cpu: u32, pace: SamplePace, rings: &[usize]) -> io::Result<Sampler> {
     for ring in rings.iter().copied() {
         let mut builder = builder(cpu, pace, ring);
         let counter = match builder.read_format(ReadFormat::LOST).build() {
-            // The count of losses came with Linux 6.0; records of them are older.
+            // The loss counter exists since Linux 6.0; loss records are older.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 builder.read_format(ReadFormat::empty()).build()?
             }
@@ -157,12 +157,11 @@ fn builder(cpu: u32, pace: SamplePace, ring: usize) -> Builder<'static> {
         .one_cpu(cpu as usize)
         .include_kernel()
         .sample(SampleFlag::TID | SampleFlag::CALLCHAIN)
-        // Nobody waits for it: rings are looked into now and then.
+        // Nobody waits: rings are polled.
         .wakeup_watermark(ring / 2);
     builder
 }
 
-/// Why perf events cannot be had.
 pub(super) fn kernel_failed(error: &io::Error) -> TraceError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {

@@ -1,18 +1,18 @@
-//! What a process has mapped where: for functions without a name at least the file is known, and what is no code is no
-//! function.
+//! Memory mappings of a process: they give the file of a function without symbol, and exclude
+//! addresses that are not code.
 
-/// A part of a process's memory that may be executed.
+/// An executable mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CodeMapping {
     begin: u64,
     end: u64,
-    /// The file, or what the kernel calls it, without brackets: `vdso`. Nothing for what is no file's, such as code made at run
-    /// time.
+    /// The file, or the kernel's name without brackets: `vdso`. `None` for anonymous memory, such
+    /// as code generated at run time.
     name: Option<String>,
 }
 
-/// Reads the executable ones of /proc/PID/maps:
-/// `55e0c6a6e000-55e0c6a70000 r-xp 00002000 fd:01 1234    /usr/bin/openssl (deleted)`. Lines of another shape are left out.
+/// Executable mappings in /proc/PID/maps: `55e0c6a6e000-55e0c6a70000 r-xp 00002000 fd:01 1234
+/// /usr/bin/openssl (deleted)`. Other lines are left out.
 pub(super) fn parse(text: &str) -> Vec<CodeMapping> {
     text.lines().filter_map(mapping).collect()
 }
@@ -32,7 +32,7 @@ fn mapping(line: &str) -> Option<CodeMapping> {
     executable.then_some(mapping)
 }
 
-/// What an address belongs to; nothing if it is no code.
+/// The mapping of an address; `None` if it is not code.
 pub(super) fn at(mappings: &[CodeMapping], address: u64) -> Option<Option<&str>> {
     // The kernel lists them in order.
     let after = mappings.partition_point(|mapping| mapping.begin <= address);

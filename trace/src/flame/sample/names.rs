@@ -1,4 +1,4 @@
-//! Names of sampled addresses.
+//! Symbols of sampled addresses.
 
 use std::collections::HashMap;
 
@@ -11,25 +11,24 @@ use crate::TraceError;
 use crate::flame::profile::{FrameKind, StackFrame};
 use crate::symbols::KernelSymbols;
 
-/// How often addresses of a process are tried that fail together.
+/// Attempts for addresses of a process that fail together.
 const TRIES: u32 = 64;
 
-/// What compilers add to the names of parts and copies of a function.
+/// Suffixes that compilers add to parts and copies of a function.
 const SUFFIXES: [&str; 5] = [".cold", ".isra.", ".constprop.", ".part.", ".llvm."];
 
-/// The functions met so far, and where their addresses are.
 pub(super) struct FunctionNames {
     symbols: KernelSymbols,
     symbolizer: Symbolizer,
     frames: Vec<StackFrame>,
     indices: HashMap<StackFrame, u32>,
     kernel: HashMap<u64, u32>,
-    /// None where there is no code.
+    /// `None` for addresses that are not code.
     user: HashMap<(u32, u64), Option<u32>>,
     threads: HashMap<(u32, u32), String>,
-    /// Processes whose functions could not be told, and why.
+    /// Processes without symbols, and why.
     nameless: HashMap<u32, String>,
-    /// Why the first functions of others could not.
+    /// Why the first functions of others have no symbol.
     nameless_files: Option<String>,
 }
 
@@ -61,7 +60,7 @@ impl FunctionNames {
         self.frames
     }
 
-    /// What has no names, and why.
+    /// Missing symbols and the reason.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if let Some(why) = self.symbols.why_unknown() {
@@ -69,7 +68,7 @@ impl FunctionNames {
                 "kernel functions have no names, and interrupts are not told from tasks: {why}"
             ));
         }
-        // By number, so that the same run tells the same.
+        // In order, so that equal runs print the same.
         if let Some((pid, why)) = self.nameless.iter().min() {
             let count = self.nameless.len();
             notes.push(format!("functions of {count} processes have no names, such as {pid}: {why}"));
@@ -78,7 +77,6 @@ impl FunctionNames {
         notes
     }
 
-    /// The function at a kernel address.
     pub(super) fn kernel(&mut self, address: u64) -> u32 {
         if let Some(index) = self.kernel.get(&address) {
             return *index;
@@ -92,8 +90,8 @@ impl FunctionNames {
         index
     }
 
-    /// The function at an address of a process, one of those [met](Self::meet). None if there is no code: where programs keep no
-    /// frame pointers, what is taken for callers may be anything.
+    /// The function at an address that was [looked up](Self::meet). `None` if it is not code:
+    /// without frame pointers, a supposed caller may be anything.
     pub(super) fn user(&mut self, pid: u32, address: u64) -> Option<u32> {
         if let Some(index) = self.user.get(&(pid, address)) {
             return *index;
@@ -101,12 +99,12 @@ impl FunctionNames {
         Some(self.unknown())
     }
 
-    /// The function in user space that nothing is known of.
+    /// The unknown user-space function.
     pub(super) fn unknown(&mut self) -> u32 {
         self.index(StackFrame { name: StackFrame::UNKNOWN.to_owned(), module: None, kind: FrameKind::User })
     }
 
-    /// Looks up addresses of a process, together since its mappings are read for each call.
+    /// Looks up addresses of a process together, because each call reads its mappings.
     pub(super) fn meet(&mut self, host: &Host, pid: u32, addresses: impl IntoIterator<Item = u64>) {
         let mut new: Vec<u64> =
             addresses.into_iter().filter(|address| !self.user.contains_key(&(pid, *address))).collect();
@@ -121,7 +119,7 @@ impl FunctionNames {
             self.nameless.insert(pid, "it had ended".to_owned());
             return;
         }
-        // Whatever is no code was never a caller, and its file may be one that has no functions.
+        // An address that is not code was never a caller, and its file may have no functions.
         let (code, other): (Vec<u64>, Vec<u64>) =
             new.into_iter().partition(|address| mappings::at(&maps, *address).is_some());
         self.user.extend(other.into_iter().map(|address| ((pid, address), None)));
@@ -134,8 +132,8 @@ impl FunctionNames {
         }
     }
 
-    /// Function and file of each address that has them. One bad file that the process has mapped makes all fail, so those that fail
-    /// are tried by halves.
+    /// Function and file of each address with a symbol. One bad mapped file makes a whole lookup
+    /// fail, so failed ones are split.
     fn names_of(&mut self, pid: u32, addresses: &[u64], tries: &mut u32) -> Vec<Option<Named>> {
         if addresses.is_empty() {
             return Vec::new();
@@ -158,7 +156,7 @@ impl FunctionNames {
         }
     }
 
-    /// The name of a thread, as it was when it was first met.
+    /// The name of a thread when it was first seen.
     pub(super) fn comm(&mut self, host: &Host, pid: u32, thread: u32) -> &str {
         self.threads.entry((pid, thread)).or_insert_with(|| match pid {
             0 => "swapper".to_owned(),
@@ -189,7 +187,7 @@ fn named(found: &Symbolized<'_>) -> Option<Named> {
     Some((symbol.name.to_string(), file))
 }
 
-/// The function of this name; without one, its file is known at least.
+/// Without a symbol, the file is still known.
 fn user_frame(named: Option<Named>, mapped: Option<&str>) -> StackFrame {
     let (name, path) = named.unwrap_or_else(|| (StackFrame::UNKNOWN.to_owned(), None));
     let path = path.or_else(|| mapped.map(str::to_owned));
@@ -198,7 +196,7 @@ fn user_frame(named: Option<Named>, mapped: Option<&str>) -> StackFrame {
     StackFrame { name, module, kind: FrameKind::User }
 }
 
-/// A kernel function's name without what compilers add, so that its parts and copies are one.
+/// Without compiler suffixes, so that parts and copies are one.
 fn plain(name: &str) -> &str {
     let cut = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
     cut.map_or(name, |cut| &name[..cut])

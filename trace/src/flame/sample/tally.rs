@@ -1,4 +1,4 @@
-//! Samples counted by stack: first by addresses, then, when those have names, by functions.
+//! Samples counted by stack: first by addresses, then, with symbols, by functions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,30 +8,28 @@ use super::context;
 use super::names::FunctionNames;
 use crate::flame::profile::{CpuContext, FrameKind, SampledStack, StackFrame};
 
-/// Values from here on are not addresses but say whose the next ones are (`PERF_CONTEXT_MAX`,
-/// include/uapi/linux/perf_event.h, Linux 6.18).
+/// Values from here on are context markers (`PERF_CONTEXT_MAX`, include/uapi/linux/perf_event.h,
+/// Linux 6.18).
 const MARKERS: u64 = -4095_i64 as u64;
 const KERNEL: u64 = -128_i64 as u64;
 const USER: u64 = -512_i64 as u64;
 
-/// What the kernel wrote about one.
 #[derive(Clone, Copy)]
 pub(super) struct KernelSample<'r> {
     pub(super) cpu: u32,
     pub(super) pid: u32,
     pub(super) thread: u32,
-    /// Addresses, the innermost first, with markers between.
+    /// Addresses, innermost first, with markers between.
     pub(super) chain: &'r [u64],
 }
 
 #[derive(Debug, Default)]
 pub(super) struct SampleTally {
-    /// Since names were last given.
+    /// Since the last symbol lookup.
     raw: HashMap<SamplePlace, HashMap<Box<[u64]>, u64>>,
     named: HashMap<NamedPlace, u64>,
 }
 
-/// Where a sample was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct SamplePlace {
     cpu: u32,
@@ -61,7 +59,7 @@ impl SampleTally {
         }
     }
 
-    /// Gives names to what was added since this was last done.
+    /// Looks up symbols of the samples since the last call.
     pub(super) fn name(&mut self, host: &Host, names: &mut FunctionNames) {
         let raw = std::mem::take(&mut self.raw);
         let mut unmet: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
@@ -81,7 +79,7 @@ impl SampleTally {
         }
     }
 
-    /// All of it, by falling number of samples.
+    /// Most samples first.
     pub(super) fn into_stacks(self) -> Vec<SampledStack> {
         let mut named: Vec<(NamedPlace, u64)> = self.named.into_iter().collect();
         named.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
@@ -110,7 +108,7 @@ fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionName
     if frames.is_empty() && !chain.is_empty() {
         frames.push(names.unknown());
     }
-    // Many without a name in a row say no more than one, as where there are no frame pointers to follow.
+    // Several unknown functions in a row, as without frame pointers, are shown as one.
     frames.dedup_by(|a, b| a == b && names.frame(*a).name == StackFrame::UNKNOWN);
     frames.reverse();
     let user = frames.iter().take_while(|index| names.frame(**index).kind == FrameKind::User).count();
@@ -120,8 +118,8 @@ fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionName
     NamedPlace { cpu: place.cpu, pid: place.pid, comm: comm.to_owned(), context, entry: entry as u32, frames }
 }
 
-/// The addresses of a chain, the innermost first, and whose each is. All but the innermost are where a call returns to, which
-/// may be the function behind the caller; one less is in the call.
+/// Addresses of a chain, innermost first, with their kind. All but the innermost are return
+/// addresses, which may be in the next function; one less is in the call.
 fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)> + '_ {
     let mut kind = None;
     let mut innermost = true;

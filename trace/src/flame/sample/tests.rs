@@ -1,4 +1,4 @@
-//! Sampling this very process.
+//! Samples of this process.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -11,14 +11,14 @@ use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 use super::*;
 use crate::flame::{ProfileView, fold};
 
-/// Those that take CPUs for themselves, one at a time.
+/// Tests that use whole CPUs run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(super) fn skip(test: &str, why: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-/// Samples while `work` runs in a thread of its own; nothing where that is not permitted.
+/// Samples while `work` runs in its own thread; `None` if not permitted.
 fn sampled(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<StackProfile> {
     let stop = AtomicBool::new(false);
     let asked = ProfileOptions { cpus, ..ProfileOptions::all(Duration::from_millis(1500)) };
@@ -42,7 +42,7 @@ fn permitted(test: &str, observed: Result<StackProfile, TraceError>) -> Option<S
     }
 }
 
-/// Nothing but arithmetic, so that even without optimization no other function is called.
+/// Arithmetic only, so that even without optimization no other function is called.
 #[inline(never)]
 fn spin(mut rounds: u64) -> u64 {
     let mut value = 88_172_645_463_325_252_u64;
@@ -81,7 +81,7 @@ fn spin_three_parts() -> u64 {
     value
 }
 
-/// Samples whose innermost function has this in its name, on one CPU or all.
+/// Samples whose innermost function contains this name, on one CPU or all.
 fn inside(profile: &StackProfile, name: &str, cpu: Option<u32>) -> u64 {
     let innermost = |stack: &&crate::flame::SampledStack| {
         profile.frames_of(stack).next_back().is_some_and(|frame| frame.name.contains(name))
@@ -100,7 +100,7 @@ fn functions_have_their_share() {
         }
     };
     let (mut one, mut three) = (0, 0);
-    // While a machine does not run this CPU, whatever ran last has the samples of that time.
+    // If a hypervisor does not run this CPU, the last activity gets the samples of that time.
     for _ in 0..5 {
         let Some(profile) = sampled("functions_have_their_share", None, work) else { return };
         assert_eq!(profile.lost(), 0);
@@ -190,7 +190,7 @@ fn softirqs_of_a_system_call_are_cut_where_they_begin() {
 #[test]
 fn what_does_not_fit_is_counted() {
     let asked = ProfileOptions { frequency_hz: 5000, ..ProfileOptions::all(Duration::from_millis(300)) };
-    // A page holds few samples, and nobody looks while it fills.
+    // A page has room for few samples, and nobody drains it.
     let idle = || {
         std::thread::sleep(Duration::from_millis(100));
         false
@@ -246,6 +246,6 @@ fn a_halted_cpu_is_idle_for_what_is_missing() {
     assert!(profile.stacks.is_sorted_by_key(|stack| std::cmp::Reverse(stack.samples)));
     let saved = serde_json::to_string(&profile).unwrap();
     assert_eq!(serde_json::from_str::<StackProfile>(&saved).unwrap(), profile);
-    // More than asked for, as at a higher clock, are what they are.
+    // More than requested, as at a higher clock, stay as they are.
     assert_eq!(halted(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
 }

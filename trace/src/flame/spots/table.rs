@@ -1,4 +1,4 @@
-//! The table of hot spots, and which of them a stack is.
+//! The table of hot spots, and the spot of a stack.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,29 +10,27 @@ use serde::Deserialize;
 
 use super::{FoundSpot, FrameKind, HotSpot, SpotFunction, share};
 
-/// The table of this crate. A test sees that it can be read and that all it refers to is there.
+/// A test checks that it can be read and refers to existing rules.
 pub(crate) static TABLE: LazyLock<SpotTable> = LazyLock::new(|| {
     SpotTable::read(include_str!("spots.toml")).unwrap_or_else(|why| unreachable!("spots.toml: {why}"))
 });
 
-/// Hot spots and the functions they are known by.
+/// Hot spots and the functions that identify them.
 #[derive(Debug)]
 pub(crate) struct SpotTable {
     spots: Vec<KnownSpot>,
     packet_path: NamePatterns,
 }
 
-/// A function, and what its name alone says.
+/// A function, judged by its name only.
 #[derive(Debug)]
 pub(super) struct JudgedFunction<'n> {
     pub(super) name: &'n str,
     plain: &'n str,
     in_path: bool,
-    /// Spots that it may be.
     could_be: Vec<usize>,
 }
 
-/// A spot as the table has it.
 #[derive(Debug)]
 struct KnownSpot {
     told: SpotTexts,
@@ -52,16 +50,14 @@ struct SpotTexts {
     source: String,
 }
 
-/// A way of knowing it.
 #[derive(Debug)]
 struct SpotPattern {
     functions: NamePatterns,
     leaf: NamePatterns,
-    /// One of these has to be further out; empty: nothing has to.
+    /// One of these must be further out; empty for any.
     under: NamePatterns,
 }
 
-/// Names of functions.
 #[derive(Debug, Default)]
 struct NamePatterns {
     whole: Vec<String>,
@@ -114,7 +110,6 @@ impl SpotTable {
         Ok(Self { spots, packet_path: names(&["@packet_path".to_owned()])? })
     }
 
-    /// What a function by itself says.
     pub(super) fn judge<'n>(&self, name: &'n str, kind: FrameKind) -> JudgedFunction<'n> {
         let plain = plain(name);
         let could = |(index, spot): (usize, &KnownSpot)| spot.could_be(plain, kind).then_some(index);
@@ -126,7 +121,8 @@ impl SpotTable {
         }
     }
 
-    /// The innermost spot of a stack, its innermost function first, and which of its functions that is known by.
+    /// The innermost spot of a stack, innermost function first, and the function that identifies
+    /// it.
     pub(super) fn spot_of(&self, frames: &[&JudgedFunction<'_>], in_path: bool) -> Option<(usize, usize)> {
         (0..frames.len()).find_map(|at| {
             let spots = frames[at].could_be.iter().filter(|spot| in_path || self.spots[**spot].anywhere);
@@ -135,18 +131,18 @@ impl SpotTable {
         })
     }
 
-    /// The spot that a wait for a spinning lock is, by who wants the lock, innermost first.
+    /// The spot of a wait for a spinning lock, by the callers of the lock, innermost first.
     pub(crate) fn of_lock(&self, callers: &[String]) -> Option<&str> {
         let names = std::iter::once("queued_spin_lock_slowpath").chain(callers.iter().map(String::as_str));
         let frames: Vec<JudgedFunction<'_>> = names.map(|name| self.judge(name, FrameKind::Kernel)).collect();
         let frames: Vec<&JudgedFunction<'_>> = frames.iter().collect();
         let (spot, at) = self.spot_of(&frames, true)?;
-        // What is farther out than the lock is not what is waited for; a lock of nobody's is a spot only where packets are.
+        // Callers outside of the lock's owner do not identify it; a generic lock is a spot only in
+        // the packet path.
         let is_known = self.spots[spot].distance(&frames, at) != Some(usize::MAX);
         (at == 0 && (is_known || is_packet_path(&frames))).then_some(self.spots[spot].told.id.as_str())
     }
 
-    /// A spot with what was found of it.
     pub(super) fn spot(&self, index: usize, found: &FoundSpot<'_>, all: u64, path: u64) -> HotSpot {
         let SpotTexts { id, stage, what, finding, remedy, when_not, source } = self.spots[index].told.clone();
         let function =
@@ -168,13 +164,11 @@ impl SpotTable {
         }
     }
 
-    /// A spot by its name, of which nothing was found.
     pub(super) fn by_id(&self, id: &str) -> Option<HotSpot> {
         let index = self.spots.iter().position(|spot| spot.told.id == id)?;
         Some(self.spot(index, &FoundSpot::default(), 0, 0))
     }
 
-    /// Names of all spots.
     #[cfg(test)]
     pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
         self.spots.iter().map(|spot| spot.told.id.as_str())
@@ -203,12 +197,13 @@ impl KnownSpot {
         Ok(Self { told: SpotTexts::read(entry)?, ways, anywhere: entry.anywhere, kind })
     }
 
-    /// Whether a function may be it, depending on where it is in a stack.
+    /// Whether a function may be it, depending on its place in a stack.
     fn could_be(&self, name: &str, kind: FrameKind) -> bool {
         self.kind == kind && self.ways.iter().any(|way| way.functions.have(name) || way.leaf.have(name))
     }
 
-    /// How far out what makes this function the spot is; none where it is not the spot. What asks for nothing comes last.
+    /// Distance of the outer function that confirms the spot; `None` if there is none. Spots
+    /// without condition come last.
     fn distance(&self, frames: &[&JudgedFunction<'_>], at: usize) -> Option<usize> {
         let name = frames[at].plain;
         let further_out =
@@ -231,7 +226,7 @@ pub(super) fn is_packet_path(frames: &[&JudgedFunction<'_>]) -> bool {
 }
 
 impl SpotTexts {
-    /// What the entry does not say, the rule of its finding does.
+    /// Missing texts come from the rule of its finding.
     fn read(entry: &SpotEntry) -> Result<Self, String> {
         let rule = entry.finding.as_deref().map(rule).transpose()?;
         let told = |own: &Option<String>, of_rule: fn(&Rule) -> &'static str| {
@@ -250,7 +245,6 @@ impl SpotTexts {
     }
 }
 
-/// The rule of this name.
 fn rule(id: &str) -> Result<&'static Rule, String> {
     let mut rules = STAGES.iter().flat_map(|stage| stage.rules);
     rules.find(|rule| rule.id == id).ok_or_else(|| format!("doctor has no rule {id}"))
@@ -284,7 +278,7 @@ impl NamePatterns {
     }
 }
 
-/// A function as its source has it: without what the compiler appends to clones (`.isra.0`, `.part.0`, `.constprop.0`).
+/// Without suffixes of compiler clones (`.isra.0`, `.part.0`, `.constprop.0`).
 fn plain(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::{CpuProfile, SampleEvent, StackFrame};
 use super::*;
 
-/// A profile of stacks as `perf script` tells them: functions with the root first, and samples.
+/// A profile of stacks as in `perf script`: functions with the root first, and samples.
 fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> StackProfile {
     let mut frames: Vec<StackFrame> = Vec::new();
     let mut index = |name: &str, kind: FrameKind| {
@@ -39,7 +39,6 @@ fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> StackProfile {
     }
 }
 
-/// The spot of one stack of kernel functions.
 fn spot_of(names: &[&str]) -> Option<String> {
     find(&profile(&[(names, FrameKind::Kernel, 1)])).pop().map(|spot| spot.id)
 }
@@ -74,7 +73,7 @@ fn a_lock_is_that_of_the_nearest_caller() {
         assert_eq!(spot(&RECEIVING, "ep_poll_callback"), is("wake-up-lock"));
         assert_eq!(spot(&RECEIVING, "__slab_free"), is("memory-lock"));
         assert_eq!(spot(&["net_rx_action"], "somewhere"), is("other-lock"));
-        // Nobody's packet.
+        // A generic packet.
         assert_eq!(spot(&["ksys_write"], "somewhere"), None);
     }
 }
@@ -93,7 +92,7 @@ fn functions_are_known_by_what_the_compiler_made_of_them_and_by_who_calls() {
     assert_eq!(below(&RECEIVING, &["do_xdp_generic", "bpf_prog_6deef7357e7b4530_drop"]), is("generic-xdp"));
     assert_eq!(below(&RECEIVING, &["bpf_prog_6deef7357e7b4530_drop", "__htab_map_lookup_elem"]), is("bpf"));
     assert_eq!(spot_of(&["do_syscall_64", "syscall_trace_enter", "__audit_syscall_entry"]), is("audit"));
-    // What a system call does is not what it costs to enter one.
+    // The work of a system call is not the cost of its entry.
     assert_eq!(spot_of(&SENDING), None);
     assert_eq!(spot_of(&SENDING[..2]), is("syscall-entry"));
 }
@@ -143,7 +142,7 @@ fn the_most_comes_first_with_its_functions() {
     assert_eq!(found[0].finding.as_deref(), Some("socket.shared-by-threads"));
 }
 
-/// Functions of which stacks are made: some of every kind.
+/// Functions of every kind to build stacks of.
 const ANY: [&str; 14] = [
     "net_rx_action",
     "udp_sendmsg",

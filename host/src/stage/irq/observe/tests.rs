@@ -24,7 +24,7 @@ fn shown(vectors: &Known<Vec<IrqVector>>) -> Vec<(u32, &str, Option<u32>, Option
         .collect()
 }
 
-/// Of a virtual machine with Linux 6.18.
+/// From a virtual machine with Linux 6.18.
 const VIRTIO: &str = "\
            CPU0       CPU1
  36:          0    1065041 PCI-MSIX-0000:00:02.0   1-edge      virtio1-req.0

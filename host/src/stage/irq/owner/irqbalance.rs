@@ -1,16 +1,16 @@
-//! irqbalance: its arguments, its environment, and the interrupts it is told to leave alone.
+//! irqbalance: arguments, environment, and interrupts to leave alone.
 
 use super::IrqOwner;
 use crate::{Host, ini};
 
-/// Files from which its service takes its environment: of Debian and of Red Hat.
+/// Environment files of its service on Debian and Red Hat.
 const ENVIRONMENTS: [&str; 2] = ["/etc/default/irqbalance", "/etc/sysconfig/irqbalance"];
 
-/// What is wanted of such a file.
+/// Variables that matter here.
 const WANTED: [&str; 4] =
     ["IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS", "IRQBALANCE_ONESHOT"];
 
-/// What has it leave interrupts alone: its arguments so far, and a ban for each.
+/// The command that adds a ban for each interrupt to its arguments.
 pub(super) fn ban(owner: &IrqOwner, irqs: &[u32]) -> Option<String> {
     let new: Vec<String> = irqs
         .iter()
@@ -52,7 +52,8 @@ pub(super) fn observe(host: &Host, pid: u32) -> IrqOwner {
     IrqOwner { name, how, pid, read_from: command_line, leaves_alone, environment: file }
 }
 
-/// The interrupts of `--banirq=24`, `--banirq 24` and `-i 24`; some versions take a list with commas.
+/// The interrupts of `--banirq=24`, `--banirq 24` and `-i 24`; some versions accept a list with
+/// commas.
 pub(crate) fn banned_interrupts(arguments: &[&str]) -> Vec<u32> {
     let mut found = Vec::new();
     let mut rest = arguments.iter();
@@ -68,7 +69,6 @@ pub(crate) fn banned_interrupts(arguments: &[&str]) -> Vec<u32> {
     found
 }
 
-/// The variables of a file of the environment that matter here, with their values.
 pub(crate) fn environment(text: &str) -> Vec<(&str, &str)> {
     ini::entries(text)
         .map(|entry| (entry.key, entry.value.trim_matches(['"', '\''])))

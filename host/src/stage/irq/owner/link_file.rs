@@ -1,11 +1,12 @@
-//! systemd's .link files, which set affinity when an interface appears (`IRQAffinity...=`, systemd.link(5), since 2026).
+//! systemd's .link files, which set affinity when an interface appears (`IRQAffinity...=`,
+//! systemd.link(5), since 2026).
 
 use std::collections::BTreeSet;
 
 use super::IrqOwner;
 use crate::{Host, ini};
 
-/// In the order of precedence: a file hides one of the same name further down (systemd.link(5)).
+/// In order of precedence: a file hides later ones of the same name (systemd.link(5)).
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/network",
     "/run/systemd/network",

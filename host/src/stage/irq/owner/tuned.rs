@@ -5,10 +5,10 @@ use crate::{Host, ini};
 
 const ACTIVE: &str = "/etc/tuned/active_profile";
 
-/// Profiles include others; one that includes itself must end.
+/// Limit for profiles that include each other.
 const DEEPEST_INCLUDE: usize = 8;
 
-/// The owner, if the active profile touches affinity at all.
+/// `None` if the active profile does not set affinities.
 pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
     let active = host.read(ACTIVE).ok()?;
     let mut found = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
 }
 
 fn profile(host: &Host, name: &str) -> Option<String> {
-    // A name is one of a directory, and never a way out of it.
+    // A name must not lead out of the directory.
     if name.contains('/') || name.starts_with('.') {
         return None;
     }

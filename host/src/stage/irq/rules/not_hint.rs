@@ -1,4 +1,4 @@
-//! Vectors that do not go where their driver hints.
+//! Vectors that do not follow their driver's hint.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
-    // A hint of many CPUs says nothing; one of a CPU that is not to be used cannot be followed.
+    // A hint of many CPUs means nothing; one of an excluded CPU cannot be followed.
     let hinted: Vec<(&IrqVector, u32)> = vectors
         .values()
         .filter_map(|vector| vector.hinted_cpu().map(|cpu| (*vector, cpu)))

@@ -40,7 +40,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     }
     let node = common_node(path, &vectors)?;
     let here = path.machine.cpus_of(node)?.iter().filter(|cpu| usable.contains(*cpu)).count();
-    // As many CPUs as queues on the NIC's own node is a good place for them; what is left then is for RPS.
+    // If the NIC's own node has a CPU per queue, that is a good place; RPS can do the rest.
     if vectors.len() <= here {
         return None;
     }
@@ -73,7 +73,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     })
 }
 
-/// The node on which all of these vectors go to; none where they go to several, or where that is not known.
+/// `None` if they go to several nodes, or if it is unknown.
 fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &IrqVector>) -> Option<u32> {
     let mut common = None;
     for vector in vectors.values() {
@@ -87,7 +87,7 @@ fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &IrqVector>) -> Option
     common
 }
 
-/// How many threads that serve sockets may run on other nodes too; none where no such thread is known.
+/// Number of serving threads that may run on other nodes too; `None` without known threads.
 fn threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
     let serving = path.thread.serving.value().filter(|serving| !serving.is_empty())?;
     let here = path.machine.cpus_of(node)?;

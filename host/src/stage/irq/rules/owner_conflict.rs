@@ -1,4 +1,4 @@
-//! Several who set the affinity of the same interrupts.
+//! Several tools that set the affinity of the same interrupts.
 
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {
     match owner.name.as_str() {
         "irqbalance" => false,
-        // TuneD's profiles for isolated cores are made to go with an irqbalance that keeps off these.
+        // TuneD's profiles for isolated cores cooperate with an irqbalance that avoids these.
         "tuned" => !owner.how.contains("banned_cpus") && !balancer.how.contains("IRQBALANCE_BANNED_CPU"),
         _ => true,
     }
@@ -73,7 +73,7 @@ fn by_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleM
     })
 }
 
-/// All vectors of an interface where their hints say, which irqbalance does not do of itself.
+/// All vectors of an interface follow their hints, which irqbalance would not do by itself.
 fn by_hand(path: &PacketPath, balancer: &IrqOwner) -> Option<RuleMatch> {
     if balancer.how.contains("hintpolicy")
         || balancer.how.contains("policyscript")

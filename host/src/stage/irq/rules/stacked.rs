@@ -62,7 +62,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     })
 }
 
-/// The queues of each CPU; none where one of the vectors goes to several CPUs, or where that is not known.
+/// `None` if one of the vectors goes to several CPUs, or if it is unknown.
 fn queues_by_cpu(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, Vec<u32>>> {
     let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (queue, vector) in vectors {

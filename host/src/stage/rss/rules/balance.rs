@@ -1,30 +1,28 @@
-//! How the packets that came in were spread over the queues.
+//! The distribution of received packets over queues.
 
 use super::ScaledInterface;
 use crate::stage::HostView;
 
-/// Below this rate, in packets per second, or this count since boot, nothing can be told of a balance.
+/// Packets per second, or since boot, below which a balance means nothing.
 const LEAST_RATE: f64 = 5_000.0;
 const LEAST_COUNT: f64 = 1_000_000.0;
 
-/// How packets were spread.
 pub(super) struct QueueBalance {
-    /// Packets of each queue, in order: per second with two readings, else since boot.
+    /// Packets by queue: per second with two readings, else since boot.
     pub(super) queues: Vec<(u32, f64)>,
-    /// The sum.
     pub(super) total: f64,
-    /// The queue that took most.
+    /// The queue with most packets.
     pub(super) hottest: u32,
-    /// Its part of all: 0 to 1.
+    /// Its share: 0 to 1.
     pub(super) share: f64,
-    /// Whether these are rates.
+    /// Whether `queues` are rates.
     pub(super) rates: bool,
-    /// Where the hottest queue's packets are counted.
+    /// The counter of the hottest queue.
     pub(super) read_from: String,
 }
 
 impl QueueBalance {
-    /// The balance of an interface; none where counts are unknown or too few to tell.
+    /// `None` if counters are unknown or too low.
     pub(super) fn of(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Self> {
         let counts = scaled.rss.counts()?;
         let rates = view.before.is_some();
@@ -56,8 +54,8 @@ impl QueueBalance {
         })
     }
 
-    /// The part of all packets that the hottest queue would have with an even hash: by its entries in the table, or where
-    /// there is none, as one of all queues.
+    /// The share of the hottest queue with an even hash: by its table entries, or without a table,
+    /// one of all queues.
     pub(super) fn fair_share(&self, scaled: &ScaledInterface<'_>) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "tables and NICs are small")]
         match scaled.entries() {
@@ -69,20 +67,18 @@ impl QueueBalance {
         }
     }
 
-    /// Whether a rule puts flows into the hottest queue: then it is meant to be.
+    /// Whether a rule directs flows to the hottest queue on purpose.
     pub(super) fn is_meant(&self, scaled: &ScaledInterface<'_>) -> bool {
         scaled.rss.rules().is_some_and(|rules| {
             rules.iter().any(|rule| rule.queue == Some(self.hottest) || rule.rss_context)
         })
     }
 
-    /// The packets of each queue, as evidence.
     pub(super) fn by_queue(&self) -> serde_json::Value {
         let rounded = |packets: f64| serde_json::json!(packets.round());
         self.queues.iter().map(|(queue, packets)| (format!("rx-{queue}"), rounded(*packets))).collect()
     }
 
-    /// What the packets of each queue are called.
     pub(super) fn what(&self) -> &'static str {
         if self.rates {
             "packets per second by receive queue"

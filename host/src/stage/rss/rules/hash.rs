@@ -34,7 +34,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 
 fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let fields = scaled.rss.fields.value()?.as_ref()?;
-    // A table that names one queue leaves the hash without a say.
+    // With a single queue in the table the hash has no effect.
     if scaled.entries().is_some_and(|entries| entries.len() < 2) {
         return None;
     }
@@ -77,8 +77,7 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
     })
 }
 
-/// It matters as much as the queues are out of balance; where that is not known, tens of per cent for a service on UDP that
-/// has anything to do.
+/// By the imbalance of the queues; if unknown, tens of percent for a busy UDP service.
 fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: Option<&QueueBalance>) -> Severity {
     let services = view.now.socket.services.value();
     if services.is_some_and(|services| services.iter().all(|service| service.protocol != SocketProtocol::Udp))
@@ -164,7 +163,7 @@ mod tests {
         let quiet = |path: &PacketPath| check(&HostView::once(path)).is_empty();
         assert!(quiet(&sample::path(8, 4)));
         assert!(quiet(&path("udp4", "sdn")));
-        // A virtio_net without RSS says that it hashes nothing.
+        // A virtio_net without RSS reports that it hashes nothing.
         assert!(quiet(&path("udp4", "")));
         let mut one = path("udp4", "sd");
         one.link[0].receive_queues = Known::Value(1);

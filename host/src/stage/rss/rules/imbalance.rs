@@ -1,4 +1,4 @@
-//! One queue that takes several times its part of the packets.
+//! One queue with several times its share of the packets.
 
 use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled, single_flow};
@@ -21,18 +21,17 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// A part of this many times the fair one is out of balance, or this part of all, for a NIC with two or three queues. Some
-/// ten flows a queue hash to twice the fair part by chance.
+/// An imbalance is a share of this multiple of the fair one, or this share of all, for a NIC with
+/// two or three queues. With about ten flows per queue, twice the fair share happens by chance.
 const TIMES_FAIR: f64 = 3.0;
 const NEARLY_ALL: f64 = 0.9;
 
-/// Since boot there was traffic of many kinds: only a part like this is worth a word.
+/// Traffic since boot was of many kinds, so only a very large share counts.
 const NEARLY_ALL_SINCE_BOOT: f64 = 0.9;
 
 /// Packets per second that fill a good part of one CPU, by the figures above.
 const BUSY: f64 = 100_000.0;
 
-/// Whether the hottest queue has far more than its part.
 pub(super) fn is_skewed(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
     balance.share >= (balance.fair_share(scaled) * TIMES_FAIR).min(NEARLY_ALL)
 }
@@ -78,7 +77,7 @@ fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBa
     if !balance.rates {
         Severity::Note
     } else if spread.is_some_and(|cpus| cpus.len() > 1) {
-        // RPS spreads what the queue took in; what is left is the driver's part of the work.
+        // RPS distributes the packets; only the driver's part of the work remains.
         Severity::Low
     } else if balance.share * balance.total >= BUSY
         || drops(view, scaled, balance).is_some_and(|drops| drops > 0.0)
@@ -89,7 +88,7 @@ fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBa
     }
 }
 
-/// Packets per second that the hottest queue lost.
+/// Packets per second lost at the hottest queue.
 fn drops(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBalance) -> Option<f64> {
     view.rate(|path| {
         let counts = path.rss_of(scaled.interface())?.counts()?;
@@ -105,7 +104,7 @@ mod tests {
     use crate::stage::rss::{HashFields, NtupleRule, sample};
     use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
-    /// A NIC with this many queues that hashes addresses only, as that of the million packets.
+    /// A NIC with this many queues that hashes addresses only.
     fn addresses_only(queues: u32) -> PacketPath {
         let mut path = sample::path(24, queues);
         let sd = HashFields::from_letters("sd").expect("letters");
@@ -164,7 +163,7 @@ mod tests {
             destination_port: Some(53),
         }]));
         assert!(found(&ruled, &[10, 10, 350_000, 10]).is_empty());
-        // A table that gives a queue most entries is the other rule's business.
+        // A table that gives one queue most entries is found by the other rule.
         let mut uneven = addresses_only(4);
         uneven.rss[0].table = Known::Value(Some(vec![0, 0, 0, 0, 0, 1, 2, 3]));
         assert!(found(&uneven, &[62_000, 13_000, 12_000, 13_000]).is_empty());

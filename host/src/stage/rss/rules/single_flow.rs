@@ -1,4 +1,4 @@
-//! One queue that takes nearly all packets though hash and table are as they should be.
+//! One queue with nearly all packets although hash and table are right.
 
 use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled};
@@ -22,14 +22,14 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// The part of the packets from which on a single flow, or very few, is the only explanation.
+/// Share of the packets that only a single flow, or very few, can explain.
 const NEARLY_ALL: f64 = 0.9;
 
 /// Packets per second that fill a good part of one CPU.
 const BUSY: f64 = 100_000.0;
 
-/// Whether few flows are the cause of an imbalance: neither table nor hash is. Where it is not known what is hashed, or over
-/// which queues, the cause is unknown too.
+/// Whether few flows cause the imbalance, not table or hash. Unknown fields or queues mean an
+/// unknown cause.
 pub(super) fn is_cause(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
     balance.rates
         && balance.share >= NEARLY_ALL

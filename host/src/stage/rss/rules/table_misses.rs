@@ -1,4 +1,4 @@
-//! Queues that no entry of the indirection table names.
+//! Queues without an entry in the indirection table.
 
 use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled, table_call};
@@ -24,8 +24,9 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Drivers of hardware whose tables name fewer queues than it has: entries of four bits in the 82599 and X540
-/// (`ixgbe_rss_indir_tbl_max`, drivers/net/ethernet/intel/ixgbe/ixgbe.h, Linux 6.18; kernels of 2016 tell nothing of it).
+/// Drivers of hardware whose tables can name fewer queues than it has: entries of four bits in the
+/// 82599 and X540 (`ixgbe_rss_indir_tbl_max`, drivers/net/ethernet/intel/ixgbe/ixgbe.h, Linux 6.18;
+/// kernels of 2016 do not report it).
 const LIMITS: [(&str, u32); 1] = [("ixgbe", 16)];
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -75,7 +76,7 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
     ))
 }
 
-/// With two readings, a queue that takes packets in is reached, by whatever way: flow director, accelerated RFS.
+/// With two readings, a queue with packets is reached in some way: flow director, accelerated RFS.
 fn still_without_packets(
     view: &HostView<'_>,
     scaled: &ScaledInterface<'_>,
@@ -88,8 +89,8 @@ fn still_without_packets(
     missed
 }
 
-/// More queues than CPUs bring nothing, so that only those count that a CPU lacks; and none does where RPS hands it
-/// packets of the queues that are reached. Where CPUs are not known, nobody can tell whether one does.
+/// More queues than CPUs have no use, so only CPUs without a queue count; none does if RPS hands it
+/// packets of reached queues. With unknown CPUs the severity is low.
 fn severity(view: &HostView<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
     let path = view.now;
     let rps = |queue| path.softirq.rps_cpus(interface, queue);
@@ -114,7 +115,7 @@ fn severity(view: &HostView<'_>, interface: &str, reached: &CpuSet, missed: usiz
     }
 }
 
-/// Whether a table can name every queue: by the number of entries, by what the driver tells, and by what is known of its
+/// Whether a table can name every queue: by its number of entries, the driver's limit, and known
 /// hardware.
 fn can_name_all(scaled: &ScaledInterface<'_>, reached: usize) -> bool {
     let size = scaled.rss.entries().map_or(0, <[u32]>::len);
@@ -133,7 +134,7 @@ mod tests {
     use crate::stage::rss::{NtupleRule, sample};
     use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
-    /// So many queues, of which the table reaches the first ones.
+    /// A host with this many queues, of which the table names the first ones.
     fn path(cpus: u32, queues: u32, reached: u32) -> PacketPath {
         let mut path = sample::path(cpus, queues);
         path.rss[0].table = Known::Value(Some((0..reached).cycle().take(128).collect()));
@@ -199,7 +200,7 @@ mod tests {
         };
         let half = |queue: u32| if queue < 4 { vec![queue, queue + 16] } else { vec![queue] };
         assert_eq!(with_rps(&half), Severity::Note);
-        // That RPS of a queue without packets hands some on helps nobody.
+        // RPS of a queue without packets helps nobody.
         assert_eq!(with_rps(&|queue| vec![queue]), Severity::Medium);
         let mut unknown = path(20, 20, 16);
         unknown.machine.online = Known::unknown("empty");

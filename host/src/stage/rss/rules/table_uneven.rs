@@ -1,4 +1,4 @@
-//! An indirection table that gives some queues several times the part of others.
+//! An indirection table with several times more entries for some queues than for others.
 
 use super::{ScaledInterface, scaled, table_call};
 use crate::finding::{Rule, RuleMatch, Severity};
@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// From this part of the entries to a fair one on, the fullest queue halves what the host can take.
+/// At this ratio to a fair share, the fullest queue halves the capacity of the host.
 const GROSS: f64 = 2.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {

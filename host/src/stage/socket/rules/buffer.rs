@@ -1,4 +1,4 @@
-//! Receive buffers, and what does not fit into them.
+//! Receive buffers and their losses.
 
 use crate::amount;
 use crate::finding::{Rule, RuleMatch, Severity};
@@ -6,21 +6,21 @@ use crate::setting::{Setting, SettingValue};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
-/// A receive buffer up to this size is a default that nobody chose: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
-/// include/net/sock.h), twice that if it was asked for by name.
+/// Up to this size a receive buffer is a default: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
+/// include/net/sock.h), or twice that if requested explicitly.
 const SMALL_BYTES: u64 = 256 << 10;
 
-/// The default of the kernel, and a size far below it, which holds fewer than a hundred small packets.
+/// The kernel's default, and a size far below it, for fewer than a hundred small packets.
 const DEFAULT_BYTES: u64 = 212_992;
 const TINY_BYTES: u64 = 64 << 10;
 
-/// What the kernel itself allows from Linux 6.18 on (`net.core.rmem_max`).
+/// The kernel's own limit since Linux 6.18 (`net.core.rmem_max`).
 const AMPLE_BYTES: u64 = 4 << 20;
 
-/// A merged datagram has up to 64 KiB of payload, and the kernel charges more than that for it.
+/// A merged datagram has up to 64 KiB of payload, and the kernel charges more than that.
 const MERGED_BYTES: u64 = 128 << 10;
 
-/// Losses since boot below this share of what was received are a note.
+/// Losses since boot below this share of received packets are a note.
 const SHARE: f64 = 0.001;
 
 const ERRORS: &str = "Udp.RcvbufErrors";
@@ -79,7 +79,7 @@ pub(super) const GRO_SMALL: Rule = Rule {
 fn receive_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.now.socket.services().iter();
     let found: Vec<RuleMatch> = services.clone().filter_map(|service| drops_of(view, service)).collect();
-    // Who asks about one service is not told of the others.
+    // A user who named one service does not want to see the others.
     if found.is_empty() && !services.clone().any(|service| service.named) {
         return drops_of_host(view).into_iter().collect();
     }
@@ -121,7 +121,7 @@ fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     }))
 }
 
-/// What sockets lost of which no service tells: connected ones, and those that are closed by now.
+/// Losses of sockets outside the services: connected ones, and those already closed.
 fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
     let errors = view.now.route.snmp(ERRORS).filter(|errors| *errors > 0)?;
     let (severity, title) = match view.before {
@@ -180,7 +180,7 @@ fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     for (name, value) in sysctls {
         let Some(Some(now)) = value.value() else { continue };
         sighting = sighting.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
-        // The default matters to a socket that asked for nothing, the maximum to one that will ask.
+        // The default matters to sockets without a request, the maximum to those with one.
         if *now < AMPLE_BYTES && (name == "rmem_max" || *now == bytes) {
             let from = Some(SettingValue::new(now.to_string()));
             sighting = sighting.change(
@@ -193,7 +193,7 @@ fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     Some(sighting)
 }
 
-/// A buffer that holds a few dozen packets, because somebody lowered the default.
+/// A buffer for a few dozen packets, because somebody lowered the default.
 fn tiny_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let default = view.now.socket.receive_buffer_default_bytes.value().copied().flatten();
     let default = default.filter(|bytes| *bytes < TINY_BYTES && view.matters(service))?;

@@ -1,13 +1,13 @@
-//! The sockets of a reuseport group beside each other, and beside the CPUs that feed them.
+//! The sockets of a reuseport group compared with each other, and with the CPUs of their packets.
 
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
-/// The busiest socket's threads take at least this much of a CPU before the group is judged.
+/// CPU time of the busiest socket's threads from which on the group is judged.
 const BUSY: f64 = 0.2;
 
-/// A socket is idle whose threads take less than this share of what those of the busiest take.
+/// A socket is idle if its threads use less than this share of the busiest socket's.
 const IDLE_SHARE: f64 = 0.1;
 
 pub(super) const IMBALANCE: Rule = Rule {
@@ -81,7 +81,7 @@ fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMat
     }))
 }
 
-/// The CPU time of the threads that serve this socket and no other; none where it has none such.
+/// CPU time of the threads that serve only this socket; `None` without any.
 fn own_cpus(view: &HostView<'_>, socket: &SocketState) -> Option<f64> {
     let threads = view.serving_socket(socket.inode);
     if threads.is_empty() || threads.iter().any(|thread| thread.sockets.len() != 1) {
@@ -117,7 +117,7 @@ fn below_queues_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<Rule
     )
 }
 
-/// Then `socket.shared-by-threads` says it.
+/// Then `socket.shared-by-threads` reports it.
 fn shares_one_socket(view: &HostView<'_>, service: &ServiceSockets) -> bool {
     matches!(service.sockets.as_slice(), [socket] if view.serving_socket(socket.inode).len() > 1)
 }

@@ -1,11 +1,11 @@
-//! Memory of all UDP sockets together, which has a limit of its own.
+//! The memory limit of all UDP sockets.
 
 use crate::amount;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::memory::{LIMIT, USED};
 
-/// Bytes of a page on most architectures; those with larger ones have fewer pages to begin with.
+/// Page size of most architectures; others have fewer pages to begin with.
 const PAGE_BYTES: u64 = 4096;
 
 /// Share of the limit from which on a burst uses up the rest.
@@ -30,7 +30,8 @@ pub(super) const RULE: Rule = Rule {
 };
 
 impl HostView<'_> {
-    /// Packets that were lost because all UDP memory was used up: per second between two readings, or since boot.
+    /// Packets lost because all UDP memory was in use: per second between two readings, or since
+    /// boot.
     pub(super) fn lost_for_memory(&self) -> Option<f64> {
         let count = |path: &crate::PacketPath| {
             COUNTERS.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)

@@ -5,7 +5,7 @@ use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 use crate::stage::thread::ServingThread;
 
-/// As many threads are shown one by one.
+/// Maximum number of threads listed individually.
 const SHOWN: usize = 8;
 
 pub(super) const SHARED_BY_THREADS: Rule = Rule {
@@ -32,15 +32,14 @@ fn shared(view: &HostView<'_>) -> Vec<RuleMatch> {
 }
 
 impl HostView<'_> {
-    /// Whether there is a UDP service in scope that somebody asked for, or that takes time or loses
-    /// packets.
+    /// Whether a UDP service in scope was named, or has load or losses.
     #[must_use]
     pub fn has_busy_udp_service(&self) -> bool {
         self.udp_services().any(|service| self.matters(service))
     }
 
     /// Whether each busy UDP service in scope has one socket that several threads read, so that all
-    /// its packets take one lock wherever they arrive. False where no service is busy.
+    /// its packets take one lock wherever they arrive. False without a busy service.
     #[must_use]
     pub fn busy_services_share_a_socket(&self) -> bool {
         let shares = |service: &ServiceSockets| {
@@ -52,7 +51,7 @@ impl HostView<'_> {
     }
 }
 
-/// The socket of a service that most threads serve.
+/// The socket with most threads.
 fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let served = service.sockets.iter().map(|socket| (socket, view.serving_socket(socket.inode)));
     let (socket, threads) = served.max_by_key(|(_, threads)| threads.len())?;
@@ -61,7 +60,7 @@ fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let severity = match (seen, threads.len()) {
         (2.., _) if matters => Severity::High,
         (2.., _) => Severity::Note,
-        // Threads that run may be about other things.
+        // Running threads may do other work.
         (_, 2..) if matters => Severity::Medium,
         _ => return None,
     };

@@ -1,4 +1,4 @@
-//! Which socket of a reuseport group gets a packet.
+//! The choice of a socket in a reuseport group.
 
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
@@ -87,7 +87,7 @@ fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatc
     Some(sighting)
 }
 
-/// The thread of a socket, if none that serves it may run on this CPU.
+/// A thread of the socket, if no thread that serves it may run on this CPU.
 fn thread_elsewhere(view: &HostView<'_>, socket: &SocketState, cpu: u32) -> Option<(u32, String)> {
     let threads = view.serving_socket(socket.inode);
     let first = threads.first()?;

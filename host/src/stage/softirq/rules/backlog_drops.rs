@@ -19,13 +19,13 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Share of the packets from which on a loss is no single peak.
+/// Share of the packets from which on losses are more than a single peak.
 const CONSTANT: f64 = 0.001;
 
-/// The kernel's default is 1,000; this much bridges a peak of some milliseconds.
+/// The kernel's default is 1,000; this bridges a peak of some milliseconds.
 const LONGER: u64 = 10_000;
 
-/// From here on a longer backlog only means longer waits.
+/// A longer backlog only means longer waits.
 const LONG: u64 = 30_000;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -74,7 +74,7 @@ fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
         return None;
     }
     #[expect(clippy::cast_precision_loss, reason = "only its magnitude matters")]
-    // The counters begin anew at 2^32, so that of packets may be too low, and the share too high.
+    // The counters wrap at 2^32, so the packet count may be too low, and the share too high.
     let share = dropped as f64 / processed.max(1) as f64;
     let severity = if share >= CONSTANT { Severity::Low } else { Severity::Note };
     let title = format!("Since boot {dropped} packets were lost at a full backlog");

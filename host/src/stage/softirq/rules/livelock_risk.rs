@@ -1,4 +1,4 @@
-//! A server's only thread on the CPU that all packets come to.
+//! A server's only thread on the CPU that processes all packets.
 
 use std::collections::BTreeMap;
 
@@ -71,7 +71,6 @@ fn of_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) ->
     )
 }
 
-/// The thread of a service that has but one.
 fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a ServingThread> {
     let threads: BTreeMap<u32, &ServingThread> = service
         .sockets
@@ -82,8 +81,8 @@ fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a
     threads.values().next().copied().filter(|_| threads.len() == 1)
 }
 
-/// The CPUs on which packets of an interface are processed in softirqs; none where threads of NAPI do that, or where it
-/// is not known of every queue.
+/// The CPUs on which packets of an interface are processed in softirqs; `None` with threaded NAPI,
+/// or if unknown for a queue.
 fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
     let rps = path.softirq.rps.iter().find(|item| item.interface == interface)?;
     if *rps.threaded.value()? == Some(true) {
@@ -95,7 +94,7 @@ fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
     Some(cpus.into_iter().flatten().collect())
 }
 
-/// Of the other CPUs those of the same node, where there are any.
+/// The other CPUs of the same node, or all others.
 fn near(path: &PacketPath, others: &CpuSet, cpus: &CpuSet) -> CpuSet {
     let node = cpus.iter().next().and_then(|cpu| path.machine.node_of(cpu));
     let near: CpuSet = others.iter().filter(|cpu| path.machine.node_of(*cpu) == node).collect();

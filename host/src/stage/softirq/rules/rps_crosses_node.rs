@@ -1,4 +1,4 @@
-//! RPS that hands packets to another NUMA node.
+//! RPS to another NUMA node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 
 fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let reached = spread::reached(path, interface)?;
-    // The node of each queue's CPU.
+    // Node of each queue's CPU.
     let nodes: BTreeMap<u32, u32> = path
         .softirq
         .rps_queues(interface)
@@ -74,7 +74,6 @@ fn is_beyond(path: &PacketPath, cpu: u32, node: u32) -> bool {
     path.machine.node_of(cpu).is_some_and(|other| other != node)
 }
 
-/// The node all of these CPUs are on.
 fn one_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
     let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect::<Option<_>>()?;
     nodes.first().copied().filter(|_| nodes.len() == 1)

@@ -1,4 +1,4 @@
-//! CPUs that no receive queue reaches, and no RPS.
+//! CPUs without receive queue and RPS.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +28,10 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Where a share of the CPUs that is less than this gets no packets, fixing it gives a few per cent.
+/// If less than one in this many CPUs gets no packets, the fix gains a few percent.
 const FEW: usize = 10;
 
-/// The share of time in softirqs that leaves room, and that which leaves next to none.
+/// Softirq share of CPU time with room to spare, and with almost none.
 const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
@@ -42,7 +42,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     view.now.link.iter().filter_map(|link| of_interface(view, link)).collect()
 }
 
-/// Whether the queues and RPS of all interfaces together give every CPU packets.
+/// Whether queues and RPS of all interfaces together reach every CPU.
 fn together_reach(path: &PacketPath, usable: &CpuSet) -> bool {
     let mut left: BTreeSet<u32> = usable.iter().collect();
     for queues in path.link.iter().filter_map(|link| queues(path, &link.interface)) {
@@ -53,22 +53,21 @@ fn together_reach(path: &PacketPath, usable: &CpuSet) -> bool {
     left.is_empty()
 }
 
-/// What is known of an interface's queues.
 struct InterfaceQueues<'a> {
     interface: &'a str,
     all: usize,
     /// Those that get packets.
     reached: BTreeSet<u32>,
-    /// The CPU of each of these, with vectors well spread; none where that is not known.
+    /// The CPU of each of these with vectors well spread; `None` if unknown.
     cpus: Option<BTreeMap<u32, u32>>,
-    /// Those of them that have RPS.
+    /// Number of these with RPS.
     with_rps: usize,
 }
 
 fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
-    // Packets of veth, tun and the like are processed where they were sent from.
+    // Packets of veth, tun and similar interfaces are processed on the sender's CPU.
     let is_device = match link.device.value() {
         Some(device) => *device != DeviceKind::Software,
         None => !path.irq.vectors(&link.interface).is_empty(),
@@ -125,7 +124,7 @@ fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<InterfaceQueue
     Some(InterfaceQueues { interface, all: rps.len(), reached, cpus, with_rps })
 }
 
-/// The CPUs that neither a queue nor RPS gives packets.
+/// The CPUs without packets from a queue or RPS.
 fn left_out(
     path: &PacketPath,
     queues: &InterfaceQueues<'_>,
@@ -144,13 +143,13 @@ fn severity(
     usable: &CpuSet,
     left_out: &CpuSet,
 ) -> Severity {
-    // Somebody set RPS on purpose, and left these out.
+    // Somebody set RPS on purpose without these.
     if queues.with_rps > 0 || traffic::is_quiet(view, queues.interface) {
         return Severity::Note;
     }
     match busy(view, queues) {
         Some(share) if share < ROOM => Severity::Note,
-        // It could have been seen whether they lack anything, and was not.
+        // The observation should have shown a shortage, and did not.
         None if view.before.is_some() => Severity::Note,
         Some(share) if share >= FULL && left_out.len() * 2 >= usable.len() => Severity::High,
         _ if left_out.len() * FEW >= usable.len() => Severity::Medium,
@@ -158,8 +157,8 @@ fn severity(
     }
 }
 
-/// The share of time in softirqs of the queues' CPUs on average: one that is full beside others that are not lacks
-/// no CPUs, but a better spread. None without two readings.
+/// Average softirq share of the queues' CPUs: one full CPU next to idle ones needs a better spread,
+/// not more CPUs. `None` without two readings.
 fn busy(view: &HostView<'_>, queues: &InterfaceQueues<'_>) -> Option<f64> {
     let shares = view.before.and_then(|_| load::time_shares(view))?;
     let own: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
@@ -191,8 +190,8 @@ fn title(queues: &InterfaceQueues<'_>, usable: &CpuSet, left_out: &CpuSet) -> St
     format!("{have} for {} CPUs, and {rps}: {none}", usable.len())
 }
 
-/// RPS for the CPUs without packets: each goes to the queue of its node that has fewest, rather than to that of its own
-/// core, beside what RPS does already.
+/// RPS for the CPUs without packets, in addition to the current masks: each is added to the queue
+/// of its node with fewest CPUs, preferably not of its own core.
 fn plan(path: &PacketPath, queues: &InterfaceQueues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
     let usable = spread::usable_cpus(path).unwrap_or_default();

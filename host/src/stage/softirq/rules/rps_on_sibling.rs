@@ -1,4 +1,4 @@
-//! RPS that hands packets to the second hardware thread of the queue's own core.
+//! RPS to the second hardware thread of the queue's own core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,7 +77,8 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     Some(sighting)
 }
 
-/// The queue's CPU, and those RPS hands to that share its core. A queue that is polled on several CPUs has none.
+/// The queue's CPU, and the RPS targets that share its core. `None` for a queue that is polled on
+/// several CPUs.
 fn sibling_targets(path: &PacketPath, interface: &str, queue: u32) -> Option<(u32, CpuSet)> {
     let own = path.irq.receive_vector(interface, queue)?.cpu()?;
     let core = path.machine.siblings_of(own)?;
@@ -86,7 +87,7 @@ fn sibling_targets(path: &PacketPath, interface: &str, queue: u32) -> Option<(u3
     (!siblings.is_empty()).then_some((own, siblings))
 }
 
-/// A CPU of each core that no interface gives packets.
+/// One CPU of each core without packets from any interface.
 fn free_cores(path: &PacketPath) -> Option<Vec<u32>> {
     let usable = spread::usable_cpus(path)?;
     let mut taken: BTreeSet<u32> = BTreeSet::new();

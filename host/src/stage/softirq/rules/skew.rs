@@ -26,20 +26,19 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// A share of the packets that is most of them.
 const MOST: f64 = 0.6;
 
-/// Packets a second from which on one CPU having most of them says anything.
+/// Packets per second from which on the share of one CPU matters.
 const WORTH_A_LOOK: f64 = 1_000.0;
 
-/// Share of its time in softirqs from which on a CPU is nearly full, and from which on it is well used.
+/// Softirq share of a nearly full CPU, and of a well used one.
 const FULL: f64 = 0.5;
 const USED: f64 = 0.2;
 
-/// Ticks in softirqs since boot below which nothing is said of them: a minute.
+/// Softirq ticks since boot below which nothing is reported: one minute.
 const A_MINUTE: u64 = 6_000;
 
-/// Share of its time since boot that a CPU must have been in softirqs.
+/// Minimum share of time since boot in softirqs.
 const OFTEN: f64 = 0.05;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -63,7 +62,7 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         // RPS takes packets from CPUs whose sockets wait for them.
         Some(busy) if handed.is_some() && busy >= FULL => Severity::High,
         _ if handed.is_some() => Severity::Medium,
-        // One CPU for packets and one for the service is how two are used well.
+        // On two CPUs, one for packets and one for the service is a good use.
         _ if rates.len() < 3 => Severity::Note,
         Some(busy) if busy >= FULL => Severity::High,
         Some(busy) if busy >= USED => Severity::Medium,
@@ -88,8 +87,8 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     })
 }
 
-/// An interface of several receive queues that RPS hands all to this one CPU, while a group of sockets is steered by CPU: then
-/// one socket of the group gets everything.
+/// An interface with several receive queues whose RPS targets only this CPU, while a group of
+/// sockets is steered by CPU: then one socket of the group gets everything.
 fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
     let by_cpu = |service: &ServiceSockets| {
         service.sockets.len() > 1
@@ -108,7 +107,8 @@ fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
     interfaces.into_iter().find(|interface| hands(interface))
 }
 
-/// Queues with interrupts on CPUs of their own need no RPS; others, as those of veth, get the CPUs in turn.
+/// Queues with interrupts on CPUs of their own need no RPS; others, as of veth, get the CPUs in
+/// turn.
 fn spread_by_rps(view: &HostView<'_>, sighting: RuleMatch, interface: &str) -> RuleMatch {
     let path = view.now;
     let mut sighting = sighting;
@@ -129,7 +129,7 @@ fn spread_by_rps(view: &HostView<'_>, sighting: RuleMatch, interface: &str) -> R
     sighting
 }
 
-/// By time: the counters of packets begin anew at 2^32.
+/// By time, because packet counters wrap at 2^32.
 fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let ticks = load::ticks(view.now)?;
     let all: u64 = ticks.values().sum();
@@ -166,7 +166,7 @@ mod tests {
     use crate::stage::irq::sample::{SampleMachine, path};
     use crate::stage::socket::sample::{host, later, service};
 
-    /// A reading `seconds` after boot: packets and ticks in softirqs of each CPU.
+    /// A reading `seconds` after boot: packets and softirq ticks of each CPU.
     fn reading(seconds: u32, cpus: &[(u32, u32)]) -> PacketPath {
         let softnet: String = cpus
             .iter()

@@ -22,16 +22,16 @@ pub(super) const RULE: Rule = Rule {
 /// The kernel's budget (net/core/hotdata.c).
 const DEFAULT_BUDGET: u64 = 300;
 
-/// Packets that a NAPI instance may take in one poll (NAPI_POLL_WEIGHT, include/linux/netdevice.h).
+/// Packets per poll of a NAPI instance (NAPI_POLL_WEIGHT, include/linux/netdevice.h).
 const NAPI_WEIGHT: u64 = 64;
 
-/// Share of the packets that came in runs which ended for want of budget.
+/// Share of the packets in runs that ended with the budget.
 const OFTEN: f64 = 0.2;
 
-/// Squeezes a second from which on they matter.
+/// Squeezes per second from which on they matter.
 const MANY: f64 = 10.0;
 
-/// Beyond these a run takes too much at once.
+/// Above this a run takes too long.
 const LARGE_BUDGET: u64 = 1_200;
 const LONG_BUDGET: u64 = 16_000;
 
@@ -39,7 +39,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     sighting(view).into_iter().collect()
 }
 
-/// A budget that ends each run before one NAPI instance was polled to its end, whatever the traffic.
+/// A budget that ends each run before one NAPI poll is complete, whatever the traffic.
 fn tiny(view: &HostView<'_>) -> Option<RuleMatch> {
     let budget = super::sysctl(view.now, "netdev_budget").filter(|budget| *budget < NAPI_WEIGHT)?;
     let title = format!("A softirq ends after {budget} packets: the kernel's default is {DEFAULT_BUDGET}");

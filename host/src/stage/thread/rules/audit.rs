@@ -1,4 +1,4 @@
-//! What auditing costs each system call.
+//! The cost of auditing per system call.
 
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, SettingValue};

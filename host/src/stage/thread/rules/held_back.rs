@@ -6,7 +6,7 @@ use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ThreadWatch;
 
-/// Share of the periods since the cgroup was made from which on its quota was used up often.
+/// Share of exhausted periods since the cgroup was created from which on it is reported.
 const OFTEN: f64 = 0.01;
 
 pub(super) const RULE: Rule = Rule {
@@ -29,7 +29,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| service.processes.value().is_some());
     let mut found: Vec<RuleMatch> = Vec::new();
     for sighting in services.flat_map(|service| of_service(view, service)) {
-        // A server with several addresses is held back once.
+        // A server with several addresses is reported once.
         let is_new = |other: &RuleMatch| other.evidence != sighting.evidence;
         if found.iter().all(is_new) {
             found.push(sighting);
@@ -90,7 +90,7 @@ fn scheduled_idle(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadW
     (count > 0).then(|| RuleMatch::new(severity, title).evidence("threads with SCHED_IDLE", count, stat))
 }
 
-/// More threads that read than CPUs on which they may run, while the host has more.
+/// More reading threads than CPUs they may run on, while the host has more.
 fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let threads = view.threads_of(service);
     let online = view.now.machine.online.value()?;

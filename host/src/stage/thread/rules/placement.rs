@@ -1,4 +1,4 @@
-//! Threads that were put where their packets are not.
+//! Threads placed away from their packets.
 
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
@@ -6,7 +6,7 @@ use crate::stage::socket::{ServiceSockets, SteeringState};
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
-/// As many threads are shown one by one.
+/// Maximum number of threads listed individually.
 const SHOWN: usize = 8;
 
 pub(super) const FAR_NODE: Rule = Rule {
@@ -90,7 +90,7 @@ fn on_sibling(view: &HostView<'_>) -> Vec<RuleMatch> {
     each(view, |_| Some(Severity::Medium), is_beside, |_| rest.to_owned())
 }
 
-/// A sighting for each service that matters and has threads of which this holds, beside the CPUs its packets come by.
+/// One match per service that matters and has such threads, with the CPUs of its packets.
 fn each(
     view: &HostView<'_>,
     severity: impl Fn(&ServiceSockets) -> Option<Severity>,
@@ -120,7 +120,6 @@ fn each(
     view.udp_services().filter(|service| view.matters(service)).filter_map(sighting).collect()
 }
 
-/// The CPU of a thread that is pinned to one.
 fn pinned(thread: &ServingThread) -> Option<&CpuSet> {
     thread.allowed.value().filter(|cpus| cpus.len() == 1)
 }
@@ -135,7 +134,8 @@ fn is_beside(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
     siblings.flat_map(CpuSet::iter).any(|cpu| receive.contains(cpu))
 }
 
-/// Whether some packets are processed on the node of these CPUs; else `thread.far-node` says it. Yes where nodes are unknown.
+/// Whether packets are processed on the node of these CPUs; otherwise `thread.far-node` reports it.
+/// True if nodes are unknown.
 fn shares_node(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
     match (nodes(path, receive), nodes(path, cpus)) {
         (Some(receive), Some(own)) => own.iter().any(|node| receive.contains(node)),
@@ -143,7 +143,7 @@ fn shares_node(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
     }
 }
 
-/// The nodes of these CPUs; none where that of one is unknown.
+/// `None` if the node of one is unknown.
 fn nodes(path: &PacketPath, cpus: &CpuSet) -> Option<CpuSet> {
     cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect()
 }

@@ -1,4 +1,4 @@
-//! Threads that may run anywhere.
+//! Threads without CPU affinity.
 
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
@@ -6,7 +6,7 @@ use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ServingThread;
 
-/// As many threads are shown one by one.
+/// Maximum number of threads listed individually.
 const SHOWN: usize = 8;
 
 pub(super) const UNPINNED: Rule = Rule {
@@ -42,10 +42,10 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
     if free.is_empty() || threads.len() > online.len() {
         return None;
     }
-    // While threads wait for one socket, where they do so matters less.
+    // While threads wait for one socket, their CPUs matter less.
     let severity = match (service.sockets.len(), threads.len()) {
         (2.., _) => Severity::Medium,
-        // A lone thread that keeps up is as well where the scheduler puts it.
+        // The scheduler is good enough for a single thread that keeps up.
         (_, 1) if !view.loses(service) => Severity::Note,
         _ => Severity::Low,
     };
@@ -70,7 +70,8 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
     }))
 }
 
-/// A CPU for each thread: the one its socket asks for, else one by one those by which packets come, else those there are.
+/// A CPU for each thread: the one its socket requests, else one after the other those with packets,
+/// else any.
 fn homes(
     view: &HostView<'_>,
     service: &ServiceSockets,

@@ -1,4 +1,4 @@
-//! Packets lost in the queueing discipline.
+//! Packets lost in the qdisc.
 
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
@@ -20,11 +20,11 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Drops since boot below this part of what was sent, or below this number, say nothing of now.
+/// Drops since boot below this share of sent packets, or this number, do not concern the present.
 const PART_SINCE_BOOT: f64 = 0.001;
 const LEAST_SINCE_BOOT: u64 = 1_000;
 
-/// From this part of what is sent on, drops are more than peaks.
+/// Share of sent packets from which on drops are more than peaks.
 const PART_NOW: f64 = 0.001;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -122,7 +122,7 @@ mod tests {
         );
         assert_eq!(found(200)[0].0, Severity::Medium);
         assert!(found(100).is_empty());
-        // Another discipline since: its counters began anew.
+        // Another qdisc since then: its counters restarted.
         let now = with("fq", 2_000_000, 20_100, 1010.0);
         assert!(check(&HostView::twice(&before, &now)).is_empty());
     }

@@ -1,4 +1,4 @@
-//! Transmit queues that stood still.
+//! Stuck transmit queues.
 
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::transmit::TransmitState;
@@ -45,7 +45,7 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
     }))
 }
 
-/// Over all queues whose count is known; none where none is.
+/// Over all queues with a known count; `None` without any.
 fn timeouts(path: &PacketPath, interface: &str) -> Option<u64> {
     let counts =
         path.transmit_of(interface)?.queues().iter().filter_map(|queue| queue.timeouts.value().copied());

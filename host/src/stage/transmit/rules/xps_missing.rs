@@ -1,4 +1,4 @@
-//! Several transmit queues and nothing that says which CPU uses which.
+//! Several transmit queues without XPS.
 
 use super::{TransmitNic, by_queue, sending, sent_rate, xps_files};
 use crate::finding::{Rule, RuleMatch, Severity};
@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// Packets per second from which CPUs are likely to meet at the locks of their queues.
+/// Packets per second from which on CPUs are likely to contend for the locks of their queues.
 const BUSY: f64 = 200_000.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {

@@ -1,4 +1,4 @@
-//! XPS that leaves CPUs out, puts many on one queue, or sends them to another node.
+//! XPS without some CPUs, with many on one queue, or to another node.
 
 use super::{TransmitNic, by_queue, sending, xps_files};
 use crate::CpuSet;
@@ -41,7 +41,7 @@ fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
     Some(sending.fix(sighting, &xps))
 }
 
-/// Every queue has every CPU: the hash chooses among them, as without XPS.
+/// Every queue has every CPU: the hash chooses, as without XPS.
 fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let everywhere = xps.iter().all(|(_, cpus)| sending.cpus.iter().all(|cpu| cpus.contains(cpu)));
     everywhere.then(|| {
@@ -55,8 +55,8 @@ fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> 
     })
 }
 
-/// A queue has several CPUs while another, which could take some of them, has none. A queue that interrupts another
-/// node could not: that is worse than to share one.
+/// A queue has several CPUs while another, which could take some of them, has none. A queue that
+/// interrupts another node could not: that is worse than sharing.
 fn crowded(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let machine = &sending.path.machine;
     let unused: Vec<Option<u32>> = xps
@@ -105,7 +105,7 @@ fn left_out(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severi
     ))
 }
 
-/// CPUs whose only queue interrupts another node, though queues interrupt their own.
+/// CPUs whose only queue interrupts another node, although other queues interrupt their own.
 fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
     let machine = &sending.path.machine;
     let queues: Vec<(u32, &CpuSet)> = xps
@@ -131,7 +131,7 @@ fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, S
     Some((Severity::Low, title))
 }
 
-/// The node that a queue interrupts; `None` where it has no interrupt, or one that goes to several nodes.
+/// `None` without an interrupt, or if it goes to several nodes.
 fn node_of_queue(sending: &TransmitNic<'_>, queue: u32) -> Option<u32> {
     let machine = &sending.path.machine;
     let vectors = sending.path.irq.vectors(sending.interface());
@@ -158,9 +158,9 @@ mod tests {
     fn a_queue_a_cpu_or_shared_evenly_is_right() {
         assert!(found(&path(4, &["0", "1", "2", "3"])).is_empty());
         assert!(found(&path(8, &["0-1", "2-3", "4-5", "6-7"])).is_empty());
-        // What virtio_net does with more CPUs than queues (virtnet_set_affinity, Linux 6.18).
+        // virtio_net with more CPUs than queues (virtnet_set_affinity, Linux 6.18).
         assert!(found(&path(5, &["0-2", "3-4"])).is_empty());
-        // More queues than CPUs: what is over is for nobody.
+        // With more queues than CPUs the rest is unused.
         assert!(found(&path(2, &["0", "1", "", ""])).is_empty());
         assert!(found(&path(4, &["", "", "", ""])).is_empty());
     }
@@ -240,9 +240,10 @@ mod tests {
             )]
         );
         assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 2, 3])).is_empty());
-        // All interrupts on one node is another rule's finding, and no mask fixes it.
+        // All interrupts on one node is the finding of another rule, and no mask fixes it.
         assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 0, 1])).is_empty());
-        // An unused queue of the other node is for no CPU of this one; an unused queue of this node is.
+        // An unused queue of the other node is for no CPU of this one; an unused queue of this node
+        // is.
         assert!(found(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 2])).is_empty());
         assert_eq!(found(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 1])).len(), 1);
     }

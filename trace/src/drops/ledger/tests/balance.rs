@@ -1,4 +1,4 @@
-//! Whatever is lost wherever: the books balance if all of it was counted, and only then.
+//! The ledger balances exactly if all losses were counted, wherever they occur.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 /// Losses at each stage between two points: reason and function.
 type Way = &'static [&'static [(&'static str, &'static str)]];
 
-/// On the way in, before XDP, `Received`, `Delivered` and `Read`.
+/// Receive, before XDP, `Received`, `Delivered` and `Read`.
 const IN: Way = &[
     &[("NOT_SPECIFIED", "veth_xdp_rcv_skb"), ("NOMEM", "veth_convert_skb_to_xdp_buff")],
     &[("CPU_BACKLOG", "enqueue_to_backlog")],
@@ -24,7 +24,7 @@ const IN: Way = &[
     &[("UDP_CSUM", "udp_recvmsg"), ("QUEUE_PURGE", "inet_sock_destruct")],
 ];
 
-/// On the way out, before `Queued` and behind.
+/// Transmit, before `Queued` and after it.
 const OUT: Way = &[
     &[
         ("NETFILTER_DROP", "nf_hook_slow"),
@@ -34,7 +34,7 @@ const OUT: Way = &[
     &[("QDISC_DROP", "__dev_queue_xmit"), ("FQ_FLOW_LIMIT", "__dev_queue_xmit")],
 ];
 
-/// How many are lost at each place.
+/// Number of losses at each place.
 fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
     let of_leg = |leg: &&'static [_]| {
         prop::collection::vec(prop_oneof![3 => Just(0), 1 => 1_u64..1_000_000], leg.len())
@@ -42,7 +42,7 @@ fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
     way.iter().map(of_leg).collect::<Vec<_>>()
 }
 
-/// What is left after each leg, and the losses as they are seen.
+/// The rest after each leg, and the losses as they are seen.
 fn travel(
     way: Way,
     direction: PacketDirection,
@@ -61,7 +61,7 @@ fn travel(
     (counts, fell)
 }
 
-/// A run of which everything is known.
+/// A run with everything known.
 #[derive(Debug, Clone)]
 struct Run {
     evidence: PacketEvidence,
@@ -92,8 +92,8 @@ fn run() -> impl Strategy<Value = Run> {
     )
 }
 
-/// In is out, and lost, and waiting, and unaccounted for, in each stage of which that is known; and out of a stage is in of
-/// the next.
+/// In each stage with known numbers: in equals out plus lost plus waiting plus unaccounted; and out
+/// of a stage is in of the next.
 fn adds_up(ledger: &PacketAccounting) -> Result<(), TestCaseError> {
     for way in [&ledger.requests, &ledger.replies] {
         for entry in &way.stages {
@@ -139,13 +139,13 @@ proptest! {
     fn what_is_left_out_is_unaccounted_for(run in run(), which in any::<prop::sample::Index>()) {
         let mut evidence = run.evidence;
         let forgotten = evidence.seen.lost.remove(which.index(evidence.seen.lost.len()));
-        // What nothing tells of: without these, the counter that tells of the same takes its place.
+        // Without tracepoint losses, the counter of the same packets replaces them.
         evidence.grown.retain(|grown| grown.kind == CounterUse::DeviceLost);
         let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
-        // A driver's counter may stand for it, and a call that failed.
+        // A driver's counter may replace it, or a failed call.
         prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
-        // Behind the qdisc only the generator counts, to which these were lost on the way.
+        // After the qdisc only the generator counts, so these are lost on the wire.
         let behind = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&forgotten.reason.as_deref());
         let missing = if behind { 0 } else { forgotten.packets };
         prop_assert_eq!(ledger.requests.unaccounted() + ledger.replies.unaccounted(), missing);

@@ -1,8 +1,9 @@
-//! Packets that no tracepoint told of.
+//! Packets without tracepoint events.
 
 use super::*;
 
-/// A run in which 40 of 100 packets were dropped by the socket, and `hidden` of these were seen at no point, so that `points` did not come.
+/// A run in which the socket dropped 40 of 100 packets, of which `hidden` were seen at no point, so
+/// that `points` are missing.
 fn hiding(hidden: u64, points: u64) -> PacketEvidence {
     let mut evidence = evidence([100 - points, 60, 60], [60; 2]);
     evidence.generator = Some(said(100, 60));
@@ -50,7 +51,7 @@ fn what_else_a_socket_drops_unseen_has_the_name_of_its_counter_or_none() {
 
 #[test]
 fn a_gap_that_no_socket_accounts_for_stays_one() {
-    // Of 30 that are missing sockets count 10, and those of another port do not matter.
+    // Sockets count 10 of 30 missing packets, and those of another port do not matter.
     let mut evidence = hiding(30, 30);
     evidence.within[0].packets = 20;
     evidence.within.push(grown("udp 0.0.0.0:530 (other) ino 9", "drops", CounterUse::Other, 500));
@@ -60,7 +61,7 @@ fn a_gap_that_no_socket_accounts_for_stays_one() {
         ledger.requests.entry(PathStep::Softirq).map(|entry| &entry.unaccounted),
         Some(&Known::Value(20))
     );
-    // Where the datagrams of others reach the same sockets, they tell nothing.
+    // If others send to the same sockets, their counters prove nothing.
     evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
     assert_eq!(only(&PacketAccounting::make(&evidence)).1.packets, 10);
 }
@@ -77,7 +78,7 @@ fn what_was_read_has_been_delivered() {
     assert_eq!(ledger.requests.entry(PathStep::Application).map(|entry| entry.waiting), Some(-5));
     assert_eq!(ledger.requests.unaccounted(), 0, "{ledger:#?}");
     assert!(ledger.notes[0].starts_with("35 packets were read"), "{:?}", ledger.notes);
-    // What waited is not known: it may be all of them.
+    // The number waiting is unknown: it may be all of them.
     evidence.waited.sockets_bytes = None;
     assert_eq!(
         PacketAccounting::make(&evidence).requests.entry(PathStep::Socket).unwrap().packets_out,

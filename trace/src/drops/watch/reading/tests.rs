@@ -25,7 +25,7 @@ fn what_grew_is_told_and_what_did_not_is_not() {
     let evidence = after.since(&before, PortSubject::default(), PacketCounts::default());
     let grown: Vec<(&str, u64)> =
         evidence.grown.iter().map(|grown| (grown.name.as_str(), grown.packets)).collect();
-    // Those of /proc/net/softnet_stat are 32 bits wide.
+    // /proc/net/softnet_stat counters are 32 bits wide.
     assert_eq!(grown, [("dropped", 5), ("Udp.RcvbufErrors", 3)]);
     assert_eq!(evidence.grown[1].read_from, SNMP);
     assert_eq!(evidence.unread, Vec::<String>::new());
