@@ -10,6 +10,7 @@ pub mod conformity;
 #[doc(hidden)]
 pub mod parse;
 pub mod plan;
+pub mod report;
 pub mod sight;
 pub mod verify;
 pub mod watch;

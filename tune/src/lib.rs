@@ -16,6 +16,7 @@ pub mod parse;
 pub mod persist;
 pub mod plan;
 pub mod profile;
+pub mod report;
 pub mod status;
 mod sys;
 pub mod transaction;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use linerate_host::landing::DeliveryReport;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::boost::plan::CpuAssignment;
 
 /// Datagrams of the sockets that a plan has places for, and where they landed. Those that had come before the look began
 /// are not counted, since the CPU they arrived on is not known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PlanConformity {
     /// Datagrams that were read.
     pub packets: u64,

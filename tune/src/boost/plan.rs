@@ -22,7 +22,7 @@ use linerate_host::PacketPath;
 use linerate_host::setting::SteeringTable;
 use linerate_host::stage::machine::MachineState;
 use linerate_host::stage::socket::SocketProtocol;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::boost::ObservedServer;
 use crate::boost::catalog::OptionEffect;
@@ -51,7 +51,7 @@ pub struct BoostChoice {
 }
 
 /// A plan for a server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BoostPlan {
     /// The changes, as a tune carries them out. What is not done is in its `left`, with the reason.
     pub plan: TunePlan,
@@ -64,7 +64,7 @@ pub struct BoostPlan {
 }
 
 /// A CPU, and who takes its packets.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuAssignment {
     pub cpu: u32,
     /// Whether packets of the server's interfaces arrive there.
@@ -76,7 +76,7 @@ pub struct CpuAssignment {
 }
 
 /// Something that only the server's own configuration can fix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerAdvice {
     /// What it costs: a sentence.
     pub what: String,
@@ -87,7 +87,7 @@ pub struct ServerAdvice {
 }
 
 /// Something that is not done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoostRefusal {
     /// The group or thread.
     pub what: String,

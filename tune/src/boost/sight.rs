@@ -15,7 +15,7 @@ use linerate_host::setting::SocketAt;
 use linerate_host::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
 use linerate_host::stage::thread::ThreadSightings;
 use linerate_host::{CpuSet, Host, HostError, Known, PacketPath, Setting};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::boost::catalog;
 use family::ProcessTable;
@@ -42,7 +42,7 @@ pub struct ObservationOptions {
     pub datagrams: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ObservedServer {
     /// Name of the first of its processes that reads (`comm`), such as `nsd`, without what it says of that one process.
     pub name: String,
@@ -63,7 +63,7 @@ pub struct ObservedServer {
 }
 
 /// A process of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerProcess {
     pub pid: u32,
     pub parent: Option<u32>,
@@ -77,7 +77,7 @@ pub struct ServerProcess {
 }
 
 /// Sockets of one protocol and address.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerGroup {
     /// UDP, or TCP for listeners.
     pub protocol: SocketProtocol,
@@ -95,7 +95,7 @@ pub struct ServerGroup {
 }
 
 /// A socket of a group.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupSocket {
     pub socket: SocketAt,
     /// All that hold it: process and descriptor.
@@ -109,7 +109,7 @@ pub struct GroupSocket {
 }
 
 /// A thread that reads sockets.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReaderThread {
     pub pid: u32,
     pub tid: u32,
@@ -129,7 +129,7 @@ pub struct ReaderThread {
 }
 
 /// How it is known that a thread reads a socket, the surest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReaderEvidence {
     /// It was seen to take datagrams out of it.

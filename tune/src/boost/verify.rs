@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::landing::DeliveryReport;
 use linerate_host::stage::socket::SocketProtocol;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::boost::ObservedServer;
 
 /// How packets landed, counted.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeliveryAgreement {
     /// Datagrams that were read, and of which it is known where they arrived.
     pub packets: u64,
@@ -22,7 +22,7 @@ pub struct DeliveryAgreement {
 }
 
 /// The same of one socket.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SocketAgreement {
     pub cookie: u64,
     /// Datagrams by the CPU they arrived on.

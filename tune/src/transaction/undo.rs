@@ -1,7 +1,7 @@
 //! Undoing a tune: every setting back to what it was, unless somebody else changed it since.
 
 use linerate_host::{Setting, SettingError, SettingValue};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::place::SettingLocations;
 use super::{ChangeTarget, TuneError, TuneNamespace, undo_room};
@@ -10,7 +10,7 @@ use crate::journal::tune::TrackedSetting;
 use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 
 /// What became of undoing a tune.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoReport {
     pub tune: u64,
     /// Why it was undone.
@@ -24,7 +24,7 @@ pub struct UndoReport {
 }
 
 /// What became of a setting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoneSetting {
     /// Which one, as the tune named it.
     pub setting: Setting,
