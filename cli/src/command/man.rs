@@ -1,4 +1,4 @@
-//! `linerate man`: the manual pages, and the table of exit statuses, as the sources of this program have them.
+//! `linerate man`: writes the manual pages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,25 +9,17 @@ use clap::Args;
 
 use crate::{manual, output};
 
-/// Arguments of `linerate man`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// Write the pages to this directory
-    #[arg(required_unless_present = "exit_status")]
-    directory: Option<PathBuf>,
-    /// Print the table of exit statuses instead
-    #[arg(long, conflicts_with = "directory")]
-    exit_status: bool,
+    directory: PathBuf,
 }
 
 impl ManArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Some(directory) = self.directory else {
-            output::print(&manual::exit_status(&crate::tree()))?;
-            return Ok(ExitCode::SUCCESS);
-        };
+        let Self { directory } = self;
         let pages = manual::pages(&crate::tree());
-        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         for page in &pages {
             let path = directory.join(&page.file);
             fs::write(&path, &page.text).with_context(|| format!("cannot write {}", path.display()))?;

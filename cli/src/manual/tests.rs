@@ -4,22 +4,18 @@ use std::process::{Command, Stdio};
 use super::*;
 
 #[test]
-fn every_entry_is_of_a_command() {
+fn sections_are_about_commands() {
     let tree = build_tree(&crate::tree());
-    let places = subcommands(&tree);
-    let known: Vec<&str> = places.iter().map(|place| place.words.as_str()).collect();
-    for entry in entries::all() {
-        assert!(known.contains(&entry.words()), "no command '{}'", entry.words());
-        for named in entry.see {
-            assert!(known.contains(named), "'{}' names '{named}', which is no command", entry.words());
+    let commands = visible_commands(&tree);
+    let known: Vec<&str> = commands.iter().map(|command| command.line.as_str()).collect();
+    for block in SECTIONS.split("\n\n") {
+        let line = block.lines().next().and_then(|head| head.strip_prefix("# ")).expect("a heading");
+        assert!(known.contains(&line), "no command '{line}'");
+        for named in related_commands(line) {
+            assert!(known.contains(&named.as_str()), "'{line}' names '{named}'");
         }
-    }
-}
-
-#[test]
-fn examples_are_command_lines_that_it_takes() {
-    for entry in entries::all() {
-        for (example, _) in entry.examples {
+        for (example, explanation) in entries(line, "example: ") {
+            assert!(explanation.ends_with('.'), "{example}");
             let words = shlex::split(example).expect("words");
             if let Err(error) = crate::tree().try_get_matches_from(words) {
                 panic!("{example}: {error}");
@@ -30,13 +26,11 @@ fn examples_are_command_lines_that_it_takes() {
 
 #[test]
 fn a_page_has_all_that_help_has() {
-    let tree = build_tree(&crate::tree());
-    for place in subcommands(&tree) {
-        let page = page::text(&place, &subcommands(&tree));
-        let page = page.replace("\\-", "-").replace("\\fB", "").replace("\\fR", "");
-        for argument in place.command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+    for command in visible_commands(&build_tree(&crate::tree())) {
+        let page = command.page(&[]).replace("\\-", "-").replace("\\fB", "").replace("\\fR", "");
+        for argument in command.command.get_arguments().filter(|argument| !argument.is_hide_set()) {
             if let Some(long) = argument.get_long() {
-                assert!(page.contains(&format!("--{long}")), "{}: no --{long}", place.command_line());
+                assert!(page.contains(&format!("--{long}")), "{}: no --{long}", command.line);
             }
         }
         assert!(page.contains(".SH \"SEE ALSO\"") || page.contains(".SH SEE ALSO"), "{page}");
@@ -69,19 +63,15 @@ fn groff_has_nothing_against_the_pages() {
 }
 
 #[test]
-fn exit_statuses_are_told_of_every_command_that_runs() {
-    let text = exit_status(&crate::tree());
-    for command in ["linerate lab", "linerate lab exec", "linerate tune undo", "linerate calc"] {
-        assert!(text.contains(&format!("| `{command}` | ")), "{text}");
-    }
-    assert!(!text.contains("| `linerate serve` |") && !text.contains("guard"), "{text}");
-}
-
-#[test]
-fn the_table_of_exit_statuses_in_docs_is_generated_from_the_commands() {
-    let found = include_str!("../../../docs/exit-status.md");
-    assert!(
-        found == exit_status(&crate::tree()),
-        "run `cargo run -- man --exit-status >docs/exit-status.md` and commit it"
-    );
+fn docs_have_the_exit_status_of_every_command_that_runs() {
+    let tree = build_tree(&crate::tree());
+    let commands = visible_commands(&tree);
+    let runs = |command: &&ManualCommand<'_>| {
+        let required = command.command;
+        !required.is_subcommand_required_set() && !required.is_arg_required_else_help_set()
+    };
+    let runs: Vec<&str> = commands.iter().filter(runs).map(|command| command.line.as_str()).collect();
+    let is_described = |line: &&&str| exit_status(line).len() >= 2;
+    assert_eq!(runs.iter().filter(is_described).count(), runs.len(), "{runs:?}");
+    assert_eq!(EXIT_STATUS.lines().filter(|row| row.starts_with("| `linerate")).count(), runs.len());
 }
