@@ -2,7 +2,7 @@
 //!
 //! `FAMILIES` is the one table of what is exported: encoder, documentation, and the checks of dashboard and rules all go by
 //! it. An [`Exporter`] reads a host and keeps what has to outlive a reading: totals of counters whose sources come and go, and
-//! which series a family may have. [`text`] writes what it gathered, [`http`] serves that, [`textfile`] puts it into a file.
+//! which series a family may have. [`text`] writes what it gathered, and [`http`] serves that.
 //! Nothing here prints.
 
 mod exporter;
@@ -12,7 +12,6 @@ mod gather;
 pub(crate) mod http;
 mod tally;
 pub(crate) mod text;
-pub(crate) mod textfile;
 mod traced;
 
 pub(crate) use exporter::{Exporter, ExporterOptions};

@@ -172,6 +172,9 @@ mod tests {
         target.write_json(&[3]).expect("written again");
         assert_eq!(fs::read_to_string(&path).expect("read"), "[\n  3\n]\n");
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+        let old = fs::File::open(&path).expect("opened");
+        target.write("new").expect("written");
+        assert_eq!(io::read_to_string(old).expect("read"), "[\n  3\n]\n", "a reader keeps the old file");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Quantities as they are typed: rates, shares, spans of time.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A rate such as `50000`, `50k` or `1.2M`.
@@ -36,6 +37,18 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(span) if !span.is_zero() => Ok(span),
         _ => Err(wrong()),
+    }
+}
+
+/// Parses a number of seconds within a range.
+pub(crate) fn seconds(
+    range: RangeInclusive<f64>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let seconds = text.parse::<f64>().ok().filter(|seconds| range.contains(seconds));
+        let (least, most) = (range.start(), range.end());
+        let wrong = || format!("'{text}' is no number of seconds from {least} to {most}");
+        seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
     }
 }
 

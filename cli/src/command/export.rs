@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::metrics::http::{ClientLimits, ExporterPages, HttpServer, RequestHandler};
-use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, textfile};
+use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::{Host, OpenedCapture};
 
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::InterruptFlag;
-use crate::output;
+use crate::output::{self, OutputTarget};
+use crate::quantity;
 
 /// Where is listened unless somebody says otherwise; 9853 is no other exporter's in Prometheus' list of ports.
 const LISTEN: &str = "127.0.0.1:9853";
@@ -49,7 +50,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
     /// Interval between two writes, seconds [default: 15]
-    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", requires = "textfile", value_parser = quantity::seconds(1.0..=86_400.0))]
     every: Option<Duration>,
     /// Write once, to the file or to standard output, and exit
     #[arg(long, conflicts_with_all = ["listen", "every"])]
@@ -203,15 +204,6 @@ fn bind(address: SocketAddr) -> Result<HttpServer> {
 }
 
 fn replace(file: &Path, pages: &ExporterPages) -> Result<()> {
-    // node_exporter reads the older format.
-    textfile::replace(file, &pages.metrics(ExpositionFormat::Prometheus))
-        .with_context(|| format!("cannot write {}", file.display()))
-}
-
-/// Some time, but no longer than a day.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (1.0..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is no number of seconds from 1 to 86400"))
+    // node_exporter reads the older format. It ignores names that do not end with `.prom`, such as the temporary file.
+    OutputTarget::File(file.to_owned()).write(&pages.metrics(ExpositionFormat::Prometheus))
 }

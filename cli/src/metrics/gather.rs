@@ -1,16 +1,9 @@
 //! From a reading of the packet path to samples of the families.
 
-mod filter;
 mod findings;
-mod irq;
-mod link;
-mod machine;
-mod route;
-mod rss;
-mod services;
-mod softirq;
-mod thread;
-mod transmit;
+mod host;
+mod interfaces;
+mod sockets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -59,16 +52,16 @@ impl GatheredSamples {
     /// All that stages and rules say.
     pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &MetricSelection) -> Self {
         let mut all = Self::default();
-        machine::gather(path, &mut all);
-        link::gather(path, &mut all);
-        rss::gather(path, &mut all);
-        irq::gather(path, &mut all);
-        softirq::gather(path, &mut all);
-        filter::gather(path, &mut all);
-        route::gather(path, &mut all);
-        services::gather(path, wanted, &mut all);
-        thread::gather(path, wanted, &mut all);
-        transmit::gather(path, &mut all);
+        host::machine(path, &mut all);
+        interfaces::link(path, &mut all);
+        interfaces::rss(path, &mut all);
+        interfaces::irq(path, &mut all);
+        host::softirq(path, &mut all);
+        host::filter(path, &mut all);
+        host::route(path, &mut all);
+        sockets::services(path, wanted, &mut all);
+        sockets::thread(path, wanted, &mut all);
+        interfaces::transmit(path, &mut all);
         findings::gather(diagnosis, &mut all);
         all
     }

@@ -8,6 +8,7 @@ use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::sight::{ObservationOptions, ServerQuery};
 
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
+use crate::quantity;
 
 /// Which server, how it is looked at, and what is to be done with it.
 #[derive(Debug, Args)]
@@ -22,7 +23,7 @@ pub(super) struct BoostTargetArgs {
     #[arg(short = 'i', long = "interface", value_name = "IF")]
     interfaces: Vec<String>,
     /// Observe the server for this many seconds
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = quantity::seconds(0.1..=3_600.0))]
     look: Duration,
     /// Do not trace its datagrams: no BPF program runs, and delivery is not verified
     #[arg(long)]
@@ -141,12 +142,4 @@ impl BoostApplyArgs {
             None => Ok(()),
         }
     }
-}
-
-/// Some time to look, but no longer than an hour.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 3600"))
 }

@@ -1,11 +1,15 @@
-//! Sockets, by port.
+//! Sockets and the threads that serve them, by port.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::PacketPath;
 use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
+use linerate_host::stage::thread::ServingThread;
 
 use super::{CounterReset, GatheredSamples, MetricSelection, source_id};
 use crate::metrics::families::{
     LOST_PACKETS, SOCKET_BUFFER, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOCKET_STEERING, SOCKETS,
+    THREAD_CPU_SECONDS, THREAD_ID_SECONDS, THREADS,
 };
 
 /// `ip_local_port_range` as kernels have it unless told otherwise (inet_init_net in net/ipv4/af_inet.c).
@@ -14,28 +18,28 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 /// The label of ports that the kernel gave to clients: there may be any number of them.
 const EPHEMERAL: &str = "ephemeral";
 
-pub(super) fn gather(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
+pub(super) fn services(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
     for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
-        of_service(service, &port_of(path, wanted, service), all);
+        service_sockets(service, &port_of(path, wanted, service), all);
     }
 }
 
 impl MetricSelection {
     /// Whether a service is one of them.
-    pub(super) fn has(&self, service: &ServiceSockets) -> bool {
+    fn has(&self, service: &ServiceSockets) -> bool {
         self.ports.is_empty() || self.ports.contains(&service.local.port())
     }
 }
 
 /// What a service's port is called in a label.
-pub(super) fn port_of(path: &PacketPath, wanted: &MetricSelection, service: &ServiceSockets) -> String {
+fn port_of(path: &PacketPath, wanted: &MetricSelection, service: &ServiceSockets) -> String {
     let port = service.local.port();
     let (first, last) = path.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
     let named = service.named || wanted.ports.contains(&port);
     if !named && (first..=last).contains(&port) { EPHEMERAL.to_owned() } else { port.to_string() }
 }
 
-fn of_service(service: &ServiceSockets, port: &str, all: &mut GatheredSamples) {
+fn service_sockets(service: &ServiceSockets, port: &str, all: &mut GatheredSamples) {
     let labels = [service.protocol.name(), port];
     all.add_integer_gauge(&SOCKETS, &labels, service.sockets.len() as u64);
     if let Some(Some(steering)) = service.steering.value() {
@@ -61,6 +65,39 @@ fn of_service(service: &ServiceSockets, port: &str, all: &mut GatheredSamples) {
             let source = (source_id((socket.inode, socket.cookie)), CounterReset::At32Bits);
             all.add_source_counter(&SOCKET_DROPPED, &labels, source, drops);
             all.add_source_counter(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
+        }
+    }
+}
+
+/// The label of threads that serve more ports than one.
+const SEVERAL: &str = "several";
+
+pub(super) fn thread(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
+    let mut ports: BTreeMap<u64, String> = BTreeMap::new();
+    for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
+        let port = port_of(path, wanted, service);
+        ports.extend(service.sockets.iter().map(|socket| (socket.inode, port.clone())));
+    }
+    for thread in path.thread.serving.value().into_iter().flatten() {
+        let served: BTreeSet<&String> = thread.sockets.iter().filter_map(|inode| ports.get(inode)).collect();
+        let port = match served.len() {
+            0 => continue,
+            1 => served.first().map_or(SEVERAL, |port| port.as_str()),
+            _ => SEVERAL,
+        };
+        thread_times(thread, port, wanted, all);
+    }
+}
+
+fn thread_times(thread: &ServingThread, port: &str, wanted: &MetricSelection, all: &mut GatheredSamples) {
+    all.add_gauge(&THREADS, &[port], 1.0);
+    let source = (source_id((thread.pid, thread.tid)), CounterReset::Anew);
+    for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
+        let Some(ticks) = ticks.value() else { continue };
+        all.add_source_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
+        if wanted.pids {
+            let labels = [&*thread.pid.to_string(), &*thread.tid.to_string(), port, mode];
+            all.add_source_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
         }
     }
 }

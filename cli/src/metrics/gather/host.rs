@@ -1,0 +1,181 @@
+//! CPUs, softirqs, filters and the IP layer.
+
+use std::collections::BTreeMap;
+
+use linerate_host::counter::CountedUnit;
+use linerate_host::stage::STAGES;
+use linerate_host::stage::filter::ConntrackState;
+use linerate_host::stage::softirq::SoftnetCpu;
+use linerate_host::{PacketPath, StageName};
+
+use super::interfaces::interface_identity;
+use super::{CounterReset, GatheredSamples};
+use crate::metrics::families::{
+    CONNTRACK_ENTRIES, CONNTRACK_EVENTS, CONNTRACK_LIMIT, CPU_SECONDS, FILTER_HOOKS, FILTER_PROGRAMS,
+    KERNEL_INFO, LOST_PACKETS, ROUTE_DELIVERED_PACKETS, ROUTE_RECEIVE_PACKETS, SOFTIRQ_BACKLOG,
+    SOFTIRQ_BACKLOG_LIMIT, SOFTIRQ_DROPPED, SOFTIRQ_FLOW_LIMITED, SOFTIRQ_PROCESSED, SOFTIRQ_RPS,
+    SOFTIRQ_RPS_CPUS, SOFTIRQ_RUNS, SOFTIRQ_SQUEEZES, UDP_ERRORS, UDP_RECEIVE_DATAGRAMS,
+    UDP_TRANSMIT_DATAGRAMS,
+};
+use crate::metrics::family::MetricFamily;
+
+pub(super) fn machine(path: &PacketPath, all: &mut GatheredSamples) {
+    for times in path.machine.cpu_times.value().into_iter().flatten() {
+        let cpu = times.cpu.to_string();
+        let modes = [
+            ("user", times.user),
+            ("system", times.system),
+            ("idle", times.idle),
+            ("irq", times.irq),
+            ("softirq", times.softirq),
+            ("steal", times.steal),
+        ];
+        for (mode, ticks) in modes {
+            all.add_source_counter(&CPU_SECONDS, &[&cpu, mode], (0, CounterReset::Never), ticks);
+        }
+    }
+    if let Some(release) = path.machine.kernel.value() {
+        all.add_gauge(&KERNEL_INFO, &[release], 1.0);
+    }
+}
+
+pub(super) fn softirq(path: &PacketPath, all: &mut GatheredSamples) {
+    path.softirq.softnet.value().into_iter().flatten().for_each(|line| softnet_counters(line, all));
+    for (cpu, runs) in path.softirq.net_rx.value().into_iter().flatten() {
+        all.add_source_counter(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
+    }
+    if let Some(limit) = path.softirq.sysctls.get("netdev_max_backlog").and_then(|limit| limit.value()) {
+        all.add_integer_gauge(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
+    }
+    for item in &path.softirq.rps {
+        for queue in item.queues.value().into_iter().flatten() {
+            if let Some(cpus) = queue.cpus.value() {
+                all.add_integer_gauge(
+                    &SOFTIRQ_RPS_CPUS,
+                    &[&item.interface, &queue.queue.to_string()],
+                    cpus.len() as u64,
+                );
+            }
+        }
+    }
+}
+
+fn softnet_counters(line: &SoftnetCpu, all: &mut GatheredSamples) {
+    let counts: [(&'static MetricFamily, Option<u64>); 5] = [
+        (&SOFTIRQ_PROCESSED, Some(line.processed)),
+        (&SOFTIRQ_DROPPED, Some(line.dropped)),
+        (&SOFTIRQ_SQUEEZES, Some(line.time_squeeze)),
+        (&SOFTIRQ_RPS, line.received_rps),
+        (&SOFTIRQ_FLOW_LIMITED, line.flow_limit),
+    ];
+    let cpu = line.cpu.to_string();
+    for (family, count) in counts {
+        if let Some(count) = count {
+            all.add_source_counter(family, &[&cpu], (0, CounterReset::At32Bits), count);
+        }
+    }
+    if let Some(waiting) = line.backlog {
+        all.add_integer_gauge(&SOFTIRQ_BACKLOG, &[&cpu], waiting);
+    }
+}
+
+pub(super) fn filter(path: &PacketPath, all: &mut GatheredSamples) {
+    for item in &path.filter.interfaces {
+        let interface = item.interface.as_str();
+        if let Some(xdp) = item.xdp.value() {
+            all.add_gauge(&FILTER_PROGRAMS, &[interface, "xdp"], f64::from(u8::from(xdp.is_some())));
+        }
+        if let Some(tc) = item.tc.value() {
+            all.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_ingress"], f64::from(tc.ingress));
+            all.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_egress"], f64::from(tc.egress));
+        }
+    }
+    let mut hooks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for hook in path.filter.hooks.value().into_iter().flatten() {
+        *hooks.entry((&hook.family, &hook.hook)).or_default() += 1;
+    }
+    for ((family, hook), functions) in hooks {
+        all.add_integer_gauge(&FILTER_HOOKS, &[family, hook], functions);
+    }
+    if let Some(Some(conntrack)) = path.filter.conntrack.value() {
+        conntrack_counters(conntrack, all);
+    }
+}
+
+fn conntrack_counters(conntrack: &ConntrackState, all: &mut GatheredSamples) {
+    if let Some(entries) = conntrack.count.value() {
+        all.add_integer_gauge(&CONNTRACK_ENTRIES, &[], *entries);
+    }
+    if let Some(limit) = conntrack.max.value() {
+        all.add_integer_gauge(&CONNTRACK_LIMIT, &[], *limit);
+    }
+    let Some(statistics) = conntrack.statistics.value() else { return };
+    for (name, reason) in [("drop", "conntrack_full"), ("insert_failed", "conntrack_insert_failed")] {
+        if let Some(count) = statistics.get(name) {
+            all.add_counter(&LOST_PACKETS, &["filter", reason, "", ""], *count);
+        }
+    }
+    for event in ["early_drop", "invalid"] {
+        if let Some(count) = statistics.get(event) {
+            all.add_counter(&CONNTRACK_EVENTS, &[event], *count);
+        }
+    }
+}
+
+/// The kernel's counter, whose it is here, and the labels.
+static COUNTED: [(&str, &MetricFamily, &[&str]); 8] = [
+    ("Ip.InReceives", &ROUTE_RECEIVE_PACKETS, &["ipv4"]),
+    ("Ip6InReceives", &ROUTE_RECEIVE_PACKETS, &["ipv6"]),
+    ("Ip.InDelivers", &ROUTE_DELIVERED_PACKETS, &["ipv4"]),
+    ("Ip6InDelivers", &ROUTE_DELIVERED_PACKETS, &["ipv6"]),
+    ("Udp.InDatagrams", &UDP_RECEIVE_DATAGRAMS, &["ipv4"]),
+    ("Udp6InDatagrams", &UDP_RECEIVE_DATAGRAMS, &["ipv6"]),
+    ("Udp.OutDatagrams", &UDP_TRANSMIT_DATAGRAMS, &["ipv4"]),
+    ("Udp6OutDatagrams", &UDP_TRANSMIT_DATAGRAMS, &["ipv6"]),
+];
+
+/// What UDP counts as errors, without `InErrors`, which is the sum of those that come in.
+const ERRORS: [(&str, &str); 5] = [
+    ("NoPorts", "no_port"),
+    ("RcvbufErrors", "receive_buffer"),
+    ("InCsumErrors", "checksum"),
+    ("MemErrors", "memory"),
+    ("SndbufErrors", "send_buffer"),
+];
+
+/// Stages whose losses have nothing but a name and perhaps an interface; the others tell theirs themselves.
+const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
+
+pub(super) fn route(path: &PacketPath, all: &mut GatheredSamples) {
+    for (name, family, labels) in &COUNTED {
+        if let Some(count) = path.route.snmp(name) {
+            all.add_counter(family, labels, count);
+        }
+    }
+    for (name, reason) in ERRORS {
+        for (prefix, family) in [("Udp.", "ipv4"), ("Udp6", "ipv6")] {
+            if let Some(count) = path.route.snmp(&format!("{prefix}{name}")) {
+                all.add_counter(&UDP_ERRORS, &[family, reason], count);
+            }
+        }
+    }
+    let stages = STAGES.iter().filter(|stage| BY_NAME.contains(&stage.name));
+    for counter in stages.flat_map(|stage| (stage.counters)(path)) {
+        if counter.counts == CountedUnit::PacketsLost {
+            let of_link = counter.stage == StageName::Link;
+            let interface = if of_link { counter.place.as_str() } else { "" };
+            let labels = [counter.stage.name(), &counter.name, interface, ""];
+            all.add_source_counter(
+                &LOST_PACKETS,
+                &labels,
+                interface_identity(path, interface),
+                counter.value,
+            );
+        }
+    }
+    for line in path.softirq.softnet.value().into_iter().flatten() {
+        let labels = ["softirq", "backlog", "", ""];
+        let source = (u64::from(line.cpu), CounterReset::At32Bits);
+        all.add_source_counter(&LOST_PACKETS, &labels, source, line.dropped);
+    }
+}
