@@ -10,6 +10,7 @@ mod output;
 mod progress;
 mod quantity;
 mod render;
+mod top;
 
 use std::process::ExitCode;
 

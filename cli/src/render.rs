@@ -34,12 +34,6 @@ pub(crate) mod page;
 pub(crate) mod report;
 pub(crate) mod style;
 pub(crate) mod table;
-mod top_fit;
-pub(crate) mod top_panel;
-pub(crate) mod top_rows;
-pub(crate) mod top_screen;
-mod top_spark;
-pub(crate) mod top_text;
 pub(crate) mod tune_apply;
 pub(crate) mod tune_history;
 pub(crate) mod tune_persist;
@@ -62,6 +56,5 @@ mod made_up_flame;
 #[cfg(test)]
 mod made_up_load;
 #[cfg(test)]
-pub(crate) mod made_up_top;
 #[cfg(test)]
 mod pages;

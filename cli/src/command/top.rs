@@ -1,13 +1,10 @@
 //! `linerate top`: the packet path as it runs, stage by stage. Changes nothing.
 
-mod document;
 mod feed;
 mod jobs;
 mod record;
 mod replay;
 mod session;
-pub(crate) mod state;
-mod terminal;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -22,11 +19,12 @@ use linerate_host::{OpenedCapture, Scope};
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::InterruptFlag;
 use crate::output::{self, OutputTarget};
+use crate::quantity;
 use crate::render::style::TextStyle;
-use crate::render::top_panel::RowSelection;
-use crate::render::top_text;
-use document::TopDocument;
-use record::RecordFile;
+use crate::top;
+use crate::top::panel::RowSelection;
+use crate::top::text;
+use record::{RecordFile, TopDocument};
 
 /// Arguments of `linerate top`.
 #[derive(Debug, Args)]
@@ -43,7 +41,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// Time between two snapshots
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = quantity::seconds(0.1..=3_600.0))]
     interval: Duration,
     /// Print one snapshot of one interval, and exit
     #[arg(long)]
@@ -122,7 +120,8 @@ impl TopArgs {
         if self.json {
             return OutputTarget::Stdout.write_json(&TopDocument::new(picture));
         }
-        output::print(&top_text::picture(picture, &RowSelection::default(), TextStyle::stdout()))
+        let text = text::picture(picture, &RowSelection::default(), TextStyle::stdout());
+        output::print(&if top::is_ascii_only() { top::to_ascii(&text) } else { text })
     }
 
     /// Records until somebody stops it.
@@ -142,12 +141,4 @@ fn must_be_terminal() -> Result<()> {
         bail!("standard output is no terminal to draw on: --once prints one picture, --record FILE records");
     }
     Ok(())
-}
-
-/// Some time, but no longer than an hour.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 3600"))
 }

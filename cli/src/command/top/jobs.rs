@@ -13,11 +13,11 @@ use linerate_trace::drops::{DropsWatch, PacketAccounting};
 use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
 
 use super::feed::SessionEvent;
-use super::state::{TopAction, TopState};
 use crate::command::drops::DropsDocument;
 use crate::output::OutputTarget;
 use crate::render::drops_text;
 use crate::render::style::TextStyle;
+use crate::top::state::{TopAction, TopState};
 
 /// How long is looked.
 const TIME: Duration = Duration::from_secs(5);

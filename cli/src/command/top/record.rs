@@ -1,4 +1,4 @@
-//! The file that pictures are recorded in.
+//! Snapshots as JSON, and the file that records them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -6,8 +6,26 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use linerate_host::live::Snapshot;
+use linerate_host::live::picture::SCHEMA;
+use serde::Serialize;
 
-use super::document::TopDocument;
+use crate::output;
+
+/// What `--json` prints, and `--record` writes on each line.
+#[derive(Serialize)]
+pub(super) struct TopDocument<'a> {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+    #[serde(flatten)]
+    picture: &'a Snapshot,
+}
+
+impl<'a> TopDocument<'a> {
+    pub(super) fn new(picture: &'a Snapshot) -> Self {
+        Self { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), argv: output::argv(), picture }
+    }
+}
 
 /// A file that is appended to.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use linerate_host::live::{Snapshot, SnapshotHistory, SnapshotRecording};
 
-use super::state::{SnapshotFeed, TopAction, TopState};
+use crate::top::state::{SnapshotFeed, TopAction, TopState};
 
 /// Speeds there are.
 const SPEEDS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];

@@ -1,20 +1,25 @@
 //! A session on a terminal: what is heard is drawn, until somebody ends it.
 
+use std::io::Stdout;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use linerate_host::live::SnapshotRecording;
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
 
 use super::TopArgs;
 use super::feed::{HostWatcher, SessionEvent, heed, listen};
 use super::jobs::{JobResult, JobRunner};
 use super::record::RecordFile;
 use super::replay::ReplayPosition;
-use super::state::{SnapshotFeed, TopAction, TopOverlay, TopState};
-use super::terminal::TerminalScreen;
 use crate::interrupt::InterruptFlag;
+use crate::render::style::TextStyle;
+use crate::top;
+use crate::top::screen::{self, ScreenTheme};
+use crate::top::state::{SnapshotFeed, TopAction, TopOverlay, TopState};
 
 /// What goes on, with the end of it.
 type Next = Result<std::ops::ControlFlow<()>>;
@@ -22,20 +27,20 @@ const ON: std::ops::ControlFlow<()> = std::ops::ControlFlow::Continue(());
 const END: std::ops::ControlFlow<()> = std::ops::ControlFlow::Break(());
 
 /// A host as it runs, or a capture.
-pub(super) fn live(top: &TopArgs, record: Option<RecordFile>, interrupt: InterruptFlag) -> Result<()> {
+pub(super) fn live(arguments: &TopArgs, record: Option<RecordFile>, interrupt: InterruptFlag) -> Result<()> {
     let (tell, heard) = channel();
-    let source = match top.root {
+    let source = match arguments.root {
         Some(_) => SnapshotFeed::Capture,
-        None => SnapshotFeed::Live { seconds: top.interval.as_secs_f64() },
+        None => SnapshotFeed::Live { seconds: arguments.interval.as_secs_f64() },
     };
     let mut state = TopState { source, ..TopState::default() };
-    let mut jobs = JobRunner::new(top.port, top.interfaces.clone(), tell.clone());
+    let mut jobs = JobRunner::new(arguments.port, arguments.interfaces.clone(), tell.clone());
     // What cannot be opened is told before the screen is taken over.
-    let live = if top.root.is_some() { Some(top.open()?) } else { None };
+    let live = if arguments.root.is_some() { Some(arguments.open()?) } else { None };
     let mut screen = TerminalScreen::take()?;
     listen(tell.clone());
     heed(interrupt, tell.clone());
-    let _looking = looking(top, live, record, tell);
+    let _looking = looking(arguments, live, record, tell);
     screen.draw(&state)?;
     loop {
         let first = heard.recv()?;
@@ -53,18 +58,22 @@ pub(super) fn live(top: &TopArgs, record: Option<RecordFile>, interrupt: Interru
 }
 
 fn looking(
-    top: &TopArgs,
+    arguments: &TopArgs,
     live: Option<linerate_host::live::LiveHost>,
     record: Option<RecordFile>,
     tell: Sender<SessionEvent>,
 ) -> HostWatcher {
-    let scope = linerate_host::Scope { interfaces: top.interfaces.clone(), port: top.port, pid: top.pid };
+    let scope = linerate_host::Scope {
+        interfaces: arguments.interfaces.clone(),
+        port: arguments.port,
+        pid: arguments.pid,
+    };
     let open = move || {
         Ok(live.unwrap_or_else(|| {
             linerate_host::live::LiveHost::open(linerate_host::live::SnapshotSource::here(), scope)
         }))
     };
-    HostWatcher::start(open, record, top.interval, tell)
+    HostWatcher::start(open, record, arguments.interval, tell)
 }
 
 fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -> Next {
@@ -148,5 +157,34 @@ fn receive(heard: &Receiver<SessionEvent>, at_most: Option<Duration>) -> Result<
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(error) => Err(error.into()),
         },
+    }
+}
+
+/// The whole screen, until it is dropped. A panic gives it back too, before its message is written.
+struct TerminalScreen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    theme: ScreenTheme,
+}
+
+impl TerminalScreen {
+    fn take() -> Result<Self> {
+        let theme = ScreenTheme { colour: TextStyle::stdout().colour, ascii: top::is_ascii_only() };
+        let terminal = ratatui::try_init().context("cannot take over the terminal")?;
+        Ok(Self { terminal, theme })
+    }
+
+    fn draw(&mut self, state: &TopState) -> Result<()> {
+        let theme = self.theme;
+        self.terminal
+            .draw(|frame| screen::draw(frame, state, theme))
+            .map(|_| ())
+            .context("cannot draw on the terminal")
+    }
+}
+
+impl Drop for TerminalScreen {
+    fn drop(&mut self) {
+        // Nobody is left to be told when the terminal is gone.
+        let _ = ratatui::try_restore();
     }
 }

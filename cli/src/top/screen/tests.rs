@@ -3,12 +3,12 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
 use super::*;
-use crate::command::top::state::TopOverlay;
-use crate::render::made_up_top;
+use crate::top::sample;
+use crate::top::state::TopOverlay;
 
 fn buffer(state: &TopState, (width, height): (u16, u16), colour: bool) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen");
-    terminal.draw(|frame| draw(frame, state, ScreenTheme { colour })).expect("drawn");
+    terminal.draw(|frame| draw(frame, state, ScreenTheme { colour, ascii: false })).expect("drawn");
     terminal.backend().buffer().clone()
 }
 
@@ -36,12 +36,12 @@ fn of(picture: Snapshot) -> TopState {
 
 #[test]
 fn a_small_host_in_80_columns() {
-    insta::assert_snapshot!(screen(&of(made_up_top::small()), (80, 24)));
+    insta::assert_snapshot!(screen(&of(sample::small()), (80, 24)));
 }
 
 #[test]
 fn a_small_host_in_200_columns_with_an_item_chosen() {
-    let mut state = of(made_up_top::small());
+    let mut state = of(sample::small());
     state.focus = 1;
     state.chosen[1] = Some(HistoryItem::Cpu(0));
     insta::assert_snapshot!(screen(&state, (200, 60)));
@@ -49,38 +49,38 @@ fn a_small_host_in_200_columns_with_an_item_chosen() {
 
 #[test]
 fn the_other_end_of_the_path_in_80_columns() {
-    let mut state = of(made_up_top::small());
+    let mut state = of(sample::small());
     state.focus = 4;
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
 fn a_host_of_128_cpus_and_256_queues_is_folded() {
-    insta::assert_snapshot!(screen(&of(made_up_top::big()), (200, 60)));
+    insta::assert_snapshot!(screen(&of(sample::big()), (200, 60)));
 }
 
 #[test]
 fn a_host_that_tells_nothing_says_why() {
-    insta::assert_snapshot!(screen(&of(made_up_top::empty()), (80, 24)));
+    insta::assert_snapshot!(screen(&of(sample::empty()), (80, 24)));
 }
 
 #[test]
 fn an_item_closely() {
-    let mut state = of(made_up_top::small());
+    let mut state = of(sample::small());
     state.over = Some(TopOverlay::Details(HistoryItem::Cpu(0)));
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
 fn help_fits_80_columns() {
-    let mut state = of(made_up_top::small());
+    let mut state = of(sample::small());
     state.over = Some(TopOverlay::Help);
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
 fn without_colour_there_is_none_and_the_letters_are_the_same() {
-    let state = of(made_up_top::small());
+    let state = of(sample::small());
     let (plain, colour) = (buffer(&state, (120, 40), false), buffer(&state, (120, 40), true));
     assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     assert!(colour.content().iter().any(|cell| cell.fg == Color::Cyan));
@@ -91,9 +91,23 @@ fn without_colour_there_is_none_and_the_letters_are_the_same() {
 }
 
 #[test]
+fn a_terminal_without_unicode_gets_ascii() {
+    let mut state = of(sample::big());
+    for overlay in [None, Some(TopOverlay::Help), Some(TopOverlay::Details(HistoryItem::Cpu(0)))] {
+        state.over = overlay;
+        let mut terminal = Terminal::new(TestBackend::new(200, 60)).expect("a screen");
+        let theme = ScreenTheme { colour: false, ascii: true };
+        terminal.draw(|frame| draw(frame, &state, theme)).expect("drawn");
+        let symbols: String =
+            terminal.backend().buffer().content().iter().map(|cell| cell.symbol()).collect();
+        assert!(symbols.is_ascii() && !symbols.replace("for 5 s into", "").contains("? ? ?"), "{symbols}");
+    }
+}
+
+#[test]
 fn any_size_is_drawn() {
     let overs = [None, Some(TopOverlay::Help), Some(TopOverlay::Text("drops", vec!["x".repeat(300); 40]))];
-    for picture in [made_up_top::small(), made_up_top::empty()] {
+    for picture in [sample::small(), sample::empty()] {
         let mut state = of(picture);
         for over in &overs {
             state.over.clone_from(over);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use linerate_host::live::{HistoryItem, Snapshot, SnapshotHistory};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::render::top_panel::{PanelStage, RowSelection};
-use crate::render::top_rows;
+use super::panel::{PanelStage, RowSelection};
+use super::rows;
 
 /// All that is shown follows from this.
 #[derive(Debug, Default)]
@@ -203,7 +203,7 @@ impl TopState {
     /// Chooses another item of the stage, this far down; with none chosen yet, the first.
     fn choose(&mut self, down: isize) {
         let Some(picture) = &self.picture else { return };
-        let items = top_rows::panel(picture, self.stage(), &self.choice).items();
+        let items = rows::panel(picture, self.stage(), &self.choice).items();
         let at = self.item().and_then(|item| items.iter().position(|other| other == item));
         let last = items.len().saturating_sub(1);
         let next = match at {

@@ -3,7 +3,7 @@
 use linerate_host::live::picture::LiveSeverity;
 use linerate_host::live::{HistoryItem, HistoryMetric};
 
-use super::style::TextTone;
+use crate::render::style::TextTone;
 
 /// The stages that have a panel, as a packet meets them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

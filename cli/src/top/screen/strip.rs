@@ -10,12 +10,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::{ScreenTheme, rate};
-use crate::command::top::state::TopState;
 use crate::render::format;
 use crate::render::style::TextTone;
-use crate::render::top_fit::{StyledSpan, severity_sign};
-use crate::render::top_panel::PanelStage;
-use crate::render::top_spark::spark;
+use crate::top::fit::{StyledSpan, severity_sign};
+use crate::top::panel::PanelStage;
+use crate::top::spark::spark;
+use crate::top::state::TopState;
 
 /// Lines it takes on a screen of this height.
 pub(super) fn height(screen: u16) -> u16 {

@@ -1,6 +1,6 @@
 //! The screen of `linerate top`: a pure function of its state.
 
-mod over;
+mod overlay;
 mod strip;
 
 use linerate_host::live::picture::LiveFinding;
@@ -11,12 +11,12 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::format;
-use super::style::TextTone;
-use super::top_fit::{PanelFit, StyledSpan, severity_sign};
-use super::top_panel::{PanelStage, TopPanel};
-use super::{top_rows, top_text};
-use crate::command::top::state::{SnapshotFeed, TopState};
+use super::fit::{PanelFit, StyledSpan, severity_sign};
+use super::panel::{PanelStage, TopPanel};
+use super::{rows, text};
+use crate::render::format;
+use crate::render::style::{TextTone, wrap};
+use crate::top::state::{SnapshotFeed, TopState};
 
 /// The least a panel is shown in.
 const PANEL: u16 = 38;
@@ -27,6 +27,8 @@ const GAP: u16 = 2;
 pub(crate) struct ScreenTheme {
     /// Whether there are colours, or only bold, dim and reversed.
     pub(crate) colour: bool,
+    /// Whether all characters are ASCII.
+    pub(crate) ascii: bool,
 }
 
 impl ScreenTheme {
@@ -56,8 +58,17 @@ impl ScreenTheme {
     }
 }
 
-/// Draws all of it.
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
+    draw_all(frame, state, theme);
+    if theme.ascii {
+        for cell in &mut frame.buffer_mut().content {
+            let symbol = super::to_ascii(cell.symbol());
+            cell.set_symbol(&symbol);
+        }
+    }
+}
+
+fn draw_all(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
     let area = frame.area();
     if area.height < 4 || area.width < 20 {
         return;
@@ -88,13 +99,13 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) 
         let rect = Rect { y: body_bottom, height: findings, ..area };
         frame.render_widget(Paragraph::new(found_lines(state, picture, rect, theme)), rect);
     }
-    over::draw(frame, state, picture, theme);
+    overlay::draw(frame, state, picture, theme);
 }
 
 fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
     let mut left: Vec<StyledSpan> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
     if let Some(picture) = &state.picture {
-        left.extend(top_text::host(picture));
+        left.extend(text::host(picture));
     }
     let (sign, tone, words) = match (&state.source, state.paused) {
         (SnapshotFeed::Replay { at, of, speed, .. }, paused) => {
@@ -176,7 +187,7 @@ fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, picture: &Snapsho
     for number in 0..count {
         let Some(stage) = PanelStage::ALL.get(first + usize::from(number)) else { break };
         let width = if number + 1 == count { area.right() - x } else { width };
-        let panel = top_rows::panel(picture, *stage, &state.choice);
+        let panel = rows::panel(picture, *stage, &state.choice);
         draw_panel(frame, Rect { x, width, ..area }, state, &panel, theme);
         x += width + GAP;
     }
@@ -187,7 +198,7 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &TopState, panel: &TopPa
     let width = usize::from(area.width);
     let mut lines = vec![panel_title(state, panel, width, has_focus, theme)];
     if let Some(why) = &panel.unknown {
-        let words = super::style::wrap(why, width);
+        let words = wrap(why, width);
         lines.extend(words.into_iter().map(|line| Line::styled(line, theme.tone(TextTone::Faint))));
         frame.render_widget(Paragraph::new(lines), area);
         return;
@@ -278,7 +289,7 @@ fn found_lines(state: &TopState, picture: &Snapshot, area: Rect, theme: ScreenTh
         (more, false) => format!("  (+{more} findings)"),
     };
     let room = usize::from(area.width).saturating_sub(3);
-    let lines = super::style::wrap(&format!("{}: {}{more}", first.id, first.title), room);
+    let lines = wrap(&format!("{}: {}{more}", first.id, first.title), room);
     let height = usize::from(area.height);
     let is_cut = lines.len() > height;
     let mut shown: Vec<Line<'static>> = Vec::new();

@@ -2,11 +2,11 @@
 
 use linerate_host::live::Snapshot;
 
-use super::format;
-use super::style::{TextStyle, TextTone, wrap};
-use super::top_fit::{PanelFit, StyledSpan, severity_sign};
-use super::top_panel::{RowSelection, TopPanel};
-use super::top_rows::panels;
+use super::fit::{PanelFit, StyledSpan, severity_sign};
+use super::panel::{RowSelection, TopPanel};
+use super::rows::panels;
+use crate::render::format;
+use crate::render::style::{TextStyle, TextTone, wrap};
 
 const FINDINGS: usize = 8;
 

@@ -7,13 +7,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 
 use super::{ScreenTheme, findings_of};
-use crate::command::top::state::{TopOverlay, TopState};
 use crate::render::format;
 use crate::render::style::{TextTone, wrap};
-use crate::render::top_fit::severity_sign;
-use crate::render::top_panel::PanelStage;
-use crate::render::top_rows;
-use crate::render::top_spark::multi_line_spark;
+use crate::top::fit::severity_sign;
+use crate::top::panel::PanelStage;
+use crate::top::rows;
+use crate::top::spark::multi_line_spark;
+use crate::top::state::{TopOverlay, TopState};
 
 const HELP: &[(&str, &str)] = &[
     ("← → tab 1-5", "another stage (in a replay: tab, 1-5)"),
@@ -166,9 +166,9 @@ fn details(
 
 /// The cells of the item's row with their heads.
 fn facts(picture: &Snapshot, item: &HistoryItem, width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
-    let all = crate::render::top_panel::RowSelection { unfolded: true, ..Default::default() };
+    let all = crate::top::panel::RowSelection { unfolded: true, ..Default::default() };
     for stage in PanelStage::ALL {
-        let panel = top_rows::panel(picture, stage, &all);
+        let panel = rows::panel(picture, stage, &all);
         for block in &panel.blocks {
             if block.item.as_ref() == Some(item) {
                 let words = wrap(&block.facts, width);

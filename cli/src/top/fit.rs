@@ -3,9 +3,9 @@
 use linerate_host::live::picture::LiveSeverity;
 use linerate_host::live::{HistoryItem, SnapshotHistory};
 
-use super::style::TextTone;
-use super::top_panel::{PanelRow, RowBlock, TopPanel};
-use super::top_spark::spark;
+use super::panel::{PanelRow, RowBlock, TopPanel};
+use super::spark::spark;
+use crate::render::style::TextTone;
 
 /// A piece of text in its tone.
 pub(crate) type StyledSpan = (String, TextTone);

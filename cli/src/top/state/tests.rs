@@ -1,9 +1,9 @@
 use super::*;
-use crate::render::made_up_top;
+use crate::top::sample;
 
 fn state() -> TopState {
     let mut state = TopState::default();
-    state.take(made_up_top::small());
+    state.take(sample::small());
     state
 }
 
@@ -67,7 +67,7 @@ fn q_closes_what_is_over_all_else_first() {
 fn a_pause_holds_the_picture_and_not_the_history() {
     let mut state = state();
     press(&mut state, KeyCode::Char('p'));
-    let mut next = made_up_top::small();
+    let mut next = sample::small();
     next.unix_seconds = Some(9.0);
     state.take(next);
     assert_ne!(state.picture.as_ref().and_then(|picture| picture.unix_seconds), Some(9.0));
@@ -76,7 +76,7 @@ fn a_pause_holds_the_picture_and_not_the_history() {
         2
     );
     press(&mut state, KeyCode::Char(' '));
-    state.take(made_up_top::small());
+    state.take(sample::small());
     assert!(!state.paused);
 }
 
@@ -116,7 +116,7 @@ fn any_key_at_any_time_is_taken() {
         };
         let _ = press(&mut state, code);
         if number == 1000 {
-            state.take(made_up_top::small());
+            state.take(sample::small());
         }
     }
 }
