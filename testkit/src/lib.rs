@@ -1,6 +1,6 @@
-//! What tests need beside linerate: servers with faults on demand, and hosts with known faults as trees of files.
+//! For tests: servers with faults on demand, and fixture hosts.
 
 #![deny(unsafe_code)]
 
+pub mod fixture;
 pub mod reflector;
-pub mod specimen;

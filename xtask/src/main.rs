@@ -4,6 +4,7 @@ mod bench;
 mod bpf;
 mod deb;
 mod findings;
+mod fixture;
 mod fuzz;
 mod guest;
 mod machine;
@@ -12,7 +13,6 @@ mod programs;
 #[path = "../../cli/tests/command/schema.rs"]
 mod schema;
 mod soak;
-mod specimen;
 mod sys;
 mod user_tests;
 
@@ -47,7 +47,7 @@ enum XtaskCommand {
     /// Keep a server loaded while its host changes under it and its workers panic; takes root.
     Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
-    Specimen(specimen::Specimen),
+    Fixture(fixture::Fixture),
     /// Run the workspace's tests as nobody; takes root.
     UserTests(user_tests::UserTests),
 }
@@ -61,7 +61,7 @@ fn main() -> anyhow::Result<ExitCode> {
         XtaskCommand::Fuzz(fuzz) => fuzz.run(),
         XtaskCommand::Guest(guest) => guest.run(),
         XtaskCommand::Soak(soak) => soak.run(),
-        XtaskCommand::Specimen(specimen) => specimen.run(),
+        XtaskCommand::Fixture(fixture) => fixture.run(),
         XtaskCommand::UserTests(tests) => tests.run(),
     }
 }

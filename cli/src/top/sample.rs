@@ -8,7 +8,7 @@ use linerate_host::live::picture::{
 use linerate_host::live::{LiveHost, SnapshotSource};
 use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, StageName};
-use linerate_testkit::specimen::Node as Kept;
+use linerate_testkit::fixture::Node as Kept;
 
 /// A host of four CPUs and an interface with two queues, one of which loses packets.
 pub(crate) fn small() -> Snapshot {
@@ -80,9 +80,9 @@ pub(crate) fn empty() -> Snapshot {
     }
 }
 
-/// The specimen of 128 CPUs and four interfaces of 64 queues.
+/// The fixture of 128 CPUs and four interfaces of 64 queues.
 pub(crate) fn big() -> Snapshot {
-    let trees = linerate_testkit::specimen::specimen("many").expect("a specimen").trees();
+    let trees = linerate_testkit::fixture::fixture("many").expect("a fixture").trees();
     let mut hosts = trees.iter().map(|tree| {
         let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use linerate_testkit::specimen::specimen;
+use linerate_testkit::fixture::fixture;
 use serde_json::Value;
 
 use crate::schema::conforms;
@@ -31,7 +31,7 @@ fn text(path: &Path) -> &str {
 
 fn tree(name: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    specimen(name).expect("a specimen").write(directory.path()).expect("written");
+    fixture(name).expect("a fixture").write(directory.path()).expect("written");
     directory
 }
 

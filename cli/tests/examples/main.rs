@@ -338,8 +338,8 @@ fn run(
     setting: &ExampleSettings,
 ) -> Result<Vec<PrintedOutput>, String> {
     let mut printed = Vec::new();
-    if let Some(name) = &setting.specimen {
-        stage.put_specimen(name)?;
+    if let Some(name) = &setting.fixture {
+        stage.put_fixture(name)?;
     }
     for line in shell::lines(&setting.before.join("\n")) {
         stage.prepare(&line, setting).map_err(|why| format!("before it, {}: {why}", line.text))?;

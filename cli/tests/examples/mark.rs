@@ -10,7 +10,7 @@ use crate::markdown::FencedBlock;
 pub(crate) enum BlockAction {
     /// Its commands are run.
     Run(ExampleSettings),
-    /// Its commands fix this finding on this specimen.
+    /// Its commands fix this finding on this fixture.
     Remedy { finding: String, host: String },
     /// They are run by this, and not by the test.
     RunBy(String),
@@ -37,7 +37,7 @@ pub(crate) struct ExampleSettings {
     /// A program that is no part of us, without which the commands are not run.
     pub program: Option<String>,
     /// The host of known faults that is written into the directory, below its name.
-    pub specimen: Option<String>,
+    pub fixture: Option<String>,
     /// Whether each command is run after a tune that broke off, anew for each.
     pub broken_off: Option<RefusalState>,
     /// What is run before, on the machine itself.
@@ -127,7 +127,7 @@ impl ExampleSettings {
             interrupts: Vec::new(),
             generators: false,
             program: None,
-            specimen: None,
+            fixture: None,
             broken_off: None,
             before: Vec::new(),
         }
@@ -147,8 +147,8 @@ impl ExampleSettings {
                 "with generators" => setting.generators = true,
                 "after a tune that broke off" => setting.broken_off = Some(RefusalState::Over),
                 "after a tune that breaks off again" => setting.broken_off = Some(RefusalState::Stays),
-                _ => match (word.strip_prefix("with specimen "), word.strip_prefix("takes ")) {
-                    (Some(name), _) => setting.specimen = Some(name.to_owned()),
+                _ => match (word.strip_prefix("with fixture "), word.strip_prefix("takes ")) {
+                    (Some(name), _) => setting.fixture = Some(name.to_owned()),
                     (_, Some(program)) => setting.program = Some(program.to_owned()),
                     (None, None) => setting.interrupts.push(ExampleInterrupt::parse(word)?),
                 },
@@ -163,7 +163,7 @@ impl ExampleInterrupt {
         Self::of_words(words).ok_or_else(|| {
             format!(
                 "'{words}' is none of 'here', 'on the server', 'on the sender', 'at a terminal', 'takes PROGRAM', \
-                 'with specimen NAME', 'after a tune that broke off', 'after a tune that breaks off again', 'with generators', 'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch', \
+                 'with fixture NAME', 'after a tune that broke off', 'after a tune that breaks off again', 'with generators', 'Ctrl-C after 1 s', 'Ctrl-C after 1 s to --watch', \
                  'Ctrl-C at \"2/3\"'"
             )
         })
@@ -272,10 +272,10 @@ mod tests {
             }))
         );
         assert_eq!(
-            mark("sh", "ls", Some("run: here, takes promtool, with specimen makita-2016")),
+            mark("sh", "ls", Some("run: here, takes promtool, with fixture makita-2016")),
             Ok(BlockAction::Run(ExampleSettings {
                 program: Some("promtool".to_owned()),
-                specimen: Some("makita-2016".to_owned()),
+                fixture: Some("makita-2016".to_owned()),
                 ..ExampleSettings::here()
             }))
         );

@@ -59,7 +59,7 @@ pub(crate) fn carry_out(
 ) -> Result<(), String> {
     // Another finding may have been fixed on it.
     let _ = fs::remove_dir_all(stage.path("work").join(host));
-    stage.put_specimen(host)?;
+    stage.put_fixture(host)?;
     let before = findings(stage, host, id)?;
     let Some(found) = before.first() else { return Err(format!("{id} is not found on {host}")) };
     let lines: Vec<String> = found.commands.iter().map(|command| command.replace('\n', " ")).collect();

@@ -126,14 +126,14 @@ impl ExampleTestbed {
     }
 
     /// Writes a host of known faults into a directory of its name, unless it is there.
-    pub(crate) fn put_specimen(&self, name: &str) -> Result<(), String> {
+    pub(crate) fn put_fixture(&self, name: &str) -> Result<(), String> {
         let directory = self.path("work").join(name);
         if directory.exists() {
             return Ok(());
         }
-        let specimen = linerate_testkit::specimen::specimen(name)
-            .ok_or_else(|| format!("there is no specimen {name}"))?;
-        specimen.write(&directory).map_err(|e| e.to_string())
+        let fixture =
+            linerate_testkit::fixture::fixture(name).ok_or_else(|| format!("there is no fixture {name}"))?;
+        fixture.write(&directory).map_err(|e| e.to_string())
     }
 
     /// Ends what runs beside the examples, but for the lab's server and load.

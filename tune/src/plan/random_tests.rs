@@ -1,10 +1,9 @@
 //! Plans for machines of any shape.
 
 use linerate_host::{HostRecording, Scope, Severity};
-use linerate_testkit::specimen::{
-    Cpu, CpuTimes, Hashed, Machine, ReceiveQueue, Softnet, TransmitQueue, specimen,
-};
+use linerate_testkit::fixture::{Cpu, QueueVector, Thread, Tree, fixture};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::tests::{named, of_states, plan, recording, shown};
 use super::*;
@@ -54,66 +53,56 @@ impl Shape {
         self.nodes * self.cores * self.threads
     }
 
-    fn machine(&self) -> Machine {
-        let mut machine = specimen("makita-2016").expect("a specimen").first;
-        let (all, queues) = (self.cpus(), self.interrupts.len());
-        let count = all as usize;
-        let cores = self.nodes * self.cores;
-        machine.cpus.all = (0..all)
-            .map(|cpu| Cpu { cpu, node: cpu % cores / self.cores, core: cpu % cores % self.cores })
-            .collect();
-        machine.times = vec![CpuTimes { idle: 8_000_000, softirq: 640_000, ..CpuTimes::default() }; count];
-        machine.softnet = vec![Softnet { processed: 4_000_000, ..Softnet::default() }; count];
-        let template = machine.interrupts[0].clone();
-        machine.interrupts = self
-            .interrupts
-            .iter()
-            .zip(0_u32..)
-            .map(|(cpu, queue)| {
-                let mut interrupt = template.clone();
-                (interrupt.irq, interrupt.hardware) = (105 + queue, queue);
-                interrupt.name = format!("ens1f0-TxRx-{queue}");
-                (interrupt.affinity, interrupt.effective) = (vec![cpu % all], cpu % all);
-                interrupt.hint = vec![queue % all];
-                interrupt.handled = vec![7; count];
-                interrupt
-            })
-            .collect();
-        let (first, second) = (machine.processes[0].clone(), machine.processes[1].clone());
-        machine.processes = [first, second]
-            .map(|mut process| {
-                process.threads.truncate(count);
-                process.threads.iter_mut().for_each(|thread| {
-                    (thread.allowed, thread.last_cpu) = ((0..all).collect(), 0);
-                });
-                process
-            })
-            .to_vec();
-        let nic = &mut machine.nics[0];
-        nic.irqs = (105..).take(queues).collect();
-        nic.receive = vec![ReceiveQueue::default(); queues];
-        nic.transmit = vec![TransmitQueue::default(); self.transmit];
-        for (queue, cpu) in self.rps.iter().enumerate().take(queues) {
-            nic.receive[queue].rps = vec![cpu % all];
+    fn tree(&self) -> Tree {
+        let mut tree = fixture("makita-2016").expect("a fixture").first;
+        let (all, cores) = (self.cpus(), self.nodes * self.cores);
+        let cpu = |cpu: u32| Cpu { node: cpu % cores / self.cores, core: cpu % cores % self.cores };
+        tree.set_cpus(&(0..all).map(cpu).collect::<Vec<_>>());
+        let vector = |(cpu, queue): (&u32, u32)| QueueVector {
+            irq: 105 + queue,
+            chip: format!("IR-PCI-MSI {queue:>3}"),
+            name: format!("ens1f0-TxRx-{queue}"),
+            device: "/sys/devices/pci0000:00/0000:00:03.0/0000:04:00.0".into(),
+            node: 0,
+            cpu: cpu % all,
+            hint: queue % all,
+            handled: (7, 7),
+        };
+        tree.set_vectors(&self.interrupts.iter().zip(0..).map(vector).collect::<Vec<_>>());
+        for (pid, threads) in [(811, 1), (4711, all.min(20))] {
+            let thread = Thread { allowed: (0..all).collect(), last_cpu: 0, descriptor: None };
+            tree.set_threads(pid, &vec![thread; threads as usize]);
         }
-        for (queue, cpu) in self.xps.iter().enumerate().take(self.transmit) {
-            nic.transmit[queue].xps = vec![cpu % all];
+        let queues = |count: usize, cpus: &[u32]| -> Vec<Vec<u32>> {
+            let cpu = |queue: usize| cpus.get(queue).map(|cpu| cpu % all).into_iter().collect();
+            (0..count).map(cpu).collect()
+        };
+        let offered = self.interrupts.len();
+        tree.set_queues("ens1f0", &queues(offered, &self.rps), &queues(self.transmit, &self.xps));
+        let ethtool = |item: &str| format!("ethtool/ens1f0/{item}");
+        let driver = json!({ "name": "igb", "version": "4.2.1-k", "firmware": "", "bus": "0000:04:00.0" });
+        tree.call(&ethtool("driver"), &driver);
+        let channels = json!({ "rx": 0, "tx": 0, "combined": offered, "rx_max": 0, "tx_max": 0, "combined_max": offered });
+        tree.call(&ethtool("channels"), &channels);
+        tree.call(&ethtool("table-queues"), &json!(offered));
+        let table: Vec<usize> = (0..128).map(|entry| entry % self.reached).collect();
+        let hash = json!({ "function": "toeplitz", "key": "6d5a56da255b0ec24167253d43a38fb0" });
+        tree.call(&ethtool("rss"), &json!({ "table": table, "hash": hash }));
+        let fields = json!({
+            "source_address": true, "destination_address": true,
+            "source_port": self.hash, "destination_port": self.hash,
+        });
+        for family in ["flow-hash/udp4", "flow-hash/udp6"] {
+            tree.call(&ethtool(family), &fields);
         }
-        let offered = u32::try_from(queues).expect("few");
-        nic.ethtool.driver[0] = "igb";
-        nic.ethtool.channels = Some([0, 0, offered, 0, 0, offered]);
-        nic.ethtool.table_queues = Some(offered);
-        nic.ethtool.table =
-            Some((0..128).map(|entry| entry % u32::try_from(self.reached).expect("few")).collect());
-        nic.ethtool.udp_hash = Some(if self.hash { Hashed::Ports } else { Hashed::Addresses });
-        nic.ethtool.statistics.retain(|name, _| !name.contains("queue"));
-        machine.sysctls.insert("net.ipv4.conf.ens1f0.rp_filter".into(), u8::from(self.rp_filter).to_string());
-        machine.audit = self.audit;
-        machine
+        tree.call(&ethtool("statistics"), &json!({ "rx_packets": 2_597_371_338_u64, "rx_missed_errors": 0 }));
+        tree.line("/proc/sys/net/ipv4/conf/ens1f0/rp_filter", u8::from(self.rp_filter));
+        tree.call("audit/enabled", &json!(self.audit));
+        tree
     }
 
     fn readings(&self) -> Vec<HostRecording> {
-        vec![recording(&self.machine().tree())]
+        vec![recording(&self.tree())]
     }
 }
 

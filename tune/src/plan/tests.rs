@@ -1,6 +1,6 @@
 use linerate_host::recording::RecordedEntry;
 use linerate_host::{Diagnosis, Host, HostRecording, HostView, PacketPath, Scope, Severity};
-use linerate_testkit::specimen::{Node, Tree, healthy, specimen};
+use linerate_testkit::fixture::{Node, Tree, fixture, healthy_guests};
 
 use super::*;
 use crate::TuneProfile;
@@ -18,7 +18,7 @@ pub(super) fn recording(tree: &Tree) -> HostRecording {
 }
 
 pub(super) fn recordings(name: &str) -> Vec<HostRecording> {
-    specimen(name).expect("a specimen").trees().iter().map(recording).collect()
+    fixture(name).expect("a fixture").trees().iter().map(recording).collect()
 }
 
 /// The plan for what was recorded.
@@ -57,11 +57,11 @@ pub(super) fn shown(plan: &TunePlan) -> Vec<String> {
 }
 
 const PROFILES: [&str; 4] = ["udp-server", "udp-server-with-tcp", "hypervisor", "low-latency"];
-const SPECIMENS: [&str; 5] = ["makita-2016", "makita-2016-fixed", "million-packets", "many", "small-vm"];
+const FIXTURES: [&str; 5] = ["makita-2016", "makita-2016-fixed", "million-packets", "many", "small-vm"];
 
 #[test]
 fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
-    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+    for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
         let readings = recordings(name);
         let plan = plan(&readings, &named(profile));
         let rehearsal = rehearse(readings, &Scope::default(), &plan);
@@ -82,7 +82,7 @@ fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
 
 #[test]
 fn a_plan_that_was_carried_out_leaves_nothing_to_change() {
-    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+    for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
         let readings = recordings(name);
         let profile = named(profile);
         let rehearsal = rehearse(readings.clone(), &Scope::default(), &plan(&readings, &profile));
@@ -138,10 +138,12 @@ fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
 /// A socket per thread is what has to come first.
 #[test]
 fn packets_are_spread_once_each_thread_has_its_own_socket() {
-    let mut machine = specimen("makita-2016").expect("a specimen").first;
-    let fixed = specimen("makita-2016-fixed").expect("a specimen").first;
-    (machine.udp, machine.processes) = (fixed.udp, fixed.processes);
-    let plan = plan(&[recording(&machine.tree())], &named("udp-server"));
+    let mut tree = fixture("makita-2016").expect("a fixture").first;
+    let fixed = fixture("makita-2016-fixed").expect("a fixture").first;
+    let of_sockets = ["/proc/net/udp", "/calls/sock_diag/", "/calls/reuseport/", "/calls/socket/"];
+    let of_processes = ["/proc/4711/", "/proc/811/", "/calls/irqbalance/"];
+    tree.copy_below(&[&of_sockets[..], &of_processes].concat(), &fixed);
+    let plan = plan(&[recording(&tree)], &named("udp-server"));
     assert_eq!((plan.changes.iter().filter(|change| spreads(change)).count(), plan.held_back.len()), (24, 0));
 }
 
@@ -187,7 +189,7 @@ fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
 
 #[test]
 fn every_change_says_why_and_where_that_is_from() {
-    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+    for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
         for change in plan(&recordings(name), &named(profile)).changes {
             assert!(change.why.ends_with('.') && change.source.is_some(), "{name}, {profile}: {change:?}");
             assert!(change.setting.check(&change.to).is_ok(), "{}", change.setting);
@@ -214,15 +216,25 @@ fn what_nobody_can_set_here_is_left_to_a_person() {
 
 /// The machine of 2016 with eight channels of the 63 that its NIC offers.
 fn with_eight_channels() -> HostRecording {
-    let mut machine = specimen("makita-2016").expect("a specimen").first;
-    let nic = &mut machine.nics[0];
-    nic.receive.truncate(8);
-    nic.transmit.truncate(8);
-    nic.irqs.truncate(8);
-    nic.ethtool.channels = Some([0, 0, 8, 0, 0, 63]);
-    nic.ethtool.table = Some((0..128).map(|entry| entry % 8).collect());
-    machine.interrupts.truncate(8);
-    recording(&machine.tree())
+    let mut tree = fixture("makita-2016").expect("a fixture").first;
+    for queue in 8..20 {
+        let irq = 105 + queue;
+        tree.remove_below(&[
+            &format!("/sys/class/net/ens1f0/queues/rx-{queue}/"),
+            &format!("/sys/class/net/ens1f0/queues/tx-{queue}/"),
+            &format!("/sys/devices/pci0000:00/0000:00:03.0/0000:04:00.0/msi_irqs/{irq}"),
+            &format!("/proc/irq/{irq}/"),
+        ]);
+        let name = format!("ens1f0-TxRx-{queue}");
+        tree.edit("/proc/interrupts", |text| {
+            text.split_inclusive('\n').filter(|line| !line.trim_end().ends_with(&name)).collect()
+        });
+    }
+    tree.edit("/calls/ethtool/ens1f0/channels.json", |text| text.replace("20", "8"));
+    let table: Vec<u32> = (0..128).map(|entry| entry % 8).collect();
+    let hash = serde_json::json!({ "function": "toeplitz", "key": "6d5a56da255b0ec24167253d43a38fb0" });
+    tree.call("ethtool/ens1f0/rss", &serde_json::json!({ "table": table, "hash": hash }));
+    recording(&tree)
 }
 
 #[test]
@@ -292,21 +304,21 @@ fn is_asked_for(change: &PlannedChange, profile: &TuneProfile) -> bool {
 /// and nothing is changed there.
 #[test]
 fn healthy_guests_are_left_as_they_are() {
-    for specimen in healthy() {
-        let readings: Vec<HostRecording> = specimen.trees().iter().map(recording).collect();
+    for fixture in healthy_guests() {
+        let readings: Vec<HostRecording> = fixture.trees().iter().map(recording).collect();
         for name in ["udp-server", "udp-server-with-tcp"] {
             // The one value that the profile names, and that a service of the future may ask for.
             let plan = plan(&readings, &named(name));
             let changes = ["net.core.rmem_max: 212992 -> 4194304"];
-            assert_eq!(shown(&plan), changes, "{}, {name}", specimen.name);
+            assert_eq!(shown(&plan), changes, "{}, {name}", fixture.name);
             assert_eq!((plan.agreements.len(), plan.held_back.len()), (0, 0));
         }
         for name in PROFILES {
             let profile = named(name);
             for change in plan(&readings, &profile).changes {
-                assert!(is_asked_for(&change, &profile), "{}, {name}: {change:?}", specimen.name);
+                assert!(is_asked_for(&change, &profile), "{}, {name}: {change:?}", fixture.name);
                 let places = crate::layout::PlacementOwner::of(&change.setting).is_some();
-                assert!(!places, "{}, {name}: {} {}", specimen.name, change.setting, change.to);
+                assert!(!places, "{}, {name}: {} {}", fixture.name, change.setting, change.to);
             }
         }
     }
@@ -314,7 +326,7 @@ fn healthy_guests_are_left_as_they_are() {
 
 #[test]
 fn each_change_fixes_a_finding_or_is_asked_for_by_the_profile() {
-    for (name, profile) in SPECIMENS.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
+    for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
         for profile in [named(profile), anyway(profile)] {
             for change in plan(&recordings(name), &profile).changes {
                 assert!(is_asked_for(&change, &profile), "{name}, {}: {change:?}", profile.name);
@@ -334,7 +346,7 @@ fn of_one_stage_only_its_findings_are_fixed() {
             profile.fix.remove(rule.id);
             profile.leave.insert(rule.id.to_owned(), "--only does not name it.".to_owned());
         }
-        for name in SPECIMENS {
+        for name in FIXTURES {
             for change in plan(&recordings(name), &profile).changes {
                 assert!(change.findings.iter().all(|id| of_stage(id)), "{name}, {stage}: {change:?}");
                 let places = crate::layout::PlacementOwner::of(&change.setting).is_some();
@@ -347,11 +359,12 @@ fn of_one_stage_only_its_findings_are_fixed() {
 /// What is right already is part of what is to last: the next boot may find it otherwise.
 #[test]
 fn the_target_has_what_is_right_already_too() {
-    let mut machine = specimen("makita-2016").expect("a specimen").first;
+    let mut tree = fixture("makita-2016").expect("a fixture").first;
     // Queue 3 is where it belongs.
-    (machine.interrupts[3].affinity, machine.interrupts[3].effective) = (vec![3], 3);
-    machine.sysctls.insert("net.core.rmem_max".into(), "4194304".into());
-    let plan = plan(&[recording(&machine.tree())], &anyway("udp-server"));
+    tree.line("/proc/irq/108/smp_affinity", "00008");
+    tree.line("/proc/irq/108/smp_affinity_list", 3);
+    tree.line("/proc/sys/net/core/rmem_max", 4_194_304);
+    let plan = plan(&[recording(&tree)], &anyway("udp-server"));
     let moved = plan.changes.iter().filter(|change| change.setting.to_string().contains("IRQ")).count();
     let kept: Vec<String> = plan.target.iter().map(|kept| kept.setting.to_string()).collect();
     assert_eq!(moved, 19);

@@ -28,8 +28,8 @@ impl DoctorBench {
         }
         let program = programs::build(BuildProfile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
-        let many = linerate_testkit::specimen::specimen("many").context("the specimen of many queues")?;
-        many.first.tree().write(directory.path()).context("writing the tree")?;
+        let many = linerate_testkit::fixture::fixture("many").context("the fixture of many queues")?;
+        many.first.write(directory.path()).context("writing the tree")?;
         let mut kept = true;
         for (name, options) in [("text", &[][..]), ("JSON", &["--json", "-"][..])] {
             let (time, bytes) = self.measure(&program, directory.path(), options)?;

@@ -30,7 +30,7 @@ impl TopBench {
         }
         let program = programs::build(BuildProfile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
-        let many = linerate_testkit::specimen::specimen("many").context("the specimen of many queues")?;
+        let many = linerate_testkit::fixture::fixture("many").context("the fixture of many queues")?;
         many.write(directory.path()).context("writing the tree")?;
         let mut kept = true;
         for (name, drawn) in [("recorded", false), ("recorded and drawn on 200x60", true)] {

@@ -1,16 +1,16 @@
-//! What each rule finds on the specimens: hosts of known faults.
+//! What each rule finds on the fixtures: hosts of known faults.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use linerate_host::finding::Finding;
 use linerate_host::{Diagnosis, HostView, OpenedCapture, PacketPath, Scope};
-use linerate_testkit::specimen::{Specimen, names, specimen};
+use linerate_testkit::fixture::{Fixture, fixture, names};
 
 /// Something a rule found.
 #[derive(Debug, Clone)]
 pub(super) struct RuleExample {
-    /// The specimen's name, for `cargo xtask specimen`.
+    /// The fixture's name, for `cargo xtask fixture`.
     pub host: &'static str,
     /// What it is.
     pub about: &'static str,
@@ -18,24 +18,24 @@ pub(super) struct RuleExample {
     pub finding: Finding,
 }
 
-/// The worst that each rule finds, on the first specimen on which it finds something, by the rule's id. Rules that find
+/// The worst that each rule finds, on the first fixture on which it finds something, by the rule's id. Rules that find
 /// nothing on any are not in it.
 pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, RuleExample>> {
     let mut examples = BTreeMap::new();
     // That of 128 CPUs is there for its size, which takes long to judge and shows no more.
-    for specimen in names().filter(|name| *name != "many").filter_map(specimen) {
-        for finding in findings(&specimen)? {
-            let Specimen { name: host, about, .. } = specimen;
+    for fixture in names().filter(|name| *name != "many").filter_map(fixture) {
+        for finding in findings(&fixture)? {
+            let Fixture { name: host, about, .. } = fixture;
             examples.entry(finding.id).or_insert(RuleExample { host, about, finding });
         }
     }
     Ok(examples)
 }
 
-/// All that is found on a specimen, worst first.
-fn findings(specimen: &Specimen) -> Result<Vec<Finding>> {
+/// All that is found on a fixture, worst first.
+fn findings(fixture: &Fixture) -> Result<Vec<Finding>> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
-    specimen.write(directory.path()).with_context(|| format!("writing {}", specimen.name))?;
+    fixture.write(directory.path()).with_context(|| format!("writing {}", fixture.name))?;
     let OpenedCapture { first, later, .. } = OpenedCapture::open(directory.path())?;
     let scope = Scope::default();
     let before = PacketPath::observe(&first, &scope);

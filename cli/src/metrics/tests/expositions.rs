@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use super::{Exporter, ExporterOptions, Exposition, ExpositionFormat, FAMILIES, MetricKind, family, text};
 use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording};
-use linerate_testkit::specimen::{Node, Specimen, many, specimen};
+use linerate_testkit::fixture::{Fixture, Node, fixture, many};
 
-/// A specimen's exposition after one reading, or after so many.
-fn exported(specimen: &Specimen, options: &ExporterOptions, scrapes: usize) -> Exposition {
+/// A fixture's exposition after one reading, or after so many.
+fn exported(fixture: &Fixture, options: &ExporterOptions, scrapes: usize) -> Exposition {
     let mut recording = HostRecording::new();
-    for (path, node) in specimen.trees()[0].followed().entries() {
+    for (path, node) in fixture.trees()[0].followed().entries() {
         let entry = match node {
             Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
             Node::Link(target) => RecordedEntry::Link(target.clone()),
@@ -29,7 +29,7 @@ fn value(exposition: &Exposition, series: &str, labels: &[&str]) -> Option<f64> 
 
 #[test]
 fn every_series_is_of_the_table_and_there_once() {
-    let known = linerate_testkit::specimen::names().filter(|name| *name != "many").filter_map(specimen);
+    let known = linerate_testkit::fixture::names().filter(|name| *name != "many").filter_map(fixture);
     for host in known.chain([many(4, 2, 8)]) {
         let name = host.name;
         let exposition = exported(&host, &ExporterOptions { pids: true, ..ExporterOptions::default() }, 2);
@@ -61,7 +61,7 @@ fn every_series_is_of_the_table_and_there_once() {
 
 #[test]
 fn the_same_reading_twice_adds_nothing() {
-    let host = specimen("makita-2016").expect("a specimen");
+    let host = fixture("makita-2016").expect("a fixture");
     let (once, twice) =
         (exported(&host, &ExporterOptions::default(), 1), exported(&host, &ExporterOptions::default(), 2));
     for ((family, first), (_, second)) in once.families.iter().zip(&twice.families) {
@@ -113,7 +113,7 @@ fn what_cannot_be_read_is_absent_and_said() {
 
 #[test]
 fn findings_are_told_by_id_and_severity() {
-    let exposition = exported(&specimen("makita-2016").expect("a specimen"), &ExporterOptions::default(), 1);
+    let exposition = exported(&fixture("makita-2016").expect("a fixture"), &ExporterOptions::default(), 1);
     let (_, rows) =
         exposition.families.iter().find(|(family, _)| family.name == "linerate_findings").expect("findings");
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.labels[0].as_str()).collect();

@@ -2,10 +2,10 @@ use super::*;
 use crate::render::style::TextStyle;
 use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, PacketPath, Scope};
-use linerate_testkit::specimen::{Node, specimen};
+use linerate_testkit::fixture::{Node, fixture};
 
 pub(in crate::render) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
-    let trees = specimen(name).expect("a specimen").trees();
+    let trees = fixture(name).expect("a fixture").trees();
     let mut paths = trees.iter().map(|tree| {
         let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {
@@ -56,7 +56,7 @@ fn nothing_is_drawn_where_nothing_is_known() {
 
 #[test]
 fn every_host_stays_within_terminal_and_frame() {
-    for name in linerate_testkit::specimen::names() {
+    for name in linerate_testkit::fixture::names() {
         let (first, later) = readings(name);
         let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
         let picture = PathPicture::from_view(&view);

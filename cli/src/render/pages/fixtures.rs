@@ -36,8 +36,8 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("drops-none", drops_html::drops(&drops(false))),
         ("flame", flame_html::flame(&made_up_flame::run())),
     ];
-    for (name, specimen) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
-        pages.push((name, with_doctor(specimen, doctor_html::doctor)));
+    for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
+        pages.push((name, with_doctor(fixture, doctor_html::doctor)));
     }
     pages.push(("report", Ok(report(directory, true))));
     pages.push(("report-no-path", Ok(report(directory, false))));
@@ -47,8 +47,8 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-fn with_doctor<T>(specimen: &str, with: impl FnOnce(&doctor::DoctorDocument<'_>) -> T) -> T {
-    let (first, later) = doctor_picture::tests::readings(specimen);
+fn with_doctor<T>(fixture: &str, with: impl FnOnce(&doctor::DoctorDocument<'_>) -> T) -> T {
+    let (first, later) = doctor_picture::tests::readings(fixture);
     let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
     let mut diagnosis = Diagnosis::of(&view);
     let unknown =
@@ -160,8 +160,8 @@ fn report(directory: &Path, with_path: bool) -> String {
     write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
     if with_path {
-        for (name, specimen) in [("doctor-1.json", "million-packets"), ("doctor-2.json", "makita-2016")] {
-            with_doctor(specimen, |document| write(name, json_of(document)));
+        for (name, fixture) in [("doctor-1.json", "million-packets"), ("doctor-2.json", "makita-2016")] {
+            with_doctor(fixture, |document| write(name, json_of(document)));
         }
         write("search.json", search());
         write("load.json", json_of(&made_up_load::document()));

@@ -41,7 +41,7 @@ fn once_prints_the_host_as_text_and_as_json() {
 fn a_recording_is_what_was_seen_and_a_capture_is_looked_at_without_privilege() {
     let directory = tempfile::tempdir().expect("a directory");
     let tree = directory.path().join("host");
-    linerate_testkit::specimen::specimen("small-vm").expect("a specimen").write(&tree).expect("written");
+    linerate_testkit::fixture::fixture("small-vm").expect("a fixture").write(&tree).expect("written");
     let tree = tree.to_str().expect("a name");
     let file = directory.path().join("top.jsonl");
     let file = file.to_str().expect("a name");

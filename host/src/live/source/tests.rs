@@ -1,7 +1,7 @@
 use super::*;
 use crate::HostRecording;
 use crate::recording::RecordedEntry;
-use linerate_testkit::specimen::{Node, specimen};
+use linerate_testkit::fixture::{Node, fixture};
 use serde_json::Value;
 
 fn captured(name: &str) -> SnapshotSource {
@@ -9,7 +9,7 @@ fn captured(name: &str) -> SnapshotSource {
 }
 
 fn capture(name: &str) -> OpenedCapture {
-    let trees = specimen(name).expect("a specimen").trees();
+    let trees = fixture(name).expect("a fixture").trees();
     let mut hosts = trees.iter().map(|tree| {
         let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {

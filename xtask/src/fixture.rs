@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use linerate_testkit::specimen::{names, specimen};
+use linerate_testkit::fixture::{fixture, names};
 
-/// Arguments of `cargo xtask specimen`.
+/// Arguments of `cargo xtask fixture`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Specimen {
+pub(crate) struct Fixture {
     /// Its name; none lists them
     name: Option<String>,
     /// A directory that is not there yet or empty; a second reading goes below `later` in it
@@ -16,21 +16,21 @@ pub(crate) struct Specimen {
     directory: Option<PathBuf>,
 }
 
-impl Specimen {
+impl Fixture {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let Some(name) = &self.name else {
-            for specimen in names().filter_map(specimen) {
-                println!("{:<20} {}", specimen.name, specimen.about);
+            for fixture in names().filter_map(fixture) {
+                println!("{:<20} {}", fixture.name, fixture.about);
             }
             return Ok(ExitCode::SUCCESS);
         };
         let known = || names().collect::<Vec<_>>().join(", ");
-        let specimen = specimen(name).ok_or_else(|| anyhow!("no specimen {name}; there are {}", known()))?;
+        let fixture = fixture(name).ok_or_else(|| anyhow!("no fixture {name}; there are {}", known()))?;
         let Some(directory) = &self.directory else { bail!("a directory to write {name} into is missing") };
         if std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!("{} is not empty", directory.display());
         }
-        specimen.write(directory).with_context(|| format!("writing {name} into {}", directory.display()))?;
+        fixture.write(directory).with_context(|| format!("writing {name} into {}", directory.display()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
