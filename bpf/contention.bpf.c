@@ -5,11 +5,8 @@
 // to do: at the end the lock is held, and others wait for it.
 
 #include <linux/bpf.h>
-#include <linux/types.h>
 
-#include <bpf/bpf_helpers.h>
-
-#define INLINE static __always_inline
+#include "kernel.h"
 
 // Kinds of locks (include/trace/events/lock.h, since 5.19).
 #define LCB_F_SPIN 1

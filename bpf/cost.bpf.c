@@ -13,12 +13,8 @@
 // Packets are counted at those of include/trace/events/net.h and xdp.h.
 
 #include <linux/bpf.h>
-#include <linux/types.h>
 
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-
-#define INLINE static __always_inline
+#include "kernel.h"
 
 // Of enum in include/linux/interrupt.h.
 #define NET_TX_SOFTIRQ 2
@@ -30,7 +26,6 @@
 // Between the end of an interrupt and the softirq it brings lies nothing but the kernel's way out (irq_exit_rcu).
 #define AT_ONCE_NS 2000
 
-// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
 struct task_struct {
     int pid;
     int tgid;
@@ -43,18 +38,6 @@ struct task_struct {
 struct task_struct___old {
     long state;
 } __attribute__((preserve_access_index));
-
-struct ns_common {
-    unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-    struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-    struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
 
 struct rtnl_link_ops {
     const char *kind;

@@ -8,11 +8,8 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/in6.h>
-#include <linux/types.h>
 
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
 
 #include "drops.h"
 #include "drops_packet.h"

@@ -2,9 +2,8 @@
 
 #pragma once
 
-#define INLINE static __always_inline
+#include "kernel.h"
 
-#define MSG_PEEK 2
 #define MSG_ERRQUEUE 0x2000
 #define EAGAIN 11
 // Its index in every network namespace (include/net/flow.h).
@@ -58,19 +57,6 @@ enum note {
     NOTE_COPY,
     NOTES,
 };
-
-// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
-struct ns_common {
-    unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-    struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-    struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
 
 struct list_head {
     struct list_head *next;
@@ -179,5 +165,5 @@ const volatile __u32 peer_version = 0;
 const volatile __u32 peer[4] = {};
 
 INLINE int has_port(__u16 port) {
-    return ports[port >> 3] >> (port & 7) & 1;
+    return contains_port(ports, port);
 }

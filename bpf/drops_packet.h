@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "drops.h"
+
 // Not UDP over IP, or not asked for.
 #define PACKET_OTHER 0
 #define PACKET_OURS 1
@@ -23,28 +25,6 @@ struct packet {
     // Its ports were others when it came (NAT), so that it was not counted then.
     __u16 is_new;
     struct address destination;
-};
-
-struct ipv4 {
-    __u8 version_ihl;
-    __u8 tos;
-    __be16 length;
-    __be16 id;
-    __be16 fragment;
-    __u8 ttl;
-    __u8 protocol;
-    __be16 check;
-    __be32 source;
-    __be32 destination;
-};
-
-struct ipv6 {
-    __be32 version;
-    __be16 length;
-    __u8 next;
-    __u8 hops;
-    __be32 source[4];
-    __be32 destination[4];
 };
 
 struct udp_ports {

@@ -7,25 +7,10 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
-#include <linux/types.h>
 
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
 
-#define INLINE static __always_inline
-
-struct ns_common {
-    unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-    struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-    struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
+#include "kernel.h"
 
 struct net_device {
     possible_net_t nd_net;
@@ -38,26 +23,6 @@ struct sk_buff {
     __u16 network_header;
     __be16 protocol;
 } __attribute__((preserve_access_index));
-
-struct ipv4 {
-    __u8 version_ihl;
-    __u8 tos;
-    __be16 length;
-    __be16 id;
-    __be16 fragment;
-    __u8 ttl;
-    __u8 protocol;
-    __be16 check;
-    __be32 addresses[2];
-};
-
-struct ipv6 {
-    __be32 version;
-    __be16 length;
-    __u8 next;
-    __u8 hops;
-    __be32 addresses[2][4];
-};
 
 // Set before the programs are loaded: inode of the network namespace, and a bit a port.
 const volatile __u32 network = 0;
@@ -130,16 +95,16 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
             ip.fragment & bpf_htons(0x1fff))
             return;
         client.address[2] = bpf_htonl(0xffff);
-        client.address[3] = far ? ip.addresses[1] : ip.addresses[0];
+        client.address[3] = far ? ip.destination : ip.source;
         next = at + (ip.version_ihl & 15) * 4;
     } else if (protocol == bpf_htons(ETH_P_IPV6)) {
         struct ipv6 ip;
         if (bpf_probe_read_kernel(&ip, sizeof(ip), at) || ip.next != IPPROTO_UDP)
             return;
         if (far)
-            __builtin_memcpy(client.address, ip.addresses[1], sizeof(client.address));
+            __builtin_memcpy(client.address, ip.destination, sizeof(client.address));
         else
-            __builtin_memcpy(client.address, ip.addresses[0], sizeof(client.address));
+            __builtin_memcpy(client.address, ip.source, sizeof(client.address));
         next = at + sizeof(ip);
     } else {
         return;
@@ -148,7 +113,7 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
         return;
     client.server = bpf_ntohs(far ? found[0] : found[1]);
     client.port = far ? found[1] : found[0];
-    if (ports[client.server >> 3] >> (client.server & 7) & 1)
+    if (contains_port(ports, client.server))
         count(&client, is_outgoing);
 }
 

@@ -11,30 +11,11 @@
 
 #include <linux/bpf.h>
 #include <linux/in.h>
-#include <linux/types.h>
 
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_helpers.h>
-
-#define INLINE static __always_inline
-
-#define MSG_PEEK 2
+#include "kernel.h"
 
 // As host/src/landing/program.rs reads it.
 #define CAME_BEFORE 0xffffffff
-
-// Of the kernel's own structures, what is read; where it lies in them is settled when the program is loaded.
-struct ns_common {
-    unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-    struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-    struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
 
 struct sock_common {
     __u16 skc_num;
@@ -153,7 +134,7 @@ INLINE int is_asked_for(struct sock *socket) {
     if (!socket || socket->sk_protocol != IPPROTO_UDP)
         return 0;
     __u16 port = socket->__sk_common.skc_num;
-    if (!(ports[port >> 3] >> (port & 7) & 1))
+    if (!contains_port(ports, port))
         return 0;
     return socket->__sk_common.skc_net.net->ns.inum == network;
 }
