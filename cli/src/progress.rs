@@ -1,84 +1,85 @@
-//! The live line of a climb: a bar on the terminal, plain lines where there is none.
+//! The progress line of a ladder run: a bar on the terminal, plain lines elsewhere.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use linerate_lab::ladder::climb::LadderEvent;
 use linerate_lab::ladder::report::RungReport;
 
 use crate::render::{format, summary};
 
-/// Shows where a climb is.
+/// Goes to the first column and clears the line.
+const CLEAR: &str = "\r\x1b[2K";
+
+/// Prints the progress of a run on standard error.
 pub(crate) struct RunProgress {
-    bar: ProgressBar,
-    plain: bool,
+    /// Whether there is a bar.
+    has_bar: bool,
+    has_colour: bool,
     quiet: bool,
     budget: Duration,
+    done: Duration,
     step: &'static str,
-    place: String,
+    position: String,
 }
 
 impl RunProgress {
-    /// A bar over `budget`, on standard error.
     pub(crate) fn new(budget: Duration, quiet: bool) -> Self {
-        let plain = !std::io::stderr().is_terminal();
-        let target =
-            if plain || quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(8) };
-        let milliseconds = u64::try_from(budget.as_millis()).unwrap_or(u64::MAX);
-        let bar = ProgressBar::with_draw_target(Some(milliseconds), target);
-        let template = if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
-            "{wide_bar} {msg}"
-        } else {
-            "{wide_bar:.cyan/dim} {msg}"
-        };
-        // The template is constant and valid; the default style is a fine bar too.
-        bar.set_style(
-            ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars("━╸─"),
-        );
-        Self { bar, plain, quiet, budget, step: "", place: String::new() }
+        Self {
+            has_bar: std::io::stderr().is_terminal() && !quiet,
+            has_colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            quiet,
+            budget,
+            done: Duration::ZERO,
+            step: "",
+            position: String::new(),
+        }
     }
 
-    /// Takes note of what happens.
     pub(crate) fn event(&mut self, event: &LadderEvent<'_>) {
         match event {
             LadderEvent::Rung { index, of, step } => {
                 self.step = step.id;
-                self.place = format!("{}/{of}", index + 1);
-                self.bar.set_message(format!("{} {}", self.place, self.step));
+                self.position = format!("{}/{of}", index + 1);
+                self.draw("");
             }
             LadderEvent::Probing { per_second, left } => {
-                let done = self.budget.saturating_sub(*left);
-                self.bar.set_position(u64::try_from(done.as_millis()).unwrap_or(u64::MAX));
-                self.bar.set_message(format!(
-                    "{} {}  offering {}/s  {} s left",
-                    self.place,
-                    self.step,
-                    format::rate(*per_second),
-                    left.as_secs()
-                ));
+                self.done = self.budget.saturating_sub(*left);
+                let rate = format::rate(*per_second);
+                self.draw(&format!("  offering {rate}/s  {} s left", left.as_secs()));
             }
-            LadderEvent::Done(report) => self.line(&done_line(report)),
+            LadderEvent::Done(report) if !self.quiet => {
+                self.finish();
+                eprintln!("{}", done_line(report));
+                self.draw("");
+            }
+            LadderEvent::Done(_) => {}
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
+        if self.has_bar {
+            eprint!("{CLEAR}");
+        }
     }
 
-    /// A line that stays.
-    fn line(&self, text: &str) {
-        if self.quiet {
+    fn draw(&self, details: &str) {
+        if !self.has_bar {
             return;
         }
-        if self.plain {
-            eprintln!("{text}");
-        } else {
-            self.bar.println(text);
-        }
+        let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| size.ws_col);
+        let columns = usize::from(columns).saturating_sub(2);
+        let text = format!("{} {}{details}", self.position, self.step);
+        let text: String = text.chars().take(columns).collect();
+        let width = columns - text.chars().count();
+        let share = self.done.as_secs_f64() / self.budget.as_secs_f64().max(f64::MIN_POSITIVE);
+        let filled = ((share * width as f64) as usize).min(width);
+        let (done, left) = ("━".repeat(filled), "─".repeat(width - filled));
+        let (cyan, dim, reset) =
+            if self.has_colour { ("\x1b[36m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
+        // A terminal that is gone takes the bar with it.
+        let _ = write!(std::io::stderr(), "{CLEAR}{cyan}{done}{reset}{dim}{left}{reset} {text}");
     }
 }
 

@@ -4,16 +4,17 @@
 //! A capture is a tree with `proc` and `sys`, and kernel answers that are not files in `calls`; a
 //! second reading is in `later`. `capture.json` describes the capture and records what a tree of
 //! files cannot: failed reads, links, and directories that were not read completely. A single-file
-//! capture is a tar archive compressed with zstd.
+//! capture is a tar archive compressed with gzip.
 
 mod anonymous;
 mod archive;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 
 use crate::recording::{RecordedFailure, RecordedResult};
@@ -25,6 +26,9 @@ pub use archive::{read_tar, write};
 pub const SCHEMA: &str = "linerate.capture/1";
 const SCHEMA_NAME: &str = "linerate.capture/";
 const SCHEMA_NUMBER: u32 = 1;
+
+/// First bytes of a zstd frame (RFC 8878, section 3.1.1).
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 const ABOUT: &str = "capture.json";
 const LATER: &str = "later";
@@ -106,9 +110,14 @@ impl OpenedCapture {
     }
 
     fn archive(path: &Path) -> Result<Self, CaptureFault> {
-        let decoder = zstd::Decoder::new(File::open(path)?)
-            .map_err(|error| CaptureFault::Garbled(format!("no zstd archive: {error}")))?;
-        let (about, recordings) = read_tar(decoder)?;
+        let mut file = File::open(path)?;
+        let mut start = Vec::new();
+        file.by_ref().take(4).read_to_end(&mut start)?;
+        if start == ZSTD_MAGIC {
+            let advice = "unpack it with 'tar --zstd -xf' and give the directory";
+            return Err(CaptureFault::Garbled(format!("a capture of linerate 0.1 under zstd: {advice}")));
+        }
+        let (about, recordings) = read_tar(GzDecoder::new(start.as_slice().chain(file)))?;
         let mut hosts = recordings.into_iter().map(Host::recorded);
         let first = hosts.next().unwrap_or_else(|| Host::recorded(HostRecording::new()));
         Ok(Self { about, first, later: hosts.next() })

@@ -56,7 +56,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, conflicts_with_all = ["listen", "every"])]
     once: bool,
     /// With --once: read a capture of another host, or a directory with its proc and sys
-    #[arg(long, value_name = "DIR|FILE.tar.zst", requires = "once", conflicts_with = "with")]
+    #[arg(long, value_name = "DIR|FILE.tar.gz", requires = "once", conflicts_with = "with")]
     root: Option<PathBuf>,
     /// With --once: format on standard output
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = ExportedFile::Openmetrics, requires = "once", conflicts_with = "textfile")]

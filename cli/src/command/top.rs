@@ -56,7 +56,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "root"])]
     replay: Option<PathBuf>,
     /// Read a capture of another host, or a directory with its proc and sys
-    #[arg(long, value_name = "DIR|FILE.tar.zst")]
+    #[arg(long, value_name = "DIR|FILE.tar.gz")]
     root: Option<PathBuf>,
 }
 

@@ -1,23 +1,25 @@
-//! A capture as a tar archive compressed with zstd.
+//! A capture as a tar archive compressed with gzip.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::{Component, Path};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
 use super::{ABOUT, CaptureExtras, CaptureFault, CaptureInfo, LATER, about};
 use crate::HostRecording;
 use crate::recording::RecordedResult;
 
-/// The limit of an archive's content, ten times the capture of a large host. A few bytes of zstd
+/// The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip
 /// can expand to gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
 const MOST_ENTRIES: usize = 1_000_000;
 const LARGEST_FILE: u64 = 16 << 20;
 
 pub fn write(to: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
-    let mut builder = Builder::new(zstd::Encoder::new(to, zstd::DEFAULT_COMPRESSION_LEVEL)?);
+    let mut builder = Builder::new(GzEncoder::new(to, Compression::default()));
     let asides = readings.iter().map(CaptureExtras::of).collect();
     let about = CaptureInfo { readings: asides, ..about.clone() };
     append(&mut builder, ABOUT, &serde_json::to_vec_pretty(&about)?, about.unix_seconds)?;

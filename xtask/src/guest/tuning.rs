@@ -182,7 +182,7 @@ impl GuestState {
 /// The files of a capture but for its counters.
 fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
-    let mut archive = tar::Archive::new(zstd::Decoder::new(archive)?);
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
     for entry in archive.entries()? {
         let mut entry = entry?;
         let name = entry.path()?.to_string_lossy().into_owned();

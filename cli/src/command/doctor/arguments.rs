@@ -29,7 +29,7 @@ pub(crate) struct HostScopeArgs {
     #[command(flatten)]
     pub(crate) aim: ScopeArgs,
     /// Read a capture of another host, or a directory with its proc and sys
-    #[arg(long, value_name = "DIR|FILE.tar.zst")]
+    #[arg(long, value_name = "DIR|FILE.tar.gz")]
     pub(crate) root: Option<PathBuf>,
 }
 

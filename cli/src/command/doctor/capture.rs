@@ -14,8 +14,8 @@ use crate::output::OutputTarget;
 /// Arguments of `doctor capture`.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureArgs {
-    /// File to write (tar.zst); - is standard output
-    #[arg(value_name = "FILE.tar.zst")]
+    /// File to write (tar.gz); - is standard output
+    #[arg(value_name = "FILE.tar.gz")]
     file: String,
     /// Replace addresses, host name and process names by aliases
     #[arg(long)]

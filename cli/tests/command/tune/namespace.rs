@@ -41,7 +41,7 @@ fn what_belongs_to_the_whole_machine_is_not_planned() {
         return skip(test, &format!("a default of {default} bytes is none that a plan would change"));
     }
     let directory = tempfile::tempdir().expect("a directory");
-    let (file, capture) = (directory.path().join("plan.json"), directory.path().join("host.tar.zst"));
+    let (file, capture) = (directory.path().join("plan.json"), directory.path().join("host.tar.gz"));
     let run = |arguments: &[&str], file: &Path| {
         let mut command = Command::new(program());
         command.args(arguments).arg(file).stdout(Stdio::null());

@@ -4,9 +4,6 @@ use std::fmt;
 
 use etherparse::err::packet::SliceError;
 use etherparse::{EtherType, SlicedPacket, TransportSlice};
-use pcap_file::DataLink;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
 
 use crate::workload::{EchoedTag, SourceError};
 
@@ -14,6 +11,21 @@ use crate::workload::{EchoedTag, SourceError};
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0x3c, 0x4d], [0x4d, 0x3c, 0xb2, 0xa1]];
+
+/// Blocks of a pcapng file (draft-ietf-opsawg-pcapng, section 4). Its first bytes are the type of a section header.
+const SECTION_HEADER: u32 = u32::from_le_bytes(PCAPNG);
+const INTERFACE_DESCRIPTION: u32 = 1;
+const PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const ENHANCED_PACKET: u32 = 6;
+
+/// Link types (https://www.tcpdump.org/linktypes.html).
+const ETHERNET: u32 = 1;
+const RAW: u32 = 101;
+const LINUX_SLL: u32 = 113;
+const IPV4: u32 = 228;
+const IPV6: u32 = 229;
+const LINUX_SLL2: u32 = 276;
 
 /// Bytes of a header of LINKTYPE_LINUX_SLL2; it begins with the ether type.
 const SLL2_BYTES: usize = 20;
@@ -55,7 +67,7 @@ pub(super) fn payloads(
     let mut payloads = Vec::new();
     let mut skipped = SkippedPackets::default();
     let least = tag.map_or(1, |tag| tag.request_offset + tag.bytes);
-    let mut take = |link: DataLink, packet: &[u8]| {
+    let mut take = |link: u32, packet: &[u8]| {
         match content(link, packet)? {
             PacketContent::Payload([]) => skipped.empty += 1,
             PacketContent::Payload(payload) if payload.len() < least => skipped.too_short_for_the_tag += 1,
@@ -79,58 +91,130 @@ pub(super) fn payloads(
 }
 
 /// Takes a packet of a link, or says why no packet of that link can be taken.
-type Take<'a> = dyn FnMut(DataLink, &[u8]) -> Result<(), String> + 'a;
+type Take<'a> = dyn FnMut(u32, &[u8]) -> Result<(), String> + 'a;
+
+/// Numbers and bytes of a capture, in the byte order of the host that wrote it.
+struct CaptureFields<'a> {
+    rest: &'a [u8],
+    is_big_endian: bool,
+}
+
+impl<'a> CaptureFields<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.rest.split_at_checked(count)?;
+        self.rest = rest;
+        Some(bytes)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        let bytes = self.bytes(2)?.try_into().ok()?;
+        Some(if self.is_big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) })
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        let bytes = self.bytes(4)?.try_into().ok()?;
+        Some(if self.is_big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    }
+
+    /// A packet after its time stamp: its length here, its length on the wire, its bytes.
+    fn packet(&mut self) -> Option<&'a [u8]> {
+        let length = self.u32()?;
+        self.u32()?;
+        self.bytes(length as usize)
+    }
+
+    /// The type and the body of a pcapng block.
+    fn block(&mut self) -> Option<(u32, CaptureFields<'a>)> {
+        let kind = self.u32()?;
+        if kind == SECTION_HEADER {
+            self.is_big_endian = match self.rest.get(4..8)? {
+                [0x1a, 0x2b, 0x3c, 0x4d] => true,
+                [0x4d, 0x3c, 0x2b, 0x1a] => false,
+                _ => return None,
+            };
+        }
+        let length = self.u32()?;
+        // The type, the length, and the length once more after the body.
+        let rest = self.bytes((length as usize).checked_sub(12)?)?;
+        (self.u32()? == length).then_some((kind, CaptureFields { rest, ..*self }))
+    }
+}
+
+/// An interface of a pcapng file.
+struct CapturedInterface {
+    link: u32,
+    /// The most bytes of a packet that are in the file; 0: all.
+    most_bytes: u32,
+}
 
 fn walk_pcap(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
-    let mut reader = PcapReader::new(bytes).map_err(|error| format!("no pcap header: {error}"))?;
-    let link = reader.header().datalink;
+    let mut fields = CaptureFields { rest: bytes, is_big_endian: bytes.starts_with(&[0xa1]) };
+    let link = fields.bytes(20).and_then(|_| fields.u32()).ok_or("no pcap header: the file is too short")?;
     let mut number = 0;
-    while let Some(packet) = reader.next_raw_packet() {
+    while !fields.rest.is_empty() {
         number += 1;
-        let packet = packet.map_err(|error| format!("packet {number} cannot be read: {error}"))?;
-        take(link, &packet.data)?;
+        let packet = fields.bytes(8).and_then(|_| fields.packet());
+        // The upper bits are flags.
+        take(
+            link & 0x0fff_ffff,
+            packet.ok_or_else(|| format!("packet {number} cannot be read: it is cut short"))?,
+        )?;
     }
     Ok(())
 }
 
 fn walk_pcapng(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
-    let mut reader = PcapNgReader::new(bytes).map_err(|error| format!("no pcapng header: {error}"))?;
-    let mut links: Vec<DataLink> = Vec::new();
+    let mut fields = CaptureFields { rest: bytes, is_big_endian: false };
+    let mut interfaces: Vec<CapturedInterface> = Vec::new();
     let mut number = 0;
-    while let Some(block) = reader.next_block() {
+    while !fields.rest.is_empty() {
         number += 1;
-        let of = |interface: usize, links: &[DataLink]| {
-            links
-                .get(interface)
-                .copied()
-                .ok_or_else(|| format!("block {number} is of an interface that is not described"))
+        let unreadable = || format!("block {number} cannot be read: it is cut short or garbled");
+        let (kind, mut body) = fields.block().ok_or_else(unreadable)?;
+        let interface = match kind {
+            SECTION_HEADER => {
+                interfaces.clear();
+                continue;
+            }
+            INTERFACE_DESCRIPTION => {
+                let link = body.u16().zip(body.u16()).zip(body.u32());
+                let ((link, _), most_bytes) = link.ok_or_else(unreadable)?;
+                interfaces.push(CapturedInterface { link: u32::from(link), most_bytes });
+                continue;
+            }
+            PACKET => body.u16().zip(body.u16()).map(|(interface, _)| u32::from(interface)),
+            SIMPLE_PACKET => Some(0),
+            ENHANCED_PACKET => body.u32(),
+            _ => continue,
         };
-        match block.map_err(|error| format!("block {number} cannot be read: {error}"))? {
-            Block::SectionHeader(_) => links.clear(),
-            Block::InterfaceDescription(interface) => links.push(interface.linktype),
-            Block::EnhancedPacket(packet) => take(of(packet.interface_id as usize, &links)?, &packet.data)?,
-            Block::SimplePacket(packet) => take(of(0, &links)?, &packet.data)?,
-            Block::Packet(packet) => take(of(usize::from(packet.interface_id), &links)?, &packet.data)?,
-            _ => {}
-        }
+        let interface = interfaces
+            .get(interface.ok_or_else(unreadable)? as usize)
+            .ok_or_else(|| format!("block {number} is of an interface that is not described"))?;
+        let packet = if kind == SIMPLE_PACKET {
+            let most = if interface.most_bytes == 0 { u32::MAX } else { interface.most_bytes };
+            body.u32().and_then(|length| body.bytes(length.min(most) as usize))
+        } else {
+            body.bytes(8).and_then(|_| body.packet())
+        };
+        take(interface.link, packet.ok_or_else(unreadable)?)?;
     }
     Ok(())
 }
 
-fn content(link: DataLink, packet: &[u8]) -> Result<PacketContent<'_>, String> {
+fn content(link: u32, packet: &[u8]) -> Result<PacketContent<'_>, String> {
     let sliced = match link {
-        DataLink::ETHERNET => SlicedPacket::from_ethernet(packet),
-        DataLink::LINUX_SLL => SlicedPacket::from_linux_sll(packet),
-        DataLink::LINUX_SLL2 => match packet.split_at_checked(SLL2_BYTES) {
+        ETHERNET => SlicedPacket::from_ethernet(packet),
+        LINUX_SLL => SlicedPacket::from_linux_sll(packet),
+        LINUX_SLL2 => match packet.split_at_checked(SLL2_BYTES) {
             Some((header, rest)) => {
                 let kind = u16::from_be_bytes([header[0], header[1]]);
                 SlicedPacket::from_ether_type(EtherType(kind), rest)
             }
             None => return Ok(PacketContent::CutShort),
         },
-        DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => SlicedPacket::from_ip(packet),
+        RAW | IPV4 | IPV6 => SlicedPacket::from_ip(packet),
         other => {
-            return Err(format!("link type {other:?}: only Ethernet, Linux cooked and bare IP are known"));
+            return Err(format!("link type {other}: only Ethernet, Linux cooked and bare IP are known"));
         }
     };
     Ok(match sliced {
@@ -170,23 +254,24 @@ mod tests {
     use super::*;
     use crate::workload::raw::from_pcap;
     use etherparse::PacketBuilder;
-    use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
-    use pcap_file::pcapng::PcapNgWriter;
-    use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-    use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
     use proptest::prelude::*;
-    use std::time::Duration;
 
     const TAG: EchoedTag = EchoedTag { bytes: 2, request_offset: 0, reply_offset: 0 };
 
-    fn pcap(link: DataLink, packets: &[Vec<u8>]) -> Vec<u8> {
-        let header = PcapHeader { datalink: link, ..PcapHeader::default() };
-        let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
-        for data in packets {
-            let packet = PcapPacket::new(Duration::ZERO, data.len() as u32, data);
-            writer.write_packet(&packet).unwrap();
+    fn pcap(link: u32, packets: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes =
+            [&PCAP[1][..], &[2, 0, 4, 0], &[0; 8], &65_535_u32.to_le_bytes(), &link.to_le_bytes()].concat();
+        for packet in packets {
+            let length = (packet.len() as u32).to_le_bytes();
+            bytes.extend([&[0; 8], &length[..], &length, packet].concat());
         }
-        writer.into_writer()
+        bytes
+    }
+
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let body = [body, &[0; 3][..body.len().next_multiple_of(4) - body.len()]].concat();
+        let length = (12 + body.len() as u32).to_be_bytes();
+        [&kind.to_be_bytes()[..], &length, &body, &length].concat()
     }
 
     fn built(builder: etherparse::PacketBuilderStep<etherparse::UdpHeader>, payload: &[u8]) -> Vec<u8> {
@@ -210,34 +295,37 @@ mod tests {
         let tagged = built(ethernet().single_vlan(vlan).ipv6([1; 16], [2; 16], 64).udp(1, 2), b"tagged");
         let bare = built(v4().udp(9, 9), b"bare");
         let payloads = |link, packets: &[Vec<u8>]| from_pcap(&pcap(link, packets), "c", None).unwrap();
-        let exchange = payloads(DataLink::ETHERNET, &[plain, tagged]);
+        let exchange = payloads(ETHERNET, &[plain, tagged]);
         assert_eq!(exchange.requests, [b"plain".to_vec(), b"tagged".to_vec()]);
         assert!(exchange.notes.is_empty());
-        assert_eq!(payloads(DataLink::RAW, std::slice::from_ref(&bare)).requests, [b"bare"]);
+        assert_eq!(payloads(RAW, std::slice::from_ref(&bare)).requests, [b"bare"]);
         let cooked = [&[0, 0, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0, 0x08, 0x00], &bare[..]].concat();
-        assert_eq!(payloads(DataLink::LINUX_SLL, &[cooked]).requests, [b"bare"]);
+        assert_eq!(payloads(LINUX_SLL, &[cooked]).requests, [b"bare"]);
         let cooked =
             [&[0x08, 0x00, 0, 0, 0, 0, 0, 2, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0], &bare[..]].concat();
-        assert_eq!(payloads(DataLink::LINUX_SLL2, &[cooked]).requests, [b"bare"]);
+        assert_eq!(payloads(LINUX_SLL2, &[cooked]).requests, [b"bare"]);
     }
 
     #[test]
     fn pcapng_is_read_as_well() {
-        let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
-        let interface = InterfaceDescriptionBlock { linktype: DataLink::RAW, snaplen: 0, options: vec![] };
-        writer.write_pcapng_block(interface).unwrap();
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
         let data = built(v4().udp(9, 9), b"next generation");
-        let packet = EnhancedPacketBlock {
-            interface_id: 0,
-            timestamp: Duration::ZERO,
-            original_len: data.len() as u32,
-            data: data.into(),
-            options: vec![],
-        };
-        writer.write_pcapng_block(packet).unwrap();
-        let bytes = writer.into_inner();
+        let length = data.len() as u32;
+        let bytes = [
+            block(SECTION_HEADER, &words(&[0x1a2b_3c4d, 1 << 16, u32::MAX, u32::MAX])),
+            block(INTERFACE_DESCRIPTION, &words(&[RAW << 16, 0])),
+            block(4, &[0; 8]),
+            block(ENHANCED_PACKET, &[words(&[0, 0, 0, length, length]), data.clone()].concat()),
+            block(SIMPLE_PACKET, &[words(&[length]), data.clone()].concat()),
+            block(PACKET, &[words(&[0, 0, 0, length, length]), data].concat()),
+        ]
+        .concat();
         assert!(is_capture(&bytes));
-        assert_eq!(from_pcap(&bytes, "c", Some(TAG)).unwrap().requests, [b"next generation"]);
+        assert_eq!(from_pcap(&bytes, "c", Some(TAG)).unwrap().requests, [b"next generation"; 3]);
+        let says = |bytes: &[u8]| from_pcap(bytes, "c", None).unwrap_err().to_string();
+        assert!(says(&bytes[..bytes.len() - 1]).starts_with("c: block 6 cannot be read: "));
+        let undescribed = [&bytes[..28], &bytes[48..]].concat();
+        assert_eq!(says(&undescribed), "c: block 3 is of an interface that is not described");
     }
 
     #[test]
@@ -256,7 +344,7 @@ mod tests {
             built(v4().udp(9, 9), b"x"),
             vec![0xff; 40],
         ];
-        let exchange = from_pcap(&pcap(DataLink::RAW, &packets), "c", Some(TAG)).unwrap();
+        let exchange = from_pcap(&pcap(RAW, &packets), "c", Some(TAG)).unwrap();
         assert_eq!(exchange.requests, [b"good"]);
         assert_eq!(
             exchange.notes,
@@ -264,7 +352,7 @@ mod tests {
                 "c: 6 packets left out: 1 not UDP, 1 fragments, 1 cut short, 1 malformed, 1 without payload, 1 too short for the tag"
             ]
         );
-        let error = from_pcap(&pcap(DataLink::RAW, &[tcp]), "c", None).unwrap_err().to_string();
+        let error = from_pcap(&pcap(RAW, &[tcp]), "c", None).unwrap_err().to_string();
         assert_eq!(error, "c: no UDP datagram to send: 1 packet left out: 1 not UDP");
     }
 
@@ -273,9 +361,9 @@ mod tests {
         let says = |bytes: &[u8]| from_pcap(bytes, "c", None).unwrap_err().to_string();
         assert_eq!(says(b"0001"), "c: neither a pcap nor a pcapng file");
         assert!(says(&PCAP[1]).starts_with("c: no pcap header: "));
-        assert_eq!(says(&pcap(DataLink::RAW, &[])), "c: no UDP datagram to send: it has no packets");
-        assert!(says(&pcap(DataLink::IEEE802_11, &[vec![0; 60]])).contains("link type IEEE802_11"));
-        let whole = pcap(DataLink::RAW, &[built(v4().udp(9, 9), b"good")]);
+        assert_eq!(says(&pcap(RAW, &[])), "c: no UDP datagram to send: it has no packets");
+        assert!(says(&pcap(105, &[vec![0; 60]])).contains("link type 105"));
+        let whole = pcap(RAW, &[built(v4().udp(9, 9), b"good")]);
         assert!(says(&whole[..whole.len() - 1]).starts_with("c: packet 1 cannot be read: "));
     }
 
@@ -290,7 +378,7 @@ mod tests {
 
         #[test]
         fn any_packet_is_taken_or_left_out(bytes in prop::collection::vec(any::<u8>(), 0..120), link in prop::sample::select(vec![
-            DataLink::ETHERNET, DataLink::RAW, DataLink::LINUX_SLL, DataLink::LINUX_SLL2,
+            ETHERNET, RAW, LINUX_SLL, LINUX_SLL2,
         ])) {
             prop_assert!(content(link, &bytes).is_ok());
         }
