@@ -1,6 +1,5 @@
 //! `cargo xtask bench`: promises about cost and speed.
 
-mod backlog;
 mod cost;
 mod doctor;
 mod engine;
@@ -8,17 +7,22 @@ mod generators;
 mod meter;
 mod overload;
 mod pacing;
+mod placement;
 mod search;
 mod servers;
 mod subject;
 mod top;
 mod verdict;
 
+use std::net::SocketAddr;
 use std::process::{Command, ExitCode};
 
 use anyhow::Context;
 use clap::Subcommand;
+use linerate_load::LoadWorkload;
+use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
 
+use crate::machine;
 use crate::programs::{self, BuildProfile};
 
 pub(crate) use subject::BenchSubject;
@@ -78,5 +82,25 @@ pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
         .args(std::env::args_os().skip(1))
         .status()
         .with_context(|| format!("starting {}", program.display()))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(machine::exit_code(status.success()))
+}
+
+/// A generator of echo requests in the kernel, on one CPU.
+pub(crate) fn echo_load(
+    target: SocketAddr,
+    cpu: u32,
+    flows: usize,
+    payload_bytes: usize,
+) -> GeneratorBuilder {
+    GeneratorBuilder::default()
+        .targets(vec![target])
+        .cpus(Some(vec![cpu]))
+        .flows(flows)
+        .workload(LoadWorkload::Echo { payload_bytes })
+        .backend(GeneratorBackend::Xdp)
+}
+
+/// 0 1 2 in even rounds, 2 1 0 in odd ones.
+fn alternated(count: usize, round: u32) -> Box<dyn Iterator<Item = usize>> {
+    if round.is_multiple_of(2) { Box::new(0..count) } else { Box::new((0..count).rev()) }
 }

@@ -203,7 +203,7 @@ impl GuestParts {
         for _ in 1..BOOTS {
             let booted = GuestSession::boot(prepared, variant, deadline.min(BOOTED_WITHIN));
             let all_run = booted.and_then(|mut guest| {
-                guest.ask(ON_EACH_CPU, ALL_CPUS_RUN_WITHIN)?;
+                guest.ask_within(ON_EACH_CPU, ALL_CPUS_RUN_WITHIN)?;
                 Ok(guest)
             });
             match all_run {

@@ -17,9 +17,7 @@ use clap::Args;
 use linerate_engine::Counts;
 use linerate_lab::Lab;
 use linerate_load::capacity::{self, SearchOptions};
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
-use linerate_load::{Generator, LoadSlot, LoadWorkload};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use linerate_load::{Generator, LoadSlot};
 
 use books::{RoundLoad, SoakAccounting};
 use counted::PathCounters;
@@ -107,15 +105,14 @@ impl SoakCommand {
             self.minutes > 0.0 && self.period >= 0.5,
             "give some --minutes, and a --period of 0.5 or more"
         );
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP soak: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("soak") {
+            return Ok(skipped);
         }
         if let Some(directory) = self.json.as_deref().and_then(Path::parent) {
             let there = directory.as_os_str().is_empty() || directory.is_dir();
             ensure!(there, "--json: there is no directory {}", directory.display());
         }
-        pin(self.cpu)?;
+        machine::pin(None, self.cpu)?;
         let (started_unix_seconds, load_average) = (machine::unix_seconds(), machine::load_average());
         let lab = Lab::builder().queues(1).start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
@@ -124,12 +121,7 @@ impl SoakCommand {
         for fallback in &fallbacks {
             println!("the server fell back: {fallback}");
         }
-        let builder = GeneratorBuilder::default()
-            .targets(vec![address])
-            .cpus(Some(vec![self.cpu]))
-            .flows(FLOWS)
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
-            .backend(GeneratorBackend::Xdp);
+        let builder = crate::bench::echo_load(address, self.cpu, FLOWS, PAYLOAD);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
         answers_all(&mut *generator).context("before anything happened")?;
         let capacity = find_capacity(&mut *generator)?;
@@ -153,7 +145,7 @@ impl SoakCommand {
             let text = serde_json::to_string_pretty(&report)?;
             std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
         }
-        Ok(if report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(machine::exit_code(report.kept()))
     }
 
     /// Goes on until the time is over.
@@ -238,12 +230,4 @@ fn find_capacity(generator: &mut dyn Generator) -> anyhow::Result<f64> {
         }
     }
     bail!("no rate held in {SEARCHES} searches: is the machine busy with something else?")
-}
-
-/// Puts the calling thread on one CPU.
-fn pin(cpu: u32) -> anyhow::Result<()> {
-    let mut set = CpuSet::new();
-    ensure!((cpu as usize) < CpuSet::MAX_CPU, "there is no CPU {cpu}");
-    set.set(cpu as usize);
-    sched_setaffinity(None, &set).with_context(|| format!("pinning to CPU {cpu}: two CPUs are needed"))
 }

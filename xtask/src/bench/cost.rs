@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::Lab;
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
-use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode, stats};
+use linerate_load::{Generator, LoadSlot, PacingMode, stats};
 use linerate_testkit::reflector::{Reflector, XdpService};
 
+use crate::machine;
 use crate::programs::{self, BuildProfile};
 
 /// How much goodput a look may take.
@@ -38,7 +38,7 @@ const SETTLED: Duration = Duration::from_millis(700);
 /// For replies on their way.
 const DRAIN: Duration = Duration::from_millis(1);
 
-const FLOWS: u16 = 16;
+const FLOWS: usize = 16;
 
 #[derive(Debug, Args)]
 pub(crate) struct CostBench {
@@ -67,13 +67,12 @@ impl CostBench {
             "--pairs {}: give an even number",
             self.pairs
         );
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP bench cost: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("bench cost") {
+            return Ok(skipped);
         }
         let linerate = programs::build(BuildProfile::Release, "linerate")?;
         let kept = [self.echo(&linerate).context("echo")?, self.sink(&linerate).context("sink")?];
-        Ok(if kept.into_iter().all(|kept| kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(machine::exit_code(kept.into_iter().all(|kept| kept)))
     }
 
     /// Transactions with a server that reads sockets.
@@ -104,12 +103,7 @@ impl CostBench {
     }
 
     fn generator(&self, lab: &Lab, target: SocketAddr) -> anyhow::Result<Box<dyn Generator>> {
-        let builder = GeneratorBuilder::default()
-            .targets(vec![target])
-            .cpus(Some(vec![self.cpu]))
-            .flows(usize::from(FLOWS))
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
-            .backend(GeneratorBackend::Xdp);
+        let builder = super::echo_load(target, self.cpu, FLOWS, PAYLOAD);
         Ok(lab.senders()[0].run(|| builder.start())??)
     }
 

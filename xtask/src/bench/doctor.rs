@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use crate::machine;
 use crate::programs::{self, BuildProfile};
 use crate::sys::usage;
 
@@ -44,7 +45,7 @@ impl DoctorBench {
                 if fine { "kept" } else { "MISSED" }
             );
         }
-        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(machine::exit_code(kept))
     }
 
     /// The middle of the times, and the most memory.

@@ -6,7 +6,6 @@
 
 mod bare;
 mod contender;
-mod looping;
 mod ours;
 mod programs;
 mod report;
@@ -22,9 +21,11 @@ use linerate_load::generator::GeneratorBackend;
 use bare::BareLoop;
 use contender::GeneratorContender;
 use ours::{OwnFlood, OwnMatching};
-use programs::{Iperf, Kxdpgun, Trafgen};
+use programs::ProgramContender;
 use report::{GeneratorLine, GeneratorThreshold, GeneratorsReport};
 use scene::GeneratorTestbed;
+
+use crate::machine;
 
 /// Bytes of UDP payload, the same for all.
 pub(super) const PAYLOAD: usize = 100;
@@ -72,9 +73,8 @@ impl GeneratorsBench {
             return super::run_optimized();
         }
         ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP bench generators: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("bench generators") {
+            return Ok(skipped);
         }
         let mut report = GeneratorsReport::new(self.seconds);
         self.sending(&mut report).context("only sending")?;
@@ -84,7 +84,7 @@ impl GeneratorsBench {
         } else {
             print!("{report}");
         }
-        Ok(if report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(machine::exit_code(report.kept()))
     }
 
     /// Into a sink.
@@ -94,9 +94,9 @@ impl GeneratorsBench {
             Box::new(OwnFlood::new(GeneratorBackend::Xdp, self.flows)),
             Box::new(BareLoop::default()),
             Box::new(OwnFlood::new(GeneratorBackend::Socket, self.flows)),
-            Box::new(Iperf),
-            Box::new(Trafgen),
-            Box::new(Kxdpgun),
+            Box::new(ProgramContender::Iperf),
+            Box::new(ProgramContender::Trafgen),
+            Box::new(ProgramContender::Kxdpgun),
         ];
         let mut entered = self.enter(contenders, &scene, report)?;
         for _ in 0..self.rounds {

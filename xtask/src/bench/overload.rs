@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use linerate_engine::{
     Action, Backend as Calls, Echo, OverloadPolicy as Policy, Request, RunningServer, Server, Service,
@@ -15,11 +15,11 @@ use linerate_engine::{
 };
 use linerate_lab::Lab;
 use linerate_load::capacity::{self, SearchOptions};
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder, LiveFrames};
-use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode, stats};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use linerate_load::generator::LiveFrames;
+use linerate_load::{Generator, LoadSlot, PacingMode, stats};
 
-use super::backlog::LongBacklog;
+use super::placement::LongBacklog;
+use crate::machine;
 use placement::SoftirqPlacement;
 
 const PORT: u16 = 7777;
@@ -109,15 +109,12 @@ impl OverloadBench {
         if cfg!(debug_assertions) {
             return super::run_optimized();
         }
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP bench overload: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("bench overload") {
+            return Ok(skipped);
         }
         ensure!(self.cpu != self.server_cpu, "CPU {} cannot both serve and ask", self.cpu);
         ensure!(self.rounds > 0 && self.seconds > 0.0, "there is nothing to do");
-        let mut own = CpuSet::new();
-        own.set(self.cpu as usize);
-        sched_setaffinity(None, &own).with_context(|| format!("pinning the bench to CPU {}", self.cpu))?;
+        machine::pin(None, self.cpu)?;
         println!("| received | policy | asked, times capacity | answered of capacity | median ms | p99 ms |");
         println!("|---|---|---|---|---|---|");
         for placement in &self.placements {
@@ -129,23 +126,17 @@ impl OverloadBench {
     }
 
     fn compare(&self, placement: SoftirqPlacement) -> anyhow::Result<()> {
-        let _backlog = if placement.steers() { LongBacklog::deepen()? } else { None };
+        let _backlog = if placement.steers() { LongBacklog::set()? } else { None };
         let lab = Lab::builder().start()?;
         placement.set_up(&lab, self.server_cpu)?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
-        let builder = GeneratorBuilder::default()
-            .targets(vec![address])
-            .cpus(Some(vec![self.cpu]))
-            .flows(FLOWS)
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
-            .backend(GeneratorBackend::Xdp)
-            .live_frames(LiveFrames::Never);
+        let builder = super::echo_load(address, self.cpu, FLOWS, PAYLOAD).live_frames(LiveFrames::Never);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
         let (mut without, mut with): (Vec<OverloadTurn>, Vec<OverloadTurn>) = (Vec::new(), Vec::new());
         for _ in 0..self.rounds {
             for protect in [false, true, true, false] {
                 let running = self.serve(&lab, address, placement, protect)?;
-                placement.arrange(&lab, self.server_cpu)?;
+                placement.set_for_server(&lab, self.server_cpu)?;
                 let known = if protect { &with } else { &without }.last().map(|turn| turn.capacity);
                 let capacity = self.capacity(&mut *generator, known)?;
                 let reference = without.first().map_or(capacity, |turn| turn.capacity);

@@ -6,9 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use linerate_lab::Lab;
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
-use linerate_load::{LoadSlot, LoadWorkload};
+use linerate_load::LoadSlot;
+use linerate_load::generator::GeneratorBackend;
 use linerate_testkit::reflector::XdpService;
+
+use crate::machine;
 
 /// How far the rate may be off.
 const ALLOWED: f64 = 0.001;
@@ -37,9 +39,8 @@ impl PacingBench {
             return super::run_optimized();
         }
         ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP bench pacing: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("bench pacing") {
+            return Ok(skipped);
         }
         println!("requests of {PAYLOAD} bytes for {} s at each rate, one thread:", self.seconds);
         let mut kept = true;
@@ -51,11 +52,10 @@ impl PacingBench {
         }
         if kept {
             println!("ok: with xdp every rate is within {} %", ALLOWED * 100.0);
-            Ok(ExitCode::SUCCESS)
         } else {
             println!("FAILED: with xdp a rate is off by more than {} %", ALLOWED * 100.0);
-            Ok(ExitCode::FAILURE)
         }
+        Ok(machine::exit_code(kept))
     }
 
     /// Whether the rate is within what is allowed.
@@ -64,11 +64,7 @@ impl PacingBench {
         let end = &lab.links()[0].receiver;
         let attach = || XdpService::sink().shortest_payload(SHORTEST).attach(&end.interface);
         let sink = lab.receiver().run(attach)??;
-        let builder = GeneratorBuilder::default()
-            .targets(vec![(end.ipv4[0], 7).into()])
-            .cpus(Some(vec![self.cpu]))
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
-            .backend(backend);
+        let builder = super::echo_load((end.ipv4[0], 7).into(), self.cpu, 1, PAYLOAD).backend(backend);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
         let slot =
             LoadSlot::rate(per_second, Duration::from_secs_f64(self.seconds)).fast_enough(per_second, 1);

@@ -10,6 +10,7 @@ use linerate_lab::{Lab, LabHost};
 use linerate_load::stats;
 use linerate_testkit::reflector::Reflector;
 
+use crate::machine;
 use crate::programs::{self, BuildProfile};
 
 /// How far a result may be from the truth.
@@ -42,9 +43,8 @@ impl SearchBench {
             return super::run_optimized();
         }
         ensure!(self.runs > 0, "--runs 0: give at least 1");
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP bench search: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("bench search") {
+            return Ok(skipped);
         }
         let linerate = programs::build(BuildProfile::Release, "linerate")?;
         let lab = Lab::builder().start()?;
@@ -84,7 +84,7 @@ impl SearchBench {
             spread * 100.0,
             ALLOWED_SPREAD * 100.0
         );
-        if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        machine::exit_code(kept)
     }
 }
 

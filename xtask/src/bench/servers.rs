@@ -25,6 +25,8 @@ pub(crate) use program::ServerProgram;
 use report::{PlacementReport, ServersReport};
 use scene::ServersTestbed;
 
+use crate::machine;
+
 #[derive(Debug, Args)]
 pub(crate) struct ServersBench {
     /// How long each search for a capacity may take, s; what is measured at that capacity takes three quarters more.
@@ -73,9 +75,8 @@ impl ServersBench {
             return super::run_optimized();
         }
         ensure!(self.seconds >= 0.2, "--seconds {}: give 0.2 or more", self.seconds);
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP bench servers: needs root for network namespaces and BPF");
-            return Ok(ExitCode::SUCCESS);
+        if let Some(skipped) = machine::skip_unless_root("bench servers") {
+            return Ok(skipped);
         }
         self.enter()?;
         placement::stay_on(self.generator_cpu, &self.server_cpus)?;
@@ -88,7 +89,7 @@ impl ServersBench {
             let text = serde_json::to_string_pretty(&report)?;
             std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
         }
-        Ok(if self.no_verdict || report.kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(machine::exit_code(self.no_verdict || report.kept()))
     }
 
     /// All turns of all, received in one way.
@@ -97,7 +98,7 @@ impl ServersBench {
         let mut scene = ServersTestbed::new(self, placement)?;
         let measuring = TurnMethod::new(self.seconds);
         for round in 0..self.rounds {
-            for index in order(entered.len(), round) {
+            for index in super::alternated(entered.len(), round) {
                 let one = &mut entered[index];
                 if one.out.is_some() {
                     continue;
@@ -134,9 +135,4 @@ impl ServersBench {
             .map(|candidate| MeasuredServerRun { candidate, samples: Vec::new(), out: None })
             .collect())
     }
-}
-
-/// 0 1 2 in even rounds, 2 1 0 in odd ones.
-fn order(count: usize, round: u32) -> Box<dyn Iterator<Item = usize>> {
-    if round.is_multiple_of(2) { Box::new(0..count) } else { Box::new((0..count).rev()) }
 }

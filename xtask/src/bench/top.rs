@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, ensure};
 use clap::Args;
 
+use crate::machine;
 use crate::programs::{self, BuildProfile};
 use crate::sys::usage;
 
@@ -58,7 +59,7 @@ impl TopBench {
                 if fine { "kept" } else { "MISSED" }
             );
         }
-        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(machine::exit_code(kept))
     }
 }
 

@@ -1,16 +1,12 @@
 //! irqbalance beside a tune: what it was told to leave alone stays where it was put, and what it was not told moves.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
 use super::machine::TO_VIRTIO;
-use super::session::{CommandOutput, GuestSession};
+use super::session::GuestSession;
 use super::traffic::{FEW, FlowCount, GuestTraffic};
-
-/// How long a command of these may take.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A short interval of irqbalance, in seconds; its own is 10.
 const INTERVAL: u32 = 3;
@@ -19,10 +15,8 @@ const INTERVAL: u32 = 3;
 const UNTOLD: u32 = 20;
 const AGREED: u32 = 60;
 
-/// Starts a server and irqbalance, and waits until both are there. Its socket is in a directory that its service makes.
+/// Starts irqbalance and waits until it is there. Its socket is in a directory that its service makes.
 const START: &str = r"
-linerate serve echo --bind 198.18.82.2:4000 >/run/server 2>&1 &
-until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done
 mkdir -p /run/irqbalance
 irqbalance --interval=INTERVAL --pid=/run/irqbalance.pid
 until [ -S /run/irqbalance/irqbalance$(cat /run/irqbalance.pid).sock ]; do sleep 0.1; done
@@ -49,39 +43,30 @@ done
 /// Runs the checks, telling what each found, and returns what failed.
 pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
-    done(guest, &START.replace("INTERVAL", &INTERVAL.to_string()))?;
+    guest.serve("198.18.82.2")?;
+    guest.succeed(&START.replace("INTERVAL", &INTERVAL.to_string()))?;
 
-    done(guest, ALL_ON_ONE)?;
+    guest.succeed(ALL_ON_ONE)?;
     let moved = watch(guest, UNTOLD)?;
     println!("  irqbalance that is told nothing moves {moved} interrupts within {UNTOLD} s");
     if moved == 0 {
         failed.push("irqbalance moves nothing, so that nothing is shown by what stays".to_owned());
     }
 
-    let plan = guest.ask("linerate tune plan --for udp-server --json -", PATIENCE)?;
+    let plan = guest.ask("linerate tune plan --for udp-server --json -")?;
     if !plan.output.contains("irqbalance") {
-        failed.push(format!("tune plan does not name irqbalance: {}", words(&plan)));
+        failed.push(format!("tune plan does not name irqbalance: {}", plan.summary()));
     }
-    let applied = guest.ask("linerate tune apply --for udp-server --yes", PATIENCE)?;
-    // 1 tells that doctor still finds something, which is not about interrupts here.
-    if applied.status > 1 {
-        failed.push(format!(
-            "tune apply beside irqbalance ended with {}: {}",
-            applied.status,
-            words(&applied)
-        ));
-    }
+    // 1: doctor still finds something, which is not about interrupts here.
+    failed.extend(guest.failure_of("linerate tune apply --for udp-server --yes", 1)?);
     let moved = watch(guest, AGREED)?;
     println!("  agreed with, it moves {moved} within {AGREED} s");
     if moved > 0 {
         failed.push(format!("irqbalance moved {moved} interrupts that it was told to leave alone"));
     }
 
-    let undone = guest.ask("linerate tune undo", PATIENCE)?;
-    if undone.status != 0 {
-        failed.push(format!("tune undo beside irqbalance ended with {}: {}", undone.status, words(&undone)));
-    }
-    done(guest, STOP)?;
+    failed.extend(guest.failure_of("linerate tune undo", 0)?);
+    guest.succeed(STOP)?;
     Ok(failed)
 }
 
@@ -90,7 +75,7 @@ fn watch(guest: &mut GuestSession, seconds: u32) -> anyhow::Result<usize> {
     let before = places(guest)?;
     let traffic = GuestTraffic::start(guest, &TO_VIRTIO, FlowCount::Many, FEW)?;
     let half = seconds / 2;
-    done(guest, &format!("sleep {half}; kill -HUP $(cat /run/irqbalance.pid); sleep {half}"))?;
+    guest.succeed(&format!("sleep {half}; kill -HUP $(cat /run/irqbalance.pid); sleep {half}"))?;
     traffic.stop()?;
     let after = places(guest)?;
     ensure!(!before.is_empty(), "the guest has no interrupts of queues");
@@ -98,17 +83,7 @@ fn watch(guest: &mut GuestSession, seconds: u32) -> anyhow::Result<usize> {
 }
 
 fn places(guest: &mut GuestSession) -> anyhow::Result<BTreeMap<String, String>> {
-    let said = guest.ask(PLACES, PATIENCE)?;
+    let said = guest.ask(PLACES)?;
     let place = |line: &str| line.split_once(' ').map(|(irq, place)| (irq.to_owned(), place.to_owned()));
     said.output.lines().map(|line| place(line).with_context(|| format!("'{line}' is no place"))).collect()
-}
-
-fn done(guest: &mut GuestSession, script: &str) -> anyhow::Result<()> {
-    let said = guest.ask(script, PATIENCE)?;
-    ensure!(said.status == 0, "'{}' ended with {}: {}", script.trim(), said.status, words(&said));
-    Ok(())
-}
-
-fn words(said: &CommandOutput) -> String {
-    format!("{}{}", said.output, said.errors).trim().to_owned()
 }

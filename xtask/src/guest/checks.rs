@@ -1,7 +1,6 @@
 //! What has to hold in the guest: what the machine is, and what doctor finds before and after it is fixed by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -10,9 +9,6 @@ use super::machine::{CPUS, GuestVariant, TO_VIRTIO};
 use super::session::GuestSession;
 use super::steps::{self, ManualStep};
 use super::traffic::{self, GuestTraffic};
-
-/// How long a command of these may take. Most take less than a second.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Says what the guest is, a line each.
 const DESCRIBE: &str = r#"
@@ -37,8 +33,8 @@ pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Re
 }
 
 fn describe(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
-    let said = guest.ask(&DESCRIBE.replace("NIC", variant.nic().interface), PATIENCE)?;
-    ensure!(said.status == 0 && said.errors.is_empty(), "describing the guest: {}", said.errors);
+    let said = guest.succeed(&DESCRIBE.replace("NIC", variant.nic().interface))?;
+    ensure!(said.errors.is_empty(), "describing the guest: {}", said.errors);
     let found: BTreeMap<&str, &str> = said.output.lines().filter_map(|line| line.split_once(": ")).collect();
     let mut failed = Vec::new();
     for (what, expected) in facts(variant) {
@@ -72,23 +68,19 @@ fn facts(variant: GuestVariant) -> Vec<(String, String)> {
 
 /// Changes what the step says, and asks doctor.
 fn take(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<String>> {
-    let said = guest.ask(step.change, PATIENCE)?;
-    ensure!(said.status == 0, "the change ended with {}: {}{}", said.status, said.output, said.errors);
+    guest.succeed(step.change)?;
     let traffic =
         step.traffic.map(|flows| GuestTraffic::start(guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
-    let said = guest.ask(&format!("linerate doctor {} --json -", step.doctor), PATIENCE)?;
+    let document = guest.json(&format!("linerate doctor {} --json -", step.doctor))?;
     let sent = traffic.map(GuestTraffic::stop).transpose()?;
-    // 1 tells that there are findings.
-    ensure!(said.status < 2, "doctor ended with {}: {}", said.status, said.errors);
-    let found = ids(&said.output)?;
+    let found = ids(&document)?;
     let sent = sent.map_or(String::new(), |packets| format!(", {packets} packets sent"));
     println!("  {}{sent}: {}", step.what, found.iter().cloned().collect::<Vec<_>>().join(" "));
     Ok(judge(step, &found))
 }
 
 /// The findings in what doctor printed.
-fn ids(document: &str) -> anyhow::Result<BTreeSet<String>> {
-    let document: Value = serde_json::from_str(document).context("doctor printed no JSON")?;
+fn ids(document: &Value) -> anyhow::Result<BTreeSet<String>> {
     let findings = document["findings"].as_array().context("doctor's document has no findings")?;
     findings
         .iter()
@@ -105,22 +97,16 @@ fn judge(step: &ManualStep, found: &BTreeSet<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_finding_too_many_and_one_too_few_are_told() {
-        let document =
-            r#"{"schema": "linerate.doctor/1", "findings": [{"id": "a.b"}, {"id": "a.b"}, {"id": "c.d"}]}"#;
-        let found = ids(document).expect("a document");
-        let step = ManualStep {
-            what: "s",
-            change: "",
-            traffic: None,
-            doctor: "",
-            present: &["a.b", "e.f"],
-            absent: &["c.d"],
-        };
+        let document = json!({ "findings": [{ "id": "a.b" }, { "id": "a.b" }, { "id": "c.d" }] });
+        let found = ids(&document).expect("a document");
+        let step = ManualStep { what: "s", present: &["a.b", "e.f"], absent: &["c.d"], ..steps::UNCHANGED };
         assert_eq!(judge(&step, &found), ["s: e.f is not found", "s: c.d is found"]);
-        assert!(ids("{}").is_err());
+        assert!(ids(&json!({})).is_err());
     }
 }

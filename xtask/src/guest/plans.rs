@@ -1,8 +1,5 @@
 //! What `linerate tune` plans for each interface of a variant: nothing without a reason, nothing twice, and undo brings all back.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
 use linerate_tune::TuneProfile;
 use linerate_tune::profile::ProfileValue;
 use serde_json::Value;
@@ -10,10 +7,7 @@ use serde_json::Value;
 use super::machine::{GuestVariant, TO_NIC, TO_VIRTIO};
 use super::session::GuestSession;
 use super::traffic::{FEW, FlowCount, GuestTraffic};
-use super::tuning::{GuestState, words};
-
-/// How long a command of these may take.
-const PATIENCE: Duration = Duration::from_secs(180);
+use super::tuning::GuestState;
 
 /// Makes two virtual functions where the variant has them, and waits for the link, which that resets.
 const VIRTUAL_FUNCTIONS: &str = "
@@ -23,14 +17,10 @@ modprobe igbvf
 until [ \"$(cat /sys/class/net/igb0/operstate)\" = up ]; do sleep 0.1; done
 ";
 
-/// A server on all addresses, with one socket a CPU.
-const SERVER: &str = "linerate serve echo --bind 0.0.0.0:4000 >/run/server 2>&1 &
-    until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
-
 /// Runs the checks, telling each change that is planned, and returns what failed.
 pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     if variant == GuestVariant::VirtualFunctions {
-        done(guest, VIRTUAL_FUNCTIONS)?;
+        guest.succeed(VIRTUAL_FUNCTIONS)?;
     }
     let mut failed = Vec::new();
     let wires = [(variant.nic().interface, &TO_NIC), ("vnet0", &TO_VIRTIO)];
@@ -44,7 +34,7 @@ pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Re
         failed.extend(costly.map(|change| format!("{interface}: without a UDP service: {change}")));
         failed.extend(unexplained(interface, &changes));
     }
-    done(guest, SERVER)?;
+    guest.serve("0.0.0.0")?;
     for (interface, wire) in wires {
         let traffic = GuestTraffic::start(guest, wire, FlowCount::Many, FEW)?;
         failed.extend(tuned(guest, interface)?);
@@ -64,21 +54,17 @@ fn tuned(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Vec<String
     }
     failed.extend(unexplained(interface, &changes));
     let apply = format!("linerate tune apply --interface {interface} --port 4000 --watch 3 --yes");
-    let applied = guest.ask(&apply, PATIENCE)?;
-    if applied.status > 1 {
-        failed.push(format!("{interface}: tune apply ended with {}: {}", applied.status, words(&applied)));
-    }
+    failed.extend(guest.failure_of(&apply, 1)?);
     let (again, _) = plan(guest, interface, "--port 4000 --watch 3")?;
     if !again.is_empty() {
         failed.push(format!("{interface}: planned again after apply: {}", shown(&again)));
     }
     if !changes.is_empty() {
-        let undone = guest.ask("linerate tune undo", PATIENCE)?;
-        if undone.status != 0 {
-            failed.push(format!("{interface}: tune undo ended with {}: {}", undone.status, words(&undone)));
-        }
+        failed.extend(
+            guest.failure_of("linerate tune undo", 0)?.map(|failure| format!("{interface}: {failure}")),
+        );
         // An affinity takes effect with the next interrupt.
-        guest.ask("sleep 3", PATIENCE)?;
+        guest.ask("sleep 3")?;
     }
     let after = GuestState::of(guest, interface)?;
     let different = before.differences(&after);
@@ -113,10 +99,7 @@ fn plan(
     interface: &str,
     options: &str,
 ) -> anyhow::Result<(Vec<GuestChange>, String)> {
-    let command = format!("linerate tune plan --interface {interface} {options} --json -");
-    let said = guest.ask(&command, PATIENCE)?;
-    ensure!(said.status < 2, "tune plan ended with {}: {}", said.status, words(&said));
-    let plan: Value = serde_json::from_str(&said.output).context("tune plan printed no JSON")?;
+    let plan = guest.json(&format!("linerate tune plan --interface {interface} {options} --json -"))?;
     let list = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
     let held = list("held_back");
     let profile = TuneProfile::named(plan["goal"].as_str().unwrap_or_default())?;
@@ -144,10 +127,4 @@ impl GuestChange {
 
 fn shown(changes: &[GuestChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-fn done(guest: &mut GuestSession, script: &str) -> anyhow::Result<()> {
-    let said = guest.ask(script, PATIENCE)?;
-    ensure!(said.status == 0, "'{}' ended with {}: {}", script.trim(), said.status, words(&said));
-    Ok(())
 }

@@ -8,12 +8,13 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linerate_lab::{Lab, LabChild};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
+use serde_json::Value;
 
 use super::image::find;
 use super::kernel::said;
@@ -77,11 +78,23 @@ pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
     error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
 }
 
-/// What a command printed and how it ended.
+/// How long a command of the checks may take. Most take less than a second; a change of all settings takes some seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The output of a command and its exit status.
 pub(super) struct CommandOutput {
     pub(super) status: u8,
     pub(super) output: String,
     pub(super) errors: String,
+}
+
+impl CommandOutput {
+    /// The last lines, in one line.
+    pub(super) fn summary(&self) -> String {
+        let text = format!("{}\n{}", self.output, self.errors);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(12)..].join(" | ")
+    }
 }
 
 impl GuestSession {
@@ -133,8 +146,41 @@ impl GuestSession {
         status.with_context(|| format!("the guest said '{answer}' of '{}'", first_line(script)))
     }
 
-    /// Runs a shell script and keeps what it prints.
-    pub(super) fn ask(&mut self, script: &str, deadline: Duration) -> anyhow::Result<CommandOutput> {
+    /// Runs a shell script and returns its output.
+    pub(super) fn ask(&mut self, script: &str) -> anyhow::Result<CommandOutput> {
+        self.ask_within(script, PATIENCE)
+    }
+
+    /// Runs a shell script that has to succeed.
+    pub(super) fn succeed(&mut self, script: &str) -> anyhow::Result<CommandOutput> {
+        let said = self.ask(script)?;
+        let status = said.status;
+        ensure!(status == 0, "'{}' ended with {status}: {}", first_line(script), said.summary());
+        Ok(said)
+    }
+
+    /// Runs a linerate command that may exit with up to `most`, and returns a failure if it does not.
+    pub(super) fn failure_of(&mut self, command: &str, most: u8) -> anyhow::Result<Option<String>> {
+        let said = self.ask(command)?;
+        let failed = format!("{command} ended with {}: {}", said.status, said.summary());
+        Ok((said.status > most).then_some(failed))
+    }
+
+    /// Runs a linerate command that prints JSON. Exit status 1 reports findings.
+    pub(super) fn json(&mut self, command: &str) -> anyhow::Result<Value> {
+        let said = self.ask(command)?;
+        ensure!(said.status < 2, "{command} ended with {}: {}", said.status, said.summary());
+        serde_json::from_str(&said.output).with_context(|| format!("{command} printed no JSON"))
+    }
+
+    /// Starts an echo server on port 4000 and waits until it listens: otherwise ICMP answers the datagrams.
+    pub(super) fn serve(&mut self, address: &str) -> anyhow::Result<()> {
+        let server = format!("linerate serve echo --bind {address}:4000 >/run/server 2>&1 &");
+        let listens = "until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
+        self.succeed(&format!("{server}\n{listens}")).map(drop)
+    }
+
+    pub(super) fn ask_within(&mut self, script: &str, deadline: Duration) -> anyhow::Result<CommandOutput> {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let status =
             self.run(script, deadline, &mut OutputSinks { output: &mut output, errors: &mut errors })?;

@@ -18,6 +18,10 @@ pub(super) struct ManualStep {
     pub(super) absent: &'static [&'static str],
 }
 
+/// The base of steps that leave the guest as it is and ask about all interfaces.
+pub(super) const UNCHANGED: ManualStep =
+    ManualStep { what: "", change: "", traffic: None, doctor: "", present: &[], absent: &[] };
+
 /// The steps of a variant.
 pub(super) fn of(variant: GuestVariant) -> &'static [ManualStep] {
     match variant {
@@ -34,8 +38,6 @@ pub(super) fn of(variant: GuestVariant) -> &'static [ManualStep] {
 const TWO_NODES: [ManualStep; 9] = [
     ManualStep {
         what: "igb as its driver leaves it",
-        change: "",
-        traffic: None,
         doctor: "--interface igb0",
         present: &[
             "rss.hash-without-ports",
@@ -44,24 +46,25 @@ const TWO_NODES: [ManualStep; 9] = [
             "link.queues-below-cpus",
         ],
         absent: &["link.single-queue"],
+        ..UNCHANGED
     },
     ManualStep {
         what: "ports in the hash",
         change: "ethtool -N igb0 rx-flow-hash udp4 sdfn && ethtool -N igb0 rx-flow-hash udp6 sdfn",
-        traffic: None,
         doctor: "--interface igb0",
         present: &["transmit.xps-missing", "softirq.rps-missing"],
         absent: &["rss.hash-without-ports"],
+        ..UNCHANGED
     },
     ManualStep {
         what: "a transmit queue for each CPU",
         change: r#"for queue in 0 1 2 3 4 5 6 7; do
             printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/tx-$queue/xps_cpus || exit
         done"#,
-        traffic: None,
         doctor: "--interface igb0",
         present: &["softirq.rps-missing"],
         absent: &["rss.hash-without-ports", "transmit.xps-missing"],
+        ..UNCHANGED
     },
     ManualStep {
         what: "packets handed on to the CPUs without a queue",
@@ -69,7 +72,6 @@ const TWO_NODES: [ManualStep; 9] = [
         change: r#"for queue in 0 1 2 3 4 5 6 7; do
             printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/rx-$queue/rps_cpus || exit
         done"#,
-        traffic: None,
         doctor: "--interface igb0",
         present: &["softirq.rps-crosses-node"],
         absent: &[
@@ -78,14 +80,12 @@ const TWO_NODES: [ManualStep; 9] = [
             "softirq.rps-missing",
             "link.queues-below-cpus",
         ],
+        ..UNCHANGED
     },
     ManualStep {
         // No interrupt has come yet for most of its queues: their affinity is to take effect with the first.
         what: "virtio-net as its driver leaves it",
-        change: "",
-        traffic: None,
         doctor: "--interface vnet0",
-        present: &[],
         absent: &[
             "irq.stacked",
             "irq.not-hint",
@@ -95,22 +95,21 @@ const TWO_NODES: [ManualStep; 9] = [
             "softirq.rps-missing",
             "link.queues-below-cpus",
         ],
+        ..UNCHANGED
     },
     ManualStep {
         what: "4 of the 20 queues of virtio-net",
         change: "ethtool -L vnet0 combined 4",
-        traffic: None,
         doctor: "--interface vnet0",
         present: &["link.queues-below-cpus"],
-        absent: &[],
+        ..UNCHANGED
     },
     ManualStep {
         what: "all queues of virtio-net",
         change: "ethtool -L vnet0 combined 20",
-        traffic: None,
         doctor: "--interface vnet0",
-        present: &[],
         absent: &["link.queues-below-cpus"],
+        ..UNCHANGED
     },
     ManualStep {
         what: "one flow to virtio-net",
@@ -118,14 +117,12 @@ const TWO_NODES: [ManualStep; 9] = [
         traffic: Some(FlowCount::One),
         doctor: "--interface vnet0 --watch 5",
         present: &["softirq.skew"],
-        absent: &[],
+        ..UNCHANGED
     },
     ManualStep {
         what: "many flows to virtio-net",
-        change: "",
         traffic: Some(FlowCount::Many),
         doctor: "--interface vnet0 --watch 5",
-        present: &[],
         absent: &[
             "softirq.skew",
             "rss.single-flow",
@@ -134,36 +131,29 @@ const TWO_NODES: [ManualStep; 9] = [
             "irq.not-hint",
             "irq.one-node",
         ],
+        ..UNCHANGED
     },
 ];
 
-/// Starts a server and waits until it is there: datagrams that nobody takes would be answered by ICMP.
+/// Starts a server and waits until it listens: otherwise ICMP answers the datagrams.
 const SERVER: &str = "linerate serve echo --bind 198.18.82.2:4000 >/run/server 2>&1 &
     until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
 
 const ONE_NODE: [ManualStep; 1] = [ManualStep {
     what: "igb with one node",
-    change: "",
-    traffic: None,
     doctor: "--interface igb0",
     present: &["rss.hash-without-ports", "transmit.xps-missing", "softirq.rps-missing"],
     absent: &["irq.one-node", "link.far-node", "softirq.rps-crosses-node", "machine.smt"],
+    ..UNCHANGED
 }];
 
-const SMT: [ManualStep; 1] = [ManualStep {
-    what: "two threads a core",
-    change: "",
-    traffic: None,
-    doctor: "",
-    present: &["machine.smt"],
-    absent: &[],
-}];
+const SMT: [ManualStep; 1] =
+    [ManualStep { what: "two threads a core", present: &["machine.smt"], ..UNCHANGED }];
 
 const ONE_QUEUE: [ManualStep; 1] = [ManualStep {
     what: "virtio-net with one queue",
-    change: "",
-    traffic: None,
     doctor: "--interface vnet0",
     present: &["link.single-queue"],
     absent: &["link.queues-below-cpus"],
+    ..UNCHANGED
 }];

@@ -2,19 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
-use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
 
 use super::machine::TO_NIC;
-use super::session::{CommandOutput, GuestSession};
+use super::session::GuestSession;
 use super::traffic::{ENOUGH, FEW, FlowCount, GuestTraffic};
-
-/// How long a command of these may take. A change of all settings of an interface is a matter of seconds.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An interface as a host has it that nobody looked after: half of its queues, all interrupts on one CPU, a firewall
 /// that tracks connections in a table that is too small, and source addresses checked.
@@ -35,8 +30,6 @@ table inet fw {
 END
 sysctl -qw net.netfilter.nf_conntrack_max=270 net.netfilter.nf_conntrack_udp_timeout=5 || exit
 sysctl -qw net.netfilter.nf_conntrack_udp_timeout_stream=5 || exit
-linerate serve echo --bind 198.18.81.2:4000 >/run/server 2>&1 &
-until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done
 until [ "$(cat /sys/class/net/igb0/operstate)" = up ]; do sleep 0.1; done
 "#;
 
@@ -99,8 +92,8 @@ const SLOW: [&str; 2] = ["softirq.squeezed", "transmit.qdisc-drops"];
 /// Runs the checks, telling what each found, and returns what failed. Nothing of them stays.
 pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
-    let said = guest.ask(DISORDER, PATIENCE)?;
-    ensure!(said.status == 0, "disorder ended with {}: {}{}", said.status, said.output, said.errors);
+    guest.succeed(DISORDER)?;
+    guest.serve("198.18.81.2")?;
     let found = findings(guest, ENOUGH)?;
     println!("  igb in disorder: {}", shown(&found));
     if found.get("high").is_none_or(|high| high.len() < 3) {
@@ -109,29 +102,20 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let before = GuestState::of(guest, "igb0")?;
     let command = "linerate tune apply --for udp-server --interface igb0 --watch 5 --yes";
     // As much as before: a service that takes too little of a CPU is not tuned.
-    let applied = traffic(guest, ENOUGH, |guest| guest.ask(command, PATIENCE))?;
-    // 1 tells that doctor still finds something, which is judged below.
-    if applied.status > 1 {
-        failed.push(format!("tune apply ended with {}: {}", applied.status, words(&applied)));
-    }
+    // 1: doctor still finds something, which is judged below.
+    failed.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
     // Entries of connection tracking outlive the rule that keeps new ones away.
     let empty = "until [ $(cat /proc/sys/net/netfilter/nf_conntrack_count) -lt 9 ]; do sleep 0.2; done";
-    guest.ask(empty, PATIENCE)?;
+    guest.ask(empty)?;
     // Fewer packets: the slow guest is judged by its settings, not by its lack of CPU time.
     let found = findings(guest, FEW)?;
     println!("  after tune apply: {}", shown(&found));
     let above = found.iter().filter(|(severity, _)| *severity != "note");
     failed.extend(above.map(|(severity, ids)| format!("tune: still {severity}: {ids:?}")));
-    let status = guest.ask("linerate tune status", PATIENCE)?;
-    if status.status != 0 {
-        failed.push(format!("tune status ended with {}: {}", status.status, words(&status)));
-    }
-    let undone = guest.ask("linerate tune undo", PATIENCE)?;
-    if undone.status != 0 {
-        failed.push(format!("tune undo ended with {}: {}", undone.status, words(&undone)));
-    }
+    failed.extend(guest.failure_of("linerate tune status", 0)?);
+    failed.extend(guest.failure_of("linerate tune undo", 0)?);
     // An affinity takes effect with the next interrupt.
-    traffic(guest, FEW, |guest| guest.ask("sleep 5", PATIENCE))?;
+    traffic(guest, FEW, |guest| guest.ask("sleep 5"))?;
     let after = GuestState::of(guest, "igb0")?;
     let different = before.differences(&after);
     println!("  after tune undo: {} values compared, {} differ", before.len(), different.len());
@@ -149,14 +133,11 @@ pub(super) struct GuestState {
 
 impl GuestState {
     pub(super) fn of(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Self> {
-        let said = guest.ask(&SNAPSHOT.replace("NIC", interface), PATIENCE)?;
-        ensure!(said.status == 0, "the snapshot ended with {}: {}", said.status, said.errors);
+        let said = guest.succeed(&SNAPSHOT.replace("NIC", interface))?;
         let script = format!(
             "linerate doctor capture /run/host --interface {interface} >&2 && base64 /run/host && rm /run/host"
         );
-        let archive = guest.ask(&script, PATIENCE)?;
-        ensure!(archive.status == 0, "the capture ended with {}: {}", archive.status, archive.errors);
-        let archive: String = archive.output.split_whitespace().collect();
+        let archive: String = guest.succeed(&script)?.output.split_whitespace().collect();
         let archive = STANDARD.decode(archive).context("what the guest printed is no base64")?;
         Ok(Self { snapshot: said.output, capture: unpacked(&archive)? })
     }
@@ -208,8 +189,7 @@ fn traffic<T>(
     during: impl FnOnce(&mut GuestSession) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let traffic = GuestTraffic::start(guest, &TO_NIC, FlowCount::Many, per_second)?;
-    let arrived = guest.ask(ARRIVED, PATIENCE)?;
-    ensure!(arrived.status == 0, "nothing arrives at igb0: {}", arrived.errors);
+    guest.succeed(ARRIVED).context("nothing arrives at igb0")?;
     let done = during(guest);
     traffic.stop()?;
     done
@@ -218,10 +198,7 @@ fn traffic<T>(
 /// What doctor finds of `igb0` under load: ids by severity.
 fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     let command = "linerate doctor --interface igb0 --watch 5 --json -";
-    let said = traffic(guest, per_second, |guest| guest.ask(command, PATIENCE))?;
-    // 1 tells that there are findings.
-    ensure!(said.status < 2, "doctor ended with {}: {}", said.status, said.errors);
-    let document: Value = serde_json::from_str(&said.output).context("doctor printed no JSON")?;
+    let document = traffic(guest, per_second, |guest| guest.json(command))?;
     let findings = document["findings"].as_array().context("doctor's document has no findings")?;
     let mut found = BTreeMap::<String, Vec<String>>::new();
     for finding in findings {
@@ -239,11 +216,4 @@ fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMa
 fn shown(found: &BTreeMap<String, Vec<String>>) -> String {
     let one = |(severity, ids): (&String, &Vec<String>)| format!("{severity}: {}", ids.join(" "));
     found.iter().map(one).collect::<Vec<_>>().join("; ")
-}
-
-/// The last of what a command said, in one line.
-pub(super) fn words(said: &CommandOutput) -> String {
-    let text = format!("{}\n{}", said.output, said.errors);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(12)..].join(" | ")
 }

@@ -11,10 +11,10 @@ use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use linerate_lab::LabLink;
 use linerate_testkit::reflector::XdpService;
 
-use super::contender::{ContenderRun, GeneratorContender};
-use super::looping::LoopThread;
-use super::scene::{GeneratorTestbed, pin};
+use super::contender::{ContenderRun, GeneratorContender, LoopThread};
+use super::scene::GeneratorTestbed;
 use super::{PAYLOAD, RUN_UP};
+use crate::machine;
 
 pub(super) const NAME: &str = "bare-loop";
 
@@ -72,11 +72,11 @@ impl GeneratorContender for BareLoop {
             .flat_map(|field: &u32| field.to_ne_bytes())
             .collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, cpu) = (Arc::clone(&stop), scene.cpu as usize);
+        let (stopped, cpu) = (Arc::clone(&stop), scene.cpu);
         // In the sender's namespace: the index above is looked up where the calling thread is.
         let handle = scene.sender().run(|| {
             thread::spawn(move || {
-                pin(cpu)?;
+                machine::pin(None, cpu)?;
                 let program: &Xdp =
                     ebpf.program("bare").context("the object has no such program")?.try_into()?;
                 while !stopped.load(Ordering::Relaxed) {

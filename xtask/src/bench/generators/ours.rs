@@ -6,13 +6,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
-use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode};
+use linerate_load::generator::GeneratorBackend;
+use linerate_load::{Generator, LoadSlot, PacingMode};
 
-use super::contender::{ContenderRun, GeneratorContender};
-use super::looping::LoopThread;
+use super::contender::{ContenderRun, GeneratorContender, LoopThread};
 use super::scene::GeneratorTestbed;
 use super::{PAYLOAD, RUN_UP};
+use crate::bench::echo_load;
 
 pub(super) const XDP: &str = "linerate-xdp";
 
@@ -36,11 +36,8 @@ impl OwnFlood {
     }
 
     fn make(&self, scene: &GeneratorTestbed, cancel: &Arc<AtomicBool>) -> anyhow::Result<Box<dyn Generator>> {
-        let builder = GeneratorBuilder::default()
-            .targets(vec![(scene.target(), PORT).into()])
-            .flows(usize::from(self.flows))
-            .cpus(Some(vec![scene.cpu]))
-            .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
+        let target = (scene.target(), PORT).into();
+        let builder = echo_load(target, scene.cpu, usize::from(self.flows), PAYLOAD)
             .backend(self.backend)
             .cancel(Arc::clone(cancel));
         let generator = scene.sender().run(|| builder.start())??;

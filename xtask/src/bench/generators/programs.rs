@@ -1,4 +1,4 @@
-//! Generators of others, each as fast as it goes on one core.
+//! Generators that other projects publish.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use linerate_lab::{LabChild, LabHost};
+use linerate_lab::LabChild;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::NamedTempFile;
 
@@ -18,9 +18,6 @@ pub(super) const IPERF: &str = "iperf3";
 pub(super) const TRAFGEN: &str = "trafgen";
 pub(super) const KXDPGUN: &str = "kxdpgun";
 
-/// Longer than any measurement: they are ended.
-const SECONDS: &str = "3600";
-
 /// How long a program that was asked to end may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -29,8 +26,8 @@ struct SenderProgram {
     child: LabChild,
     /// Of processes; none once it has ended.
     group: Option<Pid>,
-    server: Option<LabChild>,
-    input: Option<NamedTempFile>,
+    _server: Option<LabChild>,
+    _input: Option<NamedTempFile>,
 }
 
 impl ContenderRun for SenderProgram {
@@ -49,12 +46,6 @@ impl ContenderRun for SenderProgram {
 }
 
 impl SenderProgram {
-    fn start(host: &LabHost, command: Command) -> anyhow::Result<Self> {
-        let child = host.spawn(command)?;
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Self { child, group, server: None, input: None })
-    }
-
     /// Ends it with what it has forked: trafgen's forks outlive it.
     fn end(&mut self) -> anyhow::Result<()> {
         // Only until it has been waited for: its number may be another's then.
@@ -78,15 +69,6 @@ impl Drop for SenderProgram {
     }
 }
 
-fn find(program: &str, package: &str) -> anyhow::Result<()> {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    if !found {
-        bail!("{program} is not installed: apt install {package}");
-    }
-    Ok(())
-}
-
 /// `program` with its arguments on one CPU.
 fn on_cpu(cpu: u32, program: &str, arguments: &str) -> Command {
     let mut command = Command::new("taskset");
@@ -95,35 +77,119 @@ fn on_cpu(cpu: u32, program: &str, arguments: &str) -> Command {
     command
 }
 
-/// A stream of datagrams, with a server of its own that TCP reaches.
-pub(super) struct Iperf;
-
-impl Iperf {
-    const CLIENT: &str = "-u -b 0 -l 100 -t 3600 -c";
+/// A generator of somebody else, as fast as it goes on one core.
+pub(super) enum ProgramContender {
+    /// A stream of datagrams to a server of its own that TCP reaches.
+    Iperf,
+    /// One frame over and over from a ring shared with the kernel, past the queueing discipline.
+    Trafgen,
+    /// DNS queries over AF_XDP; a thread per queue, of which there is one.
+    Kxdpgun,
 }
 
-impl GeneratorContender for Iperf {
+impl ProgramContender {
+    fn arguments(&self) -> &'static str {
+        match self {
+            Self::Iperf => "-u -b 0 -l 100 -t 3600 -c",
+            Self::Trafgen => "--dev eth0 --cpus 1 --no-cpu-stats --conf",
+            Self::Kxdpgun => "-Q 100000000 -b 24 -r -p 53 -t 3600",
+        }
+    }
+
+    fn package(&self) -> &'static str {
+        match self {
+            Self::Iperf => "iperf3",
+            Self::Trafgen => "netsniff-ng",
+            Self::Kxdpgun => "knot-dnsutils",
+        }
+    }
+
+    /// The file that describes its packets, if it reads one.
+    fn input(&self, scene: &GeneratorTestbed) -> anyhow::Result<Option<NamedTempFile>> {
+        let text = match self {
+            Self::Iperf => return Ok(None),
+            Self::Trafgen => {
+                let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+                let (sender, receiver) = (&scene.link().sender, &scene.link().receiver);
+                format!(
+                    "{{ {}, {}, c16(0x0800), 0x45, 0, c16({}), c16(0), c16(0x4000), 64, 17, csumip(14, 33), {}, {}, \
+                     c16(9), c16(7), c16({}), c16(0), fill(0x55, {PAYLOAD}) }}",
+                    list(&receiver.mac),
+                    list(&sender.mac),
+                    28 + PAYLOAD,
+                    list(&sender.ipv4[0].octets()),
+                    list(&receiver.ipv4[0].octets()),
+                    8 + PAYLOAD
+                )
+            }
+            Self::Kxdpgun => {
+                // 12 bytes of header, 4 of type and class, 3 of lengths: the name's two labels are the rest.
+                let letters = PAYLOAD - 12 - 4 - 3;
+                format!("{}.{}. A", "a".repeat(letters / 2), "b".repeat(letters - letters / 2))
+            }
+        };
+        let mut file = NamedTempFile::new()?;
+        writeln!(file, "{text}")?;
+        Ok(Some(file))
+    }
+}
+
+impl GeneratorContender for ProgramContender {
     fn name(&self) -> &'static str {
-        IPERF
+        match self {
+            Self::Iperf => IPERF,
+            Self::Trafgen => TRAFGEN,
+            Self::Kxdpgun => KXDPGUN,
+        }
     }
 
     fn how(&self) -> String {
-        format!("taskset -c CPU iperf3 {} TARGET; its server on the other CPU: iperf3 -s -1", Self::CLIENT)
+        let details = match self {
+            Self::Iperf => "TARGET; its server on the other CPU: iperf3 -s -1".to_owned(),
+            Self::Trafgen => "FILE, one frame without changing parts".to_owned(),
+            Self::Kxdpgun => format!("-F CPU -i FILE TARGET, one query of {PAYLOAD} bytes, one queue"),
+        };
+        format!("taskset -c CPU {} {} {details}", self.name(), self.arguments())
     }
 
     fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
-        find("iperf3", "iperf3")
+        let (program, package) = (self.name(), self.package());
+        let found = std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+        ensure!(found, "{program} is not installed: apt install {package}");
+        Ok(())
     }
 
     fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let mut server = on_cpu(scene.other_cpu, "iperf3", "-s -1 --forceflush");
-        server.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut server = scene.receiver().spawn(server)?;
-        await_line(&mut server, "listening")?;
-        let client = on_cpu(scene.cpu, "iperf3", &format!("{} {}", Self::CLIENT, scene.target()));
-        let mut program = SenderProgram::start(scene.sender(), client)?;
-        program.server = Some(server);
-        Ok(Box::new(program))
+        let input = self.input(scene)?;
+        let file = input.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let mut server = None;
+        let rest = match self {
+            Self::Iperf => {
+                let mut command = on_cpu(scene.other_cpu, "iperf3", "-s -1 --forceflush");
+                command.stdout(Stdio::piped()).stderr(Stdio::null());
+                await_line(server.insert(scene.receiver().spawn(command)?), "listening")?;
+                scene.target().to_string()
+            }
+            Self::Trafgen => file,
+            Self::Kxdpgun => format!("-F {} -i {file} {}", scene.cpu, scene.target()),
+        };
+        let command = on_cpu(scene.cpu, self.name(), &format!("{} {rest}", self.arguments()));
+        let child = scene.sender().spawn(command)?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Box::new(SenderProgram { child, group, _server: server, _input: input }))
+    }
+
+    /// kxdpgun leaves its XDP program, which would be in the way of the next generator.
+    fn clear(&self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
+        if !matches!(self, Self::Kxdpgun) {
+            return Ok(());
+        }
+        let mut command = Command::new("ip");
+        command.args(["link", "set", "dev", &scene.link().sender.interface, "xdp", "off"]);
+        let status = scene.sender().spawn(command)?.wait()?;
+        ensure!(status.success(), "ip cannot remove its XDP program: {status}");
+        Ok(())
     }
 }
 
@@ -135,98 +201,4 @@ fn await_line(child: &mut LabChild, wanted: &str) -> anyhow::Result<()> {
         }
     }
     bail!("it ended without saying {wanted:?}")
-}
-
-/// One frame over and over from a ring shared with the kernel, past the queueing discipline.
-pub(super) struct Trafgen;
-
-impl Trafgen {
-    const ARGUMENTS: &str = "--dev eth0 --cpus 1 --no-cpu-stats --conf";
-}
-
-impl GeneratorContender for Trafgen {
-    fn name(&self) -> &'static str {
-        TRAFGEN
-    }
-
-    fn how(&self) -> String {
-        format!("taskset -c CPU trafgen {} FILE, one frame without changing parts", Self::ARGUMENTS)
-    }
-
-    fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
-        find("trafgen", "netsniff-ng")
-    }
-
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let link = scene.link();
-        let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-        let (source, target) = (link.sender.ipv4[0].octets(), link.receiver.ipv4[0].octets());
-        let mut input = NamedTempFile::new()?;
-        writeln!(
-            input,
-            "{{ {}, {}, c16(0x0800), 0x45, 0, c16({}), c16(0), c16(0x4000), 64, 17, csumip(14, 33), {}, {}, \
-             c16(9), c16(7), c16({}), c16(0), fill(0x55, {PAYLOAD}) }}",
-            list(&link.receiver.mac),
-            list(&link.sender.mac),
-            28 + PAYLOAD,
-            list(&source),
-            list(&target),
-            8 + PAYLOAD
-        )?;
-        let arguments = format!("{} {}", Self::ARGUMENTS, input.path().display());
-        let mut program = SenderProgram::start(scene.sender(), on_cpu(scene.cpu, "trafgen", &arguments))?;
-        program.input = Some(input);
-        Ok(Box::new(program))
-    }
-}
-
-/// DNS queries over AF_XDP; a thread for each queue, of which there is one.
-pub(super) struct Kxdpgun;
-
-impl Kxdpgun {
-    const ARGUMENTS: &str = "-Q 100000000 -b 24 -r -p 53 -t";
-}
-
-impl GeneratorContender for Kxdpgun {
-    fn name(&self) -> &'static str {
-        KXDPGUN
-    }
-
-    fn how(&self) -> String {
-        format!(
-            "taskset -c CPU kxdpgun {} {SECONDS} -F CPU -i FILE TARGET, one query of {PAYLOAD} bytes, one queue",
-            Self::ARGUMENTS
-        )
-    }
-
-    fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
-        find("kxdpgun", "knot-dnsutils")
-    }
-
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let mut input = NamedTempFile::new()?;
-        // 12 bytes of header, 4 of type and class, 3 of lengths: the name's two labels are the rest.
-        let letters = PAYLOAD - 12 - 4 - 3;
-        let (first, second) = (letters / 2, letters - letters / 2);
-        writeln!(input, "{}.{}. A", "a".repeat(first), "b".repeat(second))?;
-        let arguments = format!(
-            "{} {SECONDS} -F {} -i {} {}",
-            Self::ARGUMENTS,
-            scene.cpu,
-            input.path().display(),
-            scene.target()
-        );
-        let mut program = SenderProgram::start(scene.sender(), on_cpu(scene.cpu, "kxdpgun", &arguments))?;
-        program.input = Some(input);
-        Ok(Box::new(program))
-    }
-
-    /// It leaves its XDP program, which would be in the way of the next.
-    fn clear(&self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
-        let mut command = Command::new("ip");
-        command.args(["link", "set", "dev", &scene.link().sender.interface, "xdp", "off"]);
-        let status = scene.sender().spawn(command)?.wait()?;
-        ensure!(status.success(), "ip cannot take its XDP program away: {status}");
-        Ok(())
-    }
 }

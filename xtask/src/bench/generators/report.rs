@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::contender::GeneratorContender;
 use super::{PAYLOAD, bare, ours};
 use crate::bench::verdict::ThresholdVerdict;
+use crate::machine;
 
 /// All comparisons.
 #[derive(Debug, Serialize)]
@@ -64,12 +65,10 @@ impl GeneratorLine {
 
 impl GeneratorsReport {
     pub(super) fn new(seconds_each: f64) -> Self {
-        let load_average = std::fs::read_to_string("/proc/loadavg").ok();
-        let load_average = load_average.and_then(|text| text.split(' ').next()?.parse().ok());
         Self {
             payload_bytes: PAYLOAD,
             seconds_each,
-            load_average,
+            load_average: machine::load_average(),
             comparisons: Vec::new(),
             skipped: Vec::new(),
         }

@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use linerate_lab::{Lab, LabHost, LabLink};
 use linerate_testkit::reflector::{XdpBuilder, XdpService};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::machine;
 
 /// Shorter datagrams are a tool's own greetings (iperf3 sends 4 bytes), and pass.
 const SHORTEST: u16 = 40;
@@ -66,18 +67,9 @@ impl GeneratorTestbed {
 /// Puts the calling thread, and what it starts, on a CPU that is not `cpu`; says which.
 fn move_away_from(cpu: u32) -> anyhow::Result<u32> {
     // The second scene finds the thread moved already: what matters is that it is not on `cpu`.
-    let allowed = sched_getaffinity(None).context("reading this thread's CPUs")?;
-    let other = (0..CpuSet::MAX_CPU).find(|other| allowed.is_set(*other) && *other != cpu as usize);
+    let other = machine::allowed_cpus()?.into_iter().find(|other| *other != cpu);
     let other =
         other.with_context(|| format!("there is no CPU but {cpu} for the servers: two are needed"))?;
-    ensure!((cpu as usize) < CpuSet::MAX_CPU, "there is no CPU {cpu}");
-    pin(other)?;
-    Ok(u32::try_from(other)?)
-}
-
-/// Puts the calling thread on one CPU.
-pub(super) fn pin(cpu: usize) -> anyhow::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set).with_context(|| format!("pinning a thread to CPU {cpu}"))
+    machine::pin(None, other)?;
+    Ok(other)
 }

@@ -1,10 +1,7 @@
 //! The servers that this crate has: on the engine, and as others write them.
 
-mod c;
 mod engine;
-mod quinn;
-mod recvfrom;
-mod tokio;
+mod others;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -14,10 +11,10 @@ use std::thread;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use socket2::{Domain, Socket, Type};
 
 use super::scene::BUFFER;
+use crate::machine;
 
 /// Bytes of a request that are kept, by all.
 const REQUEST: usize = 2048;
@@ -86,10 +83,10 @@ impl ProgramKind {
 impl ServerProgram {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let serve: Serve = match self.kind {
-            ProgramKind::Recvfrom => recvfrom::serve,
-            ProgramKind::C => c::serve,
-            ProgramKind::Tokio => tokio::serve,
-            ProgramKind::Quinn => quinn::serve,
+            ProgramKind::Recvfrom => others::recvfrom,
+            ProgramKind::C => others::c,
+            ProgramKind::Tokio => others::tokio,
+            ProgramKind::Quinn => others::quinn,
             ProgramKind::Mmsg
             | ProgramKind::MmsgPolicy
             | ProgramKind::Xdp
@@ -105,11 +102,11 @@ impl ServerProgram {
             sockets.push(if shared { first.try_clone()? } else { open(self.bind, true)? });
         }
         sockets.push(first);
-        let mut threads = Vec::new();
+        let mut threads: Vec<thread::JoinHandle<anyhow::Result<()>>> = Vec::new();
         for (socket, cpu) in sockets.into_iter().zip(self.cpus.iter().copied().cycle()) {
             threads.push(thread::spawn(move || {
-                pin(cpu)?;
-                serve(socket)
+                machine::pin(None, cpu)?;
+                Ok(serve(socket)?)
             }));
         }
         for thread in threads {
@@ -130,17 +127,6 @@ fn open(address: SocketAddr, several: bool) -> anyhow::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn pin(cpu: u32) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(cpu as usize);
-    Ok(sched_setaffinity(None, &set)?)
-}
-
-/// Whether it concerns one reply only: a sender that has gone, no room for it, no way there.
-fn of_one_reply(error: &io::Error) -> bool {
-    !matches!(error.raw_os_error(), Some(libc::EBADF | libc::ENOTSOCK | libc::EINVAL | libc::EFAULT))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,10 +136,10 @@ mod tests {
     #[test]
     fn all_are_echoes() {
         let all: [(&str, Serve); 4] = [
-            ("recvfrom", recvfrom::serve),
-            ("c", c::serve),
-            ("tokio", tokio::serve),
-            ("quinn", quinn::serve),
+            ("recvfrom", others::recvfrom),
+            ("c", others::c),
+            ("tokio", others::tokio),
+            ("quinn", others::quinn),
         ];
         for (kind, serve) in all {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

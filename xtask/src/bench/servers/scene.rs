@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use linerate_lab::{Lab, LabHost, LabLink};
-use linerate_load::generator::{GeneratorBackend, GeneratorBuilder, LiveFrames};
+use linerate_load::generator::LiveFrames;
 use linerate_load::{Generator, LoadWorkload};
 
 use super::candidate::ServerProtocol;
 use super::placement::ReceivePlacement;
 use super::{ServersBench, dns};
-use crate::bench::backlog::LongBacklog;
+use crate::bench::echo_load;
+use crate::bench::placement::LongBacklog;
 
 /// Receive buffer of every server's socket, bytes: a moment without CPU is no loss then.
 pub(super) const BUFFER: usize = 4 << 20;
@@ -62,7 +63,7 @@ impl ServersTestbed {
             xdp_settings: settings.xdp_settings.clone(),
             directory: tempfile::tempdir()?,
             lab,
-            _backlog: if placement == ReceivePlacement::Rps { LongBacklog::deepen()? } else { None },
+            _backlog: if placement == ReceivePlacement::Rps { LongBacklog::set()? } else { None },
         };
         placement.set(scene.receiver(), scene.interface(), settings.workers, &scene.cpus)?;
         Ok(scene)
@@ -104,13 +105,9 @@ impl ServersTestbed {
                 ServerProtocol::Echo => LoadWorkload::Echo { payload_bytes: PAYLOAD },
                 ServerProtocol::Dns => dns::workload()?,
             };
-            let builder = GeneratorBuilder::default()
-                .targets(vec![self.address()])
-                .cpus(Some(vec![self.generator_cpu]))
-                .flows(FLOWS)
+            let builder = echo_load(self.address(), self.generator_cpu, FLOWS, PAYLOAD)
                 .workload(workload)
-                .live_frames(asked.live_frames)
-                .backend(GeneratorBackend::Xdp);
+                .live_frames(asked.live_frames);
             let generator = self.lab.senders()[0].run(|| builder.start())??;
             self.generator = Some((asked, generator));
         }
