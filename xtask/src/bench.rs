@@ -11,8 +11,8 @@ mod placement;
 mod search;
 mod servers;
 mod subject;
+mod threshold;
 mod top;
-mod verdict;
 
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode};

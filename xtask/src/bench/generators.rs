@@ -22,7 +22,7 @@ use bare::BareLoop;
 use contender::GeneratorContender;
 use ours::{OwnFlood, OwnMatching};
 use programs::ProgramContender;
-use report::{GeneratorLine, GeneratorThreshold, GeneratorsReport};
+use report::{GeneratorLine, GeneratorsReport};
 use scene::GeneratorTestbed;
 
 use crate::machine;
@@ -98,24 +98,11 @@ impl GeneratorsBench {
             Box::new(ProgramContender::Trafgen),
             Box::new(ProgramContender::Kxdpgun),
         ];
-        let mut entered = self.enter(contenders, &scene, report)?;
-        for _ in 0..self.rounds {
-            for index in there_and_back(entered.len()) {
-                let MeasuredGenerator { contender, samples } = &mut entered[index];
-                let name = contender.name();
-                let rate = self.count_anew(contender.as_mut(), &scene).with_context(|| name.to_owned())?;
-                eprintln!("{name}: {rate:.0}/s");
-                samples.push(rate);
-            }
-        }
-        let promises = [
-            GeneratorThreshold { than: programs::IPERF, at_least: 10.0 },
-            GeneratorThreshold { than: programs::TRAFGEN, at_least: 4.0 },
-            GeneratorThreshold { than: programs::KXDPGUN, at_least: 4.0 },
-            GeneratorThreshold { than: bare::NAME, at_least: 0.9 },
-        ];
-        let lines = entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples));
-        report.add("only sending", lines.collect::<anyhow::Result<_>>()?, &promises)
+        let thresholds =
+            [(programs::IPERF, 10.0), (programs::TRAFGEN, 4.0), (programs::KXDPGUN, 4.0), (bare::NAME, 0.9)];
+        let lines =
+            self.measure(contenders, &scene, report, &|contender| self.count_anew(contender, &scene))?;
+        report.add("only sending", lines, &thresholds)
     }
 
     /// Against a service that returns everything, each taking every reply.
@@ -123,20 +110,30 @@ impl GeneratorsBench {
         let scene = GeneratorTestbed::reflector(self.cpu)?;
         let contenders: Vec<Box<dyn GeneratorContender>> =
             vec![Box::new(OwnMatching::new(self.flows)), Box::new(BareLoop::taking_replies())];
-        let mut entered = self.enter(contenders, &scene, report)?;
-        for _ in 0..self.rounds {
-            for index in there_and_back(entered.len()) {
+        let time = Duration::from_secs_f64(self.seconds);
+        let lines = self.measure(contenders, &scene, report, &|contender| contender.replies(&scene, time))?;
+        report.add("matching and timing every reply", lines, &[(bare::NAME, 0.6)])
+    }
+
+    /// All turns of all contenders, there and back.
+    fn measure(
+        &self,
+        contenders: Vec<Box<dyn GeneratorContender>>,
+        scene: &GeneratorTestbed,
+        report: &mut GeneratorsReport,
+        rate_of: &dyn Fn(&mut dyn GeneratorContender) -> anyhow::Result<f64>,
+    ) -> anyhow::Result<Vec<GeneratorLine>> {
+        let mut entered = self.enter(contenders, scene, report)?;
+        for round in 0..2 * self.rounds {
+            for index in super::alternated(entered.len(), round) {
                 let MeasuredGenerator { contender, samples } = &mut entered[index];
                 let name = contender.name();
-                let time = Duration::from_secs_f64(self.seconds);
-                let rate = contender.replies(&scene, time).with_context(|| name.to_owned())?;
+                let rate = rate_of(contender.as_mut()).with_context(|| name.to_owned())?;
                 eprintln!("{name}: {rate:.0}/s");
                 samples.push(rate);
             }
         }
-        let promises = [GeneratorThreshold { than: bare::NAME, at_least: 0.6 }];
-        let lines = entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples));
-        report.add("matching and timing every reply", lines.collect::<anyhow::Result<_>>()?, &promises)
+        entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples)).collect()
     }
 
     /// Leaves out what is not wanted or not there.
@@ -203,9 +200,4 @@ impl GeneratorsBench {
         contender.clear(scene)?;
         Ok((last - first) as f64 / seconds)
     }
-}
-
-/// 0 1 2 2 1 0.
-fn there_and_back(count: usize) -> impl Iterator<Item = usize> {
-    (0..count).chain((0..count).rev())
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::contender::GeneratorContender;
 use super::{PAYLOAD, bare, ours};
-use crate::bench::verdict::ThresholdVerdict;
+use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict, all_kept, shown};
 use crate::machine;
 
 /// All comparisons.
@@ -25,7 +25,7 @@ pub(super) struct GeneratorsReport {
 struct GeneratorComparison {
     what: &'static str,
     lines: Vec<GeneratorLine>,
-    promises: Vec<ThresholdResult>,
+    promises: Vec<JudgedThreshold>,
 }
 
 /// One generator.
@@ -36,20 +36,6 @@ pub(super) struct GeneratorLine {
     per_second: ConfidenceInterval,
     #[serde(skip)]
     samples: Vec<f64>,
-}
-
-/// How much faster than another we are to be.
-pub(super) struct GeneratorThreshold {
-    pub(super) than: &'static str,
-    pub(super) at_least: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct ThresholdResult {
-    than: &'static str,
-    at_least: f64,
-    ratio: ConfidenceInterval,
-    verdict: ThresholdVerdict,
 }
 
 impl GeneratorLine {
@@ -78,24 +64,30 @@ impl GeneratorsReport {
         self.skipped.push(line);
     }
 
-    /// Adds a comparison, and holds our XDP generator to `promises`.
+    /// Adds a comparison. Each threshold is the least ratio of our XDP generator to another one.
     pub(super) fn add(
         &mut self,
         what: &'static str,
         lines: Vec<GeneratorLine>,
-        promises: &[GeneratorThreshold],
+        thresholds: &[(&str, f64)],
     ) -> anyhow::Result<()> {
         let find = |name| lines.iter().find(|line| line.name == name);
         let mut results = Vec::new();
         if let Some(us) = find(ours::XDP) {
-            for &GeneratorThreshold { than, at_least } in promises {
+            for &(than, at_least) in thresholds {
                 let Some(other) = find(than) else { continue };
                 let times = |line: &GeneratorLine| stats::compare(&other.samples, &line.samples);
                 let ratio = times(us)?.ratio;
                 let bare_loop = find(bare::NAME).filter(|line| line.name != than);
                 let reach = bare_loop.map(times).transpose()?.map(|bare| bare.ratio.median);
                 let verdict = judge(ratio.median, at_least, reach);
-                results.push(ThresholdResult { than, at_least, ratio, verdict });
+                let excuse = "the bare loop is below it, too".to_owned();
+                results.push(JudgedThreshold {
+                    what: format!("{} has at least {at_least} times the rate of {than}", ours::XDP),
+                    verdict,
+                    ratio: Some(ratio),
+                    remarks: (verdict == ThresholdVerdict::NotHere).then_some(excuse).into_iter().collect(),
+                });
             }
         }
         self.comparisons.push(GeneratorComparison { what, lines, promises: results });
@@ -104,8 +96,7 @@ impl GeneratorsReport {
 
     /// Whether no promise that could be looked at is missed.
     pub(super) fn kept(&self) -> bool {
-        let mut promises = self.comparisons.iter().flat_map(|comparison| &comparison.promises);
-        promises.all(|promise| promise.verdict != ThresholdVerdict::Miss)
+        all_kept(self.comparisons.iter().flat_map(|comparison| &comparison.promises))
     }
 }
 
@@ -142,37 +133,12 @@ impl fmt::Display for GeneratorComparison {
         writeln!(f, "{}, packets a second:", self.what)?;
         for line in &self.lines {
             let ConfidenceInterval { samples, .. } = line.per_second;
-            writeln!(f, "  {:16} {} of {samples}", line.name, ShownMedian(&line.per_second, 0))?;
+            writeln!(f, "  {:16} {} of {samples}", line.name, shown(&line.per_second, 1.0, 0))?;
         }
         for line in &self.lines {
             writeln!(f, "  {}: {}", line.name, line.how)?;
         }
-        for promise in &self.promises {
-            let &ThresholdResult { than, at_least, ref ratio, verdict } = promise;
-            let word = match verdict {
-                ThresholdVerdict::Pass => "ok",
-                ThresholdVerdict::Miss => "MISSED",
-                ThresholdVerdict::NotHere => "not here (a bare loop is below it too)",
-                ThresholdVerdict::Told => "told",
-            };
-            let ratio = ShownMedian(ratio, 2);
-            writeln!(f, "  {word}: {} is {ratio} of {than}; promised at least {at_least}", ours::XDP)?;
-        }
-        Ok(())
-    }
-}
-
-/// A median with its interval, to so many decimals.
-struct ShownMedian<'a>(&'a ConfidenceInterval, usize);
-
-impl fmt::Display for ShownMedian<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ShownMedian(interval, decimals) = self;
-        write!(f, "{:.decimals$}", interval.median)?;
-        match interval.low.zip(interval.high) {
-            Some((low, high)) => write!(f, " ({low:.decimals$} to {high:.decimals$})"),
-            None => write!(f, " (too few samples for an interval)"),
-        }
+        self.promises.iter().try_for_each(|promise| writeln!(f, "  {promise}"))
     }
 }
 

@@ -8,10 +8,9 @@ use serde::Serialize;
 
 use super::measuring::TurnSample;
 use super::placement::ReceivePlacement;
-use super::promise::{self, JudgedThreshold};
 use super::scene::PAYLOAD;
-use super::{MeasuredServerRun, ServersBench};
-use crate::bench::verdict::ThresholdVerdict;
+use super::{MeasuredServerRun, ServersBench, threshold};
+use crate::bench::threshold::{JudgedThreshold, all_kept, shown};
 use crate::machine;
 
 /// Everything: schema `linerate.bench-servers/1`.
@@ -87,14 +86,13 @@ impl ServersReport {
 
     /// Whether no promise that could be looked at is missed.
     pub(super) fn kept(&self) -> bool {
-        let mut promises = self.parts.iter().flat_map(|part| &part.promises);
-        promises.all(|promise| promise.verdict != ThresholdVerdict::Miss)
+        all_kept(self.parts.iter().flat_map(|part| &part.promises))
     }
 }
 
 impl PlacementReport {
-    pub(super) fn new(placement: ReceivePlacement, entered: Vec<MeasuredServerRun>) -> Self {
-        let promises = promise::judge(&entered);
+    pub(super) fn new(placement: ReceivePlacement, entered: Vec<MeasuredServerRun>, judged: bool) -> Self {
+        let promises = threshold::judge(&entered, judged);
         Self { placement, servers: entered.into_iter().map(ServerLine::new).collect(), promises }
     }
 }
@@ -146,7 +144,7 @@ impl fmt::Display for ServersReport {
             writeln!(f, "\n{}", part.placement.describe())?;
             part.table(f)?;
             for promise in &part.promises {
-                writeln!(f, "{}", ShownThreshold(promise, self.judged))?;
+                writeln!(f, "{promise}")?;
             }
         }
         writeln!(f)?;
@@ -200,8 +198,8 @@ impl fmt::Display for ServerLine {
             return write!(f, "not here: {}", self.not_here.as_deref().unwrap_or("it was not measured"));
         };
         let bound = if self.generator_bound { ">" } else { "" };
-        write!(f, "{:>28} ", format!("{bound}{}", range(capacity, 1.0, 0)))?;
-        write!(f, "{:>24} {:>8} ", range(goodput, 100.0, 0) + " %", format!("{:.1} x", factor.median))?;
+        write!(f, "{:>28} ", format!("{bound}{}", shown(capacity, 1.0, 0)))?;
+        write!(f, "{:>24} {:>8} ", shown(goodput, 100.0, 0) + " %", format!("{:.1} x", factor.median))?;
         match &self.cpu_ns_per_transaction {
             Known::Value(nanoseconds) => write!(f, "{nanoseconds:>8.0}")?,
             Known::Unknown { .. } => write!(f, "{:>8}", "-")?,
@@ -210,40 +208,6 @@ impl fmt::Display for ServerLine {
             Some(why) => write!(f, "  ({} turns, then: {why})", self.samples.len()),
             None => Ok(()),
         }
-    }
-}
-
-/// A median with its interval, scaled, to so many decimals.
-fn range(interval: &ConfidenceInterval, scale: f64, decimals: usize) -> String {
-    let median = interval.median * scale;
-    match interval.low.zip(interval.high) {
-        Some((low, high)) => {
-            format!("{median:.decimals$} ({:.decimals$}-{:.decimals$})", low * scale, high * scale)
-        }
-        None => format!("{median:.decimals$}"),
-    }
-}
-
-/// A promise, and whether it was to be judged.
-struct ShownThreshold<'a>(&'a JudgedThreshold, bool);
-
-impl fmt::Display for ShownThreshold<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ShownThreshold(promise, judged) = self;
-        let word = match (promise.verdict, judged) {
-            (ThresholdVerdict::NotHere, _) => "NOT HERE",
-            (ThresholdVerdict::Told, _) | (_, false) => "told",
-            (ThresholdVerdict::Pass, true) => "PASS",
-            (ThresholdVerdict::Miss, true) => "MISS",
-        };
-        write!(f, "{word:8} {}", promise.what)?;
-        if let Some(ratio) = &promise.ratio {
-            write!(f, ": {}", range(ratio, 1.0, 2))?;
-        }
-        for remark in &promise.remarks {
-            write!(f, "; {remark}")?;
-        }
-        Ok(())
     }
 }
 
@@ -259,7 +223,7 @@ mod tests {
         let matches = ServersBench::augment_args(clap::Command::new("servers")).get_matches_from(["servers"]);
         let settings = ServersBench::from_arg_matches(&matches).expect("settings");
         let mut report = ServersReport::new(&settings).expect("a report");
-        report.add(PlacementReport::new(ReceivePlacement::Rps, settings.enter().expect("candidates")));
+        report.add(PlacementReport::new(ReceivePlacement::Rps, settings.enter().expect("candidates"), true));
         conforms(&serde_json::to_value(&report).expect("JSON"), "linerate.bench-servers/1");
     }
 }

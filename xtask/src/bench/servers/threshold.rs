@@ -1,11 +1,10 @@
-//! What is promised, and whether it is kept.
+//! The thresholds of servers.
 
 use linerate_load::stats::{self, ConfidenceInterval};
-use serde::Serialize;
 
 use super::MeasuredServerRun;
 use super::candidate::{C, DNS_XDP, MMSG, MMSG_POLICY, NSD, TOKIO, XDP, XDP_SET, XDP_TX, XDP_WORKING};
-use crate::bench::verdict::ThresholdVerdict;
+use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict};
 
 /// The least share of the overload asked for that makes it one.
 const LEAST_OVERLOAD: f64 = 4.75;
@@ -22,7 +21,7 @@ enum ServerThreshold {
     Told { who: &'static str, than: &'static str },
 }
 
-const PROMISES: [ServerThreshold; 10] = [
+const THRESHOLDS: [ServerThreshold; 10] = [
     ServerThreshold::Level { who: MMSG, than: C },
     // The kernel's path, the same for both, decides: docs/servers.md.
     ServerThreshold::Told { who: MMSG, than: TOKIO },
@@ -39,19 +38,16 @@ const PROMISES: [ServerThreshold; 10] = [
 /// Whether a ratio keeps a promise.
 type Kept = Box<dyn Fn(&ConfidenceInterval) -> bool>;
 
-/// What became of a promise.
-#[derive(Debug, Serialize)]
-pub(super) struct JudgedThreshold {
-    pub(super) what: String,
-    pub(super) verdict: ThresholdVerdict,
-    /// The ratio it is about.
-    pub(super) ratio: Option<ConfidenceInterval>,
-    pub(super) remarks: Vec<String>,
-}
-
-/// Looks at all promises about those that were to take part.
-pub(super) fn judge(entered: &[MeasuredServerRun]) -> Vec<JudgedThreshold> {
-    PROMISES.iter().filter_map(|promise| promise.judge(entered)).collect()
+/// Judges the thresholds of servers that take part; if not `judged`, the ratios alone.
+pub(super) fn judge(entered: &[MeasuredServerRun], judged: bool) -> Vec<JudgedThreshold> {
+    let mut thresholds: Vec<JudgedThreshold> =
+        THRESHOLDS.iter().filter_map(|threshold| threshold.judge(entered)).collect();
+    for threshold in
+        thresholds.iter_mut().filter(|threshold| threshold.verdict != ThresholdVerdict::NotHere && !judged)
+    {
+        threshold.verdict = ThresholdVerdict::Told;
+    }
+    thresholds
 }
 
 impl ServerThreshold {

@@ -1,0 +1,58 @@
+//! Thresholds of benches, and whether the figures reach them.
+
+use std::fmt;
+
+use linerate_load::stats::ConfidenceInterval;
+use serde::Serialize;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ThresholdVerdict {
+    Pass,
+    Miss,
+    /// This machine cannot show it.
+    NotHere,
+    /// A ratio without a threshold.
+    Told,
+}
+
+/// A threshold and the ratio that was measured.
+#[derive(Debug, Serialize)]
+pub(super) struct JudgedThreshold {
+    pub(super) what: String,
+    pub(super) verdict: ThresholdVerdict,
+    pub(super) ratio: Option<ConfidenceInterval>,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Whether none is missed.
+pub(super) fn all_kept<'a>(thresholds: impl IntoIterator<Item = &'a JudgedThreshold>) -> bool {
+    thresholds.into_iter().all(|threshold| threshold.verdict != ThresholdVerdict::Miss)
+}
+
+impl fmt::Display for JudgedThreshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.verdict {
+            ThresholdVerdict::Pass => "PASS",
+            ThresholdVerdict::Miss => "MISS",
+            ThresholdVerdict::NotHere => "NOT HERE",
+            ThresholdVerdict::Told => "told",
+        };
+        write!(f, "{word:8} {}", self.what)?;
+        if let Some(ratio) = &self.ratio {
+            write!(f, ": {}", shown(ratio, 1.0, 2))?;
+        }
+        self.remarks.iter().try_for_each(|remark| write!(f, "; {remark}"))
+    }
+}
+
+/// A scaled median with its interval.
+pub(super) fn shown(interval: &ConfidenceInterval, scale: f64, decimals: usize) -> String {
+    let median = interval.median * scale;
+    match interval.low.zip(interval.high) {
+        Some((low, high)) => {
+            format!("{median:.decimals$} ({:.decimals$}-{:.decimals$})", low * scale, high * scale)
+        }
+        None => format!("{median:.decimals$}"),
+    }
+}
