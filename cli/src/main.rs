@@ -2,15 +2,20 @@
 
 mod backend;
 mod command;
+#[allow(dead_code, reason = "blocks that only renderers of single commands draw yet")]
+mod document;
+mod envelope;
 mod interrupt;
 mod manual;
 mod metrics;
+#[allow(dead_code, reason = "of commands without an envelope yet")]
 mod origin;
 mod output;
 mod progress;
 mod quantity;
 mod render;
 mod top;
+mod view;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 mod delay;
 mod speed;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use delay::{DelayParts, DelayPath, FIBRE_METRES_PER_SECOND};
 pub use speed::{LinkSpeed, SpeedError};
@@ -22,7 +22,7 @@ const CHECK_SEQUENCE_BYTES: u64 = 4;
 const VLAN_TAG_BYTES: u64 = 4;
 const UDP_BYTES: u64 = 8;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IpVersion {
     /// IPv4, header of 20 bytes.
@@ -81,7 +81,7 @@ pub struct WireFormat {
 }
 
 /// All the figures of a [`WireFormat`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireFigures {
     pub payload_bytes: u32,
     pub family: IpVersion,
@@ -106,6 +106,28 @@ pub struct WireFigures {
     pub payload_bits_per_second: f64,
     /// Time from one datagram to the next at line rate: the budget to process one.
     pub budget_ns: f64,
+}
+
+/// What a link carries of a packet, and how long the packet takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LinkCapacity {
+    #[serde(flatten)]
+    pub figures: WireFigures,
+    /// Frames of [`SHORTEST_FRAME_BYTES`] that the link carries: no packet rate is higher.
+    pub shortest_frames_per_second: u64,
+    /// The requested rate; `None` without one.
+    pub at_rate: Option<AtRate>,
+    /// One-way delay of one packet.
+    pub delay: DelayParts,
+}
+
+/// A rate of transactions compared with the line rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct AtRate {
+    pub transactions_per_second: f64,
+    /// In one direction.
+    pub wire_bits_per_second: f64,
+    pub line_rate_ratio: f64,
 }
 
 impl WireFormat {

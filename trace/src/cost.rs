@@ -19,9 +19,11 @@ mod accounted;
 pub mod calibrate;
 mod call;
 mod cgroup;
+mod compare;
 mod counted;
 mod look;
 mod pace;
+mod result;
 mod sums;
 mod tracer;
 mod untraced;
@@ -31,7 +33,9 @@ use linerate_host::{CpuSet, Known};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+pub use compare::{ComparedFigure, CostComparison};
 pub use look::CostSession;
+pub use result::{CostResult, TopVictim, VictimGrouping};
 pub use untraced::{UntracedEstimate, UntracedIrq};
 
 pub(crate) fn any_cgroup(text: &str) {
@@ -73,6 +77,7 @@ pub struct CostReport {
     /// The cost of the measurement.
     pub own: OwnTime,
     /// Limits of the measurement, for the reader.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 

@@ -5,16 +5,12 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_load::wire::{
-    self, DelayParts, DelayPath, IpVersion, LinkSpeed, SHORTEST_FRAME_BYTES, WireFigures, WireFormat,
+    self, AtRate, DelayPath, IpVersion, LinkCapacity, LinkSpeed, SHORTEST_FRAME_BYTES, WireFormat,
 };
-use serde::Serialize;
 
-use crate::output::{self, OutputTarget};
-use crate::render::calc_text;
-use crate::render::style::TextStyle;
-
-/// The schema's name and version.
-const SCHEMA: &str = "linerate.calc/1";
+use super::results::ResultArgs;
+use crate::envelope::Envelope;
+use crate::origin::{self, HostSummary, Warning};
 
 /// Wire arithmetic: what a link can carry, and where a packet's time goes.
 #[derive(Debug, Args)]
@@ -49,60 +45,18 @@ pub(crate) struct CalcArgs {
     /// Time to process the packet, such as 500ns, 1us or 2ms
     #[arg(long, value_name = "TIME", value_parser = nanoseconds, default_value = "0ns")]
     processing: f64,
-    /// Write the result as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE|-")]
-    json: Option<String>,
-}
-
-/// The result.
-#[derive(Debug, Serialize)]
-pub(crate) struct LinkCapacity {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    /// One packet, and how many of it the link carries.
-    #[serde(flatten)]
-    pub(crate) figures: WireFigures,
-    /// Frames of the shortest kind the link carries a second: no packet rate is higher.
-    pub(crate) shortest_frames_per_second: u64,
-    /// The rate asked for, if one was.
-    pub(crate) at_rate: Option<AtRate>,
-    /// One-way delay of one packet.
-    pub(crate) delay: DelayParts,
-    /// What to beware of.
-    pub(crate) warnings: Vec<CalcWarning>,
-}
-
-/// A rate of transactions against the line rate.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct AtRate {
-    pub(crate) transactions_per_second: f64,
-    /// In one direction.
-    pub(crate) wire_bits_per_second: f64,
-    pub(crate) line_rate_ratio: f64,
-}
-
-/// What to beware of.
-#[derive(Debug, Serialize)]
-pub(crate) struct CalcWarning {
-    kind: &'static str,
-    pub(crate) detail: String,
+    #[command(flatten)]
+    results: ResultArgs,
 }
 
 impl CalcArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let json = OutputTarget::from_option(self.json.as_deref())?;
-        let arithmetic = self.arithmetic(output::argv())?;
-        if let Some(target) = &json {
-            target.write_json(&arithmetic)?;
-        }
-        if json != Some(OutputTarget::Stdout) {
-            output::print(&calc_text::arithmetic(&arithmetic, TextStyle::stdout()))?;
-        }
+        let targets = self.results.targets()?;
+        targets.write(&self.calculate()?)?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn arithmetic(&self, argv: Vec<String>) -> Result<LinkCapacity> {
+    fn calculate(&self) -> Result<Envelope<LinkCapacity>> {
         let wire = self.wire()?;
         let figures = wire.figures();
         let path = DelayPath {
@@ -118,30 +72,28 @@ impl CalcArgs {
         });
         let mut warnings = Vec::new();
         if figures.frames > 1 {
-            warnings.push(CalcWarning {
-                kind: "fragmented",
-                detail: format!(
+            warnings.push(Warning::new(
+                "fragmented",
+                format!(
                     "the packet is longer than the MTU of {} bytes and takes {} frames: losing one loses all",
                     self.mtu, figures.frames
                 ),
-            });
+            ));
         }
         if at_rate.is_some_and(|at_rate| at_rate.line_rate_ratio > 1.0) {
-            warnings.push(CalcWarning {
-                kind: "over-line-rate",
-                detail: format!("a link of {} does not carry that many transactions a second", self.link),
-            });
+            warnings.push(Warning::new(
+                "over-line-rate",
+                format!("a link of {} does not carry that many transactions per second", self.link),
+            ));
         }
-        Ok(LinkCapacity {
-            schema: SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            argv,
+        let result = LinkCapacity {
             figures,
             shortest_frames_per_second: wire::frames_per_second(SHORTEST_FRAME_BYTES as u32, self.link),
             at_rate,
             delay: wire.delays(&path),
-            warnings,
-        })
+        };
+        // The result is about a link, not about this host.
+        Ok(Envelope::new(HostSummary::default(), origin::unix_seconds(), result).with_warnings(warnings))
     }
 
     fn wire(&self) -> Result<WireFormat> {
@@ -196,6 +148,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::render::style::TextStyle;
+    use crate::render::text;
 
     #[derive(Debug, Parser)]
     struct Arguments {
@@ -203,13 +157,14 @@ mod tests {
         calc: CalcArgs,
     }
 
-    fn calc(arguments: &str) -> Result<LinkCapacity> {
+    fn calc(arguments: &str) -> Result<Envelope<LinkCapacity>> {
         let words = std::iter::once("calc").chain(arguments.split_whitespace());
-        Arguments::try_parse_from(words)?.calc.arithmetic(vec!["calc".to_owned()])
+        Arguments::try_parse_from(words)?.calc.calculate()
     }
 
     fn text(arguments: &str) -> String {
-        calc_text::arithmetic(&calc(arguments).expect("valid"), TextStyle { width: 80, colour: false })
+        let document = calc(arguments).expect("valid").document();
+        text::text(&document, TextStyle { width: 80, colour: false })
     }
 
     fn refusal(arguments: &str) -> String {
@@ -244,21 +199,22 @@ mod tests {
 
     #[test]
     fn json() {
-        let arithmetic = calc("--payload 100 --link 10G --tps 270000").expect("valid");
-        let document = serde_json::to_value(&arithmetic).expect("a document");
-        assert_eq!(document["schema"], "linerate.calc/1");
-        assert_eq!(document["wire_bits"], 1_328);
-        assert_eq!(document["datagrams_per_second"], 7_530_120);
-        assert_eq!(document["shortest_frames_per_second"], 14_880_952);
-        assert_eq!(document["at_rate"]["wire_bits_per_second"], 358_560_000.0);
+        let envelope = calc("--payload 100 --link 10G --tps 270000").expect("valid");
+        let document = serde_json::to_value(&envelope).expect("a document");
+        assert_eq!(document["schema"], "linerate.calc/2");
         assert_eq!(document["warnings"], serde_json::json!([]));
+        let result = &document["result"];
+        assert_eq!(result["wire_bits"], 1_328);
+        assert_eq!(result["datagrams_per_second"], 7_530_120);
+        assert_eq!(result["shortest_frames_per_second"], 14_880_952);
+        assert_eq!(result["at_rate"]["wire_bits_per_second"], 358_560_000.0);
     }
 
     #[test]
     fn a_frame_stands_for_its_payload() {
-        let by_frame = calc("--frame 146").expect("valid").figures;
-        assert_eq!(by_frame, calc("--payload 100").expect("valid").figures);
-        let jumbo = calc("--frame 9018 --mtu 9000 --vlan 0").expect("valid").figures;
+        let by_frame = calc("--frame 146").expect("valid").result.figures;
+        assert_eq!(by_frame, calc("--payload 100").expect("valid").result.figures);
+        let jumbo = calc("--frame 9018 --mtu 9000 --vlan 0").expect("valid").result.figures;
         assert_eq!((jumbo.frames, jumbo.frame_bytes[0]), (1, 9_018));
     }
 

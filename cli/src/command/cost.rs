@@ -1,25 +1,35 @@
 //! `linerate cost`: what packet processing takes from each CPU, and from each process.
 
-mod compare;
-mod document;
-mod live;
-mod looking;
 mod scope;
 
-use std::path::PathBuf;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
-use clap::{Args, ValueEnum};
+use anyhow::{Result, anyhow, bail};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use linerate_host::{CpuSet, Host, Known};
+use linerate_trace::cost::{CostComparison, CostReport, CostResult, CostSession, VictimGrouping, calibrate};
 
 use super::netns::NetnsArgs;
-use super::results::ResultArgs;
-pub(crate) use compare::CostComparison;
-pub(crate) use document::{CostDocument, SCHEMA};
+use super::results::{ResultArgs, ResultTargets};
+use crate::envelope::Envelope;
+use crate::interrupt::InterruptFlag;
+use crate::origin::{self, HostSummary, Warning};
+use crate::output;
+use crate::render::style::TextStyle;
+use crate::render::text;
+use crate::view::cost::{LIVE_HEADER, interval_document, live_line};
 
-/// How long it looks where nothing else is asked for.
-const DEFAULT: Duration = Duration::from_secs(10);
+const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+/// Time in which the CPU with most packets is determined.
+const SCOUTING: Duration = Duration::from_millis(300);
+/// Between two prints of `--watch`.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Moves to the top left of a terminal and clears it.
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
 
 /// Arguments of `linerate cost`.
 #[derive(Debug, Args)]
@@ -36,7 +46,7 @@ pub(crate) struct CostArgs {
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
     /// Group by process, thread or cgroup
-    #[arg(long, value_name = "WHO", value_enum, default_value_t = VictimGrouping::Process)]
+    #[arg(long, value_name = "WHO", default_value = "process", value_parser = grouping())]
     by: VictimGrouping,
     /// Number of rows
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
@@ -59,24 +69,11 @@ pub(crate) struct CostArgs {
     results: ResultArgs,
 }
 
-/// Whom packets take time from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum VictimGrouping {
-    /// Processes
-    Process,
-    /// Threads
-    Thread,
-    /// Control groups: containers, services
-    Cgroup,
-}
-
-/// Which CPU the inference method takes.
+/// The CPU that the second method occupies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CalibrationCpu {
-    /// The one that has most packets.
+    /// The CPU with most packets.
     Busiest,
-    /// This one.
     Cpu(u32),
 }
 
@@ -95,17 +92,181 @@ impl CostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         match self.compare.as_slice() {
-            [before, after] => compare::compare(before, after, &targets)?,
-            _ => looking::look(&self, &targets)?,
+            [before, after] => compare(before, after, &targets)?,
+            _ => self.measure(&targets)?,
         }
         Ok(ExitCode::SUCCESS)
     }
+
+    fn measure(&self, targets: &ResultTargets) -> Result<()> {
+        let host = Host::live();
+        let online = scope::online(&host)?;
+        let (cpus, note) = self.cpus(&host, &online)?;
+        let interrupt = InterruptFlag::install()?;
+        let stop = || interrupt.is_raised();
+        let measured = cpus.as_ref().unwrap_or(&online);
+        if self.watch {
+            let mut session = self.start(&host, cpus.as_ref())?;
+            announce(measured, self.duration);
+            return self.follow(&mut session, &host, &interrupt);
+        }
+        let duration = self.duration.unwrap_or(DEFAULT_DURATION);
+        let summary = HostSummary::observe(&host);
+        let started = origin::unix_seconds();
+        let (mut cost, calibrations) = match self.calibrated_cpu(&host, measured, &online, &interrupt)? {
+            Some(cpu) => {
+                announce(measured, Some(duration));
+                calibrate::calibrate(&host, &[cpu], duration, &stop)?
+            }
+            None => {
+                let mut session = self.start(&host, cpus.as_ref())?;
+                announce(measured, Some(duration));
+                session.wait(duration, &stop)?;
+                (session.finish(&host)?, Vec::new())
+            }
+        };
+        cost.cpus.retain(|cost| measured.contains(cost.cpu));
+        let notes = std::mem::take(&mut cost.notes).into_iter().chain(note).map(Warning::remark);
+        let result = CostResult { calibrations, ..self.result(cost) };
+        targets.write(&Envelope::new(summary, started, result).with_warnings(notes))
+    }
+
+    fn result(&self, cost: CostReport) -> CostResult {
+        CostResult { by: self.by, top: self.top, cost, calibrations: Vec::new() }
+    }
+
+    fn start(&self, host: &Host, cpus: Option<&CpuSet>) -> Result<CostSession> {
+        let session = CostSession::start(host, cpus)?;
+        Ok(if self.exact { session.exact() } else { session })
+    }
+
+    /// The requested CPUs, `None` for all, and a remark about the choice.
+    fn cpus(&self, host: &Host, online: &CpuSet) -> Result<(Option<CpuSet>, Option<String>)> {
+        match (&self.cpus, &self.interface) {
+            (Some(list), _) => Ok((Some(scope::listed(list, online)?), None)),
+            (None, Some(name)) => {
+                scope::of_interface(host, name, online).map(|(cpus, note)| (Some(cpus), note))
+            }
+            (None, None) => Ok((None, None)),
+        }
+    }
+
+    /// The CPU of `--calibrate`; `None` without it.
+    fn calibrated_cpu(
+        &self,
+        host: &Host,
+        among: &CpuSet,
+        online: &CpuSet,
+        interrupt: &InterruptFlag,
+    ) -> Result<Option<u32>> {
+        match self.calibrate {
+            None => Ok(None),
+            Some(CalibrationCpu::Cpu(cpu)) => Ok(Some(scope::known(cpu, online)?)),
+            Some(CalibrationCpu::Busiest) => {
+                let before = host.read("/proc/softirqs")?;
+                interrupt.wait(Some(SCOUTING))?;
+                Ok(scope::busiest(&before, &host.read("/proc/softirqs")?, among))
+            }
+        }
+    }
+
+    /// Prints each interval until a signal arrives or the time is over: in place on a terminal, else a line each.
+    fn follow(&self, session: &mut CostSession, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
+        let terminal = std::io::stdout().is_terminal();
+        let begin = Instant::now();
+        let mut next = WATCH_INTERVAL;
+        let mut header = LIVE_HEADER;
+        while !interrupt.is_raised() && self.duration.is_none_or(|time| begin.elapsed() < time) {
+            let end = self.duration.map_or(next, |time| time.min(next));
+            session.wait(end.saturating_sub(begin.elapsed()), &|| interrupt.is_raised())?;
+            if begin.elapsed() < end {
+                continue;
+            }
+            next = begin.elapsed() + WATCH_INTERVAL;
+            let result = self.result(session.read(host)?);
+            if terminal {
+                let shown = text::text(&interval_document(&result), TextStyle::stdout());
+                output::print(&format!("{CLEAR_SCREEN}{shown}"))?;
+            } else {
+                output::print(&format!("{header}{}\n", live_line(begin.elapsed(), &result)))?;
+                header = "";
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Some time, but no longer than a day.
+/// Reports on standard error that the measurement began.
+fn announce(cpus: &CpuSet, duration: Option<Duration>) {
+    let which = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+    match duration {
+        Some(time) => eprintln!("looking at {which} {cpus} for {} s", time.as_secs_f64()),
+        None => eprintln!("looking at {which} {cpus} until Ctrl-C"),
+    }
+}
+
+fn compare(one: &Path, other: &Path, targets: &ResultTargets) -> Result<()> {
+    let [before, after] = [Envelope::<CostResult>::read(one)?, Envelope::read(other)?];
+    let costs = [&before.result.cost, &after.result.cost];
+    let names = [one, other].map(|path| path.display().to_string());
+    comparable(&names, costs)?;
+    let kernels = [before.host.kernel.clone(), after.host.kernel.clone()];
+    let comparison = CostComparison::new(names, kernels, costs);
+    targets.write(&Envelope::new(after.host.clone(), origin::unix_seconds(), comparison))
+}
+
+/// Refuses results that count packets at different points, because their times per packet differ in meaning.
+fn comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> {
+    let [one, other] = costs.map(|cost| cost.counting_point.value());
+    if one.is_some() && one == other {
+        return Ok(());
+    }
+    let points = costs.map(|cost| match &cost.counting_point {
+        Known::Value(point) => format!("at \"{point}\""),
+        Known::Unknown { .. } => "at an unknown point".to_owned(),
+    });
+    let [(a, at_a), (b, at_b)] = [(&names[0], &points[0]), (&names[1], &points[1])];
+    bail!(
+        "the two cannot be compared: {a} counts packets {at_a}, {b} {at_b}; run linerate cost --json again for both"
+    )
+}
+
+/// The values of `--by`.
+fn grouping() -> impl TypedValueParser<Value = VictimGrouping> {
+    PossibleValuesParser::new([
+        PossibleValue::new("process").help("Processes"),
+        PossibleValue::new("thread").help("Threads"),
+        PossibleValue::new("cgroup").help("Control groups: containers, services"),
+    ])
+    .map(|name| match name.as_str() {
+        "thread" => VictimGrouping::Thread,
+        "cgroup" => VictimGrouping::Cgroup,
+        _ => VictimGrouping::Process,
+    })
+}
+
+/// From a tenth of a second to a day.
 fn seconds(text: &str) -> Result<Duration> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| anyhow!("'{text}' is no number of seconds from 0.1 to 86400"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::made_up_cost::cost;
+
+    #[test]
+    fn results_with_different_counting_points_are_refused() {
+        let (new, mut old) = (cost(), cost());
+        old.counting_point = Known::default();
+        let names = ["a.json".to_owned(), "b.json".to_owned()];
+        assert!(comparable(&names, [&new, &new]).is_ok());
+        for costs in [[&new, &old], [&old, &new], [&old, &old]] {
+            let error = comparable(&names, costs).expect_err("refused").to_string();
+            assert!(error.contains("a.json") && error.contains("b.json"), "{error}");
+        }
+    }
 }

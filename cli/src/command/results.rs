@@ -3,7 +3,11 @@
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::output::OutputTarget;
+use crate::document::Document;
+use crate::envelope::{CommandResult, Envelope};
+use crate::output::{self, OutputTarget};
+use crate::render::style::TextStyle;
+use crate::render::{html, text};
 
 /// Options that commands with a report have in common.
 #[derive(Debug, Args)]
@@ -34,5 +38,30 @@ impl ResultArgs {
             [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
         ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
         Ok(ResultTargets { json, html, text: on_stdout == 0 })
+    }
+}
+
+impl ResultTargets {
+    /// Writes a result in every requested form.
+    pub(crate) fn write<T: CommandResult>(&self, envelope: &Envelope<T>) -> Result<()> {
+        self.write_as(envelope, false)
+    }
+
+    /// The same, with everything in the text if `full`.
+    pub(crate) fn write_as<T: CommandResult>(&self, envelope: &Envelope<T>, full: bool) -> Result<()> {
+        if let Some(target) = &self.json {
+            if T::IS_COMPACT { target.write_compact_json(envelope)? } else { target.write_json(envelope)? }
+        }
+        if self.html.is_none() && !self.text {
+            return Ok(());
+        }
+        let document = Document { full, ..envelope.document() };
+        if let Some(target) = &self.html {
+            target.write(&html::page(&document)?)?;
+        }
+        if self.text {
+            output::print(&text::text(&document, TextStyle::stdout()))?;
+        }
+        Ok(())
     }
 }

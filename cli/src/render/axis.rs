@@ -1,5 +1,7 @@
 //! Axes of the charts: where a value lies, in per cent of the width, and which ticks are worth drawing.
 
+use crate::document::ChartScale;
+
 /// An axis from left to right.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ValueAxis {
@@ -18,6 +20,17 @@ enum AxisScale {
 const WIDEST_LINEAR: f64 = 20.0;
 
 impl ValueAxis {
+    /// An axis for these values.
+    pub(crate) fn of_scale(scale: ChartScale, values: &[f64]) -> Self {
+        let each = values.iter().copied();
+        match scale {
+            ChartScale::Linear => Self::linear(each),
+            ChartScale::LinearZoomed => Self::linear_zoomed(each),
+            ChartScale::Logarithmic => Self::log(each),
+            ChartScale::Automatic => Self::auto_scaled(values),
+        }
+    }
+
     /// From zero to a round number above every value.
     pub(crate) fn linear(values: impl IntoIterator<Item = f64>) -> Self {
         let highest = usable(values).fold(0.0, f64::max);

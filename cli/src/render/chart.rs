@@ -5,6 +5,7 @@ use linerate_load::stats::ComparisonVerdict;
 
 use super::axis::ValueAxis;
 use super::{format, summary};
+use crate::document::{self, MarkShape, Tone};
 
 /// Rows over a common axis.
 pub(crate) struct RangeChart {
@@ -91,6 +92,61 @@ pub(crate) struct VerdictBadge {
     pub(crate) interval: String,
     /// What it was compared with.
     pub(crate) against: String,
+}
+
+/// The chart with its values placed on the axis.
+pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
+    let values = chart.rows.iter().flat_map(|row| {
+        let ends = row.span.map_or(Vec::new(), |(low, high)| vec![low, high]);
+        ends.into_iter().chain(row.marks.iter().map(|mark| mark.at)).chain(row.linked)
+    });
+    let values: Vec<f64> = values.chain(chart.include.iter().copied()).collect();
+    let axis = ValueAxis::of_scale(chart.scale, &values);
+    let rows = chart.rows.iter().map(|row| ChartRow {
+        label: row.label.clone(),
+        told: row.description.clone(),
+        skipped: row.skipped.clone(),
+        span: row.span.map(|(low, high)| (at(&axis, low), at(&axis, high))),
+        marks: row
+            .marks
+            .iter()
+            .map(|mark| ChartMark { at: at(&axis, mark.at), shape: shape_class(mark.shape) })
+            .collect(),
+        links: RowLinks::default(),
+        value: row.value.clone(),
+        aside: row.aside.clone(),
+        badge: row.badge.as_ref().map(|badge| VerdictBadge {
+            class: match badge.tone {
+                Tone::Good => "better",
+                Tone::Bad => "worse",
+                _ => "same",
+            },
+            sign: badge.sign,
+            words: badge.words.clone(),
+            ratio: badge.ratio.clone(),
+            interval: badge.interval.clone(),
+            against: badge.against.clone(),
+        }),
+    });
+    let mut rows: Vec<ChartRow> = rows.collect();
+    let points: Vec<Option<f64>> =
+        chart.rows.iter().map(|row| row.linked.map(|value| axis.position(value))).collect();
+    link(&mut rows, &points);
+    let scale = if axis.is_log() { ", logarithmic" } else { "" };
+    RangeChart {
+        axis: format!("{}{scale}", chart.axis),
+        ticks: if values.is_empty() { Vec::new() } else { ticks(&axis, chart.ticks, chart.format) },
+        rows,
+    }
+}
+
+/// Class of figures.css.
+pub(crate) fn shape_class(shape: MarkShape) -> &'static str {
+    match shape {
+        MarkShape::Dot => "dot",
+        MarkShape::Ring => "ring",
+        MarkShape::Bar => "bar",
+    }
 }
 
 /// The ladder: capacity of each step with its interval; skipped steps with their reason.

@@ -41,7 +41,12 @@ impl TextColumn {
 
     /// The same, of at most two lines.
     pub(crate) fn labelled_short(self, label: &str, text: &str) -> Vec<String> {
-        self.labelled(label, &self.limit_lines(&self.sentences(text)))
+        self.labelled(label, &self.shortened(text, MOST_LINES))
+    }
+
+    /// As many sentences as fit into `most` lines; if the first does not, its beginning.
+    pub(crate) fn shortened(self, text: &str, most: usize) -> String {
+        self.limit_lines(&self.sentences(text, most), most)
     }
 
     /// A command in one line, and how many more there are.
@@ -63,8 +68,8 @@ impl TextColumn {
     }
 
     /// As many sentences as fit, but at least one.
-    pub(crate) fn sentences(self, text: &str) -> String {
-        let room = self.width() * MOST_LINES;
+    fn sentences(self, text: &str, most: usize) -> String {
+        let room = self.width() * most;
         let mut end = 0;
         for (index, _) in text.match_indices(". ") {
             if end > 0 && index + 1 > room {
@@ -77,13 +82,13 @@ impl TextColumn {
     }
 
     /// At most so many lines.
-    pub(crate) fn limit_lines(self, text: &str) -> String {
+    pub(crate) fn limit_lines(self, text: &str, most: usize) -> String {
         let lines = wrap(text, self.width());
-        if lines.len() <= MOST_LINES {
+        if lines.len() <= most {
             return text.to_owned();
         }
-        let kept: Vec<String> = lines.into_iter().take(MOST_LINES).collect();
-        cut(&format!("{} …", kept.join(" ")), self.width() * MOST_LINES - 4)
+        let kept: Vec<String> = lines.into_iter().take(most).collect();
+        cut(&format!("{} …", kept.join(" ")), self.width() * most - 4)
     }
 }
 
@@ -107,9 +112,9 @@ mod tests {
     fn sentences_end_where_they_end() {
         let text =
             "One sentence of some length, as they are. Another one that is longer than the first. A third.";
-        assert_eq!(NARROW.sentences(text), "One sentence of some length, as they are.");
-        assert_eq!(NARROW.sentences("Short. And 4.6.3 too."), "Short. And 4.6.3 too.");
-        assert_eq!(NARROW.sentences("no end"), "no end");
+        assert_eq!(NARROW.sentences(text, 2), "One sentence of some length, as they are.");
+        assert_eq!(NARROW.sentences("Short. And 4.6.3 too.", 2), "Short. And 4.6.3 too.");
+        assert_eq!(NARROW.sentences("no end", 2), "no end");
     }
 
     #[test]
@@ -117,7 +122,7 @@ mod tests {
         assert_eq!(cut("abcdef", 6), "abcdef");
         assert_eq!(cut("abc, def", 5), "abc…");
         let long = "word ".repeat(60);
-        let lines = wrap(&NARROW.limit_lines(&long), NARROW.width());
+        let lines = wrap(&NARROW.limit_lines(&long, 2), NARROW.width());
         assert!(
             lines.len() <= MOST_LINES && lines.last().is_some_and(|last| last.ends_with('…')),
             "{lines:?}"

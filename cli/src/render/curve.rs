@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::axis::ValueAxis;
+use crate::document::{LineAxis, LineChart, LineStyle};
 
 /// The plot's size and its place in the drawing; the rest is for labels.
 const LEFT: f64 = 58.0;
@@ -79,6 +80,34 @@ pub(crate) struct ChartAxis {
     pub(crate) axis: ValueAxis,
     /// How a value is read.
     pub(crate) read: fn(f64) -> String,
+}
+
+/// The chart with its values placed on both axes.
+pub(crate) fn draw(chart: &LineChart) -> CurveChart {
+    let points = || chart.series.iter().flat_map(|series| &series.values);
+    let axis = |axis: &LineAxis, values: Vec<f64>| {
+        let values: Vec<f64> = values.into_iter().chain(axis.include.iter().copied()).collect();
+        ChartAxis { name: axis.name, axis: ValueAxis::of_scale(axis.scale, &values), read: axis.format }
+    };
+    let across = axis(&chart.across, points().map(|(at, _)| *at).collect());
+    let upward = axis(&chart.upward, points().filter_map(|(_, value)| *value).collect());
+    let series: Vec<CurveSeries> = chart
+        .series
+        .iter()
+        .map(|series| CurveSeries {
+            class: match series.style {
+                LineStyle::First => "one",
+                LineStyle::Second => "two",
+                LineStyle::Third => "three",
+                LineStyle::Holds => "holds",
+                LineStyle::Fails => "fails",
+            },
+            name: series.name,
+            values: series.values.clone(),
+            joined: series.joined,
+        })
+        .collect();
+    self::chart(chart.title.clone(), &across, &upward, &series, chart.marker.clone())
 }
 
 /// A chart of `series`, with a line at `mark` of the horizontal axis if it is given.

@@ -3,10 +3,12 @@
 use linerate_host::Known;
 use linerate_trace::cost::calibrate::CostCalibration;
 use linerate_trace::cost::{
-    COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime, UntracedEstimate, UntracedIrq,
+    COUNTING_POINT, CostReport, CostResult, CostVictim, CpuCost, DeviceCost, OwnTime, UntracedEstimate,
+    UntracedIrq, VictimGrouping,
 };
 
-use crate::command::cost::{CostDocument, VictimGrouping};
+use crate::envelope::Envelope;
+use crate::origin::{HostSummary, Warning};
 
 /// Two CPUs, one of which a process computes on that gets packets.
 pub(crate) fn cost() -> CostReport {
@@ -42,7 +44,7 @@ pub(crate) fn cost() -> CostReport {
             share: Known::Value(0.0093),
             highest_share: Known::Value(0.017),
         },
-        notes: vec!["the hypervisor took 0.2 % of these CPUs".to_owned()],
+        notes: Vec::new(),
     }
 }
 
@@ -50,45 +52,40 @@ fn estimate(ns: f64) -> Known<UntracedEstimate> {
     Known::Value(UntracedEstimate { ns, low_ns: ns * 0.9, high_ns: ns * 1.1, interrupts: 250 })
 }
 
-/// The same as a document.
-pub(crate) fn document() -> CostDocument {
-    CostDocument {
-        schema: "linerate.cost/1".to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: vec!["linerate".to_owned(), "cost".to_owned()],
-        started_unix_seconds: Some(1_735_689_599),
-        host: Default::default(),
-        by: VictimGrouping::Process,
-        top: 10,
-        cost: cost(),
-        calibrations: vec![CostCalibration {
-            cpu: 2,
-            tid: 4_000,
-            elapsed_ns: 10_000_000_000,
-            lost_by_inference_ns: 4_150_000_000,
-            lost_by_tracing_ns: 4_100_000_000,
-            taken_ns: 4_000_000_000,
-            rounds_per_second: 1e9,
-            interrupts: 1_000_000,
-            steal_ns: Known::Value(0),
-        }],
-    }
+/// The same as a result.
+pub(crate) fn envelope() -> Envelope<CostResult> {
+    let calibration = CostCalibration {
+        cpu: 2,
+        tid: 4_000,
+        elapsed_ns: 10_000_000_000,
+        lost_by_inference_ns: 4_150_000_000,
+        lost_by_tracing_ns: 4_100_000_000,
+        taken_ns: 4_000_000_000,
+        rounds_per_second: 1e9,
+        interrupts: 1_000_000,
+        steal_ns: Known::Value(0),
+    };
+    let result =
+        CostResult { by: VictimGrouping::Process, top: 10, cost: cost(), calibrations: vec![calibration] };
+    let envelope = Envelope::new(HostSummary::default(), Some(1_735_689_599), result);
+    let argv = vec!["linerate".to_owned(), "cost".to_owned()];
+    Envelope { argv, ..envelope }.with_warnings([Warning::remark("the hypervisor took 0.2 % of these CPUs")])
 }
 
 /// A document whose every text tries to break out of the page.
-pub(crate) fn hostile() -> CostDocument {
+pub(crate) fn hostile() -> Envelope<CostResult> {
     let attack = "</title><script>alert('x')</script>&\"";
-    let mut document = document();
-    document.argv.push(attack.to_owned());
-    document.host.kernel = Some(attack.to_owned());
-    for victim in &mut document.cost.victims {
+    let mut envelope = envelope();
+    envelope.argv.push(attack.to_owned());
+    envelope.host.kernel = Some(attack.to_owned());
+    for victim in &mut envelope.result.cost.victims {
         victim.comm = attack.to_owned();
     }
-    for device in &mut document.cost.devices {
+    for device in &mut envelope.result.cost.devices {
         device.name = attack.to_owned();
     }
-    document.cost.notes.push(attack.to_owned());
-    document
+    envelope.warnings.push(Warning::remark(attack));
+    envelope
 }
 
 /// A CPU whose time is divided so, per cent: idle, processes, NET_RX, NET_TX, interrupts for packets, other softirqs,

@@ -15,7 +15,7 @@ use crate::command::report::reading::{ResultContent, ResultFile, ResultFiles, Un
 
 use super::page::{PageResult, ResultPosition};
 use super::style::non_breaking;
-use super::{cost_html, doctor_html, drops_html, flame_html, format, ladder_html, load_html};
+use super::{doctor_html, drops_html, flame_html, format, html, ladder_html, load_html};
 pub(crate) use benched::BenchDocument;
 pub(crate) use joined::{JoinedResult, JoinedResults};
 pub(crate) use sheet::SummarySheet;
@@ -119,7 +119,7 @@ fn rank(content: &ResultContent) -> u8 {
         ResultContent::Ramp(_) => 10,
         ResultContent::Load(_) => 11,
         ResultContent::Overload(_) => 12,
-        ResultContent::Cost(_) => 13,
+        ResultContent::Document(_) => 13,
         ResultContent::Drops(_) => 14,
         ResultContent::Flame(_) => 15,
         ResultContent::FlameDiff(_) => 16,
@@ -136,7 +136,7 @@ fn unix_seconds(content: &ResultContent) -> Option<u64> {
         ResultContent::Ramp(document) => document.steps.first().map(of_slot),
         ResultContent::Load(document) => Some(of_slot(&document.outcome)),
         ResultContent::Overload(document) => document.started_unix_seconds,
-        ResultContent::Cost(document) => document.started_unix_seconds,
+        ResultContent::Document(document) => document.origin.started_unix_seconds,
         ResultContent::Drops(document) => document.started_unix_seconds,
         ResultContent::Flame(document) => Some(document.started_unix_seconds),
         ResultContent::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
@@ -152,7 +152,7 @@ fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
         ResultContent::Ramp(document) => load_html::ramp_part(document, place),
         ResultContent::Load(document) => load_html::slot_part(document, place),
         ResultContent::Overload(document) => load_html::overload_part(document, place),
-        ResultContent::Cost(document) => cost_html::part(document, place),
+        ResultContent::Document(document) => html::part(document, place),
         ResultContent::Drops(document) => drops_html::part(document, place),
         ResultContent::Flame(document) => flame_html::part(document, place),
         ResultContent::FlameDiff(comparison) => flame_html::difference_part(comparison, place),

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+pub(crate) use crate::document::Tone as TextTone;
+
 /// Width used where there is no terminal to ask.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
 
@@ -12,21 +14,6 @@ pub(crate) struct TextStyle {
     pub(crate) width: usize,
     /// Whether escape sequences for colour may be written.
     pub(crate) colour: bool,
-}
-
-/// What a piece of text means, from which its colour follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TextTone {
-    /// As the terminal writes.
-    Plain,
-    /// A heading, or the figure that matters most.
-    Strong,
-    Good,
-    /// A deterioration, or a warning.
-    Bad,
-    Warn,
-    /// Context that may be overlooked.
-    Faint,
 }
 
 impl TextStyle {
@@ -44,8 +31,11 @@ impl TextStyle {
     fn of(terminal: bool) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        let width = comfy_table::Table::new().width().map(usize::from).filter(|&width| width > 0);
-        Self { width: width.unwrap_or(WIDTH_WITHOUT_TERMINAL), colour: terminal && !refused && !dumb }
+        let width = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_col));
+        Self {
+            width: width.ok().filter(|&width| width > 0).unwrap_or(WIDTH_WITHOUT_TERMINAL),
+            colour: terminal && !refused && !dumb,
+        }
     }
 
     /// The text in its tone.

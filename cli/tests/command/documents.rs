@@ -135,7 +135,7 @@ fn the_steps_are_listed_as_a_document_too() {
 fn arithmetic_is_a_document_too() {
     let output =
         support::linerate(&["calc", "--payload", "100", "--link", "10G", "--tps", "270k", "--json", "-"]);
-    conforms(&document(&output), "linerate.calc/1");
+    conforms(&document(&output), "linerate.calc/2");
 }
 
 #[test]

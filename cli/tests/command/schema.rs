@@ -15,9 +15,19 @@ pub(crate) struct DocumentedKeys {
 pub(crate) fn conforms(document: &Value, schema: &str) {
     assert_eq!(document["schema"], schema, "{document}");
     let promise = DocumentedKeys::of(schema).unwrap_or_else(|| panic!("docs/schema.md has no {schema}"));
-    has(document, &promise.keys, schema);
+    // Keys of a document with an envelope are those of its result.
+    let result = match document.get("result") {
+        Some(result) => {
+            let envelope =
+                DocumentedKeys::of("linerate.NAME/VERSION").expect("docs/schema.md has the envelope");
+            has(document, &envelope.keys, schema);
+            result
+        }
+        None => document,
+    };
+    has(result, &promise.keys, schema);
     for (list, keys) in &promise.things {
-        for thing in document[list].as_array().map_or(&[][..], Vec::as_slice) {
+        for thing in result[list].as_array().map_or(&[][..], Vec::as_slice) {
             has(thing, keys, &format!("{schema}, {list}"));
         }
     }

@@ -9,7 +9,7 @@ use crate::schema::{DOCUMENTED, DocumentedKeys, named};
 /// The schemas that sections are of.
 fn schemas() -> BTreeSet<&'static str> {
     let headings = DOCUMENTED.lines().filter(|line| line.starts_with("## `linerate."));
-    headings.flat_map(named).collect()
+    headings.flat_map(named).filter(|name| *name != "linerate.NAME/VERSION").collect()
 }
 
 #[test]
@@ -35,10 +35,7 @@ fn every_schema_is_checked_by_a_test() {
     assert!(unchecked.is_empty(), "no test calls schema::conforms(.., \"..\") for {unchecked:?}");
     for schema in schemas() {
         let promise = DocumentedKeys::of(schema).expect("a section");
-        assert!(
-            promise.keys.iter().any(|key| key == "schema"),
-            "{schema}: docs/schema.md has no table of its keys"
-        );
+        assert!(!promise.keys.is_empty(), "{schema}: docs/schema.md has no table of its keys");
     }
 }
 

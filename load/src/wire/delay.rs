@@ -1,6 +1,6 @@
 //! Where a packet's time goes.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::speed::LinkSpeed;
 
@@ -33,7 +33,7 @@ impl Default for DelayPath {
 }
 
 /// The four components of one-way delay, and their sum.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DelayParts {
     pub transmission_ns: f64,
     pub propagation_ns: f64,

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use linerate_load::load_document::{self, LoadDocument};
+use linerate_trace::cost::{CostComparison, CostResult};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::command::load::{overload, ramp, search};
-use crate::command::{cost, doctor, drops, flame};
+use crate::command::{doctor, drops, flame};
+use crate::document::Document;
+use crate::envelope::{CommandResult, Envelope};
 use crate::render::report::{BenchDocument, SoakInput, SummarySheet, boost, tune};
 use crate::render::{doctor_html, load_html};
 
@@ -26,7 +29,8 @@ pub(crate) enum ResultContent {
     Load(Box<LoadDocument>),
     Ramp(Box<ramp::RampDocument>),
     Overload(Box<overload::OverloadDocument>),
-    Cost(Box<cost::CostDocument>),
+    /// Of a command whose result is an envelope.
+    Document(Box<Document>),
     Drops(Box<drops::DropsDocument>),
     Flame(Box<flame::FlameDocument>),
     FlameDiff(Box<flame::FlameComparison>),
@@ -126,14 +130,15 @@ struct DocumentOrigin {
 type Reader = fn(&str) -> Result<ResultContent>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 17] = [
+const READERS: [(&str, Reader); 18] = [
     (doctor::SCHEMA, |text| Ok(ResultContent::Doctor(whole(text)?))),
     (linerate_lab::ladder::report::SCHEMA, |text| Ok(ResultContent::Ladder(whole(text)?))),
     (search::SCHEMA, |text| Ok(ResultContent::Search(whole(text)?))),
     (load_document::SCHEMA, |text| Ok(ResultContent::Load(Box::new(LoadDocument::parse(text)?)))),
     (ramp::SCHEMA, |text| Ok(ResultContent::Ramp(whole(text)?))),
     (overload::SCHEMA, |text| Ok(ResultContent::Overload(whole(text)?))),
-    (cost::SCHEMA, |text| Ok(ResultContent::Cost(whole(text)?))),
+    (CostResult::SCHEMA, enveloped::<CostResult>),
+    (CostComparison::SCHEMA, enveloped::<CostComparison>),
     (drops::SCHEMA, |text| Ok(ResultContent::Drops(whole(text)?))),
     (flame::SCHEMA, |text| {
         let document: Box<flame::FlameDocument> = whole(text)?;
@@ -149,6 +154,10 @@ const READERS: [(&str, Reader); 17] = [
     ("linerate.bench-servers/1", |text| Ok(ResultContent::Sheet(whole::<BenchDocument>(text)?))),
     ("linerate.soak/1", |text| Ok(ResultContent::Sheet(whole::<SoakInput>(text)?))),
 ];
+
+fn enveloped<T: CommandResult>(text: &str) -> Result<ResultContent> {
+    Ok(ResultContent::Document(Box::new(Envelope::<T>::parse(text)?.document())))
+}
 
 fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {
     Ok(Box::new(serde_json::from_str(text)?))

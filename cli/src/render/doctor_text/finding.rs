@@ -12,7 +12,7 @@ const INDENT: usize = 8;
 pub(super) fn short(finding: &Finding, style: TextStyle) -> Vec<String> {
     let column = column(style);
     let mut lines = heading(finding, style);
-    lines.extend(column.labelled("seen", &column.limit_lines(&seen(finding))));
+    lines.extend(column.labelled("seen", &column.limit_lines(&seen(finding), 2)));
     lines.extend(column.labelled_short("effect", finding.effect));
     match (finding.first, finding.commands.split_first()) {
         (Some(first), _) => lines.extend(column.labelled_short("first", &fix_first(first))),

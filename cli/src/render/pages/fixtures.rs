@@ -16,8 +16,8 @@ use crate::command::load::{overload, ramp};
 use crate::command::report::reading;
 use crate::render::report::{OrderedResults, page};
 use crate::render::{
-    cost_html, doctor_html, doctor_picture, drops_html, drops_text, flame_html, ladder_html, load_html,
-    made_up, made_up_cost, made_up_flame, made_up_load,
+    doctor_html, doctor_picture, drops_html, drops_text, flame_html, html, ladder_html, load_html, made_up,
+    made_up_cost, made_up_flame, made_up_load,
 };
 
 /// All of them by name, at last those of several results, for which files are written to `directory`.
@@ -30,8 +30,8 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("load", load_html::slot(&made_up_load::document())),
         ("ramp", load_html::ramp(&ramp())),
         ("overload", load_html::overload(&overload())),
-        ("cost", cost_html::cost(&made_up_cost::document())),
-        ("cost-hostile", cost_html::cost(&made_up_cost::hostile())),
+        ("cost", html::page(&made_up_cost::envelope().document())),
+        ("cost-hostile", html::page(&made_up_cost::hostile().document())),
         ("drops", drops_html::drops(&drops(true))),
         ("drops-none", drops_html::drops(&drops(false))),
         ("flame", flame_html::flame(&made_up_flame::run())),
@@ -167,7 +167,7 @@ fn report(directory: &Path, with_path: bool) -> String {
         write("load.json", json_of(&made_up_load::document()));
         write("ramp.json", json_of(&ramp()));
         write("overload.json", json_of(&overload()));
-        write("cost.json", json_of(&made_up_cost::document()));
+        write("cost.json", json_of(&made_up_cost::envelope()));
         write("cost-hostile.json", json_of(&made_up_cost::hostile()));
         write("drops.json", json_of(&drops(true)));
         write("flame-again.json", json_of(&made_up_flame::run()));

@@ -8,7 +8,7 @@ use crate::render::{made_up, made_up_cost, made_up_flame};
 fn joined() -> JoinedResults {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
-    write("b.json", serde_json::to_string(&made_up_cost::document()).expect("JSON"));
+    write("b.json", serde_json::to_string(&made_up_cost::envelope()).expect("JSON"));
     write("a.json", serde_json::to_string(&made_up_flame::run()).expect("JSON"));
     write("c.json", serde_json::to_string(&made_up::ladder_run()).expect("JSON"));
     write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());

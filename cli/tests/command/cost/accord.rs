@@ -174,7 +174,7 @@ fn look<'h>(frames: &dyn Fn() -> Option<FrameSender<'h>>, seconds: u32) -> (Open
 
 /// What was taken from a process, ns.
 fn taken(document: &Value, pid: u32) -> f64 {
-    let victims = document["victims"].as_array().expect("victims");
+    let victims = document["result"]["victims"].as_array().expect("victims");
     let of_it = victims.iter().filter(|victim| victim["pid"] == pid);
     of_it.map(|victim| ns(victim, "taken_ns")).sum()
 }
@@ -185,7 +185,7 @@ fn ns(value: &Value, key: &str) -> f64 {
 
 /// Each CPU's time is given to somebody, once.
 fn accounting_balances(document: &Value) {
-    let cpus = document["cpus"].as_array().expect("CPUs");
+    let cpus = document["result"]["cpus"].as_array().expect("CPUs");
     assert!(!cpus.is_empty());
     for cpu in cpus {
         let parts = PARTS.iter().map(|part| ns(cpu, part)).sum::<f64>();

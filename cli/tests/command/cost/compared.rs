@@ -27,8 +27,8 @@ fn two_results_are_shown_side_by_side_and_others_refused() {
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.contains("<svg") && page.contains("CPU 0"), "{page}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&other).expect("read")).expect("JSON");
-    conforms(&document, "linerate.cost/1");
-    assert_eq!(document["by"], "cgroup");
+    conforms(&document, "linerate.cost/2");
+    assert_eq!(document["result"]["by"], "cgroup");
 
     let compared = linerate(&["cost", "--compare", &one, &other]);
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
@@ -36,7 +36,7 @@ fn two_results_are_shown_side_by_side_and_others_refused() {
     assert!(text.contains("a.json") && text.contains("b.json"), "{text}");
     let compared = linerate(&["cost", "--compare", &one, &other, "--json", "-"]);
     let compared: Value = serde_json::from_slice(&compared.stdout).expect("JSON");
-    conforms(&compared, "linerate.cost-comparison/1");
+    conforms(&compared, "linerate.cost-comparison/2");
 
     let wrong = path("load.json");
     fs::write(&wrong, r#"{"schema": "linerate.load/1"}"#).expect("written");

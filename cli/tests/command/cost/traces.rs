@@ -30,7 +30,7 @@ fn a_look_that_is_over_leaves_no_program() {
     let looking = CostProcess::start(&["--duration", "60", "--json", "-"]);
     let ours = programs_of(looking.pid());
     let document = looking.document();
-    assert_eq!(document["schema"], "linerate.cost/1");
+    assert_eq!(document["schema"], "linerate.cost/2");
     gone(&ours);
 }
 

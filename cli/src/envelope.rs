@@ -1,0 +1,100 @@
+//! The JSON document around every result, for writing and for reading.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::document::Document;
+use crate::origin::{HostSummary, Origin, Warning};
+use crate::output;
+
+/// A result that commands write as JSON, text and HTML, and that `report` reads.
+pub(crate) trait CommandResult: Serialize + DeserializeOwned {
+    /// `linerate.NAME/VERSION`.
+    const SCHEMA: &'static str;
+    /// Whether the JSON is one line, because it has long lists of numbers.
+    const IS_COMPACT: bool = false;
+
+    /// The result as people read it.
+    fn document(envelope: &Envelope<Self>) -> Document;
+}
+
+/// A result with where it is from. Its keys come first in the JSON document, the result's own are below `result`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Envelope<T> {
+    pub(crate) schema: String,
+    /// Version of the program that made the result.
+    pub(crate) version: String,
+    pub(crate) argv: Vec<String>,
+    /// When the command started to measure or read; `None` if unknown.
+    pub(crate) started_unix_seconds: Option<u64>,
+    pub(crate) host: HostSummary,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) result: T,
+}
+
+impl<T> Envelope<T> {
+    pub(crate) fn origin(&self) -> Origin {
+        Origin {
+            schema: self.schema.clone(),
+            version: self.version.clone(),
+            argv: self.argv.clone(),
+            started_unix_seconds: self.started_unix_seconds,
+            host: self.host.clone(),
+        }
+    }
+}
+
+impl<T: CommandResult> Envelope<T> {
+    /// A result of this run of the program.
+    pub(crate) fn new(host: HostSummary, started_unix_seconds: Option<u64>, result: T) -> Self {
+        Self {
+            schema: T::SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            argv: output::argv(),
+            started_unix_seconds,
+            host,
+            warnings: Vec::new(),
+            result,
+        }
+    }
+
+    pub(crate) fn with_warnings(mut self, warnings: impl IntoIterator<Item = Warning>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// The result as people read it.
+    pub(crate) fn document(&self) -> Document {
+        T::document(self)
+    }
+
+    /// Parses what a command wrote with `--json`.
+    ///
+    /// # Errors
+    /// If the text is no JSON, or a document of another schema or version.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        match value.get("schema").and_then(Value::as_str) {
+            Some(schema) if schema == T::SCHEMA => {}
+            Some(schema) => bail!("its schema is {schema}; {} is required", T::SCHEMA),
+            None => bail!("it names no schema; {} is required", T::SCHEMA),
+        }
+        // Not from `value`: numbers and map keys are read most exactly from the text.
+        Ok(serde_json::from_str(text)?)
+    }
+
+    /// Reads a file that a command wrote with `--json`.
+    ///
+    /// # Errors
+    /// As [`Envelope::parse`], or if the file cannot be read; with the file's name.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let shown = || path.display().to_string();
+        let text = fs::read_to_string(path).with_context(shown)?;
+        Self::parse(&text).with_context(shown)
+    }
+}

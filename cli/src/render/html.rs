@@ -1,0 +1,227 @@
+//! Documents as HTML: one self-contained page without a script, or a part of a page of several results.
+
+use anyhow::Result;
+use askama::Template;
+
+use super::chart::{self, RangeChart as DrawnRanges};
+use super::curve::{self, CurveChart};
+use super::page::{FigureTile, PageHead, PageNote, PageResult, ResultPosition, single_result_page, time};
+use super::style::non_breaking;
+use super::{format, page};
+use crate::document::{
+    Align, Audience, Block, Cell, Document, LineChart, MarkShape, RangeChart, RangeLayout, Section,
+    SegmentFill, StackedBar, Table, Tone,
+};
+
+/// Tables with more columns than this are printed on paper on its side.
+const MOST_COLUMNS_UPRIGHT: usize = 8;
+
+#[derive(Template)]
+#[template(path = "document.html")]
+struct DocumentBody<'a> {
+    place: &'a ResultPosition,
+    tiles: Vec<FigureTile>,
+    notes: Vec<PageNote>,
+    /// Sections that stand next to each other.
+    groups: Vec<Vec<Card<'a>>>,
+}
+
+/// A section.
+struct Card<'a> {
+    heading: &'a str,
+    id: Option<String>,
+    /// The colour of its border, if it has a mark.
+    tone: Option<&'static str>,
+    mark: Option<(&'static str, &'a str)>,
+    identifier: Option<&'a str>,
+    is_wide: bool,
+    blocks: Vec<&'a Block>,
+}
+
+#[derive(Template)]
+#[template(path = "block.html")]
+struct BlockBody<'a> {
+    block: &'a Block,
+    place: &'a ResultPosition,
+    heading: &'a str,
+}
+
+/// The page of one result.
+///
+/// # Errors
+/// Only if formatting fails, which no document is known to cause.
+pub(crate) fn page(document: &Document) -> Result<String> {
+    single_result_page(|place| part(document, place))
+}
+
+/// The result in a page of several.
+///
+/// # Errors
+/// As [`page`].
+pub(crate) fn part(document: &Document, place: &ResultPosition) -> Result<PageResult> {
+    let tiles = document
+        .tiles
+        .iter()
+        .map(|tile| FigureTile::new(&tile.figure, tile.unit, &tile.label).of_class(tone_class(&tile.tone)));
+    let notes = document.notes.iter().map(|note| match note.tone {
+        Tone::Bad => PageNote::alarm(note.lead, &note.text),
+        Tone::Good => PageNote::good(&note.text),
+        _ => PageNote { lead: note.lead, ..PageNote::new(&note.text) },
+    });
+    let mut groups: Vec<Vec<Card<'_>>> = Vec::new();
+    let mut open = false;
+    for section in &document.sections {
+        let Some(card) = card(section, place) else { continue };
+        match groups.last_mut().filter(|_| open && section.half_width) {
+            Some(group) => group.push(card),
+            None => groups.push(vec![card]),
+        }
+        open = section.half_width;
+    }
+    let body = DocumentBody { place, tiles: tiles.collect(), notes: notes.collect(), groups };
+    page::part(head(document), &body)
+}
+
+fn head(document: &Document) -> PageHead {
+    let origin = &document.origin;
+    let host = &origin.host;
+    PageHead {
+        schema: origin.schema.clone(),
+        version: origin.version.clone(),
+        title: document.title,
+        verdict: non_breaking(&document.verdict),
+        mark: document.mark.as_ref().and_then(|mark| PageHead::mark(mark.tone, &mark.words)),
+        host: page::host(host.name.as_deref(), host.kernel.as_deref(), host.cpu_model.as_deref(), host.cpus),
+        time: time(origin.started_unix_seconds),
+        unix_seconds: origin.started_unix_seconds,
+        about: non_breaking(&document.about),
+        command: match origin.argv.as_slice() {
+            [] => page::NOT_RECORDED.to_owned(),
+            argv => format::command_line(argv),
+        },
+    }
+}
+
+fn card<'a>(section: &'a Section, place: &ResultPosition) -> Option<Card<'a>> {
+    let blocks: Vec<&Block> = section.blocks_for(Audience::Page).collect();
+    let is_wide = blocks.iter().any(|block| match block {
+        Block::Table(table) => columns(table).len() > MOST_COLUMNS_UPRIGHT,
+        _ => false,
+    });
+    let tone = section.mark.as_ref().map(|mark| tone_class(&mark.tone));
+    (!blocks.is_empty()).then(|| Card {
+        heading: &section.heading,
+        id: section.anchor.as_ref().map(|anchor| place.id(anchor)),
+        tone,
+        mark: section.mark.as_ref().map(|mark| (tone_class(&mark.tone), mark.words.as_str())),
+        identifier: section.identifier.as_deref(),
+        is_wide,
+        blocks,
+    })
+}
+
+fn block(block: &Block, place: &ResultPosition, heading: &str) -> askama::Result<String> {
+    BlockBody { block, place, heading }.render()
+}
+
+// Askama calls functions of the template's module by `self::`.
+use block as nested;
+
+/// Text in which no line break parts a number from its unit.
+fn unbroken(text: &str) -> String {
+    non_breaking(text)
+}
+
+/// Class of page.css.
+fn tone_class(tone: &Tone) -> &'static str {
+    match tone {
+        Tone::Plain => "",
+        Tone::Strong => "strong",
+        Tone::Good => "good",
+        Tone::Bad => "bad",
+        Tone::Warn => "warn",
+        Tone::Faint => "muted",
+    }
+}
+
+/// Class of figures.css.
+fn fill_class(fill: &SegmentFill) -> &'static str {
+    match fill {
+        SegmentFill::Receive => "rx",
+        SegmentFill::Transmit => "tx",
+        SegmentFill::Interrupt => "irq",
+        SegmentFill::Other => "other",
+        SegmentFill::Tasks => "tasks",
+        SegmentFill::Idle => "idle",
+        SegmentFill::Passed => "passed",
+        SegmentFill::Lost => "lost",
+        SegmentFill::Waiting => "waits",
+    }
+}
+
+fn shape_class(shape: &MarkShape) -> &'static str {
+    chart::shape_class(*shape)
+}
+
+fn layout_class(layout: &RangeLayout) -> &'static str {
+    match layout {
+        RangeLayout::Comparison => "climb",
+        RangeLayout::Figures => "figures",
+        RangeLayout::Published => "published",
+    }
+}
+
+/// A column of a page's table.
+struct PageColumn<'a> {
+    index: usize,
+    heading: &'a str,
+    /// Whether its cells are words, which are set to the left.
+    is_words: bool,
+    /// Whether its cells name their rows.
+    names_row: bool,
+}
+
+fn columns(table: &Table) -> Vec<PageColumn<'_>> {
+    let shown = table.columns.iter().enumerate().filter(|(index, _)| table.shows(*index, Audience::Page));
+    shown
+        .map(|(index, column)| {
+            let names_row = index == 0 && !table.listing;
+            let is_words = column.align == Align::Left && !names_row;
+            PageColumn { index, heading: column.heading, is_words, names_row }
+        })
+        .collect()
+}
+
+fn cells<'a>(table: &'a Table, row: &'a [Cell]) -> Vec<(PageColumn<'a>, &'a Cell)> {
+    let cells = columns(table).into_iter().map(|column| (row.get(column.index), column));
+    cells.filter_map(|(cell, column)| Some((column, cell?))).collect()
+}
+
+/// Class, left end and width of each segment; the whole bar is 1000 wide.
+fn rectangles(bar: &StackedBar) -> Vec<(&'static str, String, String)> {
+    let mut x = 0.0;
+    let segments = bar.segments.iter().map(|segment| {
+        let rectangle =
+            (fill_class(&segment.fill), format!("{:.1}", x * 1e3), format!("{:.1}", segment.share * 1e3));
+        x += segment.share;
+        rectangle
+    });
+    segments.collect()
+}
+
+fn tick(bar: &StackedBar) -> Option<String> {
+    bar.tick.map(|share| format!("{:.1}", share.clamp(0.0, 1.0) * 1e3))
+}
+
+fn drawn_ranges(chart: &RangeChart) -> DrawnRanges {
+    chart::draw(chart)
+}
+
+fn drawn_lines(chart: &LineChart) -> CurveChart {
+    curve::draw(chart)
+}
+
+/// What those who do not see the chart know it by.
+fn lines_name<'a>(chart: &'a LineChart, heading: &'a str) -> &'a str {
+    if chart.title.is_empty() { heading } else { &chart.title }
+}

@@ -1,0 +1,324 @@
+//! Documents as text for a terminal.
+
+use super::column::{TextColumn, cut};
+use super::format;
+use super::style::{TextStyle, wrap};
+use crate::document::{
+    Align, Audience, BarChart, Block, Cell, Document, Fact, FlowGroup, LineChart, RangeChart, Table, Tone,
+};
+
+/// Longer lines are hard to read.
+const WIDEST_PROSE: usize = 100;
+/// Before the blocks of a section.
+const INDENT: usize = 2;
+
+/// Whom the text is for.
+#[derive(Clone, Copy)]
+struct Reader {
+    style: TextStyle,
+    /// Whether nothing is left out.
+    full: bool,
+}
+
+impl Reader {
+    fn audience(self) -> Audience {
+        if self.full { Audience::FullText } else { Audience::ShortText }
+    }
+}
+
+/// The document, without the tiles and whatever else is for pages only.
+pub(crate) fn text(document: &Document, style: TextStyle) -> String {
+    let reader = Reader { style, full: document.full };
+    let mut lines = Vec::new();
+    if !document.verdict.is_empty() {
+        let tone = document.mark.as_ref().map_or(Tone::Strong, |mark| mark.tone);
+        lines.extend(prose(0, &document.verdict, tone, reader));
+    }
+    let (alarms, remarks): (Vec<_>, Vec<_>) =
+        document.notes.iter().partition(|note| matches!(note.tone, Tone::Bad | Tone::Warn));
+    for note in alarms {
+        lines.extend(prose(0, format!("{} {}", note.lead, note.text).trim(), note.tone, reader));
+    }
+    for section in &document.sections {
+        let blocks: Vec<&Block> = section.blocks_for(reader.audience()).collect();
+        if blocks.is_empty() {
+            continue;
+        }
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        let mark = section.mark.as_ref().map(|mark| (mark.tone, mark.words.clone()));
+        let identifier = section.identifier.clone().map(|identifier| (Tone::Strong, identifier));
+        let labels: Vec<String> = mark
+            .into_iter()
+            .chain(identifier)
+            .map(|(tone, words)| reader.style.paint(tone, &words))
+            .collect();
+        let indent = if section.heading.is_empty() { 0 } else { INDENT };
+        if !labels.is_empty() {
+            lines.push(labels.join("  "));
+        }
+        if !section.heading.is_empty() {
+            let before = if labels.is_empty() { 0 } else { INDENT };
+            lines.extend(prose(before, &section.heading, Tone::Strong, reader));
+        }
+        blocks.into_iter().for_each(|block| lines.extend(block_lines(block, indent, reader)));
+    }
+    if !remarks.is_empty() {
+        lines.push(String::new());
+    }
+    for note in remarks {
+        lines.extend(prose(0, &format!("note: {} {}", note.lead, note.text), Tone::Faint, reader));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn block_lines(block: &Block, indent: usize, reader: Reader) -> Vec<String> {
+    match block {
+        Block::Paragraph(tone, text) => prose(indent, text, *tone, reader),
+        Block::Heading(text) => {
+            vec![format!("{}{}", " ".repeat(indent), reader.style.paint(Tone::Strong, text))]
+        }
+        Block::List(items) => items.iter().flat_map(|item| hanging(indent, "- ", item, reader)).collect(),
+        Block::Table(table) => table_lines(table, indent, reader),
+        Block::Facts(facts) => fact_lines(facts, indent, reader),
+        Block::Bars(chart) => bar_lines(chart, indent, reader),
+        Block::Ranges(chart) => range_lines(chart, indent, reader),
+        Block::Lines(chart) => line_chart_lines(chart, indent, reader),
+        Block::Commands(commands) => {
+            commands.iter().map(|command| format!("{}$ {command}", " ".repeat(indent))).collect()
+        }
+        Block::Details { summary, blocks, .. } => {
+            let head = prose(indent, summary, Tone::Plain, reader);
+            let below = blocks.iter().flat_map(|block| block_lines(block, indent + INDENT, reader));
+            head.into_iter().chain(below).collect()
+        }
+        Block::Picture(_) => Vec::new(),
+        Block::Flows(groups) => flow_lines(groups, reader),
+    }
+}
+
+fn prose(indent: usize, text: &str, tone: Tone, reader: Reader) -> Vec<String> {
+    let width = reader.style.width.min(WIDEST_PROSE).saturating_sub(indent).max(20);
+    let before = " ".repeat(indent);
+    wrap(text, width).iter().map(|line| format!("{before}{}", reader.style.paint(tone, line))).collect()
+}
+
+/// Prose behind a label; its further lines begin below the first word.
+fn hanging(indent: usize, label: &str, text: &str, reader: Reader) -> Vec<String> {
+    TextColumn { style: reader.style, before: indent, label: label.chars().count() }.labelled(label, text)
+}
+
+fn fact_lines(facts: &[Fact], indent: usize, reader: Reader) -> Vec<String> {
+    let label = facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0) + 2;
+    let column = TextColumn { style: reader.style, before: indent, label };
+    let mut lines = Vec::new();
+    for fact in facts {
+        let value = format!("{} {}", fact.value, fact.aside);
+        let value = match fact.text_lines.filter(|_| !reader.full) {
+            Some(most) => column.shortened(value.trim(), most),
+            None => value.trim().to_owned(),
+        };
+        lines.extend(column.labelled(&fact.name, &value));
+        lines.extend(fact.commands.iter().map(|command| column.whole_command(command)));
+    }
+    lines
+}
+
+fn bar_lines(chart: &BarChart, indent: usize, reader: Reader) -> Vec<String> {
+    let name = chart.bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
+    let before = " ".repeat(indent);
+    let mut lines = Vec::new();
+    for bar in &chart.bars {
+        lines.push(format!("{before}{:<name$}  {}", bar.name, bar.value).trim_end().to_owned());
+        for (tone, lead, text) in &bar.details {
+            lines.extend(prose(indent + INDENT, format!("{lead} {text}").trim(), *tone, reader));
+        }
+    }
+    lines.extend(captioned(&chart.caption, indent, reader));
+    lines
+}
+
+fn range_lines(chart: &RangeChart, indent: usize, reader: Reader) -> Vec<String> {
+    let mut table = Table::new(&["", ">", "", ""]);
+    for row in &chart.rows {
+        let skipped = row.skipped.as_ref().map(|why| format!("skipped: {why}"));
+        let badge = row.badge.as_ref().map(|badge| {
+            let words = format!("{} {} {}", badge.sign, badge.ratio, badge.words);
+            Cell::toned(words.trim(), badge.tone)
+        });
+        table.row([
+            row.label.clone().into(),
+            row.value.clone().into(),
+            skipped.unwrap_or_else(|| row.aside.clone()).into(),
+            badge.unwrap_or_default(),
+        ]);
+    }
+    let mut lines = prose(indent, chart.axis, Tone::Faint, reader);
+    lines.extend(table_lines(&table, indent, reader));
+    lines
+}
+
+const ARROW: &str = " → ";
+
+/// Groups in one frame, a path per line.
+fn flow_lines(groups: &[FlowGroup], reader: Reader) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
+    for cells in groups.iter().flat_map(|group| &group.rows) {
+        widths.resize(cells.len().max(widths.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut lines = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let corner = if index == 0 { "┌" } else { "├" };
+        lines.push(format!("{corner} {}", reader.style.paint(Tone::Strong, &group.heading)));
+        if group.rows.is_empty() && !group.empty.is_empty() {
+            lines.push(format!("│ {}", reader.style.paint(Tone::Faint, group.empty)));
+        }
+        lines.extend(group.rows.iter().flat_map(|cells| flow_row(cells, &widths, reader)));
+    }
+    lines.push("└".to_owned());
+    lines
+}
+
+/// A path in one line, or if that is too long in several, broken before an arrow.
+fn flow_row(cells: &[String], widths: &[usize], reader: Reader) -> Vec<String> {
+    let room = reader.style.width.saturating_sub(2).max(30);
+    let arrows = ARROW.chars().count() * cells.len().saturating_sub(1);
+    let fits = widths.iter().sum::<usize>() + arrows <= room;
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for (index, cell) in cells.iter().enumerate() {
+        let width = if fits { widths.get(index).copied().unwrap_or(0) } else { 0 };
+        let cell = format!("{cell:<width$}");
+        if line.is_empty() {
+            line = cell;
+        } else if line.chars().count() + ARROW.chars().count() + cell.trim_end().chars().count() > room {
+            lines.push(std::mem::replace(&mut line, format!("   {}{cell}", ARROW.trim_start())));
+        } else {
+            line = format!("{line}{ARROW}{cell}");
+        }
+    }
+    lines.push(line);
+    lines.iter().map(|line| format!("│ {}", line.trim_end())).collect()
+}
+
+/// Few points as a table; more than that only a page can show.
+fn line_chart_lines(chart: &LineChart, indent: usize, reader: Reader) -> Vec<String> {
+    const MOST_POINTS: usize = 40;
+    let mut lines = Vec::new();
+    for series in chart.series.iter().filter(|series| series.values.len() <= MOST_POINTS) {
+        let mut table = Table::new(&[">", ">"]);
+        for (at, value) in &series.values {
+            let value = value.map_or_else(|| format::UNKNOWN.to_owned(), chart.upward.format);
+            table.row([(chart.across.format)(*at), value]);
+        }
+        lines.extend(prose(indent, &format!("{}, {}", series.name, chart.upward.name), Tone::Faint, reader));
+        lines.extend(table_lines(&table, indent, reader));
+    }
+    lines
+}
+
+fn captioned(caption: &str, indent: usize, reader: Reader) -> Vec<String> {
+    if caption.is_empty() { Vec::new() } else { prose(indent, caption, Tone::Plain, reader) }
+}
+
+/// Each column is as wide as its widest cell; the last is cut where the line would be too long.
+fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<String> {
+    let columns: Vec<usize> =
+        (0..table.columns.len()).filter(|&column| table.shows(column, reader.audience())).collect();
+    let text_limit = table.text_limit.filter(|_| !reader.full);
+    let limit = text_limit.map_or(usize::MAX, |(rows, _)| rows);
+    let head: Vec<Cell> =
+        table.columns.iter().map(|column| Cell::toned(column.heading, Tone::Faint)).collect();
+    let head = table.has_headings().then_some(&head);
+    let rows: Vec<&Vec<Cell>> = head.into_iter().chain(table.rows.iter().take(limit)).collect();
+    let shown = |row: &[Cell], column: usize| {
+        let cell = row.get(column).map(|cell| cell.text.as_str()).unwrap_or_default();
+        table.columns[column].text_width.map_or_else(|| cell.to_owned(), |width| cut(cell, width))
+    };
+    let widths: Vec<usize> = columns
+        .iter()
+        .map(|&column| rows.iter().map(|row| shown(row, column).chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut lines = Vec::new();
+    for row in rows {
+        let (mut line, mut used) = (" ".repeat(indent), indent);
+        let mut more = Vec::new();
+        for (index, (&column, &width)) in columns.iter().zip(&widths).enumerate() {
+            if index > 0 {
+                line.push_str("  ");
+                used += 2;
+            }
+            let last = index + 1 == columns.len();
+            let cell = shown(row, column);
+            let tone = row.get(column).map_or(Tone::Plain, |cell| cell.tone);
+            if last && table.wraps && table.columns[column].align == Align::Left {
+                let mut cell = wrap(&cell, reader.style.width.saturating_sub(used).max(24)).into_iter();
+                line.push_str(&reader.style.paint(tone, &cell.next().unwrap_or_default()));
+                let before = " ".repeat(used);
+                more.extend(cell.map(|cell| format!("{before}{}", reader.style.paint(tone, &cell))));
+                continue;
+            }
+            let cell = match table.columns[column].align {
+                Align::Right => format!("{cell:>width$}"),
+                Align::Left if last => cut(&cell, reader.style.width.saturating_sub(used).max(12)),
+                Align::Left => format!("{cell:<width$}"),
+            };
+            used += cell.chars().count();
+            // Blanks at the end of a line are not worth a colour.
+            let cell = if last { cell.trim_end() } else { &cell };
+            line.push_str(&reader.style.paint(tone, cell));
+        }
+        lines.push(line.trim_end().to_owned());
+        lines.extend(more);
+    }
+    if let Some((limit, words)) = text_limit {
+        let more = table.rows.len().saturating_sub(limit);
+        if more > 0 {
+            lines.extend(prose(indent, &format!("and {more} {words}"), Tone::Faint, reader));
+        }
+    }
+    lines.extend(captioned(&table.caption, indent, reader));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{Mark, Note, Section};
+
+    #[test]
+    fn columns_are_as_wide_as_they_need_and_lines_end_in_time() {
+        let table = Table::new(&[">#", "name", "what"])
+            .with_rows([["1", "nsd", "reads"], ["10", "n", "a text that is too long for the line"]]);
+        let reader = Reader { style: TextStyle { width: 30, colour: false }, full: false };
+        let expected = ["    #  name  what", "    1  nsd   reads", "   10  n     a text that is t…"];
+        assert_eq!(table_lines(&table, 3, reader), expected);
+        let limited = table.with_text_limit(1, "that read less");
+        assert_eq!(
+            table_lines(&limited, 0, reader),
+            ["#  name  what", "1  nsd   reads", "and 1 that read less"]
+        );
+    }
+
+    #[test]
+    fn a_document_has_a_verdict_sections_and_notes_in_this_order() {
+        let mut document = Document {
+            verdict: "One is bad.".to_owned(),
+            mark: Some(Mark::new(Tone::Bad, "1 finding")),
+            notes: vec![Note::new("a remark"), Note::alarm("Stopped.", "Half of it is missing.")],
+            ..Document::default()
+        };
+        document.sections = vec![
+            Section::new("Empty").with(Table::new(&["a"])),
+            Section::new("For pages").only_for(Audience::Page).with("text"),
+            Section::new("Facts").with(vec![Fact::new("kernel", "6.18"), Fact::new("CPUs", "2")]),
+        ];
+        let expected = "One is bad.\nStopped. Half of it is missing.\n\nFacts\n  kernel  6.18\n  CPUs    2\n\nnote: a remark\n";
+        assert_eq!(text(&document, TextStyle { width: 80, colour: false }), expected);
+    }
+}

@@ -1,0 +1,4 @@
+//! Results as documents: a file per command. Each is written once, for text and HTML.
+
+mod calc;
+pub(crate) mod cost;

@@ -1,0 +1,116 @@
+//! Two measurements, figure by figure.
+
+use linerate_host::Known;
+use serde::{Deserialize, Serialize};
+
+use super::{CostReport, CpuCost};
+
+/// The figures of two measurements.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CostComparison {
+    /// The names of both: file names.
+    pub names: [String; 2],
+    /// Both kernels; `None` if unknown.
+    pub kernels: [Option<String>; 2],
+    /// Where both count a packet.
+    pub counting_point: Known<String>,
+    pub figures: Vec<ComparedFigure>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ComparedFigure {
+    /// The figure with its unit, as in other documents.
+    pub key: String,
+    /// `None` if there is none: the time per packet without packets.
+    pub values: [Option<f64>; 2],
+    /// The second by the first.
+    pub ratio: Option<f64>,
+}
+
+impl CostComparison {
+    /// Compares two measurements, which must have the same counting point.
+    #[must_use]
+    pub fn new(names: [String; 2], kernels: [Option<String>; 2], costs: [&CostReport; 2]) -> Self {
+        let figures = FIGURES.iter().map(|(key, figure)| ComparedFigure::new(key, costs.map(figure)));
+        Self { names, kernels, counting_point: costs[0].counting_point.clone(), figures: figures.collect() }
+    }
+
+    /// The figure with this key.
+    #[must_use]
+    pub fn figure(&self, key: &str) -> Option<&ComparedFigure> {
+        self.figures.iter().find(|figure| figure.key == key)
+    }
+}
+
+impl ComparedFigure {
+    fn new(key: &str, values: [Option<f64>; 2]) -> Self {
+        let ratio = match values {
+            [Some(one), Some(other)] if one > 0.0 => Some(other / one),
+            _ => None,
+        };
+        Self { key: key.to_owned(), values, ratio }
+    }
+}
+
+type FigureReader = fn(&CostReport) -> Option<f64>;
+
+/// Each figure, and how it is calculated.
+const FIGURES: [(&str, FigureReader); 18] = [
+    ("seconds", |cost| Some(cost.seconds)),
+    ("cpus", |cost| Some(cost.cpus.len() as f64)),
+    ("packets_per_second", |cost| per_second(cost, cost.all_cpus().entered_packets)),
+    ("packets_cpu_ratio", |cost| of_all(cost, CpuCost::packets_ns)),
+    ("highest_cpu_packets_ratio", |cost| {
+        let shares = cost.cpus.iter().filter_map(|cpu| quotient(cpu.packets_ns(), cpu.elapsed_ns));
+        shares.max_by(f64::total_cmp)
+    }),
+    ("packets_ns_a_packet", |cost| cost.all_cpus().ns_a_packet()),
+    ("net_rx_ns_a_packet", |cost| a_packet(cost, |all| all.net_rx_ns)),
+    ("net_tx_ns_a_packet", |cost| a_packet(cost, |all| all.net_tx_ns)),
+    ("nic_irq_ns_a_packet", |cost| a_packet(cost, |all| all.nic_irq_ns)),
+    ("packets_a_poll", |cost| quotient(cost.all_cpus().packets, cost.all_cpus().polls)),
+    ("polls_a_run", |cost| cost.all_cpus().polls_a_run()),
+    ("budget_exhausted_ratio", |cost| {
+        let exhausted = cost.devices.iter().map(|device| device.budget_exhausted).sum();
+        quotient(exhausted, cost.devices.iter().map(|device| device.polls).sum())
+    }),
+    ("ksoftirqd_ratio", |cost| quotient(cost.all_cpus().in_ksoftirqd_ns, cost.all_cpus().packets_ns())),
+    ("threads_of_napi_ratio", |cost| quotient(cost.all_cpus().in_threads_ns, cost.all_cpus().packets_ns())),
+    ("taken_from_tasks_cpu_ratio", |cost| {
+        let taken: u64 = cost.victims.iter().map(|victim| victim.taken_ns).sum();
+        quotient(taken, cost.all_cpus().elapsed_ns)
+    }),
+    ("tasks_cpu_ratio", |cost| of_all(cost, |cpu| cpu.tasks_ns)),
+    ("idle_cpu_ratio", |cost| of_all(cost, |cpu| cpu.idle_ns)),
+    ("own_cpu_ratio", |cost| cost.own.share.value().copied()),
+];
+
+fn quotient(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn per_second(cost: &CostReport, count: u64) -> Option<f64> {
+    (cost.seconds > 0.0).then(|| count as f64 / cost.seconds)
+}
+
+fn of_all(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
+    let all = cost.all_cpus();
+    quotient(part(&all), all.elapsed_ns)
+}
+
+fn a_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
+    let all = cost.all_cpus();
+    quotient(part(&all), all.entered_packets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_requires_two_values_and_no_zero() {
+        assert_eq!(ComparedFigure::new("x", [Some(2.0), Some(3.0)]).ratio, Some(1.5));
+        assert_eq!(ComparedFigure::new("x", [Some(0.0), Some(3.0)]).ratio, None);
+        assert_eq!(ComparedFigure::new("x", [None, Some(3.0)]).ratio, None);
+    }
+}
