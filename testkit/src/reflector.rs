@@ -17,7 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! An [`XdpService`] does the like where frames arrive, at millions a second.
+//! An [`XdpService`] answers millions of frames per second at the interface.
 //!
 //! A [`PreforkServer`] is a program of forked workers, for what looks at a server from outside.
 //!

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use linerate_testkit::reflector::{Reflector, ReflectorAccount, ReflectorBuilder, RunningReflector};
 
-/// Long enough that only a lost datagram takes so long.
+/// Only a lost datagram takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn client(service: &RunningReflector) -> UdpSocket {

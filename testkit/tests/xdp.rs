@@ -8,7 +8,7 @@ use std::time::Duration;
 use linerate_lab::Lab;
 use linerate_testkit::reflector::{XdpAccount, XdpBuilder, XdpService};
 
-/// Long enough that only a lost datagram takes so long.
+/// Only a lost datagram takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says that a test cannot run here, past the test runner's capture so that it is always seen.

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: promises about cost and speed.
+//! `cargo xtask bench`: benchmarks and their thresholds.
 
 mod cost;
 mod doctor;
@@ -31,29 +31,29 @@ pub(crate) use subject::SubjectSide;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Goodput at saturation while `linerate cost` looks, beside that while nobody does.
+    /// Goodput at saturation with and without `linerate cost`.
     Cost(cost::CostBench),
-    /// Time and memory that doctor takes of a host with many CPUs, NICs and queues.
+    /// Time and memory of doctor on a host with many CPUs, NICs and queues.
     Doctor(doctor::DoctorBench),
-    /// User-space instructions a transaction: the engine's mmsg echo beside the same loop in C.
+    /// User-space instructions per transaction: the engine's mmsg echo and the same loop in C.
     Engine(engine::EngineBench),
-    /// Packets a second from one core: our generators beside others, and beside the least that sends.
+    /// Packets per second from one core: our generators, others, and a bare loop.
     Generators(generators::GeneratorsBench),
-    /// What is answered at five times capacity, with the overload policy and without.
+    /// Goodput at up to five times capacity, with and without the overload policy.
     Overload(overload::OverloadBench),
-    /// Whether the rates asked for are those that leave.
+    /// Difference between requested and sent rates.
     Pacing(pacing::PacingBench),
-    /// Whether a search finds a capacity that is known.
+    /// Difference between a known capacity and the result of a search.
     Search(search::SearchBench),
-    /// Capacity, and goodput under overload, of our servers beside others.
+    /// Capacity, and goodput under overload, of our servers and others.
     Servers(servers::ServersBench),
-    /// One of those that `servers` measures.
+    /// One of the servers that `servers` measures.
     #[command(hide = true)]
     Server(servers::ServerProgram),
-    /// What `engine` measures: one server, one queue of requests.
+    /// The process that `engine` measures: one server, one queue of requests.
     #[command(hide = true)]
     Subject(BenchSubject),
-    /// What top takes of a CPU, of a host with many CPUs, NICs and queues.
+    /// CPU time of top on a host with many CPUs, NICs and queues.
     Top(top::TopBench),
 }
 
@@ -75,7 +75,7 @@ impl BenchCommand {
     }
 }
 
-/// The same again, built as it is shipped: without optimization, figures say nothing.
+/// Runs the same command in the release build, because figures of an unoptimized build are meaningless.
 pub(crate) fn run_optimized() -> anyhow::Result<ExitCode> {
     let program = programs::build(BuildProfile::Release, "xtask")?;
     let status = Command::new(&program)

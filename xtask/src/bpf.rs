@@ -1,4 +1,4 @@
-//! `cargo xtask bpf`: builds the BPF objects that are committed beside their sources.
+//! `cargo xtask bpf`: builds the BPF objects that are committed next to their sources.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,11 +26,10 @@ pub(crate) struct BpfCommand {
     check: bool,
 }
 
-/// A program's source and what it makes.
 struct BuiltObject {
     /// The source's file name.
     source: String,
-    /// Of the source and of the headers beside it that it includes.
+    /// Hash of the source and of our headers that it includes.
     source_hash: String,
     object: Vec<u8>,
 }
@@ -90,7 +89,7 @@ fn build(folder: &Path, source: &str) -> anyhow::Result<BuiltObject> {
     })
 }
 
-/// The compiler, told to leave the place it works in out of the object.
+/// The compiler, with options that keep the path of the directory out of the object.
 fn compiler(folder: &Path) -> Command {
     let mut command = Command::new(CLANG);
     command
@@ -147,7 +146,6 @@ fn check(folder: &Path, built: &[BuiltObject], manifest: &str) -> anyhow::Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a program and returns what it printed.
 fn run(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

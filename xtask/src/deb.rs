@@ -31,7 +31,6 @@ pub(crate) struct DebCommand {
     test: bool,
 }
 
-/// Where things are.
 struct PackagePaths {
     root: PathBuf,
     /// Cargo's, wherever that is.
@@ -128,12 +127,12 @@ impl PackagePaths {
     }
 }
 
-/// Debian's version of what is built: ours, and the first packaging of it.
+/// The Debian version of the package.
 fn package_version() -> Result<String> {
     Ok(concat!(env!("CARGO_PKG_VERSION"), "-1").to_owned())
 }
 
-/// Debian's changelog has to tell the version that it comes with.
+/// Checks that Debian's changelog has this version.
 fn check_changelog(root: &Path, version: &str) -> Result<()> {
     let path = root.join("share/debian/changelog");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;

@@ -9,9 +9,9 @@ use linerate_testkit::fixture::{fixture, names};
 /// Arguments of `cargo xtask fixture`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Fixture {
-    /// Its name; none lists them
+    /// The name of the host; without it all are listed
     name: Option<String>,
-    /// A directory that is not there yet or empty; a second reading goes below `later` in it
+    /// A new or empty directory; the second reading is written to `later` in it
     #[arg(requires = "name")]
     directory: Option<PathBuf>,
 }

@@ -20,10 +20,10 @@ pub(crate) struct Fuzz {
     /// All targets, one after the other.
     #[arg(long)]
     all: bool,
-    /// How long to look for trouble, for each target.
+    /// Seconds to run each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Do not look for trouble: make `fuzz/seeds` anew, of what it has and of what was found since, so that little reaches as far.
+    /// Replace `fuzz/seeds` by the smallest set of seeds and found inputs that has the same coverage
     #[arg(long, conflicts_with = "seconds")]
     minimise: bool,
     /// Further arguments for libFuzzer, after `--`.
@@ -35,7 +35,7 @@ pub(crate) struct Fuzz {
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions";
-/// What is kept of a target in the repository, at most: files, and bytes of all of them.
+/// The limit of seeds per target in the repository.
 const MOST_SEEDS: usize = 100;
 const MOST_SEED_BYTES: u64 = 100_000;
 
@@ -69,7 +69,6 @@ impl Fuzz {
     }
 }
 
-/// A target that was built.
 struct Job<'a> {
     directory: &'a Path,
     target: &'a str,
@@ -77,12 +76,10 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// This target's directory of a kind.
     fn place(&self, kind: &str) -> PathBuf {
         self.directory.join(kind).join(self.target)
     }
 
-    /// libFuzzer, which begins with what is kept.
     fn command(&self, more: &[String]) -> Result<Command> {
         for kind in ["corpus", "artifacts", "seeds"] {
             let made = self.place(kind);
@@ -93,14 +90,14 @@ impl Job<'_> {
         Ok(command)
     }
 
-    /// Looks for trouble; whether there was none. What is new goes into the first directory, the others are only read.
+    /// Runs the target and returns whether it found no failure. libFuzzer writes new inputs to the first directory.
     fn look(&self, seconds: u32, more: &[String]) -> Result<bool> {
         let mut command = self.command(more)?;
         command.arg(format!("-max_total_time={seconds}")).args([self.place("corpus"), self.place("seeds")]);
         Ok(command.status().with_context(|| format!("starting {}", self.program.display()))?.success())
     }
 
-    /// Puts into `seeds` what reaches as far as all of `seeds` and `corpus`, as far as there is room.
+    /// Replaces `seeds` by inputs that have the coverage of `seeds` and `corpus`, up to the limit.
     fn minimise(&self, more: &[String]) -> Result<bool> {
         let (seeds, fresh) = (self.place("seeds"), self.place("seeds.new"));
         let mut command = self.command(more)?;

@@ -85,7 +85,6 @@ pub(crate) enum GuestChore {
     },
 }
 
-/// What a guest is made of.
 #[derive(Debug, Args)]
 pub(crate) struct GuestParts {
     /// Take linerate as built for development, which is quick to build and slow to run
@@ -99,7 +98,7 @@ pub(crate) struct GuestParts {
     deadline: u64,
 }
 
-/// What a guest needs and is not there. Other errors are failures.
+/// A requirement of the guest that is missing. Other errors are failures.
 #[derive(Debug)]
 struct GuestUnavailable(String);
 
@@ -111,7 +110,6 @@ impl fmt::Display for GuestUnavailable {
 
 impl std::error::Error for GuestUnavailable {}
 
-/// All that a guest boots from.
 struct PreparedGuest {
     kernel: UnpackedKernel,
     /// A file without a name, so that nothing of it stays.
@@ -164,7 +162,7 @@ impl GuestParts {
         let mut failed = Vec::new();
         for variant in variants {
             println!("{variant}, Linux {}", prepared.kernel.release);
-            // Each on a machine booted anew, as its drivers leave it.
+            // Each check boots a new guest, with the defaults of its drivers.
             let mut failures = self.checked(&prepared, *variant, |guest| checks::run(guest, *variant))?;
             failures.extend(self.checked(&prepared, *variant, |guest| plans::run(guest, *variant))?);
             if *variant == GuestVariant::TwoNodes {
@@ -179,7 +177,7 @@ impl GuestParts {
         Ok(u8::from(!failed.is_empty()))
     }
 
-    /// Runs checks; a second time where the guest stops to answer, which is no answer to what is checked.
+    /// Runs checks, and once more if the guest stops to answer.
     fn checked(
         &self,
         prepared: &PreparedGuest,
@@ -251,7 +249,7 @@ fn cache(command: &Path) -> anyhow::Result<PathBuf> {
     Ok(target.join("guest"))
 }
 
-/// A command as the shell takes it, each argument as it is.
+/// A command with each argument quoted for the shell.
 fn quoted(command: &[String]) -> String {
     let words: Vec<String> =
         command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();

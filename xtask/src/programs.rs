@@ -35,7 +35,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// The program's file, from what cargo tells of its work, a JSON document a line.
+/// Finds the path of a program in the JSON messages of cargo.
 pub(crate) fn find(said: &str, name: &str) -> Option<PathBuf> {
     said.lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())

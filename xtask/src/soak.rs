@@ -74,13 +74,12 @@ pub(crate) struct SoakCommand {
     serve: bool,
 }
 
-/// What there was to see.
 struct SoakObservation {
     started_unix_seconds: Option<u64>,
     load_average: Option<f64>,
-    /// What the server could not have as it was asked for.
+    /// Settings that the server could not use.
     fallbacks: Vec<String>,
-    /// Transactions a second.
+    /// Transactions per second.
     capacity: f64,
     /// Resident memory after each round, bytes.
     memory: Vec<f64>,
@@ -88,7 +87,6 @@ struct SoakObservation {
     books: SoakAccounting,
     /// Requests of ours that made a worker panic.
     poison: u64,
-    /// What the server counted over all.
     total: Counts,
     elapsed: Duration,
 }
@@ -213,7 +211,7 @@ fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<RoundLoad> {
     }
 }
 
-/// The server's capacity, transactions a second.
+/// The server's capacity, transactions per second.
 fn find_capacity(generator: &mut dyn Generator) -> anyhow::Result<f64> {
     let search = SearchOptions {
         max_loss: 0.002,

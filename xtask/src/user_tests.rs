@@ -24,7 +24,6 @@ pub(crate) struct UserTests {
     filter: Option<String>,
 }
 
-/// What cargo built.
 #[derive(Default)]
 struct Built {
     tests: Vec<Program>,
@@ -32,7 +31,6 @@ struct Built {
     command: Option<PathBuf>,
 }
 
-/// A test program.
 struct Program {
     package: String,
     name: String,
@@ -76,7 +74,7 @@ impl Program {
         stage.join(&self.package)
     }
 
-    /// Copies what the tests of its package read: its own sources, and by `..` those of others.
+    /// Copies the sources that tests of the package read.
     fn stage_package(&self, stage: &Path) -> Result<()> {
         let directory = self.staged(stage);
         if directory.exists() {
@@ -92,7 +90,7 @@ impl Program {
         Ok(())
     }
 
-    /// Runs it beside the copy of its package, and tells whether it passed.
+    /// Runs the program next to the copy of its package and returns whether it passed.
     fn run(&self, stage: &Path, command: &Path) -> Result<bool> {
         let directory = self.staged(stage);
         let program = directory.join(format!("{}.test", self.name));
@@ -131,7 +129,6 @@ fn build() -> Result<Built> {
 }
 
 impl Built {
-    /// Takes what a message of cargo tells of a program.
     fn take(&mut self, line: &str) -> Result<()> {
         let message: Value = serde_json::from_str(line).with_context(|| format!("cargo said '{line}'"))?;
         let Some(file) = message["executable"].as_str().map(PathBuf::from) else {

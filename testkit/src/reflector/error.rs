@@ -29,13 +29,7 @@ pub enum ReflectorError {
     },
     /// A setting out of range.
     #[error("{setting} is {value}: give {allowed}")]
-    OutOfRange {
-        setting: &'static str,
-        /// What it was set to.
-        value: String,
-        /// What it may be.
-        allowed: &'static str,
-    },
+    OutOfRange { setting: &'static str, value: String, allowed: &'static str },
 }
 
 impl ReflectorError {

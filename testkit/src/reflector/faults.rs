@@ -44,7 +44,7 @@ impl FaultCounter {
         self.nth.is_some()
     }
 
-    /// What was asked for, if it cannot be.
+    /// The first setting that is out of range.
     pub(crate) fn out_of_range(&self) -> bool {
         self.nth == Some(0)
     }

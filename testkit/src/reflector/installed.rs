@@ -54,7 +54,7 @@ impl InstalledNsd<'_> {
             .map(|address| format!("  ip-address: {}@{}\n", address.ip(), address.port()))
             .collect();
         let (servers, reuseport) = (self.servers, if self.reuseport { "yes" } else { "no" });
-        // Response rate limiting would answer 200 a second.
+        // Response rate limiting would answer 200 per second.
         let text = format!(
             "server:
 {addresses}  server-count: {servers}
@@ -92,7 +92,7 @@ pub fn chrony(directory: &Path, address: Option<IpAddr>, port: u16) -> io::Resul
     // chronyd refuses a directory that others can read.
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
     let bind = address.map_or_else(String::new, |address| format!("bindaddress {address}\n"));
-    // In its place and nowhere else: chronyd removes what it finds there, a device too.
+    // chronyd removes the file that is at this path, even a device.
     let text = format!(
         "local stratum 5\nallow all\nport {port}\n{bind}cmdport 0\nbindcmdaddress {0}/control\npidfile {0}/chronyd.pid\n",
         directory.display()

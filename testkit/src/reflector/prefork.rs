@@ -19,7 +19,7 @@ pub struct PreforkServer {
     pub address: SocketAddr,
     /// How many workers, and sockets.
     pub workers: usize,
-    /// After how long a worker that died is forked anew; none for never.
+    /// The delay before a worker that died is replaced; `None`: it is not replaced.
     pub refork: Option<Duration>,
     /// Whether each worker makes its socket itself, so that it is gone with the worker. Else the master makes all, and a
     /// socket whose worker is dead goes on taking datagrams.
@@ -61,7 +61,7 @@ impl PreforkServer {
         let master = getpid();
         let Some(pid) = sys::fork()? else {
             drop(ready);
-            // Only a master that lives reads why; without it there is nobody to tell.
+            // Only a running master reads the reason.
             let _ = self.work(master, socket, readies);
             std::process::exit(1);
         };

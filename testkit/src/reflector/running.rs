@@ -34,17 +34,17 @@ impl RunningReflector {
         self.address
     }
 
-    /// What it did so far: a reply that a client has is in it.
+    /// Counters so far. A reply that a client has received is counted.
     pub fn account(&self) -> ReflectorAccount {
         service::lock(&self.account).clone()
     }
 
-    /// What it did since it started, or since this was called before.
+    /// Counters since the start or the previous call.
     pub fn take_account(&self) -> ReflectorAccount {
         std::mem::replace(&mut service::lock(&self.account), ReflectorAccount::new())
     }
 
-    /// Serves what was sent to it until now, ends it, and returns what it did.
+    /// Answers the requests that were sent until now, stops, and returns the counters.
     pub fn stop(mut self) -> ReflectorAccount {
         self.end();
         service::lock(&self.account).clone()
@@ -79,7 +79,7 @@ pub(crate) fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, Refl
             let (builder, account, stop) = parts;
             let prepared = prepare(builder.cpu);
             let goes_on = prepared.is_ok();
-            // If nobody waits any more, there is nobody to tell.
+            // The caller may have stopped to wait.
             let _ = ready.send(prepared);
             if goes_on {
                 ReflectorService::new(&builder, socket, account, stop).run();

@@ -58,7 +58,6 @@ impl XdpService {
         XdpBuilder::new("sink")
     }
 
-    /// What it did so far.
     ///
     /// # Errors
     /// The counters cannot be read.

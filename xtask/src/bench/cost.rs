@@ -1,4 +1,4 @@
-//! What `linerate cost` itself costs: goodput at saturation while it looks, beside that while nobody does.
+//! The cost of `linerate cost`: goodput at saturation with and without it.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use linerate_testkit::reflector::{Reflector, XdpService};
 use crate::machine;
 use crate::programs::{self, BuildProfile};
 
-/// How much goodput a look may take.
+/// The largest loss of goodput.
 const ALLOWED: f64 = 0.02;
 
 const PAYLOAD: usize = 100;
@@ -25,11 +25,11 @@ const PORT: u16 = 7777;
 /// Shorter datagrams are not requests.
 const SHORTEST: u16 = 40;
 
-/// Requests a second: more than a server that reads sockets answers.
+/// Requests per second: more than a server that reads sockets answers.
 const OFFERED: f64 = 400e3;
 
 /// For how long the command has its programs timed when it begins, and a little more: each of their runs takes longer then.
-/// That is a share of a look that is the smaller the longer it lasts, and not what is measured here.
+/// That share gets smaller the longer the command runs, and is not measured here.
 const TIMED: Duration = Duration::from_millis(400);
 
 /// How long load is there before it counts: in this time the command finds how much of the time it may look.

@@ -1,4 +1,4 @@
-//! What doctor takes of a host of 128 CPUs with four NICs of 64 queues each: time and memory.
+//! Time and memory of doctor on a host of 128 CPUs with four NICs of 64 queues each.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -13,12 +13,11 @@ use crate::sys::usage;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorBench {
-    /// How often; the middle counts.
+    /// Repeats; the median counts
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(1..))]
     repeats: u8,
 }
 
-/// What was promised.
 const MOST_TIME: Duration = Duration::from_millis(200);
 const MOST_BYTES: u64 = 64 << 20;
 

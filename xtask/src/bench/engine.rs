@@ -1,4 +1,4 @@
-//! The engine's mmsg backend beside the same loop in C.
+//! The engine's mmsg backend compared with the same loop in C.
 //!
 //! A queue of requests is served by a thread whose instructions are counted from birth to end. The difference between
 //! a long queue and a short one, divided by the requests between them, is the cost of a transaction: what starting and
@@ -38,7 +38,6 @@ struct InstructionFigure {
     high: f64,
 }
 
-/// What a server is bound to, in words.
 fn bound(wildcard: bool) -> &'static str {
     if wildcard { "wildcard address" } else { "one address" }
 }

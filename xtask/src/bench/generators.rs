@@ -1,4 +1,4 @@
-//! Generators side by side on one core: what each sends, and what matching and timing costs.
+//! Generators compared on one core: the rate of each, and the cost of matching and timing.
 //!
 //! All are counted by the same program at the receiving end of the same veth pair, a while after they have started,
 //! and take turns A B C ... C B A. The receiving end of a veth pair runs in a softirq on the CPU that sends, so one core
@@ -61,7 +61,6 @@ pub(crate) struct GeneratorsBench {
     json: bool,
 }
 
-/// One that takes part, and what was seen of it.
 struct MeasuredGenerator {
     contender: Box<dyn GeneratorContender>,
     samples: Vec<f64>,
@@ -136,7 +135,7 @@ impl GeneratorsBench {
         entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples)).collect()
     }
 
-    /// Leaves out what is not wanted or not there.
+    /// Leaves out contenders that are not asked for or not installed.
     fn enter(
         &self,
         contenders: Vec<Box<dyn GeneratorContender>>,
@@ -177,7 +176,7 @@ impl GeneratorsBench {
         self.count(contender, scene)
     }
 
-    /// Packets a second at the receiver.
+    /// Packets per second at the receiver.
     fn count(&self, contender: &mut dyn GeneratorContender, scene: &GeneratorTestbed) -> anyhow::Result<f64> {
         let before = scene.received()?;
         let started = Instant::now();

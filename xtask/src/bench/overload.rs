@@ -1,5 +1,5 @@
-//! What a server answers, and how soon, below its capacity and above, with the overload policy and without, by where packets
-//! are received. And what the policy takes of capacity.
+//! Goodput and latency of a server below and above its capacity, with and without the overload policy, by the CPU that
+//! receives packets; and the capacity that the policy costs.
 
 mod placement;
 
@@ -86,7 +86,6 @@ impl PolicyPart {
     }
 }
 
-/// What was seen of a server in a turn.
 struct OverloadTurn {
     /// Transactions per second.
     capacity: f64,
@@ -94,7 +93,6 @@ struct OverloadTurn {
     points: Vec<OverloadPoint>,
 }
 
-/// What was seen at one multiple of the capacity.
 struct OverloadPoint {
     /// The multiple that was offered in the end.
     factor: f64,
@@ -250,7 +248,7 @@ impl OverloadBench {
     }
 }
 
-/// An echo that works for so long before.
+/// An echo that first works for this time.
 struct WorkingEcho(Duration);
 
 impl Service for WorkingEcho {

@@ -1,4 +1,4 @@
-//! Whether the rate asked for is the rate that leaves, counted by a program at the receiving end.
+//! The difference between requested and sent rates, counted by a program at the receiving end.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) struct PacingBench {
     /// How long each rate is kept, s.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Requests a second: one or several rates, each measured.
+    /// Requests per second: one or several rates, each measured.
     #[arg(long, value_delimiter = ',', default_values_t = [1e3, 1e4, 1e5, 1e6])]
     rates: Vec<f64>,
     /// The CPU that sends.
@@ -46,7 +46,7 @@ impl PacingBench {
         let mut kept = true;
         for backend in [GeneratorBackend::Xdp, GeneratorBackend::Socket] {
             for per_second in &self.rates {
-                // Sockets cannot send a million a second from one core: their figures are for the reader.
+                // Sockets cannot send a million per second from one core, so they have no threshold.
                 kept &= self.measure(backend, *per_second)? || backend == GeneratorBackend::Socket;
             }
         }
@@ -58,7 +58,7 @@ impl PacingBench {
         Ok(machine::exit_code(kept))
     }
 
-    /// Whether the rate is within what is allowed.
+    /// Whether the rate is within the limit.
     fn measure(&self, backend: GeneratorBackend, per_second: f64) -> anyhow::Result<bool> {
         let lab = Lab::builder().start()?;
         let end = &lab.links()[0].receiver;

@@ -13,10 +13,10 @@ use linerate_testkit::reflector::Reflector;
 use crate::machine;
 use crate::programs::{self, BuildProfile};
 
-/// How far a result may be from the truth.
+/// The largest error of a result.
 const ALLOWED: f64 = 0.02;
 
-/// How far apart the results may be.
+/// The largest range of the results.
 const ALLOWED_SPREAD: f64 = 0.03;
 
 /// What the bucket holds: ten milliseconds of its rate.
@@ -26,7 +26,7 @@ const PORT: u16 = 7777;
 
 #[derive(Debug, Args)]
 pub(crate) struct SearchBench {
-    /// The service's capacity, transactions a second.
+    /// The service's capacity, transactions per second
     #[arg(long, default_value_t = 50_000.0)]
     capacity: f64,
     /// How often it is searched for.
@@ -88,7 +88,7 @@ impl SearchBench {
     }
 }
 
-/// Runs one search as a user would; the capacity it tells, and whether that is a lower bound.
+/// Runs one search as a user would, and returns the capacity and whether it is a lower bound.
 fn search(
     sender: &LabHost,
     linerate: &PathBuf,

@@ -1,4 +1,4 @@
-//! Servers side by side on one CPU: what each answers at most, and what is left of it when far more is asked.
+//! Servers compared on one CPU: capacity, and goodput under overload.
 //!
 //! All take turns A B C, C B A, ... in one lab, as processes of their own, started alike. One generator asks; every reply is checked.
 
@@ -29,7 +29,7 @@ use crate::machine;
 
 #[derive(Debug, Args)]
 pub(crate) struct ServersBench {
-    /// How long each search for a capacity may take, s; what is measured at that capacity takes three quarters more.
+    /// Seconds per search for a capacity; measurements at the capacity take three quarters of that
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
     /// How often each has its turn.
@@ -53,7 +53,7 @@ pub(crate) struct ServersBench {
     /// Settings of the AF_XDP backend as JSON, such as {"batch":256}: those of `xdp-set`, to compare with the defaults.
     #[arg(long, value_name = "JSON")]
     xdp_settings: Option<String>,
-    /// Hold nobody to the promises: for a run too short to.
+    /// Report ratios without judging them, for a short run
     #[arg(long)]
     no_verdict: bool,
     /// Write the result as JSON too.
@@ -61,7 +61,6 @@ pub(crate) struct ServersBench {
     json: Option<PathBuf>,
 }
 
-/// One that takes part, and what was seen of it.
 struct MeasuredServerRun {
     candidate: ServerCandidate,
     samples: Vec<TurnSample>,

@@ -1,4 +1,4 @@
-//! What is measured: a process of its own that serves a queue of requests once and ends.
+//! The measured process: it serves a queue of requests once and ends.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl BenchSubject {
         }
     }
 
-    /// Traced once the server is prepared, which is not what is counted.
+    /// Traced after the server is prepared.
     fn engine(&self, backend: Backend) -> anyhow::Result<()> {
         let server = prepare(self.address(), backend)?;
         be_traced()?;

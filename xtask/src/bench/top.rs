@@ -1,4 +1,4 @@
-//! What top takes of a CPU, of a host of 128 CPUs with four NICs of 64 queues each, at one refresh a second.
+//! CPU time of top on a host of 128 CPUs with four NICs of 64 queues each, at one refresh per second.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -17,7 +17,7 @@ pub(crate) struct TopBench {
     seconds: u8,
 }
 
-/// What was promised: the part of one CPU.
+/// The limit, as a share of one CPU.
 const MOST: f64 = 0.02;
 
 /// A whole reading is made so often, in seconds, unless interfaces come and go; and never oftener than takes half a per cent of a CPU.
@@ -82,7 +82,7 @@ fn run(program: &Path, tree: &Path, seconds: u8, drawn: bool) -> anyhow::Result<
     );
     let mut command = if drawn {
         let mut command = Command::new("script");
-        // It has a terminal, and what is drawn goes nowhere.
+        // It has a terminal, and its output is discarded.
         command.args(["--quiet", "--command", &format!("stty cols 200 rows 60; exec {top}"), "/dev/null"]);
         command
     } else {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// What is above a block that the trial runs.
+/// The comment above a block that the trial runs.
 const MARK: &str = "<!-- not run: by cargo xtask deb --test -->";
 
 /// The commands of the page, as a throw-away system is to run them.
@@ -46,7 +46,7 @@ impl InstallPage {
     }
 }
 
-/// What is between the fences that come next.
+/// The lines of the next code block.
 fn block(text: &str) -> Option<&str> {
     let (_, begun) = text.trim_start().strip_prefix("```")?.split_once('\n')?;
     begun.split_once("\n```").map(|(inside, _)| inside)

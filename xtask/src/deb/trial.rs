@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{InstallPage, PackagePaths, read, run};
 
-/// What is done in the installation.
+/// The script that runs in the installation.
 const STEPS: &str = include_str!("in_root.sh");
 
 /// Makes the installation in memory, within namespaces that end with the script: nothing is left, however it ends.
@@ -26,7 +26,7 @@ mount --bind "$3" "$1/trial"
 exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh /trial/in_root.sh "$4"
 "#;
 
-/// What lintian takes for errors, and is so: nobody has an address to write to yet.
+/// Errors of lintian that stay, because the project has no mail address yet.
 const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";
 
 /// Has lintian judge a package; its errors are ours.

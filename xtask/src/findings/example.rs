@@ -1,4 +1,4 @@
-//! What each rule finds on the fixtures: hosts of known faults.
+//! An example of each finding, on fixture hosts.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,18 @@ use linerate_host::finding::Finding;
 use linerate_host::{Diagnosis, HostView, OpenedCapture, PacketPath, Scope};
 use linerate_testkit::fixture::{Fixture, fixture, names};
 
-/// Something a rule found.
 #[derive(Debug, Clone)]
 pub(super) struct RuleExample {
     /// The fixture's name, for `cargo xtask fixture`.
     pub host: &'static str,
-    /// What it is.
     pub about: &'static str,
-    /// What was found there.
     pub finding: Finding,
 }
 
-/// The worst that each rule finds, on the first fixture on which it finds something, by the rule's id. Rules that find
-/// nothing on any are not in it.
+/// The worst finding of each rule on the first host that has one, by the id of the rule.
 pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, RuleExample>> {
     let mut examples = BTreeMap::new();
-    // That of 128 CPUs is there for its size, which takes long to judge and shows no more.
+    // The host of 128 CPUs is large and has no findings of its own.
     for fixture in names().filter(|name| *name != "many").filter_map(fixture) {
         for finding in findings(&fixture)? {
             let Fixture { name: host, about, .. } = fixture;
@@ -32,7 +28,7 @@ pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, RuleExample>> {
     Ok(examples)
 }
 
-/// All that is found on a fixture, worst first.
+/// Findings of a host, worst first.
 fn findings(fixture: &Fixture) -> Result<Vec<Finding>> {
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     fixture.write(directory.path()).with_context(|| format!("writing {}", fixture.name))?;

@@ -169,7 +169,7 @@ fn code(text: &str) -> String {
     if text.is_empty() { "nothing".to_owned() } else { format!("`` {text} ``") }
 }
 
-/// The beginning of what is too long for a line.
+/// The beginning of a text that is too long for a line.
 fn cut(text: &str) -> String {
     let line = text.replace('\n', " ");
     match line.char_indices().nth(WIDEST) {

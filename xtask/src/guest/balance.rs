@@ -1,4 +1,4 @@
-//! irqbalance beside a tune: what it was told to leave alone stays where it was put, and what it was not told moves.
+//! irqbalance next to a tune: it leaves the interrupts that the tune excludes, and moves others.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ irqbalance --interval=INTERVAL --pid=/run/irqbalance.pid
 until [ -S /run/irqbalance/irqbalance$(cat /run/irqbalance.pid).sock ]; do sleep 0.1; done
 ";
 
-/// Leaves all as it was: irqbalance puts interrupts where it likes, and is told nothing.
+/// Stops irqbalance.
 const STOP: &str = "kill $(cat /run/irqbalance.pid); while pidof irqbalance >/dev/null; do sleep 0.1; done";
 
 /// Where the interrupts of the queues are, a line each.
@@ -33,14 +33,14 @@ for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-\(in\|out\)put\..*/\1/p; s/^ *\(
 done
 "#;
 
-/// As nobody would have them: all on one CPU, which irqbalance fixes when it sees load there.
+/// All interrupts on one CPU, which irqbalance changes under load.
 const ALL_ON_ONE: &str = r"
 for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-input\..*/\1/p' /proc/interrupts); do
     echo 3 >/proc/irq/$irq/smp_affinity_list || exit
 done
 ";
 
-/// Runs the checks, telling what each found, and returns what failed.
+/// Runs the checks, prints their results, and returns failures.
 pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     guest.serve("198.18.82.2")?;
@@ -70,7 +70,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     Ok(failed)
 }
 
-/// How many interrupts are elsewhere after a while of traffic, with a rescan in the middle.
+/// The number of interrupts that move during traffic, with a rescan in the middle.
 fn watch(guest: &mut GuestSession, seconds: u32) -> anyhow::Result<usize> {
     let before = places(guest)?;
     let traffic = GuestTraffic::start(guest, &TO_VIRTIO, FlowCount::Many, FEW)?;

@@ -1,4 +1,4 @@
-//! What has to hold in the guest: what the machine is, and what doctor finds before and after it is fixed by hand.
+//! The hardware of the guest, and the findings of doctor before and after changes by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::session::GuestSession;
 use super::steps::{self, ManualStep};
 use super::traffic::{self, GuestTraffic};
 
-/// Says what the guest is, a line each.
+/// Describes the guest, one fact per line.
 const DESCRIBE: &str = r#"
 echo "CPUs: $(nproc)"
 echo "nodes: $(ls -d /sys/devices/system/node/node* | wc -l)"
@@ -23,7 +23,7 @@ echo "driver of NIC: $(ethtool -i NIC | sed -n 's/^driver: //p')"
 echo "driver of vnet0: $(ethtool -i vnet0 | sed -n 's/^driver: //p')"
 "#;
 
-/// Runs all checks, telling what each found, and returns what failed.
+/// Runs all checks, prints the findings, and returns failures.
 pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     let mut failed = describe(guest, variant)?;
     for step in steps::of(variant) {
@@ -47,7 +47,6 @@ fn describe(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<V
     Ok(failed)
 }
 
-/// What the guest has to be.
 fn facts(variant: GuestVariant) -> Vec<(String, String)> {
     let (nodes, threads, nic) = (variant.nodes(), variant.threads(), variant.nic());
     // Cores that the scheduler leaves alone are not in what nproc counts.
@@ -66,7 +65,7 @@ fn facts(variant: GuestVariant) -> Vec<(String, String)> {
     ]
 }
 
-/// Changes what the step says, and asks doctor.
+/// Makes the change of a step and runs doctor.
 fn take(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<String>> {
     guest.succeed(step.change)?;
     let traffic =
@@ -79,7 +78,6 @@ fn take(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<Strin
     Ok(judge(step, &found))
 }
 
-/// The findings in what doctor printed.
 fn ids(document: &Value) -> anyhow::Result<BTreeSet<String>> {
     let findings = document["findings"].as_array().context("doctor's document has no findings")?;
     findings

@@ -9,7 +9,7 @@ const DIRECTORY: u32 = 0o040_000;
 /// The name that ends an archive.
 const TRAILER: &str = "TRAILER!!!";
 
-/// Writes an archive. Directories go before what is in them.
+/// Writes an archive. Directories come before their files.
 pub(super) struct CpioArchive<W> {
     to: W,
     /// Files with the same number would be links to one.

@@ -85,7 +85,7 @@ fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> 
     if !folder.is_dir() {
         eprintln!("guest: downloading {package} {version}");
         fs::create_dir_all(cache).with_context(|| format!("make {}", cache.display()))?;
-        // Beside its place, so that what is in place is whole.
+        // Renamed when complete.
         let scratch = tempfile::tempdir_in(cache).context("make a directory")?;
         unpack(&package, &version, scratch.path())?;
         let unpacked = scratch.path().join("kernel");
@@ -185,7 +185,6 @@ fn only_entry(folder: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Runs a program and returns what it printed.
 pub(super) fn said(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.env("LC_ALL", "C").output().with_context(|| format!("run {name}"))?;

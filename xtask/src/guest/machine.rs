@@ -1,4 +1,4 @@
-//! The machine that QEMU plays.
+//! The machine that QEMU emulates.
 
 use std::fmt;
 
@@ -50,7 +50,6 @@ impl TapWire {
     }
 }
 
-/// What is different from machine to machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GuestVariant {
     /// 2 NUMA nodes of 10 CPUs; igb on node 1, virtio-net with 20 queues on node 0
@@ -122,7 +121,7 @@ impl GuestVariant {
         }
     }
 
-    /// What the guest's kernel is told beside what all are told.
+    /// Additional arguments for the guest's kernel.
     pub(super) fn kernel_arguments(self) -> &'static str {
         if self == Self::IsolatedCpus { "isolcpus=10-19" } else { "" }
     }

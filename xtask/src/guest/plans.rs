@@ -1,4 +1,4 @@
-//! What `linerate tune` plans for each interface of a variant: nothing without a reason, nothing twice, and undo brings all back.
+//! Plans of `linerate tune` for each interface of a variant: each change has a reason, a second plan is empty, and undo restores all.
 
 use linerate_tune::TuneProfile;
 use linerate_tune::profile::ProfileValue;
@@ -17,7 +17,7 @@ modprobe igbvf
 until [ \"$(cat /sys/class/net/igb0/operstate)\" = up ]; do sleep 0.1; done
 ";
 
-/// Runs the checks, telling each change that is planned, and returns what failed.
+/// Runs the checks, prints the planned changes, and returns failures.
 pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     if variant == GuestVariant::VirtualFunctions {
         guest.succeed(VIRTUAL_FUNCTIONS)?;
@@ -27,7 +27,7 @@ pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Re
     for (interface, _) in wires {
         let (changes, findings) = plan(guest, interface, "")?;
         println!("  {interface} without a server: {} changes, doctor finds {findings}", changes.len());
-        // What moves interrupts or slows TCP is left alone while there is nobody whom it helps.
+        // Without a UDP service, interrupts must not move and TCP must not become slower.
         let costly =
             |change: &&GuestChange| ["irq", "offload"].iter().any(|kind| change.setting.contains(kind));
         let costly = changes.iter().filter(costly);
@@ -93,7 +93,7 @@ fn unexplained(interface: &str, changes: &[GuestChange]) -> Vec<String> {
     without_reason.map(|change| format!("{interface}: no reason for {change}")).collect()
 }
 
-/// The changes planned for an interface, and what doctor leaves to a person.
+/// The planned changes for an interface, and the findings without a planned change.
 fn plan(
     guest: &mut GuestSession,
     interface: &str,

@@ -28,8 +28,8 @@ pub(super) const QEMU: &str = "qemu-system-x86_64";
 /// Lines of the console that are shown when a guest fails.
 const LAST_LINES: usize = 40;
 
-/// What the kernel is told. It stops when it panics, and QEMU ends instead of booting anew. On a busy host its CPUs wait
-/// for their turn for longer than watchdogs do.
+/// Arguments of the kernel. QEMU exits when the kernel panics. Watchdogs are off, because the CPUs of the guest wait for
+/// those of a busy host.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 panic=-1 mitigations=off tsc=reliable nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
 
@@ -73,7 +73,7 @@ struct DeadlinePassed;
 #[error("QEMU has ended")]
 struct QemuEnded;
 
-/// Whether an error says that the guest stopped to answer, which is no answer to what was asked.
+/// Whether an error says that the guest stopped to answer.
 pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
     error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
 }
@@ -198,7 +198,7 @@ impl GuestSession {
     fn answer(&mut self, deadline: Instant, sinks: &mut OutputSinks<'_>) -> anyhow::Result<String> {
         loop {
             if let Some(line) = self.commands.line() {
-                // What was printed before is there already.
+                // Earlier output has arrived already.
                 self.output.pass_on(sinks.output)?;
                 self.errors.pass_on(sinks.errors)?;
                 return Ok(line);
@@ -293,7 +293,7 @@ pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
         ] {
             let mut ip = Command::new(find("ip").context("ip is not installed: apt install iproute2")?);
             ip.args(arguments.split(' '));
-            // The thread of the host is in the namespace, and so is what it starts.
+            // Programs that the thread of the host starts are in its namespace.
             host.receiver().run(|| said(&mut ip))?.with_context(|| format!("ip {arguments}"))?;
         }
     }

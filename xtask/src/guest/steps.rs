@@ -1,14 +1,14 @@
-//! The table of changes, and of what doctor says after each.
+//! Changes by hand, and the findings of doctor after each.
 
 use super::machine::GuestVariant;
 use super::traffic::FlowCount;
 
-/// One change by hand, and what doctor has to say then. Changes add up.
+/// A change by hand and the findings that doctor must report then. Changes add up.
 pub(super) struct ManualStep {
     pub(super) what: &'static str,
     /// A shell script.
     pub(super) change: &'static str,
-    /// What the host sends to `vnet0` meanwhile.
+    /// Traffic to `vnet0` meanwhile.
     pub(super) traffic: Option<FlowCount>,
     /// Doctor's arguments.
     pub(super) doctor: &'static str,
@@ -29,7 +29,7 @@ pub(super) fn of(variant: GuestVariant) -> &'static [ManualStep] {
         GuestVariant::OneNode => &ONE_NODE,
         GuestVariant::Smt => &SMT,
         GuestVariant::OneQueue => &ONE_QUEUE,
-        // What is planned for them says more (`plans`).
+        // `plans` checks the others.
         _ => &[],
     }
 }
@@ -68,7 +68,7 @@ const TWO_NODES: [ManualStep; 9] = [
     },
     ManualStep {
         what: "packets handed on to the CPUs without a queue",
-        // The interrupts are on CPUs of node 1; half of what is handed on leaves it.
+        // The interrupts are on CPUs of node 1; half of the packets leave the node.
         change: r#"for queue in 0 1 2 3 4 5 6 7; do
             printf %x $(( (0x10101 << queue) & 0xfffff )) >/sys/class/net/igb0/queues/rx-$queue/rps_cpus || exit
         done"#,

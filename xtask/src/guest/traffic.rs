@@ -1,4 +1,4 @@
-//! Datagrams from the host's side to one of the guest's interfaces.
+//! Datagrams from the host to an interface of the guest.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::session::GuestSession;
 /// Where the guest's server listens.
 const PORT: u16 = 4000;
 
-/// Packets a second: few enough that the guest keeps up, and enough that other packets do not matter.
+/// Packets per second that the guest can process, and that outnumber its other packets.
 pub(super) const FEW: u32 = 2_000;
 
-/// Packets a second: enough for doctor to judge queues by what they take in.
+/// Packets per second that suffice for doctor to judge the queues.
 pub(super) const ENOUGH: u32 = 8_000;
 
 /// Source ports of many flows.
@@ -61,7 +61,7 @@ impl GuestTraffic {
         Ok(Self { over, sender })
     }
 
-    /// Ends it, and tells how many datagrams have left.
+    /// Stops the traffic and returns the number of datagrams.
     pub(super) fn stop(self) -> anyhow::Result<u64> {
         self.over.store(true, Ordering::Relaxed);
         let sent = self.sender.join().map_err(|_| anyhow!("the sender has panicked"))?;

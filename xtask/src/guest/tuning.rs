@@ -1,4 +1,4 @@
-//! What has to hold of `linerate tune` in the guest: findings go, and undo brings everything back byte for byte.
+//! `linerate tune` in the guest: findings go, and undo restores every value.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -11,8 +11,8 @@ use super::machine::TO_NIC;
 use super::session::GuestSession;
 use super::traffic::{ENOUGH, FEW, FlowCount, GuestTraffic};
 
-/// An interface as a host has it that nobody looked after: half of its queues, all interrupts on one CPU, a firewall
-/// that tracks connections in a table that is too small, and source addresses checked.
+/// A neglected interface: half of its queues, all interrupts on one CPU, a firewall with a conntrack table that is too
+/// small, and reverse-path filtering.
 const DISORDER: &str = r#"
 ethtool -L igb0 combined 4 || exit
 for irq in /sys/class/net/igb0/device/msi_irqs/*; do
@@ -33,14 +33,14 @@ sysctl -qw net.netfilter.nf_conntrack_udp_timeout_stream=5 || exit
 until [ "$(cat /sys/class/net/igb0/operstate)" = up ]; do sleep 0.1; done
 "#;
 
-/// Ends when packets come in: after a reset of the interface its link and its neighbours have to be found again.
+/// Waits for packets: after a reset the interface has to find its link and neighbours again.
 const ARRIVED: &str = "
 received=/sys/class/net/igb0/statistics/rx_packets
 first=$(cat $received)
 until [ $(cat $received) -gt $((first + 1000)) ]; do sleep 0.1; done
 ";
 
-/// Every value there is to be changed, each file and answer behind its name. Counters are left out by name.
+/// Every value that can be changed, by file or command. Counters are excluded by name.
 const SNAPSHOT: &str = r#"
 find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/NIC/ /sys/devices/system/cpu -type f |
     grep -vE '/statistics/|/spurious|/carrier_|/byte_queue_limits/(inflight|limit$|stall)|_count$|/nf_conntrack_buckets|/random/' |
@@ -62,7 +62,7 @@ nft list ruleset
 tc qdisc show dev NIC
 "#;
 
-/// Files of a capture that tell what happened, or what the kernel counted up to, not what is set.
+/// Files of a capture with counters or events instead of settings.
 const COUNTERS: [&str; 17] = [
     "capture.json",
     "proc/uptime",
@@ -86,10 +86,10 @@ const COUNTERS: [&str; 17] = [
     "/byte_queue_limits/",
 ];
 
-/// Findings that tell of too little time: the guest has more CPUs than the machine that plays it.
+/// Findings that the emulation causes, because the guest has more CPUs than the host.
 const SLOW: [&str; 2] = ["softirq.squeezed", "transmit.qdisc-drops"];
 
-/// Runs the checks, telling what each found, and returns what failed. Nothing of them stays.
+/// Runs the checks, prints their findings, and returns failures.
 pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     let mut failed = Vec::new();
     guest.succeed(DISORDER)?;
@@ -123,11 +123,8 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     Ok(failed)
 }
 
-/// Every value of the guest that might have been changed.
 pub(super) struct GuestState {
-    /// What a person would look at.
     snapshot: String,
-    /// What doctor reads.
     capture: BTreeMap<String, Vec<u8>>,
 }
 
@@ -160,7 +157,7 @@ impl GuestState {
     }
 }
 
-/// The files of a capture but for its counters.
+/// The files of a capture without counters.
 fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
@@ -182,7 +179,7 @@ fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// Does something while datagrams of many flows come in.
+/// Runs a function while datagrams of many flows arrive.
 fn traffic<T>(
     guest: &mut GuestSession,
     per_second: u32,
@@ -195,7 +192,7 @@ fn traffic<T>(
     done
 }
 
-/// What doctor finds of `igb0` under load: ids by severity.
+/// Findings of doctor for `igb0` under load: ids by severity.
 fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     let command = "linerate doctor --interface igb0 --watch 5 --json -";
     let document = traffic(guest, per_second, |guest| guest.json(command))?;

@@ -1,4 +1,4 @@
-//! Where each request of the load ended: what each counter on the way says, and what is between two of them.
+//! The fate of each request: losses by counter, and differences between counters on the path.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -48,7 +48,7 @@ pub(super) struct ExtraRequests {
     pub(super) answered: u64,
 }
 
-/// Losses that somebody counted: their names in documents, and in words.
+/// Losses with a counter: the name in documents, and the description.
 const NAMED: [(&str, &str); 11] = [
     ("wire-full", "refused by the wire (the queue behind it full)"),
     ("device", "lost by the device"),
@@ -111,7 +111,7 @@ pub(super) struct RoundRequests {
     uncounted: Vec<RoundLoss>,
 }
 
-/// Requests that were lost at one point of their way; fewer than none where more left it than came.
+/// Requests that were lost at one point of the path; negative if more left the point than came.
 #[derive(Debug, Serialize)]
 struct RoundLoss {
     name: &'static str,
@@ -130,7 +130,6 @@ pub(super) struct SoakAccounting {
 }
 
 impl SoakAccounting {
-    /// Of a server with so many workers.
     pub(super) fn new(workers: u32) -> Self {
         Self { workers, up: RequestFates::default(), down: RequestFates::default(), wrong: Vec::new() }
     }
@@ -192,11 +191,11 @@ impl RequestFates {
         let no_port = grown(|counted| counted.no_port);
         let full = grown(|counted| counted.buffer_full);
         let udp = grown(|counted| counted.udp_errors);
-        // Where the stack told the server so, it is the server's count.
+        // The server counts the replies whose send the stack refused.
         let discarded = grown(|counted| counted.replies_discarded).saturating_sub(unsent);
         let unresolved = grown(|counted| counted.unresolved);
         let wire = grown(|counted| counted.wire_full);
-        // Those besides that got no answer are what made a worker panic.
+        // Other requests without an answer made a worker panic.
         let panicked = all_panicked.saturating_sub(besides.received - besides.answered);
         let named = [refused, device, ip, no_port, full, udp, panicked, unsent, discarded, unresolved, wire];
         let gaps = [
@@ -217,13 +216,13 @@ impl RequestFates {
         })
     }
 
-    /// Losses that somebody counted, those that there are.
+    /// Losses with a counter.
     fn counted(&self) -> Vec<RoundLoss> {
         let all = NAMED.into_iter().zip(self.named).filter(|(_, count)| *count > 0);
         all.map(|((name, what), count)| RoundLoss { name, what, requests: count.cast_signed() }).collect()
     }
 
-    /// Differences that nobody counted, those that there are.
+    /// Differences that no counter explains.
     fn uncounted(&self) -> Vec<RoundLoss> {
         let all = GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0);
         all.map(|(gap, requests)| RoundLoss { name: gap.name, what: gap.what, requests }).collect()

@@ -14,7 +14,7 @@ use super::server::SoakServer;
 /// Statistics of the neighbour table of IPv4 (net/core/neighbour.c, `neigh_stat_seq_show`).
 const ARP: &str = "/proc/net/stat/arp_cache";
 
-/// Counters that did not move for so long are at rest.
+/// Counters are stable if they do not change for this long.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// How long that may take.
@@ -32,7 +32,7 @@ pub(super) struct PathCounters {
     /// Of those, lost before UDP: `InHdrErrors`, `InAddrErrors`, `InUnknownProtos`, `InDiscards`, and of `IpExt` `InNoRoutes`,
     /// `InTruncatedPkts`.
     pub(super) ip_lost: u64,
-    /// Nobody was at the port: `Udp: NoPorts`.
+    /// No socket at the port: `Udp: NoPorts`.
     pub(super) no_port: u64,
     /// The receive buffer was full: `RcvbufErrors`.
     pub(super) buffer_full: u64,
@@ -49,7 +49,7 @@ pub(super) struct PathCounters {
 }
 
 impl PathCounters {
-    /// What is counted once nothing moves any more, though the machine may have kept the server from its CPU.
+    /// The counters when they are stable, even if other programs delay the server.
     pub(super) fn settled(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let mut last = Self::read(lab, server)?;

@@ -1,4 +1,4 @@
-//! What happens to a server.
+//! Events that a server has to survive.
 
 use std::fmt;
 use std::net::{SocketAddr, UdpSocket};
@@ -17,7 +17,6 @@ const DOWN: Duration = Duration::from_millis(100);
 /// How long an answer may take, or a restart.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Something that happens while a server works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SoakEvent {
     Nothing,
@@ -41,7 +40,7 @@ impl SoakEvent {
         }
     }
 
-    /// Has it happen; returns what the server had besides the load.
+    /// Causes the event and returns the requests that the server received besides the load.
     pub(super) fn happen(
         self,
         lab: &Lab,

@@ -1,4 +1,4 @@
-//! What came of it.
+//! The result of a soak.
 
 use std::fmt;
 
@@ -55,7 +55,6 @@ struct EventReport {
     times: u32,
 }
 
-/// What was sent to make a worker panic, and what came of it.
 #[derive(Debug, Serialize)]
 struct PanicReport {
     asked: u64,
@@ -64,7 +63,7 @@ struct PanicReport {
     kept: bool,
 }
 
-/// Resident memory once everything had happened once: the first panic and the first port take what is then kept for the next.
+/// Resident memory after each event happened once: the first panic and the first port allocate memory that is kept.
 #[derive(Debug, Serialize)]
 struct MemoryReport {
     /// After each round.

@@ -1,4 +1,4 @@
-//! The server that is soaked: a process that is told by lines which ports to serve.
+//! The server under test: a process that opens and closes ports as lines on its standard input say.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -15,7 +15,7 @@ use linerate_lab::{Lab, LabChild};
 /// What makes a worker panic.
 pub(super) const POISON: &[u8] = b"cannot swallow this";
 
-/// Receive buffer of a socket, bytes: what comes while a worker is started anew waits there.
+/// Receive buffer of a socket, bytes. Requests wait there while a worker restarts.
 const BUFFER: usize = 4 << 20;
 
 /// How the server calls the kernel.

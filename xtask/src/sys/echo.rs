@@ -49,7 +49,7 @@ pub(crate) fn serve(
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Has the kernel tell the address every request came to.
+/// Asks for the destination address of each request (`IP_PKTINFO`).
 pub(crate) fn ask_for_pktinfo(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the pointer and length describe `on`, which outlives the call.

@@ -1,4 +1,4 @@
-//! What a child took, told by the kernel when it ended.
+//! Resource usage of a child process (wait4).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,7 +6,7 @@ use std::process::Child;
 
 /// How a child ended, and the most memory it had.
 pub(crate) struct ChildUsage {
-    /// Its exit status; none where a signal ended it.
+    /// `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
     /// The most memory that was resident at a time.
     pub(crate) peak_bytes: u64,

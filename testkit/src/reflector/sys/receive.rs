@@ -62,7 +62,7 @@ impl ReflectorReceiveBatch {
             let header = &mut message.msg_hdr;
             header.msg_iov = vector;
             header.msg_iovlen = 1;
-            // The kernel shortens both lengths to what it wrote: set them anew each time.
+            // The kernel shortens both lengths to the bytes it wrote.
             header.msg_name = (&raw mut *source).cast::<c_void>();
             header.msg_namelen = size_of_val(source) as libc::socklen_t;
             header.msg_control = control.0.as_mut_ptr().cast::<c_void>();

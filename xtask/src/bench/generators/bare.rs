@@ -1,4 +1,4 @@
-//! The least that sends live frames.
+//! The shortest program that sends live frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! What takes part.
+//! Generators that are compared.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,25 +9,24 @@ use anyhow::bail;
 
 use super::scene::GeneratorTestbed;
 
-/// A generator that is compared.
 pub(super) trait GeneratorContender {
     fn name(&self) -> &'static str;
 
     /// How it is run: for a program, the command line.
     fn how(&self) -> String;
 
-    /// Makes what is made once; an error says why it cannot take part.
+    /// Fails with the reason if the generator cannot run here.
     fn prepare(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<()>;
 
     /// Starts to send without end, as fast as it goes.
     fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>>;
 
-    /// Takes away what it leaves behind.
+    /// Removes leftovers of the generator.
     fn clear(&self, _: &GeneratorTestbed) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Sends for `time` and takes every reply; how many it took a second.
+    /// Sends for `time` and returns the replies per second.
     fn replies(&mut self, _: &GeneratorTestbed, _: Duration) -> anyhow::Result<f64> {
         bail!("{} takes no replies", self.name())
     }
@@ -42,7 +41,7 @@ pub(super) trait ContenderRun {
     fn stop(self: Box<Self>) -> anyhow::Result<()>;
 }
 
-/// A thread that sends until it is told to end.
+/// A generator that is a thread of this process.
 pub(super) struct LoopThread {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<anyhow::Result<()>>>,
@@ -80,7 +79,7 @@ impl ContenderRun for LoopThread {
 
 impl Drop for LoopThread {
     fn drop(&mut self) {
-        // What it says has been asked for by then, or comes after another error.
+        // Its error was returned before, or follows another one.
         let _ = self.end();
     }
 }

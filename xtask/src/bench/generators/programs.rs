@@ -21,7 +21,7 @@ pub(super) const KXDPGUN: &str = "kxdpgun";
 /// How long a program that was asked to end may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A program that sends, and what it needs beside it. All end when this is dropped.
+/// A program that sends, its server and its input. All end when this is dropped.
 struct SenderProgram {
     child: LabChild,
     /// Of processes; none once it has ended.
@@ -46,11 +46,11 @@ impl ContenderRun for SenderProgram {
 }
 
 impl SenderProgram {
-    /// Ends it with what it has forked: trafgen's forks outlive it.
+    /// Ends the program and its forks: those of trafgen outlive it.
     fn end(&mut self) -> anyhow::Result<()> {
         // Only until it has been waited for: its number may be another's then.
         let Some(group) = self.group.take() else { return Ok(()) };
-        // Asked first, so that it can end what it has begun.
+        // SIGINT lets the program clean up.
         kill_process_group(group, Signal::INT).context("ending it")?;
         let asked = self.child.wait_at_most(PATIENCE)?.is_some();
         match kill_process_group(group, Signal::KILL) {
@@ -64,7 +64,7 @@ impl SenderProgram {
 
 impl Drop for SenderProgram {
     fn drop(&mut self) {
-        // It has ended, or an error is being told already.
+        // It has ended, or an error is reported already.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! What came of it.
+//! The result of a comparison of generators.
 
 use std::fmt;
 
@@ -10,7 +10,6 @@ use super::{PAYLOAD, bare, ours};
 use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict, all_kept, shown};
 use crate::machine;
 
-/// All comparisons.
 #[derive(Debug, Serialize)]
 pub(super) struct GeneratorsReport {
     payload_bytes: usize,
@@ -28,7 +27,6 @@ struct GeneratorComparison {
     promises: Vec<JudgedThreshold>,
 }
 
-/// One generator.
 #[derive(Debug, Serialize)]
 pub(super) struct GeneratorLine {
     name: &'static str,

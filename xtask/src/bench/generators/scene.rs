@@ -64,7 +64,7 @@ impl GeneratorTestbed {
     }
 }
 
-/// Puts the calling thread, and what it starts, on a CPU that is not `cpu`; says which.
+/// Moves the calling thread and its children to another CPU than `cpu`, and returns that CPU.
 fn move_away_from(cpu: u32) -> anyhow::Result<u32> {
     // The second scene finds the thread moved already: what matters is that it is not on `cpu`.
     let other = machine::allowed_cpus()?.into_iter().find(|other| *other != cpu);

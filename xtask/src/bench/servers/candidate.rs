@@ -1,4 +1,4 @@
-//! Who takes part, and how each is started.
+//! The servers, and how each is started.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,21 +16,18 @@ use super::scene::ServersTestbed;
 /// How long a server may take to end when it is asked to.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerProtocol {
     Echo,
     Dns,
 }
 
-/// One that takes part.
 pub(super) struct ServerCandidate {
     pub(super) name: &'static str,
     pub(super) protocol: ServerProtocol,
     program: CandidateProgram,
 }
 
-/// What is started.
 enum CandidateProgram {
     /// One of this crate.
     Here(ProgramKind),
@@ -89,7 +86,6 @@ pub(super) fn all() -> Vec<ServerCandidate> {
 }
 
 impl ServerCandidate {
-    /// What it is, for a reader of figures.
     pub(super) fn how(&self) -> String {
         match self.program {
             CandidateProgram::Here(kind) => kind.how().to_owned(),
@@ -142,7 +138,7 @@ impl ServerCandidate {
 }
 
 impl CandidateRun {
-    /// Whether it still runs; if not, what it said at the end.
+    /// Fails with the last output of the server if it has ended.
     pub(super) fn check(&mut self, log: &Path) -> anyhow::Result<()> {
         let Self::Process(child) = self else { return Ok(()) };
         if let Some(status) = child.wait_at_most(Duration::ZERO)? {

@@ -1,4 +1,4 @@
-//! What name servers are asked, and how each is told of it: one zone, for all the same.
+//! The zone and the configuration of name servers, and their queries.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub(super) fn nsd(scene: &ServersTestbed) -> anyhow::Result<Command> {
     let program = installed::find("nsd").context("NSD is not installed")?;
     let directory = scene.directory();
     zone(directory)?;
-    // Its rate limiting would answer 200 a second.
+    // Its rate limiting would answer 200 per second.
     let configuration = format!(
         "server:
   ip-address: {}@{}

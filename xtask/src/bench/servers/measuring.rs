@@ -1,4 +1,4 @@
-//! One turn: capacity, what a transaction takes there, and goodput when five times as much is asked.
+//! One turn: capacity, the cost of a transaction, and goodput at five times the capacity.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::scene::{GeneratorPurpose, ServersTestbed};
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the first search begins, transactions a second.
+/// Where the first search begins, transactions per second.
 const START: f64 = 50e3;
 
 /// How many times its capacity a server is asked.
@@ -27,7 +27,7 @@ const OVERLOAD: f64 = 5.0;
 /// The rate at which the cost of a transaction is taken, as a share of capacity: nothing is lost there.
 const AT_EASE: f64 = 0.9;
 
-/// What a search is told of the one before, on both sides.
+/// The bracket of a search around the result of the previous one.
 const NEIGHBOURHOOD: f64 = 1.15;
 
 /// How much may be lost at a rate that holds. A moment in which another tenant of the machine has the CPU is no limit of a server.
@@ -38,10 +38,9 @@ pub(super) struct TurnMethod {
     seconds: f64,
 }
 
-/// What was seen of a server in a turn.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct TurnSample {
-    /// Transactions a second at the highest rate that held.
+    /// Transactions per second at the highest rate that held.
     #[serde(rename = "capacity_per_second")]
     pub(super) capacity: f64,
     /// Whether the generator was the limit: then it is a lower bound.
@@ -50,7 +49,7 @@ pub(super) struct TurnSample {
     pub(super) unconfirmed: bool,
     /// How many times that was offered in the end.
     pub(super) overload_factor: f64,
-    /// Answers a second then, as a share of capacity.
+    /// Answers per second then, as a share of capacity.
     pub(super) goodput_ratio: f64,
     /// Cycles of the whole machine a transaction, the generator's included.
     pub(super) cycles_per_transaction: Known<f64>,
@@ -170,7 +169,7 @@ impl TurnMethod {
     }
 }
 
-/// Whether a server answers what is asked at leisure, and rightly.
+/// Whether a server answers a low rate of requests correctly.
 fn answers(generator: &mut dyn Generator, protocol: ServerProtocol) -> anyhow::Result<bool> {
     let leisurely =
         LoadSlot { drain: Duration::from_millis(100), ..LoadSlot::rate(2_000.0, Duration::from_millis(50)) };

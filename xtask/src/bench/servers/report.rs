@@ -1,4 +1,4 @@
-//! What came of it.
+//! The result of a comparison of servers.
 
 use std::fmt;
 
@@ -34,7 +34,6 @@ pub(super) struct ServersReport {
     judged: bool,
 }
 
-/// What was seen with packets received in one way.
 #[derive(Debug, Serialize)]
 pub(super) struct PlacementReport {
     placement: ReceivePlacement,

@@ -29,7 +29,6 @@ const FLOWS: usize = 64;
 /// How long a killed server may keep its port.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a generator is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GeneratorPurpose {
     pub(super) protocol: ServerProtocol,
@@ -69,7 +68,7 @@ impl ServersTestbed {
         Ok(scene)
     }
 
-    /// Waits until nobody has the port.
+    /// Waits until the port is free.
     pub(super) fn wait_until_free(&self) -> anyhow::Result<()> {
         let address = self.address();
         let begun = Instant::now();
@@ -146,7 +145,7 @@ impl ServersTestbed {
         self.directory.path()
     }
 
-    /// What the server of this turn says.
+    /// The output of the server.
     pub(super) fn log(&self) -> PathBuf {
         self.directory().join("log")
     }

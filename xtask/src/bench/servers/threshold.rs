@@ -9,15 +9,14 @@ use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict};
 /// The least share of the overload asked for that makes it one.
 const LEAST_OVERLOAD: f64 = 4.75;
 
-/// What a promise is about.
 enum ServerThreshold {
-    /// One server has so many times the capacity of another.
+    /// One server has at least this multiple of the capacity of another.
     Times { who: &'static str, than: &'static str, at_least: f64 },
-    /// It has as much: the interval of the ratio reaches 1.
+    /// It has the same capacity: the interval of the ratio reaches 1.
     Level { who: &'static str, than: &'static str },
-    /// So much of capacity is left when five times as much is asked.
+    /// The least goodput at five times the capacity, as a share of it.
     Goodput { who: &'static str, at_least: f64 },
-    /// Nothing is promised: a ratio to be told.
+    /// A ratio without a threshold.
     Told { who: &'static str, than: &'static str },
 }
 
@@ -51,7 +50,7 @@ pub(super) fn judge(entered: &[MeasuredServerRun], judged: bool) -> Vec<JudgedTh
 }
 
 impl ServerThreshold {
-    /// None where somebody whom it is about was not to take part.
+    /// `None` if one of the servers does not take part.
     fn judge(&self, entered: &[MeasuredServerRun]) -> Option<JudgedThreshold> {
         let find = |name| entered.iter().find(|one| one.candidate.name == name);
         let (what, who, than, kept): (_, _, _, Kept) = match *self {

@@ -1,4 +1,4 @@
-//! Ours, told what the others are.
+//! Servers on the engine.
 
 use std::sync::Arc;
 use std::thread;
