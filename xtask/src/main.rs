@@ -30,10 +30,10 @@ struct XtaskArgs {
 
 #[derive(Debug, Subcommand)]
 enum XtaskCommand {
-    /// Measure, and fail where a promise is not kept.
+    /// Run a benchmark and compare the result with its thresholds.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Build the BPF objects, or check that they are what their sources make.
+    /// Build the BPF objects, or check that they match their sources.
     Bpf(bpf::BpfCommand),
     /// Build the Debian package, and try it in a throw-away installation.
     Deb(deb::DebCommand),
@@ -41,14 +41,14 @@ enum XtaskCommand {
     Findings(findings::FindingsCommand),
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
-    /// Boot a machine of many CPUs and NUMA nodes, and run something there.
+    /// Boot a guest with many CPUs and NUMA nodes, and run a command or tests in it.
     #[command(subcommand)]
     Guest(guest::GuestChore),
-    /// Keep a server loaded while its host changes under it and its workers panic; takes root.
+    /// Load a server while interface, MTU, workers and ports change; requires root.
     Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
     Fixture(fixture::Fixture),
-    /// Run the workspace's tests as nobody; takes root.
+    /// Run the tests of the workspace as nobody; requires root.
     UserTests(user_tests::UserTests),
 }
 
