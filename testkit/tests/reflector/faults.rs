@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use linerate_testkit::reflector::{Reflector, ReflectorAccount, ReflectorBuilder, RunningReflector};
 
-/// Only a lost datagram takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::PATIENCE;
 
 fn client(service: &RunningReflector) -> UdpSocket {
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -66,8 +65,7 @@ fn an_echo_returns_everything() {
 #[test]
 fn it_serves_ipv6() {
     let Ok(service) = Reflector::builder().address(([0, 0, 0, 0, 0, 0, 0, 1], 0)).start() else {
-        use std::io::Write as _;
-        let _ = std::io::stderr().write_all(b"\nSKIP it_serves_ipv6: no IPv6 here\n");
+        crate::skip("it_serves_ipv6", "no IPv6 here");
         return;
     };
     let client = UdpSocket::bind("[::1]:0").unwrap();

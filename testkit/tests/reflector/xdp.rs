@@ -1,20 +1,12 @@
 //! XDP services between two hosts.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
 
 use linerate_lab::Lab;
 use linerate_testkit::reflector::{XdpAccount, XdpBuilder, XdpService};
 
-/// Only a lost datagram takes longer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
+use crate::{PATIENCE, skip};
 
 /// A lab whose receiver has `service`, and whose sender finishes its checksums and takes XDP frames.
 struct Scene {
