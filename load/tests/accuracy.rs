@@ -1,6 +1,5 @@
 //! Both backends against services that know what they did.
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
@@ -10,17 +9,13 @@ use linerate_lab::Lab;
 use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
 use linerate_load::{Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, stats};
 use linerate_testkit::reflector::{FrozenSpan, Reflector, ReflectorAccount, RunningReflector, XdpService};
+use linerate_testkit::skip;
 use rustix::process::{Pid, Signal};
 
 const PAYLOAD: usize = 100;
 
 /// Measurements of which the middle one counts: a machine with other work spoils some.
 const ATTEMPTS: usize = 9;
-
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
-}
 
 struct Scene {
     lab: Lab,
@@ -36,7 +31,7 @@ fn with_each_backend(name: &str, test: impl Fn(&Scene)) {
     for backend in [GeneratorBackend::Socket, GeneratorBackend::Xdp] {
         match Lab::builder().start() {
             Ok(lab) => test(&Scene { lab, backend }),
-            Err(why) => return skip(name, &why.to_string()),
+            Err(why) => return skip(name, why.to_string()),
         }
     }
 }
@@ -60,7 +55,7 @@ impl Scene {
         match self.lab.senders()[0].run(|| builder.start()).unwrap() {
             Ok(generator) => Some(generator),
             Err(GeneratorError::Xdp { why }) if !rustix::process::geteuid().is_root() => {
-                skip(test, &why);
+                skip(test, why);
                 None
             }
             Err(why) => panic!("{:?}: {why}", self.backend),
@@ -154,7 +149,7 @@ fn a_known_delay_is_what_latency_grows_by() {
     with_each_backend(test, |scene| {
         let _awake = match Awake::keep(&[near as usize, far]) {
             Ok(awake) => awake,
-            Err(why) => return skip(test, &format!("chrt of util-linux: {why}")),
+            Err(why) => return skip(test, format!("chrt of util-linux: {why}")),
         };
         let delays = [0, 100, 1_000].map(Duration::from_micros);
         let mut errors = [Vec::new(), Vec::new()];
@@ -242,7 +237,7 @@ fn the_rate_asked_for_is_the_rate_that_arrives() {
         let attach = || XdpService::sink().shortest_payload(40).attach(&end.interface);
         let sink = match scene.lab.receiver().run(attach).unwrap() {
             Ok(sink) => sink,
-            Err(why) if !rustix::process::geteuid().is_root() => return skip(test, &why.to_string()),
+            Err(why) if !rustix::process::geteuid().is_root() => return skip(test, why.to_string()),
             Err(why) => panic!("{why}"),
         };
         let Some(mut generator) = scene.start(test, scene.builder((end.ipv4[0], 7).into(), 16)) else {

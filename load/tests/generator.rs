@@ -15,6 +15,7 @@ use linerate_load::header::{RequestCodec, RequestHeader};
 use linerate_load::{
     Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, SocketGenerator,
 };
+use linerate_testkit::skip;
 use service::Service;
 
 const PAYLOAD: usize = 100;
@@ -40,11 +41,6 @@ fn rate(per_second: f64) -> PacingMode {
 fn assert_balanced(outcome: &SlotOutcome) {
     assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
     assert_eq!(outcome.latency_ns.count(), outcome.answered);
-}
-
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
 }
 
 /// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
@@ -305,7 +301,7 @@ fn many_flows_are_ready_in_time_and_share_evenly() {
         {
             Ok(generator) => generator,
             Err(error) => {
-                skip("many_flows_are_ready_in_time_and_share_evenly", &error.to_string());
+                skip("many_flows_are_ready_in_time_and_share_evenly", error.to_string());
                 return;
             }
         };
@@ -428,8 +424,8 @@ fn a_payload_over_the_mtu_is_refused_unfragmented() {
             Ok(output) if String::from_utf8_lossy(&output.stdout).contains("running 1 test") => {
                 assert!(output.status.success(), "{output:?}");
             }
-            Ok(output) => skip(NAME, &String::from_utf8_lossy(&output.stderr)),
-            Err(error) => skip(NAME, &format!("unshare: {error}")),
+            Ok(output) => skip(NAME, String::from_utf8_lossy(&output.stderr)),
+            Err(error) => skip(NAME, format!("unshare: {error}")),
         }
         return;
     }
@@ -458,7 +454,7 @@ fn a_named_destination_is_allowed() {
     let made = GeneratorBuilder::default().targets(vec![(address, 9).into()]).allow(address).start_socket();
     match made {
         Ok(generator) => assert_eq!(generator.describe().targets.len(), 1),
-        Err(GeneratorError::System { what, .. }) => skip("a_named_destination_is_allowed", &what),
+        Err(GeneratorError::System { what, .. }) => skip("a_named_destination_is_allowed", what),
         Err(error) => panic!("{error}"),
     }
 }
@@ -474,7 +470,7 @@ fn threads_are_pinned_where_asked() {
     let generator = match &mut generator {
         Ok(generator) => generator,
         Err(error @ GeneratorError::Cpu { .. }) => {
-            skip("threads_are_pinned_where_asked", &error.to_string());
+            skip("threads_are_pinned_where_asked", error.to_string());
             return;
         }
         Err(error) => panic!("{error}"),

@@ -4,3 +4,9 @@
 
 pub mod fixture;
 pub mod reflector;
+
+/// Prints that a test cannot run here, past the capture of the test runner.
+pub fn skip(test: &str, why: impl std::fmt::Display) {
+    let line = format!("\nSKIP {test}: {}\n", why.to_string().trim());
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
+}

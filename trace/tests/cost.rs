@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::hint::black_box;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use linerate_host::{CpuSet, Host};
 use linerate_lab::Lab;
+use linerate_testkit::skip;
 use linerate_trace::TraceError;
 use linerate_trace::cost::calibrate::calibrate;
 use linerate_trace::cost::{CostOptions, CostReport, CostSession, CostVictim, CpuCost};
@@ -25,11 +26,6 @@ const LOOKING: &str = "looking";
 fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 /// What is looked at for a second, or none where that is not allowed here.

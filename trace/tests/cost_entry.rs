@@ -1,7 +1,6 @@
 //! Packets are counted once, where they enter the host, whatever number of polls they pass.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::reflector::XdpService;
+use linerate_testkit::skip;
 use linerate_trace::cost::{COUNTING_POINT, CostReport, CostSession};
 use quinn_udp::{Transmit, UdpSocketState};
 
@@ -28,10 +28,6 @@ const SEGMENTS: usize = 10;
 fn machine() -> MutexGuard<'static, ()> {
     static MACHINE: Mutex<()> = Mutex::new(());
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
 /// A lab with the network between two of its hosts, and who counts there.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::{Lab, LabHost};
+use linerate_testkit::skip;
 use linerate_trace::TraceError;
 use linerate_trace::contention::{self, LockContention};
 use linerate_trace::flame::{self, StackProfile, spots};
@@ -33,10 +34,6 @@ const THREADS: usize = 4;
 
 const PORT: u16 = 4000;
 
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
-
 /// A lab, where one can be made and has two CPUs.
 fn lab(test: &str) -> Option<Lab> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
@@ -50,7 +47,7 @@ fn lab(test: &str) -> Option<Lab> {
     match Lab::builder().start() {
         Ok(lab) => Some(lab),
         Err(error) => {
-            skip(test, &error.to_string());
+            skip(test, error.to_string());
             None
         }
     }
@@ -61,7 +58,7 @@ fn looked<T>(test: &str, seen: Result<T, TraceError>) -> Option<T> {
     match seen {
         Ok(seen) => Some(seen),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, &error.to_string());
+            skip(test, error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -158,7 +155,7 @@ fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
     let (seen, answered_by_cpu) = under_load(&lab, &many, look);
     let Some(apart) = looked(test, seen) else { return };
     if shared.spinning_ns == 0 {
-        return skip(test, &shared.notes.join("; "));
+        return skip(test, shared.notes.join("; "));
     }
     let (waited, waited_by_cpu) = (at(&shared, &OF_SOCKET), at(&apart, &OF_SOCKET));
     eprintln!(
@@ -328,13 +325,13 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
     };
     let spared = match Spared::tasks() {
         Ok(spared) => spared,
-        Err(error) => return skip(test, &format!("audit rules: {error}")),
+        Err(error) => return skip(test, format!("audit rules: {error}")),
     };
     let Some(without) = looked(test, look()) else { return };
     drop(spared);
     let found = Setting::Audit.read(&Host::live()).expect("read");
     if let Err(error) = Setting::Audit.write(&Host::live(), &SettingValue::new("1")) {
-        return skip(test, &error.to_string());
+        return skip(test, error.to_string());
     }
     let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         judge("audit", &without, || look().expect("as before"))

@@ -1,13 +1,13 @@
 //! Nothing stays loaded of a look that is killed.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use aya::programs::loaded_programs;
 use linerate_host::Host;
+use linerate_testkit::skip;
 use linerate_trace::contention::{self, LockContention};
 use linerate_trace::flame::{self, StackProfile};
 
@@ -16,10 +16,6 @@ const LOOK: &str = "LINERATE_TEST_LOOK_UNTIL_KILLED";
 
 /// Nothing here takes longer unless something is wrong.
 const DEADLINE: Duration = Duration::from_secs(30);
-
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 /// BPF programs that a process has descriptors of.
 fn programs_of(process: u32) -> BTreeSet<u32> {

@@ -1,12 +1,12 @@
 //! The books of packets that were really sent, and really lost, in a lab.
 
-use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
+use linerate_testkit::skip;
 use linerate_trace::drops::seen::PortSubject;
 use linerate_trace::drops::{
     DropsWatch, GeneratorSaid, LossExactness, PacketAccounting, PacketEvidence, PathStep,
@@ -20,10 +20,6 @@ const REQUESTS: u64 = 30_000;
 
 /// Fewer than any receive buffer holds.
 const WINDOW: u64 = 16;
-
-fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 fn lab(test: &str) -> Option<Lab> {
     Lab::builder().start().map_err(|why| skip(test, why)).ok()

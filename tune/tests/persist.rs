@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use linerate_host::setting::QueueDirection;
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::Lab;
+use linerate_testkit::skip;
 use linerate_tune::journal::StateStore;
 use linerate_tune::persist::{
     self, DOCUMENT_FILE, FileContent, InitSystem, PersistFiles, PersistTarget, PersistedSettings,
@@ -15,12 +16,8 @@ use linerate_tune::persist::{
 /// As systemd has it, and as Debian's and others' udev rule calls it.
 const SYSTEMD_SYSCTL: [&str; 2] = ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"];
 
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
-
 fn lab(test: &str) -> Option<Lab> {
-    Lab::builder().queues(2).start().map_err(|error| skip(test, &error.to_string())).ok()
+    Lab::builder().queues(2).start().map_err(|error| skip(test, error.to_string())).ok()
 }
 
 fn host(lab: &Lab) -> Host {
@@ -61,7 +58,7 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
         |name: &str, arguments: &[&str]| on_receiver(&lab, || Host::live().program(name, arguments, ""));
     // A name as a VLAN has it.
     if let Err(error) = program("ip", &["link", "add", "x.5-y", "type", "veth", "peer", "name", "z"]) {
-        return skip(test, &error.to_string());
+        return skip(test, error.to_string());
     }
     let names =
         ["net.ipv4.conf.eth0.accept_local", "net.ipv4.conf.x/5-y.accept_local", "net.ipv4.ip_default_ttl"];
@@ -85,7 +82,7 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
             "{before:?}"
         );
         if let Err(error) = program(reader, &arguments) {
-            skip(test, &error.to_string());
+            skip(test, error.to_string());
             continue;
         }
         on_receiver(&lab, || {

@@ -1,6 +1,5 @@
 //! A lab with a server on its receiver and a generator on its sender.
 
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,14 +11,10 @@ use linerate_load::generator::{GeneratorBackend, GeneratorBuilder};
 use linerate_load::workload::PreparedExchange;
 use linerate_load::{Generator, LoadWorkload, SlotOutcome};
 use linerate_testkit::reflector::installed::find;
+pub(crate) use linerate_testkit::skip;
 
 /// How long a server may take to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 /// A lab, and a directory for a server's files. The server ends before they go.
 pub(crate) struct Scene {

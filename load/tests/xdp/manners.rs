@@ -167,7 +167,7 @@ fn nothing_outlives_a_process_that_is_killed() {
     if !held {
         let mut why = String::new();
         child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
-        return skip(test, &why);
+        return skip(test, why);
     }
     // Links go with their descriptors, programs after a grace period; other tests may have some of their own meanwhile.
     let deadline = std::time::Instant::now() + Duration::from_secs(20);

@@ -1,12 +1,12 @@
 //! A lab with a service on its receiver and a generator on its sender.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use linerate_lab::{Lab, LabLink};
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::{GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, XdpGenerator};
+pub(crate) use linerate_testkit::skip;
 
 use crate::service::{Account, Service};
 
@@ -25,7 +25,7 @@ impl Scene {
         match Lab::builder().start() {
             Ok(lab) => Some(Scene { lab, test }),
             Err(error) => {
-                skip(test, &error.to_string());
+                skip(test, error.to_string());
                 None
             }
         }
@@ -101,7 +101,7 @@ impl Scene {
         match self.start(builder) {
             Ok(generator) => Some(generator),
             Err(GeneratorError::Xdp { why }) if !rustix::process::geteuid().is_root() => {
-                skip(self.test, &why);
+                skip(self.test, why);
                 None
             }
             Err(error) => panic!("{error}"),
@@ -120,9 +120,4 @@ pub(crate) fn rate(per_second: f64) -> PacingMode {
 pub(crate) fn assert_balanced(outcome: &SlotOutcome) {
     assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
     assert_eq!(outcome.latency_ns.count(), outcome.answered);
-}
-
-/// Says that a test cannot run here, past the test runner's capture so that it is always seen.
-pub(crate) fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {}\n", why.trim()).as_bytes());
 }

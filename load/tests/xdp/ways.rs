@@ -62,7 +62,7 @@ fn what_takes_no_frames_is_loaded_with_clones() {
     let gro = Setting::Offload { interface, offload: Offload::GenericReceive };
     let host = Host::live();
     if let Err(error) = scene.lab.receiver().run(|| gro.write(&host, &SettingValue::new("off"))).unwrap() {
-        return scene::skip(test, &error.to_string());
+        return scene::skip(test, error.to_string());
     }
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };

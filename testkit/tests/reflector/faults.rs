@@ -65,7 +65,7 @@ fn an_echo_returns_everything() {
 #[test]
 fn it_serves_ipv6() {
     let Ok(service) = Reflector::builder().address(([0, 0, 0, 0, 0, 0, 0, 1], 0)).start() else {
-        crate::skip("it_serves_ipv6", "no IPv6 here");
+        linerate_testkit::skip("it_serves_ipv6", "no IPv6 here");
         return;
     };
     let client = UdpSocket::bind("[::1]:0").unwrap();

@@ -6,7 +6,9 @@ use std::process::Command;
 use linerate_lab::Lab;
 use linerate_testkit::reflector::{XdpAccount, XdpBuilder, XdpService};
 
-use crate::{PATIENCE, skip};
+use linerate_testkit::skip;
+
+use crate::PATIENCE;
 
 /// A lab whose receiver has `service`, and whose sender finishes its checksums and takes XDP frames.
 struct Scene {

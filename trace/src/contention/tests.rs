@@ -11,10 +11,7 @@ use rustix::thread::{CpuSet as Cpus, sched_setaffinity};
 use super::callers::callers;
 use super::program::{ContentionCounts, WaitPlace};
 use super::*;
-
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
+use linerate_testkit::skip;
 
 /// Waits while each of two CPUs repeats something, and the number of repetitions; prints the reason
 /// and returns `None` if that is not possible here.
@@ -53,7 +50,7 @@ fn seen_on(
     match seen {
         Ok(seen) => Some((seen, done.into_inner())),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, &error.to_string());
+            skip(test, error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -98,7 +95,7 @@ fn threads_that_share_a_socket_wait_for_it_and_others_do_not() {
     for _ in 0..5 {
         let Some(shared) = seen(test, &[&|| read(&one), &|| read(&one)]) else { return };
         if !shared.0.locks.iter().any(|lock| lock.lock.spins()) {
-            return skip(test, &shared.0.notes.join("; "));
+            return skip(test, shared.0.notes.join("; "));
         }
         let Some(apart) = seen(test, &[&|| read(&one), &|| read(&other)]) else { return };
         let differ = waited(&shared) > 10 * waited(&apart);

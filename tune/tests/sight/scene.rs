@@ -1,6 +1,5 @@
 //! A lab with a server on its receiver, which is looked at from there.
 
-use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,15 +8,12 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabChild};
+pub(crate) use linerate_testkit::skip;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::boost::sight::{ObservationOptions, ServerQuery, SightError};
 
 /// How long a server may take to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 pub(crate) struct Scene {
     server: Option<LabChild>,

@@ -1,22 +1,18 @@
 //! Losses of known count in a lab, and a clean run. The numbers are exact.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
+use linerate_testkit::skip;
 
 use super::*;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
 const PORT: u16 = 5300;
-
-fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 /// `None` without labs or tracing.
 fn lab(test: &str) -> Option<Lab> {

@@ -192,7 +192,7 @@ mod tests {
         match rate(Software::TASK_CLOCK) {
             Ok(ns) => assert!((ns / 1e9 - 1.0).abs() < 0.1, "{ns} ns a second"),
             Err(error) => {
-                super::super::tests::skip("a_rate_is_that_of_the_time_it_was_counted", &error.to_string());
+                super::super::tests::skip("a_rate_is_that_of_the_time_it_was_counted", error.to_string());
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_host::Host;
+pub(super) use linerate_testkit::skip;
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 
 use super::*;
@@ -13,10 +14,6 @@ use crate::flame::{ProfileView, fold};
 
 /// Tests that use whole CPUs run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-
-pub(super) fn skip(test: &str, why: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 /// Samples while `work` runs in its own thread; `None` if not permitted.
 fn sampled(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<StackProfile> {
@@ -35,7 +32,7 @@ fn permitted(test: &str, observed: Result<StackProfile, TraceError>) -> Option<S
     match observed {
         Ok(profile) => Some(profile),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, &error.to_string());
+            skip(test, error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -225,7 +222,7 @@ fn a_rate_that_is_too_high_is_refused_in_one_line() {
     let asked = ProfileOptions { frequency_hz: u32::MAX, ..ProfileOptions::all(Duration::ZERO) };
     match StackProfile::observe(&Host::live(), &asked, &|| false) {
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip("a_rate_that_is_too_high_is_refused_in_one_line", &error.to_string());
+            skip("a_rate_that_is_too_high_is_refused_in_one_line", error.to_string());
         }
         Err(error) => {
             assert!(
