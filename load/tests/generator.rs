@@ -2,7 +2,6 @@
 
 mod service;
 
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Hot spots of a real server in a lab: each is there while its cause is, and gone without it.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,6 +1,5 @@
 //! What is made to last, read by the programs that read it at boot, and put in force on a host with interfaces.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use linerate_host::setting::QueueDirection;
