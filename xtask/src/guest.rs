@@ -5,7 +5,6 @@
 
 mod balance;
 mod checks;
-mod cpio;
 mod image;
 mod kernel;
 mod machine;

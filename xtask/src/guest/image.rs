@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use tempfile::TempDir;
 
 use super::GuestUnavailable;
-use super::cpio::CpioArchive;
 use super::kernel::{UnpackedKernel, said};
 
 /// Modules that can be loaded in the guest, with what they need.
@@ -54,8 +53,7 @@ const COMMAND: &str = "usr/local/bin/linerate";
 
 /// Packs the file system: the init program, the command, programs and modules.
 pub(super) fn pack(kernel: &UnpackedKernel, command: &Path) -> anyhow::Result<fs::File> {
-    let file = tempfile::tempfile().context("make a file")?;
-    let mut image = GuestImage { archive: CpioArchive::new(BufWriter::new(file)), made: BTreeSet::new() };
+    let image = GuestImage { root: tempfile::tempdir().context("make a directory")? };
     let init = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guest/init");
     image.copy(&init, "init")?;
     image.busybox()?;
@@ -71,30 +69,40 @@ pub(super) fn pack(kernel: &UnpackedKernel, command: &Path) -> anyhow::Result<fs
         image.copy(&library, library.to_string_lossy().trim_start_matches('/'))?;
     }
     image.modules(kernel)?;
-    let file = image.archive.finish()?;
-    file.into_inner().context("write the image")
+    image.packed()
 }
 
-struct GuestImage<W> {
-    archive: CpioArchive<W>,
-    /// Directories that are there.
-    made: BTreeSet<String>,
+/// The files of the guest in a directory.
+struct GuestImage {
+    root: TempDir,
 }
 
-impl<W: Write> GuestImage<W> {
-    /// Adds a file as `name`, and the directories it is in.
-    fn add(&mut self, name: &str, rights: u32, content: &[u8]) -> anyhow::Result<()> {
-        for (end, _) in name.match_indices('/') {
-            let directory = &name[..end];
-            if self.made.insert(directory.to_owned()) {
-                self.archive.directory(directory)?;
-            }
-        }
-        self.archive.file(name, rights, content)?;
-        Ok(())
+impl GuestImage {
+    fn add(&self, name: &str, rights: u32, content: &[u8]) -> anyhow::Result<()> {
+        let path = self.root.path().join(name);
+        let write = || {
+            fs::create_dir_all(path.parent().unwrap_or(&path))?;
+            fs::write(&path, content)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(rights))
+        };
+        write().with_context(|| format!("write {}", path.display()))
     }
 
-    fn copy(&mut self, from: &Path, name: &str) -> anyhow::Result<()> {
+    /// The archive from which the kernel unpacks its first file system: cpio, format "newc"
+    /// (Documentation/driver-api/early-userspace/buffer-format.rst, Linux 6.12).
+    fn packed(&self) -> anyhow::Result<fs::File> {
+        let file = tempfile::tempfile().context("make a file")?;
+        let status = Command::new("sh")
+            .args(["-c", "find . | busybox cpio -o -H newc -R 0:0 2>/dev/null"])
+            .current_dir(&self.root)
+            .stdout(file.try_clone()?)
+            .status()
+            .context("run busybox cpio")?;
+        ensure!(status.success(), "busybox cpio ended with {status}");
+        Ok(file)
+    }
+
+    fn copy(&self, from: &Path, name: &str) -> anyhow::Result<()> {
         let failed = || format!("read {}", from.display());
         let content = fs::read(from).with_context(failed)?;
         let rights = fs::metadata(from).with_context(failed)?.permissions().mode() & 0o777;
@@ -102,7 +110,7 @@ impl<W: Write> GuestImage<W> {
     }
 
     /// The shell that runs the init program, before there is a library.
-    fn busybox(&mut self) -> anyhow::Result<()> {
+    fn busybox(&self) -> anyhow::Result<()> {
         let busybox = Path::new(BUSYBOX);
         if !busybox.is_file() || !libraries(busybox)?.is_empty() {
             return Err(
@@ -112,7 +120,7 @@ impl<W: Write> GuestImage<W> {
         self.copy(busybox, BUSYBOX.trim_start_matches('/'))
     }
 
-    fn modules(&mut self, kernel: &UnpackedKernel) -> anyhow::Result<()> {
+    fn modules(&self, kernel: &UnpackedKernel) -> anyhow::Result<()> {
         let picked = kernel.pick(&MODULES)?;
         let folder = format!("lib/modules/{}", kernel.release);
         for file in &picked.files {
