@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: a server at four fifths of its capacity, while its interface goes down and up, the MTU changes, a worker
 //! panics, and ports come and go. At the end its memory is as it was, every worker answers, and every request has a fate.
 
-mod books;
-mod counted;
+mod accounting;
+mod counters;
 mod event;
 mod report;
 mod server;
@@ -19,8 +19,8 @@ use linerate_lab::Lab;
 use linerate_load::capacity::{self, SearchOptions};
 use linerate_load::{Generator, LoadSlot};
 
-use books::{RoundLoad, SoakAccounting};
-use counted::PathCounters;
+use accounting::{RoundLoad, SoakAccounting};
+use counters::PathCounters;
 use event::SoakEvent;
 use report::SoakReport;
 use server::{SoakBackend, SoakServer};
@@ -84,7 +84,7 @@ struct SoakObservation {
     /// Resident memory after each round, bytes.
     memory: Vec<f64>,
     events: [u32; SoakEvent::ALL.len()],
-    books: SoakAccounting,
+    accounting: SoakAccounting,
     /// Requests of ours that made a worker panic.
     poison: u64,
     total: Counts,
@@ -131,7 +131,7 @@ impl SoakCommand {
             capacity,
             memory: Vec::new(),
             events: [0; SoakEvent::ALL.len()],
-            books: SoakAccounting::new(self.workers),
+            accounting: SoakAccounting::new(self.workers),
             poison: 0,
             total: Counts::default(),
             elapsed: Duration::ZERO,
@@ -178,7 +178,7 @@ impl SoakCommand {
             let mut load = RoundLoad::of(&outcome);
             load += answers_all(generator).with_context(|| format!("after {event}"))?;
             let after = PathCounters::settled(lab, server)?;
-            seen.books.add(event, load, asked, &before, &after);
+            seen.accounting.add(event, load, asked, &before, &after);
             before = after;
             seen.events[event as usize] += 1;
             seen.poison += u64::from(event == SoakEvent::Panic);

@@ -9,7 +9,7 @@ mod contender;
 mod ours;
 mod programs;
 mod report;
-mod scene;
+mod testbed;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use contender::GeneratorContender;
 use ours::{OwnFlood, OwnMatching};
 use programs::ProgramContender;
 use report::{GeneratorLine, GeneratorsReport};
-use scene::GeneratorTestbed;
+use testbed::GeneratorTestbed;
 
 use crate::machine;
 
@@ -88,7 +88,7 @@ impl GeneratorsBench {
 
     /// Into a sink.
     fn sending(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
-        let scene = GeneratorTestbed::sink(self.cpu)?;
+        let testbed = GeneratorTestbed::sink(self.cpu)?;
         let contenders: Vec<Box<dyn GeneratorContender>> = vec![
             Box::new(OwnFlood::new(GeneratorBackend::Xdp, self.flows)),
             Box::new(BareLoop::default()),
@@ -100,17 +100,18 @@ impl GeneratorsBench {
         let thresholds =
             [(programs::IPERF, 10.0), (programs::TRAFGEN, 4.0), (programs::KXDPGUN, 4.0), (bare::NAME, 0.9)];
         let lines =
-            self.measure(contenders, &scene, report, &|contender| self.count_anew(contender, &scene))?;
+            self.measure(contenders, &testbed, report, &|contender| self.count_anew(contender, &testbed))?;
         report.add("only sending", lines, &thresholds)
     }
 
     /// Against a service that returns everything, each taking every reply.
     fn matching(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
-        let scene = GeneratorTestbed::reflector(self.cpu)?;
+        let testbed = GeneratorTestbed::reflector(self.cpu)?;
         let contenders: Vec<Box<dyn GeneratorContender>> =
             vec![Box::new(OwnMatching::new(self.flows)), Box::new(BareLoop::taking_replies())];
         let time = Duration::from_secs_f64(self.seconds);
-        let lines = self.measure(contenders, &scene, report, &|contender| contender.replies(&scene, time))?;
+        let lines =
+            self.measure(contenders, &testbed, report, &|contender| contender.replies(&testbed, time))?;
         report.add("matching and timing every reply", lines, &[(bare::NAME, 0.6)])
     }
 
@@ -118,11 +119,11 @@ impl GeneratorsBench {
     fn measure(
         &self,
         contenders: Vec<Box<dyn GeneratorContender>>,
-        scene: &GeneratorTestbed,
+        testbed: &GeneratorTestbed,
         report: &mut GeneratorsReport,
         rate_of: &dyn Fn(&mut dyn GeneratorContender) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Vec<GeneratorLine>> {
-        let mut entered = self.enter(contenders, scene, report)?;
+        let mut entered = self.enter(contenders, testbed, report)?;
         for round in 0..2 * self.rounds {
             for index in super::alternated(entered.len(), round) {
                 let MeasuredGenerator { contender, samples } = &mut entered[index];
@@ -139,7 +140,7 @@ impl GeneratorsBench {
     fn enter(
         &self,
         contenders: Vec<Box<dyn GeneratorContender>>,
-        scene: &GeneratorTestbed,
+        testbed: &GeneratorTestbed,
         report: &mut GeneratorsReport,
     ) -> anyhow::Result<Vec<MeasuredGenerator>> {
         let mut entered = Vec::new();
@@ -147,7 +148,7 @@ impl GeneratorsBench {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == contender.name()) {
                 continue;
             }
-            match contender.prepare(scene) {
+            match contender.prepare(testbed) {
                 Ok(()) => entered.push(MeasuredGenerator { contender, samples: Vec::new() }),
                 Err(why) => {
                     let line = format!("SKIP {}: {why:#}", contender.name());
@@ -165,23 +166,27 @@ impl GeneratorsBench {
     fn count_anew(
         &self,
         contender: &mut dyn GeneratorContender,
-        scene: &GeneratorTestbed,
+        testbed: &GeneratorTestbed,
     ) -> anyhow::Result<f64> {
         for _ in 1..ATTEMPTS {
-            match self.count(contender, scene) {
+            match self.count(contender, testbed) {
                 Ok(rate) => return Ok(rate),
                 Err(error) => eprintln!("{}: {error:#}; again", contender.name()),
             }
         }
-        self.count(contender, scene)
+        self.count(contender, testbed)
     }
 
     /// Packets per second at the receiver.
-    fn count(&self, contender: &mut dyn GeneratorContender, scene: &GeneratorTestbed) -> anyhow::Result<f64> {
-        let before = scene.received()?;
+    fn count(
+        &self,
+        contender: &mut dyn GeneratorContender,
+        testbed: &GeneratorTestbed,
+    ) -> anyhow::Result<f64> {
+        let before = testbed.received()?;
         let started = Instant::now();
-        let mut sending = contender.start(scene)?;
-        while scene.received()? == before {
+        let mut sending = contender.start(testbed)?;
+        while testbed.received()? == before {
             if let Some(why) = sending.over()? {
                 bail!("it ended before it sent anything: {why}");
             }
@@ -189,14 +194,14 @@ impl GeneratorsBench {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(RUN_UP);
-        let (first, begun) = (scene.received()?, Instant::now());
+        let (first, begun) = (testbed.received()?, Instant::now());
         std::thread::sleep(Duration::from_secs_f64(self.seconds));
-        let (last, seconds) = (scene.received()?, begun.elapsed().as_secs_f64());
+        let (last, seconds) = (testbed.received()?, begun.elapsed().as_secs_f64());
         if let Some(why) = sending.over()? {
             bail!("it ended while it was counted: {why}");
         }
         sending.stop()?;
-        contender.clear(scene)?;
+        contender.clear(testbed)?;
         Ok((last - first) as f64 / seconds)
     }
 }

@@ -9,7 +9,7 @@ mod measuring;
 mod placement;
 mod program;
 mod report;
-mod scene;
+mod testbed;
 mod threshold;
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use measuring::{TurnMethod, TurnSample};
 use placement::ReceivePlacement;
 pub(crate) use program::ServerProgram;
 use report::{PlacementReport, ServersReport};
-use scene::ServersTestbed;
+use testbed::ServersTestbed;
 
 use crate::machine;
 
@@ -94,7 +94,7 @@ impl ServersBench {
     /// All turns of all, received in one way.
     fn part(&self, placement: ReceivePlacement) -> anyhow::Result<PlacementReport> {
         let mut entered = self.enter()?;
-        let mut scene = ServersTestbed::new(self, placement)?;
+        let mut testbed = ServersTestbed::new(self, placement)?;
         let measuring = TurnMethod::new(self.seconds);
         for round in 0..self.rounds {
             for index in super::alternated(entered.len(), round) {
@@ -103,7 +103,7 @@ impl ServersBench {
                     continue;
                 }
                 let hint = one.samples.last().map(|sample| sample.capacity);
-                match measuring.sample(&mut scene, &one.candidate, hint) {
+                match measuring.sample(&mut testbed, &one.candidate, hint) {
                     Ok(sample) => {
                         eprintln!("{}: {sample}", one.candidate.name);
                         one.samples.push(sample);

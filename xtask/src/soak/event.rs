@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use linerate_lab::Lab;
 
-use super::books::ExtraRequests;
+use super::accounting::ExtraRequests;
 use super::server::{POISON, SoakServer};
 
 /// How long the interface is down.

@@ -5,7 +5,7 @@ use std::fmt;
 use linerate_load::stats;
 use serde::Serialize;
 
-use super::books::RoundRequests;
+use super::accounting::RoundRequests;
 use super::event::SoakEvent;
 use super::{FLOWS, LOAD, PAYLOAD, SoakCommand, SoakObservation};
 use crate::machine;
@@ -45,7 +45,7 @@ pub(super) struct SoakReport {
     memory: MemoryReport,
     kept: bool,
     #[serde(skip)]
-    books: String,
+    accounting: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -109,12 +109,12 @@ impl SoakReport {
             capacity_per_second: seen.capacity,
             offered_per_second: seen.capacity * LOAD,
             events: SoakEvent::ALL.into_iter().zip(seen.events).map(happened).collect(),
-            requests: seen.books.requests(),
-            unbalanced: seen.books.wrong().to_vec(),
-            kept: panics.kept && seen.books.balanced() && memory.kept,
+            requests: seen.accounting.requests(),
+            unbalanced: seen.accounting.wrong().to_vec(),
+            kept: panics.kept && seen.accounting.balanced() && memory.kept,
             panics,
             memory,
-            books: seen.books.to_string(),
+            accounting: seen.accounting.to_string(),
         })
     }
 
@@ -146,7 +146,7 @@ impl fmt::Display for SoakReport {
         for EventReport { what, times, .. } in &self.events {
             writeln!(f, "{times:4} times: {what}")?;
         }
-        write!(f, "{}", self.books)?;
+        write!(f, "{}", self.accounting)?;
         let PanicReport { asked, restarts, requests_lost, kept } = &self.panics;
         writeln!(
             f,
@@ -186,7 +186,7 @@ mod tests {
     use clap::{Args as _, FromArgMatches as _};
     use linerate_engine::Counts;
 
-    use super::super::books::SoakAccounting;
+    use super::super::accounting::SoakAccounting;
     use super::*;
     use crate::schema::conforms;
 
@@ -202,7 +202,7 @@ mod tests {
             capacity: 100e3,
             memory: vec![9e6; 6],
             events: [2, 1, 1, 1, 1],
-            books: SoakAccounting::new(2),
+            accounting: SoakAccounting::new(2),
             poison: 1,
             total,
             elapsed: Duration::from_secs(12),

@@ -12,7 +12,7 @@ use linerate_lab::LabLink;
 use linerate_testkit::reflector::XdpService;
 
 use super::contender::{ContenderRun, GeneratorContender, LoopThread};
-use super::scene::GeneratorTestbed;
+use super::testbed::GeneratorTestbed;
 use super::{PAYLOAD, RUN_UP};
 use crate::machine;
 
@@ -55,26 +55,26 @@ impl GeneratorContender for BareLoop {
         )
     }
 
-    fn prepare(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
-        load(scene.link().sender.index).map(drop)
+    fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
+        load(testbed.link().sender.index).map(drop)
     }
 
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let mut ebpf = load(scene.link().sender.index)?;
+    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
+        let mut ebpf = load(testbed.link().sender.index)?;
         let program: &mut Xdp =
             ebpf.program_mut("bare").context("the object has no such program")?.try_into()?;
         program.load()?;
-        let frame = frame(scene.link());
+        let frame = frame(testbed.link());
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
         let length = u32::try_from(frame.len())?;
-        let context: Vec<u8> = [0, length, 0, scene.link().sender.index, 0, 0]
+        let context: Vec<u8> = [0, length, 0, testbed.link().sender.index, 0, 0]
             .iter()
             .flat_map(|field: &u32| field.to_ne_bytes())
             .collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, cpu) = (Arc::clone(&stop), scene.cpu);
+        let (stopped, cpu) = (Arc::clone(&stop), testbed.cpu);
         // In the sender's namespace: the index above is looked up where the calling thread is.
-        let handle = scene.sender().run(|| {
+        let handle = testbed.sender().run(|| {
             thread::spawn(move || {
                 machine::pin(None, cpu)?;
                 let program: &Xdp =
@@ -93,10 +93,10 @@ impl GeneratorContender for BareLoop {
         Ok(Box::new(LoopThread::new(stop, handle)))
     }
 
-    fn replies(&mut self, scene: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
-        let interface = scene.link().sender.interface.clone();
-        let taker = scene.sender().run(|| XdpService::sink().attach(&interface))??;
-        let sending = self.start(scene)?;
+    fn replies(&mut self, testbed: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
+        let interface = testbed.link().sender.interface.clone();
+        let taker = testbed.sender().run(|| XdpService::sink().attach(&interface))??;
+        let sending = self.start(testbed)?;
         thread::sleep(RUN_UP);
         let (first, begun) = (taker.account()?.received, Instant::now());
         thread::sleep(time);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 
-use super::scene::GeneratorTestbed;
+use super::testbed::GeneratorTestbed;
 
 pub(super) trait GeneratorContender {
     fn name(&self) -> &'static str;
@@ -16,10 +16,10 @@ pub(super) trait GeneratorContender {
     fn how(&self) -> String;
 
     /// Fails with the reason if the generator cannot run here.
-    fn prepare(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<()>;
+    fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()>;
 
     /// Starts to send without end, as fast as it goes.
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>>;
+    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>>;
 
     /// Removes leftovers of the generator.
     fn clear(&self, _: &GeneratorTestbed) -> anyhow::Result<()> {

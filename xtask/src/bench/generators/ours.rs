@@ -10,7 +10,7 @@ use linerate_load::generator::GeneratorBackend;
 use linerate_load::{Generator, LoadSlot, PacingMode};
 
 use super::contender::{ContenderRun, GeneratorContender, LoopThread};
-use super::scene::GeneratorTestbed;
+use super::testbed::GeneratorTestbed;
 use super::{PAYLOAD, RUN_UP};
 use crate::bench::echo_load;
 
@@ -35,12 +35,16 @@ impl OwnFlood {
         Self { backend, flows }
     }
 
-    fn make(&self, scene: &GeneratorTestbed, cancel: &Arc<AtomicBool>) -> anyhow::Result<Box<dyn Generator>> {
-        let target = (scene.target(), PORT).into();
-        let builder = echo_load(target, scene.cpu, usize::from(self.flows), PAYLOAD)
+    fn make(
+        &self,
+        testbed: &GeneratorTestbed,
+        cancel: &Arc<AtomicBool>,
+    ) -> anyhow::Result<Box<dyn Generator>> {
+        let target = (testbed.target(), PORT).into();
+        let builder = echo_load(target, testbed.cpu, usize::from(self.flows), PAYLOAD)
             .backend(self.backend)
             .cancel(Arc::clone(cancel));
-        let generator = scene.sender().run(|| builder.start())??;
+        let generator = testbed.sender().run(|| builder.start())??;
         let wanted = if self.backend == GeneratorBackend::Xdp { "xdp" } else { "socket" };
         let description = generator.describe();
         ensure!(description.backend == wanted, "asked for {wanted}, it is {}", description.backend);
@@ -57,13 +61,13 @@ impl GeneratorContender for OwnFlood {
         format!("Mode::Flood, Workload::Echo, {} flows, one thread", self.flows)
     }
 
-    fn prepare(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
-        self.make(scene, &Arc::default()).map(drop)
+    fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
+        self.make(testbed, &Arc::default()).map(drop)
     }
 
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
+    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
         let cancel = Arc::new(AtomicBool::new(false));
-        let mut generator = self.make(scene, &cancel)?;
+        let mut generator = self.make(testbed, &cancel)?;
         let slot =
             LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(PacingMode::Flood, WITHOUT_END) };
         let handle = thread::spawn(move || Ok(generator.run(&slot).map(drop)?));
@@ -89,20 +93,20 @@ impl GeneratorContender for OwnMatching {
         format!("{}, replies matched and timed", self.0.how())
     }
 
-    fn prepare(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
-        self.0.prepare(scene)
+    fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
+        self.0.prepare(testbed)
     }
 
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        self.0.start(scene)
+    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
+        self.0.start(testbed)
     }
 
-    fn replies(&mut self, scene: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
-        let mut generator = self.0.make(scene, &Arc::default())?;
+    fn replies(&mut self, testbed: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
+        let mut generator = self.0.make(testbed, &Arc::default())?;
         generator.run(&LoadSlot::new(PacingMode::Flood, RUN_UP)).context("running up")?;
-        let before = scene.received()?;
+        let before = testbed.received()?;
         let outcome = generator.run(&LoadSlot::new(PacingMode::Flood, time))?;
-        let returned = scene.received()? - before;
+        let returned = testbed.received()? - before;
         ensure!(outcome.latency_ns.count() == outcome.answered, "not every answer was timed");
         ensure!(
             outcome.answered as f64 >= MATCHED * returned as f64,

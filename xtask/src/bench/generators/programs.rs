@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use super::PAYLOAD;
 use super::contender::{ContenderRun, GeneratorContender};
-use super::scene::GeneratorTestbed;
+use super::testbed::GeneratorTestbed;
 
 pub(super) const IPERF: &str = "iperf3";
 pub(super) const TRAFGEN: &str = "trafgen";
@@ -105,12 +105,12 @@ impl ProgramContender {
     }
 
     /// The file that describes its packets, if it reads one.
-    fn input(&self, scene: &GeneratorTestbed) -> anyhow::Result<Option<NamedTempFile>> {
+    fn input(&self, testbed: &GeneratorTestbed) -> anyhow::Result<Option<NamedTempFile>> {
         let text = match self {
             Self::Iperf => return Ok(None),
             Self::Trafgen => {
                 let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-                let (sender, receiver) = (&scene.link().sender, &scene.link().receiver);
+                let (sender, receiver) = (&testbed.link().sender, &testbed.link().receiver);
                 format!(
                     "{{ {}, {}, c16(0x0800), 0x45, 0, c16({}), c16(0), c16(0x4000), 64, 17, csumip(14, 33), {}, {}, \
                      c16(9), c16(7), c16({}), c16(0), fill(0x55, {PAYLOAD}) }}",
@@ -160,34 +160,34 @@ impl GeneratorContender for ProgramContender {
         Ok(())
     }
 
-    fn start(&mut self, scene: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let input = self.input(scene)?;
+    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
+        let input = self.input(testbed)?;
         let file = input.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
         let mut server = None;
         let rest = match self {
             Self::Iperf => {
-                let mut command = on_cpu(scene.other_cpu, "iperf3", "-s -1 --forceflush");
+                let mut command = on_cpu(testbed.other_cpu, "iperf3", "-s -1 --forceflush");
                 command.stdout(Stdio::piped()).stderr(Stdio::null());
-                await_line(server.insert(scene.receiver().spawn(command)?), "listening")?;
-                scene.target().to_string()
+                await_line(server.insert(testbed.receiver().spawn(command)?), "listening")?;
+                testbed.target().to_string()
             }
             Self::Trafgen => file,
-            Self::Kxdpgun => format!("-F {} -i {file} {}", scene.cpu, scene.target()),
+            Self::Kxdpgun => format!("-F {} -i {file} {}", testbed.cpu, testbed.target()),
         };
-        let command = on_cpu(scene.cpu, self.name(), &format!("{} {rest}", self.arguments()));
-        let child = scene.sender().spawn(command)?;
+        let command = on_cpu(testbed.cpu, self.name(), &format!("{} {rest}", self.arguments()));
+        let child = testbed.sender().spawn(command)?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Box::new(SenderProgram { child, group, _server: server, _input: input }))
     }
 
     /// kxdpgun leaves its XDP program, which would be in the way of the next generator.
-    fn clear(&self, scene: &GeneratorTestbed) -> anyhow::Result<()> {
+    fn clear(&self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
         if !matches!(self, Self::Kxdpgun) {
             return Ok(());
         }
         let mut command = Command::new("ip");
-        command.args(["link", "set", "dev", &scene.link().sender.interface, "xdp", "off"]);
-        let status = scene.sender().spawn(command)?.wait()?;
+        command.args(["link", "set", "dev", &testbed.link().sender.interface, "xdp", "off"]);
+        let status = testbed.sender().spawn(command)?.wait()?;
         ensure!(status.success(), "ip cannot remove its XDP program: {status}");
         Ok(())
     }

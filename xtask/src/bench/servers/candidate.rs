@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::dns;
 use super::program::ProgramKind;
-use super::scene::ServersTestbed;
+use super::testbed::ServersTestbed;
 
 /// How long a server may take to end when it is asked to.
 const ENDING: Duration = Duration::from_secs(5);
@@ -110,30 +110,31 @@ impl ServerCandidate {
     }
 
     /// Starts it in the receiver. It may not answer yet.
-    pub(super) fn start(&self, scene: &ServersTestbed) -> anyhow::Result<CandidateRun> {
-        let address = scene.address();
+    pub(super) fn start(&self, testbed: &ServersTestbed) -> anyhow::Result<CandidateRun> {
+        let address = testbed.address();
         let command = match &self.program {
             CandidateProgram::Here(kind) => {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.args(["bench", "server", "--kind", &kind.name(), "--bind", &address.to_string()]);
-                command.args(["--workers", &scene.workers.to_string(), "--cpus", &scene.cpu_list()]);
-                if let (ProgramKind::XdpSet, Some(settings)) = (kind, &scene.xdp_settings) {
+                command.args(["--workers", &testbed.workers.to_string(), "--cpus", &testbed.cpu_list()]);
+                if let (ProgramKind::XdpSet, Some(settings)) = (kind, &testbed.xdp_settings) {
                     command.args(["--xdp-settings", settings]);
                 }
                 if self.protocol == ServerProtocol::Dns {
-                    command.arg("--zone").arg(dns::zone(scene.directory())?);
+                    command.arg("--zone").arg(dns::zone(testbed.directory())?);
                 }
                 command
             }
             CandidateProgram::Reflector => {
-                let (service, interface) = (XdpService::reflector().port(address.port()), scene.interface());
+                let (service, interface) =
+                    (XdpService::reflector().port(address.port()), testbed.interface());
                 let attach = || service.attach(interface);
-                return Ok(CandidateRun::Program(scene.receiver().run(attach)??));
+                return Ok(CandidateRun::Program(testbed.receiver().run(attach)??));
             }
-            CandidateProgram::Nsd => dns::nsd(scene)?,
-            CandidateProgram::Knot { xdp } => dns::knot(scene, *xdp)?,
+            CandidateProgram::Nsd => dns::nsd(testbed)?,
+            CandidateProgram::Knot { xdp } => dns::knot(testbed, *xdp)?,
         };
-        spawn(scene, &command).map(CandidateRun::Process)
+        spawn(testbed, &command).map(CandidateRun::Process)
     }
 }
 
@@ -170,10 +171,10 @@ impl Drop for CandidateRun {
 }
 
 /// All are held to the same CPUs in the same way, whatever else they are told.
-fn spawn(scene: &ServersTestbed, program: &Command) -> anyhow::Result<LabChild> {
+fn spawn(testbed: &ServersTestbed, program: &Command) -> anyhow::Result<LabChild> {
     let mut command = Command::new("taskset");
-    command.args(["-c", &scene.cpu_list()]).arg(program.get_program()).args(program.get_args());
-    let log = std::fs::File::create(scene.log()).context("writing what a server says")?;
+    command.args(["-c", &testbed.cpu_list()]).arg(program.get_program()).args(program.get_args());
+    let log = std::fs::File::create(testbed.log()).context("writing what a server says")?;
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    Ok(scene.receiver().spawn(command)?)
+    Ok(testbed.receiver().spawn(command)?)
 }

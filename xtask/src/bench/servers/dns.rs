@@ -10,7 +10,7 @@ use linerate_load::LoadWorkload;
 use linerate_load::workload::dns::{self, DnsQueryOptions};
 use linerate_testkit::reflector::installed;
 
-use super::scene::{BUFFER, ServersTestbed};
+use super::testbed::{BUFFER, ServersTestbed};
 
 /// Hosts in the zone.
 const HOSTS: u32 = 1_000;
@@ -43,9 +43,9 @@ pub(super) fn zone(directory: &Path) -> anyhow::Result<PathBuf> {
     written(directory, "zone", &text)
 }
 
-pub(super) fn nsd(scene: &ServersTestbed) -> anyhow::Result<Command> {
+pub(super) fn nsd(testbed: &ServersTestbed) -> anyhow::Result<Command> {
     let program = installed::find("nsd").context("NSD is not installed")?;
-    let directory = scene.directory();
+    let directory = testbed.directory();
     zone(directory)?;
     // Its rate limiting would answer 200 per second.
     let configuration = format!(
@@ -70,9 +70,9 @@ zone:
   name: {ZONE}
   zonefile: zone
 ",
-        scene.ip(),
-        scene.address().port(),
-        scene.workers,
+        testbed.ip(),
+        testbed.address().port(),
+        testbed.workers,
         directory = directory.display(),
     );
     let mut command = Command::new(program);
@@ -80,16 +80,16 @@ zone:
     Ok(command)
 }
 
-pub(super) fn knot(scene: &ServersTestbed, xdp: bool) -> anyhow::Result<Command> {
+pub(super) fn knot(testbed: &ServersTestbed, xdp: bool) -> anyhow::Result<Command> {
     let program = installed::find("knotd").context("Knot is not installed")?;
-    let directory = scene.directory();
+    let directory = testbed.directory();
     zone(directory)?;
-    let (workers, port) = (scene.workers, scene.address().port());
+    let (workers, port) = (testbed.workers, testbed.address().port());
     // In XDP mode it has a worker a queue of the device.
     let listen = if xdp {
-        format!("xdp:\n  listen: {}@{port}\n", scene.interface())
+        format!("xdp:\n  listen: {}@{port}\n", testbed.interface())
     } else {
-        format!("  listen: {}@{port}\n  udp-workers: {workers}\n", scene.ip())
+        format!("  listen: {}@{port}\n  udp-workers: {workers}\n", testbed.ip())
     };
     let configuration = format!(
         "server:

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::candidate::{CandidateRun, ServerCandidate, ServerProtocol};
 use super::cpu_time;
-use super::scene::{GeneratorPurpose, ServersTestbed};
+use super::testbed::{GeneratorPurpose, ServersTestbed};
 
 /// How long a server may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -67,16 +67,16 @@ impl TurnMethod {
     /// Starts a server, waits until it answers, and measures.
     pub(super) fn sample(
         &self,
-        scene: &mut ServersTestbed,
+        testbed: &mut ServersTestbed,
         candidate: &ServerCandidate,
         hint: Option<f64>,
     ) -> anyhow::Result<TurnSample> {
-        scene.wait_until_free()?;
-        scene.clear_programs()?;
-        let mut serving = candidate.start(scene)?;
-        let log = scene.log();
+        testbed.wait_until_free()?;
+        testbed.clear_programs()?;
+        let mut serving = candidate.start(testbed)?;
+        let log = testbed.log();
         let live_frames = if candidate.takes_frames() { LiveFrames::Always } else { LiveFrames::Floods };
-        let generator = scene.generator(GeneratorPurpose { protocol: candidate.protocol, live_frames })?;
+        let generator = testbed.generator(GeneratorPurpose { protocol: candidate.protocol, live_frames })?;
         let begun = Instant::now();
         while !answers(generator, candidate.protocol)? {
             serving.check(&log)?;
@@ -86,7 +86,7 @@ impl TurnMethod {
         let capacity = found.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
         let cost = self.cost(generator, capacity, &serving)?;
-        let generator = scene
+        let generator = testbed
             .generator(GeneratorPurpose { protocol: candidate.protocol, live_frames: LiveFrames::Always })?;
         let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
         serving.check(&log)?;

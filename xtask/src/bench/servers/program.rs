@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use socket2::{Domain, Socket, Type};
 
-use super::scene::BUFFER;
+use super::testbed::BUFFER;
 use crate::machine;
 
 /// Bytes of a request that are kept, by all.

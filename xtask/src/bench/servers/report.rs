@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::measuring::TurnSample;
 use super::placement::ReceivePlacement;
-use super::scene::PAYLOAD;
+use super::testbed::PAYLOAD;
 use super::{MeasuredServerRun, ServersBench, threshold};
 use crate::bench::threshold::{JudgedThreshold, all_kept, shown};
 use crate::machine;

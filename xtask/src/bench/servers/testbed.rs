@@ -54,7 +54,7 @@ impl ServersTestbed {
     pub(super) fn new(settings: &ServersBench, placement: ReceivePlacement) -> anyhow::Result<Self> {
         let cpus = settings.server_cpus.clone();
         let lab = Lab::builder().queues(settings.workers).start()?;
-        let scene = Self {
+        let testbed = Self {
             generator: None,
             workers: settings.workers,
             cpus,
@@ -64,8 +64,8 @@ impl ServersTestbed {
             lab,
             _backlog: if placement == ReceivePlacement::Rps { LongBacklog::set()? } else { None },
         };
-        placement.set(scene.receiver(), scene.interface(), settings.workers, &scene.cpus)?;
-        Ok(scene)
+        placement.set(testbed.receiver(), testbed.interface(), settings.workers, &testbed.cpus)?;
+        Ok(testbed)
     }
 
     /// Waits until the port is free.

@@ -6,7 +6,7 @@ use std::ops::AddAssign;
 use linerate_load::SlotOutcome;
 use serde::Serialize;
 
-use super::counted::PathCounters;
+use super::counters::PathCounters;
 use super::event::SoakEvent;
 
 /// Packets that a queue of a veth device holds, with those of one poll of it (drivers/net/veth.c of Linux 6.18: `VETH_RING_SIZE`;
@@ -262,108 +262,86 @@ impl fmt::Display for RequestFates {
 mod tests {
     use super::*;
 
-    fn counted(stack: u64, received: u64, answered: u64) -> PathCounters {
-        let mut counted = PathCounters { stack_received: stack, ..PathCounters::default() };
-        counted.server.received = received;
-        counted.server.answered = answered;
-        counted
+    const NONE: ExtraRequests = ExtraRequests { received: 0, answered: 0 };
+
+    fn counters(stack: u64, received: u64, answered: u64) -> PathCounters {
+        let mut counters = PathCounters { stack_received: stack, ..PathCounters::default() };
+        (counters.server.received, counters.server.answered) = (received, answered);
+        counters
     }
 
-    fn books(
+    /// Whether a round of so many requests and answers balances, and its description.
+    fn judge(
         event: SoakEvent,
-        sent: u64,
-        answered: u64,
-        besides: ExtraRequests,
+        [sent, answered]: [u64; 2],
+        extra: ExtraRequests,
         after: &PathCounters,
-    ) -> SoakAccounting {
+    ) -> (bool, String) {
+        let mut accounting = SoakAccounting::new(2);
         let load = RoundLoad { sent, answered, refused: 0 };
-        let mut books = SoakAccounting::new(2);
-        books.add(event, load, besides, &PathCounters::default(), after);
-        books
+        accounting.add(event, load, extra, &PathCounters::default(), after);
+        (accounting.balanced(), accounting.to_string())
+    }
+
+    fn balances(event: SoakEvent, load: [u64; 2], after: &PathCounters) -> bool {
+        judge(event, load, NONE, after).0
     }
 
     #[test]
-    fn what_is_answered_needs_no_fate() {
-        assert!(
-            books(SoakEvent::Nothing, 100, 100, ExtraRequests::default(), &counted(100, 100, 100)).balanced()
-        );
-        assert!(!books(SoakEvent::Nothing, 0, 0, ExtraRequests::default(), &counted(0, 0, 0)).balanced());
-    }
-
-    #[test]
-    fn a_loss_that_nobody_counted_is_wrong() {
+    fn every_request_is_answered_once_or_lost_at_a_counter() {
+        use SoakEvent::{Flap, Nothing};
+        assert!(balances(Nothing, [100, 100], &counters(100, 100, 100)));
+        assert!(!balances(Nothing, [0, 0], &counters(0, 0, 0)));
         for after in
-            [counted(99, 99, 99), counted(100, 99, 99), counted(100, 100, 99), counted(100, 100, 100)]
+            [counters(99, 99, 99), counters(100, 99, 99), counters(100, 100, 99), counters(100, 100, 100)]
         {
-            let books = books(SoakEvent::Nothing, 100, 99, ExtraRequests::default(), &after);
-            assert!(!books.balanced(), "{books}");
-            assert!(books.to_string().contains("does not balance"), "{books}");
+            let (balanced, shown) = judge(Nothing, [100, 99], NONE, &after);
+            assert!(!balanced && shown.contains("does not balance"), "{shown}");
         }
+        assert!(!balances(Nothing, [100, 101], &counters(100, 100, 100)));
+        assert!(!balances(Flap, [100, 103], &counters(100, 100, 100)));
     }
 
     #[test]
-    fn a_loss_that_somebody_counted_is_right() {
-        let full = PathCounters { buffer_full: 3, ..counted(100, 97, 97) };
-        let books = books(SoakEvent::Nothing, 100, 97, ExtraRequests::default(), &full);
-        assert!(books.balanced() && books.to_string().contains("3 receive buffer full"), "{books}");
+    fn losses_with_a_counter_are_named() {
+        let full = PathCounters { buffer_full: 3, ..counters(100, 97, 97) };
+        let (balanced, shown) = judge(SoakEvent::Nothing, [100, 97], NONE, &full);
+        assert!(balanced && shown.contains("3 receive buffer full"), "{shown}");
+        let unresolved = PathCounters { unresolved: 40, ..counters(100, 100, 100) };
+        let (balanced, shown) = judge(SoakEvent::Flap, [100, 60], NONE, &unresolved);
+        assert!(balanced && shown.contains("40 reply without a link address"), "{shown}");
     }
 
     #[test]
-    fn replies_may_wait_in_vain_for_an_address_to_go_to() {
-        let lost = PathCounters { unresolved: 40, ..counted(100, 100, 100) };
-        let books = books(SoakEvent::Flap, 100, 60, ExtraRequests::default(), &lost);
-        assert!(books.balanced() && books.to_string().contains("40 reply without a link address"), "{books}");
-    }
-
-    #[test]
-    fn nothing_is_answered_twice() {
-        assert!(
-            !books(SoakEvent::Nothing, 100, 101, ExtraRequests::default(), &counted(100, 100, 100))
-                .balanced()
-        );
-        assert!(
-            !books(SoakEvent::Flap, 100, 103, ExtraRequests::default(), &counted(100, 100, 100)).balanced()
-        );
-    }
-
-    #[test]
-    fn each_worker_may_try_a_reply_twice_as_the_link_goes_down() {
-        let refused = |tried: u64| {
-            let mut after = counted(100, 100, 60);
+    fn each_worker_may_try_a_reply_twice_when_the_link_goes_down() {
+        let tried = |event: SoakEvent, replies: u64| {
+            let mut after = counters(100, 100, 60);
             after.server.send_failed.unreachable = 40;
-            after.replies_discarded = tried;
-            after
+            after.replies_discarded = replies;
+            balances(event, [100, 60], &after)
         };
-        assert!(books(SoakEvent::Flap, 100, 60, ExtraRequests::default(), &refused(42)).balanced());
-        assert!(!books(SoakEvent::Flap, 100, 60, ExtraRequests::default(), &refused(43)).balanced());
-        assert!(!books(SoakEvent::Nothing, 100, 60, ExtraRequests::default(), &refused(42)).balanced());
+        assert!(tried(SoakEvent::Flap, 42) && !tried(SoakEvent::Flap, 43) && !tried(SoakEvent::Nothing, 42));
     }
 
     #[test]
-    fn a_device_that_goes_down_frees_what_it_holds_and_no_more() {
+    fn a_device_that_goes_down_frees_its_queue_and_no_more() {
         let freed = |count: u64| {
-            books(SoakEvent::Flap, 1_000, 1_000 - count, ExtraRequests::default(), &{
-                counted(1_000 - count, 1_000 - count, 1_000 - count)
-            })
+            let rest = 1_000 - count;
+            balances(SoakEvent::Flap, [1_000, rest], &counters(rest, rest, rest))
         };
-        assert!(freed(320).balanced());
-        assert!(!freed(321).balanced());
-        // Between the stack and the server nothing may be lost, whatever happens.
-        assert!(
-            !books(SoakEvent::Flap, 1_000, 999, ExtraRequests::default(), &counted(1_000, 999, 999))
-                .balanced()
-        );
+        assert!(freed(320) && !freed(321));
+        // Between the stack and the server nothing may be lost.
+        assert!(!balances(SoakEvent::Flap, [1_000, 999], &counters(1_000, 999, 999)));
     }
 
     #[test]
-    fn poison_and_other_ports_are_none_of_the_load() {
-        let mut poisoned = counted(101, 101, 90);
+    fn requests_of_events_are_not_part_of_the_load() {
+        let mut poisoned = counters(101, 101, 90);
         poisoned.server.panicked = 11;
         let poison = ExtraRequests { received: 1, answered: 0 };
-        let books_of_panic = books(SoakEvent::Panic, 100, 90, poison, &poisoned);
-        assert!(books_of_panic.balanced(), "{books_of_panic}");
-        assert!(books_of_panic.to_string().contains("10 with a worker's panic"), "{books_of_panic}");
-        let asked = ExtraRequests { received: 1, answered: 1 };
-        assert!(books(SoakEvent::Port, 100, 100, asked, &counted(101, 101, 101)).balanced());
+        let (balanced, shown) = judge(SoakEvent::Panic, [100, 90], poison, &poisoned);
+        assert!(balanced && shown.contains("10 with a worker's panic"), "{shown}");
+        let other_port = ExtraRequests { received: 1, answered: 1 };
+        assert!(judge(SoakEvent::Port, [100, 100], other_port, &counters(101, 101, 101)).0);
     }
 }
