@@ -16,6 +16,7 @@ use crate::command::tune::StateDirArgs;
 /// What was done, where packets landed before and land now, and how to go back.
 pub(crate) fn boost_report(
     applied: &BoostApplyDocument<'_>,
+    in_effect: bool,
     place: &StateDirArgs,
     style: TextStyle,
 ) -> String {
@@ -31,7 +32,12 @@ pub(crate) fn boost_report(
     if matches!(applied.verification, BoostVerification::Harmful { .. }) {
         return lines.join("\n");
     }
-    lines.extend(tune_apply::next_steps(tune, applied.until, applied.broke_off.is_some(), place, style));
+    if applied.broke_off.is_some() {
+        lines.push(tune_apply::to_resume(place, style));
+    }
+    if in_effect {
+        lines.extend(tune_apply::ways_back(tune, applied.until, place, style));
+    }
     lines.push(String::new());
     lines.join("\n")
 }

@@ -16,6 +16,7 @@ use crate::command::tune::apply::document::TuneApplyDocument;
 pub(crate) fn apply_report(
     applied: &TuneApplyDocument<'_>,
     unread: Option<&str>,
+    in_effect: bool,
     place: &StateDirArgs,
     style: TextStyle,
 ) -> String {
@@ -23,7 +24,12 @@ pub(crate) fn apply_report(
     let (tone, text) = outcome_line(applied.tune, applied.changes, applied.broke_off);
     lines.extend(whole(style).labelled("", &text).into_iter().map(|line| style.paint(tone, &line)));
     lines.extend(remaining(applied, unread, style));
-    lines.extend(next_steps(applied.tune, applied.until, applied.broke_off.is_some(), place, style));
+    if applied.broke_off.is_some() {
+        lines.push(to_resume(place, style));
+    }
+    if in_effect {
+        lines.extend(ways_back(applied.tune, applied.until, place, style));
+    }
     lines.push(String::new());
     lines.join("\n")
 }
@@ -63,19 +69,20 @@ fn remaining(applied: &TuneApplyDocument<'_>, unread: Option<&str>, style: TextS
     lines
 }
 
-/// How to go on or back.
-pub(super) fn next_steps(
+/// How to finish a tune that broke off.
+pub(super) fn to_resume(place: &StateDirArgs, style: TextStyle) -> String {
+    next_step_column(style).labelled("to go on", &place.command("apply --resume")).join("\n")
+}
+
+/// How a tune that is in effect ends, and how to keep or undo it.
+pub(super) fn ways_back(
     tune: u64,
     until: Option<UndoDeadline>,
-    broke_off: bool,
     place: &StateDirArgs,
     style: TextStyle,
 ) -> Vec<String> {
-    let column = TextColumn { style, before: 0, label: 16 };
+    let column = next_step_column(style);
     let mut lines = Vec::new();
-    if broke_off {
-        lines.extend(column.labelled("to go on", &place.command("apply --resume")));
-    }
     if let Some((seconds, takes_confirmation)) = until.and_then(ends_in) {
         let end = format!("undone by itself in {}", format::elapsed(seconds as f64));
         lines.extend(column.labelled("its end", &end));
@@ -85,6 +92,10 @@ pub(super) fn next_steps(
     }
     lines.extend(column.labelled("to take it back", &place.command(&format!("undo {tune}"))));
     lines
+}
+
+fn next_step_column(style: TextStyle) -> TextColumn {
+    TextColumn { style, before: 0, label: 16 }
 }
 
 /// Seconds until it is undone, and whether a confirmation averts that.

@@ -197,10 +197,7 @@ impl BoostRun {
         flows = flows.and_then(|mut flows| flows.changed().ok().map(|()| flows));
         let broke_off = ended.map_err(|error| {
             let place = &self.asked.place;
-            let (status, undo) = (place.command("status"), place.command(&format!("undo {tune}")));
-            anyhow::anyhow!(
-                "tune {tune} stopped where it is: {error}: {status} tells what was done, {undo} takes it back"
-            )
+            anyhow::anyhow!("tune {tune} stopped where it is: {error}: {}", place.after_a_stop(tune))
         })?;
         Ok(BoostResult { tune, carrying, broke_off, flows })
     }
@@ -228,7 +225,9 @@ impl BoostRun {
             target.write_json(&applied)?;
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let mut text = boost_apply::boost_report(&applied, &self.asked.place, TextStyle::stdout());
+            let place = &self.asked.place;
+            let in_effect = place.is_in_effect(made.tune);
+            let mut text = boost_apply::boost_report(&applied, in_effect, place, TextStyle::stdout());
             text.extend(
                 undone
                     .iter()

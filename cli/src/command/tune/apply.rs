@@ -239,13 +239,10 @@ impl TuneApplyArgs {
         ended: Result<Option<String>, TuneError>,
         json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
-        let (status, undo) = (self.place.command("status"), self.place.command(&format!("undo {id}")));
         let broke_off = match ended {
             Ok(broke_off) => broke_off,
             Err(error) => {
-                bail!(
-                    "tune {id} stopped where it is: {error}: {status} tells what was done, {undo} takes it back"
-                )
+                bail!("tune {id} stopped where it is: {error}: {}", self.place.after_a_stop(id));
             }
         };
         let found = task.look_again(carrying.interrupt);
@@ -270,6 +267,7 @@ impl TuneApplyArgs {
             output::print_if_read(&tune_apply::apply_report(
                 &applied,
                 unread.as_deref(),
+                self.place.is_in_effect(id),
                 &self.place,
                 TextStyle::stdout(),
             ))?;

@@ -69,6 +69,23 @@ impl StateDirArgs {
         Ok(self.store())
     }
 
+    /// Whether a tune changed anything that is not restored. True if the journal cannot be read.
+    pub(crate) fn is_in_effect(&self, tune: u64) -> bool {
+        self.store().read().map_or(true, |journal| {
+            journal.tunes().iter().any(|found| found.begun.tune == tune && found.is_open())
+        })
+    }
+
+    /// What to do after the journal failed in the middle of a tune.
+    pub(crate) fn after_a_stop(&self, tune: u64) -> String {
+        if self.is_in_effect(tune) {
+            let (status, undo) = (self.command("status"), self.command(&format!("undo {tune}")));
+            format!("{status} shows what was changed, {undo} restores it")
+        } else {
+            "nothing was changed".to_owned()
+        }
+    }
+
     /// A command for a person to type, which finds the same journal.
     pub(crate) fn command(&self, verb: &str) -> String {
         let mut words = vec!["linerate".to_owned(), "tune".to_owned()];

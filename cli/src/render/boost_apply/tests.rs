@@ -33,7 +33,7 @@ fn told(verification: &BoostVerification, now: Option<DeliveryCounts>) -> String
         verification,
     };
     let line = <BoostApplyTestArgs as clap::Parser>::parse_from(["test"]);
-    boost_report(&document, &line.place, WIDE)
+    boost_report(&document, true, &line.place, WIDE)
 }
 
 #[derive(clap::Parser)]

@@ -80,6 +80,18 @@ fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
     assert_eq!(before, scene.values());
 }
 
+#[test]
+fn a_tune_that_changed_nothing_advises_no_undo() {
+    let Some(scene) = TuneTestLab::up("a_tune_that_changed_nothing_advises_no_undo") else { return };
+    let plan = scene.plan_of(&[(json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" }), "0", "nonsense")]);
+    let file = scene.save("plan.json", &plan);
+    let (out, _) = scene.expect(2, "apply", &["--plan", &file, "--yes", "--for-duration", "10m"]);
+    assert!(out.contains("broke off with 0 changes made") && out.contains("apply --resume"), "{out}");
+    assert!(!out.contains("undo 1") && !out.contains("undone by itself"), "{out}");
+    let (_, err) = scene.expect(2, "undo", &[]);
+    assert_eq!(err, "linerate: nothing to undo: no tune is in force\n");
+}
+
 /// A pipe that takes nothing until it is read.
 fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
