@@ -7,8 +7,6 @@
 pub mod answers;
 pub mod catalog;
 pub mod conformity;
-#[doc(hidden)]
-pub mod parse;
 pub mod plan;
 pub mod report;
 pub mod sight;

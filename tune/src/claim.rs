@@ -1,22 +1,18 @@
-//! Others who set what a plan would set.
+//! Claims of other owners on the settings of a plan.
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::PlannedChange;
-
-/// Somebody who sets a setting of a plan too, now or later.
+/// Another program or file that sets a setting of a plan, now or later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingClaim {
-    /// Who: `irqbalance`, `tuned`, `systemd .link`, `NetworkManager`, `google-guest-agent`, `sysctl.d`, ...
+    /// `irqbalance`, `tuned`, `systemd .link`, `NetworkManager`, `google-guest-agent`, `sysctl.d`, ...
     pub owner: String,
-    /// What it does to the setting: a sentence with the facts in it.
+    /// A clause that says what the owner does, such as `sets 'ring-rx=1024' at boot`.
     pub what: String,
-    /// Where that was read.
+    /// File and line, or process.
     pub read_from: String,
-    /// When it would act.
     pub acts: EnforcementMode,
-    /// How to agree with it.
     pub agreement: ClaimAgreement,
 }
 
@@ -26,36 +22,25 @@ pub struct SettingClaim {
 pub enum EnforcementMode {
     /// Again and again, by itself: a change would not last.
     Always,
-    /// When it is started or reloaded: a change lasts until then.
+    /// When the owner is started or reloaded: a change lasts until then.
     OnRestart,
-    /// When the interface appears, or is taken up: a change lasts until then.
+    /// When the interface appears or comes up: a change lasts until then.
     OnLink,
-    /// At boot only, as every change that is not made to persist.
+    /// At boot only. Without `persist` a change ends then anyway.
     AtBoot,
 }
 
-/// How to agree with an owner.
+/// How to make an owner leave a setting alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimAgreement {
-    /// A change of the plan itself tells it: named in `agreements` of the plan, journalled and undone as all others.
+    /// By a change among the plan's `agreements`, which is journalled and undone like all others.
     InPlan,
-    /// Commands that a person has to give. Until then the change is left out if the owner acts always.
+    /// By commands that a person has to type. Until then the change is skipped if the owner acts always.
     ByHand {
-        /// The commands, or lines of its configuration, and what they do.
+        /// Commands, or configuration lines, with comments.
         commands: Vec<String>,
     },
-    /// None is needed: it does not act while the host runs.
+    /// The owner does not act while the host runs.
     NotNeeded,
-}
-
-impl PlannedChange {
-    /// Whether somebody changes the setting again and again until the plan's agreements are made, as irqbalance does: it may
-    /// be something else by now than when the plan was made, and that is no reason to make another plan.
-    #[must_use]
-    pub fn is_moved_by_others(&self) -> bool {
-        self.claims
-            .iter()
-            .any(|claim| claim.acts == EnforcementMode::Always && claim.agreement == ClaimAgreement::InPlan)
-    }
 }

@@ -1,12 +1,12 @@
 //! Settings of a packet path, changed as one step that can be undone.
 //!
-//! A [`plan`] is made from what doctor found, for a goal that a profile names. The arbiter tells who else sets what it
-//! would set. Carrying it out writes a [`journal`] record before each change, so that whatever ends the program, what was
-//! done is known and can be undone. Nothing here prints.
+//! A [`plan`] is made from doctor's findings for the goal of a profile. [`conflicts`] finds other tools that manage the same
+//! settings. A [`transaction`] writes a [`journal`] record to disk before each change, so that every change is known and can
+//! be undone whatever ends the program. Nothing here prints.
 
-pub mod arbiter;
 pub mod boost;
 pub mod claim;
+pub mod conflicts;
 pub mod device;
 pub mod guard;
 pub mod journal;

@@ -19,7 +19,7 @@ mod written;
 use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::Serialize;
 
-use crate::arbiter::SettingOwners;
+use crate::conflicts::SettingOwners;
 
 pub use document::{PersistFileError, PersistedSetting, PersistedSettings, SCHEMA};
 pub use identity::DeviceIdentity;

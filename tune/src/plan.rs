@@ -20,7 +20,7 @@ use linerate_host::{Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
-use crate::claim::SettingClaim;
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 pub use check::PlanError;
 pub(crate) use draft::interrupts;
@@ -160,6 +160,25 @@ pub struct SkippedFinding {
 }
 
 impl TunePlan {
+    /// An empty plan.
+    #[must_use]
+    pub fn new(goal: impl Into<String>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            read_unix_seconds: None,
+            goal: goal.into(),
+            devices: Vec::new(),
+            cpus: Vec::new(),
+            layouts: Vec::new(),
+            agreements: Vec::new(),
+            changes: Vec::new(),
+            target: Vec::new(),
+            held_back: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+
     /// The first part of it, up to the last change that resets an interface; none where none does. Once that is made the
     /// host is to be observed, and planned for, anew: queues, vectors and tables are others then.
     #[must_use]
@@ -180,6 +199,34 @@ impl TunePlan {
                 None => self.changes.push(change),
             }
         }
+    }
+}
+
+impl PlannedChange {
+    /// A change that interrupts nothing, fixes no finding and that no other owner claims.
+    #[must_use]
+    pub fn new(setting: Setting, from: SettingValue, to: SettingValue, why: impl Into<String>) -> Self {
+        Self {
+            setting,
+            from,
+            to,
+            why: why.into(),
+            findings: Vec::new(),
+            effect: None,
+            source: None,
+            risk: None,
+            interrupts: ChangeImpact::Nothing,
+            claims: Vec::new(),
+        }
+    }
+
+    /// Whether an owner such as irqbalance changes the setting again and again until the plan's agreements are made. Then the
+    /// plan stays valid although the setting has another value now.
+    #[must_use]
+    pub fn is_moved_by_others(&self) -> bool {
+        self.claims
+            .iter()
+            .any(|claim| claim.acts == EnforcementMode::Always && claim.agreement == ClaimAgreement::InPlan)
     }
 }
 

@@ -9,7 +9,7 @@ use linerate_host::netlink::addresses;
 use linerate_host::{CpuSet, Diagnosis, Host, HostError, HostView, PacketPath, Scope};
 use linerate_load::wire::{IpVersion, LinkSpeed, WireError};
 use linerate_networks::Net;
-use linerate_tune::arbiter::{self, SettingOwners};
+use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::journal::{JournalError, JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
@@ -171,7 +171,7 @@ pub fn prepare(wanted: HostClimb) -> Result<PreparedRun, HostClimbError> {
         supplement::transmit(&mut plan, &host, &wanted.interface, queues, &service.cpus);
     }
     supplement::offload(&mut plan, &host, &wanted.interface, &wanted.profile);
-    arbiter::settle(&mut plan, &SettingOwners::observe(&host), &host);
+    conflicts::resolve(&mut plan, &SettingOwners::observe(&host));
     let speed = facts.and_then(|link| link.speed_bits_per_second.value().copied().flatten());
     let speed = wanted.link.or_else(|| speed.and_then(LinkSpeed::from_bits_per_second));
     let speed = speed.ok_or_else(|| HostClimbError::NoSpeed { interface: wanted.interface.clone() })?;

@@ -301,18 +301,10 @@ impl BoostDraft {
         };
         BoostPlan {
             plan: TunePlan {
-                schema: crate::plan::SCHEMA.to_owned(),
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                read_unix_seconds: None,
-                goal,
-                devices: Vec::new(),
                 cpus,
-                layouts: Vec::new(),
-                agreements: Vec::new(),
-                target: Vec::new(),
-                held_back: Vec::new(),
                 changes: [self.buffers, self.pins, self.steering, self.options].concat(),
                 left: refusals.iter().map(left).collect(),
+                ..TunePlan::new(goal)
             },
             places: self.places,
             advice: self.advice,

@@ -9,7 +9,7 @@ use super::PersistedSettings;
 use super::document::PersistedSetting;
 use super::surroundings::BootHost;
 use crate::NamedDevice;
-use crate::arbiter::{self, SettingOwners};
+use crate::conflicts::{self, SettingOwners};
 use crate::journal::StateStore;
 use crate::plan::{self, ChangeImpact, PlannedChange, TunePlan};
 use crate::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, undo_overdue};
@@ -177,7 +177,7 @@ impl<'a> ReapplyOptions<'a> {
 
     /// What a part takes to be in force.
     fn work(&self, arrival: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
-        let mut plan = empty_plan();
+        let mut plan = TunePlan::new(GOAL);
         let mut settled = Vec::new();
         for lasting in part {
             let interface = lasting.interface();
@@ -206,37 +206,10 @@ impl<'a> ReapplyOptions<'a> {
     }
 }
 
-fn empty_plan() -> TunePlan {
-    TunePlan {
-        schema: plan::SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        read_unix_seconds: None,
-        goal: GOAL.to_owned(),
-        devices: Vec::new(),
-        cpus: Vec::new(),
-        layouts: Vec::new(),
-        agreements: Vec::new(),
-        changes: Vec::new(),
-        target: Vec::new(),
-        held_back: Vec::new(),
-        left: Vec::new(),
-    }
-}
-
 fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChange {
-    PlannedChange {
-        // By this what is left is found again.
-        findings: vec![setting.to_string()],
-        setting,
-        from,
-        to,
-        why: "it was made to last".to_owned(),
-        effect: None,
-        source: None,
-        risk: None,
-        interrupts: ChangeImpact::Nothing,
-        claims: Vec::new(),
-    }
+    // The finding is the setting, by which a skipped change is found.
+    let findings = vec![setting.to_string()];
+    PlannedChange { findings, ..PlannedChange::new(setting, from, to, "it was made to last") }
 }
 
 /// Has others leave alone what is set, and leaves out what they would take back. What is so already is told, after it was
@@ -246,7 +219,7 @@ fn agree(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) 
     let of_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
     let wanted = plan.changes.clone();
     if wanted.iter().any(|change| !is_so(change) || of_others(change)) {
-        arbiter::settle(plan, &SettingOwners::observe(host), host);
+        conflicts::resolve(plan, &SettingOwners::observe(host));
     }
     plan.changes.retain(|change| !is_so(change));
     for change in wanted {

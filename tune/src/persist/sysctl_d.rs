@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use linerate_host::SettingValue;
 
+use crate::conflicts::sysctl_path;
+
 /// Whether a sysctl of this dotted name and value can be said in such a file, so that all readers take it as meant: a name
 /// ends at the first `=`, and may be a pattern.
 pub(super) fn is_expressible(name: &str, value: &SettingValue) -> bool {
@@ -22,28 +24,11 @@ pub(super) fn is_expressible(name: &str, value: &SettingValue) -> bool {
 /// and sysctl(8) both take it: a dot where the name has a slash, once the first separator is a slash.
 pub(super) fn lines(settings: &[(&str, &SettingValue)]) -> String {
     settings.iter().fold(String::new(), |mut text, (name, value)| {
-        let name = if name.contains('/') { path_of(name) } else { (*name).to_owned() };
+        let name = if name.contains('/') { sysctl_path(name) } else { (*name).to_owned() };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{name} = {value}");
         text
     })
-}
-
-/// The path below `/proc/sys` that a name means: where its first separator is a slash, it is a path already.
-pub(super) fn path_of(name: &str) -> String {
-    match name.find(['.', '/']).and_then(|at| name.as_bytes().get(at)) {
-        Some(b'/') | None => name.to_owned(),
-        Some(_) => swapped(name),
-    }
-}
-
-fn swapped(name: &str) -> String {
-    let swap = |letter| match letter {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    name.chars().map(swap).collect()
 }
 
 #[cfg(test)]
@@ -87,7 +72,7 @@ mod tests {
                 // As systemd 257 src/sysctl/sysctl.c (`parse_line`) and sysctl(8) of procps read it.
                 let (written, rest) = line.split_once('=').expect("an assignment");
                 prop_assert!(!line.starts_with(['#', ';', '-', ' ', '\t']));
-                prop_assert_eq!(swapped(&path_of(written.trim())), *name);
+                prop_assert_eq!(sysctl_path(written.trim()), sysctl_path(name));
                 prop_assert_eq!(rest.trim(), value.as_str());
             }
         }

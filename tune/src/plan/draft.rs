@@ -132,16 +132,12 @@ impl<'a> PlanDraft<'a> {
             return AddedChange::Fixed(why);
         }
         self.list(hold).push(PlannedChange {
-            interrupts: interrupts(setting),
-            setting: setting.clone(),
-            from,
-            to: to.clone(),
-            why: reason.why.clone(),
             findings: reason.findings.clone(),
             effect: reason.effect.clone(),
             source: reason.source.clone(),
             risk: reason.risk.clone(),
-            claims: Vec::new(),
+            interrupts: interrupts(setting),
+            ..PlannedChange::new(setting.clone(), from, to.clone(), &reason.why)
         });
         AddedChange::Planned
     }

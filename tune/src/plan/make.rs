@@ -9,7 +9,7 @@ use linerate_host::stage::spread::{PacketSpread, RpsTarget};
 use linerate_host::{CpuSet, Diagnosis, Host, PacketPath, Setting};
 
 use super::draft::{AddedChange, DraftReason, PlanDraft, rank};
-use super::{SCHEMA, TunePlan, precondition, predict, threads, values};
+use super::{TunePlan, precondition, predict, threads, values};
 use crate::NamedDevice;
 use crate::layout::{self, PlacementOwner};
 use crate::profile::{FindingPolicy, TuneProfile};
@@ -49,18 +49,14 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     let held = std::mem::take(&mut draft.held);
     let held = draft.precondition.map(|finding| precondition::held_back(finding, held));
     TunePlan {
-        schema: SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        read_unix_seconds: None,
-        goal: profile.name.clone(),
         devices,
         cpus,
         layouts: spreads.iter().map(|spread| layout::shown(spread, &profile.cpus)).collect(),
-        agreements: Vec::new(),
         changes: draft.changes,
         target: draft.target,
         held_back: held.into_iter().filter(|held| !held.changes.is_empty()).collect(),
         left: draft.left,
+        ..TunePlan::new(&profile.name)
     }
 }
 

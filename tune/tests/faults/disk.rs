@@ -7,7 +7,7 @@ use linerate_tune::TunePlan;
 use linerate_tune::journal::JournalError;
 use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{TuneError, TuneStart, TuneTransaction, undo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -71,32 +71,10 @@ pub(crate) fn play(words: &[&str]) {
 
 fn start(store: &StateStore) {
     let host = host();
-    let change = |number: usize| PlannedChange {
-        setting: setting(number),
-        from: SettingValue::new("0"),
-        to: SettingValue::new("7"),
-        why: "a test".to_owned(),
-        findings: Vec::new(),
-        effect: None,
-        source: None,
-        risk: None,
-        interrupts: ChangeImpact::Nothing,
-        claims: Vec::new(),
+    let change = |number: usize| {
+        PlannedChange::new(setting(number), SettingValue::new("0"), SettingValue::new("7"), "a test")
     };
-    let mut plan = TunePlan {
-        schema: linerate_tune::plan::SCHEMA.to_owned(),
-        version: "0".to_owned(),
-        read_unix_seconds: None,
-        goal: "test".to_owned(),
-        devices: Vec::new(),
-        cpus: Vec::new(),
-        layouts: Vec::new(),
-        agreements: Vec::new(),
-        changes: (0..SETTINGS).map(change).collect(),
-        target: Vec::new(),
-        held_back: Vec::new(),
-        left: Vec::new(),
-    };
+    let mut plan = TunePlan { changes: (0..SETTINGS).map(change).collect(), ..TunePlan::new("test") };
     // 300 KiB hold the plan or the journal's space, not a file that takes nearly all beside them.
     std::fs::write(store.directory().join("other"), vec![0; 200 << 10]).expect("written");
     let mut writer = store.lock().expect("locked");

@@ -3,7 +3,7 @@
 use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome};
-use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::plan::PlannedChange;
 use linerate_tune::status::{JournalStatus, SettingState, TuneHistory, TuneState};
 use linerate_tune::transaction::{
     ChangeResult, ChangeTarget, TuneError, TuneStart, TuneTransaction, boot_seconds, confirm, undo,
@@ -243,32 +243,8 @@ fn an_interface_that_goes_midway_refuses() {
 }
 
 fn plan(settings: usize) -> TunePlan {
-    let change = |number| PlannedChange {
-        setting: setting(number),
-        from: value("0"),
-        to: value("5"),
-        why: "a test".to_owned(),
-        findings: Vec::new(),
-        effect: None,
-        source: None,
-        risk: None,
-        interrupts: ChangeImpact::Nothing,
-        claims: Vec::new(),
-    };
-    TunePlan {
-        schema: linerate_tune::plan::SCHEMA.to_owned(),
-        version: "0".to_owned(),
-        read_unix_seconds: None,
-        goal: "test".to_owned(),
-        devices: Vec::new(),
-        cpus: Vec::new(),
-        layouts: Vec::new(),
-        agreements: Vec::new(),
-        changes: (0..settings).map(change).collect(),
-        target: Vec::new(),
-        held_back: Vec::new(),
-        left: Vec::new(),
-    }
+    let change = |number| PlannedChange::new(setting(number), value("0"), value("5"), "a test");
+    TunePlan { changes: (0..settings).map(change).collect(), ..TunePlan::new("test") }
 }
 
 fn carry_out(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan) -> Vec<ChangeResult> {

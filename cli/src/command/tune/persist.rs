@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use linerate_host::Host;
-use linerate_tune::arbiter::SettingOwners;
+use linerate_tune::conflicts::SettingOwners;
 use linerate_tune::persist::{
     self, ActiveSettings, InitSystem, PersistFiles, PersistTarget, RemovedFiles, SettingContext, WrittenFiles,
 };

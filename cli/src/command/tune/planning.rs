@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use linerate_host::{Diagnosis, Host, HostRecording, Scope, Severity};
-use linerate_tune::arbiter::{self, SettingOwners};
+use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::plan::{self, PlanRehearsal, SkippedFinding};
 use linerate_tune::{TunePlan, TuneProfile};
 
@@ -39,7 +39,7 @@ impl TunePlanner {
         let mut plan = plan::make(host, &readings.view(), &found, &self.profile);
         plan.read_unix_seconds = readings.unix_seconds;
         let owners = SettingOwners::observe(host);
-        arbiter::settle(&mut plan, &owners, host);
+        conflicts::resolve(&mut plan, &owners);
         let unseen = unseen(&found, &owners);
         complete(&mut plan.left, &found);
         let (name, scope) = (host_name(host), readings.scope.clone());

@@ -29,16 +29,11 @@ pub(super) fn change(setting: Setting, from: String, to: String, reason: ChangeR
         _ => ChangeImpact::Nothing,
     };
     PlannedChange {
-        setting,
-        from: SettingValue::new(from),
-        to: SettingValue::new(to),
-        why: reason.why,
-        findings: Vec::new(),
         effect: reason.effect.map(str::to_owned),
         source: reason.source.map(str::to_owned),
         risk: reason.risk.map(str::to_owned),
         interrupts,
-        claims: Vec::new(),
+        ..PlannedChange::new(setting, SettingValue::new(from), SettingValue::new(to), reason.why)
     }
 }
 

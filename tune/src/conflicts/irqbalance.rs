@@ -1,43 +1,41 @@
-//! irqbalance, which moves interrupts by what it sees of load.
+//! irqbalance, which moves interrupts by load.
 //!
-//! Told over its socket to ban an interrupt, it leaves it where it is, also when it rescans. Debian's 1.9.2, measured under
-//! traffic: of 20 interrupts put on one CPU it moved 5 within 20 s; banned, none within 60 s, nor after SIGHUP or a change
-//! of channels. It forgets when it ends.
+//! An interrupt that is banned over its socket stays where it is, also when irqbalance rescans. Measured with Debian's 1.9.2
+//! under traffic: of 20 interrupts on one CPU it moved 5 within 20 s. After a ban it moved none within 60 s, nor after SIGHUP
+//! or a change of channels. The bans end with its process.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::stage::irq::{self, IrqOwner, IrqState};
 use linerate_host::{Host, IrqbalanceSetup, Known, Setting, setting};
 
-use super::knob::WantedKnob;
-use super::scene::ArbiterHost;
-use super::{Found, OwnerTerms, SettingOwner};
+use super::owner::{FoundOwners, OwnerTerms, SettingOwner, WantedKnob};
+use super::reader::ConfigurationReader;
 use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
-use crate::plan::{ChangeImpact, PlannedChange, TunePlan};
+use crate::plan::{PlannedChange, TunePlan};
 
 const NAME: &str = "irqbalance";
 
-/// One that runs.
-#[derive(Debug)]
+/// A running irqbalance.
 struct IrqbalanceOwner {
     setter: IrqOwner,
     pid: u32,
-    /// What it tells of itself over its socket, and the knob of its bans; else why not.
-    told: Result<(Setting, IrqbalanceSetup), String>,
-    /// The names of interrupts.
+    /// The knob of its bans and its answer over its socket, or why there is none.
+    answer: Result<(Setting, IrqbalanceSetup), String>,
+    /// Names by interrupt.
     names: BTreeMap<u32, String>,
 }
 
-pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
-    let owners = match IrqState::observe(scene.host, &[]).owners {
+pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
+    let owners = match IrqState::observe(reader.host, &[]).owners {
         Known::Value(owners) => owners,
-        // That no process could be read is told by the scene.
+        // The reader reports that no process could be read.
         Known::Unknown { .. } => return Vec::new(),
     };
     let running = owners.into_iter().filter(|owner| owner.name == NAME);
     running
         .filter_map(|setter| {
-            Some(Box::new(IrqbalanceOwner::ask(scene.host, setter)?) as Box<dyn SettingOwner>)
+            Some(Box::new(IrqbalanceOwner::ask(reader.host, setter)?) as Box<dyn SettingOwner>)
         })
         .collect()
 }
@@ -46,28 +44,28 @@ impl IrqbalanceOwner {
     fn ask(host: &Host, setter: IrqOwner) -> Option<Self> {
         let pid = setter.pid?;
         let knob = Setting::irqbalance_bans(host, pid);
-        let told = knob.and_then(|knob| Ok((knob, host.irqbalance_setup(pid)?)));
+        let answer = knob.and_then(|knob| Ok((knob, host.irqbalance_setup(pid)?)));
         let names = irq::names(host).into_value().unwrap_or_default();
-        Some(Self { pid, setter, told: told.map_err(|error| error.to_string()), names })
+        Some(Self { pid, setter, answer: answer.map_err(|error| error.to_string()), names })
     }
 
     fn banned(&self) -> BTreeSet<u32> {
-        let told = self.told.as_ref().map(|(_, setup)| setup.banned.clone()).unwrap_or_default();
-        self.setter.leaves_alone.iter().copied().chain(told).collect()
+        let banned = self.answer.as_ref().map(|(_, setup)| setup.banned.clone()).unwrap_or_default();
+        self.setter.leaves_alone.iter().copied().chain(banned).collect()
     }
 
-    /// The number that the interrupt of this name has now: numbers change with boots, and with channels.
+    /// The present number of an interrupt, by its name: numbers change with boots and with channels.
     fn number(&self, setting: &Setting) -> Option<u32> {
         let Setting::IrqAffinity { irq, action } = setting else { return None };
-        let bears = |name: &String| name.split(", ").any(|name| name == action);
-        if action.is_empty() || self.names.get(irq).is_some_and(bears) {
+        let has_name = |name: &String| name.split(", ").any(|name| name == action);
+        if action.is_empty() || self.names.get(irq).is_some_and(has_name) {
             return Some(*irq);
         }
-        let mut named = self.names.iter().filter(|(_, name)| bears(name)).map(|(irq, _)| *irq);
+        let mut named = self.names.iter().filter(|(_, name)| has_name(name)).map(|(irq, _)| *irq);
         Some(named.next().unwrap_or(*irq))
     }
 
-    /// The interrupts that the plan puts somewhere, and those of its target that are there already.
+    /// The interrupts that the plan places, and those of its target that are in place already.
     fn placed(&self, plan: &TunePlan) -> BTreeSet<u32> {
         let changed = plan.changes.iter().map(|change| &change.setting);
         let all = changed.chain(plan.target.iter().map(|target| &target.setting));
@@ -79,44 +77,38 @@ impl IrqbalanceOwner {
         self.setter.ban_command(&irqs).into_iter().collect()
     }
 
-    /// The change that has it leave these alone, beside those that it does.
+    /// The change that bans these interrupts in addition to those banned now.
     fn change(&self, irqs: &BTreeSet<u32>) -> Result<Option<PlannedChange>, String> {
-        let (knob, setup) = self.told.as_ref().map_err(Clone::clone)?;
+        let (knob, setup) = self.answer.as_ref().map_err(Clone::clone)?;
         let all = setup.banned.union(irqs).copied().collect();
         if all == setup.banned {
             return Ok(None);
         }
         let (from, to) = (setting::interrupts(&setup.banned), setting::interrupts(&all));
         knob.check(&to).map_err(|error| error.to_string())?;
+        let why = format!(
+            "irqbalance looks every {} s whether to move interrupts, and would take back where they are put.",
+            setup.interval_seconds
+        );
         Ok(Some(PlannedChange {
-            setting: knob.clone(),
-            from,
-            to,
-            why: format!(
-                "irqbalance looks every {} s whether to move interrupts, and would take back where they are put.",
-                setup.interval_seconds
-            ),
-            findings: Vec::new(),
-            effect: None,
             source: Some("irqbalance 1.9.2, irqbalance.c and classify.c".to_owned()),
             risk: Some(
                 "irqbalance places all interrupts that it is not told to leave alone anew at its next look. It \
                  forgets when it is restarted."
                     .to_owned(),
             ),
-            interrupts: ChangeImpact::Nothing,
-            claims: Vec::new(),
+            ..PlannedChange::new(knob.clone(), from, to, why)
         }))
     }
 }
 
 impl SettingOwner for IrqbalanceOwner {
-    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
-        let Some(irq) = self.number(wanted.setting) else { return Vec::new() };
+    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
+        let irq = self.number(wanted.setting)?;
         if self.banned().contains(&irq) {
-            return Vec::new();
+            return None;
         }
-        let (what, agreement) = match &self.told {
+        let (what, agreement) = match &self.answer {
             Ok((_, setup)) => (
                 format!("looks every {} s whether to move interrupts", setup.interval_seconds),
                 ClaimAgreement::InPlan,
@@ -128,16 +120,16 @@ impl SettingOwner for IrqbalanceOwner {
                 ClaimAgreement::ByHand { commands: self.by_hand(&[irq].into()) },
             ),
         };
-        vec![SettingClaim {
+        Some(SettingClaim {
             owner: NAME.to_owned(),
             what: format!("{what} (process {}: {})", self.pid, self.setter.how),
             read_from: self.setter.read_from.clone(),
             acts: EnforcementMode::Always,
             agreement,
-        }]
+        })
     }
 
-    fn agreement(&self, plan: &TunePlan, _: &Host) -> Option<OwnerTerms> {
+    fn terms(&self, plan: &TunePlan) -> Option<OwnerTerms> {
         let irqs = self.placed(plan);
         let new: BTreeSet<u32> = irqs.difference(&self.banned()).copied().collect();
         if new.is_empty() {

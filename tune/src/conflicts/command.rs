@@ -1,6 +1,6 @@
-//! What a line of shell sets, as far as it can be told: ethtool, sysctl, and files of queues, interrupts and CPUs.
+//! Settings that a line of shell makes by ethtool, sysctl, or writes to files of queues, interrupts and CPUs.
 
-use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, feature, sysctl_path};
+use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
 
 /// Files of an interface, or of each of its queues.
 const FILES: [&str; 8] = [
@@ -14,7 +14,6 @@ const FILES: [&str; 8] = [
     "threaded",
 ];
 
-/// All that it sets.
 pub(super) fn sets(line: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = line
         .split(|letter: char| letter.is_whitespace() || "\"';|&()".contains(letter))
@@ -45,13 +44,10 @@ fn ethtool(words: &[&str]) -> Vec<OwnedSetting> {
         }
         _ => return Vec::new(),
     };
-    // A variable may be any.
+    // A variable may stand for any interface.
     let interface = (!interface.contains(['$', '%'])).then(|| (*interface).to_owned());
     let set = |name: &str, to: Option<&str>| OwnedSetting {
-        knob: OwnedKnob::Link(
-            kind,
-            if kind == EthtoolKind::Feature { feature(name) } else { name }.to_owned(),
-        ),
+        knob: kind.knob(name),
         interface: interface.clone(),
         to: to.filter(|to| !to.contains('$')).map(str::to_owned),
     };
@@ -68,9 +64,9 @@ fn sysctl(word: &str) -> Option<OwnedSetting> {
     Some(OwnedSetting { knob: OwnedKnob::Sysctl(sysctl_path(name)), interface: None, to })
 }
 
-/// A path, and what is written to it by the words before: `echo 3 > PATH`.
+/// A path, and the value that the words before it write: `echo 3 > PATH`.
 fn file(path: &str, before: &[&str]) -> Option<OwnedSetting> {
-    // As udev assigns an attribute: ATTR{queues/rx-0/rps_cpus}="f".
+    // udev assigns attributes like this: ATTR{queues/rx-0/rps_cpus}="f".
     let path = path.split(['}', '=']).next().unwrap_or(path);
     let path = path.rsplit(['>', '{']).next().unwrap_or(path);
     let name = path.rsplit('/').next().filter(|_| path.contains('/'))?;
@@ -105,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ethtool_sets_is_told() {
+    fn ethtool_options_are_read() {
         assert_eq!(
             shown("/sbin/ethtool -G eth0 rx 4096 tx 512"),
             ["Link(Ring, \"rx\") eth0 4096", "Link(Ring, \"tx\") eth0 512"]
@@ -120,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_written_are_told() {
+    fn written_files_are_found() {
         assert_eq!(shown("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus"), ["File(\"rps_cpus\") eth0 f"]);
         assert_eq!(shown("SUBSYSTEM==\"net\", ATTR{queues/rx-0/rps_cpus}=\"ff\""), ["File(\"rps_cpus\")  "]);
         assert_eq!(shown("for i in /proc/irq/*/smp_affinity; do echo 1 >$i; done"), ["Interrupt  "]);

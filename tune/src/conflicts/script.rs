@@ -1,10 +1,10 @@
-//! Files with commands that run when an interface appears or is taken up, or at boot: udev's rules, ifupdown, and scripts.
+//! Commands that run when an interface appears or comes up, or at boot: udev's rules, ifupdown, and scripts.
 
 use super::command;
-use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob, feature};
-use super::scene::ArbiterHost;
-use super::{Found, SettingOwner};
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use super::knob::{EthtoolKind, OwnedSetting};
+use super::owner::{ConfiguredSetting, FoundOwners};
+use super::reader::ConfigurationReader;
+use crate::claim::{ClaimAgreement, EnforcementMode};
 
 const RULES: [&str; 5] = [
     "/etc/udev/rules.d",
@@ -23,8 +23,8 @@ const SCRIPTS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// That of Debian's ethtool sets what `/etc/network/interfaces` says, which is read itself.
-const OF_ETHTOOL: &str = "ethtool";
+/// Debian's ethtool script applies `/etc/network/interfaces`, which is read by itself.
+const ETHTOOL_SCRIPT: &str = "ethtool";
 
 /// Options of `/etc/network/interfaces` (interfaces(5), ethtool's if-up.d script of Debian 12).
 const OPTIONS: [(&str, EthtoolKind); 3] = [
@@ -33,51 +33,62 @@ const OPTIONS: [(&str, EthtoolKind); 3] = [
     ("hardware-irq-coalesce-", EthtoolKind::Coalesce),
 ];
 
-#[derive(Debug)]
-struct ScriptLines {
-    owner: &'static str,
-    acts: EnforcementMode,
-    when: &'static str,
-    lines: Vec<ConfigurationLine>,
-}
+const LINK_UP: (EnforcementMode, &str) = (EnforcementMode::OnLink, "when the interface is taken up");
 
-pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
-    let mut owners = Vec::new();
-    let mut add = |owner, acts, when, lines: Vec<ConfigurationLine>| {
-        if !lines.is_empty() {
-            owners.push(Box::new(ScriptLines { owner, acts, when, lines }) as Box<dyn SettingOwner>);
+pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
+    let mut found = FoundOwners::new();
+    let mut add = |owner: &'static str, (acts, when): (EnforcementMode, &str), lines: Vec<ScriptLine>| {
+        for line in lines {
+            found.push(Box::new(configured(owner, acts, when, line)));
         }
     };
-    let of = |path: &String| scene.read(path).map(|text| script(&text, path)).unwrap_or_default();
-    let rules = scene.layered(&RULES, ".rules").iter().flat_map(of).collect();
-    add("udev rule", EnforcementMode::OnLink, "when the device appears", rules);
+    let of = |path: &String| reader.read(path).map(|text| script(&text, path)).unwrap_or_default();
+    let rules = reader.layered(&RULES, ".rules").iter().flat_map(of).collect();
+    add("udev rule", (EnforcementMode::OnLink, "when the device appears"), rules);
     for (owner, directories) in SCRIPTS {
-        let paths = directories.iter().flat_map(|directory| scene.layered(&[*directory], ""));
-        let paths: Vec<String> = paths.filter(|path| !path.ends_with(&format!("/{OF_ETHTOOL}"))).collect();
-        add(
-            owner,
-            EnforcementMode::OnLink,
-            "when the interface is taken up",
-            paths.iter().flat_map(of).collect(),
-        );
+        let paths = directories.iter().flat_map(|directory| reader.layered(&[*directory], ""));
+        let paths = paths.filter(|path| path.rsplit('/').next() != Some(ETHTOOL_SCRIPT));
+        add(owner, LINK_UP, paths.collect::<Vec<_>>().iter().flat_map(of).collect());
     }
     let mut paths = vec!["/etc/network/interfaces".to_owned()];
-    paths.extend(scene.layered(&["/etc/network/interfaces.d"], ""));
-    let of = |path: &String| scene.read(path).map(|text| interfaces(&text, path)).unwrap_or_default();
-    add(
-        "ifupdown",
-        EnforcementMode::OnLink,
-        "when the interface is taken up",
-        paths.iter().flat_map(of).collect(),
-    );
+    paths.extend(reader.layered(&["/etc/network/interfaces.d"], ""));
+    let of_interfaces =
+        |path: &String| reader.read(path).map(|text| interfaces(&text, path)).unwrap_or_default();
+    add("ifupdown", LINK_UP, paths.iter().flat_map(of_interfaces).collect());
     for path in ["/etc/rc.local", "/etc/rc.d/rc.local"] {
-        let lines = scene.read(path).map(|text| script(&text, path)).unwrap_or_default();
-        add("rc.local", EnforcementMode::AtBoot, "at boot", lines);
+        add("rc.local", (EnforcementMode::AtBoot, "at boot"), of(&path.to_owned()));
     }
-    owners
+    found
 }
 
-/// Lines with what follows a backslash, and the number of the first of each.
+fn configured(owner: &'static str, acts: EnforcementMode, when: &str, line: ScriptLine) -> ConfiguredSetting {
+    let at = line.at.clone();
+    ConfiguredSetting {
+        owner,
+        what: format!("runs '{}' {when}", line.text),
+        read_from: line.at,
+        acts,
+        sets: line.sets,
+        agreement: match acts {
+            EnforcementMode::AtBoot => Box::new(|_, _| ClaimAgreement::NotNeeded),
+            _ => Box::new(move |wanted, _| ClaimAgreement::ByHand {
+                commands: vec![format!(
+                    "# {at}: take the line out, or have it set '{}' to '{}'",
+                    wanted.setting, wanted.to
+                )],
+            }),
+        },
+    }
+}
+
+/// A line of a script with all knobs that it sets.
+pub(super) struct ScriptLine {
+    at: String,
+    text: String,
+    sets: Vec<OwnedSetting>,
+}
+
+/// Lines, each joined with those that follow after a backslash, and the number of its first one.
 fn joined(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut goes_on = false;
@@ -96,32 +107,43 @@ fn joined(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What the lines of a script, or of a file of udev's rules, set.
-pub(super) fn script(text: &str, path: &str) -> Vec<ConfigurationLine> {
-    let of = |(number, line): (usize, String)| {
-        let of_rule = of_rule(&line).map(str::to_owned);
-        let sets = command::sets(&line);
-        sets.into_iter().map(move |mut set| {
-            set.interface = set.interface.or_else(|| of_rule.clone());
-            ConfigurationLine { at: format!("{path}:{number}"), text: line.clone(), set }
-        })
-    };
-    joined(text).into_iter().flat_map(of).collect()
+/// The lines of a script, or of a file of udev's rules, that set a knob.
+pub(super) fn script(text: &str, path: &str) -> Vec<ScriptLine> {
+    let lines = joined(text).into_iter().map(|(number, text)| {
+        let interface = rule_interface(&text).map(str::to_owned);
+        (number, command::sets(&text), interface, text)
+    });
+    lines
+        .filter_map(|(number, sets, interface, text)| script_line(path, number, text, sets, interface))
+        .collect()
 }
 
-/// The interface that a rule is about: `KERNEL=="eth*"`, `NAME=="eth0"`, `ENV{INTERFACE}=="eth0"`.
-fn of_rule(line: &str) -> Option<&str> {
+fn script_line(
+    path: &str,
+    number: usize,
+    text: String,
+    mut sets: Vec<OwnedSetting>,
+    interface: Option<String>,
+) -> Option<ScriptLine> {
+    for set in &mut sets {
+        set.interface = set.interface.take().or_else(|| interface.clone());
+    }
+    (!sets.is_empty()).then(|| ScriptLine { at: format!("{path}:{number}"), text, sets })
+}
+
+/// The interface that a udev rule matches: `KERNEL=="eth*"`, `NAME=="eth0"`, `ENV{INTERFACE}=="eth0"`.
+fn rule_interface(line: &str) -> Option<&str> {
     ["KERNEL==\"", "NAME==\"", "ENV{INTERFACE}==\""].iter().find_map(|key| {
         let (_, rest) = line.split_once(key)?;
-        // Several patterns, and queues and CPUs, are not told apart.
+        // Alternatives, and the kernel names of queues, are not supported.
         let (pattern, _) = rest.split_once('"')?;
         (!pattern.contains('|') && !pattern.starts_with("rx-") && !pattern.starts_with("tx-"))
             .then_some(pattern)
     })
 }
 
-/// What `/etc/network/interfaces` sets: options of ethtool's script, and commands.
-pub(super) fn interfaces(text: &str, path: &str) -> Vec<ConfigurationLine> {
+/// The lines of `/etc/network/interfaces` that set a knob: options of ethtool's script, and commands.
+pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
     let mut interface: Option<String> = None;
     let mut found = Vec::new();
     for (number, line) in joined(text) {
@@ -137,57 +159,23 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<ConfigurationLine> {
             key => OPTIONS
                 .iter()
                 .filter_map(|(start, kind)| {
-                    let name = key.strip_prefix(start)?;
-                    let name = if *kind == EthtoolKind::Feature { feature(name) } else { name };
-                    let knob = OwnedKnob::Link(*kind, name.to_owned());
+                    let knob = kind.knob(key.strip_prefix(start)?);
                     Some(OwnedSetting { knob, interface: None, to: Some(value.trim().to_owned()) })
                 })
                 .collect(),
         };
-        for mut set in sets {
-            set.interface = set.interface.or_else(|| interface.clone());
-            found.push(ConfigurationLine { at: format!("{path}:{number}"), text: line.clone(), set });
-        }
+        found.extend(script_line(path, number, line, sets, interface.clone()));
     }
     found
-}
-
-impl SettingOwner for ScriptLines {
-    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
-        let mut told: Vec<&str> = Vec::new();
-        let mut found = Vec::new();
-        for line in &self.lines {
-            if told.contains(&line.at.as_str()) || wanted.contradicted_by(&line.set).is_none() {
-                continue;
-            }
-            told.push(&line.at);
-            found.push(SettingClaim {
-                owner: self.owner.to_owned(),
-                what: format!("runs '{}' {}", line.text, self.when),
-                read_from: line.at.clone(),
-                acts: self.acts,
-                agreement: match self.acts {
-                    EnforcementMode::AtBoot => ClaimAgreement::NotNeeded,
-                    _ => ClaimAgreement::ByHand {
-                        commands: vec![format!(
-                            "# {}: take the line out, or have it set '{}' to '{}'",
-                            line.at, wanted.setting, wanted.to
-                        )],
-                    },
-                },
-            });
-        }
-        found
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::SettingOwners;
     use super::*;
+    use crate::claim::SettingClaim;
     use linerate_host::setting::{Offload, QueueDirection};
     use linerate_host::{Host, Setting, SettingValue};
-    use proptest::prelude::*;
 
     const RULE: &str = "# steer\nACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"eth0\", \\\n  \
         RUN+=\"/bin/sh -c 'for f in /sys/class/net/$name/queues/rx-*/rps_cpus; do echo f > $f; done'\"\n\
@@ -210,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_told_by_its_line() {
+    fn a_rule_is_found_with_its_line() {
         let rps = |interface: &str| Setting::QueueCpus {
             interface: interface.into(),
             direction: QueueDirection::Receive,
@@ -240,13 +228,5 @@ mod tests {
     fn what_runs_at_boot_needs_no_agreement() {
         let found = claims(&gro("eth2"), "off");
         assert_eq!((found.len(), &found[0].agreement), (1, &ClaimAgreement::NotNeeded));
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_answered(text in "(KERNEL==\"|iface |offload-|ethtool |-G |[a-z0-9 \"\\\\]{0,6}|\n){0,20}") {
-            let _ = script(&text, "/x");
-            let _ = interfaces(&text, "/x");
-        }
     }
 }

@@ -1,38 +1,35 @@
-//! TuneD: what its active profile sets, with all that it includes.
+//! TuneD's active profile, with all profiles that it includes.
 //!
-//! As of TuneD 2.20 (`profiles/loader.py`, `profiles/merger.py`): an included profile comes before the one that includes
-//! it; of an option set twice the later value counts. It sets them when it starts, and when its profile changes.
+//! TuneD 2.20 (`profiles/loader.py`, `profiles/merger.py`) loads an included profile before the one that includes it, and the
+//! later value of an option counts. It applies a profile when it starts and when the profile changes.
 
 use std::collections::BTreeSet;
 
 use linerate_host::{CpuSet, Setting, ini};
 
 use super::command;
-use super::knob::{
-    ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob, feature, sysctl_path,
-};
-use super::scene::ArbiterHost;
-use super::{Found, SettingOwner};
+use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
+use super::owner::{ConfiguredSetting, FoundOwners, SettingOwner, WantedKnob};
+use super::reader::ConfigurationReader;
 use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 
 const ACTIVE: [&str; 2] = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
 
-/// Where profiles are, the first decides; those of the third and fourth are older than 2.23.
+/// Directories of profiles, in order of precedence. The second and fourth are those of TuneD before 2.23.
 const DIRECTORIES: [&str; 4] =
     ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
 
-/// The profile that the commands make.
+/// Name of the profile that the suggested commands create.
 const OURS: &str = "linerate";
 
-/// No profile includes so many.
+/// The most profiles that are read: a guard against endless inclusion.
 const MOST_PROFILES: usize = 64;
 
-#[derive(Debug)]
-struct TunedOwner {
+/// The CPUs that the active profile keeps interrupts off.
+struct IsolatedCpus {
     active: Vec<String>,
-    lines: Vec<ConfigurationLine>,
-    /// CPUs that it keeps interrupts off, as they are written, and where.
-    isolated: Option<(String, String)>,
+    cpus: String,
+    at: String,
 }
 
 /// An option of a unit of a profile.
@@ -44,41 +41,62 @@ pub(super) struct TunedOption {
     pub(super) at: String,
 }
 
-pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
-    if scene.process("tuned").is_none() {
+pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
+    if reader.process("tuned").is_none() {
         return Vec::new();
     }
-    let names = ACTIVE.iter().filter_map(|path| scene.read(path));
+    let names = ACTIVE.iter().filter_map(|path| reader.read(path));
     let active: Vec<String> =
         names.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
     let mut choices = Vec::new();
-    load(scene, &active, &mut BTreeSet::new(), &mut choices);
+    load(reader, &active, &mut BTreeSet::new(), &mut choices);
     let isolated =
         choices.iter().rev().find(|choice| choice.key == "isolated_cores" && choice.unit == "scheduler");
-    let isolated = isolated.map(|choice| (choice.value.clone(), choice.at.clone()));
-    let lines: Vec<ConfigurationLine> = lines(&choices);
-    vec![Box::new(TunedOwner { active, lines, isolated })]
+    let isolated = isolated.map(|choice| IsolatedCpus {
+        active: active.clone(),
+        cpus: choice.value.clone(),
+        at: choice.at.clone(),
+    });
+    let mut found: FoundOwners = Vec::new();
+    for line in lines(&choices) {
+        let profiles = active.clone();
+        found.push(Box::new(ConfiguredSetting {
+            owner: "tuned",
+            what: effect(&line.text, &active),
+            read_from: line.at,
+            acts: EnforcementMode::OnRestart,
+            sets: vec![line.set],
+            agreement: Box::new(move |wanted, set| ClaimAgreement::ByHand {
+                commands: commands(&profiles, set, wanted),
+            }),
+        }));
+    }
+    found.extend(isolated.map(|isolated| Box::new(isolated) as Box<dyn SettingOwner>));
+    found
 }
 
-/// Adds the options of these profiles to what is there.
+fn effect(option: &str, active: &[String]) -> String {
+    format!("sets '{option}' when it starts or changes its profile, which is {}", active.join(" "))
+}
+
 fn load(
-    scene: &ArbiterHost<'_>,
+    reader: &ConfigurationReader<'_>,
     names: &[String],
     done: &mut BTreeSet<String>,
     choices: &mut Vec<TunedOption>,
 ) {
     for name in names {
-        // A name is one of a directory, and never a way out of it.
+        // A name must not lead out of the directories.
         let name = name.trim_start_matches('-');
         if name.contains('/') || name.starts_with('.') || done.len() >= MOST_PROFILES {
             continue;
         }
         let paths = DIRECTORIES.iter().map(|directory| format!("{directory}/{name}/tuned.conf"));
-        let read = |path: String| scene.read(&path).map(|text| (path, text));
+        let read = |path: String| reader.read(&path).map(|text| (path, text));
         let Some((path, text)) = paths.filter(|path| !done.contains(path)).find_map(read) else { continue };
         done.insert(path.clone());
         let (included, own) = profile(&text, &path);
-        load(scene, &included, done, choices);
+        load(reader, &included, done, choices);
         merge(choices, own);
     }
 }
@@ -114,7 +132,7 @@ fn merge(choices: &mut Vec<TunedOption>, own: Vec<TunedOption>) {
     }
 }
 
-/// What all options set, as far as settings know it.
+/// The options that set a known knob.
 pub(super) fn lines(choices: &[TunedOption]) -> Vec<ConfigurationLine> {
     let of_unit = |unit: &str, key: &str| {
         choices
@@ -139,15 +157,14 @@ pub(super) fn lines(choices: &[TunedOption]) -> Vec<ConfigurationLine> {
     found
 }
 
-/// What an option of a unit of this type sets.
 fn sets(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
-    // A variable or a function may be anything.
+    // A variable or a function may have any value.
     let known = |value: &str| (!value.contains("${")).then(|| value.to_owned());
     let one = |knob: OwnedKnob, to: Option<String>| vec![OwnedSetting { knob, interface: None, to }];
     match (kind, choice.key.as_str()) {
         (_, "type" | "enabled" | "replace" | "devices" | "priority") => Vec::new(),
         ("sysctl", name) => one(OwnedKnob::Sysctl(sysctl_path(name)), known(&choice.value)),
-        // Of several the first that the driver has.
+        // Of several governors TuneD sets the first that the driver has.
         ("cpu", "governor") => {
             one(OwnedKnob::Governor, known(&choice.value).filter(|value| !value.contains('|')))
         }
@@ -160,10 +177,10 @@ fn sets(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
     }
 }
 
-/// `rx 4096 tx 512`, with colons, commas and semicolons where it pleases.
+/// `rx 4096 tx 512`, in which colons, commas and semicolons may separate, too.
 fn of_devices(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = value.split([' ', '\t', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
-    // Those that are left out by '!' are taken to be meant: better told once too often.
+    // Exclusions (`!eth0`) are ignored: a claim too many is better than one too few.
     let devices: Vec<&str> =
         devices.split([',', ' ']).filter(|name| !name.is_empty() && !name.starts_with('!')).collect();
     let devices = if devices.is_empty() { vec!["*"] } else { devices };
@@ -172,7 +189,7 @@ fn of_devices(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting
         for pair in words.chunks_exact(2) {
             let (name, to) = (pair.first().unwrap_or(&""), pair.get(1).unwrap_or(&""));
             found.push(OwnedSetting {
-                knob: OwnedKnob::Link(kind, feature(name).to_owned()),
+                knob: kind.knob(name),
                 interface: Some(device.to_owned()),
                 to: (!to.contains("${")).then(|| (*to).to_owned()),
             });
@@ -181,81 +198,57 @@ fn of_devices(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting
     found
 }
 
-impl SettingOwner for TunedOwner {
-    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
-        let of_lines = self.lines.iter().filter_map(|line| {
-            let set = wanted.contradicted_by(&line.set)?;
-            Some(self.claim(&line.text, &line.at, self.commands(set, wanted)))
-        });
-        of_lines.chain(self.isolation(wanted)).collect()
-    }
-}
-
-impl TunedOwner {
-    fn claim(&self, text: &str, at: &str, commands: Vec<String>) -> SettingClaim {
-        SettingClaim {
-            owner: "tuned".to_owned(),
-            what: format!(
-                "sets '{text}' when it starts or changes its profile, which is {}",
-                self.active.join(" ")
-            ),
-            read_from: at.to_owned(),
-            acts: EnforcementMode::OnRestart,
-            agreement: ClaimAgreement::ByHand { commands },
-        }
-    }
-
-    /// Interrupts on CPUs that it keeps them off.
-    fn isolation(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
-        let (isolated, at) = self.isolated.as_ref()?;
+impl SettingOwner for IsolatedCpus {
+    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
         if !matches!(wanted.setting, Setting::IrqAffinity { .. }) {
             return None;
         }
         let mask = wanted.to.as_str().split_whitespace().next().unwrap_or_default();
-        let apart = match (CpuSet::from_mask(mask), CpuSet::from_list(isolated)) {
+        let is_apart = match (CpuSet::from_mask(mask), CpuSet::from_list(&self.cpus)) {
             (Ok(to), Ok(isolated)) => !to.iter().any(|cpu| isolated.contains(cpu)),
             // A variable.
             _ => false,
         };
-        let commands = vec![format!("# {at}: name other CPUs, or plan for CPUs that are not among them")];
-        (!apart).then(|| self.claim(&format!("isolated_cores={isolated}"), at, commands))
+        let command = format!("# {}: name other CPUs, or plan for CPUs that are not among them", self.at);
+        (!is_apart).then(|| SettingClaim {
+            owner: "tuned".to_owned(),
+            what: effect(&format!("isolated_cores={}", self.cpus), &self.active),
+            read_from: self.at.clone(),
+            acts: EnforcementMode::OnRestart,
+            agreement: ClaimAgreement::ByHand { commands: vec![command] },
+        })
     }
+}
 
-    /// A profile of one's own that includes the active one, with the option after it.
-    fn commands(&self, set: &OwnedSetting, wanted: &WantedKnob<'_>) -> Vec<String> {
-        let to = set.to.as_deref().unwrap_or(wanted.to.as_str());
-        let device = set.interface.as_deref().unwrap_or("*");
-        let lines = match &set.knob {
-            OwnedKnob::Sysctl(_) => format!("[sysctl]\\n{}={to}", wanted.setting),
-            OwnedKnob::Governor => format!("[cpu]\\ngovernor={to}"),
-            OwnedKnob::Link(kind, name) => {
-                let option = match kind {
-                    EthtoolKind::Ring => "ring",
-                    EthtoolKind::Channel => "channels",
-                    EthtoolKind::Coalesce => "coalesce",
-                    EthtoolKind::Feature | EthtoolKind::Flow => "features",
-                };
-                format!("[net_{OURS}_{option}_{name}]\\ntype=net\\ndevices={device}\\n{option}={name} {to}")
-            }
-            _ => {
-                return vec![format!(
-                    "# change it in a profile of your own that includes {}",
-                    self.active.join(",")
-                )];
-            }
-        };
-        let file = format!("/etc/tuned/{OURS}/tuned.conf");
-        let mut commands = Vec::new();
-        if !self.active.iter().any(|name| name == OURS) {
-            let active = self.active.join(",");
-            commands.push(format!(
-                "test -e {file} || {{ mkdir -p /etc/tuned/{OURS} && printf '[main]\\ninclude={active}\\n' > {file}; }}"
-            ));
+/// The commands that create a profile which includes the active one, and has the option after it.
+fn commands(active: &[String], set: &OwnedSetting, wanted: &WantedKnob<'_>) -> Vec<String> {
+    let to = set.to.as_deref().unwrap_or(wanted.to.as_str());
+    let device = set.interface.as_deref().unwrap_or("*");
+    let lines = match &set.knob {
+        OwnedKnob::Sysctl(_) => format!("[sysctl]\\n{}={to}", wanted.setting),
+        OwnedKnob::Governor => format!("[cpu]\\ngovernor={to}"),
+        OwnedKnob::Link(kind, name) => {
+            let option = match kind {
+                EthtoolKind::Ring => "ring",
+                EthtoolKind::Channel => "channels",
+                EthtoolKind::Coalesce => "coalesce",
+                EthtoolKind::Feature | EthtoolKind::Flow => "features",
+            };
+            format!("[net_{OURS}_{option}_{name}]\\ntype=net\\ndevices={device}\\n{option}={name} {to}")
         }
-        commands.push(format!("printf '{lines}\\n' >> {file}"));
-        commands.push(format!("tuned-adm profile {OURS}  # applies all of the profile anew"));
-        commands
+        _ => return vec![format!("# change it in a profile of your own that includes {}", active.join(","))],
+    };
+    let file = format!("/etc/tuned/{OURS}/tuned.conf");
+    let mut commands = Vec::new();
+    if !active.iter().any(|name| name == OURS) {
+        let active = active.join(",");
+        commands.push(format!(
+            "test -e {file} || {{ mkdir -p /etc/tuned/{OURS} && printf '[main]\\ninclude={active}\\n' > {file}; }}"
+        ));
     }
+    commands.push(format!("printf '{lines}\\n' >> {file}"));
+    commands.push(format!("tuned-adm profile {OURS}  # applies all of the profile anew"));
+    commands
 }
 
 #[cfg(test)]
@@ -263,9 +256,8 @@ mod tests {
     use super::super::SettingOwners;
     use super::*;
     use linerate_host::{Host, SettingValue, setting::Offload};
-    use proptest::prelude::*;
 
-    /// Of Debian's tuned 2.20.0, without comments.
+    /// Debian's tuned 2.20.0 has this profile; comments removed.
     const LATENCY: &str = "#\n# tuned configuration\n#\n\n[main]\nsummary=Optimize\ninclude=latency-performance\n\n[vm]\n\
         transparent_hugepages=never\n\n[sysctl]\nnet.core.busy_read=50\nnet.core.busy_poll=50\n\
         net.ipv4.tcp_fastopen=3\nkernel.numa_balancing=0\n";
@@ -290,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_including_profile_decides() {
+    fn the_including_profile_counts() {
         let busy = Setting::sysctl("net.core.busy_read");
         assert_eq!(sources(&busy, "0"), ["/usr/lib/tuned/network-latency/tuned.conf:13"]);
         assert_eq!(sources(&busy, "50"), [""; 0]);
@@ -300,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn its_interfaces_governor_and_isolated_cpus_are_told() {
+    fn interfaces_governor_and_isolated_cpus_are_claimed() {
         let gro = |name: &str| Setting::Offload { interface: name.into(), offload: Offload::GenericReceive };
         assert_eq!(sources(&gro("eth0"), "off"), ["/etc/tuned/edge/tuned.conf:5"]);
         assert_eq!(sources(&gro("eth2"), "off"), [""; 0]);
@@ -314,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn agreement_is_a_profile_that_includes_the_active_one() {
+    fn the_commands_create_a_profile_that_includes_the_active_one() {
         let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &SettingValue::new("0"));
         assert_eq!(
             claims[0].agreement,
@@ -342,13 +334,5 @@ mod tests {
             SettingOwners::observe(&host).claims(&Setting::sysctl("x.y"), &SettingValue::new("2")).len(),
             1
         );
-    }
-
-    proptest! {
-        #[test]
-        fn any_profile_is_answered(text in "(\\[?(net|main|cpu|sysctl)?[a-z_=# :;,]{0,20}\\]?\n){0,8}") {
-            let (_, own) = profile(&text, "/x");
-            let _ = lines(&own);
-        }
     }
 }

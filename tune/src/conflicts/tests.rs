@@ -1,20 +1,18 @@
-//! Plans that others have a say in.
+//! Plans whose settings have other owners.
 
 use linerate_host::{Host, Setting, SettingValue};
 use proptest::prelude::*;
 
-use super::{SettingOwners, fight, settle};
+use super::{SettingOwners, any_text, lasting_claim, resolve};
 use crate::claim::{ClaimAgreement, EnforcementMode};
-use crate::plan::{
-    ChangeImpact, InterfaceLayout, PlannedChange, QueueLayout, SCHEMA, TargetSetting, TunePlan,
-};
+use crate::plan::{InterfaceLayout, PlannedChange, QueueLayout, TargetSetting, TunePlan};
 
 const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 const SETUP: &str = r#"{"interval_seconds": 10, "banned": [9]}"#;
 const INTERRUPTS: &str = "           CPU0       CPU1\n 30:  1  0  PCI-MSIX-0000:01:00.0  1-edge  eth0-TxRx-0\n \
      31:  0  1  PCI-MSIX-0000:01:00.0  2-edge  eth0-TxRx-1\n";
 
-/// A host on which irqbalance runs; it answers where there is a setup.
+/// A host on which irqbalance runs. It answers over its socket if `setup` is given.
 fn host(setup: Option<&str>) -> Host {
     let mut files = vec![
         ("/proc/612/comm", "irqbalance\n"),
@@ -36,46 +34,24 @@ fn affinity(irq: u32) -> PlannedChange {
 }
 
 fn change(setting: Setting, from: &str, to: &str) -> PlannedChange {
-    PlannedChange {
-        setting,
-        from: SettingValue::new(from),
-        to: SettingValue::new(to),
-        why: "A reason.".into(),
-        findings: vec!["irq.one-node".into()],
-        effect: None,
-        source: None,
-        risk: None,
-        interrupts: ChangeImpact::Nothing,
-        claims: Vec::new(),
-    }
+    let findings = vec!["irq.one-node".into()];
+    let (from, to) = (SettingValue::new(from), SettingValue::new(to));
+    PlannedChange { findings, ..PlannedChange::new(setting, from, to, "A reason.") }
 }
 
 fn plan(changes: Vec<PlannedChange>) -> TunePlan {
-    TunePlan {
-        schema: SCHEMA.into(),
-        version: "0".into(),
-        read_unix_seconds: None,
-        goal: "udp-server".into(),
-        devices: Vec::new(),
-        cpus: vec![0, 1],
-        layouts: Vec::new(),
-        agreements: Vec::new(),
-        changes,
-        target: Vec::new(),
-        held_back: Vec::new(),
-        left: Vec::new(),
-    }
+    TunePlan { cpus: vec![0, 1], changes, ..TunePlan::new("udp-server") }
 }
 
-fn settled(host: &Host, mut plan: TunePlan) -> TunePlan {
-    settle(&mut plan, &SettingOwners::observe(host), host);
+fn resolved(host: &Host, mut plan: TunePlan) -> TunePlan {
+    resolve(&mut plan, &SettingOwners::observe(host));
     plan
 }
 
 #[test]
 fn irqbalance_is_agreed_with_in_the_plan() {
     let host = host(Some(SETUP));
-    let plan = settled(&host, plan(vec![affinity(30), affinity(8)]));
+    let plan = resolved(&host, plan(vec![affinity(30), affinity(8)]));
     assert_eq!((plan.changes.len(), plan.left.len()), (2, 0));
     let claim = &plan.changes[0].claims[0];
     assert_eq!(
@@ -83,19 +59,19 @@ fn irqbalance_is_agreed_with_in_the_plan() {
         ("irqbalance", EnforcementMode::Always, &ClaimAgreement::InPlan)
     );
     assert!(claim.what.starts_with("looks every 10 s"), "{}", claim.what);
-    // It was told to leave 8 alone by an argument.
+    // An argument bans 8.
     assert_eq!(plan.changes[1].claims, []);
     let agreed = &plan.agreements[0];
     assert_eq!(agreed.setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
     assert_eq!((agreed.from.as_str(), agreed.to.as_str()), ("9", "9,30"));
     agreed.setting.write(&host, &agreed.to).expect("carried out");
-    assert_eq!(settled(&host, plan.clone()).changes[0].claims, [], "it leaves them alone now");
+    assert_eq!(resolved(&host, plan.clone()).changes[0].claims, [], "it leaves them alone now");
 }
 
 #[test]
-fn what_irqbalance_moves_before_it_is_told_is_no_reason_for_another_plan() {
+fn interrupts_that_irqbalance_moves_before_the_ban_keep_the_plan_valid() {
     let host = host(Some(SETUP));
-    let plan = settled(&host, plan(vec![affinity(30), affinity(8)]));
+    let plan = resolved(&host, plan(vec![affinity(30), affinity(8)]));
     host.write("/proc/irq/30/smp_affinity", "2\n").expect("moved by irqbalance");
     plan.check(&host).expect("still one for this host");
     host.write("/proc/irq/8/smp_affinity", "2\n").expect("moved by a person");
@@ -104,29 +80,29 @@ fn what_irqbalance_moves_before_it_is_told_is_no_reason_for_another_plan() {
 }
 
 #[test]
-fn an_interrupt_that_has_another_number_now_is_known_by_its_name() {
+fn an_interrupt_is_found_by_its_name_if_its_number_changed() {
     let old = Setting::IrqAffinity { irq: 77, action: "eth0-TxRx-1".into() };
-    let plan = settled(&host(Some(SETUP)), plan(vec![change(old, "3", "1")]));
+    let plan = resolved(&host(Some(SETUP)), plan(vec![change(old, "3", "1")]));
     assert_eq!(plan.agreements[0].to.as_str(), "9,31");
 }
 
 #[test]
-fn interrupts_that_are_where_they_should_be_are_to_stay_there() {
+fn interrupts_that_are_in_place_are_banned_too() {
     let mut wanted = plan(vec![affinity(30)]);
     let there = Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() };
     wanted.target.push(TargetSetting { setting: there, value: SettingValue::new("2") });
-    assert_eq!(settled(&host(Some(SETUP)), wanted).agreements[0].to.as_str(), "9,30-31");
-    // Where nothing is placed, irqbalance is nobody's business.
+    assert_eq!(resolved(&host(Some(SETUP)), wanted).agreements[0].to.as_str(), "9,30-31");
+    // A plan that places no interrupt needs no ban.
     let mut shown = plan(Vec::new());
     let (receive, transmit) = (String::new(), String::new());
     let queues = vec![QueueLayout { queue: 0, interrupt: Some(0), receive, transmit }];
     shown.layouts.push(InterfaceLayout { interface: "eth0".into(), queues });
-    assert_eq!(settled(&host(Some(SETUP)), shown).agreements, []);
+    assert_eq!(resolved(&host(Some(SETUP)), shown).agreements, []);
 }
 
 #[test]
-fn a_change_that_would_be_taken_back_is_left() {
-    let plan = settled(&host(None), plan(vec![affinity(30), affinity(31), affinity(8)]));
+fn a_change_that_would_be_reverted_is_skipped() {
+    let plan = resolved(&host(None), plan(vec![affinity(30), affinity(31), affinity(8)]));
     assert_eq!(
         (plan.changes.len(), plan.agreements.len()),
         (1, 0),
@@ -144,21 +120,21 @@ fn a_change_that_would_be_taken_back_is_left() {
 }
 
 #[test]
-fn more_interrupts_than_it_takes_in_a_message_are_left_to_a_person() {
+fn more_bans_than_fit_into_a_message_are_left_to_a_person() {
     let many: Vec<_> = (1000..1200).map(affinity).collect();
-    let plan = settled(&host(Some(SETUP)), plan(many));
+    let plan = resolved(&host(Some(SETUP)), plan(many));
     assert_eq!((plan.changes.len(), plan.agreements.len(), plan.left.len()), (0, 0, 1));
     assert!(plan.left[0].commands[0].contains("--banirq=1199"), "{:?}", plan.left[0].commands);
 }
 
 #[test]
-fn who_acts_only_later_takes_no_change_away() {
+fn owners_that_act_later_remove_no_change() {
     let host = Host::scripted([
         ("/proc/7/comm", "google_guest_ag\n"),
         ("/etc/sysctl.d/10-a.conf", "net.core.rmem_max=1\n"),
     ]);
     let sysctl = change(Setting::sysctl("net.core.rmem_max"), "1", "2");
-    let plan = settled(&host, plan(vec![affinity(30), sysctl]));
+    let plan = resolved(&host, plan(vec![affinity(30), sysctl]));
     let owners: Vec<_> =
         plan.changes.iter().flat_map(|change| &change.claims).map(|claim| claim.acts).collect();
     assert_eq!(owners, [EnforcementMode::OnRestart, EnforcementMode::AtBoot]);
@@ -166,7 +142,7 @@ fn who_acts_only_later_takes_no_change_away() {
 }
 
 #[test]
-fn an_agent_that_is_told_to_leave_queues_alone_does() {
+fn an_agent_whose_configuration_excludes_queues_claims_nothing() {
     let agent = ("/proc/7/comm", "google_guest_ag\n");
     let told = ("/etc/default/instance_configs.cfg", "[InstanceSetup]\nset_multiqueue = false\n");
     let claims = |files: &[(&str, &str)]| {
@@ -178,18 +154,27 @@ fn an_agent_that_is_told_to_leave_queues_alone_does() {
 
 proptest! {
     #[test]
-    fn what_is_settled_has_no_fight_and_loses_no_finding(
+    fn a_resolved_plan_has_no_lasting_claim_and_loses_no_finding(
         irqs in proptest::collection::btree_set(1..300u32, 0..150), answers in any::<bool>(),
     ) {
         let host = host(answers.then_some(SETUP));
         let wanted = plan(irqs.iter().copied().map(affinity).collect());
-        let plan = settled(&host, wanted);
-        prop_assert!(plan.changes.iter().all(|change| fight(change).is_none()));
+        let plan = resolved(&host, wanted);
+        prop_assert!(plan.changes.iter().all(|change| lasting_claim(change).is_none()));
         let told = plan.changes.len() == irqs.len() || !plan.left.is_empty();
         prop_assert!(told, "{} of {} changes, and nothing left", plan.changes.len(), irqs.len());
         for agreed in &plan.agreements {
             prop_assert!(agreed.setting.check(&agreed.to).is_ok());
         }
-        prop_assert_eq!(settled(&host, plan.clone()), plan, "settling twice is settling once");
+        prop_assert_eq!(resolved(&host, plan.clone()), plan, "resolving twice is resolving once");
+    }
+
+    #[test]
+    fn any_text_is_parsed_without_panic(
+        text in "(\\[?(Link|Match|main|net|sysctl|ethtool|Journal)\\]?|KERNEL==\"|iface |offload-|ethtool |-G |-e|flush |\
+                  ruleset|(GOVERNOR|Audit|FirewallBackend|RxBufferSize|RxCoalesceSec|feature-gro|include)=|\
+                  /sys/class/net/|rps_cpus|-?[a-z.*/]{0,12} ?=|[A-Za-z0-9#;:, \"'\\\\]{0,8}|\n){0,20}",
+    ) {
+        any_text(&text);
     }
 }

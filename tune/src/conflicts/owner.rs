@@ -1,58 +1,74 @@
-//! What can be set, in words that settings and all who set them share.
+//! Owners of settings: programs and configuration files, and what each claims of a planned change.
 
 use linerate_host::{Setting, SettingValue};
 
 use super::command;
-use super::scene::matches;
+use super::knob::{OwnedKnob, OwnedSetting, sysctl_path};
+use super::reader::matches;
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::plan::{PlannedChange, TunePlan};
 
-/// Something that can be set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum OwnedKnob {
-    /// Its path below `/proc/sys`; a pattern in some files.
-    Sysctl(String),
-    /// What ethtool sets, by its word for it: `rx` of rings, `gro` of features.
-    Link(EthtoolKind, String),
-    /// A file of each queue or interface, by its name, such as `rps_cpus`.
-    File(String),
-    /// Where an interrupt goes.
-    Interrupt,
-    /// The governor of a CPU.
-    Governor,
-    /// The auditing of system calls.
-    Audit,
-    Filter,
+/// What [`super::SettingOwners`] holds of each owner.
+pub(super) type FoundOwners = Vec<Box<dyn SettingOwner>>;
+
+pub(super) trait SettingOwner {
+    /// What the owner does to this setting, if that contradicts the planned value.
+    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim>;
+
+    /// How the owner can be made to leave the settings of a whole plan alone. `None` if one agreement per claim is enough.
+    fn terms(&self, _plan: &TunePlan) -> Option<OwnerTerms> {
+        None
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EthtoolKind {
-    Ring,
-    Channel,
-    Feature,
-    Coalesce,
-    /// The indirection table, hash fields and rules for flows.
-    Flow,
+/// How an owner can be made to leave the settings of a plan alone.
+pub(super) enum OwnerTerms {
+    /// By a change that precedes those of the plan.
+    Change(Box<PlannedChange>),
+    /// By a person only.
+    ByHand {
+        owner: &'static str,
+        /// Why no change can do it.
+        why: String,
+        commands: Vec<String>,
+    },
 }
 
-/// A knob, whose it is, and what it is set to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct OwnedSetting {
-    pub(super) knob: OwnedKnob,
-    /// A pattern of interfaces; none for all, or for what belongs to none.
-    pub(super) interface: Option<String>,
-    /// None where it cannot be told.
-    pub(super) to: Option<String>,
+/// The agreement for a planned change that contradicts a [`ConfiguredSetting`]; the second argument is the part of the change
+/// that does.
+pub(super) type AgreementFor = Box<dyn Fn(&WantedKnob<'_>, &OwnedSetting) -> ClaimAgreement>;
+
+/// An owner that sets fixed values: a service, or one line of a configuration file.
+pub(super) struct ConfiguredSetting {
+    pub(super) owner: &'static str,
+    /// See [`SettingClaim::what`].
+    pub(super) what: String,
+    pub(super) read_from: String,
+    pub(super) acts: EnforcementMode,
+    pub(super) sets: Vec<OwnedSetting>,
+    pub(super) agreement: AgreementFor,
 }
 
-/// A line of somebody's configuration that sets something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ConfigurationLine {
-    pub(super) at: String,
-    /// As it is written there.
-    pub(super) text: String,
-    pub(super) set: OwnedSetting,
+impl SettingOwner for ConfiguredSetting {
+    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
+        let set = self.sets.iter().find_map(|own| wanted.contradicted_by(own))?;
+        Some(SettingClaim {
+            owner: self.owner.to_owned(),
+            what: self.what.clone(),
+            read_from: self.read_from.clone(),
+            acts: self.acts,
+            agreement: (self.agreement)(wanted, set),
+        })
+    }
 }
 
-/// What a change sets.
+/// The agreement that a person has to type this command, whatever the planned value.
+pub(super) fn by_hand(command: impl Into<String>) -> AgreementFor {
+    let commands = vec![command.into()];
+    Box::new(move |_, _| ClaimAgreement::ByHand { commands: commands.clone() })
+}
+
+/// A planned change, as knobs that owners may set too.
 pub(super) struct WantedKnob<'a> {
     pub(super) setting: &'a Setting,
     pub(super) to: &'a SettingValue,
@@ -61,8 +77,7 @@ pub(super) struct WantedKnob<'a> {
 
 impl<'a> WantedKnob<'a> {
     pub(super) fn new(setting: &'a Setting, to: &'a SettingValue) -> Self {
-        let single =
-            |knob: OwnedKnob| vec![OwnedSetting { knob, interface: None, to: Some(to.as_str().to_owned()) }];
+        let single = |knob| vec![OwnedSetting { knob, interface: None, to: Some(to.as_str().to_owned()) }];
         let sets = match setting {
             Setting::Sysctl(name) => single(OwnedKnob::Sysctl(sysctl_path(name))),
             Setting::IrqAffinity { .. } => single(OwnedKnob::Interrupt),
@@ -72,20 +87,15 @@ impl<'a> WantedKnob<'a> {
             | Setting::NftRuleset
             | Setting::IptablesRule { .. }
             | Setting::IptablesTable { .. } => single(OwnedKnob::Filter),
-            // Of a running process nobody's configuration speaks.
+            // No configuration file describes a running process.
             Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Vec::new(),
-            // What a person would type says it in the words that scripts use.
+            // The command that a person would type uses the same words as scripts.
             other => other.command(to).map(|typed| command::sets(&typed)).unwrap_or_default(),
         };
         Self { setting, to, sets }
     }
 
-    /// Whether it sets any knob that this predicate holds for.
-    pub(super) fn turns(&self, is_it: impl Fn(&OwnedKnob) -> bool) -> bool {
-        self.sets.iter().any(|set| is_it(&set.knob))
-    }
-
-    /// What it sets that such a line sets to something else.
+    /// The part of this change to which `other` gives another value.
     pub(super) fn contradicted_by(&self, other: &OwnedSetting) -> Option<&OwnedSetting> {
         self.sets.iter().find(|set| {
             let same_place = match (&other.interface, &set.interface) {
@@ -99,17 +109,7 @@ impl<'a> WantedKnob<'a> {
     }
 }
 
-impl OwnedKnob {
-    fn is_covered_by(&self, other: &OwnedKnob) -> bool {
-        match (self, other) {
-            (OwnedKnob::Sysctl(path), OwnedKnob::Sysctl(pattern)) => matches(pattern, path),
-            (OwnedKnob::Link(EthtoolKind::Flow, _), OwnedKnob::Link(EthtoolKind::Flow, _)) => true,
-            _ => self == other,
-        }
-    }
-}
-
-/// What is not known may be another value.
+/// An unknown value may be another one.
 fn contradicts(wanted: Option<&str>, other: Option<&str>) -> bool {
     let (Some(wanted), Some(other)) = (wanted, other) else { return true };
     let number = |text: &str| text.trim().parse::<i64>().ok();
@@ -123,39 +123,9 @@ fn contradicts(wanted: Option<&str>, other: Option<&str>) -> bool {
     !wanted.split_whitespace().eq(other.split_whitespace())
 }
 
-/// The path of a sysctl below `/proc/sys`: its first separator says which of `.` and `/` separates (sysctl.d(5)).
-pub(super) fn sysctl_path(name: &str) -> String {
-    if name.find(['.', '/']).and_then(|at| name.as_bytes().get(at)) == Some(&b'/') {
-        return name.to_owned();
-    }
-    let swapped = |letter| match letter {
-        '.' => '/',
-        '/' => '.',
-        other => other,
-    };
-    name.chars().map(swapped).collect()
-}
-
-/// A feature by the name that `ethtool -K` takes: the kernel, and `ethtool -k`, have others.
-pub(super) fn feature(name: &str) -> &str {
-    match name {
-        "rx-gro" | "generic-receive-offload" => "gro",
-        "tx-generic-segmentation" | "generic-segmentation-offload" => "gso",
-        "tx-tcp-segmentation" | "tcp-segmentation-offload" => "tso",
-        "rx-lro" | "large-receive-offload" => "lro",
-        "rx-ntuple-filter" | "ntuple-filters" => "ntuple",
-        "rx-hashing" | "receive-hashing" => "rxhash",
-        "rx-checksum" | "rx-checksumming" => "rx",
-        "tx-checksumming" => "tx",
-        "tx-scatter-gather" | "scatter-gather" => "sg",
-        "rx-vlan-hw-parse" | "rx-vlan-offload" => "rxvlan",
-        "tx-vlan-hw-insert" | "tx-vlan-offload" => "txvlan",
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::knob::{EthtoolKind, feature};
     use super::*;
     use linerate_host::setting::Offload;
 
@@ -164,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_contradicted_by_another_value_only() {
+    fn only_another_value_contradicts_a_change() {
         let setting = Setting::Rings { interface: "eth0".into() };
         let to = SettingValue::new("rx 4096 tx 512");
         let wanted = WantedKnob::new(&setting, &to);
@@ -197,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn at_least_and_at_most_are_no_contradiction_where_they_hold() {
+    fn bounds_contradict_only_values_outside() {
         assert!(!contradicts(Some("4096"), Some(">2048")));
         assert!(contradicts(Some("1024"), Some(">2048")));
         assert!(!contradicts(Some("5"), Some("<10")));

@@ -1,11 +1,11 @@
-//! NetworkManager: what a connection's profile sets of its interface when it is taken up (nm-settings-keyfile(5)).
+//! NetworkManager, which applies a connection's profile when it activates the connection (nm-settings-keyfile(5)).
 
 use linerate_host::ini;
 
-use super::knob::{ConfigurationLine, EthtoolKind, OwnedKnob, OwnedSetting, WantedKnob, feature};
-use super::scene::{ArbiterHost, ConfiguredInterface, matches};
-use super::{Found, SettingOwner};
-use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use super::knob::{ConfigurationLine, EthtoolKind, OwnedSetting};
+use super::owner::{ConfiguredSetting, FoundOwners};
+use super::reader::{ConfigurationReader, ConfiguredInterface, matches};
+use crate::claim::{ClaimAgreement, EnforcementMode};
 
 const DIRECTORIES: [&str; 3] = [
     "/etc/NetworkManager/system-connections",
@@ -13,7 +13,7 @@ const DIRECTORIES: [&str; 3] = [
     "/usr/lib/NetworkManager/system-connections",
 ];
 
-/// Options of `[ethtool]` begin so.
+/// Prefixes of the options in `[ethtool]`.
 const KINDS: [(&str, EthtoolKind); 4] = [
     ("feature-", EthtoolKind::Feature),
     ("ring-", EthtoolKind::Ring),
@@ -21,55 +21,68 @@ const KINDS: [(&str, EthtoolKind); 4] = [
     ("channels-", EthtoolKind::Channel),
 ];
 
-/// A connection's profile, as it is kept in a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ConnectionProfile {
     uuid: String,
-    /// What is matched: `interface-name`, `mac-address`, ... with the value.
+    /// Keys and values that an interface has to match: `interface-name`, `mac-address`, ...
     conditions: Vec<(String, String)>,
     lines: Vec<ConfigurationLine>,
 }
 
-/// What it sets of interfaces, and the profile that each line is of.
-#[derive(Debug)]
-struct NetworkManager {
-    lines: Vec<(String, ConfigurationLine)>,
-}
-
-pub(super) fn observe(scene: &ArbiterHost<'_>) -> Found {
-    // The kernel keeps 15 bytes of a name, and it has 14.
-    if scene.process("NetworkManager").is_none() {
-        return Vec::new();
+pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
+    let mut found = FoundOwners::new();
+    if reader.process("NetworkManager").is_none() {
+        return found;
     }
-    let paths = scene.layered(&DIRECTORIES, ".nmconnection");
-    let read = |path: String| scene.read(&path).map(|text| profile(&text, &path));
+    let paths = reader.layered(&DIRECTORIES, ".nmconnection");
+    let read = |path: String| reader.read(&path).map(|text| profile(&text, &path));
     let profiles: Vec<ConnectionProfile> = paths.into_iter().filter_map(read).collect();
     if profiles.iter().all(|profile| profile.lines.is_empty()) {
-        return Vec::new();
+        return found;
     }
-    let mut lines = Vec::new();
-    for interface in scene.interfaces() {
-        let state =
-            scene.host.read(&format!("/run/NetworkManager/devices/{}", interface.index)).unwrap_or_default();
-        let active = active(&state);
-        for profile in profiles.iter().filter(|profile| profile.is_of(interface, active)) {
-            lines.extend(profile.lines.iter().cloned().map(|mut line| {
-                line.set.interface = Some(interface.name.clone());
-                (profile.uuid.clone(), line)
-            }));
+    for interface in reader.interfaces() {
+        let state = format!("/run/NetworkManager/devices/{}", interface.index);
+        let state = reader.host.read(&state).unwrap_or_default();
+        for profile in profiles.iter().filter(|profile| profile.is_for(interface, active(&state))) {
+            for line in &profile.lines {
+                found.push(Box::new(owner(line, &profile.uuid, &interface.name)));
+            }
         }
     }
-    vec![Box::new(NetworkManager { lines })]
+    found
 }
 
-/// The profile that is active, in NetworkManager's own file of a device.
+fn owner(line: &ConfigurationLine, uuid: &str, interface: &str) -> ConfiguredSetting {
+    let option = line.text.split('=').next().unwrap_or_default().to_owned();
+    let uuid = uuid.to_owned();
+    let command = move |set: &OwnedSetting| {
+        let to = match set.to.as_deref() {
+            Some("on") if option.starts_with("feature-") => "true",
+            Some("off") if option.starts_with("feature-") => "false",
+            Some(to) => to,
+            None => "''",
+        };
+        format!(
+            "nmcli connection modify {uuid} ethtool.{option} {to}  # it does so when it is taken up again"
+        )
+    };
+    ConfiguredSetting {
+        owner: "NetworkManager",
+        what: format!("sets '{}' when the connection is taken up", line.text),
+        read_from: line.at.clone(),
+        acts: EnforcementMode::OnLink,
+        sets: vec![OwnedSetting { interface: Some(interface.to_owned()), ..line.set.clone() }],
+        agreement: Box::new(move |_, set| ClaimAgreement::ByHand { commands: vec![command(set)] }),
+    }
+}
+
+/// The active profile in NetworkManager's state file of a device.
 pub(super) fn active(state: &str) -> Option<&str> {
     ini::entries(state)
         .find(|entry| (entry.section, entry.key) == ("device", "connection-uuid"))
         .map(|entry| entry.value)
 }
 
-/// Reads a profile's file.
 pub(super) fn profile(text: &str, path: &str) -> ConnectionProfile {
     let mut profile = ConnectionProfile::default();
     for entry in ini::entries(text) {
@@ -88,13 +101,8 @@ pub(super) fn profile(text: &str, path: &str) -> ConnectionProfile {
 
 fn line(key: &str, entry: &ini::IniEntry<'_>, path: &str) -> Option<ConfigurationLine> {
     let (kind, name) = KINDS.iter().find_map(|(start, kind)| Some((*kind, key.strip_prefix(start)?)))?;
-    let is_switch = kind == EthtoolKind::Feature || name.starts_with("adaptive");
-    let to = if is_switch { ini::switch(entry.value) } else { Some(entry.value) };
-    let set = OwnedSetting {
-        knob: OwnedKnob::Link(kind, feature(name).to_owned()),
-        interface: None,
-        to: to.map(str::to_owned),
-    };
+    let to = if kind.is_switch(name) { ini::switch(entry.value) } else { Some(entry.value) };
+    let set = OwnedSetting { knob: kind.knob(name), interface: None, to: to.map(str::to_owned) };
     Some(ConfigurationLine {
         at: format!("{path}:{}", entry.line),
         text: format!("{key}={}", entry.value),
@@ -103,8 +111,8 @@ fn line(key: &str, entry: &ini::IniEntry<'_>, path: &str) -> Option<Configuratio
 }
 
 impl ConnectionProfile {
-    /// Whether it is that of an interface: the one that is active where that is known, else any that could be.
-    fn is_of(&self, interface: &ConfiguredInterface, active: Option<&str>) -> bool {
+    /// Whether the profile applies to an interface: by the active profile if that is known, else by its conditions.
+    fn is_for(&self, interface: &ConfiguredInterface, active: Option<&str>) -> bool {
         if let Some(active) = active {
             return self.uuid == active;
         }
@@ -121,42 +129,15 @@ impl ConnectionProfile {
     }
 }
 
-impl SettingOwner for NetworkManager {
-    fn claims(&self, wanted: &WantedKnob<'_>) -> Vec<SettingClaim> {
-        let claim = |(uuid, line): &(String, ConfigurationLine)| {
-            let set = wanted.contradicted_by(&line.set)?;
-            let option = line.text.split('=').next().unwrap_or_default();
-            let to = match set.to.as_deref() {
-                Some("on") if option.starts_with("feature-") => "true",
-                Some("off") if option.starts_with("feature-") => "false",
-                Some(to) => to,
-                None => "''",
-            };
-            Some(SettingClaim {
-                owner: "NetworkManager".to_owned(),
-                what: format!("sets '{}' when the connection is taken up", line.text),
-                read_from: line.at.clone(),
-                acts: EnforcementMode::OnLink,
-                agreement: ClaimAgreement::ByHand {
-                    commands: vec![format!(
-                        "nmcli connection modify {uuid} ethtool.{option} {to}  # it does so when it is taken up again"
-                    )],
-                },
-            })
-        };
-        self.lines.iter().filter_map(claim).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::SettingOwners;
     use super::*;
+    use crate::claim::SettingClaim;
     use linerate_host::setting::Offload;
     use linerate_host::{Host, Setting, SettingValue};
-    use proptest::prelude::*;
 
-    /// As nmcli 1.42 writes it.
+    /// nmcli 1.42 wrote this file.
     const FILE: &str = "[connection]\nid=Wired connection 1\nuuid=0f6d-1\ntype=ethernet\ninterface-name=eth0\n\n\
         [ethernet]\n\n[ethtool]\nfeature-gro=true\nring-rx=1024\nchannels-combined=4\npause-rx=false\n\n[ipv4]\nmethod=auto\n";
     const PATH: &str = "/etc/NetworkManager/system-connections/Wired connection 1.nmconnection";
@@ -204,18 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn the_active_profile_is_the_one_that_counts() {
+    fn only_the_active_profile_counts() {
         let state = ("/run/NetworkManager/devices/2", "[device]\nmanaged=1\nconnection-uuid=other\n");
         assert_eq!(claims(&[state], "eth0"), []);
         let state = ("/run/NetworkManager/devices/3", "[device]\nconnection-uuid=0f6d-1\n");
         assert_eq!(claims(&[state], "eth1").len(), 1);
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_answered(text in "(\\[?(ethtool|match)?(feature-|ring-)?[a-z=# 0-9]{0,10}\\]?\n){0,6}") {
-            let _ = profile(&text, "/x");
-            let _ = active(&text);
-        }
     }
 }

@@ -1,0 +1,152 @@
+//! Conflicts with other owners of a plan's settings, and how to resolve them.
+//!
+//! An owner is a program or a configuration file that sets the same knob. Each has a file here. All reads pass through a
+//! [`Host`], and the parsers are pure functions.
+
+mod command;
+mod irqbalance;
+mod knob;
+mod link_file;
+mod network_manager;
+mod owner;
+mod reader;
+mod script;
+mod services;
+mod sysctl_file;
+#[cfg(test)]
+mod tests;
+mod tuned;
+
+use linerate_host::{Host, Setting, SettingValue, diagnosis};
+
+use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use crate::plan::{PlannedChange, SkippedFinding, TunePlan};
+pub(crate) use knob::sysctl_path;
+use owner::{FoundOwners, OwnerTerms, WantedKnob};
+use reader::ConfigurationReader;
+
+/// All owners of settings that were found on a host.
+pub struct SettingOwners {
+    owners: FoundOwners,
+    unknown: Vec<String>,
+}
+
+impl SettingOwners {
+    #[must_use]
+    pub fn observe(host: &Host) -> Self {
+        const KINDS: [fn(&ConfigurationReader<'_>) -> FoundOwners; 7] = [
+            irqbalance::observe,
+            tuned::observe,
+            link_file::observe,
+            network_manager::observe,
+            sysctl_file::observe,
+            script::observe,
+            services::observe,
+        ];
+        let reader = ConfigurationReader::new(host);
+        let owners = KINDS.iter().flat_map(|observe| observe(&reader)).collect();
+        Self { owners, unknown: reader.unknown() }
+    }
+
+    /// The claims of all owners that give this setting another value.
+    #[must_use]
+    pub fn claims(&self, setting: &Setting, to: &SettingValue) -> Vec<SettingClaim> {
+        let wanted = WantedKnob::new(setting, to);
+        self.owners.iter().filter_map(|owner| owner.claim(&wanted)).collect()
+    }
+
+    /// One line per read that failed, so that there may be more owners.
+    #[must_use]
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+}
+
+/// Adds the claims of other owners to a plan, and the changes that make the owners leave its settings alone. A change that an
+/// owner would revert by itself is skipped until a person has reconfigured the owner.
+pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) {
+    for change in &mut plan.changes {
+        change.claims = owners.claims(&change.setting, &change.to);
+    }
+    for owner in &owners.owners {
+        match owner.terms(plan) {
+            None => {}
+            Some(OwnerTerms::Change(change)) => {
+                plan.agreements.retain(|agreed| agreed.setting != change.setting);
+                plan.agreements.push(*change);
+            }
+            Some(OwnerTerms::ByHand { owner, why, commands }) => {
+                leave_to_person(plan, owner, &why, &commands)
+            }
+        }
+    }
+    let (kept, skipped) =
+        std::mem::take(&mut plan.changes).into_iter().partition(|change| lasting_claim(change).is_none());
+    plan.changes = kept;
+    skip(plan, skipped);
+}
+
+/// Runs all parsers of owners' files over a text.
+pub(crate) fn any_text(text: &str) {
+    const PATH: &str = "/x";
+    drop(tuned::lines(&tuned::profile(text, PATH).1));
+    drop(link_file::lines(text, PATH));
+    drop((network_manager::profile(text, PATH), network_manager::active(text)));
+    drop(sysctl_file::assignments(text, PATH));
+    drop((script::script(text, PATH), script::interfaces(text, PATH), command::sets(text)));
+    let _ = (reader::property(text, "ID_PATH"), reader::matches(text, text));
+    let _ = (services::governor(text, "GOVERNOR"), services::spreads_queues(text));
+    let _ = (services::flush_line(text), services::firewall_backend(text));
+    let _ = (services::audit_enabled(text), services::journal_audits(text));
+}
+
+/// The claim of an owner that would revert a change again and again.
+fn lasting_claim(change: &PlannedChange) -> Option<&SettingClaim> {
+    let reverts = |claim: &&SettingClaim| {
+        claim.acts == EnforcementMode::Always && matches!(claim.agreement, ClaimAgreement::ByHand { .. })
+    };
+    change.claims.iter().find(reverts)
+}
+
+fn leave_to_person(plan: &mut TunePlan, owner: &str, why: &str, commands: &[String]) {
+    let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
+    for claim in claims.filter(|claim| claim.owner == owner) {
+        if claim.agreement == ClaimAgreement::InPlan {
+            claim.what.push_str("; ");
+            claim.what.push_str(why);
+        }
+        // One command serves all claims.
+        claim.agreement = ClaimAgreement::ByHand { commands: commands.to_vec() };
+    }
+}
+
+/// Reports skipped changes, once per finding and owner.
+fn skip(plan: &mut TunePlan, changes: Vec<PlannedChange>) {
+    for change in changes {
+        let Some(claim) = lasting_claim(&change) else { continue };
+        let ClaimAgreement::ByHand { commands } = &claim.agreement else { continue };
+        let why = format!("{} would take it back: it {}", claim.owner, claim.what);
+        let mut findings = change.findings.clone();
+        if findings.is_empty() {
+            findings.push(String::new());
+        }
+        for finding in findings {
+            let known = |left: &SkippedFinding| left.finding == finding && left.commands == *commands;
+            if plan.left.iter().any(known) {
+                continue;
+            }
+            let title = diagnosis::rule(&finding).map_or_else(
+                || format!("{} is not set to {}", change.setting, change.to),
+                |rule| rule.title.to_owned(),
+            );
+            plan.left.push(SkippedFinding {
+                finding,
+                // Only doctor judges the severity on this host.
+                severity: "unknown".to_owned(),
+                title,
+                why: why.clone(),
+                commands: commands.clone(),
+            });
+        }
+    }
+}
