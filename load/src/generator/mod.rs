@@ -4,13 +4,18 @@
 //! service allows it, else of ordinary UDP sockets ([`SocketGenerator`]). A generator lives over many slots, so that
 //! threads, sockets and programs are made once.
 
-mod bound;
+mod account;
 mod builder;
+mod bursts;
 mod clock;
+mod drain;
+mod schedule;
 mod socket;
+mod thread;
 mod xdp;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -141,7 +146,17 @@ impl LoadSlot {
         }
     }
 
-    /// Whether it can be run at all.
+    /// Fails unless a generator with `threads` living threads can run the slot now.
+    fn must_be_runnable(&self, threads: usize, cancel: &AtomicBool) -> Result<(), GeneratorError> {
+        self.check()?;
+        match (threads, cancel.load(Ordering::Relaxed)) {
+            (0, _) => Err(GeneratorError::Worker),
+            (_, true) => Err(GeneratorError::Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the slot is out of range.
     ///
     /// # Errors
     /// A rate that is not positive and finite, a window of zero or over [`MAX_WINDOW`], no duration.

@@ -1,38 +1,39 @@
 //! The generator on ordinary UDP sockets.
 
-mod account;
 mod carried;
 mod flood;
 mod inbox;
 mod intervals;
 mod matching;
 mod open;
+mod outcome;
 mod pace;
 #[cfg(test)]
 mod simulation;
 mod tally;
-mod thread;
 mod trail;
 mod window;
 mod worker;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use super::builder::GeneratorBuilder;
+use super::schedule::SendSchedule;
+use super::thread::GeneratorThread;
 use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
 use crate::error::GeneratorError;
 use crate::header::RequestCodec;
+use crate::latency::Latency;
 use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
-use account::{SocketSlot, account};
 use carried::{EchoRequests, RequestSource, ScriptedRequests};
 use inbox::SocketFlow;
-use intervals::SlotSplit;
+use intervals::{IntervalMessage, IntervalSource, SlotSplit, ThreadIntervals};
 use open::{RECEIVE_BUFFER_BYTES, SourceAddresses, open};
-use thread::SocketThread;
-pub(super) use thread::prepare;
+use outcome::{SocketSlot, outcome};
 use trail::FlowTrack;
 use worker::{SendTiming, SocketPlan, SocketWorker};
 
@@ -92,10 +93,15 @@ impl SocketGenerator {
             let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
             let (carried, blank) = carried(builder, run, index)?;
             let (burst, cancel) = (builder.burst, builder.cancel.clone());
-            let thread = SocketThread::start(index, cpu, builder.nice, move |book| {
-                SocketWorker::new(flows, carried, &blank, burst, cancel, book)
+            // Not bounded, so that a thread never waits for the reader of its messages.
+            let (tell, messages) = channel();
+            let (emptied, empty) = channel();
+            let thread = GeneratorThread::start(index, cpu, builder.nice, move || {
+                let book = ThreadIntervals::new(tell.clone(), empty);
+                let mut worker = SocketWorker::new(flows, carried, &blank, burst, cancel, book)?;
+                Ok(move |plan| tell.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok())
             })?;
-            generator.threads.push(thread);
+            generator.threads.push(SocketThread { thread, messages, emptied });
         }
         Ok(generator)
     }
@@ -113,23 +119,20 @@ impl SocketGenerator {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<(Vec<worker::SocketWorkerReport>, Vec<SlotInterval>)> {
         for (index, thread) in self.threads.iter().enumerate() {
-            thread.order(plan(index))?;
+            thread.thread.order(plan(index))?;
         }
         let sources: Vec<_> = self.threads.iter().map(SocketThread::source).collect();
         intervals::follow(&sources, cut, observer)
     }
 
-    fn timing(&self, slot: &LoadSlot, thread: usize) -> SendTiming {
+    fn timing(&self, slot: &LoadSlot, start_ns: u64, thread: usize) -> SendTiming {
         match slot.mode {
             PacingMode::Rate { per_second } => {
-                let stride = self.threads.len() as u64;
-                SendTiming::Paced {
-                    interval_ns: 1e9 / per_second,
-                    first: thread as u64,
-                    stride,
-                    total: (per_second * slot.duration.as_secs_f64()).round().max(1.0) as u64,
-                    tick_ns: pace::tick_ns(per_second / stride as f64),
-                }
+                let threads = self.threads.len() as u64;
+                let span = (start_ns, clock::whole_ns(slot.duration));
+                let tick_ns = pace::tick_ns(per_second / threads as f64);
+                let share = (thread as u64, threads);
+                SendTiming::Paced(SendSchedule::of_rate(span, per_second, share, tick_ns))
             }
             PacingMode::Window { outstanding } => SendTiming::Window {
                 outstanding: u64::from(outstanding),
@@ -150,13 +153,7 @@ impl Generator for SocketGenerator {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
-        slot.check()?;
-        if self.threads.is_empty() {
-            return Err(GeneratorError::Worker);
-        }
-        if self.cancel.load(Ordering::Relaxed) {
-            return Err(GeneratorError::Cancelled);
-        }
+        slot.must_be_runnable(self.threads.len(), &self.cancel)?;
         self.epoch = self.epoch.wrapping_add(1);
         let flows_each = self.description.flows.div_ceil(self.threads.len()) as u64;
         let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_each;
@@ -172,22 +169,36 @@ impl Generator for SocketGenerator {
             start_ns,
             duration_ns,
             drain: slot.drain,
-            timing: self.timing(slot, thread),
+            timing: self.timing(slot, start_ns, thread),
             cut,
         };
         let Some((reports, intervals)) = self.run_all(plan, cut, observer) else {
-            // What the other threads have to tell of this slot must not be taken for the next one's.
+            // Messages of the other threads must not be taken for those of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
         let course = SocketSlot {
-            timing: self.timing(slot, 0),
+            timing: self.timing(slot, start_ns, 0),
             start_ns,
             start_realtime_ns,
             cancelled: self.cancel.load(Ordering::Relaxed),
             code: self.code,
         };
-        Ok(account(slot, &course, &reports, intervals))
+        Ok(outcome(slot, &course, &reports, intervals))
+    }
+}
+
+/// A sending thread and its channels.
+#[derive(Debug)]
+struct SocketThread {
+    thread: GeneratorThread<SocketPlan>,
+    messages: Receiver<IntervalMessage>,
+    emptied: Sender<Latency>,
+}
+
+impl SocketThread {
+    fn source(&self) -> IntervalSource<'_> {
+        IntervalSource { messages: &self.messages, emptied: &self.emptied }
     }
 }
 

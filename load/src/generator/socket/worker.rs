@@ -11,15 +11,11 @@ use super::inbox::{FlowInbox, SocketFlow};
 use super::intervals::{IntervalCounts, SlotSplit, ThreadIntervals};
 use super::tally::{CountedParts, ReceivedTotals};
 use crate::error::GeneratorError;
+use crate::generator::drain::DrainWait;
+use crate::generator::schedule::SendSchedule;
 use crate::generator::{MAX_BURST, clock};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};
-
-/// When all is answered, how long a duplicate is still waited for.
-const AFTERMATH: Duration = Duration::from_millis(5);
-
-/// When not all is answered, the least silence that ends a drain.
-const SILENCE: Duration = Duration::from_millis(50);
 
 /// Open loop: how long requests are kept in view besides the drain. The longest latency told apart is a minute, but
 /// a service that answers after ten seconds is not one to tell apart from one that does not.
@@ -48,10 +44,12 @@ pub(super) struct SocketPlan {
 /// When the requests of a thread leave.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SendTiming {
-    /// This thread's share of a schedule: request `first + i * stride` of `total`, one each `interval_ns`.
-    Paced { interval_ns: f64, first: u64, stride: u64, total: u64, tick_ns: u64 },
+    Paced(SendSchedule),
     /// A window a flow.
-    Window { outstanding: u64, timeout_ns: u64 },
+    Window {
+        outstanding: u64,
+        timeout_ns: u64,
+    },
     /// As fast as it goes.
     Flood,
 }
@@ -138,7 +136,7 @@ impl SocketWorker {
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
             _ if self.cancelled() => {}
-            SendTiming::Paced { .. } => self.pace(plan),
+            SendTiming::Paced(schedule) => self.pace(plan, &schedule),
             SendTiming::Window { outstanding, timeout_ns } => {
                 self.keep_windows_full(plan, outstanding, timeout_ns);
             }
@@ -266,9 +264,9 @@ impl SocketWorker {
     fn view(&self, plan: &SocketPlan) -> u64 {
         let flows = self.flows.len().max(1) as u64;
         match plan.timing {
-            SendTiming::Paced { interval_ns, stride, .. } => {
+            SendTiming::Paced(schedule) => {
                 let span_ns = plan.duration_ns.min(clock::whole_ns(SPAN) + clock::whole_ns(plan.drain));
-                let requests = span_ns as f64 / (interval_ns * stride as f64) / flows as f64;
+                let requests = span_ns as f64 / schedule.step_ns / flows as f64;
                 // Bursts differ in length, so a flow may get more than its even share.
                 (requests * 2.0) as u64
             }
@@ -280,28 +278,16 @@ impl SocketWorker {
         }
     }
 
-    /// Waits for stragglers: until nothing more can come, nothing has come for a while, or the time is over.
+    /// Waits for stragglers.
     fn drain(&mut self, drain: Duration) {
-        let drain_ns = clock::whole_ns(drain);
-        let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
         let slowest_ns = self.inbox.tally.latency.max().unwrap_or(0);
-        // A service that was slow before may be so again.
-        let quiet_ns = clock::whole_ns(SILENCE)
-            .max(drain_ns / 10)
-            .max(slowest_ns.saturating_mul(2).min(drain_ns / 4))
-            .min(drain_ns);
-        let mut active_ns = clock::now_ns();
-        let deadline_ns = active_ns + drain_ns;
+        let mut wait = DrainWait::new(drain);
         loop {
             let now_ns = clock::now_ns();
-            let patience_ns =
-                if self.inbox.tally.counts.answered == self.sent { aftermath_ns } else { quiet_ns };
-            let until_ns = deadline_ns.min(active_ns + patience_ns);
-            let wait = Duration::from_nanos(until_ns.saturating_sub(now_ns));
-            // The last look comes after the time is over, so that what waited in a buffer is not lost.
-            if self.receive(wait) > 0 {
-                active_ns = clock::now_ns();
-                if active_ns > deadline_ns {
+            let until_ns = wait.until_ns(self.inbox.tally.counts.answered == self.sent, slowest_ns);
+            // The last call comes after the end, so that replies in a socket buffer are not lost.
+            if self.receive(Duration::from_nanos(until_ns.saturating_sub(now_ns))) > 0 {
+                if wait.arrived() {
                     return;
                 }
             } else if now_ns >= until_ns {

@@ -8,13 +8,8 @@ use super::program::LoadProgram;
 use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
 use super::worker::XdpWorkerReport;
 use crate::generator::clock;
+use crate::generator::drain::DrainWait;
 use crate::outcome::{LatencyQuantiles, SlotInterval};
-
-/// When all is answered, how long a duplicate is still waited for.
-const AFTERMATH: Duration = Duration::from_millis(5);
-
-/// When not all is answered, the least silence that ends a drain.
-const SILENCE: Duration = Duration::from_millis(50);
 
 /// Between two looks at the counters during a drain.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -112,30 +107,20 @@ impl<'a> IntervalWatch<'a> {
         self.intervals
     }
 
-    /// Waits until nothing more can come, nothing has come for a while, or the time is over.
+    /// Waits for stragglers.
     fn drain(&self, drain: Duration) {
-        let drain_ns = clock::whole_ns(drain);
-        let aftermath_ns = clock::whole_ns(AFTERMATH).min(drain_ns);
+        let mut wait = DrainWait::new(drain);
         let mut count = RowTotals::of(self.program, self.hands_over);
-        let mut active_ns = clock::now_ns();
-        let deadline_ns = active_ns + drain_ns;
         loop {
-            // A service that was slow before may be so again.
-            let quiet_ns = clock::whole_ns(SILENCE)
-                .max(drain_ns / 10)
-                .max(count.longest_ns.saturating_mul(2).min(drain_ns / 4))
-                .min(drain_ns);
-            let whole = count.answered + count.refused >= count.sent;
-            let patience_ns = if whole { aftermath_ns } else { quiet_ns };
-            let now_ns = clock::now_ns();
-            let until_ns = deadline_ns.min(active_ns + patience_ns);
+            let is_complete = count.answered + count.refused >= count.sent;
+            let (until_ns, now_ns) = (wait.until_ns(is_complete, count.longest_ns), clock::now_ns());
             if now_ns >= until_ns {
                 return;
             }
             clock::sleep_until(until_ns.min(now_ns + LOOK_AGAIN_NS));
             let next = RowTotals::of(self.program, self.hands_over);
             if next.arrivals != count.arrivals {
-                active_ns = clock::now_ns();
+                wait.arrived();
             }
             count = next;
         }

@@ -1,30 +1,16 @@
-//! The threads that send. Replies are the program's business.
+//! Sending threads. The BPF program receives the replies.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 
-use super::bursts::BurstLengths;
-use super::program::{LoadProgram, RequestOutlets};
-use super::schedule::SendSchedule;
-use crate::error::GeneratorError;
+use super::program::RequestOutlets;
+use crate::generator::bursts::BurstLengths;
 use crate::generator::clock;
-use crate::generator::socket::prepare;
+use crate::generator::schedule::SendSchedule;
 use crate::outcome::{LATE_NS, LeftAs};
 use crate::sys::xdp::{BATCH, PARTS, XdpRow};
 
 /// The longest sleep, so that a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 10_000_000;
-
-/// How much faster than the schedule a thread that was held up catches up: as the socket generator does.
-const CATCH_UP: f64 = 2.0;
-
-/// A hold-up of this length is still made good at once: sleeps overshoot that much on a busy machine.
-const USUAL_HOLD_UP_NS: u64 = 500_000;
-
-/// The least time given after the end for what is still due when a thread was held up at the end.
-const LEAST_OVERTIME_NS: u64 = 10_000_000;
 
 /// Live frames: how long a call is to take, and over how many frames it may run. Each call makes a page pool that lives on
 /// for a second or more, so that there are to be few of them.
@@ -99,70 +85,8 @@ pub(super) struct XdpWorkerReport {
     pub(super) failure: Option<std::io::Error>,
 }
 
-/// A thread, until it is dropped.
-#[derive(Debug)]
-pub(super) struct XdpThread {
-    /// None once the thread was told to end.
-    plans: Option<SyncSender<XdpPlan>>,
-    handle: Option<JoinHandle<()>>,
-}
-
-impl Drop for XdpThread {
-    fn drop(&mut self) {
-        self.plans = None;
-        if let Some(handle) = self.handle.take() {
-            // A panic has been reported already, as `GeneratorError::Worker`.
-            let _ = handle.join();
-        }
-    }
-}
-
-impl XdpThread {
-    /// Starts a thread in the caller's network namespace and waits until it is pinned.
-    pub(super) fn start(
-        index: usize,
-        cpu: u32,
-        nice: Option<i32>,
-        program: Arc<LoadProgram>,
-        outlets: RequestOutlets,
-        cancel: Arc<AtomicBool>,
-        reports: Sender<XdpWorkerReport>,
-    ) -> Result<Self, GeneratorError> {
-        let (plans, orders) = sync_channel::<XdpPlan>(1);
-        let (ready, is_ready) = sync_channel::<Result<(), GeneratorError>>(1);
-        let handle = thread::Builder::new()
-            .name(format!("load-{index}"))
-            .spawn(move || {
-                let prepared = prepare(Some(cpu), nice);
-                let failed = prepared.is_err();
-                if ready.send(prepared).is_err() || failed {
-                    return;
-                }
-                let Some(row) = program.rows.get(cpu as usize) else { return };
-                row.thread.store(thread_id(), Ordering::Relaxed);
-                while let Ok(plan) = orders.recv() {
-                    if reports.send(XdpWorker::new(row, &outlets, &cancel).run(&plan)).is_err() {
-                        return;
-                    }
-                }
-            })
-            .map_err(|source| GeneratorError::system("cannot start a generator thread", source))?;
-        is_ready.recv().map_err(|_| GeneratorError::Worker)??;
-        Ok(XdpThread { plans: Some(plans), handle: Some(handle) })
-    }
-
-    /// Hands it a plan; none if it is gone.
-    pub(super) fn order(&self, plan: XdpPlan) -> Option<()> {
-        self.plans.as_ref()?.send(plan).ok()
-    }
-}
-
-fn thread_id() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
-}
-
-/// A thread's slot under way.
-struct XdpWorker<'a> {
+/// One slot of one thread.
+pub(super) struct XdpWorker<'a> {
     row: &'a XdpRow,
     outlets: &'a RequestOutlets,
     cancel: &'a AtomicBool,
@@ -170,7 +94,7 @@ struct XdpWorker<'a> {
 }
 
 impl<'a> XdpWorker<'a> {
-    fn new(row: &'a XdpRow, outlets: &'a RequestOutlets, cancel: &'a AtomicBool) -> Self {
+    pub(super) fn new(row: &'a XdpRow, outlets: &'a RequestOutlets, cancel: &'a AtomicBool) -> Self {
         let report = XdpWorkerReport {
             late_sends: 0,
             worst_lag_ns: 0,
@@ -184,7 +108,7 @@ impl<'a> XdpWorker<'a> {
         XdpWorker { row, outlets, cancel, report }
     }
 
-    fn run(mut self, plan: &XdpPlan) -> XdpWorkerReport {
+    pub(super) fn run(mut self, plan: &XdpPlan) -> XdpWorkerReport {
         self.sleep_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
@@ -201,7 +125,7 @@ impl<'a> XdpWorker<'a> {
 
     /// Sends this thread's share of a schedule, each tick what is due.
     fn tick(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
-        let limit_ns = limit_ns(plan);
+        let limit_ns = schedule.limit_ns(plan.duration_ns);
         let mut last_tick_ns = plan.start_ns;
         while !self.stopped() {
             let tick_began_ns = clock::now_ns();
@@ -209,11 +133,8 @@ impl<'a> XdpWorker<'a> {
             if done >= schedule.share || tick_began_ns > limit_ns {
                 return;
             }
-            let passed_ns =
-                tick_began_ns.saturating_sub(last_tick_ns).clamp(schedule.tick_ns, USUAL_HOLD_UP_NS);
+            let due = schedule.allowed(done, tick_began_ns, last_tick_ns);
             last_tick_ns = tick_began_ns;
-            let most = (CATCH_UP * passed_ns as f64 / schedule.step_ns).ceil() as u64;
-            let due = schedule.due(tick_began_ns).min(done + most);
             if done < due {
                 self.note_lag(schedule, done, due, tick_began_ns);
                 self.clone_requests(due - done);
@@ -226,7 +147,7 @@ impl<'a> XdpWorker<'a> {
     /// Has live frames wait for their time in calls that last: a program run over a frame that is not due lets it go
     /// back.
     fn wait(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
-        let limit_ns = limit_ns(plan);
+        let limit_ns = schedule.limit_ns(plan.duration_ns);
         self.run_calls(BATCH as u64, |worker, began_ns| {
             let left_ns = limit_ns.saturating_sub(began_ns);
             if worker.sent() >= schedule.share { 0 } else { left_ns }
@@ -349,11 +270,6 @@ impl<'a> XdpWorker<'a> {
             clock::sleep_until(at_ns.min(now_ns + LONGEST_SLEEP_NS));
         }
     }
-}
-
-/// Until when requests are sent: a little beyond the end, for a thread that was held up.
-fn limit_ns(plan: &XdpPlan) -> u64 {
-    plan.start_ns + plan.duration_ns + LEAST_OVERTIME_NS.max(plan.duration_ns / 100)
 }
 
 /// Which parts of a slot may have requests under way. The program counts requests and answers by part.

@@ -1,17 +1,15 @@
-//! The account of a slot: what all threads tell, summed up and judged.
-
-use std::time::Duration;
+//! The outcome of a slot from the reports of all threads.
 
 use super::intervals;
 use super::worker::{SendTiming, SocketWorkerReport};
-use crate::generator::MAX_BURST;
-use crate::generator::bound::bound_because;
-use crate::generator::{LoadSlot, PacingMode};
+use crate::generator::LoadSlot;
+use crate::generator::account::SlotRates;
+use crate::generator::bursts::BurstLengths;
 use crate::latency::Latency;
-use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval, SlotOutcome};
+use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendErrors, SlotInterval, SlotOutcome};
 use crate::workload::ReplyCode;
 
-/// How a slot went, apart from what the threads tell.
+/// Facts of a slot that the reports of its threads do not have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SocketSlot {
     pub(super) timing: SendTiming,
@@ -21,8 +19,7 @@ pub(super) struct SocketSlot {
     pub(super) code: Option<ReplyCode>,
 }
 
-/// Sums up what the threads tell.
-pub(super) fn account(
+pub(super) fn outcome(
     slot: &LoadSlot,
     course: &SocketSlot,
     reports: &[SocketWorkerReport],
@@ -48,21 +45,12 @@ pub(super) fn account(
     let sent = sum(|report| report.sent);
     let answered = sum(|report| report.tally.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
-    let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
-    let seconds = duration.as_secs_f64().max(1e-9);
-    intervals::complete(&mut intervals, duration, reports);
-    let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
-    let asked_per_second = match slot.mode {
-        PacingMode::Rate { per_second } => Some(per_second),
-        PacingMode::Window { .. } | PacingMode::Flood => None,
-    };
-    if let SendTiming::Paced { tick_ns, interval_ns, stride, .. } = timing {
-        // Requests further apart than a tick leave at their time.
-        watch.tick_ns = if interval_ns * stride as f64 >= tick_ns as f64 { 0 } else { tick_ns };
+    let rates = SlotRates::new(slot, start_ns, last_sent_ns, sent, cancelled);
+    intervals::complete(&mut intervals, rates.duration, reports);
+    if let SendTiming::Paced(schedule) = timing {
+        watch.tick_ns = schedule.delay_ns();
     }
-    watch.bound_because =
-        bound_because(asked_per_second, offered_per_second, sent, &errors, cancelled, &watch);
+    watch.bound_because = rates.bound_because(&errors, &watch);
     SlotOutcome {
         started_realtime_ns: start_realtime_ns,
         sent,
@@ -74,14 +62,14 @@ pub(super) fn account(
         foreign: sum(|report| report.tally.counts.foreign),
         late: sum(|report| report.tally.counts.late),
         send_errors: errors,
-        duration,
-        asked_per_second,
-        offered_per_second,
-        answered_per_second: sum(|report| report.tally.counts.answered_in_time) as f64 / seconds,
+        duration: rates.duration,
+        asked_per_second: rates.asked_per_second,
+        offered_per_second: rates.offered_per_second,
+        answered_per_second: rates.per_second(sum(|report| report.tally.counts.answered_in_time)),
         latency_ns: latency,
         codes: code.map_or_else(Vec::new, |code| codes(code, reports)),
         unverified: 0,
-        bursts: bursts(reports),
+        bursts: bursts(reports).summary(),
         intervals,
         queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
         generator_bound: !watch.bound_because.is_empty(),
@@ -93,24 +81,22 @@ fn codes(code: ReplyCode, reports: &[SocketWorkerReport]) -> Vec<CodeCount> {
     code.counts(|value| reports.iter().map(|report| report.tally.codes[usize::from(value)]).sum())
 }
 
-fn bursts(reports: &[SocketWorkerReport]) -> SendBursts {
-    let of = |length: usize| reports.iter().map(|report| report.bursts[length]).sum::<u64>();
-    let total: u64 = (1..=MAX_BURST).map(of).sum();
-    let mut passed = 0;
-    let median = (1..=MAX_BURST).find(|length| {
-        passed += of(*length);
-        passed * 2 >= total
-    });
-    let max = (1..=MAX_BURST).rev().find(|length| of(*length) > 0);
-    let known = |length: Option<usize>| if total > 0 { length.unwrap_or(0) as u64 } else { 0 };
-    SendBursts { median_requests: known(median), max_requests: known(max) }
+fn bursts(reports: &[SocketWorkerReport]) -> BurstLengths {
+    let mut bursts = BurstLengths::default();
+    for (length, count) in reports.iter().flat_map(|report| (0..).zip(&report.bursts)) {
+        bursts.add(length, *count);
+    }
+    bursts
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::generator::MAX_BURST;
     use crate::generator::socket::tally::{DatagramCounts, ReceivedTotals};
-    use crate::outcome::BoundReason;
+    use crate::outcome::{BoundReason, SendBursts};
     use crate::workload::ReplyMark;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -136,7 +122,7 @@ mod tests {
     fn of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
         let timing = SendTiming::Window { outstanding: 1, timeout_ns: 1 };
         let course = SocketSlot { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None };
-        account(slot, &course, reports, Vec::new())
+        outcome(slot, &course, reports, Vec::new())
     }
 
     #[test]
@@ -165,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_not_take_is_no_lack_of_speed() {
+    fn requests_that_the_kernel_refuses_do_not_show_a_lack_of_speed() {
         let mut forbidden = report(500, 0);
         forbidden.tally.errors.forbidden = 500;
         assert!(!of(&LoadSlot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
@@ -175,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_slot_is_as_long_as_it_was() {
+    fn a_cancelled_slot_ends_with_its_last_request() {
         let half = SocketWorkerReport { last_sent_ns: 500_000_000, ..report(500, 500) };
         let outcome = of(&LoadSlot::rate(1_000.0, SECOND), true, &[half]);
         assert_eq!(outcome.duration, SECOND / 2);
@@ -205,7 +191,6 @@ mod tests {
             counted.iter().map(of).collect::<Vec<_>>(),
             [(0, None, 28, 0), (3, Some("NXDOMAIN".to_owned()), 14, 5)]
         );
-        assert_eq!(bursts(&reports), SendBursts { median_requests: 1, max_requests: 24 });
-        assert_eq!(bursts(&[report(0, 0)]), SendBursts::default());
+        assert_eq!(bursts(&reports).summary(), SendBursts { median_requests: 1, max_requests: 24 });
     }
 }

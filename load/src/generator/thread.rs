@@ -1,58 +1,49 @@
-//! The threads of the socket generator.
+//! Generator threads, which carry out one plan per slot.
 
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
-use super::intervals::{IntervalMessage, IntervalSource, ThreadIntervals};
-use super::worker::{SocketPlan, SocketWorker};
 use crate::error::GeneratorError;
-use crate::latency::Latency;
 
-/// A thread with its worker, until it is dropped.
+/// A thread that carries out plans until it is dropped.
 #[derive(Debug)]
-pub(super) struct SocketThread {
-    /// None once the thread was told to end.
-    plans: Option<SyncSender<SocketPlan>>,
-    messages: Receiver<IntervalMessage>,
-    emptied: Sender<Latency>,
+pub(super) struct GeneratorThread<P> {
+    /// `None` once the thread has to end.
+    plans: Option<SyncSender<P>>,
     handle: Option<JoinHandle<()>>,
 }
 
-impl Drop for SocketThread {
+impl<P> Drop for GeneratorThread<P> {
     fn drop(&mut self) {
         self.plans = None;
         if let Some(handle) = self.handle.take() {
-            // A panic has been reported already, as `GeneratorError::Worker`.
+            // A panic was reported before, as `GeneratorError::Worker`.
             let _ = handle.join();
         }
     }
 }
 
-impl SocketThread {
-    /// Starts a thread and waits until it is pinned and has its worker.
-    pub(super) fn start(
+impl<P: Send + 'static> GeneratorThread<P> {
+    /// Starts a thread in the caller's network namespace, and waits until it is pinned and `make` has run in it. The worker
+    /// that `make` returns carries out a plan. The thread ends when a worker returns false.
+    pub(super) fn start<W: FnMut(P) -> bool>(
         index: usize,
         cpu: Option<u32>,
         nice: Option<i32>,
-        make: impl FnOnce(ThreadIntervals) -> Result<SocketWorker, GeneratorError> + Send + 'static,
+        make: impl FnOnce() -> Result<W, GeneratorError> + Send + 'static,
     ) -> Result<Self, GeneratorError> {
-        let (plans, orders) = sync_channel::<SocketPlan>(1);
-        // Not bounded, so that a thread never waits for whoever is told.
-        let (tell, messages) = channel::<IntervalMessage>();
-        let (emptied, empty) = channel::<Latency>();
+        let (plans, orders) = sync_channel::<P>(1);
         let (ready, is_ready) = sync_channel::<Result<(), GeneratorError>>(1);
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
             .spawn(move || {
-                let book = ThreadIntervals::new(tell.clone(), empty);
-                let worker = prepare(cpu, nice).and_then(|()| make(book));
-                let mut worker = match worker {
+                let mut worker = match prepare(cpu, nice).and_then(|()| make()) {
                     Ok(worker) => worker,
                     Err(error) => {
-                        // If nobody waits any more, there is nobody to tell.
+                        // It fails only if nobody waits any more.
                         let _ = ready.send(Err(error));
                         return;
                     }
@@ -61,30 +52,24 @@ impl SocketThread {
                     return;
                 }
                 while let Ok(plan) = orders.recv() {
-                    let report = Box::new(worker.run(&plan));
-                    if tell.send(IntervalMessage::Done(report)).is_err() {
+                    if !worker(plan) {
                         return;
                     }
                 }
             })
             .map_err(|source| GeneratorError::system("cannot start a generator thread", source))?;
         is_ready.recv().map_err(|_| GeneratorError::Worker)??;
-        Ok(SocketThread { plans: Some(plans), messages, emptied, handle: Some(handle) })
+        Ok(GeneratorThread { plans: Some(plans), handle: Some(handle) })
     }
 
-    /// Hands it a plan; none if it is gone.
-    pub(super) fn order(&self, plan: SocketPlan) -> Option<()> {
+    /// Hands over a plan; `None` if the thread is gone.
+    pub(super) fn order(&self, plan: P) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()
-    }
-
-    /// Where it tells what becomes of a plan.
-    pub(super) fn source(&self) -> IntervalSource<'_> {
-        IntervalSource { messages: &self.messages, emptied: &self.emptied }
     }
 }
 
-/// Makes the calling thread a punctual one on its CPU.
-pub(in crate::generator) fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), GeneratorError> {
+/// Pins the calling thread, and sets its niceness and timer slack.
+fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), GeneratorError> {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         let known = (cpu as usize) < CpuSet::MAX_CPU;

@@ -1,10 +1,10 @@
-//! How many requests left by one call.
+//! Numbers of requests that left by one system call.
 
 use std::collections::BTreeMap;
 
 use crate::outcome::SendBursts;
 
-/// How often a call made so many requests.
+/// Number of calls by the number of requests that left.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BurstLengths(BTreeMap<u64, u64>);
 

@@ -1,8 +1,14 @@
-//! A thread's share of a schedule.
+//! A thread's share of a schedule, and how fast a delayed thread catches up.
 
-/// Requests that fall within a tick leave together. A call costs some 13 us besides what its frames do, measured, so
-/// that a tenth of a CPU goes into calls.
-const TICK_NS: u64 = 100_000;
+/// How much faster than the schedule a delayed thread sends. All due requests at once would flood the service in a way that
+/// no client does, and the generator would cause the loss.
+const CATCH_UP: f64 = 2.0;
+
+/// A delay of this length is made good at once: sleeps overshoot that much on a busy machine.
+const USUAL_DELAY_NS: u64 = 500_000;
+
+/// The shortest time after the end in which a delayed thread may send requests that are still due.
+const LEAST_OVERTIME_NS: u64 = 10_000_000;
 
 /// Request `i` of `share` is meant to leave at `first_ns + i * step_ns`, ns of the monotonic clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -17,36 +23,47 @@ pub(super) struct SendSchedule {
 }
 
 impl SendSchedule {
-    /// For thread `thread` of `threads`, which together send `total` requests, one each `interval_ns`.
-    pub(super) fn new(start_ns: u64, interval_ns: f64, total: u64, thread: u64, threads: u64) -> Self {
+    /// The share of thread `thread` of `threads` in `duration_ns` at `per_second` in total. Requests that fall within a tick
+    /// leave together.
+    pub(super) fn of_rate(
+        (start_ns, duration_ns): (u64, u64),
+        per_second: f64,
+        (thread, threads): (u64, u64),
+        tick_ns: u64,
+    ) -> Self {
+        let total = (per_second * (duration_ns as f64 / 1e9)).round().max(1.0) as u64;
+        SendSchedule { tick_ns, ..SendSchedule::new(start_ns, 1e9 / per_second, total, thread, threads) }
+    }
+
+    /// One request of all threads per `interval_ns`.
+    fn new(start_ns: u64, interval_ns: f64, total: u64, thread: u64, threads: u64) -> Self {
         SendSchedule {
             start_ns,
             offset_ns: interval_ns * thread as f64,
             thread: thread as u32,
             step_ns: interval_ns * threads as f64,
             share: total.saturating_sub(thread).div_ceil(threads),
-            tick_ns: TICK_NS,
+            tick_ns: 0,
         }
     }
 
-    /// Whose share it is.
     pub(super) fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// When a request is meant to leave.
+    /// The time at which a request should leave.
     pub(super) fn intended(&self, index: u64) -> u64 {
         self.start_ns + (self.offset_ns + self.step_ns * index as f64) as u64
     }
 
-    /// How many are due.
+    /// The number of requests that are due.
     pub(super) fn due(&self, now_ns: u64) -> u64 {
         let elapsed_ns = now_ns.saturating_sub(self.start_ns) as f64 - self.offset_ns;
-        // Before the first request this is negative, and the cast makes it none.
+        // Before the first request this is negative, and the cast makes it 0.
         ((elapsed_ns / self.step_ns + 1.0).floor() as u64).min(self.share)
     }
 
-    /// How many are meant to leave before then.
+    /// The number of requests that should leave before that time.
     pub(super) fn before(&self, at_ns: u64) -> u64 {
         if at_ns <= self.start_ns { 0 } else { self.due(at_ns - 1) }
     }
@@ -56,13 +73,26 @@ impl SendSchedule {
         split(self.step_ns)
     }
 
-    /// When the first request is meant to leave, likewise.
+    /// The time of the first request, in the same form.
     pub(super) fn first(&self) -> (u64, u64) {
         let (whole, fraction) = split(self.offset_ns);
         (self.start_ns + whole, fraction)
     }
 
-    /// How far a request may leave behind its intended time by design, ns: none where a tick holds less than one.
+    /// The number of requests that may have left by now: those that are due, but fewer after a delay. `done` have left, and the
+    /// tick before began at `last_tick_ns`.
+    pub(super) fn allowed(&self, done: u64, now_ns: u64, last_tick_ns: u64) -> u64 {
+        let passed_ns = now_ns.saturating_sub(last_tick_ns).clamp(self.tick_ns, USUAL_DELAY_NS);
+        let most = (CATCH_UP * passed_ns as f64 / self.step_ns).ceil() as u64;
+        self.due(now_ns).min(done + most)
+    }
+
+    /// The latest time at which requests of a slot of this duration are sent.
+    pub(super) fn limit_ns(&self, duration_ns: u64) -> u64 {
+        self.start_ns + duration_ns + LEAST_OVERTIME_NS.max(duration_ns / 100)
+    }
+
+    /// The longest delay of a request by design, ns: 0 if a tick holds less than one request.
     pub(super) fn delay_ns(&self) -> u64 {
         if self.step_ns >= self.tick_ns as f64 { 0 } else { self.tick_ns }
     }
@@ -80,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_due_before_its_time(rate in 1e-3..1e7f64, index in 0..1_000_000u64, threads in 1..9u64) {
+        fn no_request_is_due_early(rate in 1e-3..1e7f64, index in 0..1_000_000u64, threads in 1..9u64) {
             let schedule = SendSchedule::new(1 << 50, 1e9 / rate, u64::MAX / 2, threads - 1, threads);
             let at = schedule.intended(index);
             prop_assert!(schedule.due(at + 2) > index);

@@ -1,20 +1,20 @@
-//! The account of a slot.
+//! The outcome of a slot from the counters of the program and the reports of the threads.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::bursts::BurstLengths;
 use super::judge::BadReply;
 use super::program::LoadProgram;
 use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
 use super::worker::{XdpTiming, XdpWorkerReport};
-use crate::generator::bound::bound_because;
-use crate::generator::{LoadSlot, PacingMode};
+use crate::generator::LoadSlot;
+use crate::generator::account::SlotRates;
+use crate::generator::bursts::BurstLengths;
 use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SlotInterval, SlotOutcome};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
 use crate::workload::ReplyCode;
 
-/// How a slot went, apart from what the program counted.
+/// Facts of a slot that the program did not count.
 pub(super) struct XdpSlot<'a> {
     pub(super) slot: &'a LoadSlot,
     pub(super) frame: SlotFrame,
@@ -30,8 +30,7 @@ pub(super) struct XdpSlot<'a> {
     pub(super) unjudged: u64,
 }
 
-/// Sums up what the program counted and the threads tell.
-pub(super) fn account(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOutcome {
+pub(super) fn outcome(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOutcome {
     let count = RowTotals::of(program, course.hands_over);
     let intervals = std::mem::take(&mut course.intervals);
     let XdpSlot { slot, frame, failures, .. } = &course;
@@ -42,23 +41,10 @@ pub(super) fn account(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOut
         buckets.take(segment(frame, failure.intended_ns), failure.latency_ns);
     }
     let last_sent_ns = course.reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(frame.start_ns));
-    let duration = if course.cancelled { elapsed.min(slot.duration) } else { slot.duration };
-    let offered_per_second = count.sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
-    let asked_per_second = match slot.mode {
-        PacingMode::Rate { per_second } => Some(per_second),
-        PacingMode::Window { .. } | PacingMode::Flood => None,
-    };
+    let rates = SlotRates::new(slot, frame.start_ns, last_sent_ns, count.sent, course.cancelled);
     let mut watch = self_watch(&course);
     watch.refused_by_link = count.refused;
-    watch.bound_because = bound_because(
-        asked_per_second,
-        offered_per_second,
-        count.sent,
-        &count.errors,
-        course.cancelled,
-        &watch,
-    );
+    watch.bound_because = rates.bound_because(&count.errors, &watch);
     // A reply may have been counted between two looks at the rows; nothing sent is lost then.
     let answered = count.answered.saturating_sub(failed).min(count.sent);
     let in_time =
@@ -77,10 +63,10 @@ pub(super) fn account(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOut
         foreign: count.foreign,
         late: count.late + failed_late,
         send_errors: count.errors,
-        duration,
-        asked_per_second,
-        offered_per_second,
-        answered_per_second: in_time as f64 / duration.as_secs_f64().max(1e-9),
+        duration: rates.duration,
+        asked_per_second: rates.asked_per_second,
+        offered_per_second: rates.offered_per_second,
+        answered_per_second: rates.per_second(in_time),
         latency_ns: buckets.of_segments(0..SEGMENTS, count.longest_ns),
         codes: course.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
         unverified: count.unverified + course.unjudged,
@@ -88,7 +74,7 @@ pub(super) fn account(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOut
         queue: QueueMedians { first_half_ns: quarters(0..1), last_quarter_ns: quarters(2..3) },
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
-        intervals: complete(program, &course, intervals, count.sent, duration),
+        intervals: complete(program, &course, intervals, count.sent, rates.duration),
     }
 }
 

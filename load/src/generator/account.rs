@@ -1,0 +1,65 @@
+//! Rates of a slot, and whether the generator was the limit.
+
+use std::time::Duration;
+
+use super::{LoadSlot, PacingMode};
+use crate::outcome::{BoundReason, SelfWatch, SendErrors};
+
+/// The length of a slot, and the rates in requests per second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlotRates {
+    pub(super) duration: Duration,
+    pub(super) asked_per_second: Option<f64>,
+    pub(super) offered_per_second: f64,
+    sent: u64,
+    cancelled: bool,
+}
+
+impl SlotRates {
+    /// Times are in ns of the monotonic clock. A cancelled slot ends with its last request.
+    pub(super) fn new(slot: &LoadSlot, start_ns: u64, last_sent_ns: u64, sent: u64, cancelled: bool) -> Self {
+        let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
+        let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
+        let asked_per_second = match slot.mode {
+            PacingMode::Rate { per_second } => Some(per_second),
+            PacingMode::Window { .. } | PacingMode::Flood => None,
+        };
+        let offered_per_second = sent as f64 / elapsed.max(duration).as_secs_f64().max(1e-9);
+        SlotRates { duration, asked_per_second, offered_per_second, sent, cancelled }
+    }
+
+    /// A count as a rate over the slot.
+    pub(super) fn per_second(&self, count: u64) -> f64 {
+        count as f64 / self.duration.as_secs_f64().max(1e-9)
+    }
+
+    /// Why the generator was the limit; empty if it was not.
+    pub(super) fn bound_because(&self, errors: &SendErrors, watch: &SelfWatch) -> Vec<BoundReason> {
+        let sent = self.sent;
+        let mut reasons = Vec::new();
+        let share = |count: u64| count as f64 / sent.max(1) as f64;
+        match self.asked_per_second {
+            Some(asked) => {
+                // Requests that the kernel refused do not show a lack of speed. ECONNREFUSED is about an earlier request.
+                let given_up = errors.total() - errors.refused;
+                let ratio = self.offered_per_second / asked * (sent + given_up) as f64 / sent.max(1) as f64;
+                if ratio < 0.99 && !self.cancelled {
+                    reasons.push(BoundReason::OfferedTooLittle { ratio });
+                }
+                if share(watch.late_sends) > 0.01 {
+                    reasons.push(BoundReason::SentLate { ratio: share(watch.late_sends) });
+                }
+            }
+            None => {
+                let busiest = watch.thread_cpu_ratio.iter().copied().fold(0.0, f64::max);
+                if busiest >= 0.95 {
+                    reasons.push(BoundReason::ThreadBusy { cpu_ratio: busiest });
+                }
+            }
+        }
+        if share(watch.receive_drops) > 0.001 {
+            reasons.push(BoundReason::RepliesDropped { ratio: share(watch.receive_drops) });
+        }
+        reasons
+    }
+}

@@ -1,0 +1,45 @@
+//! The end of a slot: how long replies are still awaited.
+
+use std::time::Duration;
+
+use super::clock;
+
+/// After the last reply, the wait for a duplicate.
+const AFTERMATH: Duration = Duration::from_millis(5);
+
+/// While replies are missing, the shortest silence that ends a drain.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// A wait for stragglers; times in ns of the monotonic clock.
+pub(super) struct DrainWait {
+    drain_ns: u64,
+    deadline_ns: u64,
+    active_ns: u64,
+}
+
+impl DrainWait {
+    pub(super) fn new(drain: Duration) -> Self {
+        let (now_ns, drain_ns) = (clock::now_ns(), clock::whole_ns(drain));
+        DrainWait { drain_ns, deadline_ns: now_ns + drain_ns, active_ns: now_ns }
+    }
+
+    /// Notes that something arrived; whether the time is over.
+    pub(super) fn arrived(&mut self) -> bool {
+        self.active_ns = clock::now_ns();
+        self.active_ns > self.deadline_ns
+    }
+
+    /// When the wait ends unless something arrives before.
+    pub(super) fn until_ns(&self, is_complete: bool, slowest_ns: u64) -> u64 {
+        let patience_ns = if is_complete {
+            clock::whole_ns(AFTERMATH).min(self.drain_ns)
+        } else {
+            // A service that was slow before may be slow again.
+            clock::whole_ns(SILENCE)
+                .max(self.drain_ns / 10)
+                .max(slowest_ns.saturating_mul(2).min(self.drain_ns / 4))
+                .min(self.drain_ns)
+        };
+        self.deadline_ns.min(self.active_ns + patience_ns)
+    }
+}
