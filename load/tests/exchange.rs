@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::{EchoedTag, PreparedExchange, RequestOrder, dns, radius, raw};
-use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, SocketGenerator};
+use linerate_load::{Generator, LoadWorkload, PacingMode, SlotOutcome, SocketGenerator};
 use md5::{Digest as _, Md5};
-use service::Service;
+use service::{Service, slot};
 
 fn generator(address: SocketAddr, exchange: PreparedExchange, flows: usize) -> SocketGenerator {
     let workload = LoadWorkload::Exchange(Arc::new(exchange));
@@ -23,10 +23,6 @@ fn generator(address: SocketAddr, exchange: PreparedExchange, flows: usize) -> S
         .workload(workload)
         .start_socket()
         .unwrap()
-}
-
-fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
-    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
 }
 
 fn count(outcome: &SlotOutcome, code: u8) -> u64 {

@@ -10,14 +10,11 @@ use std::time::Duration;
 
 use linerate_load::capacity::{ProbeVerdict, SearchEnd, SearchOptions, search};
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::header::{RequestCodec, RequestHeader};
-use linerate_load::{
-    Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, SocketGenerator,
+use linerate_load::{Generator, GeneratorError, LoadWorkload, PacingMode, SocketGenerator};
+use service::{
+    PAYLOAD, Service, assert_balanced, assert_faults_agree, assert_nobody_listens, cancel_after, faulty,
+    forging, rate, skip, slot,
 };
-use linerate_testkit::skip;
-use service::Service;
-
-const PAYLOAD: usize = 100;
 
 fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator {
     GeneratorBuilder::default()
@@ -27,41 +24,6 @@ fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator
         .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
         .start_socket()
         .unwrap()
-}
-
-fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
-    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
-}
-
-fn rate(per_second: f64) -> PacingMode {
-    PacingMode::Rate { per_second }
-}
-
-fn assert_balanced(outcome: &SlotOutcome) {
-    assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
-    assert_eq!(outcome.latency_ns.count(), outcome.answered);
-}
-
-/// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
-fn faulty() -> Service {
-    Service::start(|socket, request, source, account| {
-        let number = account.received;
-        if number % 1_000 == 1 {
-            account.corrupted += 1;
-            let at = number as usize % request.len();
-            request[at] ^= 0x20;
-            socket.send_to(request, source).unwrap();
-        } else if number % 10 == 2 {
-            account.dropped += 1;
-        } else {
-            account.answered += 1;
-            socket.send_to(request, source).unwrap();
-            if number % 100 == 3 {
-                account.duplicated += 1;
-                socket.send_to(request, source).unwrap();
-            }
-        }
-    })
 }
 
 #[test]
@@ -94,19 +56,12 @@ fn an_echo_is_fully_answered() {
 #[test]
 fn faults_are_reported_exactly() {
     for mode in [rate(8_000.0), PacingMode::Window { outstanding: 4 }] {
-        let service = faulty();
+        let service = Service::start(faulty);
         let mut generator = generator(&service, 7, 2);
         let outcome = generator.run(&slot(mode, 800)).unwrap();
         drop(generator);
-        let account = service.stop();
-        assert_balanced(&outcome);
-        assert_eq!(outcome.sent, account.received, "loopback loses nothing at this rate");
-        assert_eq!(outcome.answered, account.answered);
-        assert_eq!(outcome.lost, account.dropped + account.corrupted);
-        assert_eq!(outcome.duplicate, account.duplicated);
-        assert_eq!(outcome.corrupt, account.corrupted);
-        assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0));
-        assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
+        // Loopback loses nothing at this rate.
+        assert_faults_agree(&outcome, service.stop(), 0);
     }
 }
 
@@ -135,28 +90,7 @@ fn swapped_replies_are_reordered_and_answered() {
 
 #[test]
 fn strangers_and_stragglers_are_told_apart() {
-    let codec = RequestCodec::new(PAYLOAD).unwrap();
-    let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
-    let service = Service::start(move |socket, request, source, account| {
-        let header = codec.read(request).unwrap();
-        let forge = |codec: &RequestCodec, header: RequestHeader| {
-            let mut bytes = codec.blank();
-            codec.write(&header, &mut bytes);
-            socket.send_to(&bytes, source).unwrap();
-        };
-        socket.send_to(request, source).unwrap();
-        match account.received {
-            1 => forge(&codec, RequestHeader { run: header.run ^ 1, ..header }),
-            2 => forge(&longer, RequestHeader { run: header.run ^ 1, ..header }),
-            3 => forge(&codec, RequestHeader { flow: header.flow + 1, ..header }),
-            4 => forge(&codec, RequestHeader { sequence: header.sequence + 1_000_000, ..header }),
-            5 => forge(&codec, RequestHeader { epoch: header.epoch - 1, ..header }),
-            6 => forge(&longer, header),
-            7 => drop(socket.send_to(&request[..10], source).unwrap()),
-            8 => drop(socket.send_to(b"", source).unwrap()),
-            _ => {}
-        }
-    });
+    let service = Service::start(forging);
     let outcome = generator(&service, 1, 1).run(&slot(rate(1_000.0), 100)).unwrap();
     assert_balanced(&outcome);
     assert_eq!((outcome.sent, outcome.answered, outcome.duplicate), (100, 100, 0));
@@ -191,10 +125,7 @@ fn nobody_listening_is_told_and_ends_well() {
     let mut generator = GeneratorBuilder::default().targets(vec![address]).flows(3).start_socket().unwrap();
     for mode in [rate(1_000.0), PacingMode::Window { outstanding: 2 }] {
         let outcome = generator.run(&slot(mode, 100)).unwrap();
-        assert_balanced(&outcome);
-        assert_eq!(outcome.answered, 0);
-        assert!(outcome.sent > 0 && outcome.send_errors.nobody_listens(), "{outcome:?}");
-        assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
+        assert_nobody_listens(&outcome);
     }
 }
 
@@ -352,13 +283,7 @@ fn a_cancelled_slot_ends_early_with_a_full_account() {
         .cancel(Arc::clone(&cancel))
         .start_socket()
         .unwrap();
-    let canceller = {
-        let cancel = Arc::clone(&cancel);
-        std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
-            cancel.store(true, Ordering::Relaxed);
-        })
-    };
+    let canceller = cancel_after(&cancel, 50);
     let outcome = generator.run(&slot(rate(1_000.0), 60_000)).unwrap();
     canceller.join().unwrap();
     assert_balanced(&outcome);

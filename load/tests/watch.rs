@@ -3,7 +3,7 @@
 mod service;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use linerate_load::generator::GeneratorBuilder;
@@ -11,7 +11,7 @@ use linerate_load::workload::ntp;
 use linerate_load::{
     Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotInterval, SlotOutcome,
 };
-use service::Service;
+use service::{Service, cancel_after};
 
 /// Answers NTP requests, every 10th not at all and every 7th with stratum 0.
 fn ntp_service() -> Service {
@@ -166,10 +166,7 @@ fn a_cancelled_wait_sends_nothing() {
         interval: Some(Duration::from_millis(10)),
         ..LoadSlot::rate(1_000.0, Duration::from_millis(50))
     };
-    let canceller = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(30));
-        cancel.store(true, Ordering::Relaxed);
-    });
+    let canceller = cancel_after(&cancel, 30);
     let (outcome, _) = watched(&mut generator, &slot);
     canceller.join().unwrap();
     assert_eq!(outcome.sent, 0);

@@ -1,4 +1,5 @@
-//! A UDP service with set faults that keeps its own account, to hold the generator's against.
+//! A UDP service with set faults that counts what it did, and the slots that generators run against it.
+#![allow(dead_code, reason = "no test binary uses all of it")]
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -6,8 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use linerate_load::header::{RequestCodec, RequestHeader};
+use linerate_load::{LoadSlot, PacingMode, SlotOutcome};
+pub(crate) use linerate_testkit::skip;
+
+/// Payload of an echo request in bytes.
+pub(crate) const PAYLOAD: usize = 100;
+
 /// What the service did.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) received: u64,
     pub(crate) answered: u64,
@@ -23,12 +31,21 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Starts a thread that hands each request to `serve` with its socket, the request, its source and the account.
+    /// Starts a thread that calls `serve` with its socket, a request, its source and the account.
     pub(crate) fn start(
+        serve: impl FnMut(&UdpSocket, &mut [u8], SocketAddr, &mut Account) + Send + 'static,
+    ) -> Self {
+        Service::start_at("127.0.0.1:0".parse().unwrap(), serve)
+    }
+
+    pub(crate) fn start_at(
+        at: SocketAddr,
         mut serve: impl FnMut(&UdpSocket, &mut [u8], SocketAddr, &mut Account) + Send + 'static,
     ) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = UdpSocket::bind(at).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        // A live XDP frame counts as a page in it.
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 256 << 20);
         let address = socket.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -41,7 +58,7 @@ impl Service {
                         account.received += 1;
                         serve(&socket, &mut buffer[..length], source, &mut account);
                     }
-                    // Only when nothing is left, so that the account is complete.
+                    // Only when the socket is empty, so that the account is complete.
                     Err(_) if stopped.load(Ordering::Relaxed) => return account,
                     Err(_) => {}
                 }
@@ -52,15 +69,101 @@ impl Service {
 
     /// Answers every request unchanged.
     pub(crate) fn echo() -> Self {
-        Service::start(|socket, request, source, account| {
-            account.answered += 1;
-            socket.send_to(request, source).unwrap();
-        })
+        Service::start(echo)
     }
 
-    /// Ends the service once it has taken all that was sent to it.
+    /// Ends the service once it has received all requests.
     pub(crate) fn stop(mut self) -> Account {
         self.stop.store(true, Ordering::Relaxed);
         self.handle.take().unwrap().join().unwrap()
     }
+}
+
+pub(crate) fn echo(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, account: &mut Account) {
+    account.answered += 1;
+    socket.send_to(request, source).unwrap();
+}
+
+/// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
+pub(crate) fn faulty(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, account: &mut Account) {
+    let number = account.received;
+    if number % 1_000 == 1 {
+        account.corrupted += 1;
+        let at = number as usize % request.len();
+        request[at] ^= 0x20;
+        socket.send_to(request, source).unwrap();
+    } else if number % 10 == 2 {
+        account.dropped += 1;
+    } else {
+        echo(socket, request, source, account);
+        if number % 100 == 3 {
+            account.duplicated += 1;
+            socket.send_to(request, source).unwrap();
+        }
+    }
+}
+
+/// Answers, and sends four replies of others, one late and three corrupt replies after the first requests.
+pub(crate) fn forging(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, account: &mut Account) {
+    let codec = RequestCodec::new(PAYLOAD).unwrap();
+    let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
+    let header = codec.read(request).unwrap();
+    let forge = |codec: &RequestCodec, header: RequestHeader| {
+        let mut bytes = codec.blank();
+        codec.write(&header, &mut bytes);
+        socket.send_to(&bytes, source).unwrap();
+    };
+    socket.send_to(request, source).unwrap();
+    match account.received {
+        1 => forge(&codec, RequestHeader { run: header.run ^ 1, ..header }),
+        2 => forge(&longer, RequestHeader { run: header.run ^ 1, ..header }),
+        3 => forge(&codec, RequestHeader { flow: header.flow + 1, ..header }),
+        4 => forge(&codec, RequestHeader { sequence: header.sequence + 1_000_000, ..header }),
+        5 => forge(&codec, RequestHeader { epoch: header.epoch - 1, ..header }),
+        6 => forge(&longer, header),
+        7 => drop(socket.send_to(&request[..10], source).unwrap()),
+        8 => drop(socket.send_to(b"", source).unwrap()),
+        _ => {}
+    }
+}
+
+pub(crate) fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
+    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
+}
+
+pub(crate) fn rate(per_second: f64) -> PacingMode {
+    PacingMode::Rate { per_second }
+}
+
+pub(crate) fn assert_balanced(outcome: &SlotOutcome) {
+    assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
+    assert_eq!(outcome.latency_ns.count(), outcome.answered);
+}
+
+pub(crate) fn assert_nobody_listens(outcome: &SlotOutcome) {
+    assert_balanced(outcome);
+    assert_eq!(outcome.answered, 0);
+    assert!(outcome.sent > 0 && outcome.send_errors.nobody_listens(), "{outcome:?}");
+    assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
+}
+
+/// The account of [`faulty`] agrees with a generator whose link refused some requests.
+pub(crate) fn assert_faults_agree(outcome: &SlotOutcome, account: Account, refused: u64) {
+    assert_balanced(outcome);
+    assert_eq!(outcome.sent, account.received + refused);
+    assert_eq!(outcome.answered, account.answered);
+    assert_eq!(outcome.lost, account.dropped + account.corrupted + refused);
+    assert_eq!(outcome.duplicate, account.duplicated);
+    assert_eq!(outcome.corrupt, account.corrupted);
+    assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
+    assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
+}
+
+/// Sets `cancel` after a while.
+pub(crate) fn cancel_after(cancel: &Arc<AtomicBool>, milliseconds: u64) -> JoinHandle<()> {
+    let cancel = Arc::clone(cancel);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        cancel.store(true, Ordering::Relaxed);
+    })
 }

@@ -8,7 +8,8 @@ use linerate_load::workload::{
 };
 use linerate_load::{Generator as _, LoadWorkload, PacingMode};
 
-use crate::scene::{Scene, assert_balanced, rate, slot};
+use crate::scene::Scene;
+use crate::service::{assert_balanced, rate, slot};
 
 /// Replies echo the tag, say 0x80 at offset `tag.bytes`, and the number of the request in what follows.
 fn exchange(

@@ -3,6 +3,7 @@
 mod exchange;
 mod manners;
 mod scene;
+#[path = "../service/mod.rs"]
 mod service;
 mod ways;
 mod windows;
@@ -11,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_load::header::{RequestCodec, RequestHeader};
 use linerate_load::{Generator as _, LoadSlot, PacingMode};
-use scene::{PAYLOAD, Scene, assert_balanced, rate, slot};
+use scene::Scene;
+use service::{assert_balanced, assert_faults_agree, faulty, forging, rate, skip, slot};
 
 #[test]
 fn an_echo_is_fully_answered() {
@@ -44,7 +45,7 @@ fn an_echo_is_fully_answered() {
 fn two_threads_share_the_flows() {
     let Some(scene) = Scene::new("two_threads_share_the_flows") else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return scene::skip("two_threads_share_the_flows", "one CPU");
+        return skip("two_threads_share_the_flows", "one CPU");
     }
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator_of(scene.builder(service.address, 7).threads(2)) else {
@@ -63,48 +64,18 @@ fn two_threads_share_the_flows() {
 fn faults_are_reported_exactly() {
     let Some(scene) = Scene::new("faults_are_reported_exactly") else { return };
     for mode in [rate(8_000.0), PacingMode::Window { outstanding: 4 }] {
-        let service = scene.faulty();
+        let service = scene.serve(true, faulty);
         let Some(mut generator) = scene.generator(&service, 7) else { return };
         let outcome = generator.run(&slot(mode, 800)).unwrap();
         drop(generator);
-        let account = service.stop();
-        assert_balanced(&outcome);
-        let refused = outcome.self_watch.refused_by_link;
-        assert_eq!(outcome.sent, account.received + refused);
-        assert_eq!(outcome.answered, account.answered);
-        assert_eq!(outcome.lost, account.dropped + account.corrupted + refused);
-        assert_eq!(outcome.duplicate, account.duplicated);
-        assert_eq!(outcome.corrupt, account.corrupted);
-        assert_eq!((outcome.foreign, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
-        assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
+        assert_faults_agree(&outcome, service.stop(), outcome.self_watch.refused_by_link);
     }
 }
 
 #[test]
 fn strangers_and_stragglers_are_told_apart() {
     let Some(scene) = Scene::new("strangers_and_stragglers_are_told_apart") else { return };
-    let codec = RequestCodec::new(PAYLOAD).unwrap();
-    let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
-    let service = scene.serve(true, move |socket, request, source, account| {
-        let header = codec.read(request).unwrap();
-        let forge = |codec: &RequestCodec, header: RequestHeader| {
-            let mut bytes = codec.blank();
-            codec.write(&header, &mut bytes);
-            socket.send_to(&bytes, source).unwrap();
-        };
-        socket.send_to(request, source).unwrap();
-        match account.received {
-            1 => forge(&codec, RequestHeader { run: header.run ^ 1, ..header }),
-            2 => forge(&longer, RequestHeader { run: header.run ^ 1, ..header }),
-            3 => forge(&codec, RequestHeader { flow: header.flow + 1, ..header }),
-            4 => forge(&codec, RequestHeader { sequence: header.sequence + 1_000_000, ..header }),
-            5 => forge(&codec, RequestHeader { epoch: header.epoch - 1, ..header }),
-            6 => forge(&longer, header),
-            7 => drop(socket.send_to(&request[..10], source).unwrap()),
-            8 => drop(socket.send_to(b"", source).unwrap()),
-            _ => {}
-        }
-    });
+    let service = scene.serve(true, forging);
     let Some(mut generator) = scene.generator(&service, 1) else { return };
     let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
     assert_balanced(&outcome);

@@ -10,7 +10,8 @@ use linerate_host::netlink::xdp_state;
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::{Generator as _, GeneratorError};
 
-use crate::scene::{Scene, assert_balanced, rate, skip, slot};
+use crate::scene::Scene;
+use crate::service::{assert_balanced, assert_nobody_listens, rate, skip, slot};
 
 impl Scene {
     /// The id of the program on the sender's interface.
@@ -68,10 +69,7 @@ fn nobody_listening_is_told() {
         target.set_port(9);
         let Some(mut generator) = scene.generator_of(scene.builder(target, 3)) else { return };
         let outcome = generator.run(&slot(rate(1_000.0), 200)).unwrap();
-        assert_balanced(&outcome);
-        assert_eq!(outcome.answered, 0);
-        assert!(outcome.sent > 0 && outcome.send_errors.nobody_listens(), "{outcome:?}");
-        assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
+        assert_nobody_listens(&outcome);
     }
 }
 

@@ -1,17 +1,12 @@
 //! A lab with a service on its receiver and a generator on its sender.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
 
 use linerate_lab::{Lab, LabLink};
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::{GeneratorError, LoadSlot, LoadWorkload, PacingMode, SlotOutcome, XdpGenerator};
-pub(crate) use linerate_testkit::skip;
+use linerate_load::{GeneratorError, LoadWorkload, XdpGenerator};
 
-use crate::service::{Account, Service};
-
-/// Bytes of an echo request.
-pub(crate) const PAYLOAD: usize = 100;
+use crate::service::{Account, PAYLOAD, Service, echo, skip};
 
 /// A lab, and the name of the test it is for.
 pub(crate) struct Scene {
@@ -43,8 +38,7 @@ impl Scene {
 
     /// Starts an echo service on the receiver.
     pub(crate) fn echo(&self, v4: bool) -> Service {
-        let at = self.receiver(v4);
-        self.lab.receiver().run(move || Service::echo(at)).unwrap()
+        self.serve(v4, echo)
     }
 
     /// Starts a service on the receiver.
@@ -54,29 +48,7 @@ impl Scene {
         serve: impl FnMut(&UdpSocket, &mut [u8], SocketAddr, &mut Account) + Send + 'static,
     ) -> Service {
         let at = self.receiver(v4);
-        self.lab.receiver().run(move || Service::start(at, serve)).unwrap()
-    }
-
-    /// Starts a service that drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
-    pub(crate) fn faulty(&self) -> Service {
-        self.serve(true, |socket, request, source, account| {
-            let number = account.received;
-            if number % 1_000 == 1 {
-                account.corrupted += 1;
-                let at = number as usize % request.len();
-                request[at] ^= 0x20;
-                socket.send_to(request, source).unwrap();
-            } else if number % 10 == 2 {
-                account.dropped += 1;
-            } else {
-                account.answered += 1;
-                socket.send_to(request, source).unwrap();
-                if number % 100 == 3 {
-                    account.duplicated += 1;
-                    socket.send_to(request, source).unwrap();
-                }
-            }
-        })
+        self.lab.receiver().run(move || Service::start_at(at, serve)).unwrap()
     }
 
     /// A builder for echo requests to `target`.
@@ -107,17 +79,4 @@ impl Scene {
             Err(error) => panic!("{error}"),
         }
     }
-}
-
-pub(crate) fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
-    LoadSlot { drain: Duration::from_secs(3), ..LoadSlot::new(mode, Duration::from_millis(milliseconds)) }
-}
-
-pub(crate) fn rate(per_second: f64) -> PacingMode {
-    PacingMode::Rate { per_second }
-}
-
-pub(crate) fn assert_balanced(outcome: &SlotOutcome) {
-    assert_eq!(outcome.sent, outcome.answered + outcome.lost, "{outcome:?}");
-    assert_eq!(outcome.latency_ns.count(), outcome.answered);
 }

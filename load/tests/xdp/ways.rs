@@ -6,7 +6,8 @@ use linerate_load::generator::LiveFrames;
 use linerate_load::{Generator as _, LeftAs, PacingMode, SlotOutcome};
 use linerate_testkit::reflector::XdpService;
 
-use crate::scene::{self, Scene, assert_balanced, rate, slot};
+use crate::scene::Scene;
+use crate::service::{self, assert_balanced, rate, slot};
 
 const PORT: u16 = 7777;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use linerate_load::{Generator as _, PacingMode};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::scene::{Scene, assert_balanced, skip, slot};
-use crate::service::Service;
+use crate::scene::Scene;
+use crate::service::{Service, assert_balanced, echo, skip, slot};
 
 /// A place was given back only by answers that came in on a CPU that sends; with the service on another one they come in
 /// there, so that each window stood still until it was given up.
@@ -23,7 +23,7 @@ fn places_come_back_on_whichever_cpu_the_answers_arrive() {
         let mut there = CpuSet::new();
         there.set(serves);
         sched_setaffinity(None, &there).unwrap();
-        let service = Service::echo(at);
+        let service = Service::start_at(at, echo);
         sched_setaffinity(None, &allowed).unwrap();
         service
     });
