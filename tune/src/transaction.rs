@@ -40,6 +40,14 @@ pub struct TuneStart<'a> {
     pub plan: Option<&'a TunePlan>,
 }
 
+impl TuneStart<'_> {
+    /// A tune without devices, end and plan.
+    #[must_use]
+    pub fn new(goal: impl Into<String>, argv: Vec<String>) -> Self {
+        Self { goal: goal.into(), argv, devices: Vec::new(), until: None, plan: None }
+    }
+}
+
 /// A tune that is being made.
 #[derive(Debug)]
 pub struct TuneTransaction<'w> {

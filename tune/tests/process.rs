@@ -98,8 +98,7 @@ fn changes(test: &str, server: &Server) -> Option<[(Setting, SettingValue); 3]> 
 
 fn make(scratch: &Scratch, changes: &[(Setting, SettingValue)]) {
     let (host, mut writer) = (Host::live(), scratch.lock());
-    let begin =
-        TuneStart { goal: "test".into(), argv: Vec::new(), devices: Vec::new(), until: None, plan: None };
+    let begin = TuneStart::new("test", Vec::new());
     let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
     for (setting, to) in changes {
         let changed = transaction.change(&host, setting, to).expect("journalled");

@@ -120,8 +120,7 @@ pub fn reapply(
     }
     let mut writer = store.lock_waiting()?;
     undo_overdue(&mut writer, host)?;
-    let begin =
-        TuneStart { goal: GOAL.to_owned(), argv, devices: wanted.devices(host)?, until: None, plan: None };
+    let begin = TuneStart { devices: wanted.devices(host)?, ..TuneStart::new(GOAL, argv) };
     let mut transaction = TuneTransaction::begin(&mut writer, host, begin)?;
     let mut done = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
     for part in wanted.parts() {

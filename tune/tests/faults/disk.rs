@@ -26,7 +26,7 @@ fn host() -> Host {
 }
 
 fn begin(plan: Option<&TunePlan>) -> TuneStart<'_> {
-    TuneStart { goal: "test".to_owned(), argv: Vec::new(), devices: Vec::new(), until: None, plan }
+    TuneStart { plan, ..TuneStart::new("test", Vec::new()) }
 }
 
 /// Plays a role in a file system of its own, which ends with it.

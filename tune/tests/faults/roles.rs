@@ -45,7 +45,7 @@ fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
     let store = StateStore::at(directory);
     let mut writer = store.lock().expect("locked");
     let devices = vec![NamedDevice::observe(target.host(), INTERFACE).expect("there")];
-    let begin = TuneStart { goal: "test".to_owned(), argv: Vec::new(), devices, until, plan: None };
+    let begin = TuneStart { devices, until, ..TuneStart::new("test", Vec::new()) };
     let mut transaction = TuneTransaction::begin(&mut writer, target, begin).expect("begun");
     let guard = until.map(|_| {
         let words = ["role", "guard", directory, &transaction.id().to_string()].map(Into::into);

@@ -172,11 +172,5 @@ impl Scratch {
 }
 
 pub(crate) fn begin() -> TuneStart<'static> {
-    TuneStart {
-        goal: "test".to_owned(),
-        argv: vec!["linerate".to_owned()],
-        devices: Vec::new(),
-        until: None,
-        plan: None,
-    }
+    TuneStart::new("test", vec!["linerate".to_owned()])
 }

@@ -21,6 +21,14 @@ fn status(scratch: &Scratch, target: &impl ChangeTarget) -> JournalStatus {
     JournalStatus::of(&scratch.store().read().expect("read"), target.host())
 }
 
+/// A tune of one change.
+fn tune(scratch: &Scratch, target: &impl ChangeTarget, start: TuneStart<'_>, setting: &Setting, to: &str) {
+    let mut writer = scratch.lock();
+    let mut transaction = TuneTransaction::begin(&mut writer, target, start).expect("begun");
+    transaction.change(target, setting, &value(to)).expect("made");
+    transaction.end(None).expect("ended");
+}
+
 #[test]
 fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
     for (manner, words) in [
@@ -55,13 +63,9 @@ fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
 fn what_cannot_be_put_back_stays_open_until_it_can() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     fake.behave(&setting(0), Manner::ObeysOnce);
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
-    transaction.change(&fake, &setting(0), &value("5")).expect("made");
-    transaction.end(None).expect("ended");
-    let undone = undo(&mut writer, &fake, None, Asked).expect("journalled");
+    tune(&scratch, &fake, begin(), &setting(0), "5");
+    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("journalled");
     assert!(undone.has_failures());
-    drop(writer);
     assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::UndoRefused);
     fake.behave(&setting(0), Manner::Obeys);
     let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
@@ -122,10 +126,7 @@ fn drift_is_told_by_status_and_survives_undo() {
 fn a_tune_under_another_hands_over_what_it_found() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     for to in ["5", "6"] {
-        let mut writer = scratch.lock();
-        let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
-        transaction.change(&fake, &setting(0), &value(to)).expect("made");
-        transaction.end(None).expect("ended");
+        tune(&scratch, &fake, begin(), &setting(0), to);
     }
     assert_eq!(status(&scratch, &fake).tunes[0].settings[0].state, SettingState::ChangedBy { tune: 2 });
     let undone = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
@@ -138,11 +139,7 @@ fn a_tune_under_another_hands_over_what_it_found() {
 #[test]
 fn a_boot_ends_a_tune_and_undo_says_so() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
-    transaction.change(&fake, &setting(0), &value("5")).expect("made");
-    transaction.end(None).expect("ended");
-    drop(writer);
+    tune(&scratch, &fake, begin(), &setting(0), "5");
     fake.reboot();
     fake.set(&setting(0), "0");
     let status = status(&scratch, &fake);
@@ -155,15 +152,11 @@ fn a_boot_ends_a_tune_and_undo_says_so() {
 #[test]
 fn a_tune_waits_for_its_confirmation_and_no_other_is_made_meanwhile() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
-    let tune = |deadline| {
-        let mut writer = scratch.lock();
-        let until = Some(UndoDeadline::Confirmed { boot_seconds: deadline });
-        let mut transaction =
-            TuneTransaction::begin(&mut writer, &fake, TuneStart { until, ..begin() }).expect("begun");
-        transaction.change(&fake, &setting(0), &value("5")).expect("made");
-        transaction.end(None).expect("ended");
+    let tune_until = |boot_seconds| {
+        let until = Some(UndoDeadline::Confirmed { boot_seconds });
+        tune(&scratch, &fake, TuneStart { until, ..begin() }, &setting(0), "5");
     };
-    tune(boot_seconds() + 1000);
+    tune_until(boot_seconds() + 1000);
     assert!(undo_overdue(&mut scratch.lock(), &fake).expect("looked").is_empty());
     let error = TuneTransaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("one waits");
     assert!(matches!(error, TuneError::Pending { tune: 1 }));
@@ -171,7 +164,7 @@ fn a_tune_waits_for_its_confirmation_and_no_other_is_made_meanwhile() {
     assert!(matches!(confirm(&mut scratch.lock(), &fake, None), Err(TuneError::NothingToConfirm)));
     undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
 
-    tune(boot_seconds());
+    tune_until(boot_seconds());
     assert!(status(&scratch, &fake).tunes[0].overdue.is_some());
     let error = confirm(&mut scratch.lock(), &fake, None).expect_err("too late");
     assert!(matches!(error, TuneError::TooLate { tune: 2 }), "{error}");
@@ -197,11 +190,7 @@ fn rps(interface: &str) -> Setting {
 fn tune_rps(scratch: &Scratch) {
     let host = with_interface("eth0", 4, "00000000");
     let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-    let mut writer = scratch.lock();
-    let mut transaction =
-        TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
-    transaction.change(&host, &rps("eth0"), &value("3")).expect("made");
-    transaction.end(None).expect("ended");
+    tune(&scratch, &host, TuneStart { devices, ..begin() }, &rps("eth0"), "3");
 }
 
 #[test]
@@ -289,11 +278,7 @@ fn a_killed_tune_is_resumed_from_its_plan() {
 #[test]
 fn a_reopened_tune_is_undone_to_what_it_first_was() {
     let (fake, scratch) = (Fake::new(2), Scratch::new());
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
-    transaction.change(&fake, &setting(0), &value("5")).expect("made");
-    transaction.end(None).expect("ended");
-    drop(writer);
+    tune(&scratch, &fake, begin(), &setting(0), "5");
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::reopen(&mut writer, &fake, 1, &plan(2)).expect("reopened");
     for (number, to) in [(0, "6"), (1, "7")] {
@@ -316,11 +301,7 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
     // The change that was made before is read only; one that is yet to be made is a read and a write and a read.
     for kill in 0..5 {
         let (fake, scratch) = (Fake::new(2), Scratch::new());
-        let mut writer = scratch.lock();
-        let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
-        transaction.change(&fake, &setting(0), &value("5")).expect("made");
-        transaction.end(None).expect("ended");
-        drop(writer);
+        tune(&scratch, &fake, begin(), &setting(0), "5");
         let again = plan(2);
         let killed = fake.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
@@ -343,14 +324,11 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
 #[test]
 fn a_tune_of_an_earlier_boot_is_not_reopened() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
-    let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
-    transaction.change(&fake, &setting(0), &value("5")).expect("made");
-    transaction.end(None).expect("ended");
+    tune(&scratch, &fake, begin(), &setting(0), "5");
     fake.reboot();
-    let error = TuneTransaction::reopen(&mut writer, &fake, 1, &plan(1)).expect_err("another boot");
+    let error = TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(1)).expect_err("another boot");
     assert!(matches!(error, TuneError::EarlierBoot { tune: 1 }));
-    let error = TuneTransaction::reopen(&mut writer, &fake, 2, &plan(1)).expect_err("no such");
+    let error = TuneTransaction::reopen(&mut scratch.lock(), &fake, 2, &plan(1)).expect_err("no such");
     assert!(matches!(error, TuneError::NoSuchTune { tune: 2 }));
 }
 
@@ -413,12 +391,7 @@ fn the_interrupts_of_a_renamed_interface_are_followed() {
         let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
         let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
         let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-        let mut writer = scratch.lock();
-        let mut transaction =
-            TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
-        transaction.change(&host, &setting("eth0-TxRx-0"), &value("2")).expect("made");
-        transaction.end(None).expect("ended");
-        drop(writer);
+        tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting("eth0-TxRx-0"), "2");
         let renamed = with_interrupt("lan0", action, "00000002");
         assert_eq!(status(&scratch, &renamed).tunes[0].settings[0].state, SettingState::InForce, "{action}");
         let undone = undo(&mut scratch.lock(), &renamed, None, Asked).expect("undone");
@@ -434,12 +407,7 @@ fn the_interrupts_of_another_device_of_the_name_are_left_alone() {
     let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
     let setting = Setting::IrqAffinity { irq: 30, action: "eth0-TxRx-0".to_owned() };
     let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-    let mut writer = scratch.lock();
-    let mut transaction =
-        TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
-    transaction.change(&host, &setting, &value("2")).expect("made");
-    transaction.end(None).expect("ended");
-    drop(writer);
+    tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting, "2");
     let other = with_interrupt("eth0", "eth0-TxRx-0", "00000002");
     other.write("/sys/class/net/eth0/ifindex", "9\n").expect("another device");
     let undone = undo(&mut scratch.lock(), &other, None, Asked).expect("undone");

@@ -108,13 +108,7 @@ impl Scene {
         let store = self.store();
         self.inside(|host| {
             let mut writer = store.lock().unwrap();
-            let begin = TuneStart {
-                goal: plan.goal.clone(),
-                argv: Vec::new(),
-                devices: Vec::new(),
-                until: None,
-                plan: Some(&plan),
-            };
+            let begin = TuneStart { plan: Some(&plan), ..TuneStart::new(&plan.goal, Vec::new()) };
             let mut transaction = TuneTransaction::begin(&mut writer, host, begin).unwrap();
             for change in &plan.changes {
                 let made = transaction.change_from(host, &change.setting, &change.from, &change.to).unwrap();

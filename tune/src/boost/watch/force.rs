@@ -58,13 +58,7 @@ mod tests {
         let mut force = JournaledTune::of(&store, 1);
         assert!(!force.lasts().expect("read"));
         let mut writer = store.lock().expect("locked");
-        let begin = TuneStart {
-            goal: "boost".into(),
-            argv: Vec::new(),
-            devices: Vec::new(),
-            until: None,
-            plan: None,
-        };
+        let begin = TuneStart::new("boost", Vec::new());
         let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
         transaction.change(&host, &Setting::sysctl("net.a"), &SettingValue::new("1")).expect("made");
         transaction.end(None).expect("ended");
