@@ -1,17 +1,17 @@
-//! Steering, pinning and tuning of a UDP server that is running, unmodified, from outside.
+//! Steering, pinning and tuning of a running, unmodified UDP server from outside.
 //!
-//! [`ObservedServer`] is what is seen of it: processes, threads, sockets, reuseport groups, and who reads which socket. A
-//! [`BoostPlan`] decides from that and the packet path which CPU's packets each socket gets and where the threads that read it
-//! belong. It is carried out as a tune of `linerate_tune`: journalled, verified, undoable. Nothing here prints.
+//! An [`ObservedServer`] has the server's processes, threads, sockets and reuseport groups, and the
+//! threads that read each socket. A [`BoostPlan`] decides from that and the packet path which CPU's
+//! packets each socket receives and where its threads run. It is applied as a tune: journalled,
+//! verified and undoable. Nothing here prints.
 
 pub mod answers;
 pub mod catalog;
-pub mod conformity;
+pub mod delivery;
+pub mod discovery;
 pub mod plan;
 pub mod report;
-pub mod sight;
-pub mod verify;
 pub mod watch;
 
+pub use discovery::ObservedServer;
 pub use plan::BoostPlan;
-pub use sight::ObservedServer;

@@ -14,7 +14,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("plan", |bytes| drop(TunePlan::parse(&text(bytes), "x"))),
     ("profile", |bytes| drop(TuneProfile::parse(&text(bytes), "x"))),
     // The last, because the first byte of a fuzz seed is the position of its parser.
-    ("control group, status and namespace of a process", |bytes| boost::sight::any_text(&text(bytes))),
+    ("control group, status and namespace of a process", |bytes| boost::discovery::any_text(&text(bytes))),
 ];
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {

@@ -6,12 +6,12 @@
 //! is written: udev takes the first that matches an interface and no other, so that one of ours would replace the
 //! distribution's, by which interfaces get their names.
 
+mod active;
+mod context;
 mod document;
+mod file;
 mod identity;
-mod in_force;
-mod place;
 mod reapply;
-mod surroundings;
 mod sysctl_d;
 mod unit;
 mod written;
@@ -21,12 +21,12 @@ use serde::Serialize;
 
 use crate::conflicts::SettingOwners;
 
+pub use active::ActiveSettings;
+pub use context::{QueueVector, SettingContext};
 pub use document::{PersistFileError, PersistedSetting, PersistedSettings, SCHEMA};
+pub use file::PlaceError;
 pub use identity::DeviceIdentity;
-pub use in_force::ActiveSettings;
-pub use place::PlaceError;
 pub use reapply::{GOAL, ReappliedSetting, ReapplyOutcome, ReapplyResult, reapply};
-pub use surroundings::{QueueVector, SettingContext};
 pub use written::{RemovedFiles, StandingFiles, WrittenFiles, unpersist};
 
 /// The file of sysctls.

@@ -1,4 +1,4 @@
-//! What tunes are in force, and whether their settings are still as they were left.
+//! The tunes in effect, and whether their settings still have the values that were set.
 
 pub mod history;
 
@@ -16,15 +16,15 @@ pub use history::TuneHistory;
 /// The schema of a status document.
 pub const SCHEMA: &str = "linerate.tune-status/1";
 
-/// All tunes that are not undone, and what their settings read.
+/// All tunes that are not undone, with the present values of their settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JournalStatus {
     /// [`SCHEMA`].
     pub schema: String,
     pub journal: String,
-    /// Why there may be more than is told here; none where the whole journal was read.
+    /// Why tunes may be missing here; `None` if the whole journal was read.
     pub trouble: Option<JournalCorruption>,
-    /// The process that changes settings now; none where nobody does.
+    /// The process that changes settings at present.
     pub holder: Option<LockHolder>,
     /// The tunes, the earliest first.
     pub tunes: Vec<TuneStatus>,
@@ -39,89 +39,88 @@ pub struct TuneStatus {
     /// Version of linerate that made it.
     pub version: String,
     pub argv: Vec<String>,
-    /// Name of the profile, or what the changes are for.
+    /// Name of the profile, or the purpose of the changes.
     pub goal: String,
     /// The devices of its interfaces.
     pub devices: Vec<NamedDevice>,
-    /// It was made before the last boot, which ended its changes; none where the boot cannot be told.
+    /// It was made before the last boot, which ended its changes; `None` if the boot is unknown.
     pub earlier_boot: Option<bool>,
-    /// How far it came.
     pub state: TuneState,
-    /// When it undoes itself; none for never, or not any more.
+    /// When the tune undoes itself; `None` for never.
     pub until: Option<UndoDeadline>,
-    /// Seconds until then; none where it has no time, or is of an earlier boot.
+    /// Seconds until then; `None` without a time, or after another boot.
     pub seconds_left: Option<u64>,
-    /// Why it should have undone itself by now; none where it should not.
+    /// Why it should have undone itself by now.
     pub overdue: Option<UndoReason>,
-    /// It has files that make it last.
+    /// Files were written that make it persist.
     pub persisted: bool,
     /// Its settings, in the order in which they were changed.
     pub settings: Vec<SettingStatus>,
 }
 
-/// How far a tune came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TuneState {
-    /// It is being made, or undone, now.
+    /// Being made or undone at present.
     Running,
-    /// It made all of its changes.
+    /// All changes were made.
     Made,
-    /// It stopped on the way.
+    /// Some changes are missing.
     BrokeOff { why: String },
-    /// The program that made it was ended on the way.
+    /// The program that made it was killed.
     Died,
-    /// The program that undid it was ended on the way.
+    /// The program that undid it was killed.
     UndoDied,
-    /// It was undone but for what was refused.
+    /// The host refused to restore some settings.
     UndoRefused,
 }
 
 /// A setting of a tune.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SettingStatus {
-    /// Which one, as the tune named it.
+    /// The setting as the tune named it.
     pub setting: Setting,
-    /// The setting in words, by its interface's name of now.
+    /// The setting in words, with the present name of its interface.
     pub name: String,
-    /// What it was before the tune; none where it could not be read.
+    /// The value before the tune; `None` if it could not be read.
     pub from: Option<SettingValue>,
-    /// What the tune set, or would have; none where another change of the tune only reset it.
+    /// The value of the tune; `None` if another change of the tune only reset the setting.
     pub to: Option<SettingValue>,
-    /// What it reads now; none where it cannot be read.
+    /// The present value; `None` if it cannot be read.
     pub now: Option<SettingValue>,
-    /// Whether that is in force.
     pub state: SettingState,
 }
 
-/// Whether what a tune set is in force.
+/// Whether the value of a tune is in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingState {
-    /// It reads what was set.
     InForce,
-    /// It was not changed, or not for long: it reads what it was before.
+    /// Not changed, or not for long: the original value is in effect.
     NotMade {
-        /// The host's words where it refused; none where the program ended before.
+        /// The host's error; `None` if the program ended before.
         why: Option<String>,
     },
-    /// It was not set by the tune, but reset by another of its changes.
+    /// Reset by another change of the tune.
     Reset,
-    /// Somebody else changed it since.
+    /// Another program changed it since.
     Drifted,
     /// A later tune changed it.
     ChangedBy {
         /// Number of that tune.
         tune: u64,
     },
-    /// It was put back, by an undo that did not come to its end.
+    /// Restored by an undo that is incomplete.
     PutBack,
     /// The last boot ended it.
     EndedByBoot,
-    /// What it belongs to is gone.
-    Gone { why: String },
-    /// It cannot be read.
-    Unknown { why: String },
+    /// Its device, queue or process is gone.
+    Gone {
+        why: String,
+    },
+    Unknown {
+        why: String,
+    },
 }
 
 impl JournalStatus {
@@ -143,7 +142,7 @@ impl JournalStatus {
         }
     }
 
-    /// Whether a person should look: a setting is not as a tune left it, or a tune did not come to its end.
+    /// Whether a setting does not have the tune's value, or a tune is incomplete.
     #[must_use]
     pub fn needs_attention(&self) -> bool {
         self.trouble.is_some() || self.tunes.iter().any(TuneStatus::needs_attention)
@@ -151,13 +150,12 @@ impl JournalStatus {
 }
 
 impl TuneStatus {
-    /// Whether a person should look at it.
     #[must_use]
     pub fn needs_attention(&self) -> bool {
         let settled = matches!(self.state, TuneState::Made | TuneState::Running);
         let as_left = |setting: &SettingStatus| match setting.state {
             SettingState::InForce | SettingState::Reset | SettingState::ChangedBy { .. } => true,
-            // Workers end and are forked anew.
+            // Servers replace their workers.
             SettingState::Gone { .. } => setting.setting.is_of_process(),
             _ => false,
         };
@@ -200,7 +198,7 @@ impl StatusReader<'_> {
             overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, runs)),
             persisted: !tune.persisted.is_empty(),
             settings: tune
-                .held
+                .tracked
                 .iter()
                 .filter_map(|held| self.setting(tune, &places, held, earlier_boot))
                 .chain(refused)
@@ -208,14 +206,14 @@ impl StatusReader<'_> {
         }
     }
 
-    /// Whether the process that holds the lock is at this tune. It is at the last one, or at one that is being undone.
+    /// Whether the process that holds the lock works on this tune: the last one, or one in undo.
     fn runs(&self, tune: &RecordedTune) -> bool {
         let last = self.tunes.last().is_some_and(|last| last.begun.tune == tune.begun.tune);
         let unfinished = tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended);
         self.journal.holder.is_some() && (last || unfinished)
     }
 
-    /// None for what another change resets, as long as it is what it was.
+    /// `None` for a setting that was only reset and has its original value.
     fn setting(
         &self,
         tune: &RecordedTune,
@@ -228,7 +226,7 @@ impl StatusReader<'_> {
             Ok(here) => here.read(self.host).map_err(|error| {
                 let why = error.reason();
                 match error.is_gone() {
-                    // A queue that went with a change of channels comes back with it.
+                    // A queue that a change of channels removed comes back with the undo.
                     true if held.wanted.is_none() => SettingState::Reset,
                     true => SettingState::Gone { why },
                     false => SettingState::Unknown { why },
@@ -277,7 +275,7 @@ impl StatusReader<'_> {
             None => SettingState::Drifted,
             Some(_) if first && earlier_boot == Some(true) => SettingState::EndedByBoot,
             Some(_) if expected && in_force(held, now).is_some() => SettingState::InForce,
-            // What was refused and half done reads as it was left then.
+            // A refused write may have changed the value.
             Some(_) if expected => SettingState::NotMade { why: held.refused.clone() },
             Some(_) => SettingState::Drifted,
         }
@@ -296,7 +294,7 @@ impl StatusReader<'_> {
     }
 }
 
-/// The value that the tune set and that it reads: the last one, or the one before where the last was not made.
+/// The value of the tune that is in effect: the last one, or the one before if the last was not made.
 fn in_force<'a>(held: &'a TrackedSetting, now: &SettingValue) -> Option<&'a SettingValue> {
     let same =
         |value: &&SettingValue| held.setting.same(value, now) && !held.setting.same(value, &held.first);

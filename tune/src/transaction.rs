@@ -1,11 +1,12 @@
-//! Carrying out changes, so that whatever ends the program, what was done is known and can be undone.
+//! Changes to a host that are journalled first, so that every change is known and can be undone
+//! whatever ends the program.
 
+mod dependents;
 mod due;
 mod error;
 mod inherited;
+mod locations;
 mod namespace;
-mod place;
-mod shape;
 mod target;
 mod undo;
 
@@ -20,23 +21,22 @@ use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 pub(crate) use due::is_pending;
 pub use due::{boot_seconds, confirm, due, undo_overdue};
 pub use error::TuneError;
+pub(crate) use locations::SettingLocations;
 pub use namespace::TuneNamespace;
-pub(crate) use place::SettingLocations;
 pub use target::ChangeTarget;
 pub(crate) use undo::later_holder;
 pub use undo::{UndoReport, UndoneSetting, undo};
 
-/// What a tune begins with.
 #[derive(Debug, Clone)]
 pub struct TuneStart<'a> {
-    /// Name of the profile, or what the changes are for.
+    /// Name of the profile, or the purpose of the changes.
     pub goal: String,
     pub argv: Vec<String>,
-    /// The devices of the interfaces that are to be changed. Others are noted when they are first changed.
+    /// The devices of the interfaces to change. Other devices are recorded before their first change.
     pub devices: Vec<NamedDevice>,
-    /// When it is undone without being asked; none for never.
+    /// When the tune undoes itself; `None` for never.
     pub until: Option<UndoDeadline>,
-    /// What is to be done, so that it can be finished later and space is made sure of now.
+    /// The changes to come, so that an interrupted tune can be resumed and space is reserved now.
     pub plan: Option<&'a TunePlan>,
 }
 
@@ -48,21 +48,20 @@ impl TuneStart<'_> {
     }
 }
 
-/// A tune that is being made.
+/// A tune in progress.
 #[derive(Debug)]
 pub struct TuneTransaction<'w> {
     writer: &'w mut JournalWriter,
     id: u64,
 }
 
-/// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangeResult {
-    /// It was made, and reads so.
+    /// Written, and read back.
     Made { from: SettingValue },
-    /// It was so already.
+    /// The setting had this value before.
     Already,
-    /// It was not made: the host refused, or took it and did otherwise; then it was put back.
+    /// The host refused the value, or did something else with it; then the original was restored.
     Refused { why: String },
 }
 
@@ -70,8 +69,8 @@ impl<'w> TuneTransaction<'w> {
     /// Begins a tune. Nothing is changed yet.
     ///
     /// # Errors
-    /// [`TuneError::Journal`] where it cannot be written down, or there is no space for all of it;
-    /// [`TuneError::Pending`] while an earlier tune may yet undo itself; [`TuneError::Host`].
+    /// [`TuneError::Journal`] if the journal cannot be written or has no space for the whole tune;
+    /// [`TuneError::Pending`] while an earlier tune may still undo itself; [`TuneError::Host`].
     pub fn begin<T: ChangeTarget>(
         writer: &'w mut JournalWriter,
         target: &T,
@@ -106,8 +105,8 @@ impl<'w> TuneTransaction<'w> {
         Ok(Self { writer, id })
     }
 
-    /// Goes on with a tune that broke off or whose program died, of this boot; the latest unless told which. The plan that
-    /// it was begun with comes with it: making all its changes again finds those that were made `Already` so.
+    /// Resumes a tune of this boot that broke off or whose program died: `id`, or the latest one.
+    /// Returns its plan, too. Changes that were made before turn out as [`ChangeResult::Already`].
     ///
     /// # Errors
     /// [`TuneError::NothingToResume`], [`TuneError::EarlierBoot`], [`TuneError::NoPlan`]; [`TuneError::Journal`].
@@ -133,12 +132,12 @@ impl<'w> TuneTransaction<'w> {
         Ok((Self { writer, id }, plan))
     }
 
-    /// Goes on with a tune that may have ended long ago, since what it is for has changed, as the threads of a server that it
-    /// boosted. What it changes now is undone with all else of it, each setting to what it was before its first change. The
-    /// plan is that of what is about to be changed, kept in place of the one before, so that it can be resumed.
+    /// Reopens a tune that has ended, for example because the boosted server has other threads now.
+    /// Undo restores all settings of the tune to their values before its first change. `plan` has the
+    /// changes to come and replaces the earlier plan, so that the tune can be resumed.
     ///
     /// # Errors
-    /// [`TuneError::NoSuchTune`], [`TuneError::UndoneAlready`] also where undoing it was only begun,
+    /// [`TuneError::NoSuchTune`], [`TuneError::UndoneAlready`] even if the undo is incomplete,
     /// [`TuneError::EarlierBoot`]; [`TuneError::Journal`].
     pub fn reopen<T: ChangeTarget>(
         writer: &'w mut JournalWriter,
@@ -163,7 +162,7 @@ impl<'w> TuneTransaction<'w> {
         self.id
     }
 
-    /// Keeps a plan made anew in place of the one it was begun with.
+    /// Replaces the plan.
     ///
     /// # Errors
     /// [`TuneError::Journal`].
@@ -171,11 +170,11 @@ impl<'w> TuneTransaction<'w> {
         Ok(self.writer.keep_plan(self.id, plan)?)
     }
 
-    /// Changes a setting, whatever it is now.
+    /// Changes a setting, whatever its present value.
     ///
     /// # Errors
-    /// [`TuneError::ChangedSince`] where somebody else changed it since this tune did; [`TuneError::Journal`]: then it was
-    /// not written, unless only what became of it could not be written down.
+    /// [`TuneError::ChangedSince`] if another program changed the setting after this tune did;
+    /// [`TuneError::Journal`]: then the setting was not written, or only its outcome is not recorded.
     pub fn change<T: ChangeTarget>(
         &mut self,
         target: &T,
@@ -185,10 +184,10 @@ impl<'w> TuneTransaction<'w> {
         self.make(target, setting, None, to)
     }
 
-    /// Changes a setting that is as a plan found it.
+    /// Changes a setting if it still has the value that a plan found.
     ///
     /// # Errors
-    /// [`TuneError::ChangedSince`] where it is not; else as [`TuneTransaction::change`].
+    /// [`TuneError::ChangedSince`] if it has another value; else like [`TuneTransaction::change`].
     pub fn change_from<T: ChangeTarget>(
         &mut self,
         target: &T,
@@ -199,7 +198,7 @@ impl<'w> TuneTransaction<'w> {
         self.make(target, setting, Some(from), to)
     }
 
-    /// Ends it: all changes were made, or why not.
+    /// Ends the tune. `broke_off` is the reason if changes are missing.
     ///
     /// # Errors
     /// [`TuneError::Journal`].
@@ -240,7 +239,7 @@ impl<'w> TuneTransaction<'w> {
         Ok(changed)
     }
 
-    /// Writes what the journal announced, and writes down what became of it.
+    /// Writes a setting after its intent was recorded, and records the outcome.
     fn write<T: ChangeTarget>(
         &mut self,
         target: &T,
@@ -265,8 +264,8 @@ impl<'w> TuneTransaction<'w> {
     }
 
     fn already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeResult, TuneError> {
-        // A resumed tune finds what it had written before it was killed.
-        if let Some(step) = self.held(setting).and_then(|held| held.open_step) {
+        // A resumed tune finds the value that it wrote before it was killed.
+        if let Some(step) = self.tracked(setting).and_then(|held| held.open_step) {
             self.append(|tune| JournalRecord::Done { tune, step, found, change: None })?;
         }
         Ok(ChangeResult::Already)
@@ -289,7 +288,7 @@ impl<'w> TuneTransaction<'w> {
         Ok(ChangeResult::Refused { why })
     }
 
-    /// A name may be another device's since the plan was made.
+    /// The interface's name may belong to another device since the plan was made.
     fn must_be_the_device<T: ChangeTarget>(
         &mut self,
         target: &T,
@@ -308,14 +307,14 @@ impl<'w> TuneTransaction<'w> {
         }
     }
 
-    /// What somebody else set meanwhile is not written over.
+    /// A value that another program set in the meantime is not overwritten.
     fn must_be_as_left(
         &self,
         setting: &Setting,
         planned: Option<&SettingValue>,
         now: &SettingValue,
     ) -> Result<(), TuneError> {
-        let held = self.held(setting);
+        let held = self.tracked(setting);
         let since = |expected: &SettingValue| TuneError::ChangedSince {
             setting: setting.to_string(),
             expected: expected.to_string(),
@@ -326,7 +325,7 @@ impl<'w> TuneTransaction<'w> {
         }
         match held.filter(|held| held.wanted.is_some()).map(|held| &held.expected) {
             Some(ExpectedValue::OneOf(values)) => Err(since(values.last().unwrap_or(now))),
-            // What it does not set itself others may move; that the plan was made for another value counts all the same.
+            // Others may change a setting that the tune only resets, but not one that the plan read.
             _ => match planned {
                 Some(planned) if !setting.same(planned, now) => Err(since(planned)),
                 _ => Ok(()),
@@ -334,10 +333,10 @@ impl<'w> TuneTransaction<'w> {
         }
     }
 
-    /// Writes down what a change is about to reset, or has reset.
+    /// Records the values of settings that a change is about to reset, or has reset.
     fn note<T: ChangeTarget>(&mut self, target: &T, with: &Setting) -> Result<(), TuneError> {
         let values: Vec<(Setting, SettingValue)> = target
-            .hanging_on(with)
+            .dependents(with)
             .into_iter()
             .filter_map(|setting| target.read(&setting).ok().map(|value| (setting, value)))
             .collect();
@@ -351,9 +350,9 @@ impl<'w> TuneTransaction<'w> {
         Ok(())
     }
 
-    /// A full disk must not keep anyone from undoing what it let be done.
+    /// Reserves space for the undo, so that a full disk cannot prevent it.
     fn make_room(&self, setting: &Setting, from: &SettingValue, to: &SettingValue) -> Result<(), TuneError> {
-        let held = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.held);
+        let held = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
         let records: Vec<JournalRecord> = held
             .iter()
             .flat_map(|held| undo_room(self.id, &held.setting, &held.first))
@@ -370,8 +369,8 @@ impl<'w> TuneTransaction<'w> {
         self.writer.tune(self.id)
     }
 
-    fn held(&self, setting: &Setting) -> Option<&TrackedSetting> {
-        self.tune()?.held(setting)
+    fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
+        self.tune()?.tracked(setting)
     }
 
     fn next_step(&self) -> u32 {
@@ -379,13 +378,13 @@ impl<'w> TuneTransaction<'w> {
     }
 }
 
-/// Puts back what was refused or half obeyed; what it reads then.
+/// Restores a setting whose write was refused or half obeyed, and returns its value.
 fn put_back<T: ChangeTarget>(target: &T, setting: &Setting, from: &SettingValue) -> Option<SettingValue> {
     let found = target.read(setting).ok()?;
     if found == *from {
         return Some(found);
     }
-    // Whether it went back is what is read, whatever the host says.
+    // Only the value that is read back tells whether it was restored.
     let _ = target.write(setting, from);
     target.read(setting).ok()
 }
@@ -398,7 +397,7 @@ fn refusal(error: &SettingError, from: &SettingValue, found: Option<&SettingValu
     }
 }
 
-/// Records as long as those of a change and its undo.
+/// Records as long as those of a change and its undo, for reserving space.
 fn room_for(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRecord> {
     let change = JournalRecord::Intent {
         tune,

@@ -1,8 +1,8 @@
 //! What boosting a server did, and what came of it, as text.
 
 use linerate_host::Known;
-use linerate_tune::boost::conformity::PlanConformity;
-use linerate_tune::boost::verify::DeliveryAgreement;
+use linerate_tune::boost::delivery::DeliveryAgreement;
+use linerate_tune::boost::delivery::PlanConformity;
 use linerate_tune::boost::watch::WatchEvent;
 
 use super::column::TextColumn;

@@ -1,5 +1,5 @@
 //! A UDP service with set faults that counts what it did, and the slots that generators run against it.
-#![allow(dead_code, reason = "no test binary uses all of it")]
+#![allow(dead_code, unused_imports, reason = "no test binary uses all of it")]
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use linerate_load::{Generator as _, LeftAs, PacingMode, SlotOutcome};
 use linerate_testkit::reflector::XdpService;
 
 use crate::scene::Scene;
-use crate::service::{self, assert_balanced, rate, slot};
+use crate::service::{assert_balanced, rate, skip, slot};
 
 const PORT: u16 = 7777;
 
@@ -63,7 +63,7 @@ fn what_takes_no_frames_is_loaded_with_clones() {
     let gro = Setting::Offload { interface, offload: Offload::GenericReceive };
     let host = Host::live();
     if let Err(error) = scene.lab.receiver().run(|| gro.write(&host, &SettingValue::new("off"))).unwrap() {
-        return scene::skip(test, error.to_string());
+        return skip(test, error.to_string());
     }
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };

@@ -1,4 +1,4 @@
-//! Whether a server answers after a boost as it did before.
+//! Whether a server answers as well after a boost as before.
 
 use std::collections::BTreeSet;
 
@@ -7,38 +7,35 @@ use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
 
 use crate::boost::ObservedServer;
-use crate::boost::verify::DeliveryAgreement;
+use crate::boost::delivery::DeliveryAgreement;
 
-/// From this many datagrams on, two looks are compared.
+/// Observations with fewer datagrams are not compared.
 const ENOUGH: u64 = 500;
-/// Servers that reply to fewer of their requests than this share are not judged by their replies, as
-/// a syslog server.
+/// A server with fewer replies per request, such as a syslog server, is not judged by its replies.
 const REPLIES: f64 = 0.1;
-/// The replies per request, as a share of those before, that a boosted server has to have.
+/// The required replies per request of a boosted server, relative to those before.
 const KEPT: f64 = 0.9;
-/// The replies per second, as a share of those before, that a boosted server has to send.
+/// The required replies per second of a boosted server, relative to those before.
 const RATE: f64 = 0.5;
-/// A server that replied to fewer of its requests than this share has a rate limit or the like, and
-/// which clients get fewer replies changes by itself.
+/// A server with fewer replies per request may have a rate limit, so that the clients with fewer
+/// replies change by themselves.
 const ANSWERS_ALL: f64 = 0.9;
-/// This share of the clients that were answered before may be without a reply: their last request was lost.
+/// This ratio of clients may lack a reply because their last request was lost.
 const SILENCED: f64 = 0.05;
-/// By this much less may be read on the CPU of arrival than before, as a share of all datagrams.
+/// The ratio of datagrams read on the CPU of arrival may fall by this much.
 const LANDING: f64 = 0.05;
 
-/// Requests and replies of a server's UDP sockets during one look.
+/// Requests and replies of a server's UDP sockets during one observation.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct AnswerCounts {
-    /// Duration of the look in seconds.
+    /// Duration of the observation.
     pub seconds: f64,
-    /// Datagrams that were read.
     pub requests: u64,
-    /// Datagrams that were sent.
     pub replies: u64,
 }
 
 impl AnswerCounts {
-    /// Counts those of a look; `None` where datagrams were not looked at.
+    /// `None` if datagrams were not traced.
     #[must_use]
     pub fn of(server: &ObservedServer) -> Option<Self> {
         let landings = server.landings.value()?;
@@ -54,7 +51,6 @@ impl AnswerCounts {
         })
     }
 
-    /// Replies per request.
     #[must_use]
     pub fn per_request(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.replies as f64 / self.requests as f64)
@@ -64,17 +60,17 @@ impl AnswerCounts {
         self.replies as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// Whether its replies tell how it does.
+    /// Whether the server can be judged by its replies.
     fn tells(&self) -> bool {
         self.requests >= ENOUGH && self.per_request().is_some_and(|share| share >= REPLIES)
     }
 }
 
-/// Why a boost has to be undone: the server answers less than before, or datagrams are read further
-/// from where they arrive.
+/// Why a boost has to be undone: the server answers less than before, or fewer datagrams are read on
+/// the CPU of arrival.
 ///
-/// `flows` are the clients right after the changes; without them, replies that stop are taken for harm, although the load
-/// may have ended.
+/// `flows` counts the clients right after the changes. Without it, missing replies count as harm,
+/// although the load may have ended.
 #[must_use]
 pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&FlowCounts>) -> Option<String> {
     let answers = |server| AnswerCounts::of(server).unwrap_or_default();
@@ -95,7 +91,7 @@ pub fn harm(before: &ObservedServer, after: &ObservedServer, flows: Option<&Flow
     })
 }
 
-/// Clients that are answered no more, or less than before.
+/// Clients that get no reply any more, or fewer than before.
 fn silenced(flows: &FlowCounts, before: &AnswerCounts) -> Option<String> {
     let known = flows.silenced + flows.curtailed + flows.answered;
     let answered_all = before.per_request().is_some_and(|share| share >= ANSWERS_ALL);
@@ -120,7 +116,7 @@ fn unanswered(before: &AnswerCounts, after: &AnswerCounts, flows: Option<&FlowCo
         ));
     }
     if flows.is_some_and(|flows| flows.waiting <= flows.served) {
-        // Nobody is kept waiting: clients send less than before.
+        // No client waits: clients send less than before.
         return None;
     }
     let expected = before.rate() * after.seconds;
@@ -146,7 +142,7 @@ mod tests {
     fn replies_that_stop_are_harm() {
         let why = |before, after| unanswered(&before, &after, None);
         assert_eq!(why(answers(2_000, 2_000), answers(3_000, 2_950)), None);
-        // What coturn did: a third of the packets came to the thread that did not know their client.
+        // coturn: a third of the packets came to the thread that did not know their client.
         let fewer = why(answers(2_000, 2_000), answers(2_700, 1_760)).expect("harm");
         assert!(fewer.contains("1.00 replies per request before, and 0.65 now"), "{fewer}");
         let stalled = why(answers(2_000, 2_000), answers(20, 20)).expect("harm");
@@ -157,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_idle_or_never_replies_is_not_judged() {
+    fn a_server_that_is_idle_or_never_replies_is_not_judged() {
         for before in [answers(0, 0), answers(499, 499), answers(100_000, 9_000)] {
             assert_eq!(unanswered(&before, &answers(50_000, 0), None), None, "{before:?}");
         }

@@ -1,6 +1,5 @@
-//! Servers, and which of their own options have them use a socket for each thread: data, each with its source.
-//!
-//! A file a server in `tune/servers/`.
+//! Known servers and their options for one socket per thread, with sources. One file per server in
+//! `tune/servers/`.
 
 use std::sync::LazyLock;
 
@@ -9,48 +8,44 @@ use std::sync::LazyLock;
 pub struct ServerProduct {
     /// Id, such as `nsd`.
     pub id: String,
-    /// What people call it.
+    /// Display name.
     pub name: String,
     /// Names of its processes (`comm`, at most 15 bytes).
     pub processes: Vec<String>,
-    /// UDP ports by which a server of an unknown name is taken for this one.
+    /// UDP ports that identify a server whose process name is unknown.
     #[serde(default)]
     pub ports: Vec<u16>,
-    /// How it takes datagrams: a sentence.
+    /// A sentence on how it receives datagrams.
     pub shape: String,
-    /// State that it keeps for each client in one thread or process; `None` where every reader can
-    /// answer every client.
+    /// State per client in one thread or process; `None` if every reader can answer every client.
     pub client_state: Option<ClientState>,
-    /// Its options.
     #[serde(default)]
     pub options: Vec<ProductOption>,
 }
 
-/// Where a server keeps the state of a client. Packets of the client that arrive at another thread
-/// are lost or refused, so that such a server must not be steered by CPU.
+/// Where a server keeps the state of a client. Packets of the client that reach another thread are
+/// lost, so that such a server must not be steered by CPU.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientState {
     /// The thread or process, as in "kept in ...".
     pub kept_in: String,
-    /// Where that is documented.
+    /// URL of the documentation.
     pub source: String,
 }
 
-/// An option of a server.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductOption {
     pub gives: OptionEffect,
-    /// As written into its configuration; `N` stands for the number of CPUs.
+    /// A line of its configuration; `N` stands for the number of CPUs.
     pub setting: String,
-    /// The version that has it first; none where all have.
+    /// The first version with the option; `None` for all.
     pub since: Option<String>,
-    /// Where that is documented.
+    /// URL of the documentation.
     pub source: String,
 }
 
-/// What an option gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OptionEffect {
@@ -107,7 +102,6 @@ pub fn of_ports(ports: &[u16]) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.ports.iter().any(|port| ports.contains(port)))
 }
 
-/// The server of this id.
 #[must_use]
 pub fn product(id: &str) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.id == id)
@@ -134,7 +128,6 @@ impl ProductOption {
 }
 
 impl OptionEffect {
-    /// What it is, in words.
     #[must_use]
     pub fn in_words(self) -> &'static str {
         match self {

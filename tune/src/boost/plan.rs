@@ -1,4 +1,4 @@
-//! What is to be done to a server, and why.
+//! The plan for a server.
 
 mod advice;
 mod benefit;
@@ -31,20 +31,20 @@ use receiving::ReceivingCpus;
 use table::CpuHosts;
 use unit::{CpuChooser, ThreadPlacement};
 
-/// What a person asked for beyond steering and pinning.
+/// Options beyond steering and pinning.
 #[derive(Debug, Clone, Default)]
 pub struct BoostChoice {
     /// Poll for this many microseconds (SO_BUSY_POLL).
     pub busy_poll_us: Option<u32>,
     /// Receive buffers of at least this many bytes, as the kernel counts them.
     pub receive_buffer_bytes: Option<u64>,
-    /// Leave IP IDs out, where replies were seen to be small enough.
+    /// Skip IP ids if all observed replies were small enough.
     pub skip_ip_id: bool,
-    /// Leave threads where they are.
+    /// Do not pin threads.
     pub no_pin: bool,
-    /// Leave groups as they are.
+    /// Do not steer groups.
     pub no_steer: bool,
-    /// Choose by SO_INCOMING_CPU instead of a program.
+    /// Steer by SO_INCOMING_CPU instead of a program.
     pub by_incoming_cpu: bool,
     /// Steer a server that the catalogue says keeps the state of a client in one thread.
     pub anyway: bool,
@@ -53,40 +53,39 @@ pub struct BoostChoice {
 /// A plan for a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BoostPlan {
-    /// The changes, as a tune carries them out. What is not done is in its `left`, with the reason.
+    /// The changes of the tune. Its `left` has the changes that are not possible, with reasons.
     pub plan: TunePlan,
-    /// Which CPU's packets go where.
     pub places: Vec<CpuAssignment>,
-    /// What the server's own configuration would fix, or what it costs as it is.
+    /// Advice on the server's own configuration.
     pub advice: Vec<ServerAdvice>,
-    /// Groups that cannot be steered, or threads that cannot be pinned, and why.
+    /// Groups that cannot be steered and threads that cannot be pinned, with reasons.
     pub refusals: Vec<BoostRefusal>,
 }
 
-/// A CPU, and who takes its packets.
+/// A CPU, and the sockets and threads that receive its packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuAssignment {
     pub cpu: u32,
     /// Whether packets of the server's interfaces arrive there.
     pub receives: bool,
-    /// Cookies of the sockets, one a group; several where readers are more than CPUs.
+    /// Cookies, one per group; several if there are more readers than CPUs.
     pub sockets: Vec<u64>,
-    /// The threads that are to run there.
+    /// The threads that should run there.
     pub threads: Vec<u32>,
 }
 
-/// Something that only the server's own configuration can fix.
+/// A problem that only the server's own configuration can fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerAdvice {
-    /// What it costs: a sentence.
+    /// A sentence on its cost.
     pub what: String,
-    /// The option, as a person writes it into the server's configuration; none where none is known.
+    /// A line for the server's configuration; `None` if no option is known.
     pub option: Option<String>,
-    /// Where that is from.
+    /// URL of the documentation.
     pub source: Option<String>,
 }
 
-/// Something that is not done.
+/// A change that is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoostRefusal {
     /// The group or thread.
@@ -94,11 +93,11 @@ pub struct BoostRefusal {
     pub why: String,
 }
 
-/// Decides. What is seen and known decides alone: nothing is read, and the same gives the same.
+/// Makes a plan: a pure function of its arguments.
 ///
-/// Buffers grow first. Then threads are put on their CPUs, while the kernel's hash still spreads packets over all of them, so
-/// that none waits for a thread that is elsewhere; and when a program begins to choose, each socket's thread is in its
-/// place already. Undone in the opposite order, no socket has the packets of a CPU that its thread has left.
+/// Buffers grow first. Then threads are pinned while the kernel's hash still spreads packets over all
+/// of them. When the steering program starts, each socket's thread is in place. In the reverse order
+/// of the undo no socket receives the packets of a CPU that its thread has left.
 #[must_use]
 pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) -> BoostPlan {
     let mut draft = BoostDraft::default();
@@ -122,7 +121,6 @@ pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) ->
     draft.into_plan(goal(server), cpus)
 }
 
-/// What a plan is collected in.
 #[derive(Default)]
 struct BoostDraft {
     buffers: Vec<PlannedChange>,
@@ -131,7 +129,7 @@ struct BoostDraft {
     options: Vec<PlannedChange>,
     places: Vec<CpuAssignment>,
     advice: Vec<ServerAdvice>,
-    /// Of each reason the things that it holds for, in the order in which they came up.
+    /// Reasons in order of appearance, each with its groups and threads.
     refusals: Vec<(String, Vec<String>)>,
 }
 
@@ -180,7 +178,7 @@ impl BoostDraft {
         }
     }
 
-    /// The groups that can be steered. Of others it is told why they cannot be, and what they cost.
+    /// The groups that can be steered. Others are refused with the reason and advice.
     fn groups<'s>(
         &mut self,
         server: &'s ObservedServer,
@@ -207,7 +205,7 @@ impl BoostDraft {
                 self.refuse(&what, "no thread was seen to read it: it is given no packets");
             }
         }
-        // Figures and checks are those of datagrams: listeners only follow the threads that read them.
+        // TCP listeners only follow the threads that read datagrams.
         if !groups.iter().any(|owned| owned.group.protocol == SocketProtocol::Udp) {
             groups.clear();
         }
@@ -258,7 +256,7 @@ impl BoostDraft {
         }
     }
 
-    /// Options of single sockets. Those in no group have them too.
+    /// Options of sockets, including those in no group.
     fn set_options(&mut self, server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) {
         for group in server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp) {
             let what = group::name(group);
@@ -313,7 +311,7 @@ impl BoostDraft {
     }
 }
 
-/// Why a single socket is left alone.
+/// Why a single socket cannot be steered.
 fn single(readers: usize) -> String {
     match readers {
         0 => "one socket, and no thread was seen to read it: nothing can be steered".to_owned(),
@@ -324,7 +322,7 @@ fn single(readers: usize) -> String {
     }
 }
 
-/// Who takes the packets of each CPU. None where nothing is steered.
+/// The assignment of each CPU; empty if nothing is steered.
 fn places(
     receiving: &ReceivingCpus,
     tables: &[(&OwnedGroup<'_>, SteeringTable)],
@@ -347,7 +345,6 @@ fn places(
     receiving.online.iter().map(place).collect()
 }
 
-/// What a tune of it is called.
 fn goal(server: &ObservedServer) -> String {
     let mut ports = server.udp_ports();
     if ports.is_empty() {
@@ -360,7 +357,6 @@ fn goal(server: &ObservedServer) -> String {
     format!("boost {} on {word} {}", server.name, ports.join(", "))
 }
 
-/// The first few of several things.
 fn several(things: &[String]) -> String {
     const SHOWN: usize = 4;
     let first = things.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");

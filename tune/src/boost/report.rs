@@ -9,10 +9,10 @@ use linerate_host::stage::socket::SocketProtocol;
 use serde::{Deserialize, Serialize};
 
 use super::answers::{self, AnswerCounts};
-use super::conformity::PlanConformity;
+use super::delivery::DeliveryAgreement;
+use super::delivery::PlanConformity;
+use super::discovery::ObservedServer;
 use super::plan::{BoostChoice, BoostPlan, BoostRefusal, CpuAssignment, ServerAdvice};
-use super::sight::ObservedServer;
-use super::verify::DeliveryAgreement;
 use crate::journal::record::UndoDeadline;
 use crate::journal::{JournalCorruption, LockHolder};
 use crate::report::AppliedChange;

@@ -1,12 +1,12 @@
-//! Keeping a boosted server right: workers that die, are forked anew or added.
+//! Adapts a boost when workers of the server die or start.
 
-mod agenda;
-mod first;
 mod fix;
-mod force;
-mod picture;
-mod pulse;
-mod wake;
+mod journaled_tune;
+mod pins;
+mod process_waiter;
+mod sample;
+mod schedule;
+mod snapshot;
 mod words;
 
 use std::collections::BTreeMap;
@@ -18,61 +18,62 @@ use linerate_host::{Host, PacketPath, Setting};
 use serde::Serialize;
 
 use crate::boost::ObservedServer;
+use crate::boost::discovery::{ObservationOptions, ReaderThread, ServerQuery};
 use crate::boost::plan::{self, BoostChoice};
-use crate::boost::sight::{ObservationOptions, ReaderThread, ServerQuery};
-use agenda::LookSchedule;
-use first::PinnedThread;
 use fix::FixOutcome;
-use force::JournaledTune;
-use pulse::ServerSample;
-use wake::ProcessWaiter;
+use journaled_tune::JournaledTune;
+use pins::PinnedThread;
+use process_waiter::ProcessWaiter;
+use sample::ServerSample;
+use schedule::LookSchedule;
 
-/// How often it is asked what takes no more than a few files. The end of a process is not waited for: it wakes.
+/// Interval of samples, which read a few files. The end of a process wakes earlier.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// How long the calls of its threads are looked at when something changed.
-const GLANCE: Duration = Duration::from_millis(150);
+/// Duration of an observation of system calls after a change.
+const SHORT_LOOK: Duration = Duration::from_millis(150);
 
-/// How long datagrams are looked at where calls do not tell who reads a socket.
-const STARE: Duration = Duration::from_millis(500);
+/// Duration of an observation of datagrams if system calls do not show who reads a socket.
+const LONG_LOOK: Duration = Duration::from_millis(500);
 
-/// What happened, and what was done about it.
+/// A change of the server, and the reaction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum WatchEvent {
-    /// A thread that read sockets is gone; its CPU's packets go to others.
+    /// A reading thread is gone. The packets of its CPU go to other threads.
     Lost {
         pid: u32,
         tid: u32,
-        /// What was changed, in words.
+        /// The changes in words.
         done: Vec<String>,
     },
-    /// A thread reads sockets that did not before.
+    /// A new thread reads sockets.
     Found {
         pid: u32,
         tid: u32,
-        /// What was changed, in words.
+        /// The changes in words.
         done: Vec<String>,
     },
-    /// Something should be changed and is not, as a setting that was refused, or a server whose readers are all gone.
+    /// A change was not possible, for example because the host refused a setting.
     NotDone {
-        /// What, and why: one line.
+        /// Change and reason in one line.
         why: String,
     },
     /// The server is gone.
     Ended,
-    /// Somebody undid the boost.
+    /// The boost was undone.
     Undone,
 }
 
-/// Watches a server that tune `tune` boosted, until it is gone, undone, or `stop` says so.
+/// Watches a server that tune `tune` boosted until the server ends, the tune is undone or `stop`
+/// returns true.
 ///
-/// A thread that dies has its CPU's packets given to others at once; who is new is given a CPU when it was seen which socket
-/// it reads. Nothing is changed as long as the same threads read the same sockets. The journal is locked only while something
-/// is changed, so that the tune may be looked at and undone meanwhile.
+/// When a thread dies, other threads get the packets of its CPU at once. A new thread gets a CPU as
+/// soon as its socket is known. Nothing changes while the same threads read the same sockets. The
+/// journal is locked only during changes, so that the tune can be undone in the meantime.
 ///
 /// # Errors
-/// [`TuneError`] where a change cannot be journalled.
+/// [`TuneError`] if a change cannot be journalled.
 pub fn watch(
     host: &Host,
     store: &StateStore,
@@ -83,7 +84,7 @@ pub fn watch(
 ) -> Result<(), TuneError> {
     let mut force = JournaledTune::of(store, tune);
     let tunes = store.read()?.tunes();
-    let pins = tunes.iter().find(|found| found.begun.tune == tune).map(first::pins).unwrap_or_default();
+    let pins = tunes.iter().find(|found| found.begun.tune == tune).map(pins::pins).unwrap_or_default();
     let mut wake = ProcessWaiter::default();
     let mut watch = BoostWatch {
         host,
@@ -95,12 +96,12 @@ pub fn watch(
         stop,
         tell,
         known: None,
-        pulse: ServerSample::default(),
+        sample: ServerSample::default(),
         dead: Vec::new(),
-        agenda: LookSchedule::default(),
-        unmended: false,
+        looks: LookSchedule::default(),
+        needs_fix: false,
         waiting: Vec::new(),
-        complaint: None,
+        last_warning: None,
     };
     while !stop() {
         let goes_on = if force.lasts()? { watch.turn()? } else { WatchTurn::Over(WatchEvent::Undone) };
@@ -108,13 +109,12 @@ pub fn watch(
             (watch.tell)(event);
             return Ok(());
         }
-        wake.attend(watch.pulse.processes.keys());
+        wake.attend(watch.sample.processes.keys());
         wake.sleep(PERIOD);
     }
     Ok(())
 }
 
-/// Whether it goes on.
 enum WatchTurn {
     On,
     Over(WatchEvent),
@@ -130,41 +130,41 @@ struct BoostWatch<'w> {
     tune: u64,
     wanted: &'w ServerQuery,
     choice: &'w BoostChoice,
-    /// The threads that the boost put on CPUs before.
+    /// The threads that the boost pinned.
     pins: &'w [PinnedThread],
     stop: &'w dyn Fn() -> bool,
     tell: &'w mut dyn FnMut(WatchEvent),
-    /// The server as far as it is known, and the path to it; none until it was seen.
+    /// The server and its packet path; `None` before the first observation.
     known: Option<(ObservedServer, PacketPath)>,
-    pulse: ServerSample,
-    /// Readers that died, of which nobody is the successor yet.
+    sample: ServerSample,
+    /// Readers that died and have no successor yet.
     dead: Vec<ReaderThread>,
-    agenda: LookSchedule,
-    /// Whether the server has changed and nothing could be done about it yet.
-    unmended: bool,
-    /// What is told when that was done.
+    looks: LookSchedule,
+    /// Whether the server has changed and the boost does not fit it yet.
+    needs_fix: bool,
+    /// Events that are reported after the fix.
     waiting: Vec<WatchEvent>,
-    /// What was told last of what is not done, so that it is told once.
-    complaint: Option<String>,
+    /// The last warning, so that it is reported once.
+    last_warning: Option<String>,
 }
 
 impl BoostWatch<'_> {
     fn turn(&mut self) -> Result<WatchTurn, TuneError> {
         if self.known.is_some() {
-            let pulse = self.feel();
-            if pulse.processes.is_empty() {
+            let sample = self.take_sample();
+            if sample.processes.is_empty() {
                 return Ok(WatchTurn::Over(WatchEvent::Ended));
             }
-            if pulse != self.pulse {
-                self.agenda.begin(Instant::now());
-                self.pulse = pulse;
+            if sample != self.sample {
+                self.looks.begin(Instant::now());
+                self.sample = sample;
             }
-            self.bury();
+            self.remove_dead();
             if let Some(over) = self.fix()? {
                 return Ok(WatchTurn::Over(over));
             }
         }
-        if self.agenda.take(Instant::now()) {
+        if self.looks.take(Instant::now()) {
             self.look();
             if let Some(over) = self.fix()? {
                 return Ok(WatchTurn::Over(over));
@@ -173,43 +173,43 @@ impl BoostWatch<'_> {
         Ok(WatchTurn::On)
     }
 
-    fn feel(&self) -> ServerSample {
+    fn take_sample(&self) -> ServerSample {
         let server = self.known.as_ref().map(|(server, _)| server);
         let listed = server.into_iter().flat_map(|server| &server.processes);
         let mut known: BTreeMap<u32, u64> = listed.map(|process| (process.pid, process.started)).collect();
-        known.extend(&self.pulse.processes);
+        known.extend(&self.sample.processes);
         let ports = server.map(ObservedServer::udp_ports).unwrap_or_default();
         ServerSample::of(self.host, &known, &ports)
     }
 
-    /// What a thread that is gone had is another's at once, before anything else is looked at.
-    fn bury(&mut self) {
+    /// Removes readers that died since the last sample.
+    fn remove_dead(&mut self) {
         let Some((server, _)) = &mut self.known else { return };
-        let dead = picture::bury(server, &self.pulse);
+        let dead = snapshot::remove_dead(server, &self.sample);
         if dead.is_empty() {
             return;
         }
         fix::refresh(self.host, server);
         self.waiting.extend(dead.iter().map(lost));
         self.dead.extend(dead);
-        self.unmended = true;
+        self.needs_fix = true;
     }
 
-    /// Looks at all of it anew.
+    /// Observes the server again.
     fn look(&mut self) {
-        // What the boost knew is known of a server that is seen first: soon is better than sure then.
-        let ambiguous = self.known.as_ref().is_some_and(|(server, _)| picture::is_unclear(server));
-        let look = if ambiguous && !self.agenda.is_first() {
-            ObservationOptions { duration: STARE, datagrams: true }
+        // For the first observation the pins of the boost are known, so that a short look is enough.
+        let ambiguous = self.known.as_ref().is_some_and(|(server, _)| snapshot::is_unclear(server));
+        let look = if ambiguous && !self.looks.is_first() {
+            ObservationOptions { duration: LONG_LOOK, datagrams: true }
         } else {
-            ObservationOptions { duration: GLANCE, datagrams: false }
+            ObservationOptions { duration: SHORT_LOOK, datagrams: false }
         };
         let (seen, path) = match ObservedServer::observe(self.host, &self.who(), look, self.stop) {
             Ok(seen) => seen,
             Err(error) => {
-                // Workers that are about to go, or to come, are no news.
-                if self.agenda.is_last() {
-                    self.complain(error.to_string());
+                // Workers that start or end may cause this for a moment.
+                if self.looks.is_last() {
+                    self.warn(error.to_string());
                 }
                 return;
             }
@@ -217,10 +217,10 @@ impl BoostWatch<'_> {
         let Some((known, _)) = &self.known else {
             return self.begin(seen, path);
         };
-        let mut now = picture::merge(known, seen, &self.dead);
-        let moved = picture::moved(known, &now);
-        let changed = !moved.is_empty() || picture::members(known) != picture::members(&now);
-        // Who died while it was looked at is seen to be dead by the next turn, which comes at once.
+        let mut now = snapshot::merge(known, seen, &self.dead);
+        let moved = snapshot::moved(known, &now);
+        let changed = !moved.is_empty() || snapshot::members(known) != snapshot::members(&now);
+        // The next turn finds readers that died during the observation.
         for (pid, tid) in moved.found {
             let new = now.readers.iter().find(|reader| (reader.pid, reader.tid) == (pid, tid));
             let taken = |reader: &ReaderThread| {
@@ -234,22 +234,22 @@ impl BoostWatch<'_> {
         }
         fix::refresh(self.host, &mut now);
         self.known = Some((now, path));
-        self.unmended |= changed;
+        self.needs_fix |= changed;
     }
 
-    /// Takes up what is seen first. It is as the boost left it, but for workers that died or came since.
+    /// Compares the first observation with the pins of the boost: workers may have changed since.
     fn begin(&mut self, mut seen: ObservedServer, path: PacketPath) {
         let pins = self.pins;
         let processes = seen.processes.iter().map(|process| (process.pid, process.started)).collect();
-        self.pulse = ServerSample::of(self.host, &processes, &seen.udp_ports());
-        self.dead = first::adopt(&mut seen, pins, &self.pulse);
+        self.sample = ServerSample::of(self.host, &processes, &seen.udp_ports());
+        self.dead = pins::adopt(&mut seen, pins, &self.sample);
         self.waiting.extend(self.dead.iter().map(lost));
         let planned = plan::make(&seen, &path, self.choice).plan;
         let to_pin = |reader: &&ReaderThread| {
             let is_it =
                 |setting: &Setting| matches!(setting, Setting::ThreadCpus { tid, .. } if *tid == reader.tid);
             let planned = planned.changes.iter().any(|change| is_it(&change.setting));
-            !pins.is_empty() && planned && !first::is_pinned(reader, pins)
+            !pins.is_empty() && planned && !pins::is_pinned(reader, pins)
         };
         let new = seen.readers.iter().filter(to_pin);
         self.waiting.extend(new.map(|reader| WatchEvent::Found {
@@ -257,58 +257,58 @@ impl BoostWatch<'_> {
             tid: reader.tid,
             done: Vec::new(),
         }));
-        self.unmended = !self.waiting.is_empty() || picture::feeds_the_dead(&seen);
-        if self.unmended {
-            self.agenda.begin(Instant::now());
+        self.needs_fix = !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&seen);
+        if self.needs_fix {
+            self.looks.begin(Instant::now());
         }
         self.known = Some((seen, path));
     }
 
-    /// The server, by a process of it that lives.
+    /// A query that names a living process of the server.
     fn who(&self) -> ServerQuery {
         let pid = self.wanted.pid.map(|pid| {
-            let alive = self.pulse.processes.is_empty() || self.pulse.processes.contains_key(&pid);
-            let other = self.pulse.processes.keys().next().copied();
+            let alive = self.sample.processes.is_empty() || self.sample.processes.contains_key(&pid);
+            let other = self.sample.processes.keys().next().copied();
             if alive { pid } else { other.unwrap_or(pid) }
         });
         ServerQuery { pid, ..self.wanted.clone() }
     }
 
-    /// Carries out what the server needs as it is now. An event where the watch is over.
+    /// Applies a new plan. Returns an event if the watch is over.
     fn fix(&mut self) -> Result<Option<WatchEvent>, TuneError> {
-        if !self.unmended {
+        if !self.needs_fix {
             return Ok(None);
         }
         let Some((server, path)) = &mut self.known else { return Ok(None) };
         if server.readers.is_empty() {
-            self.unmended = false;
+            self.needs_fix = false;
             self.say(Vec::new());
-            self.complain("no thread reads its sockets any more: all is left as it is".into());
+            self.warn("no thread reads its sockets any more: all is left as it is".into());
             return Ok(None);
         }
-        let plan = fix::without_what_is(plan::make(server, path, self.choice).plan);
+        let plan = fix::without_effective_changes(plan::make(server, path, self.choice).plan);
         let fixed = if plan.changes.is_empty() {
             FixOutcome::Done { done: Vec::new(), refused: Vec::new() }
         } else {
             fix::fix(self.host, self.store, self.tune, &plan)?
         };
         match fixed {
-            FixOutcome::Busy => self.complain("another process holds the journal: waiting for it".into()),
+            FixOutcome::Busy => self.warn("another process holds the journal: waiting for it".into()),
             FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
             FixOutcome::Done { done, refused } => {
-                self.unmended = false;
+                self.needs_fix = false;
                 if refused.is_empty() {
                     fix::note(server, &plan);
                 }
-                self.complaint = None;
+                self.last_warning = None;
                 self.say(done);
-                refused.into_iter().for_each(|why| self.complain(why));
+                refused.into_iter().for_each(|why| self.warn(why));
             }
         }
         Ok(None)
     }
 
-    /// Tells what happened; what was done about it with the last of it.
+    /// Reports the waiting events; the last one has the changes.
     fn say(&mut self, what: Vec<String>) {
         let mut waiting = std::mem::take(&mut self.waiting);
         if let Some(WatchEvent::Lost { done, .. } | WatchEvent::Found { done, .. }) = waiting.last_mut() {
@@ -317,10 +317,10 @@ impl BoostWatch<'_> {
         waiting.into_iter().for_each(&mut *self.tell);
     }
 
-    /// Tells once what is not done.
-    fn complain(&mut self, why: String) {
-        if self.complaint.as_ref() != Some(&why) {
-            self.complaint = Some(why.clone());
+    /// Reports a warning once.
+    fn warn(&mut self, why: String) {
+        if self.last_warning.as_ref() != Some(&why) {
+            self.last_warning = Some(why.clone());
             (self.tell)(WatchEvent::NotDone { why });
         }
     }

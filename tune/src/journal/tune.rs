@@ -1,4 +1,4 @@
-//! What the records of a tune add up to.
+//! The state of a tune, computed from its records.
 
 use linerate_host::{Setting, SettingValue};
 
@@ -6,126 +6,119 @@ use super::record::{BeginRecord, UndoOutcome, UndoReason, WrittenFile};
 use super::{DamagedLine, JournalLine, JournalRecord};
 use crate::NamedDevice;
 
-/// A tune, as far as its records tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedTune {
     pub begun: BeginRecord,
-    /// The settings that it changed, or that a change of its resets, in the order in which they were first named.
-    pub held: Vec<TrackedSetting>,
-    /// Settings that it never wrote, since they could not be read or did not take the value; with the host's words.
+    /// Settings that the tune changed or reset, in the order of their first records.
+    pub tracked: Vec<TrackedSetting>,
+    /// Settings that could not be read or written, with the host's error.
     pub refused: Vec<(Setting, String)>,
-    /// Its end; none where its program died, or is at it.
+    /// `None` if its program died or still runs.
     pub ended: Option<TuneEnd>,
     pub confirmed: bool,
-    /// Its undoing; none where nobody began.
     pub undo: Option<RecordedUndo>,
-    /// Files that make it last.
+    /// Files that make it persist.
     pub persisted: Vec<WrittenFile>,
     /// Number of the next change.
     pub next_step: u32,
-    /// Lines of the journal that may be its own and are damaged, so that there may be more of it
-    /// than is told.
+    /// Damaged lines of the journal that may belong to the tune, so that changes may be missing.
     pub damaged_lines: Vec<u64>,
 }
 
-/// The end of a tune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TuneEnd {
-    /// Why it broke off; none where it made all changes.
+    /// Why changes are missing; `None` if all were made.
     pub broke_off: Option<String>,
 }
 
-/// The undoing of a tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedUndo {
     pub why: UndoReason,
-    /// Whether all settings had their turn.
+    /// Whether the undo reached all settings.
     pub ended: bool,
 }
 
-/// A setting that a tune holds.
+/// A setting that a tune changed or reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrackedSetting {
     pub setting: Setting,
-    /// What it was before this tune.
+    /// The value before this tune.
     pub first: SettingValue,
-    /// What this tune last set it to; none where it is only reset by another change.
+    /// The last value that the tune wrote; `None` if another change only reset the setting.
     pub wanted: Option<SettingValue>,
-    /// What this tune last set it to for certain; none where it never did.
+    /// The last value that was written for certain.
     pub made: Option<SettingValue>,
-    /// What it reads unless somebody else changed it.
     pub expected: ExpectedValue,
-    /// The change that may reset it.
-    pub hangs_on: Vec<Setting>,
-    /// Number of a change of which it is not known whether it was made.
+    /// The changes that may reset it.
+    pub depends_on: Vec<Setting>,
+    /// Number of a change whose outcome is unknown.
     pub open_step: Option<u32>,
-    /// The host's words, where the last change was refused.
+    /// The host's error if the last change was refused.
     pub refused: Option<String>,
-    /// What became of undoing it; none where it was not, or was changed again since.
+    /// The outcome of its undo; `None` before, and after another change.
     pub outcome: Option<UndoOutcome>,
 }
 
-/// What a setting reads unless somebody else changed it.
+/// The values that a setting may have unless another program changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExpectedValue {
     OneOf(Vec<SettingValue>),
-    /// Anything: a change that resets it was begun, and what it read after that was not written down.
+    /// A change that resets the setting was begun, and its value after that was not recorded.
     Anything,
 }
 
 impl RecordedTune {
-    /// Whether every setting is back, or was told to be somebody else's.
+    /// Whether every setting is restored, or was reported as changed by another program.
     #[must_use]
     pub fn is_undone(&self) -> bool {
-        // Nothing is written of what another change resets where it came back with that.
+        // A setting that was only reset and came back by itself has no record.
         let back =
             |held: &TrackedSetting| held.is_settled() || (held.wanted.is_none() && held.outcome.is_none());
-        self.undo.is_some_and(|undo| undo.ended) && self.held.iter().all(back)
+        self.undo.is_some_and(|undo| undo.ended) && self.tracked.iter().all(back)
     }
 
-    /// Whether there is anything to undo.
+    /// Whether undo has something to do.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        !self.is_undone() && (self.undo.is_some() || self.held.iter().any(TrackedSetting::is_in_effect))
+        !self.is_undone() && (self.undo.is_some() || self.tracked.iter().any(TrackedSetting::is_in_effect))
     }
 
-    /// Whether it did not come to its end, or broke off, and was not undone.
+    /// Whether changes are missing and no undo was begun.
     #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.undo.is_none() && self.ended.as_ref().is_none_or(|ended| ended.broke_off.is_some())
     }
 
-    /// The setting among those held.
     #[must_use]
-    pub fn held(&self, setting: &Setting) -> Option<&TrackedSetting> {
-        self.held.iter().find(|held| held.setting == *setting)
+    pub fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
+        self.tracked.iter().find(|held| held.setting == *setting)
     }
 
-    /// The device that an interface's name meant in it.
+    /// The device that had this name when the tune recorded it.
     #[must_use]
     pub fn device(&self, interface: &str) -> Option<&NamedDevice> {
         self.begun.devices.iter().find(|device| device.interface == interface)
     }
 
-    fn held_mut(&mut self, setting: &Setting) -> Option<&mut TrackedSetting> {
-        self.held.iter_mut().find(|held| held.setting == *setting)
+    fn tracked_mut(&mut self, setting: &Setting) -> Option<&mut TrackedSetting> {
+        self.tracked.iter_mut().find(|held| held.setting == *setting)
     }
 
     fn hold(&mut self, setting: &Setting, first: &SettingValue) -> &mut TrackedSetting {
-        let at = match self.held.iter().position(|held| held.setting == *setting) {
+        let at = match self.tracked.iter().position(|held| held.setting == *setting) {
             Some(at) => at,
             None => {
-                self.held.push(TrackedSetting::new(setting, first));
-                self.held.len() - 1
+                self.tracked.push(TrackedSetting::new(setting, first));
+                self.tracked.len() - 1
             }
         };
-        &mut self.held[at]
+        &mut self.tracked[at]
     }
 
-    /// What hangs on a change may read anything from the moment it is about to be made, also what
-    /// was put back before.
+    /// From the intent of a change on, the settings that it resets may have any value, even those that
+    /// were restored before.
     fn loosen(&mut self, with: &Setting) {
-        for held in self.held.iter_mut().filter(|held| held.hangs_on.contains(with)) {
+        for held in self.tracked.iter_mut().filter(|held| held.depends_on.contains(with)) {
             held.expected = ExpectedValue::Anything;
             held.outcome = held.outcome.take().filter(|outcome| !outcome.is_back());
         }
@@ -140,8 +133,8 @@ impl RecordedTune {
                 for (setting, value) in values {
                     let held = self.hold(setting, value);
                     held.expected = ExpectedValue::just(value);
-                    if !held.hangs_on.contains(with) {
-                        held.hangs_on.push(with.clone());
+                    if !held.depends_on.contains(with) {
+                        held.depends_on.push(with.clone());
                     }
                 }
             }
@@ -156,12 +149,12 @@ impl RecordedTune {
                 self.next_step = step.saturating_add(1);
             }
             JournalRecord::Done { tune, step, found, change } => {
-                let is_announced = self.held.iter().any(|held| held.open_step == Some(*step));
+                let is_announced = self.tracked.iter().any(|held| held.open_step == Some(*step));
                 if let (false, Some((setting, from))) = (is_announced, change) {
                     let (setting, from, to) = (setting.clone(), from.clone(), found.clone());
                     self.take(&JournalRecord::Intent { tune: *tune, step: *step, setting, from, to });
                 }
-                if let Some(held) = self.held.iter_mut().find(|held| held.open_step == Some(*step)) {
+                if let Some(held) = self.tracked.iter_mut().find(|held| held.open_step == Some(*step)) {
                     held.expected = ExpectedValue::just(found);
                     held.made.clone_from(&held.wanted);
                     held.open_step = None;
@@ -179,13 +172,13 @@ impl RecordedTune {
             }
             JournalRecord::UndoIntent { setting, from, to, .. } => {
                 self.loosen(setting);
-                if let Some(held) = self.held_mut(setting) {
+                if let Some(held) = self.tracked_mut(setting) {
                     held.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
                     held.outcome = None;
                 }
             }
             JournalRecord::UndoDone { setting, outcome, .. } => {
-                if let Some(held) = self.held_mut(setting) {
+                if let Some(held) = self.tracked_mut(setting) {
                     held.undone(outcome);
                 }
             }
@@ -206,7 +199,7 @@ impl RecordedTune {
     fn refuse(&mut self, step: u32, setting: &Setting, why: &str, found: Option<&SettingValue>) {
         self.next_step = step.saturating_add(1);
         self.refused.retain(|(refused, _)| refused != setting);
-        let Some(held) = self.held_mut(setting) else {
+        let Some(held) = self.tracked_mut(setting) else {
             self.refused.push((setting.clone(), why.to_owned()));
             return;
         };
@@ -228,14 +221,14 @@ impl TrackedSetting {
             wanted: None,
             made: None,
             expected: ExpectedValue::just(first),
-            hangs_on: Vec::new(),
+            depends_on: Vec::new(),
             open_step: None,
             refused: None,
             outcome: None,
         }
     }
 
-    /// Whether it may read otherwise than before the tune, by the tune's doing.
+    /// Whether the tune may have changed the value, and undo has not restored it.
     #[must_use]
     pub fn is_in_effect(&self) -> bool {
         !self.is_settled()
@@ -245,13 +238,13 @@ impl TrackedSetting {
             }
     }
 
-    /// Whether this is a value that the tune left it at.
+    /// Whether this may be a value that the tune left.
     #[must_use]
     pub fn expects(&self, value: &SettingValue) -> bool {
         match &self.expected {
             ExpectedValue::Anything => true,
             ExpectedValue::OneOf(values) => {
-                // A write of which it is not known whether it was made may have been killed on its way.
+                // A write with an unknown outcome may have been killed at an intermediate value.
                 let on_the_way = |one| values.len() > 1 && self.setting.passes(one, value);
                 values.iter().any(|one| self.setting.same(one, value) || on_the_way(one))
             }
@@ -262,20 +255,19 @@ impl TrackedSetting {
         self.outcome.as_ref().is_some_and(UndoOutcome::is_final) || !self.was_touched()
     }
 
-    /// Whether undoing it still has to do something, or what it hangs on may yet be undone and
-    /// reset it again.
+    /// Whether undo has to restore it, or has to restore a setting that may reset it again.
     pub(crate) fn is_to_undo(&self, tune: &RecordedTune) -> bool {
-        let pending = |with: &Setting| tune.held(with).is_some_and(|with| !with.is_settled());
+        let pending = |with: &Setting| tune.tracked(with).is_some_and(|with| !with.is_settled());
         match &self.outcome {
             Some(UndoOutcome::Gone { .. } | UndoOutcome::Covered { .. }) => false,
-            Some(outcome) if outcome.is_final() => self.hangs_on.iter().any(pending),
+            Some(outcome) if outcome.is_final() => self.depends_on.iter().any(pending),
             _ => true,
         }
     }
 
-    /// Whether anything was about to be written to it, or to what resets it.
+    /// Whether the tune intended to write it, or a setting that resets it.
     fn was_touched(&self) -> bool {
-        self.wanted.is_some() || !self.hangs_on.is_empty()
+        self.wanted.is_some() || !self.depends_on.is_empty()
     }
 
     fn undone(&mut self, outcome: &UndoOutcome) {
@@ -318,7 +310,6 @@ fn find(tunes: &mut [RecordedTune], number: u64) -> Option<&mut RecordedTune> {
     tunes.iter_mut().rev().find(|tune| tune.begun.tune == number)
 }
 
-/// Adds a record to those before it.
 pub(super) fn take(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     let record = &entry.record;
     if let JournalRecord::Begun(begun) = record {
@@ -339,14 +330,16 @@ pub(super) fn take(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     }
 }
 
-/// A tune that is undone under a later one: what it had found is what the later one now has to put back.
+/// A tune was undone although a later tune has the setting: the later one now restores the original of
+/// the earlier one.
 fn hand_over(tunes: &mut [RecordedTune], from: u64, to: u64, setting: &Setting) {
     let find = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
     let (Some(from), Some(to)) = (find(from), find(to)) else { return };
-    let Some((first, ours)) = tunes[from].held(setting).map(|held| (held.first.clone(), held.clone())) else {
+    let Some((first, ours)) = tunes[from].tracked(setting).map(|held| (held.first.clone(), held.clone()))
+    else {
         return;
     };
-    if let Some(held) = tunes[to].held_mut(setting)
+    if let Some(held) = tunes[to].tracked_mut(setting)
         && ours.expects(&held.first)
     {
         held.first = first;
@@ -357,7 +350,7 @@ impl RecordedTune {
     fn new(begun: &BeginRecord) -> Self {
         Self {
             begun: begun.clone(),
-            held: Vec::new(),
+            tracked: Vec::new(),
             refused: Vec::new(),
             ended: None,
             confirmed: false,

@@ -6,8 +6,8 @@ use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::Serialize;
 
 use super::PersistedSettings;
+use super::context::BootHost;
 use super::document::PersistedSetting;
-use super::surroundings::BootHost;
 use crate::NamedDevice;
 use crate::conflicts::{self, SettingOwners};
 use crate::journal::StateStore;

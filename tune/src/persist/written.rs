@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::place::{self, OpenedDirectory, PathOccupant};
+use super::file::{self, OpenedDirectory, PathOccupant};
 use super::{PersistError, PersistFile, PersistFiles, PlaceError};
 use crate::journal::record::WrittenFile;
 use crate::journal::{JournalError, JournalRecord, JournalWriter};
@@ -123,7 +123,7 @@ impl PersistFiles {
             directories: announced,
         })?;
         for directory in &directories {
-            place::make_directory(directory)?;
+            file::make_directory(directory)?;
         }
         let mut wrote = WrittenFiles::default();
         for one in &pending {
@@ -198,7 +198,7 @@ impl StandingFiles {
 /// The inner ones first.
 fn remove_directories(standing: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PlaceError> {
     for directory in standing.directories.iter().rev() {
-        if place::remove_empty_directory(Path::new(directory))? {
+        if file::remove_empty_directory(Path::new(directory))? {
             removed.push(directory.clone());
         }
     }
@@ -213,7 +213,7 @@ fn pending<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, Pe
     let path = root.join(file.path.trim_start_matches('/'));
     let recorded = file.content.recorded(path.display().to_string());
     // Also where a directory is not there yet, one above may be a link.
-    place::missing_directories(&path)?;
+    file::missing_directories(&path)?;
     let occupant = match OpenedDirectory::find(&path)? {
         Some(spot) => spot.occupant()?,
         None => PathOccupant::Nothing,
@@ -224,7 +224,7 @@ fn pending<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, Pe
 fn missing_directories(pending: &[PendingFile<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
     let mut missing = Vec::new();
     for one in pending {
-        for directory in place::missing_directories(&one.path)? {
+        for directory in file::missing_directories(&one.path)? {
             if !missing.contains(&directory) {
                 missing.push(directory);
             }

@@ -1,4 +1,4 @@
-//! All tunes that the journal knows, in short.
+//! Summaries of all tunes in the journal.
 
 use serde::Serialize;
 
@@ -14,14 +14,13 @@ pub struct TuneHistory {
     /// [`SCHEMA`].
     pub schema: String,
     pub journal: String,
-    /// Why there may be more than is told here; none where the whole journal was read.
+    /// Why tunes may be missing here; `None` if the whole journal was read.
     pub trouble: Option<JournalCorruption>,
-    /// The process that changes settings now; none where nobody does.
+    /// The process that changes settings at present.
     pub holder: Option<LockHolder>,
     pub tunes: Vec<PastTune>,
 }
 
-/// A tune in short.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PastTune {
     pub tune: u64,
@@ -30,37 +29,34 @@ pub struct PastTune {
     /// Version of linerate that made it.
     pub version: String,
     pub argv: Vec<String>,
-    /// Name of the profile, or what the changes are for.
+    /// Name of the profile, or the purpose of the changes.
     pub goal: String,
     /// Settings that it wrote.
     pub written: usize,
     pub refused: usize,
     /// Whether it made all of its changes.
     pub complete: bool,
-    /// Why it broke off; none where it did not, or was killed.
+    /// Why changes are missing; `None` if it was killed.
     pub broke_off: Option<String>,
     pub confirmed: bool,
-    /// Its undoing; none where nobody began.
     pub undo: Option<PastUndo>,
-    /// It has files that make it last.
+    /// Files were written that make it persist.
     pub persisted: bool,
 }
 
-/// The undoing of a tune in short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PastUndo {
     pub why: UndoReason,
     /// When it last began, seconds since 1970.
     pub unix_seconds: u64,
-    /// Whether all settings had their turn.
+    /// Whether the undo reached all settings.
     pub complete: bool,
-    /// Settings that were left, as they are somebody else's or gone.
+    /// Settings that were skipped because another program changed them or because they are gone.
     pub left: usize,
     pub refused: usize,
 }
 
 impl TuneHistory {
-    /// Tells all tunes of a journal.
     #[must_use]
     pub fn of(journal: &Journal) -> Self {
         Self {
@@ -74,14 +70,14 @@ impl TuneHistory {
 }
 
 fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
-    let refused = tune.held.iter().filter(|held| held.refused.is_some()).count() + tune.refused.len();
+    let refused = tune.tracked.iter().filter(|held| held.refused.is_some()).count() + tune.refused.len();
     PastTune {
         tune: tune.begun.tune,
         unix_seconds: tune.begun.unix_seconds,
         version: tune.begun.version.clone(),
         argv: tune.begun.argv.clone(),
         goal: tune.begun.goal.clone(),
-        written: tune.held.iter().filter(|held| held.wanted.is_some()).count(),
+        written: tune.tracked.iter().filter(|held| held.wanted.is_some()).count(),
         refused,
         complete: tune.ended.as_ref().is_some_and(|ended| ended.broke_off.is_none()),
         broke_off: tune.ended.as_ref().and_then(|ended| ended.broke_off.clone()),
@@ -94,7 +90,7 @@ fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
 fn past_undo(tune: &RecordedTune, entries: &[JournalLine]) -> Option<PastUndo> {
     let undo = tune.undo?;
     let began = |entry: &&JournalLine| matches!(entry.record, JournalRecord::UndoBegun { tune: of, .. } if of == tune.begun.tune);
-    let outcomes = || tune.held.iter().filter_map(|held| held.outcome.as_ref());
+    let outcomes = || tune.tracked.iter().filter_map(|held| held.outcome.as_ref());
     let left =
         |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. });
     Some(PastUndo {

@@ -1,4 +1,4 @@
-//! Tunes that undo themselves: when that is due, and how it is averted.
+//! Tunes that undo themselves unless they are confirmed.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,12 +12,12 @@ pub fn boot_seconds() -> u64 {
     u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
 }
 
-/// Whether a tune would undo itself yet.
+/// Whether a tune may still undo itself.
 pub(crate) fn is_pending(tune: &RecordedTune) -> bool {
     tune.begun.until.is_some_and(|until| !(tune.confirmed && until.takes_confirmation())) && tune.is_open()
 }
 
-/// Why a tune is to be undone by now; none where it is not. `maker_runs` tells whether somebody holds the journal's lock.
+/// Why a tune is due to be undone. `maker_runs`: whether a process holds the journal's lock.
 #[must_use]
 pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Option<UndoReason> {
     let until = tune.begun.until.filter(|_| is_pending(tune))?;
@@ -33,8 +33,8 @@ pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool)
     (unfinished && !maker_runs).then_some(UndoReason::Died)
 }
 
-/// Undoes all tunes that should have undone themselves by now, the latest first: what waits for that was killed. Those of
-/// other network namespaces are left to who undoes them there.
+/// Undoes all tunes that are overdue because their guards were killed, the latest first. Tunes of
+/// other network namespaces are skipped.
 ///
 /// # Errors
 /// As [`undo`].
@@ -58,7 +58,7 @@ pub fn undo_overdue<T: ChangeTarget>(
     overdue.into_iter().map(|(tune, why)| undo(writer, target, Some(tune), why)).collect()
 }
 
-/// Confirms a tune, so that it stays: the one that waits for it, unless told which. Its number.
+/// Confirms a tune, so that it stays: `id`, or the one that waits. Returns its number.
 ///
 /// # Errors
 /// [`TuneError::NothingToConfirm`], [`TuneError::TooLate`]; [`TuneError::Journal`].

@@ -7,18 +7,18 @@ use crate::journal::JournalError;
 /// Why a tune cannot be begun, made, resumed or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
-    /// The journal: nothing is changed that it did not announce.
+    /// The journal could not be written, so nothing was changed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The host does not tell what a tune has to know of it.
+    /// The boot or a device of the host cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Somebody else changed a setting meanwhile.
+    /// Another program changed a setting in the meantime.
     #[error(
         "{setting}: it was '{expected}' and is '{found}' now: somebody changed it since, make the plan anew"
     )]
     ChangedSince { setting: String, expected: String, found: String },
-    /// A tune that may yet undo itself.
+    /// A tune that may still undo itself.
     #[error("tune {tune} undoes itself unless it is confirmed: confirm or undo it first")]
     Pending { tune: u64 },
     /// The journal has no such tune.

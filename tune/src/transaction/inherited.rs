@@ -1,5 +1,5 @@
-//! Threads and processes that a thread started while a tune had it on other CPUs: they inherit these
-//! (sched(7)), and nothing puts them back when the tune is undone.
+//! Threads and processes that a pinned thread started. They inherit its CPUs (sched(7)), so that undo
+//! has to restore them, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use crate::journal::RecordedTune;
 /// `USER_HZ`: the unit of start times in `/proc/PID/stat` on all architectures of Linux but alpha.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// The CPUs of threads that came after the tune, run in or below its processes, and have the CPUs
-/// that it gave a thread; each with the value that this thread had before.
+/// The threads in and below the tune's processes that started after the tune and have the CPUs that
+/// it gave a thread; each with the original CPUs of that thread.
 pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, SettingValue)> {
-    // By CPUs as the tune set them: what the thread had before.
+    // Process, CPUs set by the tune, original CPUs.
     let mut given: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
-    for held in &tune.held {
+    for held in &tune.tracked {
         if let (Setting::ThreadCpus { pid, .. }, Some(wanted)) = (&held.setting, &held.wanted) {
             given.push((*pid, wanted, &held.first));
         }
@@ -30,7 +30,7 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
         for tid in names.iter().filter_map(|name| name.parse().ok()) {
             let Ok(setting) = Setting::thread_cpus(host, pid, tid) else { continue };
             let Setting::ThreadCpus { started, .. } = setting else { continue };
-            if started < began || tune.held(&setting).is_some() {
+            if started < began || tune.tracked(&setting).is_some() {
                 continue;
             }
             let Ok(now) = setting.read(host) else { continue };
@@ -43,7 +43,7 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
     found
 }
 
-/// These processes and those that came from them, each with the one of these that it came from.
+/// `roots` and their descendants, each with its root.
 fn below(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
     let names = host.list("/proc").unwrap_or_default();
     let parents: BTreeMap<u32, u32> = names
@@ -53,7 +53,7 @@ fn below(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
         .collect();
     let root = |pid: u32| {
         let mut at = pid;
-        // No chain is longer than there are processes; ids that are used again could make a circle.
+        // Reused process ids could form a cycle: a chain has at most as many links as processes exist.
         for _ in 0..=parents.len() {
             if roots.contains(&at) {
                 return Some((pid, at));

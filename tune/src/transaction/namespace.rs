@@ -1,4 +1,4 @@
-//! The network namespace of a tune: names of interfaces, sysctls and addresses mean others in another one.
+//! The network namespace of a tune, in which its interfaces, sysctls and addresses have their meaning.
 
 use linerate_host::{Host, Setting};
 
@@ -8,19 +8,19 @@ use crate::journal::record::BeginRecord;
 /// Where the network namespace of a tune is, seen from the calling thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TuneNamespace {
-    /// It is that of the thread, or not known to be another.
+    /// The namespace of the thread, or an unknown one.
     Here,
-    /// It is another, which this file leads to.
+    /// Another namespace, which can be entered through this file.
     Elsewhere {
         /// The file, for setns(2).
         path: String,
     },
-    /// No thread is in it, and no file has it: its interfaces and sockets went with it.
+    /// Nothing refers to the namespace any more: its interfaces and sockets are gone.
     Gone { inode: u64 },
 }
 
 impl TuneNamespace {
-    /// Looks for it. After another boot there is none to look for.
+    /// Looks for the namespace. After another boot the answer is `Here`.
     #[must_use]
     pub fn of(host: &Host, begun: &BeginRecord) -> Self {
         let boot = host.read("/proc/sys/kernel/random/boot_id");
@@ -43,7 +43,7 @@ impl TuneNamespace {
         }
     }
 
-    /// Why nothing in it can be read from here; none where it can.
+    /// Why its settings cannot be read from here; `None` if they can.
     pub(super) fn why_not(self) -> Option<String> {
         match self {
             Self::Here => None,
@@ -53,7 +53,7 @@ impl TuneNamespace {
     }
 }
 
-/// Whether a setting is another one in another network namespace.
+/// Whether the setting belongs to a network namespace, and not to the machine.
 pub(super) fn is_of_namespace(setting: &Setting) -> bool {
     let of_machine = matches!(
         setting,
@@ -72,7 +72,7 @@ fn inode(link: &str) -> Option<u64> {
     link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// A thread in it, or a process that has it open: a file in a directory of a process.
+/// A file below `/proc/PID/{directory}` that refers to the namespace.
 fn of_process(host: &Host, wanted: u64, directory: &str, file: &str) -> Option<String> {
     let numbers = |path: &str| {
         let names = host.list(path).unwrap_or_default();
@@ -85,7 +85,7 @@ fn of_process(host: &Host, wanted: u64, directory: &str, file: &str) -> Option<S
     files.find(|file| host.read_link(file).is_ok_and(|link| inode(&link) == Some(wanted)))
 }
 
-/// A file that it is mounted on, as `ip netns add` does.
+/// A mount point of the namespace, as made by `ip netns add`.
 fn mounted(host: &Host, wanted: u64) -> Option<String> {
     let table = host.read("/proc/thread-self/mountinfo").ok()?;
     let mut mounts = table.lines().filter_map(|line| {

@@ -1,12 +1,12 @@
-//! What changes are made to.
+//! The host that a tune changes.
 
 use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
 
-use super::shape;
+use super::dependents;
 use crate::NamedDevice;
 use crate::device::DeviceStatus;
 
-/// What changes are made to: a host, or one that tells of each read and write.
+/// The host that a tune changes. Tests implement it with failing hosts.
 pub trait ChangeTarget {
     fn host(&self) -> &Host;
 
@@ -26,15 +26,15 @@ pub trait ChangeTarget {
         setting.write(self.host(), value)
     }
 
-    /// The running boot.
+    /// The id of the running boot.
     ///
     /// # Errors
-    /// [`HostError`] where the host does not tell.
+    /// [`HostError`] if it cannot be read.
     fn boot(&self) -> Result<String, HostError> {
         Ok(self.host().read("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
     }
 
-    /// The device that has this name now.
+    /// The device that has this name at present.
     ///
     /// # Errors
     /// [`HostError`] where there is none.
@@ -42,10 +42,7 @@ pub trait ChangeTarget {
         NamedDevice::observe(self.host(), interface)
     }
 
-    /// Whether a device still has its name; else what became of it, in words.
-    ///
-    /// # Errors
-    /// The words.
+    /// Fails with the reason if a device does not have its name any more.
     fn must_be_in_place(&self, device: &NamedDevice) -> Result<(), String> {
         let name = &device.interface;
         match device.whereabouts(self.host()) {
@@ -58,8 +55,8 @@ pub trait ChangeTarget {
     }
 
     /// The settings that a change of this one resets.
-    fn hanging_on(&self, setting: &Setting) -> Vec<Setting> {
-        shape::hanging_on(self.host(), setting)
+    fn dependents(&self, setting: &Setting) -> Vec<Setting> {
+        dependents::dependents(self.host(), setting)
     }
 }
 

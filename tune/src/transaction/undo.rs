@@ -1,53 +1,49 @@
-//! Undoing a tune: every setting back to what it was, unless somebody else changed it since.
+//! Undo: restores every setting of a tune unless another program changed it since.
 
 use linerate_host::{Setting, SettingError, SettingValue};
 use serde::{Deserialize, Serialize};
 
-use super::place::SettingLocations;
+use super::locations::SettingLocations;
 use super::{ChangeTarget, TuneError, TuneNamespace, undo_room};
 use crate::journal::record::{UndoOutcome, UndoReason};
 use crate::journal::tune::TrackedSetting;
 use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 
-/// What became of undoing a tune.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoReport {
     pub tune: u64,
-    /// Why it was undone.
     pub why: UndoReason,
-    /// It was made before the last boot, which ended its changes: what is told is what was found now.
+    /// The tune was made before the last boot, which ended its changes.
     pub earlier_boot: bool,
-    /// Its settings, in the order in which they were put back.
+    /// In the order in which they were restored.
     pub settings: Vec<UndoneSetting>,
-    /// Lines of the journal that may be its own and are damaged: what they said is not undone.
+    /// Damaged lines of the journal that may belong to the tune: their changes are not undone.
     pub damaged_lines: Vec<u64>,
 }
 
-/// What became of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoneSetting {
-    /// Which one, as the tune named it.
+    /// The setting as the tune named it.
     pub setting: Setting,
-    /// The setting in words, by its interface's name of now.
+    /// The setting in words, with the present name of its interface.
     pub name: String,
-    /// The name that the interface had and has no more.
+    /// The former name of a renamed interface.
     pub renamed_from: Option<String>,
-    /// What it was before the tune.
+    /// The value before the tune.
     pub first: SettingValue,
-    /// What became of it.
     pub outcome: UndoOutcome,
 }
 
 impl UndoReport {
-    /// Whether a setting was refused, so that the tune remains to be undone.
+    /// Whether the host refused to restore a setting, so that the tune stays open.
     #[must_use]
     pub fn has_failures(&self) -> bool {
         self.settings.iter().any(|setting| !setting.outcome.is_final())
     }
 
-    /// Whether a setting was left as it is, because it is somebody else's or gone. What is of a
-    /// process ends with it, as with a worker that is forked anew: nothing of it is left. Nor is it
-    /// known whether all was put back where a record of the tune is damaged.
+    /// Whether a setting was skipped because another program changed it or because it is gone, or
+    /// may have been skipped because a record of the tune is damaged. Settings of a process that has
+    /// ended do not count: they ended with it.
     #[must_use]
     pub fn has_left(&self) -> bool {
         let left = |setting: &UndoneSetting| match setting.outcome {
@@ -59,12 +55,12 @@ impl UndoReport {
     }
 }
 
-/// Undoes a tune, the latest that is in force unless told which. It may be ended at any point and be done again.
+/// Undoes a tune: `id`, or the latest one in effect. An undo that is killed can be repeated.
 ///
 /// # Errors
 /// [`TuneError::NoSuchTune`], [`TuneError::NothingToUndo`], [`TuneError::UndoneAlready`], [`TuneError::OtherNamespace`];
-/// [`TuneError::Journal`] where what is about to be done cannot be written down: then it is not done. A setting that is
-/// refused is no error.
+/// [`TuneError::Journal`] if an intent cannot be recorded: then the setting is not written. A setting
+/// that the host refuses is not an error.
 pub fn undo<T: ChangeTarget>(
     writer: &mut JournalWriter,
     target: &T,
@@ -75,7 +71,7 @@ pub fn undo<T: ChangeTarget>(
     let boot = target.boot().ok();
     TuneNamespace::of(target.host(), &tune.begun).must_not_be_elsewhere(tune.begun.tune)?;
     let records: Vec<JournalRecord> =
-        tune.held.iter().flat_map(|held| undo_room(tune.begun.tune, &held.setting, &held.first)).collect();
+        tune.tracked.iter().flat_map(|held| undo_room(tune.begun.tune, &held.setting, &held.first)).collect();
     writer.reserve(&records)?;
     let mut undoing = UndoRun {
         id: tune.begun.tune,
@@ -110,15 +106,15 @@ fn choose(writer: &JournalWriter, id: Option<u64>) -> Result<RecordedTune, TuneE
     if tune.is_undone() { Err(TuneError::UndoneAlready { tune: id }) } else { Ok(tune.clone()) }
 }
 
-/// The settings that are to be put back, the one first that was first changed last.
+/// The settings to restore, in reverse order of their first changes.
 fn in_order(tune: &RecordedTune) -> Vec<Setting> {
-    let position = |setting: &Setting| tune.held.iter().position(|held| held.setting == *setting);
+    let position = |setting: &Setting| tune.tracked.iter().position(|held| held.setting == *setting);
     let to_do = |(at, held): &(usize, &TrackedSetting)| {
-        // What came to be with a change goes with it.
-        let came_with_it = held.hangs_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
+        // A setting that a change created disappears with it.
+        let came_with_it = held.depends_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
         held.is_to_undo(tune) && (held.wanted.is_some() || !came_with_it)
     };
-    let mut order: Vec<_> = tune.held.iter().enumerate().filter(to_do).collect();
+    let mut order: Vec<_> = tune.tracked.iter().enumerate().filter(to_do).collect();
     order.reverse();
     order.into_iter().map(|(_, held)| held.setting.clone()).collect()
 }
@@ -129,16 +125,17 @@ struct UndoRun<'a, T> {
     id: u64,
     places: SettingLocations<'a>,
     order: Vec<Setting>,
-    /// Settings that somebody else set, which a change that is undone may reset, and what they read.
+    /// Values that other programs set and that undoing a change may reset.
     kept: Vec<(Setting, SettingValue)>,
     settings: Vec<UndoneSetting>,
 }
 
 impl<T: ChangeTarget> UndoRun<'_, T> {
-    /// Undoing a change of channels resets what hangs on it. What of that is somebody else's has to be known before.
+    /// Records the values that other programs set, before undoing a change of channels resets them.
     fn keep_what_others_set(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
-            let Some(held) = self.held(&setting).filter(|held| !held.hangs_on.is_empty()).cloned() else {
+            let Some(held) = self.tracked(&setting).filter(|held| !held.depends_on.is_empty()).cloned()
+            else {
                 continue;
             };
             let now = self.places.find(&setting).ok().and_then(|setting| self.target.read(&setting).ok());
@@ -153,27 +150,26 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         Ok(())
     }
 
-    /// Fewer channels are refused as long as the indirection table names queues that would go
-    /// (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18), so that the table is put
-    /// back first where it fits both counts. Drivers reset the table with the channels: it has its
-    /// own turn after them.
+    /// The kernel refuses fewer channels while the indirection table names queues that would go
+    /// (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18). Therefore the table is restored
+    /// first if it fits both counts, and again after the channels, because drivers reset it.
     fn make_fit(&mut self, setting: &Setting) -> Result<(), JournalError> {
         let Setting::Channels { interface } = setting else { return Ok(()) };
         let table = Setting::RssTable { interface: interface.clone() };
-        let first = self.held(setting).map(|held| held.first.clone());
+        let first = self.tracked(setting).map(|held| held.first.clone());
         let now = self.places.find(setting).ok().and_then(|here| self.target.read(&here).ok());
         let shrinks = receive_channels(first.as_ref()) < receive_channels(now.as_ref());
         let is_kept = self.kept.iter().any(|(kept, _)| *kept == table);
-        if shrinks && !is_kept && self.held(&table).is_some() {
+        if shrinks && !is_kept && self.tracked(&table).is_some() {
             self.put_back(&table)?;
         }
         Ok(())
     }
 
-    /// An undo that was ended on its way told nobody what it had left.
+    /// Reports the settings that an earlier, killed undo skipped.
     fn tell_what_was_left_before(&mut self) {
         let Some(tune) = self.writer.tune(self.id).cloned() else { return };
-        for held in &tune.held {
+        for held in &tune.tracked {
             let is_told = self.settings.iter().any(|told| told.setting == held.setting);
             if let (Some(outcome @ (UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. })), false) =
                 (&held.outcome, is_told)
@@ -183,8 +179,8 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         }
     }
 
-    /// Threads that came since have the CPUs of those that started them. They were never this tune's
-    /// to journal: an undo that is cut short finds them again when it is repeated.
+    /// Threads that started later inherited the CPUs of their parents. They are not journalled: a
+    /// repeated undo finds them again.
     fn restore_inherited(&mut self, tune: &RecordedTune) {
         for (setting, first) in super::inherited::inherited(self.target.host(), tune) {
             let outcome = match self.target.write(&setting, &first) {
@@ -196,11 +192,12 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         }
     }
 
-    /// What was put back may have been reset by what was put back after it: a tune that is not as
-    /// before stays open.
+    /// Restores settings again that a later restoration reset. A tune that is not fully restored
+    /// stays open.
     fn look_again(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
-            let Some(held) = self.held(&setting).filter(|held| !held.hangs_on.is_empty()).cloned() else {
+            let Some(held) = self.tracked(&setting).filter(|held| !held.depends_on.is_empty()).cloned()
+            else {
                 continue;
             };
             let is_kept = self.kept.iter().any(|(kept, _)| *kept == setting);
@@ -221,7 +218,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if let Some((_, value)) = self.kept.iter().find(|(kept, _)| kept == setting) {
             return self.put_others_back(setting, value);
         }
-        let Some(held) = self.held(setting).cloned() else { return Ok(()) };
+        let Some(held) = self.tracked(setting).cloned() else { return Ok(()) };
         let here = match self.places.find(setting) {
             Ok(here) => here,
             Err(why) => return self.finish(&held, UndoOutcome::Gone { why }),
@@ -264,23 +261,23 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         self.finish(held, outcome)
     }
 
-    /// A value that somebody else set, after undoing a change that reset it. Their value was never this tune's to journal.
+    /// Writes a value of another program again after the undo of a change reset it.
     fn put_others_back(&self, setting: &Setting, value: &SettingValue) -> Result<(), JournalError> {
         if let Ok(here) = self.places.find(setting)
             && self.target.read(&here).is_ok_and(|now| now != *value)
         {
-            // The setting was told as drift; where it cannot be set any more, its value went with what it belonged to.
+            // The report has it as drift. If it cannot be set any more, its queue or device is gone.
             let _ = self.target.write(&here, value);
         }
         Ok(())
     }
 
-    /// Whether somebody else set it: it is neither what it was nor what the tune left.
+    /// Whether another program set it: the value is neither the original nor the tune's.
     fn is_drift(&self, held: &TrackedSetting, now: &SettingValue) -> bool {
         !held.expects(now) && !held.setting.same(&held.first, now) && self.covered(held, now).is_none()
     }
 
-    /// Where a later tune holds the setting as it is: the first one after this that changed it, and so found what this left.
+    /// The first later tune that changed the setting, if the present value is that of a later tune.
     fn covered(&self, held: &TrackedSetting, now: &SettingValue) -> Option<u64> {
         let tunes = self.writer.tunes();
         later_holder(tunes, self.id, &held.setting, now)?;
@@ -289,12 +286,12 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         tunes.iter().find(changed).map(|later| later.begun.tune)
     }
 
-    fn held(&self, setting: &Setting) -> Option<&TrackedSetting> {
-        self.writer.tune(self.id)?.held(setting)
+    fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
+        self.writer.tune(self.id)?.tracked(setting)
     }
 
     fn finish(&mut self, held: &TrackedSetting, outcome: UndoOutcome) -> Result<(), JournalError> {
-        // What another change only resets is worth a line where it did not come back by itself.
+        // A setting that was only reset and is back by itself needs no record.
         if held.wanted.is_none() && outcome == UndoOutcome::Already {
             return Ok(());
         }
@@ -316,14 +313,14 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     }
 }
 
-/// How many receive queues a value of channels makes; none where it is no such value.
+/// The number of receive queues of a channels value.
 fn receive_channels(value: Option<&SettingValue>) -> Option<u32> {
     let words: Vec<&str> = value?.as_str().split_whitespace().collect();
     let counts = words.chunks(2).filter(|pair| pair.first().is_some_and(|name| *name != "tx"));
     counts.map(|pair| pair.get(1)?.parse::<u32>().ok()).sum()
 }
 
-/// The latest tune after this one that is in force and left the setting at this value.
+/// The latest tune after this one that is in effect and set this value.
 pub(crate) fn later_holder(
     tunes: &[RecordedTune],
     tune: u64,
@@ -334,9 +331,9 @@ pub(crate) fn later_holder(
     tunes.iter().rev().take_while(|later| later.begun.tune > tune).find(as_left).map(|later| later.begun.tune)
 }
 
-/// The setting, where a tune in force changed it.
+/// The setting, if a tune in effect changed it.
 fn holds<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
-    let held = tune.held(setting).filter(|_| tune.is_open())?;
+    let held = tune.tracked(setting).filter(|_| tune.is_open())?;
     (held.wanted.is_some() && held.is_in_effect()).then_some(held)
 }
 

@@ -130,7 +130,7 @@ fn midway(store: &StateStore) {
     let journal = store.read().expect("read");
     let tunes = journal.tunes();
     assert!(journal.trouble.is_none(), "{:?}", journal.trouble);
-    assert!(changed.iter().all(|number| tunes[0].held(&setting(*number)).is_some()), "{changed:?}");
+    assert!(changed.iter().all(|number| tunes[0].tracked(&setting(*number)).is_some()), "{changed:?}");
 
     setrlimit(Resource::Fsize, before).expect("lifted");
     let undone = undo(&mut store.lock().expect("locked"), &host, None, Asked).expect("undone");

@@ -318,7 +318,7 @@ proptest! {
         let tunes = scratch.store().read().expect("read").tunes();
         let in_effect: Vec<Setting> = tunes
             .iter()
-            .flat_map(|tune| &tune.held)
+            .flat_map(|tune| &tune.tracked)
             .filter(|held| held.is_in_effect())
             .map(|held| held.setting.clone())
             .collect();

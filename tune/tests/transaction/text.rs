@@ -60,7 +60,7 @@ fn undo_finishes_from_a_journal_cut_anywhere() {
         // The host is as the records up to there leave it; the one cut off was not done.
         let fake = Fake::new(3);
         fs::write(&path, &text[..end]).expect("written");
-        for held in scratch.store().read().expect("read").tunes().iter().flat_map(|tune| &tune.held) {
+        for held in scratch.store().read().expect("read").tunes().iter().flat_map(|tune| &tune.tracked) {
             let done = held.open_step.is_none() && held.outcome.is_none();
             fake.set(&held.setting, if done { "7" } else { "0" });
         }

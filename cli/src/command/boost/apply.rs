@@ -7,8 +7,8 @@ use anyhow::{Result, bail, ensure};
 use linerate_host::landing::FlowWatch;
 use linerate_host::{Host, Known};
 use linerate_tune::boost::answers;
+use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
 use linerate_tune::boost::plan::BoostChoice;
-use linerate_tune::boost::sight::{ObservationOptions, ObservedServer};
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 

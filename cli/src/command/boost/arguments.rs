@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 use linerate_tune::boost::plan::BoostChoice;
-use linerate_tune::boost::sight::{ObservationOptions, ServerQuery};
 
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 use crate::quantity;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use linerate_host::{Host, Setting};
 use linerate_tune::boost::ObservedServer;
-use linerate_tune::boost::sight::ServerGroup;
+use linerate_tune::boost::discovery::ServerGroup;
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::journal::tune::TrackedSetting;
 use linerate_tune::journal::{Journal, JournalWriter, RecordedTune};
@@ -22,7 +22,7 @@ pub(super) fn is_meant(tune: &RecordedTune, asked: &BoostTargetArgs) -> bool {
     is_boost(&tune.begun.goal)
         && port.is_none_or(|port| is_on(tune, port))
         && pid.is_none_or(|pid| {
-            was_asked_for(tune, pid) || tune.held.iter().any(|held| is_of(&held.setting, pid))
+            was_asked_for(tune, pid) || tune.tracked.iter().any(|held| is_of(&held.setting, pid))
         })
 }
 
@@ -39,7 +39,7 @@ pub(super) fn latest(journal: &Journal, asked: &BoostTargetArgs) -> Option<u64> 
 
 /// The port of the server it is of: that of a group it steers, else the one its goal ends with, since threads tell of none.
 pub(super) fn port(tune: &RecordedTune) -> Option<u16> {
-    let steered = tune.held.iter().find_map(|held| port_of(&held.setting));
+    let steered = tune.tracked.iter().find_map(|held| port_of(&held.setting));
     steered.or_else(|| tune.begun.goal.rsplit(' ').next()?.parse().ok())
 }
 
@@ -62,13 +62,14 @@ pub(super) fn of_server(
         _ => false,
     };
     let is_meant = |tune: &&RecordedTune| {
-        let is_as_left =
-            |change: &PlannedChange| tune.held(&change.setting).is_none_or(|held| held.expects(&change.from));
+        let is_as_left = |change: &PlannedChange| {
+            tune.tracked(&change.setting).is_none_or(|held| held.expects(&change.from))
+        };
         tune.is_open()
             && tune.undo.is_none()
             && is_boost(&tune.begun.goal)
             && tune.begun.is_of_earlier_boot(boot.trim()) == Some(false)
-            && tune.held.iter().any(is_own)
+            && tune.tracked.iter().any(is_own)
             && plan.changes.iter().all(is_as_left)
     };
     writer.tunes().iter().rev().find(is_meant).map(|tune| tune.begun.tune)
@@ -90,7 +91,7 @@ pub(super) fn close_ended(writer: &mut JournalWriter, host: &Host, server: &Obse
             && is_boost(&tune.begun.goal)
             && tune.begun.namespace.is_none_or(|namespace| namespace == server.namespace)
             && port(tune).is_some_and(|port| server.udp_ports().contains(&port))
-            && tune.held.iter().all(has_ended)
+            && tune.tracked.iter().all(has_ended)
     };
     let over: Vec<u64> = writer.tunes().iter().filter(is_over).map(|tune| tune.begun.tune).collect();
     for tune in over {
@@ -108,7 +109,7 @@ fn port_of(setting: &Setting) -> Option<u16> {
 }
 
 fn is_on(tune: &RecordedTune, port: u16) -> bool {
-    tune.held.iter().any(|held| port_of(&held.setting) == Some(port)) || self::port(tune) == Some(port)
+    tune.tracked.iter().any(|held| port_of(&held.setting) == Some(port)) || self::port(tune) == Some(port)
 }
 
 /// Whether its command line named that process, which may hold sockets only.

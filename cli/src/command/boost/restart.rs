@@ -2,7 +2,7 @@
 
 use linerate_host::Host;
 use linerate_tune::boost::ObservedServer;
-use linerate_tune::boost::sight::ObservationOptions;
+use linerate_tune::boost::discovery::ObservationOptions;
 use std::time::Duration;
 
 use super::arguments::BoostTargetArgs;

@@ -4,9 +4,9 @@ use std::io::IsTerminal;
 
 use anyhow::Result;
 use linerate_host::{Host, Known};
+use linerate_tune::boost::delivery::DeliveryAgreement;
+use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer, ServerQuery};
 use linerate_tune::boost::plan::{self, BoostPlan};
-use linerate_tune::boost::sight::{ObservationOptions, ObservedServer, ServerQuery};
-use linerate_tune::boost::verify::DeliveryAgreement;
 
 use super::arguments::BoostTargetArgs;
 use super::document::{self, BoostPlanDocument, DeliveryCounts};

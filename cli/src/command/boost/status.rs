@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use linerate_host::setting::steered;
 use linerate_host::{Host, Known, Setting};
+use linerate_tune::boost::discovery::{ObservedServer, ServerQuery};
 use linerate_tune::boost::plan;
-use linerate_tune::boost::sight::{ObservedServer, ServerQuery};
 use linerate_tune::journal::Journal;
 use linerate_tune::status::{JournalStatus, TuneStatus};
 

@@ -3,9 +3,9 @@
 use linerate_host::Known;
 use linerate_host::landing::FlowCounts;
 use linerate_tune::boost::answers::{self, AnswerCounts};
-use linerate_tune::boost::conformity::PlanConformity;
+use linerate_tune::boost::delivery::PlanConformity;
+use linerate_tune::boost::discovery::ObservedServer;
 use linerate_tune::boost::plan::{BoostChoice, CpuAssignment};
-use linerate_tune::boost::sight::ObservedServer;
 use serde::Serialize;
 
 /// Of fewer datagrams nothing is said.

@@ -1,6 +1,6 @@
 use linerate_host::Known;
-use linerate_tune::boost::conformity::PlanConformity;
-use linerate_tune::boost::verify::DeliveryAgreement;
+use linerate_tune::boost::delivery::DeliveryAgreement;
+use linerate_tune::boost::delivery::PlanConformity;
 
 use super::*;
 use crate::render::boost_plan::sample::nsd;

@@ -8,11 +8,11 @@ use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Known, Setting, SettingValue};
 use linerate_tune::TunePlan;
 use linerate_tune::boost::BoostPlan;
-use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
-use linerate_tune::boost::sight::{
+use linerate_tune::boost::delivery::{DeliveryAgreement, SocketAgreement};
+use linerate_tune::boost::discovery::{
     GroupSocket, ObservedServer, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess,
 };
-use linerate_tune::boost::verify::{DeliveryAgreement, SocketAgreement};
+use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
 use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA};
 
 use crate::command::boost::BoostPlanDocument;

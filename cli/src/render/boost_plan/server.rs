@@ -1,7 +1,7 @@
 //! Processes and threads of a server.
 
 use linerate_host::Known;
-use linerate_tune::boost::sight::{ObservedServer, ReaderThread, ServerProcess};
+use linerate_tune::boost::discovery::{ObservedServer, ReaderThread, ServerProcess};
 
 use super::{MOST, heading, hidden_rows_note};
 use crate::render::format;

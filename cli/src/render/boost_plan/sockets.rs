@@ -3,8 +3,8 @@
 use linerate_host::Known;
 use linerate_host::setting::SteeringTable;
 use linerate_host::stage::socket::SocketProtocol;
-use linerate_tune::boost::sight::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup};
-use linerate_tune::boost::verify::SocketAgreement;
+use linerate_tune::boost::delivery::SocketAgreement;
+use linerate_tune::boost::discovery::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup};
 
 use super::{MOST, heading, hidden_rows_note};
 use crate::command::boost::BoostPlanDocument;

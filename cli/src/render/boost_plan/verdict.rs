@@ -2,8 +2,8 @@
 
 use linerate_host::{Known, Setting};
 use linerate_tune::boost::BoostPlan;
-use linerate_tune::boost::sight::ObservedServer;
-use linerate_tune::boost::verify::DeliveryAgreement;
+use linerate_tune::boost::delivery::DeliveryAgreement;
+use linerate_tune::boost::discovery::ObservedServer;
 
 use crate::command::boost::BoostPlanDocument;
 use crate::render::format;

@@ -1,5 +1,5 @@
 use linerate_host::stage::socket::SocketProtocol;
-use linerate_tune::boost::verify::DeliveryAgreement;
+use linerate_tune::boost::delivery::DeliveryAgreement;
 use linerate_tune::status::{TuneState, TuneStatus};
 
 use super::*;

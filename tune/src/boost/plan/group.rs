@@ -8,7 +8,7 @@ use linerate_host::stage::socket::SocketProtocol;
 use super::BoostChoice;
 use crate::boost::ObservedServer;
 use crate::boost::catalog;
-use crate::boost::sight::{GroupSocket, ReaderThread, ServerGroup};
+use crate::boost::discovery::{GroupSocket, ReaderThread, ServerGroup};
 
 /// SO_INCOMING_CPU of a socket counts in its group since then (`reuseport_select_sock_by_hash` in
 /// net/core/sock_reuseport.c).

@@ -9,7 +9,7 @@ use super::BoostChoice;
 use super::changes::{ChangeReason, change};
 use super::group::name;
 use crate::boost::ObservedServer;
-use crate::boost::sight::{GroupSocket, ServerGroup};
+use crate::boost::discovery::{GroupSocket, ServerGroup};
 
 /// The receive buffer that a socket that loses packets gets, as the kernel counts it: what a process may ask for without
 /// privilege from Linux 6.18 on (`net.core.rmem_max`), doubled.

@@ -10,7 +10,7 @@ use linerate_host::stage::socket::{SocketOptions, SocketProtocol};
 use linerate_host::{CpuSet, Host, Known, PacketPath, Scope};
 
 use crate::boost::ObservedServer;
-use crate::boost::sight::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess};
+use crate::boost::discovery::{GroupSocket, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess};
 
 /// A machine: lists of CPUs as the kernel writes them, and `eth0`.
 #[derive(Debug, Clone)]

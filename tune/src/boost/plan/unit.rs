@@ -7,7 +7,7 @@ use linerate_host::CpuSet;
 use super::group::{OwnedGroup, SteeringMethod, fed_by, incoming_cpu};
 use super::receiving::ReceivingCpus;
 use crate::boost::ObservedServer;
-use crate::boost::sight::ReaderThread;
+use crate::boost::discovery::ReaderThread;
 
 /// A thread and its CPU. All its sockets, of all groups, get the packets of that CPU.
 #[derive(Debug, Clone, Copy)]

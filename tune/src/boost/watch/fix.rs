@@ -1,4 +1,4 @@
-//! Carrying out what a server that has changed needs, within the tune that boosted it.
+//! Applies a new plan for a changed server within the tune that boosted it.
 
 use crate::TunePlan;
 use crate::journal::{JournalError, StateStore};
@@ -9,18 +9,18 @@ use linerate_host::{CpuSet, Host, Known, Setting, SettingValue};
 use super::words;
 use crate::boost::ObservedServer;
 
-/// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FixOutcome {
-    /// All changes had their turn: what was done, and what was refused, in words.
+    /// All changes were tried: those made and those refused, in words.
     Done { done: Vec<String>, refused: Vec<String> },
-    /// Somebody else holds the journal: to be tried again.
+    /// Another process holds the journal: try again.
     Busy,
     /// The tune was undone.
     Undone,
 }
 
-/// Makes the changes of a plan. The journal is held only meanwhile, so that others may undo the tune at any other time.
+/// Makes the changes of a plan. The journal is locked only during that time, so that the tune can be
+/// undone at any other.
 pub(super) fn fix(
     host: &Host,
     store: &StateStore,
@@ -43,7 +43,7 @@ pub(super) fn fix(
             Ok(ChangeResult::Made { from }) => done.extend(words::of(&change.setting, &from, &change.to)),
             Ok(ChangeResult::Already) => {}
             Ok(ChangeResult::Refused { why }) => refused.push(why),
-            // What somebody else set is theirs; the rest is to be right all the same.
+            // A setting that another program changed is left alone.
             Err(error @ TuneError::ChangedSince { .. }) => refused.push(error.to_string()),
             Err(error) => return Err(error),
         }
@@ -52,19 +52,19 @@ pub(super) fn fix(
     Ok(FixOutcome::Done { done, refused })
 }
 
-/// Reads again what chooses in each group, so that a plan starts from what is.
+/// Reads the steering of each group again, so that a plan starts from the present values.
 pub(super) fn refresh(host: &Host, server: &mut ObservedServer) {
     let namespace = server.namespace;
     for group in server.groups.iter_mut().filter(|group| group.reuseport) {
         let setting = Setting::Steering { namespace, protocol: group.protocol, local: group.local };
-        // Where it cannot be read now, what was read last stands.
+        // If it cannot be read now, the last value stays.
         if let Ok(value) = setting.read(host) {
             group.steering = Known::Value(value.to_string());
         }
     }
 }
 
-/// Notes in what is known of a server what was set.
+/// Updates the known server with the values of a plan.
 pub(super) fn note(server: &mut ObservedServer, plan: &TunePlan) {
     for change in &plan.changes {
         match &change.setting {
@@ -89,8 +89,8 @@ pub(super) fn note(server: &mut ObservedServer, plan: &TunePlan) {
     }
 }
 
-/// A plan without what is set so already.
-pub(super) fn without_what_is(mut plan: TunePlan) -> TunePlan {
+/// A plan without the changes that are in effect.
+pub(super) fn without_effective_changes(mut plan: TunePlan) -> TunePlan {
     let differs = |from: &SettingValue, to: &SettingValue, setting: &Setting| !setting.same(from, to);
     plan.changes.retain(|change| differs(&change.from, &change.to, &change.setting));
     plan

@@ -1,11 +1,10 @@
-//! What was changed, in words.
+//! Descriptions of changes.
 
 use std::collections::BTreeMap;
 
 use linerate_host::setting::SteeringTable;
 use linerate_host::{CpuSet, Setting, SettingValue};
 
-/// A change that was made.
 pub(super) fn of(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
     match setting {
         Setting::ThreadCpus { pid, tid, .. } => {
@@ -25,7 +24,7 @@ pub(super) fn of(setting: &Setting, from: &SettingValue, to: &SettingValue) -> V
     }
 }
 
-/// Which CPUs' packets go to other sockets than before, an item for each such set of sockets.
+/// One line per set of sockets that receives the packets of other CPUs than before.
 fn rows(before: &SteeringTable, now: &SteeringTable) -> Vec<String> {
     let mut moved: BTreeMap<&[u64], Vec<u32>> = BTreeMap::new();
     for (cpu, sockets) in &now.by_cpu {
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_moved_is_told() {
+    fn only_moved_cpus_are_described() {
         let local = "127.0.0.1:53".parse().expect("an address");
         let setting = Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local };
         let (from, to) = (
@@ -64,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_told_with_its_process() {
+    fn a_thread_is_described_with_its_process() {
         let pin = |tid| {
             of(
                 &Setting::ThreadCpus { pid: 7, tid, started: 1 },

@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use linerate_host::Known;
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_testkit::reflector::installed::{self, InstalledNsd, find};
-use linerate_tune::boost::sight::{ReaderEvidence, ServerQuery};
+use linerate_tune::boost::discovery::{ReaderEvidence, ServerQuery};
 
 use crate::scene::{Scene, look, on_port, skip};
 

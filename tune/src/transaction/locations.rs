@@ -1,4 +1,4 @@
-//! Where the devices of a tune are when it is looked at again.
+//! The present names of a tune's devices and interrupts.
 
 use linerate_host::{Host, Setting};
 
@@ -6,15 +6,14 @@ use super::namespace::{self, TuneNamespace};
 use crate::device::DeviceStatus;
 use crate::journal::RecordedTune;
 
-/// Where the settings of a tune's interfaces are now.
 #[derive(Debug)]
 pub(crate) struct SettingLocations<'h> {
     host: &'h Host,
-    /// Interfaces that are not there under their name.
+    /// Interfaces that were renamed or are gone.
     moved: Vec<(String, SettingLocation)>,
-    /// Why nothing of the tune's network namespace can be reached; none where it can be.
+    /// Why the tune's network namespace cannot be reached.
     unreachable: Option<String>,
-    /// Whether that is for being another namespace than the calling thread's.
+    /// Whether the calling thread is in another namespace.
     pub(crate) is_elsewhere: bool,
 }
 
@@ -25,7 +24,6 @@ enum SettingLocation {
 }
 
 impl<'h> SettingLocations<'h> {
-    /// Looks for a tune's devices.
     pub(crate) fn observe(host: &'h Host, tune: &RecordedTune, boot: Option<&str>) -> Self {
         let same_boot = boot == Some(tune.begun.boot.as_str());
         let place = |device: &crate::NamedDevice| {
@@ -33,7 +31,7 @@ impl<'h> SettingLocations<'h> {
             let whereabouts =
                 if same_boot { device.whereabouts(host) } else { device.whereabouts_in_a_later_boot(host) };
             let place = match whereabouts {
-                // Where interfaces cannot be listed, reading the setting says why.
+                // If interfaces cannot be listed, reading the setting reports the reason.
                 Ok(DeviceStatus::Same) | Err(_) => return None,
                 Ok(DeviceStatus::Renamed(now)) => SettingLocation::Renamed(now),
                 Ok(DeviceStatus::Gone) => {
@@ -49,7 +47,7 @@ impl<'h> SettingLocations<'h> {
         Self { host, moved, unreachable: namespace.why_not(), is_elsewhere }
     }
 
-    /// The setting under the name that its interface has now.
+    /// The setting under the present name of its interface.
     ///
     /// # Errors
     /// Why it is gone, in words.
@@ -69,7 +67,7 @@ impl<'h> SettingLocations<'h> {
         }
     }
 
-    /// The name that a setting's interface had; none where it is none of those that moved.
+    /// The former name of a setting's interface, if that was renamed or is gone.
     pub(crate) fn name_before(&self, setting: &Setting) -> Option<String> {
         let concerns = |name: &str| match setting {
             Setting::IrqAffinity { action, .. } => names(action, name).is_some(),
@@ -78,14 +76,13 @@ impl<'h> SettingLocations<'h> {
         self.moved.iter().map(|(name, _)| name).find(|name| concerns(name)).cloned()
     }
 
-    /// An interrupt whose name has that of its interface in it, as drivers give it when the
-    /// interface is taken up: one that was renamed has the new name after it was down, and the old
-    /// one until then.
+    /// Finds an interrupt whose name contains that of its interface. Drivers name interrupts when an
+    /// interface comes up, so that after a renaming the old name stays until the interface was down.
     fn find_interrupt(&self, irq: u32, action: &str) -> Result<Setting, String> {
         let named = |action: String| Setting::IrqAffinity { irq, action };
         let concerned =
             self.moved.iter().filter_map(|(name, place)| Some((names(action, name)?, name, place)));
-        // Of `br` and `br-lan` the longer one is meant.
+        // Of `br` and `br-lan` the longer name counts.
         let Some((at, name, place)) = concerned.max_by_key(|(_, name, _)| name.len()) else {
             return Ok(named(action.to_owned()));
         };
@@ -107,7 +104,7 @@ impl<'h> SettingLocations<'h> {
     }
 }
 
-/// Where an interrupt's name has that of an interface in it, as a word: `eth0-TxRx-3`,
+/// The position of an interface's name as a word in that of an interrupt: `eth0-TxRx-3`,
 /// `i40e-eth0-TxRx-3`.
 fn names(action: &str, interface: &str) -> Option<usize> {
     let is_part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.');

@@ -8,9 +8,9 @@ use linerate_host::stage::socket::{HostSockets, ServiceSockets, SocketProtocol};
 use linerate_host::stage::thread::ThreadState;
 use linerate_host::{Host, Known, PacketPath};
 
-use super::family::ProcessTable;
 use super::limits::{may_trace, namespace};
-use super::{ServerQuery, SightError};
+use super::process_table::ProcessTable;
+use super::{DiscoveryError, ServerQuery};
 
 /// What it takes to boost a server.
 const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
@@ -33,9 +33,11 @@ pub(super) fn find(
     host: &Host,
     wanted: &ServerQuery,
     processes: &ProcessTable<'_>,
-) -> Result<FoundServer, SightError> {
+) -> Result<FoundServer, DiscoveryError> {
     match find_at_once(host, wanted, processes) {
-        Err(SightError::Elsewhere(_) | SightError::NotThere(_)) => find_at_once(host, wanted, processes),
+        Err(DiscoveryError::Elsewhere(_) | DiscoveryError::NotThere(_)) => {
+            find_at_once(host, wanted, processes)
+        }
         found => found,
     }
 }
@@ -44,7 +46,7 @@ fn find_at_once(
     host: &Host,
     wanted: &ServerQuery,
     processes: &ProcessTable<'_>,
-) -> Result<FoundServer, SightError> {
+) -> Result<FoundServer, DiscoveryError> {
     let ports = match (wanted.port, wanted.pid) {
         (port, Some(pid)) => {
             is_here(host, pid)?;
@@ -53,7 +55,7 @@ fn find_at_once(
         }
         (Some(port), None) => vec![port],
         (None, None) => {
-            return Err(SightError::NotThere("which server? say --port N, --pid P, or both".to_owned()));
+            return Err(DiscoveryError::NotThere("which server? say --port N, --pid P, or both".to_owned()));
         }
     };
     interfaces_are_here(host, wanted)?;
@@ -66,7 +68,7 @@ fn find_at_once(
     }
     if services.is_empty() {
         let port = *first;
-        return Err(SightError::NotThere(match scope(port).check_sockets(&path.socket) {
+        return Err(DiscoveryError::NotThere(match scope(port).check_sockets(&path.socket) {
             Err(error) => error.to_string(),
             Ok(()) => {
                 format!("no socket was seen on port {port}, and not all of the kernel's lists could be read")
@@ -83,14 +85,14 @@ fn find_at_once(
 }
 
 /// Whether the process is there, and in the network namespace that is looked at.
-fn is_here(host: &Host, pid: u32) -> Result<(), SightError> {
+fn is_here(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     let scope = Scope { pid: Some(pid), ..Scope::default() };
-    scope.check(host).map_err(|error| SightError::NotThere(error.to_string()))?;
+    scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))?;
     match (namespace(host, "thread-self"), namespace(host, &pid.to_string())) {
-        (Some(here), Some(there)) if here != there => Err(SightError::Elsewhere(format!(
+        (Some(here), Some(there)) if here != there => Err(DiscoveryError::Elsewhere(format!(
             "process {pid} is in another network namespace: linerate boost --netns {pid} --pid {pid}"
         ))),
-        (_, None) if !may_trace(host) => Err(SightError::NotPermitted {
+        (_, None) if !may_trace(host) => Err(DiscoveryError::NotPermitted {
             what: format!("looking at process {pid}"),
             capability: CAPABILITIES,
         }),
@@ -99,18 +101,18 @@ fn is_here(host: &Host, pid: u32) -> Result<(), SightError> {
 }
 
 /// Whether the host has each interface that was named.
-fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), SightError> {
+fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), DiscoveryError> {
     let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
     match wanted.interfaces.iter().find(|name| !names.contains(name)) {
         Some(strange) => {
-            Err(SightError::NotThere(format!("no interface '{strange}': there are {}", names.join(", "))))
+            Err(DiscoveryError::NotThere(format!("no interface '{strange}': there are {}", names.join(", "))))
         }
         None => Ok(()),
     }
 }
 
 /// The ports on which the process listens, or its kin.
-fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u16>, SightError> {
+fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u16>, DiscoveryError> {
     let mut asked: Vec<u32> = processes.kin(&BTreeSet::from([pid])).into_iter().collect();
     asked.sort_by_key(|kin| *kin != pid);
     let mut nothing = None;
@@ -124,7 +126,7 @@ fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u
         nothing = nothing.or_else(|| scope.check_sockets(&sockets).err());
     }
     let lacking = || format!("process {pid} holds no socket that was seen to listen");
-    Err(SightError::NotThere(nothing.map_or_else(lacking, |error| error.to_string())))
+    Err(DiscoveryError::NotThere(nothing.map_or_else(lacking, |error| error.to_string())))
 }
 
 /// The ports that a process chose, where there are some: those that the kernel gave to its sockets come and go, as a
@@ -136,7 +138,7 @@ fn lasting(services: &[ServiceSockets], given: &Known<(u16, u16)>) -> Vec<u16> {
     if chosen.is_empty() { all.into_iter().collect() } else { chosen }
 }
 
-fn services(host: &Host, sockets: &HostSockets) -> Result<Vec<ServiceSockets>, SightError> {
+fn services(host: &Host, sockets: &HostSockets) -> Result<Vec<ServiceSockets>, DiscoveryError> {
     let services = match &sockets.services {
         Known::Value(services) => services.clone(),
         Known::Unknown { why } => return Err(untold(host, "finding its sockets", why)),
@@ -153,11 +155,11 @@ fn services(host: &Host, sockets: &HostSockets) -> Result<Vec<ServiceSockets>, S
     Ok(services)
 }
 
-fn untold(host: &Host, what: &str, why: &str) -> SightError {
+fn untold(host: &Host, what: &str, why: &str) -> DiscoveryError {
     if may_trace(host) {
-        SightError::NotThere(format!("{what}: {why}"))
+        DiscoveryError::NotThere(format!("{what}: {why}"))
     } else {
-        SightError::NotPermitted { what: what.to_owned(), capability: CAPABILITIES }
+        DiscoveryError::NotPermitted { what: what.to_owned(), capability: CAPABILITIES }
     }
 }
 
@@ -174,7 +176,7 @@ fn choose(
     wanted: &ServerQuery,
     processes: &ProcessTable<'_>,
     services: &[ServiceSockets],
-) -> Result<BTreeSet<u32>, SightError> {
+) -> Result<BTreeSet<u32>, DiscoveryError> {
     let mut servers = processes.servers(services);
     if let Some(pid) = wanted.pid {
         let kin = processes.kin(&BTreeSet::from([pid]));
@@ -200,21 +202,21 @@ fn choose(
         [] => Err(services.iter().find_map(hidden).unwrap_or_else(|| {
             let port = wanted.port.map_or_else(String::new, |port| format!(" on port {port}"));
             let pid = wanted.pid.map_or_else(String::new, |pid| format!("process {pid} "));
-            SightError::NotThere(format!("{pid}holds no socket{port}"))
+            DiscoveryError::NotThere(format!("{pid}holds no socket{port}"))
         })),
-        several => Err(SightError::NotThere(ambiguous(processes, services, several))),
+        several => Err(DiscoveryError::NotThere(ambiguous(processes, services, several))),
     }
 }
 
 /// Of sockets that no process holds that is visible here.
-fn hidden(service: &ServiceSockets) -> Option<SightError> {
+fn hidden(service: &ServiceSockets) -> Option<DiscoveryError> {
     let hidden = service.sockets.iter().filter(|socket| socket.descriptors.is_empty()).count();
     let which = match (hidden, service.sockets.len()) {
         (0, _) => return None,
         (hidden, all) if hidden < all => format!("{hidden} of the {all} sockets of {} are", service.name()),
         _ => format!("{} is", service.name()),
     };
-    Some(SightError::Elsewhere(format!(
+    Some(DiscoveryError::Elsewhere(format!(
         "{which} held by no process that is visible here: the server is in another PID namespace, as a container's: run \
          linerate on the host, or where `ps` shows it"
     )))

@@ -1,13 +1,12 @@
-//! Whether a tune is still in force, asked by nothing but a look at the journal's file as long as nobody wrote to it.
+//! Whether a tune is still in effect. The journal is read only after it was written.
 
 use std::os::unix::fs::MetadataExt;
 
 use crate::journal::{JournalError, StateStore};
 
-/// What tells one state of a file from another.
+/// Inode, length and modification time of the journal.
 type Stamp = (u64, u64, i64, i64);
 
-/// A tune in a journal.
 #[derive(Debug)]
 pub(super) struct JournaledTune<'s> {
     store: &'s StateStore,
@@ -20,10 +19,10 @@ impl<'s> JournaledTune<'s> {
         Self { store, tune, seen: None }
     }
 
-    /// Whether nobody undid it, or began to.
+    /// Whether no undo of the tune was begun.
     ///
     /// # Errors
-    /// [`JournalError`] where the journal cannot be read.
+    /// [`JournalError`] if the journal cannot be read.
     pub(super) fn lasts(&mut self) -> Result<bool, JournalError> {
         let stamp = self.stamp();
         if stamp.is_some() && stamp == self.seen {
@@ -35,7 +34,6 @@ impl<'s> JournaledTune<'s> {
         Ok(lasts)
     }
 
-    /// None where there is no journal.
     fn stamp(&self) -> Option<Stamp> {
         let found = std::fs::metadata(self.store.journal_path()).ok()?;
         Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
@@ -51,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tune_is_in_force_until_it_is_undone() {
+    fn a_tune_lasts_until_it_is_undone() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = StateStore::at(directory.path().join("state"));
         let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "boot-1"), ("/proc/sys/net/a", "0")]);

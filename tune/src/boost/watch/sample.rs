@@ -1,46 +1,44 @@
-//! What can be asked often at little cost: which processes and threads of a server live, and which sockets are bound.
+//! Samples of a server at little cost: its living processes and threads, and its bound sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::Host;
 
-/// As much of a server as changes when its workers do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ServerSample {
-    /// Processes that live, those that were forked since too, and when each was started, in clock ticks since boot.
+    /// Living processes, including new ones, with their start times in clock ticks since boot.
     pub(super) processes: BTreeMap<u32, u64>,
-    /// Their threads: process and thread.
+    /// Process and thread.
     pub(super) threads: BTreeSet<(u32, u32)>,
     /// Inodes of the UDP sockets on its ports.
     pub(super) sockets: BTreeSet<u64>,
 }
 
 impl ServerSample {
-    /// Of these processes, each with the time it was started, and those that they forked and that run the same program.
+    /// Samples these processes (with start times) and their descendants that run the same program.
     pub(super) fn of(host: &Host, known: &BTreeMap<u32, u64>, ports: &[u16]) -> Self {
-        let mut pulse = Self::default();
+        let mut sample = Self::default();
         let mut to_do: Vec<(u32, Option<u64>)> = known.iter().map(|(pid, at)| (*pid, Some(*at))).collect();
         while let Some((pid, started)) = to_do.pop() {
             let Some(life) = life(host, &format!("/proc/{pid}/stat")) else { continue };
-            // A number that another process has now.
+            // The id was reused by another process.
             let other = started.is_some_and(|started| started != 0 && started != life.started);
-            if !life.lives || other || pulse.processes.insert(pid, life.started).is_some() {
+            if !life.lives || other || sample.processes.insert(pid, life.started).is_some() {
                 continue;
             }
             for tid in numbers(&host.list(&format!("/proc/{pid}/task")).unwrap_or_default()) {
-                // A first thread that has ended stays there as long as others live.
+                // A main thread that has ended stays listed as long as others live.
                 if tid != pid || has_living_first_thread(host, pid) {
-                    pulse.threads.insert((pid, tid));
+                    sample.threads.insert((pid, tid));
                 }
                 to_do.extend(children(host, pid, tid).map(|child| (child, None)));
             }
         }
-        pulse.sockets =
-            pulse.processes.keys().next().map_or_else(BTreeSet::new, |pid| sockets(host, *pid, ports));
-        pulse
+        sample.sockets =
+            sample.processes.keys().next().map_or_else(BTreeSet::new, |pid| sockets(host, *pid, ports));
+        sample
     }
 
-    /// Whether a thread lives.
     pub(super) fn has(&self, pid: u32, tid: u32) -> bool {
         self.threads.contains(&(pid, tid))
     }
@@ -50,7 +48,7 @@ fn has_living_first_thread(host: &Host, pid: u32) -> bool {
     life(host, &format!("/proc/{pid}/task/{pid}/stat")).is_some_and(|life| life.lives)
 }
 
-/// Children of a thread that run the program it runs: others, as a script that a server starts, read none of its sockets.
+/// Children of a thread that run the same program. Others, such as scripts, read none of its sockets.
 fn children(host: &Host, pid: u32, tid: u32) -> impl Iterator<Item = u32> {
     let text = host.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -86,7 +84,6 @@ fn bound(table: &str, ports: &[u16]) -> Vec<u64> {
     table.lines().filter_map(row).collect()
 }
 
-/// Whether a process or thread lives, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LifeState {
     lives: bool,
@@ -154,16 +151,16 @@ mod tests {
     #[test]
     fn forked_workers_are_found_and_the_dead_are_not() {
         let known = BTreeMap::from([(50, 500), (51, 510), (60, 0)]);
-        let pulse = ServerSample::of(&host(&[(51, "S"), (52, "R"), (53, "Z"), (54, "S")]), &known, &[53]);
-        assert_eq!(pulse.processes, BTreeMap::from([(50, 500), (51, 510), (52, 520)]));
-        assert_eq!(pulse.threads, BTreeSet::from([(50, 50), (51, 51), (52, 52)]));
-        assert_eq!(pulse.sockets, BTreeSet::from([700, 702]));
+        let sample = ServerSample::of(&host(&[(51, "S"), (52, "R"), (53, "Z"), (54, "S")]), &known, &[53]);
+        assert_eq!(sample.processes, BTreeMap::from([(50, 500), (51, 510), (52, 520)]));
+        assert_eq!(sample.threads, BTreeSet::from([(50, 50), (51, 51), (52, 52)]));
+        assert_eq!(sample.sockets, BTreeSet::from([700, 702]));
     }
 
     #[test]
     fn a_number_that_another_process_has_now_is_not_the_one() {
-        let pulse = ServerSample::of(&host(&[(51, "S")]), &BTreeMap::from([(50, 499)]), &[53]);
-        assert_eq!(pulse, ServerSample::default());
+        let sample = ServerSample::of(&host(&[(51, "S")]), &BTreeMap::from([(50, 499)]), &[53]);
+        assert_eq!(sample, ServerSample::default());
     }
 
     proptest! {

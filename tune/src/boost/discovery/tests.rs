@@ -96,7 +96,7 @@ impl Tree {
         Host::recorded(self.recording)
     }
 
-    fn observe(self, wanted: &ServerQuery) -> Result<ObservedServer, SightError> {
+    fn observe(self, wanted: &ServerQuery) -> Result<ObservedServer, DiscoveryError> {
         let look = ObservationOptions { duration: Duration::ZERO, datagrams: true };
         ObservedServer::observe(&self.host(), wanted, look, &|| false).map(|(server, _)| server)
     }

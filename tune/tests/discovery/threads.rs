@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 
-use linerate_tune::boost::sight::{ReaderEvidence, ServerQuery, SightError};
+use linerate_tune::boost::discovery::{DiscoveryError, ReaderEvidence, ServerQuery};
 use rustix::net::{AddressFamily, RecvFlags, SocketType, bind, recv, socket, sockopt};
 
 use crate::scene::{Scene, look, on_port};
@@ -64,7 +64,7 @@ fn a_process_of_another_network_namespace_is_told_how_to_get_there() {
     let refusal = scene
         .observe(&ServerQuery { pid: Some(pid), ..ServerQuery::default() }, look(0, false))
         .expect_err("elsewhere");
-    assert!(matches!(refusal, SightError::Elsewhere(_)));
+    assert!(matches!(refusal, DiscoveryError::Elsewhere(_)));
     assert!(refusal.to_string().contains(&format!("--netns {pid} ")), "{refusal}");
 }
 

@@ -1,9 +1,9 @@
-//! A server as it is seen from outside.
+//! Discovery of a server from outside.
 
-mod family;
+mod activity;
 mod find;
 mod limits;
-mod look;
+mod process_table;
 mod readers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,61 +18,58 @@ use linerate_host::{CpuSet, Host, HostError, Known, PacketPath, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::boost::catalog;
-use family::ProcessTable;
 use find::{FoundServer, find};
+use process_table::ProcessTable;
 
 pub(crate) use limits::any_text;
 
 #[derive(Debug, Clone, Default)]
 pub struct ServerQuery {
-    /// The one on this port.
+    /// The server on this port.
     pub port: Option<u16>,
-    /// The one that this process belongs to.
+    /// The server of this process.
     pub pid: Option<u32>,
-    /// The interfaces that its packets come by; none: as doctor chooses.
+    /// The interfaces of its packets; if empty, the choice of doctor.
     pub interfaces: Vec<String>,
 }
 
-/// For how long it is looked at, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct ObservationOptions {
-    /// Calls of its threads are sampled for this long, and datagrams are looked at (BPF).
+    /// Sampling time of system calls and datagrams.
     pub duration: Duration,
-    /// Whether datagrams are looked at.
+    /// Whether datagrams are traced with BPF.
     pub datagrams: bool,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ObservedServer {
-    /// Name of the first of its processes that reads (`comm`), such as `nsd`, without what it says of that one process.
+    /// The `comm` of its first process that reads, such as `nsd`, without a suffix for that process.
     pub name: String,
-    /// Id of its entry in [`crate::boost::catalog`]; none for a server that is not there.
+    /// Id in [`crate::boost::catalog`]; `None` for an unknown server.
     pub product: Option<String>,
-    /// Its processes, forked workers too, the one that the others come from first.
+    /// All processes, the parent of the others first.
     pub processes: Vec<ServerProcess>,
-    /// Inode of the network namespace it is in.
+    /// Inode of its network namespace.
     pub namespace: u64,
-    /// Its sockets: a reuseport group, or a single socket, an item.
+    /// Reuseport groups and single sockets.
     pub groups: Vec<ServerGroup>,
-    /// The threads that read its sockets.
     pub readers: Vec<ReaderThread>,
-    /// Where datagrams landed while it was looked at; unknown where that was not possible.
+    /// Delivery of datagrams during the observation.
     pub landings: Known<DeliveryReport>,
-    /// What a reader should know of how it was seen: sampled so long, idle meanwhile, a container, ...
+    /// Remarks on the observation: its duration, an idle server, a container, ...
     pub notes: Vec<String>,
 }
 
-/// A process of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerProcess {
     pub pid: u32,
     pub parent: Option<u32>,
     pub name: String,
-    /// When it was started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub started: u64,
-    /// How many threads it has: when its threads were looked at last, else at the beginning.
+    /// Number of threads at the last sample.
     pub threads: u32,
-    /// Whether it reads a socket, or only holds it.
+    /// Whether it reads a socket, and does not only hold it.
     pub reads: bool,
 }
 
@@ -81,81 +78,75 @@ pub struct ServerProcess {
 pub struct ServerGroup {
     /// UDP, or TCP for listeners.
     pub protocol: SocketProtocol,
-    /// The address they are bound to.
     pub local: SocketAddr,
-    /// Whether they are in a reuseport group, of which a program can choose.
+    /// Whether they form a reuseport group, which a program can steer.
     pub reuseport: bool,
-    /// The sockets, in the order of the group where that is known.
+    /// In the order of the group if that is known.
     pub members: Vec<GroupSocket>,
-    /// Whether that order is proven (told by the kernel).
+    /// Whether the kernel reported that order.
     pub ordered: bool,
-    /// What chooses among them, as [`linerate_host::Setting::Steering`] reads: `none`, `by-cpu ...`, `classic`,
+    /// The value of [`linerate_host::Setting::Steering`]: `none`, `by-cpu ...`, `classic`,
     /// `classic-by-cpu`, `program NAME (id N)`.
     pub steering: Known<String>,
 }
 
-/// A socket of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupSocket {
     pub socket: SocketAt,
-    /// All that hold it: process and descriptor.
+    /// Processes and descriptors that hold it.
     pub holders: Vec<(u32, u32)>,
-    /// What its process set.
     pub options: Known<Option<SocketOptions>>,
-    /// Datagrams lost because its buffer was full.
+    /// Datagrams dropped because its buffer was full.
     pub drops: Option<u64>,
-    /// Bytes of its receive buffer.
     pub receive_buffer_bytes: Option<u64>,
 }
 
-/// A thread that reads sockets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReaderThread {
     pub pid: u32,
     pub tid: u32,
-    /// When it was started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub started: u64,
     pub name: String,
-    /// Cookies of the sockets it reads.
+    /// Cookies of its sockets.
     pub sockets: Vec<u64>,
-    /// How that is known, of the surest of them.
+    /// The best evidence of all its sockets.
     pub seen: ReaderEvidence,
-    /// Of these, those at which it was not seen itself: [`ReaderEvidence::Ring`] and what is less sure.
+    /// Sockets with the evidence [`ReaderEvidence::Ring`] or weaker.
     pub guessed: Vec<u64>,
-    /// The CPUs it may run on.
+    /// Its CPU affinity.
     pub allowed: Known<CpuSet>,
-    /// The CPUs that its control group lets it run on; none where there is no limit.
+    /// The cpuset of its control group; `None` for no limit.
     pub cpuset: Option<CpuSet>,
 }
 
-/// How it is known that a thread reads a socket, the surest first.
+/// Evidence that a thread reads a socket, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReaderEvidence {
-    /// It was seen to take datagrams out of it.
+    /// Seen reading datagrams from it.
     Reading,
-    /// It waits in a call on it.
+    /// Waits in a system call on it.
     InCall,
-    /// It waits for an epoll set that has it.
+    /// Waits for an epoll set with it.
     Polling,
-    /// It is in io_uring, whose requests are not told.
+    /// Waits in io_uring, whose requests are not visible.
     Ring,
-    /// It is the only thread of the process that holds it.
+    /// The only thread of the process that holds it.
     OnlyThread,
-    /// It runs, and no other was seen to read the socket.
+    /// Runs, while no other thread was seen reading the socket.
     Assumed,
 }
 
-/// Why a server cannot be looked at.
+/// Why a server cannot be observed.
 #[derive(Debug, thiserror::Error)]
-pub enum SightError {
-    /// Nothing is there, or not the thing asked for.
+pub enum DiscoveryError {
+    /// There is no such server.
     #[error("{0}")]
     NotThere(String),
-    /// It takes more rights.
     #[error("{what}: not permitted: it takes {capability}: run it as root")]
     NotPermitted { what: String, capability: &'static str },
-    /// Its processes are not visible here.
+    /// Its processes are in another namespace.
     #[error("{0}")]
     Elsewhere(String),
     #[error(transparent)]
@@ -163,16 +154,16 @@ pub enum SightError {
 }
 
 impl ObservedServer {
-    /// Looks at it, and at the packet path to it.
+    /// Observes a server and its packet path.
     ///
     /// # Errors
-    /// [`SightError`].
+    /// [`DiscoveryError`].
     pub fn observe(
         host: &Host,
         wanted: &ServerQuery,
         look: ObservationOptions,
         stop: &dyn Fn() -> bool,
-    ) -> Result<(Self, PacketPath), SightError> {
+    ) -> Result<(Self, PacketPath), DiscoveryError> {
         let processes = ProcessTable::observe(host);
         let FoundServer { processes: pids, services, path, others } = find(host, wanted, &processes)?;
         let namespace = limits::namespace(host, "thread-self").unwrap_or_default();
@@ -180,7 +171,7 @@ impl ObservedServer {
             .iter()
             .map(|service| ServerGroup::of(host, namespace, service, &pids))
             .collect::<Result<Vec<_>, _>>()?;
-        let seen = look::look(host, &services, &udp_ports(&groups), look, stop);
+        let seen = activity::look(host, &services, &udp_ports(&groups), look, stop);
         let claims = readers::readers(&groups, &seen.threads, seen.landings.value());
         let mut notes = notes(host, &pids, &seen, &claims);
         notes.extend(others.iter().map(|other| format!("{other} is on the same port, and left alone")));
@@ -191,13 +182,13 @@ impl ObservedServer {
         };
         let readers: Vec<ReaderThread> = seen.threads.iter().filter_map(reader).collect();
         let reading: BTreeSet<u32> = readers.iter().map(|reader| reader.pid).collect();
-        // Its name is that of who reads: what only hands sockets on may be another program.
+        // The name is that of a reader: the parent that opens the sockets may be another program.
         let main =
             pids.iter().find(|pid| reading.contains(pid)).or(pids.first()).copied().unwrap_or_default();
         let name = title(&processes.name(main)).to_owned();
         let product = catalog::of_process(&name).or_else(|| catalog::of_ports(&udp_ports(&groups)));
         let product = product.map(|product| product.id.clone());
-        // Threads that came meanwhile read too: those that were sampled count, not those at the beginning.
+        // Threads may have started since the beginning, so the sampled ones count.
         let sampled = |pid: u32| seen.threads.iter().filter(|thread| thread.pid == pid).count();
         let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid), sampled(*pid));
         let processes = pids.iter().map(process).collect();
@@ -218,7 +209,7 @@ impl ObservedServer {
     }
 }
 
-/// The server's part of a name that its processes gave themselves, such as `nsd: server 1`.
+/// The server's name in a title that a process gave itself, such as `nsd: server 1`.
 fn title(name: &str) -> &str {
     name.split_once(": ").map_or(name, |(server, _)| server)
 }
@@ -230,7 +221,7 @@ fn udp_ports(groups: &[ServerGroup]) -> Vec<u16> {
 }
 
 impl ServerProcess {
-    /// `sampled` is how many threads of it were looked at last; none where it holds no socket, or has ended.
+    /// `sampled`: its number of threads in the last sample; 0 if it holds no socket or has ended.
     fn of(processes: &ProcessTable<'_>, pid: u32, reads: bool, sampled: usize) -> Self {
         let task = processes.task(pid);
         let sampled = u32::try_from(sampled).ok().filter(|threads| *threads > 0);
@@ -246,7 +237,12 @@ impl ServerProcess {
 }
 
 impl ServerGroup {
-    fn of(host: &Host, namespace: u64, service: &ServiceSockets, pids: &[u32]) -> Result<Self, SightError> {
+    fn of(
+        host: &Host,
+        namespace: u64,
+        service: &ServiceSockets,
+        pids: &[u32],
+    ) -> Result<Self, DiscoveryError> {
         let (protocol, local) = (service.protocol, service.local);
         let reuseport = service.sockets.iter().any(|socket| socket.set().is_some_and(|set| set.reuseport));
         let steering = if reuseport {
@@ -261,13 +257,13 @@ impl ServerGroup {
 }
 
 impl GroupSocket {
-    fn of(socket: &SocketState, service: &str, pids: &[u32]) -> Result<Self, SightError> {
+    fn of(socket: &SocketState, service: &str, pids: &[u32]) -> Result<Self, DiscoveryError> {
         let cookie = socket.cookie.filter(|cookie| *cookie != 0).ok_or_else(|| {
-            SightError::NotThere(format!(
+            DiscoveryError::NotThere(format!(
                 "{service}: the kernel does not tell its sockets' cookies: it takes the module udp_diag (modprobe udp_diag)"
             ))
         })?;
-        // The process that others come from outlives them.
+        // The parent outlives its workers.
         let place = |pid: u32| pids.iter().position(|own| *own == pid).unwrap_or(usize::MAX);
         let (pid, descriptor) =
             socket.descriptors.iter().copied().min_by_key(|(pid, _)| place(*pid)).unwrap_or_default();
@@ -304,7 +300,12 @@ impl ReaderThread {
     }
 }
 
-fn notes(host: &Host, pids: &[u32], seen: &look::ObservedActivity, claims: &readers::Claims) -> Vec<String> {
+fn notes(
+    host: &Host,
+    pids: &[u32],
+    seen: &activity::ObservedActivity,
+    claims: &readers::Claims,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let times = if seen.samples == 1 { "once".to_owned() } else { format!("{} times", seen.samples) };
     notes.push(format!(

@@ -1,17 +1,18 @@
 //! Settings that a change of another one resets.
 //!
-//! When the number of channels or the length of rings changes, drivers free their queues and vectors and make them anew
-//! (Linux 6.18: igb `igb_reinit_queues`, ixgbe `ixgbe_setup_tc`; `netif_set_real_num_tx_queues` of net/core/dev.c drops the
-//! XPS masks of queues that go), so that masks, affinities and the indirection table are not what they were.
+//! If the number of channels or the length of rings changes, drivers free their queues and vectors and
+//! allocate new ones (Linux 6.18: igb `igb_reinit_queues`, ixgbe `ixgbe_setup_tc`;
+//! `netif_set_real_num_tx_queues` of net/core/dev.c drops the XPS masks of removed queues). Masks,
+//! affinities and the indirection table are lost.
 
 use linerate_host::setting::QueueDirection;
 use linerate_host::{Host, Setting};
 
-/// Kinds of flows whose hash fields drivers set as they set up their queues.
+/// Flow types whose hash fields drivers reset with their queues.
 const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
 
-/// The settings that there are now and that a change of this one may reset.
-pub(super) fn hanging_on(host: &Host, setting: &Setting) -> Vec<Setting> {
+/// The existing settings that a change of this one may reset.
+pub(super) fn dependents(host: &Host, setting: &Setting) -> Vec<Setting> {
     let interface = match setting {
         Setting::Channels { interface } | Setting::Rings { interface } => interface,
         _ => return Vec::new(),
@@ -43,12 +44,12 @@ fn queues(host: &Host, interface: &str) -> Vec<Setting> {
 }
 
 fn vectors(host: &Host, interface: &str) -> Vec<Setting> {
-    // A virtio device's vectors are those of the PCI device that it is on.
+    // The vectors of a virtio device belong to its parent PCI device.
     let places = ["device", "device/.."].map(|place| format!("/sys/class/net/{interface}/{place}/msi_irqs"));
     let numbers = places.iter().find_map(|place| host.list(place).ok()).unwrap_or_default();
     let vector = |irq: u32| {
         let actions = host.list(&format!("/proc/irq/{irq}")).unwrap_or_default();
-        // Its files are of fixed names; an action is a directory.
+        // The action is the only directory among the files of an interrupt.
         let action =
             actions.into_iter().find(|name| host.list(&format!("/proc/irq/{irq}/{name}")).is_ok())?;
         Some(Setting::IrqAffinity { irq, action })

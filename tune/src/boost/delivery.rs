@@ -1,4 +1,4 @@
-//! Whether packets land where they should.
+//! Where datagrams were delivered: on the CPU of arrival, and as a plan has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,34 +7,33 @@ use linerate_host::stage::socket::SocketProtocol;
 use serde::{Deserialize, Serialize};
 
 use crate::boost::ObservedServer;
+use crate::boost::plan::CpuAssignment;
 
-/// How packets landed, counted.
+/// Datagrams of a server by CPU of arrival and of reading.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeliveryAgreement {
-    /// Datagrams that were read, and of which it is known where they arrived.
+    /// Datagrams that were read and whose CPU of arrival is known.
     pub packets: u64,
-    /// Of these, read on the CPU they arrived on.
+    /// Datagrams that were read on their CPU of arrival.
     pub on_arrival_cpu: u64,
-    /// Datagrams that were refused by full buffers.
+    /// Datagrams that full receive buffers dropped.
     pub refused: u64,
-    /// An item a socket, in the order of the server's groups; those too that nothing came to.
+    /// All sockets in the order of the server's groups.
     pub sockets: Vec<SocketAgreement>,
 }
 
-/// The same of one socket.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SocketAgreement {
     pub cookie: u64,
-    /// Datagrams by the CPU they arrived on.
+    /// Datagrams by CPU of arrival.
     pub arrived: Vec<(u32, u64)>,
-    /// Datagrams by the CPU they were read on, those too that had come before the look began.
+    /// Datagrams by the CPU of reading, including those that arrived before the observation.
     pub read: Vec<(u32, u64)>,
-    /// Threads that read them.
     pub threads: Vec<u32>,
 }
 
 impl DeliveryAgreement {
-    /// Counts what was seen of the server's UDP sockets.
+    /// Counts the datagrams of the server's UDP sockets.
     #[must_use]
     pub fn of(server: &ObservedServer, landings: &DeliveryReport) -> Self {
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
@@ -43,7 +42,7 @@ impl DeliveryAgreement {
         Self::of_sockets(&cookies, landings)
     }
 
-    /// The share that was read on the CPU it arrived on; none where nothing was read.
+    /// The ratio of datagrams that were read on their CPU of arrival.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.packets > 0).then(|| self.on_arrival_cpu as f64 / self.packets as f64)
@@ -76,7 +75,6 @@ impl DeliveryAgreement {
     }
 }
 
-/// What is counted of a socket.
 #[derive(Default)]
 struct SocketDelivery {
     arrived: BTreeMap<u32, u64>,
@@ -95,6 +93,51 @@ impl SocketDelivery {
     }
 }
 
+/// Datagrams of the sockets in a plan, and whether they were delivered as planned. Datagrams that
+/// arrived before the observation are not counted, because their CPU of arrival is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PlanConformity {
+    /// Datagrams that were read.
+    pub packets: u64,
+    /// Put into a socket of their CPU of arrival, and read on the planned CPU of its thread.
+    pub as_planned: u64,
+    /// Put into a socket of another CPU.
+    pub in_other_socket: u64,
+    /// Put into the right socket, but read on another CPU than planned.
+    pub on_other_cpu: u64,
+}
+
+impl PlanConformity {
+    /// Compares deliveries with the plan.
+    #[must_use]
+    pub fn of(places: &[CpuAssignment], landings: &DeliveryReport) -> Self {
+        let by_cpu: BTreeMap<u32, &CpuAssignment> = places.iter().map(|place| (place.cpu, place)).collect();
+        let homes: BTreeMap<u32, u32> =
+            places.iter().flat_map(|place| place.threads.iter().map(|tid| (*tid, place.cpu))).collect();
+        let planned = |cookie: u64| places.iter().any(|place| place.sockets.contains(&cookie));
+        let mut seen = Self::default();
+        for landing in landings.read.iter().filter(|landing| planned(landing.cookie)) {
+            let Some(arrived_on) = landing.arrived_on else { continue };
+            seen.packets += landing.packets;
+            let is_there =
+                by_cpu.get(&arrived_on).is_some_and(|place| place.sockets.contains(&landing.cookie));
+            let at_home = homes.get(&landing.tid).is_none_or(|cpu| *cpu == landing.read_on);
+            match (is_there, at_home) {
+                (false, _) => seen.in_other_socket += landing.packets,
+                (true, false) => seen.on_other_cpu += landing.packets,
+                (true, true) => seen.as_planned += landing.packets,
+            }
+        }
+        seen
+    }
+
+    /// The ratio of datagrams that were delivered as planned.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        (self.packets > 0).then(|| self.as_planned as f64 / self.packets as f64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use linerate_host::landing::{ArrivalCount, DeliveryCount};
@@ -103,11 +146,11 @@ mod tests {
     use super::*;
 
     fn landing(cookie: u64, arrived_on: Option<u32>, read_on: u32, packets: u64) -> DeliveryCount {
-        DeliveryCount { cookie, arrived_on, read_on, pid: 1, tid: 700 + read_on, packets }
+        read_by(cookie, arrived_on, read_on, 700 + read_on, packets)
     }
 
     #[test]
-    fn only_what_is_known_to_have_arrived_agrees_or_not() {
+    fn only_datagrams_with_a_known_arrival_are_compared() {
         let read = vec![
             landing(5, Some(0), 0, 30),
             landing(5, Some(1), 0, 10),
@@ -159,6 +202,54 @@ mod tests {
             prop_assert_eq!(seen.packets + before, total(|socket| &socket.read));
             prop_assert!(seen.on_arrival_cpu <= seen.packets);
             prop_assert!(seen.share().is_none_or(|share| (0.0..=1.0).contains(&share)));
+        }
+    }
+
+    fn place(cpu: u32, sockets: &[u64], threads: &[u32]) -> CpuAssignment {
+        CpuAssignment { cpu, receives: true, sockets: sockets.to_vec(), threads: threads.to_vec() }
+    }
+
+    fn read_by(cookie: u64, arrived_on: Option<u32>, read_on: u32, tid: u32, packets: u64) -> DeliveryCount {
+        DeliveryCount { cookie, arrived_on, read_on, pid: 1, tid, packets }
+    }
+
+    fn conformity(places: &[CpuAssignment], read: Vec<DeliveryCount>) -> PlanConformity {
+        PlanConformity::of(places, &DeliveryReport { read, ..DeliveryReport::default() })
+    }
+
+    #[test]
+    fn packets_of_a_cpu_without_a_thread_go_where_the_plan_has_them() {
+        // CPU 1 has no thread of its own: its packets go to the socket that is read on CPU 0.
+        let places = [place(0, &[41], &[7]), place(1, &[41], &[])];
+        let seen = conformity(&places, vec![read_by(41, Some(0), 0, 7, 10), read_by(41, Some(1), 0, 7, 5)]);
+        assert_eq!(seen, PlanConformity { packets: 15, as_planned: 15, ..PlanConformity::default() });
+        assert_eq!(seen.share(), Some(1.0));
+    }
+
+    #[test]
+    fn what_lands_elsewhere_is_told_apart() {
+        let places = [place(0, &[41], &[7]), place(1, &[42], &[8])];
+        let read = vec![
+            read_by(41, Some(0), 0, 7, 1),
+            read_by(42, Some(0), 1, 8, 2),
+            read_by(42, Some(1), 0, 8, 4),
+            read_by(41, None, 0, 7, 8),
+            read_by(99, Some(0), 1, 9, 16),
+        ];
+        let expected = PlanConformity { packets: 7, as_planned: 1, in_other_socket: 2, on_other_cpu: 4 };
+        assert_eq!(conformity(&places, read), expected);
+        assert_eq!(conformity(&places, Vec::new()).share(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_is_counted_is_sorted_once(
+            read in proptest::collection::vec((40..44_u64, proptest::option::of(0..3_u32), 0..3_u32, 6..9_u32, 0..1000_u64), 0..20)
+        ) {
+            let places = [place(0, &[41], &[7]), place(1, &[42, 43], &[8]), place(2, &[41], &[])];
+            let read = read.into_iter().map(|(cookie, from, on, tid, some)| read_by(cookie, from, on, tid, some));
+            let seen = conformity(&places, read.collect());
+            prop_assert_eq!(seen.packets, seen.as_planned + seen.in_other_socket + seen.on_other_cpu);
         }
     }
 }

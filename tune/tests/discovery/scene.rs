@@ -10,7 +10,7 @@ use linerate_host::Host;
 use linerate_lab::{Lab, LabChild};
 pub(crate) use linerate_testkit::skip;
 use linerate_tune::boost::ObservedServer;
-use linerate_tune::boost::sight::{ObservationOptions, ServerQuery, SightError};
+use linerate_tune::boost::discovery::{DiscoveryError, ObservationOptions, ServerQuery};
 
 /// How long a server may take to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,7 +70,7 @@ impl Scene {
         &self,
         wanted: &ServerQuery,
         look: ObservationOptions,
-    ) -> Result<ObservedServer, SightError> {
+    ) -> Result<ObservedServer, DiscoveryError> {
         let sys = self.lab.receiver().sys_path().expect("a sysfs").to_owned();
         let host = Host::live_with_sys(sys);
         let observed = self.lab.receiver().run(|| ObservedServer::observe(&host, wanted, look, &|| false));

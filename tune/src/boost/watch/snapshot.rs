@@ -1,23 +1,21 @@
-//! What is known of a server's readers, from one look to the next.
+//! The readers of a server, merged from successive observations.
 //!
-//! A short look may miss a thread that was busy elsewhere, and who only holds a socket of a dead worker is no reader of it.
-//! So what was known goes on being so as long as the thread lives, and somebody new is believed what was seen, and hardly
-//! what is only likely.
+//! A short observation may miss a busy thread, and a process that only holds the socket of a dead
+//! worker does not read it. Therefore a known reader stays as long as its thread lives. A new thread
+//! is a reader if it was seen reading; a guess is accepted only in a few cases.
 
 use std::collections::BTreeSet;
 
 use linerate_host::Known;
 
-use super::pulse::ServerSample;
+use super::sample::ServerSample;
 use crate::boost::ObservedServer;
-use crate::boost::sight::{ReaderEvidence, ReaderThread};
+use crate::boost::discovery::{ReaderEvidence, ReaderThread};
 
-/// What became of the readers between two looks.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct ReaderChanges {
-    /// Those that are gone: process and thread.
+    /// Process and thread.
     pub(super) lost: Vec<(u32, u32)>,
-    /// Those that are new.
     pub(super) found: Vec<(u32, u32)>,
 }
 
@@ -27,16 +25,16 @@ impl ReaderChanges {
     }
 }
 
-/// Takes the readers out that do not live any more; these.
-pub(super) fn bury(server: &mut ObservedServer, pulse: &ServerSample) -> Vec<ReaderThread> {
+/// Removes and returns the readers that are dead.
+pub(super) fn remove_dead(server: &mut ObservedServer, sample: &ServerSample) -> Vec<ReaderThread> {
     let (living, dead) = std::mem::take(&mut server.readers)
         .into_iter()
-        .partition(|reader: &ReaderThread| pulse.has(reader.pid, reader.tid));
+        .partition(|reader: &ReaderThread| sample.has(reader.pid, reader.tid));
     server.readers = living;
     dead
 }
 
-/// What is known after another look at the server that was `known`, of which `dead` readers are gone since.
+/// Merges a new observation into the `known` server, of which `dead` readers have ended since.
 pub(super) fn merge(
     known: &ObservedServer,
     mut seen: ObservedServer,
@@ -47,12 +45,12 @@ pub(super) fn merge(
     let (sure, likely): (Vec<ReaderThread>, Vec<ReaderThread>) = seen.readers.drain(..).partition(is_seen);
     let before = |reader: &ReaderThread| known.readers.iter().find(|other| is_same(other, reader));
     for mut reader in sure {
-        // Who has a socket of its own and holds that of a dead worker too is often taken for its reader.
+        // A worker that also holds the socket of a dead worker is often guessed to read it.
         let guessed = std::mem::take(&mut reader.guessed);
         reader.sockets.retain(|cookie| !guessed.contains(cookie));
         readers.push(reader);
     }
-    // Those of before, with what of theirs nobody else was seen to read.
+    // The known readers keep their sockets unless another thread was seen reading them.
     for old in &known.readers {
         let taken = taken(&readers);
         let kept: Vec<u64> = old
@@ -90,7 +88,7 @@ pub(super) fn merge(
     seen
 }
 
-/// The readers of one that are not in the other.
+/// The readers that are only before, and only after.
 pub(super) fn moved(before: &ObservedServer, after: &ObservedServer) -> ReaderChanges {
     let not_in = |one: &ObservedServer, other: &ObservedServer| {
         let missing = |reader: &&ReaderThread| !other.readers.iter().any(|there| is_same(there, reader));
@@ -99,19 +97,18 @@ pub(super) fn moved(before: &ObservedServer, after: &ObservedServer) -> ReaderCh
     ReaderChanges { lost: not_in(before, after), found: not_in(after, before) }
 }
 
-/// Cookies of the sockets of all groups.
 pub(super) fn members(server: &ObservedServer) -> BTreeSet<u64> {
     server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect()
 }
 
-/// Whether a socket of a reuseport group has no reader that is known, or more than one: it takes a look at datagrams.
+/// Whether a socket of a reuseport group has no known reader or several, so that datagrams have to be traced.
 pub(super) fn is_unclear(server: &ObservedServer) -> bool {
     let groups = server.groups.iter().filter(|group| group.reuseport && group.members.len() > 1);
     groups.flat_map(|group| &group.members).any(|member| server.readers_of(member.socket.cookie).count() != 1)
 }
 
-/// Whether a program of ours gives packets to a socket that nobody is known to read, while somebody reads others.
-pub(super) fn feeds_the_dead(server: &ObservedServer) -> bool {
+/// Whether the steering program gives packets to a socket without a known reader.
+pub(super) fn feeds_unread_sockets(server: &ObservedServer) -> bool {
     let table = |steering: &Known<String>| {
         steering.value().and_then(|text| text.parse::<linerate_host::setting::SteeringTable>().ok())
     };
@@ -124,7 +121,7 @@ fn is_same(one: &ReaderThread, other: &ReaderThread) -> bool {
     (one.pid, one.tid, one.started) == (other.pid, other.tid, other.started)
 }
 
-/// Whether it was seen at a socket, and is not only likely to read it.
+/// Whether it was seen at a socket, and not only guessed.
 fn is_seen(reader: &ReaderThread) -> bool {
     reader.seen < ReaderEvidence::Ring
 }
@@ -133,15 +130,15 @@ fn taken(readers: &[ReaderThread]) -> BTreeSet<u64> {
     readers.iter().flat_map(|reader| &reader.sockets).copied().collect()
 }
 
-/// Whether a thread has just the sockets that one had that is gone.
+/// Whether a thread has exactly the sockets of a dead reader.
 fn succeeds(reader: &ReaderThread, dead: &[ReaderThread]) -> bool {
     let own = |reader: &ReaderThread| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
-    // What only holds the sockets of several that died is no reader of any.
+    // A process that holds the sockets of several dead readers reads none.
     let born_later = |other: &ReaderThread| other.started <= reader.started;
     dead.iter().any(|other| own(other) == own(reader) && born_later(other))
 }
 
-/// Whether its sockets were not there before.
+/// Whether all its sockets are new.
 fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
     let before = members(known);
     reader.sockets.iter().all(|cookie| !before.contains(cookie))
@@ -153,7 +150,7 @@ pub(super) mod tests {
     use linerate_host::stage::socket::SocketProtocol;
 
     use super::*;
-    use crate::boost::sight::{GroupSocket, ServerGroup};
+    use crate::boost::discovery::{GroupSocket, ServerGroup};
 
     pub(crate) fn reader(pid: u32, sockets: &[u64], seen: ReaderEvidence) -> ReaderThread {
         ReaderThread {
@@ -201,20 +198,20 @@ pub(super) mod tests {
         found.map(|reader| reader.sockets.clone())
     }
 
-    fn pulse(pids: &[u32]) -> ServerSample {
+    fn sample(pids: &[u32]) -> ServerSample {
         ServerSample { threads: pids.iter().map(|pid| (*pid, *pid)).collect(), ..ServerSample::default() }
     }
 
     #[test]
-    fn who_dies_is_buried_and_its_holder_does_not_inherit() {
+    fn a_dead_reader_is_removed_and_the_holder_of_its_socket_is_no_reader() {
         let known = server(
             &[1, 2],
             vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
         );
         let mut now = known.clone();
-        let dead = bury(&mut now, &pulse(&[50, 52]));
+        let dead = remove_dead(&mut now, &sample(&[50, 52]));
         assert_eq!((dead.len(), sockets_of(&now, 51), sockets_of(&now, 52)), (1, None, Some(vec![2])));
-        assert!(feeds_the_dead(&now) && is_unclear(&now));
+        assert!(feeds_unread_sockets(&now) && is_unclear(&now));
         let seen = server(
             &[1, 2],
             vec![reader(50, &[1], ReaderEvidence::OnlyThread), reader(52, &[2], ReaderEvidence::Polling)],
@@ -225,7 +222,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_look_that_misses_a_living_reader_does_not_lose_it() {
+    fn an_observation_that_misses_a_living_reader_keeps_it() {
         let known = server(
             &[1, 2],
             vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
@@ -235,12 +232,12 @@ pub(super) mod tests {
             vec![reader(52, &[2], ReaderEvidence::InCall), reader(51, &[1, 2], ReaderEvidence::Assumed)],
         );
         let merged = merge(&known, seen, &[]);
-        assert!(moved(&known, &merged).is_empty() && !is_unclear(&merged) && !feeds_the_dead(&merged));
+        assert!(moved(&known, &merged).is_empty() && !is_unclear(&merged) && !feeds_unread_sockets(&merged));
         assert_eq!(sockets_of(&merged, 51), Some(vec![1]));
     }
 
     #[test]
-    fn who_reads_a_socket_of_its_own_is_not_believed_another() {
+    fn a_reader_of_one_socket_is_not_guessed_to_read_another() {
         let known = server(&[1, 2], vec![reader(52, &[2], ReaderEvidence::InCall)]);
         let heir = ReaderThread { guessed: vec![1], ..reader(52, &[1, 2], ReaderEvidence::Reading) };
         let merged = merge(&known, server(&[1, 2], vec![heir]), &[reader(51, &[1], ReaderEvidence::InCall)]);
@@ -248,7 +245,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_new_worker_is_believed_what_was_seen_or_what_its_forerunner_had() {
+    fn a_new_worker_reads_the_sockets_it_was_seen_at_or_those_of_a_dead_one() {
         let dead = [reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)];
         let known = server(&[1, 2, 3], vec![reader(53, &[3], ReaderEvidence::InCall)]);
         let looks = [

@@ -1,4 +1,4 @@
-//! Sleeping until a process ends.
+//! A sleep that the end of a process interrupts.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -7,14 +7,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// The processes that are waited for.
 #[derive(Debug, Default)]
 pub(super) struct ProcessWaiter {
     processes: BTreeMap<u32, OwnedFd>,
 }
 
 impl ProcessWaiter {
-    /// Waits for these processes from now on. One that cannot be waited for is left to whoever asks again and again.
+    /// Replaces the set of processes. The samples find the end of a process that cannot be opened.
     pub(super) fn attend<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
         let mut before = std::mem::take(&mut self.processes);
         for pid in pids {
@@ -28,13 +27,13 @@ impl ProcessWaiter {
         }
     }
 
-    /// Sleeps until one of them ends, for this long at most. One that has ended is not waited for again.
+    /// Sleeps until a process ends, at most for this time. An ended process leaves the set.
     pub(super) fn sleep(&mut self, at_most: Duration) {
         let tv_sec = at_most.as_secs().try_into().unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec, tv_nsec: at_most.subsec_nanos().into() };
         let mut asked: Vec<PollFd<'_>> =
             self.processes.values().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
-        // A signal ends the sleep early, which does no harm.
+        // A signal may end the sleep early.
         let _ = poll(&mut asked, Some(&timeout));
         let ended: Vec<bool> = asked.iter().map(|one| !one.revents().is_empty()).collect();
         let mut ended = ended.into_iter();
