@@ -114,7 +114,9 @@ pub(super) fn script(text: &str, path: &str) -> Vec<ScriptLine> {
         (number, command::sets(&text), interface, text)
     });
     lines
-        .filter_map(|(number, sets, interface, text)| script_line(path, number, text, sets, interface))
+        .filter_map(|(number, sets, interface, text)| {
+            script_line(path, number, text, sets, interface.as_deref())
+        })
         .collect()
 }
 
@@ -123,10 +125,10 @@ fn script_line(
     number: usize,
     text: String,
     mut sets: Vec<OwnedSetting>,
-    interface: Option<String>,
+    interface: Option<&str>,
 ) -> Option<ScriptLine> {
     for set in &mut sets {
-        set.interface = set.interface.take().or_else(|| interface.clone());
+        set.interface = set.interface.take().or_else(|| interface.map(str::to_owned));
     }
     (!sets.is_empty()).then(|| ScriptLine { at: format!("{path}:{number}"), text, sets })
 }
@@ -164,7 +166,7 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
                 })
                 .collect(),
         };
-        found.extend(script_line(path, number, line, sets, interface.clone()));
+        found.extend(script_line(path, number, line, sets, interface.as_deref()));
     }
     found
 }
