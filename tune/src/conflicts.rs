@@ -76,7 +76,7 @@ pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) {
                 plan.agreements.push(*change);
             }
             Some(OwnerTerms::ByHand { owner, why, commands }) => {
-                leave_to_person(plan, owner, &why, &commands)
+                leave_to_person(plan, owner, &why, &commands);
             }
         }
     }
