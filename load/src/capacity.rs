@@ -1,4 +1,4 @@
-//! Which paced rate still holds, and what happens above it.
+//! The search for the highest paced rate that holds, and the goodput above it.
 //!
 //! A rate *holds* when few enough requests are lost, no queue grows while it lasts, and the generator was able to
 //! offer it. Capacity is the highest rate that holds, found by search and confirmed by repeats. Throughput of an

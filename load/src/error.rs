@@ -1,4 +1,4 @@
-//! What can go wrong when load is generated.
+//! Errors of generators.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::header::MAX_PAYLOAD_BYTES;
 use crate::outcome::SlotOutcome;
 
-/// Why a generator could not be made or a slot could not be run. One line each: what, where, what to do.
+/// Why a generator could not start or a slot could not run. Messages are one line: what, where, what
+/// to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeneratorError {
@@ -35,7 +36,7 @@ pub enum GeneratorError {
         "{targets} targets but only {flows} flows: a target without a flow would get nothing, ask for at least {targets} flows"
     )]
     FewerFlowsThanTargets { targets: usize, flows: usize },
-    /// More flows than source ports and addresses to tell them apart.
+    /// More flows than source ports and addresses can distinguish.
     #[error(
         "{flows} flows, but {ports} source ports on {sources} source address(es): give more of either, or ask for at most {most} flows",
         most = ports * sources
@@ -101,7 +102,7 @@ pub enum GeneratorError {
     /// A rate that is not a positive number.
     #[error("rate of {0} requests/s: it must be a positive number of at most 1e9")]
     Rate(f64),
-    /// A window of zero or beyond what is kept in view.
+    /// A window of zero or above [`crate::generator::MAX_WINDOW`].
     #[error("window of {0} outstanding requests a flow: it must be 1 to {most}", most = crate::generator::MAX_WINDOW)]
     Window(u32),
     /// A slot without duration.
@@ -131,7 +132,7 @@ pub enum GeneratorError {
         /// What does not fit, and what would.
         problem: String,
     },
-    /// A burst of zero or more than the kernel takes at once.
+    /// A burst of zero or above [`crate::generator::MAX_BURST`].
     #[error("burst of {0} requests: it must be 1 to {most}", most = crate::generator::MAX_BURST)]
     Burst(usize),
     /// A system call failed.

@@ -6,10 +6,10 @@
 //!
 //! | module | it answers |
 //! |---|---|
-//! | [`header`] | what a request carries, and whether a reply is intact |
-//! | [`workload`] | what requests are made of and how replies are known: echo, DNS, NTP, RADIUS, raw |
+//! | [`header`] | the payload of a request, and whether a reply is intact |
+//! | [`workload`] | requests and the recognition of replies: echo, DNS, NTP, RADIUS, raw |
 //! | [`generator`] | offer requests at a rate or in windows, and account for every one |
-//! | [`capacity`] | which paced rate still holds, and what happens above it |
+//! | [`capacity`] | the highest paced rate that holds, and goodput above it |
 //! | [`load_document`] | the account of a run as a document, and how several are merged |
 //! | [`stats`] | the interval of a ratio from few alternating samples |
 //! | [`perf`] | cycles and instructions of the whole machine |

@@ -1,4 +1,4 @@
-//! What one slot of load came to.
+//! The outcome of one slot of load.
 
 use std::fmt;
 use std::time::Duration;
@@ -34,18 +34,18 @@ pub struct SlotOutcome {
     pub corrupt: u64,
     /// Intact datagrams of another run or another flow, or to a request never sent.
     pub foreign: u64,
-    /// Replies to earlier slots, or to requests too long gone to be told apart.
+    /// Replies to earlier slots, or to requests that are out of view.
     pub late: u64,
     /// Requests that could not be sent.
     pub send_errors: SendErrors,
-    /// The slot's length, s: what was asked for, or less if it was cancelled.
+    /// The slot's length in seconds; shorter than requested if it was cancelled.
     #[serde(rename = "duration_seconds", serialize_with = "seconds", deserialize_with = "from_seconds")]
     pub duration: Duration,
-    /// The rate asked for; none in window mode.
+    /// The requested rate; `None` in window mode.
     pub asked_per_second: Option<f64>,
-    /// The rate really offered.
+    /// The actual rate.
     pub offered_per_second: f64,
-    /// Goodput: answers that arrived within the slot's duration, a second.
+    /// Goodput: answers within the slot's duration, per second.
     pub answered_per_second: f64,
     /// From the intended send time to the reply's arrival in the kernel.
     pub latency_ns: Latency,
@@ -59,7 +59,7 @@ pub struct SlotOutcome {
     pub intervals: Vec<SlotInterval>,
     /// Shows whether a queue grew during the slot.
     pub queue: QueueMedians,
-    /// What the generator saw of itself.
+    /// How well the generator kept up.
     pub self_watch: SelfWatch,
     /// Whether the generator was the limit, so that rates are lower bounds.
     pub generator_bound: bool,
@@ -102,7 +102,7 @@ impl SlotOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeCount {
     pub code: u8,
-    /// What its protocol calls it: `NOERROR`, `Access-Accept`.
+    /// Its name in the protocol: `NOERROR`, `Access-Accept`.
     pub name: Option<String>,
     /// First replies with it.
     pub count: u64,
@@ -111,7 +111,7 @@ pub struct CodeCount {
     pub truncated: u64,
 }
 
-/// How many requests left together, handed to the kernel by one call.
+/// Numbers of requests that left by one system call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendBursts {
     /// The median burst, requests.
@@ -119,7 +119,7 @@ pub struct SendBursts {
     pub max_requests: u64,
 }
 
-/// A stretch of a slot. Latency is of the replies that arrived in it.
+/// An interval of a slot. Its latency is that of the replies that arrived in it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlotInterval {
     /// Counts up from 0.
@@ -130,16 +130,16 @@ pub struct SlotInterval {
     pub seconds: f64,
     /// Requests meant to leave in it that left.
     pub sent: u64,
-    /// First replies that arrived in it, to whatever request.
+    /// First replies that arrived in it, to any request.
     pub received: u64,
-    /// How many of its own requests were answered; none while that is not known.
+    /// Answered requests of this interval; `None` before the end of the slot.
     pub answered: Option<u64>,
     /// Latency of the replies that arrived in it.
     pub latency_ns: LatencyQuantiles,
 }
 
 impl SlotInterval {
-    /// Adds what another generator did in the same stretch of time.
+    /// Adds the counts of another generator in the same interval.
     pub fn join(&mut self, other: &SlotInterval) {
         self.sent += other.sent;
         self.received += other.received;
@@ -230,7 +230,7 @@ pub struct QueueMedians {
     pub last_quarter_ns: Option<u64>,
 }
 
-/// What the generator saw of itself.
+/// How well the generator kept up.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SelfWatch {
     /// Requests that left more than 1 ms after their intended time.
@@ -281,7 +281,7 @@ impl fmt::Display for LeftAs {
     }
 }
 
-/// Why the generator, and not what it loads, was the limit.
+/// Why the generator, and not the service, was the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "reason")]
 pub enum BoundReason {

@@ -1,4 +1,4 @@
-//! What is still answered above capacity.
+//! Goodput above capacity.
 
 use std::time::Duration;
 

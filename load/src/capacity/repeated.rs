@@ -1,4 +1,4 @@
-//! Several independent searches, and what they say together.
+//! Several independent searches and their joint result.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Offering requests and accounting for every one.
+//! Load generators, which account for every request.
 //!
-//! [`Generator`] is what searches and comparisons drive. A [`GeneratorBuilder`] makes one: of live XDP frames where the way to the
-//! service allows it, else of ordinary UDP sockets ([`SocketGenerator`]). A generator lives over many slots, so that
-//! threads, sockets and programs are made once.
+//! Searches and comparisons drive a [`Generator`]. A [`GeneratorBuilder`] starts one: with live XDP
+//! frames if the route to the service allows that, else with UDP sockets ([`SocketGenerator`]). Its
+//! threads, sockets and BPF programs serve many slots.
 
 mod account;
 mod builder;
@@ -36,28 +36,28 @@ pub const MAX_BURST: usize = 64;
 /// The shortest interval that is accounted for.
 pub const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Requests per second and thread that clones hold with time to spare.
+/// Requests per second and thread that clones reach with time to spare.
 pub const CLONES_PER_SECOND: f64 = 750e3;
 
-/// The highest rate that can be asked for, requests a second.
+/// The highest rate that can be requested, in requests per second.
 pub const MAX_RATE: f64 = 1e9;
 
-/// Something that offers load slot by slot.
+/// Offers load slot by slot.
 pub trait Generator: Send {
-    /// What it is made of, for the report.
+    /// Describes it for the report.
     fn describe(&self) -> GeneratorDescription;
 
-    /// Offers load as `slot` says, waits for stragglers and accounts for every request.
+    /// Offers the load of `slot`, waits for stragglers and accounts for every request.
     ///
     /// # Errors
-    /// A slot out of range, or a failure that leaves no sound account. Requests that could not be sent are no
-    /// error: they are counted in the outcome.
+    /// A slot out of range, or a failure that leaves no sound account. Requests that could not be sent
+    /// are counted in the outcome and are not errors.
     fn run(&mut self, slot: &LoadSlot) -> Result<SlotOutcome, GeneratorError> {
         self.watch(slot, &mut |_| {})
     }
 
-    /// The same, and tells `observer` of each interval of the slot soon after it is over, if
-    /// [`LoadSlot::interval`] asks for them. How many of its requests were answered is not known by then.
+    /// Like [`Generator::run`], and passes each interval of the slot to `observer` soon after its end if
+    /// [`LoadSlot::interval`] is set. The number of answered requests is unknown then.
     ///
     /// # Errors
     /// As [`Generator::run`].
@@ -82,37 +82,38 @@ impl<G: Generator + ?Sized> Generator for Box<G> {
     }
 }
 
-/// A stretch of load.
+/// One period of load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadSlot {
     /// How requests are timed.
     pub mode: PacingMode,
     /// How long requests are sent.
     pub duration: Duration,
-    /// The longest wait for stragglers afterwards. It ends early when all are answered, or after a silence of 50 ms, a
-    /// tenth of this, or twice the longest latency seen (at most a quarter of this), whichever is longest.
+    /// The longest wait for stragglers afterwards. It ends early when all requests are answered, or after
+    /// a silence of 50 ms, a tenth of this, or twice the longest latency (at most a quarter of this),
+    /// whichever is longest.
     pub drain: Duration,
-    /// The length of the intervals that are accounted for one by one, at least 10 ms; none if they are not wanted.
+    /// The length of the reported intervals, at least 10 ms; `None` for no intervals.
     pub interval: Option<Duration>,
-    /// Whether a paced rate may leave as live frames, of which a thread sends more: for an overload, and not for rates
-    /// that are compared with others.
+    /// Whether a paced rate may leave as live frames, of which a thread sends more: for overload, not for
+    /// rates that are compared with others.
     pub live_frames: bool,
-    /// When to start, ns of `CLOCK_REALTIME`, so that several generators start together; at once if none.
+    /// Start in ns of `CLOCK_REALTIME`, so that several generators start together; `None` for at once.
     pub start_at_realtime_ns: Option<u64>,
 }
 
 /// How requests are timed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PacingMode {
-    /// Open loop: a fixed schedule over all flows, whatever the answers do.
+    /// Open loop: a fixed schedule over all flows, independent of the answers.
     Rate {
-        /// Requests a second over all flows.
+        /// Requests per second over all flows.
         per_second: f64,
     },
-    /// Closed loop: each flow keeps a number of requests outstanding; of live frames and clones, the flows of a thread
-    /// together keep as many a flow.
+    /// Closed loop: each flow keeps a number of requests outstanding. With live frames and clones, the
+    /// flows of a thread share the sum of their windows.
     Window { outstanding: u32 },
-    /// No schedule: as fast as it goes, whatever the answers do. A request's intended time is when it left.
+    /// As fast as possible, independent of the answers. The intended time of a request is its send time.
     Flood,
 }
 
@@ -122,13 +123,13 @@ impl LoadSlot {
         LoadSlot::new(PacingMode::Rate { per_second }, duration)
     }
 
-    /// Closed loop with `outstanding` requests a flow for `duration`, with a drain of 1 s.
+    /// Closed loop with `outstanding` requests per flow for `duration`, with a drain of 1 s.
     pub fn window(outstanding: u32, duration: Duration) -> Self {
         LoadSlot::new(PacingMode::Window { outstanding }, duration)
     }
 
-    /// The same as live frames, where they can be had, if clones are too slow for `highest` requests per second, of this and all
-    /// slots that are compared with it, from so many threads.
+    /// Permits live frames if clones are too slow for `highest`: the highest rate, in requests per second
+    /// from all threads, of this slot and all slots that are compared with it.
     #[must_use]
     pub fn fast_enough(self, highest: f64, threads: usize) -> Self {
         LoadSlot { live_frames: highest > CLONES_PER_SECOND * threads as f64, ..self }
@@ -180,38 +181,37 @@ impl LoadSlot {
     }
 }
 
-/// What a generator is made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorDescription {
-    /// Its way into the kernel: `xdp` (live frames) or `socket`.
+    /// `xdp` (live frames) or `socket`.
     pub backend: String,
-    /// What is exchanged: `echo`, `dns`, `ntp`, `radius` or `raw`.
+    /// `echo`, `dns`, `ntp`, `radius` or `raw`.
     pub workload: String,
     /// Threads that send and receive.
     pub threads: usize,
     /// Source ports over all threads.
     pub flows: usize,
-    /// UDP payload of a request; the longest if they differ.
+    /// UDP payload of the longest request.
     pub payload_bytes: usize,
-    /// Where requests go; flows take turns.
+    /// Destinations, which the flows use in turn.
     pub targets: Vec<SocketAddr>,
-    /// Where they come from; empty if the kernel chooses.
+    /// Source addresses; empty if the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// The CPUs its threads are pinned to; empty if they are not.
+    /// The CPUs of its threads; empty if they are not pinned.
     pub cpus: Vec<u32>,
     /// Whether fragments are forbidden (IP_MTU_DISCOVER = IP_PMTUDISC_DO).
     pub no_fragment: bool,
     /// The niceness set on its threads.
     pub nice: Option<i32>,
-    /// The smallest receive buffer the kernel granted a flow, as SO_RCVBUF reads back; 0 where there are no sockets.
+    /// The smallest SO_RCVBUF of a flow; 0 without sockets.
     pub receive_buffer_bytes: u64,
-    /// Asked for and not had, one line each.
+    /// One line per requested feature that is not available.
     pub fallbacks: Vec<String>,
 }
 
 impl GeneratorDescription {
-    /// Of several generators on different hosts as one: threads and flows are summed, and CPUs left out, which are not the
-    /// same host's. None of none.
+    /// Describes several generators on different hosts as one: sums threads and flows, and omits CPUs.
+    /// `None` if `each` is empty.
     pub fn of_all(each: &[&GeneratorDescription]) -> Option<GeneratorDescription> {
         let (first, rest) = each.split_first()?;
         let mut all = (*first).clone();

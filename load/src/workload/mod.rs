@@ -1,4 +1,4 @@
-//! What requests are made of, and how replies are known.
+//! Requests, and how replies are recognized.
 //!
 //! [`LoadWorkload::Echo`] is our own layout. Everything else is an [`PreparedExchange`]: requests made beforehand, and a
 //! description of replies that sockets and a BPF program both can follow. The modules make exchanges; they are pure, and
@@ -29,7 +29,6 @@ use crate::outcome::CodeCount;
 pub use source::SourceError;
 pub use tag::TagError;
 
-/// What is exchanged with the service.
 #[derive(Debug, Clone)]
 pub enum LoadWorkload {
     /// Requests with our own [header](crate::header), which an echo service returns: replies are fully matched and
@@ -52,7 +51,7 @@ pub struct PreparedExchange {
     pub requests: Vec<Vec<u8>>,
     /// Which request goes next.
     pub order: RequestOrder,
-    /// Where the tag is that tells replies apart. Without one a reply is taken for the answer to the oldest request of
+    /// The tag that distinguishes replies. Without one a reply is taken for the answer to the oldest request of
     /// its flow that is outstanding: sent in this slot, unanswered, and in window mode not given up. Then a reply
     /// that is lost makes the next ones look as late as it would have been, and neither reordering nor duplicates can be
     /// seen as such: a reply too many counts as a duplicate once nothing is outstanding. XDP needs a tag.

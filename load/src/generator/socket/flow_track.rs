@@ -1,79 +1,78 @@
-//! From the tag of a reply to the request it answers: one trail a flow.
+//! Finds the request of a reply by its tag.
 
-use super::matching::{ReplyKind, SequenceWindow};
+use super::sequence_window::{ReplyKind, SequenceWindow};
 use crate::workload::{EchoedTag, PreparedExchange, RequestOrder};
 
-/// How many requests all flows of a thread keep in view together where their tags could tell more apart: 32 MiB of
-/// intended times.
+/// The most requests in view of all flows of a thread, even if tags distinguish more: 32 MiB of intended
+/// times.
 const MOST_IN_VIEW: u64 = 1 << 22;
 
-/// The widest tag, bytes, that is so short that one never sent is as likely one of long ago.
+/// Tags up to this width, in bytes, repeat soon, so that an unknown one may be an old one.
 const NARROW_BYTES: usize = 2;
 
-/// A flow's requests: what was sent, what was answered, and when it was meant to leave.
+/// The requests of a flow: sent, answered, and their intended times.
 #[derive(Debug)]
 pub(super) struct FlowTrack {
     pub(super) id: u32,
-    pub(super) ledger: SequenceWindow,
-    /// Unused by our own header, which tells its sequence itself.
-    pub(super) trail: FlowTrail,
+    pub(super) window: SequenceWindow,
+    /// Not used by echo requests, whose header has the sequence.
+    pub(super) tags: FlowTags,
 }
 
-/// What a flow remembers of the requests in view besides its [`SequenceWindow`]. Its sequence counts on over the slots, so that
-/// a straggler of the last slot is not taken for an answer in this one.
+/// Tags and intended times of the requests in view. Sequences continue over slots, so that a straggler of
+/// the last slot does not count as an answer in this one.
 #[derive(Debug, Default)]
-pub(super) struct FlowTrail {
+pub(super) struct FlowTags {
     tag: Option<EchoedTag>,
-    /// Added to a sequence to make its tag: nobody can answer what has not been asked.
+    /// Added to a sequence to get its tag, so that tags are not predictable.
     salt: u64,
     /// The sequence of the slot's first request.
     base: u64,
-    /// Whether replies do not tell when their request was meant to leave.
+    /// Whether replies lack the intended time of their request.
     timed: bool,
-    /// Intended times by sequence, as many as the ledger keeps in view.
+    /// Intended times by sequence, as many as are in view.
     times: Box<[u64]>,
     /// Without tags: all requests before this one of the slot are answered or given up.
     oldest: u64,
 }
 
-/// What a tag says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TagMeaning {
-    /// It is of this request of the slot.
+    /// A request of this slot.
     Request(u64),
-    /// It is of an earlier slot, or of a request that cannot be told from others.
+    /// A request of an earlier slot, or one out of view.
     Past,
-    /// It was never sent.
+    /// Never sent.
     Unknown,
 }
 
 impl FlowTrack {
     /// For our own header.
     pub(super) fn of_echo(id: u32) -> Self {
-        FlowTrack { id, ledger: SequenceWindow::new(), trail: FlowTrail::default() }
+        FlowTrack { id, window: SequenceWindow::new(), tags: FlowTags::default() }
     }
 
     /// For an exchange, on a thread with so many flows.
     pub(super) fn of_exchange(exchange: &PreparedExchange, run: u64, id: u32, flows: usize) -> Self {
-        let ledger = SequenceWindow::with_at_most(FlowTrail::most_in_view(exchange, flows));
-        FlowTrack { id, ledger, trail: FlowTrail::new(exchange, run, id) }
+        let window = SequenceWindow::with_at_most(FlowTags::most_in_view(exchange, flows));
+        FlowTrack { id, window, tags: FlowTags::new(exchange, run, id) }
     }
 
     /// Starts a slot in which at least the last `view` requests are to be kept in view, if possible.
     pub(super) fn begin(&mut self, view: u64) {
-        self.trail.begin(self.ledger.next());
-        self.ledger.begin(view);
-        self.trail.make_room(self.ledger.in_view());
+        self.tags.begin(self.window.next());
+        self.window.begin(view);
+        self.tags.make_room(self.window.in_view());
     }
 }
 
-impl FlowTrail {
+impl FlowTags {
     fn new(exchange: &PreparedExchange, run: u64, flow: u32) -> Self {
         let salt = match exchange.order {
             RequestOrder::InTurn => mix(run ^ mix(u64::from(flow).wrapping_add(1))),
             RequestOrder::ByTag => 0,
         };
-        FlowTrail { tag: exchange.tag, salt, timed: true, ..FlowTrail::default() }
+        FlowTags { tag: exchange.tag, salt, timed: true, ..FlowTags::default() }
     }
 
     /// The most requests that a flow can keep in view, if its thread has `flows`: a power of two.
@@ -108,7 +107,7 @@ impl FlowTrail {
         self.sequence(request).wrapping_add(self.salt)
     }
 
-    /// Notes when a request of this slot was meant to leave.
+    /// Records the intended time of a request of this slot.
     pub(super) fn sent(&mut self, request: u64, intended_ns: u64) {
         let at = self.place(request);
         if let Some(time) = self.times.get_mut(at) {
@@ -116,18 +115,18 @@ impl FlowTrail {
         }
     }
 
-    /// When a request in view was meant to leave.
+    /// The intended time of a request in view.
     pub(super) fn intended_ns(&self, request: u64) -> u64 {
         self.times.get(self.place(request)).copied().unwrap_or(0)
     }
 
-    /// Which request a reply is to.
-    pub(super) fn meaning(&mut self, reply: &[u8], ledger: &SequenceWindow) -> TagMeaning {
-        let Some(tag) = self.tag else { return self.oldest_outstanding(ledger) };
+    /// The request that a reply answers.
+    pub(super) fn meaning(&mut self, reply: &[u8], window: &SequenceWindow) -> TagMeaning {
+        let Some(tag) = self.tag else { return self.oldest_outstanding(window) };
         let Some(value) = tag.read(reply) else { return TagMeaning::Unknown };
-        let next = self.sequence(ledger.next());
+        let next = self.sequence(window.next());
         let narrow = tag.bytes <= NARROW_BYTES;
-        // How far before the newest: of all with this tag the newest is meant.
+        // The distance from the newest request: of all requests with this tag the newest counts.
         let back = next.wrapping_sub(1).wrapping_sub(value.wrapping_sub(self.salt)) & tag.mask();
         if back >= next {
             return if narrow { TagMeaning::Past } else { TagMeaning::Unknown };
@@ -138,16 +137,16 @@ impl FlowTrail {
         }
     }
 
-    fn oldest_outstanding(&mut self, ledger: &SequenceWindow) -> TagMeaning {
-        if ledger.next() == 0 {
+    fn oldest_outstanding(&mut self, window: &SequenceWindow) -> TagMeaning {
+        if window.next() == 0 {
             return TagMeaning::Past;
         }
-        self.oldest = ledger.first_held(self.oldest);
-        let newest = ledger.next() - 1;
+        self.oldest = window.first_held(self.oldest);
+        let newest = window.next() - 1;
         match self.oldest {
-            // Nothing is outstanding: it is a reply too many, or to a request given up.
+            // Nothing is outstanding: a duplicate, or a reply to a request that timed out.
             oldest if oldest <= newest => TagMeaning::Request(oldest),
-            _ if ledger.is_open(newest) => TagMeaning::Past,
+            _ if window.is_open(newest) => TagMeaning::Past,
             _ => TagMeaning::Request(newest),
         }
     }
@@ -159,10 +158,9 @@ impl FlowTrail {
 }
 
 impl TagMeaning {
-    /// What that makes of the request in the ledger.
-    pub(super) fn answer(self, ledger: &mut SequenceWindow) -> ReplyKind {
+    pub(super) fn answer(self, window: &mut SequenceWindow) -> ReplyKind {
         match self {
-            TagMeaning::Request(request) => ledger.answer(request),
+            TagMeaning::Request(request) => window.answer(request),
             TagMeaning::Past => ReplyKind::Late,
             TagMeaning::Unknown => ReplyKind::NeverSent,
         }

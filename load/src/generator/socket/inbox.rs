@@ -1,4 +1,4 @@
-//! Replies: which flows have some, and what each is.
+//! Reception of replies on all flows of a thread.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,24 +8,23 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use socket2::Socket;
 
-use super::carried::RequestSource;
+use super::flow_track::FlowTrack;
 use super::intervals::ThreadIntervals;
-use super::tally::{CountedParts, ReceivedTotals};
-use super::trail::FlowTrack;
+use super::requests::RequestSource;
+use super::totals::{CountedParts, ReceivedTotals};
 use crate::error::GeneratorError;
 use crate::generator::clock;
 use crate::sys::{ReceiveBatch, Received};
 
-/// Datagrams taken by one system call.
+/// Datagrams per system call.
 const BATCH: usize = 64;
 
-/// Calls on one flow before the others get their turn, and sending its own.
+/// Calls per flow before the next flow and the sender get their turns.
 const CALLS_A_TURN: usize = 16;
 
-/// Room for replies of another size than asked for, so that a stranger is told from damage.
+/// Room for replies of another size, so that an unsolicited reply is not counted as corrupt.
 const LEAST_BUFFER_BYTES: usize = 2_048;
 
-/// A source port with its account.
 #[derive(Debug)]
 pub(super) struct SocketFlow {
     pub(super) socket: Socket,
@@ -37,8 +36,8 @@ pub(super) struct FlowInbox {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     batch: ReceiveBatch,
-    pub(super) tally: ReceivedTotals,
-    pub(super) book: ThreadIntervals,
+    pub(super) totals: ReceivedTotals,
+    pub(super) intervals: ThreadIntervals,
 }
 
 impl FlowInbox {
@@ -46,7 +45,7 @@ impl FlowInbox {
     pub(super) fn new(
         flows: &[SocketFlow],
         payload_bytes: usize,
-        book: ThreadIntervals,
+        intervals: ThreadIntervals,
     ) -> Result<Self, GeneratorError> {
         let failed = |source: rustix::io::Errno| {
             GeneratorError::system("cannot watch the generator's sockets", source)
@@ -60,17 +59,17 @@ impl FlowInbox {
             epoll,
             events: Vec::with_capacity(flows.len().clamp(1, 256)),
             batch: ReceiveBatch::new(BATCH, payload_bytes.max(LEAST_BUFFER_BYTES)),
-            tally: ReceivedTotals::default(),
-            book,
+            totals: ReceivedTotals::default(),
+            intervals,
         })
     }
 
-    /// Takes what has arrived, waiting up to `wait` for the first; returns how many datagrams, and leaves the
-    /// indices of the flows they came on in `touched`.
+    /// Receives datagrams, waiting up to `wait` for the first. Returns their number, and leaves the indices
+    /// of their flows in `touched`.
     pub(super) fn receive(
         &mut self,
         flows: &mut [SocketFlow],
-        carried: &RequestSource,
+        requests: &RequestSource,
         expected: &CountedParts,
         wait: Duration,
         touched: &mut Vec<usize>,
@@ -97,9 +96,9 @@ impl FlowInbox {
                         count += received;
                         let now_ns = clock::now_ns();
                         for reply in self.batch.iter() {
-                            let judgement = carried.judge(&reply, &mut flow.track);
+                            let judgement = requests.judge(&reply, &mut flow.track);
                             let received_ns = || received_ns(&reply, offset_ns, now_ns);
-                            self.tally.note(judgement, received_ns, expected, &mut self.book);
+                            self.totals.note(judgement, received_ns, expected, &mut self.intervals);
                         }
                         if received < self.batch.capacity() {
                             break;
@@ -108,7 +107,7 @@ impl FlowInbox {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     // An ICMP message to an earlier request, reported once; there may be replies behind it.
-                    Err(error) => self.tally.errors.count(&error),
+                    Err(error) => self.totals.errors.count(&error),
                 }
             }
         }
@@ -118,8 +117,8 @@ impl FlowInbox {
 
 /// When a datagram arrived, ns of the monotonic clock; read at `now_ns`.
 fn received_ns(reply: &Received<'_>, offset_ns: i64, now_ns: u64) -> u64 {
-    // The kernel's stamp leaves out how long the reply waited for this thread. A stamp from the future is a clock that
-    // was stepped: then now is the best there is.
+    // The kernel's stamp excludes the wait for this thread. A stamp from the future means that the clock
+    // was stepped: then the present time is used.
     reply
         .realtime_ns
         .and_then(|realtime_ns| u64::try_from(realtime_ns - offset_ns).ok())

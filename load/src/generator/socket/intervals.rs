@@ -1,4 +1,4 @@
-//! A slot interval by interval: what each thread counts, and how that comes together while the slot runs.
+//! Intervals of a slot: counted per thread, and merged while the slot runs.
 
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
@@ -8,12 +8,11 @@ use crate::generator::clock;
 use crate::latency::Latency;
 use crate::outcome::{LatencyQuantiles, SlotInterval};
 
-/// What a thread tells of an interval or of the whole slot.
 #[derive(Debug)]
 pub(super) enum IntervalMessage {
-    /// An interval is over. A thread tells them in order.
+    /// An interval is over. Each thread reports them in order.
     Over(IntervalPart),
-    /// The slot is over: the last message of it.
+    /// The slot is over: its last message.
     Done(Box<SocketWorkerReport>),
 }
 
@@ -24,18 +23,17 @@ pub(super) struct IntervalPart {
     latency: Latency,
 }
 
-/// Counts of an interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IntervalCounts {
-    /// Meant to leave in it, and left.
+    /// Requests with an intended time in it.
     pub(super) sent: u64,
     /// First replies that arrived in it.
     pub(super) received: u64,
-    /// Of those sent in it, the answered.
+    /// Answered requests of those.
     pub(super) answered: u64,
 }
 
-/// How a slot is cut; ns of the monotonic clock.
+/// Division of a slot into intervals; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotSplit {
     pub(super) start_ns: u64,
@@ -71,11 +69,11 @@ impl SlotSplit {
 pub(super) struct ThreadIntervals {
     cut: Option<SlotSplit>,
     counts: Vec<IntervalCounts>,
-    /// The first that is not over; replies of it go to `latency`.
+    /// The first interval that is not over, whose replies `latency` has.
     current: usize,
     latency: Latency,
     messages: Sender<IntervalMessage>,
-    /// Distributions that were read and emptied: none is made while requests are under way.
+    /// Emptied distributions for reuse, so that no memory is allocated during a slot.
     emptied: Receiver<Latency>,
 }
 
@@ -99,7 +97,7 @@ impl ThreadIntervals {
         self.counts.resize(cut.map_or(0, |cut| cut.count()), IntervalCounts::default());
     }
 
-    /// Counts requests by when they were meant to leave; the times rise.
+    /// Counts requests by their intended times, which rise.
     pub(super) fn sent(&mut self, count: u64, intended: impl Fn(u64) -> u64) {
         let Some(cut) = self.cut else { return };
         let Some(last) = self.counts.len().checked_sub(1) else { return };
@@ -113,7 +111,7 @@ impl ThreadIntervals {
         let Some(cut) = self.cut else { return };
         let Some(last) = self.counts.len().checked_sub(1) else { return };
         self.counts[cut.number(intended_ns).min(last)].answered += 1;
-        // What came to another socket shortly before the interval began is counted in it.
+        // A reply that another socket received shortly before the interval counts in it.
         let number = cut.number(received_ns).max(self.current);
         self.turn_to(number);
         if let Some(counts) = self.counts.get_mut(number) {
@@ -122,7 +120,7 @@ impl ThreadIntervals {
         }
     }
 
-    /// Tells of intervals that are over now.
+    /// Reports intervals that are over.
     pub(super) fn pass(&mut self) {
         if let Some(cut) = self.cut
             && self.current < self.counts.len()
@@ -149,7 +147,7 @@ impl ThreadIntervals {
         while self.current < number.min(self.counts.len()) {
             let next = self.emptied.try_recv().unwrap_or_default();
             let latency = std::mem::replace(&mut self.latency, next);
-            // If nobody listens any more, there is nobody to tell.
+            // It fails only if the receiver is gone.
             let _ = self
                 .messages
                 .send(IntervalMessage::Over(IntervalPart { counts: self.counts[self.current], latency }));
@@ -158,14 +156,14 @@ impl ThreadIntervals {
     }
 }
 
-/// A thread as the one who puts the intervals together sees it.
+/// The channels of a thread for merging.
 pub(super) struct IntervalSource<'a> {
     pub(super) messages: &'a Receiver<IntervalMessage>,
     pub(super) emptied: &'a Sender<Latency>,
 }
 
-/// Puts the threads' parts together, tells `observer` of each interval, and returns all of them and the reports; none
-/// if a thread is gone.
+/// Merges the parts of all threads, passes each interval to `observer`, and returns the reports and all
+/// intervals; `None` if a thread is gone.
 pub(super) fn follow(
     sources: &[IntervalSource<'_>],
     cut: Option<SlotSplit>,
@@ -211,7 +209,7 @@ pub(super) fn follow(
     Some((reports.into_iter().flatten().map(|report| *report).collect(), intervals))
 }
 
-/// Fills in what was known only at the end of a slot of `duration`.
+/// Completes the intervals at the end of a slot of `duration`.
 pub(super) fn complete(
     intervals: &mut Vec<SlotInterval>,
     duration: Duration,
@@ -234,34 +232,34 @@ mod tests {
 
     const CUT: SlotSplit = SlotSplit { start_ns: 1_000, duration_ns: 250, interval_ns: 100 };
 
-    fn book() -> (ThreadIntervals, Receiver<IntervalMessage>, Sender<Latency>) {
+    fn intervals() -> (ThreadIntervals, Receiver<IntervalMessage>, Sender<Latency>) {
         let (tell, messages) = channel();
         let (emptied, empty) = channel();
-        let mut book = ThreadIntervals::new(tell, empty);
-        book.begin(Some(CUT));
-        (book, messages, emptied)
+        let mut intervals = ThreadIntervals::new(tell, empty);
+        intervals.begin(Some(CUT));
+        (intervals, messages, emptied)
     }
 
     fn parts(messages: &Receiver<IntervalMessage>) -> Vec<(u64, u64, u64)> {
         let part = |message| match message {
             IntervalMessage::Over(part) => (part.counts.sent, part.counts.received, part.latency.count()),
-            IntervalMessage::Done(_) => panic!("the book does not end a slot"),
+            IntervalMessage::Done(_) => panic!("the intervals does not end a slot"),
         };
         messages.try_iter().map(part).collect()
     }
 
     #[test]
     fn requests_count_when_meant_and_replies_when_they_came() {
-        let (mut book, messages, _emptied) = book();
-        book.sent(3, |index| 1_000 + 90 * index);
-        book.answered(1_000, 1_050);
-        book.answered(1_090, 1_130);
+        let (mut intervals, messages, _emptied) = intervals();
+        intervals.sent(3, |index| 1_000 + 90 * index);
+        intervals.answered(1_000, 1_050);
+        intervals.answered(1_090, 1_130);
         assert_eq!(parts(&messages), [(2, 1, 1)], "a reply of the next interval ends the first");
         // It came to another socket before, but is seen only now.
-        book.answered(1_010, 1_080);
+        intervals.answered(1_010, 1_080);
         // After the slot: it answers a request of the slot, but came in no interval.
-        book.answered(1_180, 1_900);
-        let counts = book.end(false);
+        intervals.answered(1_180, 1_900);
+        let counts = intervals.end(false);
         assert_eq!(parts(&messages), [(1, 2, 2), (0, 0, 0)]);
         let of = |sent, received, answered| IntervalCounts { sent, received, answered };
         assert_eq!(counts, [of(2, 1, 3), of(1, 2, 1), of(0, 0, 0)]);
@@ -269,19 +267,19 @@ mod tests {
 
     #[test]
     fn without_intervals_nothing_is_told() {
-        let (mut book, messages, _emptied) = book();
-        book.begin(None);
-        book.sent(2, |_| 1_000);
-        book.answered(1_000, 1_300);
-        book.pass();
-        assert!(book.end(false).is_empty() && parts(&messages).is_empty());
+        let (mut intervals, messages, _emptied) = intervals();
+        intervals.begin(None);
+        intervals.sent(2, |_| 1_000);
+        intervals.answered(1_000, 1_300);
+        intervals.pass();
+        assert!(intervals.end(false).is_empty() && parts(&messages).is_empty());
     }
 
     #[test]
     fn a_thread_that_is_gone_is_told() {
-        let (mut book, messages, emptied) = book();
-        book.answered(1_000, 1_150);
-        drop(book);
+        let (mut intervals, messages, emptied) = intervals();
+        intervals.answered(1_000, 1_150);
+        drop(intervals);
         let sources = [IntervalSource { messages: &messages, emptied: &emptied }];
         let mut seen = 0;
         assert!(follow(&sources, Some(CUT), &mut |_| seen += 1).is_none());

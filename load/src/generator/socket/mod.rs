@@ -1,17 +1,17 @@
 //! The generator on ordinary UDP sockets.
 
-mod carried;
 mod flood;
+mod flow_track;
 mod inbox;
 mod intervals;
-mod matching;
 mod open;
 mod outcome;
 mod pace;
+mod requests;
+mod sequence_window;
 #[cfg(test)]
 mod simulation;
-mod tally;
-mod trail;
+mod totals;
 mod window;
 mod worker;
 
@@ -29,23 +29,22 @@ use crate::header::RequestCodec;
 use crate::latency::Latency;
 use crate::outcome::{SlotInterval, SlotOutcome};
 use crate::workload::{LoadWorkload, ReplyCode};
-use carried::{EchoRequests, RequestSource, ScriptedRequests};
+use flow_track::FlowTrack;
 use inbox::SocketFlow;
 use intervals::{IntervalMessage, IntervalSource, SlotSplit, ThreadIntervals};
 use open::{RECEIVE_BUFFER_BYTES, SourceAddresses, open};
 use outcome::{SocketSlot, outcome};
-use trail::FlowTrack;
+use requests::{EchoRequests, RequestSource, ScriptedRequests};
 use worker::{SendTiming, SocketPlan, SocketWorker};
 
-/// From the command to the start of a slot: time for all threads to wake up and clear their ledgers.
+/// Lead time of a slot, in which all threads wake up and clear their state.
 const LEAD_NS: u64 = 2_000_000;
 
-/// The same for each flow of a thread: time to make it ready.
+/// Additional lead time per flow of a thread.
 const FLOW_LEAD_NS: u64 = 4_000;
 
-/// A load generator on connected UDP sockets: one socket a flow, sendmmsg and recvmmsg, any number of threads.
-///
-/// Threads and sockets live until it is dropped.
+/// A load generator on connected UDP sockets: one socket per flow, sendmmsg and recvmmsg, any number
+/// of threads.
 #[derive(Debug)]
 pub struct SocketGenerator {
     threads: Vec<SocketThread>,
@@ -91,14 +90,14 @@ impl SocketGenerator {
         };
         for (index, flows) in shares.into_iter().enumerate() {
             let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
-            let (carried, blank) = carried(builder, run, index)?;
+            let (requests, blank) = requests(builder, run, index)?;
             let (burst, cancel) = (builder.burst, builder.cancel.clone());
             // Not bounded, so that a thread never waits for the reader of its messages.
             let (tell, messages) = channel();
             let (emptied, empty) = channel();
             let thread = GeneratorThread::start(index, cpu, builder.nice, move || {
-                let book = ThreadIntervals::new(tell.clone(), empty);
-                let mut worker = SocketWorker::new(flows, carried, &blank, burst, cancel, book)?;
+                let intervals = ThreadIntervals::new(tell.clone(), empty);
+                let mut worker = SocketWorker::new(flows, requests, &blank, burst, cancel, intervals)?;
                 Ok(move |plan| tell.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok())
             })?;
             generator.threads.push(SocketThread { thread, messages, emptied });
@@ -106,12 +105,12 @@ impl SocketGenerator {
         Ok(generator)
     }
 
-    /// Notes another way into the kernel that was asked for and not had.
+    /// Records why the requested backend is not used.
     pub(super) fn fell_back(&mut self, why: String) {
         self.description.fallbacks.insert(0, why);
     }
 
-    /// Has each thread carry out its plan and puts together what they tell; none if one of them is gone.
+    /// Runs a plan per thread and returns their reports; `None` if a thread is gone.
     fn run_all(
         &self,
         plan: impl Fn(usize) -> SocketPlan,
@@ -211,8 +210,8 @@ fn track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
     }
 }
 
-/// What a thread sends, and a payload to begin with, as long as the longest.
-fn carried(
+/// The requests of a thread, and an initial payload as long as the longest.
+fn requests(
     builder: &GeneratorBuilder,
     run: u64,
     thread: usize,

@@ -31,10 +31,10 @@ pub(super) fn outcome(
     let mut errors = SendErrors::default();
     let mut watch = SelfWatch::default();
     for report in reports {
-        latency.merge(&report.tally.latency);
-        first_half.merge(&report.tally.first_half);
-        last_quarter.merge(&report.tally.last_quarter);
-        errors.add(&report.tally.errors);
+        latency.merge(&report.totals.latency);
+        first_half.merge(&report.totals.first_half);
+        last_quarter.merge(&report.totals.last_quarter);
+        errors.add(&report.totals.errors);
         watch.late_sends += report.late_sends;
         watch.worst_lag_ns = watch.worst_lag_ns.max(report.worst_lag_ns);
         watch.receive_drops += report.receive_drops;
@@ -43,7 +43,7 @@ pub(super) fn outcome(
     }
     let sum = |of: fn(&SocketWorkerReport) -> u64| reports.iter().map(of).sum::<u64>();
     let sent = sum(|report| report.sent);
-    let answered = sum(|report| report.tally.counts.answered);
+    let answered = sum(|report| report.totals.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
     let rates = SlotRates::new(slot, start_ns, last_sent_ns, sent, cancelled);
     intervals::complete(&mut intervals, rates.duration, reports);
@@ -56,16 +56,16 @@ pub(super) fn outcome(
         sent,
         answered,
         lost: sent - answered,
-        duplicate: sum(|report| report.tally.counts.duplicate),
-        reordered: sum(|report| report.tally.counts.reordered),
-        corrupt: sum(|report| report.tally.counts.corrupt),
-        foreign: sum(|report| report.tally.counts.foreign),
-        late: sum(|report| report.tally.counts.late),
+        duplicate: sum(|report| report.totals.counts.duplicate),
+        reordered: sum(|report| report.totals.counts.reordered),
+        corrupt: sum(|report| report.totals.counts.corrupt),
+        foreign: sum(|report| report.totals.counts.foreign),
+        late: sum(|report| report.totals.counts.late),
         send_errors: errors,
         duration: rates.duration,
         asked_per_second: rates.asked_per_second,
         offered_per_second: rates.offered_per_second,
-        answered_per_second: rates.per_second(sum(|report| report.tally.counts.answered_in_time)),
+        answered_per_second: rates.per_second(sum(|report| report.totals.counts.answered_in_time)),
         latency_ns: latency,
         codes: code.map_or_else(Vec::new, |code| codes(code, reports)),
         unverified: 0,
@@ -78,7 +78,7 @@ pub(super) fn outcome(
 }
 
 fn codes(code: ReplyCode, reports: &[SocketWorkerReport]) -> Vec<CodeCount> {
-    code.counts(|value| reports.iter().map(|report| report.tally.codes[usize::from(value)]).sum())
+    code.counts(|value| reports.iter().map(|report| report.totals.codes[usize::from(value)]).sum())
 }
 
 fn bursts(reports: &[SocketWorkerReport]) -> BurstLengths {
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::generator::MAX_BURST;
-    use crate::generator::socket::tally::{DatagramCounts, ReceivedTotals};
+    use crate::generator::socket::totals::{DatagramCounts, ReceivedTotals};
     use crate::outcome::{BoundReason, SendBursts};
     use crate::workload::ReplyMark;
 
@@ -104,7 +104,7 @@ mod tests {
     fn report(sent: u64, answered: u64) -> SocketWorkerReport {
         SocketWorkerReport {
             sent,
-            tally: ReceivedTotals {
+            totals: ReceivedTotals {
                 counts: DatagramCounts { answered, answered_in_time: answered, ..DatagramCounts::default() },
                 ..ReceivedTotals::default()
             },
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn requests_that_the_kernel_refuses_do_not_show_a_lack_of_speed() {
         let mut forbidden = report(500, 0);
-        forbidden.tally.errors.forbidden = 500;
+        forbidden.totals.errors.forbidden = 500;
         assert!(!of(&LoadSlot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
         let mut refused = report(500, 0);
-        refused.tally.errors.refused = 500;
+        refused.totals.errors.refused = 500;
         assert!(of(&LoadSlot::rate(1_000.0, SECOND), false, &[refused]).generator_bound);
     }
 
@@ -174,10 +174,10 @@ mod tests {
     #[test]
     fn codes_and_bursts_of_all_threads_are_counted() {
         let (mut one, mut other) = (report(30, 30), report(12, 12));
-        one.tally.codes[0] = 28;
-        one.tally.codes[3] = 2;
-        other.tally.codes[3] = 7;
-        other.tally.codes[0x83] = 5;
+        one.totals.codes[0] = 28;
+        one.totals.codes[3] = 2;
+        other.totals.codes[3] = 7;
+        other.totals.codes[0x83] = 5;
         one.bursts[1] = 6;
         one.bursts[24] = 1;
         other.bursts[3] = 4;

@@ -1,18 +1,17 @@
-//! What a thread sends, and how it knows replies: our own header, or an exchange.
+//! The requests of a thread, and the judgement of replies: echo with our header, or an exchange.
 
 use std::sync::Arc;
 
-use super::matching::ReplyKind;
-use super::tally::DatagramKind;
-use super::trail::{FlowTrack, TagMeaning};
+use super::flow_track::{FlowTrack, TagMeaning};
+use super::sequence_window::ReplyKind;
+use super::totals::DatagramKind;
 use crate::header::{RequestCodec, RequestHeader};
 use crate::sys::{Received, SendBatch};
 use crate::workload::{PreparedExchange, RequestOrder};
 
-/// How many times round the tags a reply that does not verify is looked for.
+/// The number of earlier requests with the same tag that a reply is verified against.
 const ROUNDS: u64 = 4;
 
-/// What the requests of a thread are.
 #[derive(Debug)]
 pub(super) enum RequestSource {
     Echo(EchoRequests),
@@ -30,7 +29,7 @@ pub(super) struct EchoRequests {
 #[derive(Debug)]
 pub(super) struct ScriptedRequests {
     exchange: Arc<PreparedExchange>,
-    /// [`Order::InTurn`]: which request goes next, and how far it is to the one after it.
+    /// [`RequestOrder::InTurn`]: the next request, and the distance to the one after it.
     turn: usize,
     stride: usize,
 }
@@ -59,14 +58,14 @@ impl RequestSource {
         }
     }
 
-    /// Notes that so many of what was written left.
+    /// Records that `count` of the written requests left.
     pub(super) fn sent(&mut self, flow: &mut FlowTrack, count: u64, intended: impl Fn(u64) -> u64) {
         if let RequestSource::Exchange(script) = self {
             script.sent(flow, count, intended);
         }
     }
 
-    /// Finds out what a datagram is to its flow.
+    /// Determines the kind of a datagram.
     #[inline]
     pub(super) fn judge(&self, reply: &Received<'_>, flow: &mut FlowTrack) -> DatagramKind {
         match self {
@@ -86,7 +85,7 @@ impl EchoRequests {
             run: self.run,
             epoch: self.epoch,
             flow: flow.id,
-            sequence: flow.ledger.next() + index,
+            sequence: flow.window.next() + index,
             intended_ns,
         };
         self.codec.write(&header, payload);
@@ -106,7 +105,7 @@ impl EchoRequests {
         if header.epoch < self.epoch {
             return DatagramKind::Late;
         }
-        of(flow.ledger.answer(header.sequence), header.intended_ns, None)
+        of(flow.window.answer(header.sequence), header.intended_ns, None)
     }
 }
 
@@ -121,7 +120,7 @@ impl ScriptedRequests {
     pub(super) fn write(&self, flow: &FlowTrack, index: u64, payload: &mut [u8]) -> usize {
         let exchange = &*self.exchange;
         let count = exchange.requests.len();
-        let sequence = flow.ledger.next() + index;
+        let sequence = flow.window.next() + index;
         let number = match exchange.order {
             RequestOrder::InTurn => (self.turn + self.stride * index as usize) % count,
             RequestOrder::ByTag => self.number(flow, sequence),
@@ -129,15 +128,15 @@ impl ScriptedRequests {
         let request = &exchange.requests[number];
         payload[..request.len()].copy_from_slice(request);
         if let (RequestOrder::InTurn, Some(tag)) = (exchange.order, exchange.tag) {
-            tag.write(flow.trail.tag_of(sequence), payload);
+            tag.write(flow.tags.tag_of(sequence), payload);
         }
         request.len()
     }
 
     pub(super) fn sent(&mut self, flow: &mut FlowTrack, count: u64, intended: impl Fn(u64) -> u64) {
-        let first = flow.ledger.next();
+        let first = flow.window.next();
         for index in 0..count {
-            flow.trail.sent(first + index, intended(index));
+            flow.tags.sent(first + index, intended(index));
         }
         self.turn = (self.turn + self.stride * count as usize) % self.exchange.requests.len();
     }
@@ -147,9 +146,9 @@ impl ScriptedRequests {
         if !exchange.looks_right(reply.bytes) {
             return DatagramKind::Corrupt;
         }
-        let meaning = flow.trail.meaning(reply.bytes, &flow.ledger);
+        let meaning = flow.tags.meaning(reply.bytes, &flow.window);
         if let (TagMeaning::Request(request), Some(verify)) = (meaning, &exchange.verify)
-            && flow.ledger.is_open(request)
+            && flow.window.is_open(request)
         {
             let is_answer =
                 |request| verify.verify(&exchange.requests[self.number(flow, request)], reply.bytes);
@@ -160,16 +159,16 @@ impl ScriptedRequests {
             }
         }
         let intended_ns = match meaning {
-            TagMeaning::Request(request) => flow.trail.intended_ns(request),
+            TagMeaning::Request(request) => flow.tags.intended_ns(request),
             TagMeaning::Past | TagMeaning::Unknown => 0,
         };
-        of(meaning.answer(&mut flow.ledger), intended_ns, exchange.code_of(reply.bytes))
+        of(meaning.answer(&mut flow.window), intended_ns, exchange.code_of(reply.bytes))
     }
 
     /// The last requests before one that had its tag, over the slots.
     fn with_the_same_tag(&self, flow: &FlowTrack, request: u64) -> impl Iterator<Item = u64> + use<> {
         let range = self.range();
-        let sequence = flow.trail.sequence(request);
+        let sequence = flow.tags.sequence(request);
         let before = sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
         (1..=before).map(move |rounds| request.wrapping_sub(rounds * range))
     }
@@ -182,7 +181,7 @@ impl ScriptedRequests {
     /// [`Order::ByTag`]: which of the prepared requests a request of a flow is.
     fn number(&self, flow: &FlowTrack, request: u64) -> usize {
         let range = self.range();
-        let number = flow.trail.sequence(request).wrapping_add(range.wrapping_mul(u64::from(flow.id)));
+        let number = flow.tags.sequence(request).wrapping_add(range.wrapping_mul(u64::from(flow.id)));
         (number % self.exchange.requests.len() as u64) as usize
     }
 }

@@ -1,12 +1,11 @@
-//! Which replies answer which requests: one ledger a flow.
+//! Matches replies to the requests of a flow.
 
-/// The fewest sequences a ledger keeps in view.
+/// The least number of sequences in view.
 const LEAST_IN_VIEW: u64 = 1 << 12;
 
-/// The most: 4 MiB a ledger.
+/// The most, which require 4 MiB per flow.
 const MOST_IN_VIEW: u64 = 1 << 24;
 
-/// What a reply is to its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyKind {
     /// The first to its request.
@@ -40,7 +39,7 @@ impl SequenceWindow {
         Self::with_at_most(MOST_IN_VIEW)
     }
 
-    /// Keeps no more than `most` in view, a power of two, because others could not be told from them.
+    /// Keeps at most `most` in view, a power of two, because tags distinguish no more.
     pub(super) fn with_at_most(most: u64) -> Self {
         let in_view = LEAST_IN_VIEW.min(most);
         let words = in_view.div_ceil(64) as usize;
@@ -56,8 +55,7 @@ impl SequenceWindow {
         }
     }
 
-    /// Starts a slot in which at least the last `view` requests are to be kept in view. A reply to an older one counts
-    /// as late.
+    /// Starts a slot with at least the last `view` requests in view. A reply to an older one is late.
     pub(super) fn begin(&mut self, view: u64) {
         let wanted = view.max(LEAST_IN_VIEW).min(self.most_in_view).next_power_of_two();
         if wanted > self.in_view {
@@ -66,7 +64,7 @@ impl SequenceWindow {
             // Not a copy: fresh zeroes cost nothing until they are touched.
             self.released = vec![0; (wanted / 64) as usize].into_boxed_slice();
         } else {
-            // Of a large ledger a short slot used little.
+            // A short slot used only the beginning of a large window.
             let used = (self.next.min(self.in_view).div_ceil(64)) as usize;
             self.answered[..used].fill(0);
             self.released[..used].fill(0);
@@ -82,7 +80,7 @@ impl SequenceWindow {
         self.next
     }
 
-    /// How many of the last requests are in view: a power of two.
+    /// The number of requests in view: a power of two.
     pub(super) fn in_view(&self) -> u64 {
         self.in_view
     }
@@ -93,8 +91,8 @@ impl SequenceWindow {
         sequence < self.next && self.next - sequence <= self.in_view && self.answered[word] & bit == 0
     }
 
-    /// The first request from `from` on that is in view and neither answered nor released; the next to be sent if
-    /// there is none.
+    /// The first request from `from` on that is in view and neither answered nor released; else the next
+    /// to send.
     pub(super) fn first_held(&self, from: u64) -> u64 {
         let first = from.max(self.next.saturating_sub(self.in_view));
         let held = |sequence: &u64| {
@@ -109,13 +107,11 @@ impl SequenceWindow {
         self.outstanding
     }
 
-    /// Notes that the next `count` requests were sent.
     pub(super) fn sent(&mut self, count: u64) {
         self.outstanding += count;
         for sequence in self.next..self.next + count {
             let (word, bit) = self.place(sequence);
-            // The place belonged to a request that now goes out of view: if it still held a place in the window,
-            // that is free again.
+            // The request that had this bit goes out of view and is not outstanding any more.
             if sequence >= self.in_view && (self.answered[word] | self.released[word]) & bit == 0 {
                 self.outstanding -= 1;
             }
@@ -125,7 +121,7 @@ impl SequenceWindow {
         self.next += count;
     }
 
-    /// Notes a reply to `sequence`.
+    /// Records a reply to `sequence`.
     pub(super) fn answer(&mut self, sequence: u64) -> ReplyKind {
         if sequence >= self.next {
             return ReplyKind::NeverSent;
@@ -180,44 +176,44 @@ mod tests {
 
     #[test]
     fn first_duplicate_reordered_late_and_never_sent() {
-        let mut ledger = SequenceWindow::new();
-        ledger.begin(0);
-        ledger.sent(3);
-        assert_eq!(ledger.answer(1), ReplyKind::First { reordered: false });
-        assert_eq!(ledger.answer(1), ReplyKind::Duplicate);
-        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: true });
-        assert_eq!(ledger.answer(3), ReplyKind::NeverSent);
-        ledger.sent(LEAST_IN_VIEW);
-        assert_eq!(ledger.answer(2), ReplyKind::Late);
-        assert_eq!(ledger.answer(3), ReplyKind::First { reordered: false });
+        let mut window = SequenceWindow::new();
+        window.begin(0);
+        window.sent(3);
+        assert_eq!(window.answer(1), ReplyKind::First { reordered: false });
+        assert_eq!(window.answer(1), ReplyKind::Duplicate);
+        assert_eq!(window.answer(0), ReplyKind::First { reordered: true });
+        assert_eq!(window.answer(3), ReplyKind::NeverSent);
+        window.sent(LEAST_IN_VIEW);
+        assert_eq!(window.answer(2), ReplyKind::Late);
+        assert_eq!(window.answer(3), ReplyKind::First { reordered: false });
     }
 
     #[test]
     fn a_slot_that_sends_more_keeps_more_in_view() {
-        let mut ledger = SequenceWindow::new();
-        ledger.begin(3 * LEAST_IN_VIEW);
-        ledger.sent(3 * LEAST_IN_VIEW);
-        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: false });
-        ledger.begin(1);
-        assert_eq!(ledger.answer(0), ReplyKind::NeverSent);
-        ledger.sent(1);
-        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: false }, "the last slot is forgotten");
+        let mut window = SequenceWindow::new();
+        window.begin(3 * LEAST_IN_VIEW);
+        window.sent(3 * LEAST_IN_VIEW);
+        assert_eq!(window.answer(0), ReplyKind::First { reordered: false });
+        window.begin(1);
+        assert_eq!(window.answer(0), ReplyKind::NeverSent);
+        window.sent(1);
+        assert_eq!(window.answer(0), ReplyKind::First { reordered: false }, "the last slot is forgotten");
     }
 
     #[test]
     fn a_released_place_is_given_back_once() {
-        let mut ledger = SequenceWindow::new();
-        ledger.begin(0);
-        ledger.sent(4);
-        assert_eq!(ledger.release(2), 2);
-        assert_eq!(ledger.release(2), 0);
-        assert_eq!(ledger.outstanding(), 2);
-        assert_eq!(ledger.answer(0), ReplyKind::First { reordered: false });
-        assert_eq!(ledger.outstanding(), 2);
-        ledger.answer(3);
-        assert_eq!(ledger.outstanding(), 1);
-        assert_eq!(ledger.release(u64::MAX), 1);
-        assert_eq!(ledger.outstanding(), 0);
+        let mut window = SequenceWindow::new();
+        window.begin(0);
+        window.sent(4);
+        assert_eq!(window.release(2), 2);
+        assert_eq!(window.release(2), 0);
+        assert_eq!(window.outstanding(), 2);
+        assert_eq!(window.answer(0), ReplyKind::First { reordered: false });
+        assert_eq!(window.outstanding(), 2);
+        window.answer(3);
+        assert_eq!(window.outstanding(), 1);
+        assert_eq!(window.release(u64::MAX), 1);
+        assert_eq!(window.outstanding(), 0);
     }
 
     #[derive(Debug, Clone)]
@@ -240,24 +236,24 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn places_are_never_lost_or_made_up(steps in steps()) {
-            let mut ledger = SequenceWindow::new();
-            ledger.begin(0);
+            let mut window = SequenceWindow::new();
+            window.begin(0);
             let mut answered = std::collections::HashSet::new();
             for step in steps {
                 match step {
-                    Step::Sent(count) => ledger.sent(count),
-                    Step::Release(before) => { ledger.release(before); }
-                    Step::Answer(sequence) => match ledger.answer(sequence) {
+                    Step::Sent(count) => window.sent(count),
+                    Step::Release(before) => { window.release(before); }
+                    Step::Answer(sequence) => match window.answer(sequence) {
                         ReplyKind::First { .. } => prop_assert!(answered.insert(sequence)),
                         ReplyKind::Duplicate => prop_assert!(answered.contains(&sequence)),
-                        ReplyKind::Late => prop_assert!(ledger.next() - sequence > LEAST_IN_VIEW),
-                        ReplyKind::NeverSent => prop_assert!(sequence >= ledger.next()),
+                        ReplyKind::Late => prop_assert!(window.next() - sequence > LEAST_IN_VIEW),
+                        ReplyKind::NeverSent => prop_assert!(sequence >= window.next()),
                     },
                 }
-                prop_assert!(ledger.outstanding() + answered.len() as u64 <= ledger.next());
+                prop_assert!(window.outstanding() + answered.len() as u64 <= window.next());
             }
-            ledger.release(u64::MAX);
-            prop_assert_eq!(ledger.outstanding(), 0);
+            window.release(u64::MAX);
+            prop_assert_eq!(window.outstanding(), 0);
         }
     }
 }

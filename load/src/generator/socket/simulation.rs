@@ -1,14 +1,14 @@
-//! Exchanges over a simulated network: what is dropped, doubled, reordered, damaged and forged is known, and so is what
-//! each datagram has to be taken for.
+//! Exchanges over a simulated network that drops, doubles, reorders, damages and forges datagrams, so
+//! that the right kind of each datagram is known.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::carried::ScriptedRequests;
-use super::tally::DatagramKind;
-use super::trail::FlowTrack;
+use super::flow_track::FlowTrack;
+use super::requests::ScriptedRequests;
+use super::totals::DatagramKind;
 use crate::sys::Received;
 use crate::workload::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, ReplyVerifier, RequestOrder};
 
@@ -94,7 +94,7 @@ impl SimulatedNetwork {
     }
 
     fn send(&mut self, count: u64) {
-        let first = self.track.ledger.next();
+        let first = self.track.window.next();
         for index in 0..count {
             let mut bytes = vec![0; BYTES];
             let length = self.script.write(&self.track, index, &mut bytes);
@@ -104,7 +104,7 @@ impl SimulatedNetwork {
         let slot = u64::from(self.slot);
         let intended = |request: u64| slot << 32 | request;
         self.script.sent(&mut self.track, count, |index| intended(first + index));
-        self.track.ledger.sent(count);
+        self.track.window.sent(count);
         self.intended.extend((first..first + count).map(|request| (request, intended(request))));
     }
 
@@ -120,11 +120,11 @@ impl SimulatedNetwork {
         self.script.judge(&reply, &mut self.track)
     }
 
-    /// Hands over the reply to a request, and holds the judgement against what is known. A tag of one or two bytes may be
-    /// in use again: whose reply it is then cannot be told, and it is not handed over.
+    /// Delivers the reply to a request, and checks its kind. A reply whose narrow tag may be in use again
+    /// is ambiguous and not delivered.
     fn deliver(&mut self, request: &SimulatedDatagram) {
-        let next = self.track.ledger.next();
-        let in_view = request.slot == self.slot && next - request.request <= self.track.ledger.in_view();
+        let next = self.track.window.next();
+        let in_view = request.slot == self.slot && next - request.request <= self.track.window.in_view();
         let narrow = self.tag_bytes.is_some_and(|bytes| bytes <= 2);
         if narrow && !in_view {
             return;
@@ -218,15 +218,15 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
             }
             SimulationStep::Foreign(_) => {}
         }
-        let (sent, answered) = (network.track.ledger.next(), network.answered.len() as u64);
-        assert!(answered + network.track.ledger.outstanding() <= sent);
+        let (sent, answered) = (network.track.window.next(), network.answered.len() as u64);
+        assert!(answered + network.track.window.outstanding() <= sent);
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn every_reply_is_taken_for_what_it_is(
+    fn every_reply_has_the_right_kind(
         tag_bytes in prop::sample::select(vec![1usize, 2, 4, 8]),
         steps in steps(),
     ) {
@@ -247,15 +247,15 @@ proptest! {
     ) {
         let mut network = SimulatedNetwork::new(Some(tag_bytes), RequestOrder::InTurn);
         network.begin();
-        network.track.ledger.sent(before);
+        network.track.window.sent(before);
         network.begin();
-        network.track.ledger.sent(sent);
-        let in_view = network.track.ledger.in_view().min(sent);
+        network.track.window.sent(sent);
+        let in_view = network.track.window.in_view().min(sent);
         let request = sent - 1 - back.index(in_view as usize) as u64;
         let mut bytes = vec![REPLY_MARK, 0];
-        bytes.extend_from_slice(&network.track.trail.tag_of(request).to_be_bytes()[8 - tag_bytes..]);
-        let meaning = network.track.trail.meaning(&bytes, &network.track.ledger);
-        prop_assert_eq!(meaning, super::trail::TagMeaning::Request(request));
+        bytes.extend_from_slice(&network.track.tags.tag_of(request).to_be_bytes()[8 - tag_bytes..]);
+        let meaning = network.track.tags.meaning(&bytes, &network.track.window);
+        prop_assert_eq!(meaning, super::flow_track::TagMeaning::Request(request));
     }
 }
 
@@ -265,12 +265,12 @@ fn a_reused_tag_is_the_newest_requests_and_the_old_one_is_lost() {
     network.begin();
     network.send(300);
     let requests = std::mem::take(&mut network.under_way);
-    assert_eq!(network.track.ledger.outstanding(), 256, "more cannot be told apart");
+    assert_eq!(network.track.window.outstanding(), 256, "more cannot be told apart");
     // The first 44 share their tags with the last 44: what is answered is answered once.
     for request in &requests {
         network.judge(&SimulatedNetwork::reply(request, 0));
     }
-    assert_eq!(network.track.ledger.outstanding(), 0);
+    assert_eq!(network.track.window.outstanding(), 0);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn without_tags_the_oldest_outstanding_is_answered() {
     let reply = [REPLY_MARK, 3];
     assert_eq!(network.judge(&reply), DatagramKind::Late, "nothing was sent yet");
     network.send(3);
-    network.track.ledger.release(1);
+    network.track.window.release(1);
     for request in [1u64, 2] {
         let DatagramKind::First { intended_ns, reordered: false, code: Some(3) } = network.judge(&reply)
         else {

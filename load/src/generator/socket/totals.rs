@@ -1,10 +1,9 @@
-//! What came in during a slot, counted by what it was.
+//! Counters of received datagrams by kind.
 
 use super::intervals::ThreadIntervals;
 use crate::latency::Latency;
 use crate::outcome::SendErrors;
 
-/// What a datagram is to its flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatagramKind {
     Corrupt,
@@ -13,16 +12,16 @@ pub(super) enum DatagramKind {
     Duplicate,
     /// The first intact reply to a request.
     First {
-        /// When the request was meant to leave, ns of the monotonic clock.
+        /// Intended send time of the request, ns of the monotonic clock.
         intended_ns: u64,
         /// A later request of the flow had been answered before.
         reordered: bool,
-        /// The reply's code, where the workload has one.
+        /// The reply's code, if the workload has one.
         code: Option<u8>,
     },
 }
 
-/// What came in during a slot.
+/// Counters of one slot.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedTotals {
     pub(super) counts: DatagramCounts,
@@ -33,7 +32,6 @@ pub(super) struct ReceivedTotals {
     pub(super) last_quarter: Latency,
 }
 
-/// Datagrams by what they were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DatagramCounts {
     pub(super) answered: u64,
@@ -45,7 +43,7 @@ pub(super) struct DatagramCounts {
     pub(super) late: u64,
 }
 
-/// The parts of a slot that replies are counted by; ns of the monotonic clock.
+/// Limits of the parts of a slot, ns of the monotonic clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CountedParts {
     pub(super) half_ns: u64,
@@ -67,7 +65,7 @@ impl Default for ReceivedTotals {
 }
 
 impl ReceivedTotals {
-    /// Forgets what was counted and keeps the memory.
+    /// Resets all counters without freeing memory.
     pub(super) fn clear(&mut self) {
         self.counts = DatagramCounts::default();
         self.codes.fill(0);
@@ -83,7 +81,7 @@ impl ReceivedTotals {
         judgement: DatagramKind,
         received_ns: impl FnOnce() -> u64,
         expected: &CountedParts,
-        book: &mut ThreadIntervals,
+        intervals: &mut ThreadIntervals,
     ) {
         match judgement {
             DatagramKind::Corrupt => self.counts.corrupt += 1,
@@ -98,7 +96,7 @@ impl ReceivedTotals {
                 }
                 let received_ns = received_ns();
                 self.record(intended_ns, received_ns, expected);
-                book.answered(intended_ns, received_ns);
+                intervals.answered(intended_ns, received_ns);
             }
         }
     }

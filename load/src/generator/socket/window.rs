@@ -5,20 +5,20 @@ use std::time::Duration;
 use super::worker::{SendResult, SocketPlan, SocketWorker};
 use crate::generator::clock;
 
-/// How often flows that got nothing are looked at as well: after a full socket or a request given up.
+/// Interval at which all flows are topped up, even those without replies.
 const SWEEP_NS: u64 = 1_000_000;
 
-/// Into how many parts the timeout is cut. A place is given back one part late at most.
+/// Number of parts of the timeout. A place is released at most one part late.
 const PARTS: u64 = 8;
 
-/// How far each flow had come at a moment: what was sent before and is unanswered a timeout later gives its place
-/// back.
+/// The next sequence of each flow at one time. Earlier requests that are unanswered a timeout later
+/// release their places.
 struct FlowMark {
     sequences: Vec<u64>,
 }
 
 impl SocketWorker {
-    /// Keeps `outstanding` requests a flow under way until the slot ends.
+    /// Keeps `outstanding` requests per flow under way until the slot ends.
     pub(super) fn keep_windows_full(&mut self, plan: &SocketPlan, outstanding: u64, timeout_ns: u64) {
         let end_ns = plan.start_ns + plan.duration_ns;
         let part_ns = timeout_ns.div_ceil(PARTS).max(1);
@@ -35,11 +35,10 @@ impl SocketWorker {
             if now_ns >= next_mark_ns {
                 next_mark_ns = now_ns + part_ns;
                 mark = (mark + 1) % marks.len();
-                // Marks are at least a part apart, so the oldest is a whole timeout old: it has served, and makes
-                // room for the newest.
+                // The marks are at least a part apart, so that the oldest is a whole timeout old.
                 for (sequence, flow) in marks[mark].sequences.iter_mut().zip(&mut self.flows) {
-                    self.timed_out += flow.track.ledger.release(*sequence);
-                    *sequence = flow.track.ledger.next();
+                    self.timed_out += flow.track.window.release(*sequence);
+                    *sequence = flow.track.window.next();
                 }
                 next_sweep_ns = now_ns;
             }
@@ -60,16 +59,16 @@ impl SocketWorker {
     fn top_up(&mut self, index: usize, outstanding: u64) {
         loop {
             let Some(flow) = self.flows.get(index) else { return };
-            let ledger = &flow.track.ledger;
-            // Where tags tell few requests apart, more cannot be outstanding.
-            let places = outstanding.min(ledger.in_view()).saturating_sub(ledger.outstanding());
+            let window = &flow.track.window;
+            // No more requests can be outstanding than tags distinguish.
+            let places = outstanding.min(window.in_view()).saturating_sub(window.outstanding());
             if places == 0 {
                 return;
             }
             let now_ns = clock::now_ns();
             match self.send(index, places, now_ns, |_| now_ns) {
                 SendResult::Sent(count) if count > 0 => {}
-                // The sweep comes back to it.
+                // The sweep tries again.
                 _ => return,
             }
         }

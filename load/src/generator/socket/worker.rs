@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::carried::RequestSource;
 use super::inbox::{FlowInbox, SocketFlow};
 use super::intervals::{IntervalCounts, SlotSplit, ThreadIntervals};
-use super::tally::{CountedParts, ReceivedTotals};
+use super::requests::RequestSource;
+use super::totals::{CountedParts, ReceivedTotals};
 use crate::error::GeneratorError;
 use crate::generator::drain::DrainWait;
 use crate::generator::schedule::SendSchedule;
@@ -17,20 +17,20 @@ use crate::generator::{MAX_BURST, clock};
 use crate::outcome::LATE_NS;
 use crate::sys::{self, SendBatch};
 
-/// Open loop: how long requests are kept in view besides the drain. The longest latency told apart is a minute, but
-/// a service that answers after ten seconds is not one to tell apart from one that does not.
+/// Open loop: how long requests stay in view, in addition to the drain. A service that answers after
+/// ten seconds is not distinguished from one that does not answer.
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Window mode: how many requests all flows of a thread keep in view together, if their windows need no more.
+/// Window mode: the number of requests in view of all flows of a thread, unless the windows need more.
 const WINDOW_VIEW: u64 = 1 << 20;
 
-/// Flood: how many requests all flows of a thread keep in view together: ten seconds at 0.4 M a second.
+/// Flood: the number of requests in view of all flows of a thread: ten seconds at 0.4 M per second.
 const FLOOD_VIEW: u64 = 1 << 22;
 
 /// The longest sleep before a slot begins, so that a cancellation is seen.
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 
-/// What one thread does in a slot; times in ns of the monotonic clock.
+/// The work of one thread in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SocketPlan {
     pub(super) epoch: u32,
@@ -45,21 +45,19 @@ pub(super) struct SocketPlan {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SendTiming {
     Paced(SendSchedule),
-    /// A window a flow.
+    /// One window per flow.
     Window {
         outstanding: u64,
         timeout_ns: u64,
     },
-    /// As fast as it goes.
     Flood,
 }
 
-/// What a thread tells of a slot.
 #[derive(Debug)]
 pub(super) struct SocketWorkerReport {
     pub(super) sent: u64,
-    pub(super) tally: ReceivedTotals,
-    /// How many bursts of each length left.
+    pub(super) totals: ReceivedTotals,
+    /// Number of bursts by length.
     pub(super) bursts: [u64; MAX_BURST + 1],
     pub(super) intervals: Vec<IntervalCounts>,
     pub(super) late_sends: u64,
@@ -71,25 +69,24 @@ pub(super) struct SocketWorkerReport {
     pub(super) last_sent_ns: u64,
 }
 
-/// What became of an attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SendResult {
-    /// So many requests left.
+    /// Number of requests that left.
     Sent(u64),
-    /// The socket has no room now; the request stays due.
+    /// The socket is full; the request stays due.
     Full,
-    /// One request could not be sent and is given up.
+    /// One request could not be sent.
     GivenUp,
 }
 
-/// A thread's flows and everything it needs to drive them without allocating.
+/// The flows of a thread, with the memory to drive them without allocation.
 pub(super) struct SocketWorker {
     pub(super) flows: Vec<SocketFlow>,
     pub(super) burst: usize,
     pub(super) timed_out: u64,
     pub(super) touched: Vec<usize>,
     inbox: FlowInbox,
-    carried: RequestSource,
+    requests: RequestSource,
     bursts: [u64; MAX_BURST + 1],
     batch: SendBatch,
     expected: CountedParts,
@@ -104,20 +101,20 @@ impl SocketWorker {
     /// For requests of up to `blank.len()` bytes.
     pub(super) fn new(
         flows: Vec<SocketFlow>,
-        carried: RequestSource,
+        requests: RequestSource,
         blank: &[u8],
         burst: usize,
         cancel: Arc<AtomicBool>,
-        book: ThreadIntervals,
+        intervals: ThreadIntervals,
     ) -> Result<Self, GeneratorError> {
         Ok(SocketWorker {
-            inbox: FlowInbox::new(&flows, blank.len(), book)?,
+            inbox: FlowInbox::new(&flows, blank.len(), intervals)?,
             touched: Vec::with_capacity(flows.len()),
             batch: SendBatch::new(burst, blank),
             bursts: [0; MAX_BURST + 1],
             expected: CountedParts::default(),
             flows,
-            carried,
+            requests,
             burst,
             cancel,
             sent: 0,
@@ -150,8 +147,8 @@ impl SocketWorker {
         SocketWorkerReport {
             sent: self.sent,
             receive_drops: drops.map(u64::from).sum(),
-            intervals: self.inbox.book.end(self.cancelled()),
-            tally: self.inbox.tally.clone(),
+            intervals: self.inbox.intervals.end(self.cancelled()),
+            totals: self.inbox.totals.clone(),
             bursts: self.bursts,
             late_sends: self.late_sends,
             worst_lag_ns: self.worst_lag_ns,
@@ -176,14 +173,14 @@ impl SocketWorker {
     ) -> SendResult {
         let Some(flow) = self.flows.get_mut(flow) else { return SendResult::GivenUp };
         let count = count.min(self.burst as u64);
-        self.carried.write(&flow.track, count, &mut self.batch, &intended);
-        // A connected socket reports here what ICMP said to an earlier request, and takes the next one only after.
+        self.requests.write(&flow.track, count, &mut self.batch, &intended);
+        // A connected socket first reports the ICMP error of an earlier request, and sends on the next call.
         let mut result = self.batch.send(flow.socket.as_fd(), count as usize);
         for _ in 0..2 {
             let Err(error) = &result else { break };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                Some(libc::ECONNREFUSED) => self.inbox.tally.errors.count(error),
+                Some(libc::ECONNREFUSED) => self.inbox.totals.errors.count(error),
                 _ => break,
             }
             result = self.batch.send(flow.socket.as_fd(), count as usize);
@@ -192,9 +189,9 @@ impl SocketWorker {
             Ok(taken) => {
                 self.bursts[taken.min(MAX_BURST)] += 1;
                 let taken = taken as u64;
-                self.carried.sent(&mut flow.track, taken, &intended);
-                flow.track.ledger.sent(taken);
-                self.inbox.book.sent(taken, &intended);
+                self.requests.sent(&mut flow.track, taken, &intended);
+                flow.track.window.sent(taken);
+                self.inbox.intervals.sent(taken, &intended);
                 self.sent += taken;
                 self.last_sent_ns = now_ns;
                 self.note_lag(taken, now_ns, intended);
@@ -204,17 +201,17 @@ impl SocketWorker {
                 SendResult::Full
             }
             Err(error) => {
-                self.inbox.tally.errors.count(&error);
+                self.inbox.totals.errors.count(&error);
                 SendResult::GivenUp
             }
         }
     }
 
-    /// Takes what has arrived on any flow, waiting up to `wait` for the first; the flows are left in `touched`.
+    /// Receives on all flows, waiting up to `wait` for the first datagram; leaves the flows in `touched`.
     pub(super) fn receive(&mut self, wait: Duration) -> usize {
-        let (carried, expected) = (&self.carried, &self.expected);
-        let count = self.inbox.receive(&mut self.flows, carried, expected, wait, &mut self.touched);
-        self.inbox.book.pass();
+        let (requests, expected) = (&self.requests, &self.expected);
+        let count = self.inbox.receive(&mut self.flows, requests, expected, wait, &mut self.touched);
+        self.inbox.intervals.pass();
         count
     }
 
@@ -233,9 +230,9 @@ impl SocketWorker {
         for flow in &mut self.flows {
             flow.track.begin(view);
         }
-        self.carried.begin(plan.epoch);
-        self.inbox.tally.clear();
-        self.inbox.book.begin(plan.cut);
+        self.requests.begin(plan.epoch);
+        self.inbox.totals.clear();
+        self.inbox.intervals.begin(plan.cut);
         self.expected.half_ns = plan.start_ns + plan.duration_ns / 2;
         self.expected.last_quarter_ns = plan.start_ns + plan.duration_ns / 4 * 3;
         self.expected.end_ns = plan.start_ns + plan.duration_ns;
@@ -247,8 +244,8 @@ impl SocketWorker {
         self.bursts.fill(0);
     }
 
-    /// Waits for the slot to begin. Stragglers of the last one are taken meanwhile: without tags they could not be told
-    /// from answers.
+    /// Waits for the start of the slot, and receives stragglers of the last one: without tags they would
+    /// look like answers.
     fn wait_until(&mut self, start_ns: u64) {
         while clock::now_ns() < start_ns && self.receive(Duration::ZERO) > 0 {}
         loop {
@@ -260,7 +257,7 @@ impl SocketWorker {
         }
     }
 
-    /// How many requests a flow has to keep in view: all that may still be answered.
+    /// The number of requests in view per flow: all that may still be answered.
     fn view(&self, plan: &SocketPlan) -> u64 {
         let flows = self.flows.len().max(1) as u64;
         match plan.timing {
@@ -270,7 +267,7 @@ impl SocketWorker {
                 // Bursts differ in length, so a flow may get more than its even share.
                 (requests * 2.0) as u64
             }
-            // How many will be sent is not known. What all flows have in view together is kept in bounds.
+            // The number of requests is unknown, so that the view has a fixed size.
             SendTiming::Flood => FLOOD_VIEW / flows,
             SendTiming::Window { outstanding, .. } => {
                 (outstanding.saturating_mul(4)).max(WINDOW_VIEW / flows)
@@ -280,11 +277,11 @@ impl SocketWorker {
 
     /// Waits for stragglers.
     fn drain(&mut self, drain: Duration) {
-        let slowest_ns = self.inbox.tally.latency.max().unwrap_or(0);
+        let slowest_ns = self.inbox.totals.latency.max().unwrap_or(0);
         let mut wait = DrainWait::new(drain);
         loop {
             let now_ns = clock::now_ns();
-            let until_ns = wait.until_ns(self.inbox.tally.counts.answered == self.sent, slowest_ns);
+            let until_ns = wait.until_ns(self.inbox.totals.counts.answered == self.sent, slowest_ns);
             // The last call comes after the end, so that replies in a socket buffer are not lost.
             if self.receive(Duration::from_nanos(until_ns.saturating_sub(now_ns))) > 0 {
                 if wait.arrived() {
@@ -297,7 +294,7 @@ impl SocketWorker {
     }
 
     fn receive_drops(&self) -> Vec<u32> {
-        // A kernel that cannot tell reports no drops: then they show as loss only.
+        // Where the kernel does not report drops they only count as loss.
         self.flows.iter().map(|flow| sys::receive_drops(flow.socket.as_fd()).unwrap_or(0)).collect()
     }
 }

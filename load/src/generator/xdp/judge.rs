@@ -1,4 +1,4 @@
-//! Judging replies that a program cannot: a thread reads them from a ring buffer.
+//! A thread that verifies replies from a ring buffer, because the BPF program cannot.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,27 +11,26 @@ use crate::error::GeneratorError;
 use crate::sys::xdp::VERDICT_BYTES;
 use crate::workload::{PreparedExchange, ReplyVerifier};
 
-/// Between two looks at an empty ring.
+/// Polling interval of an empty ring.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
-/// How long the end of a slot waits for what is in the ring.
+/// The longest wait for the ring at the end of a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many times round the tags a reply that does not verify is looked for.
+/// The number of earlier requests with the same tag that a reply is verified against.
 const ROUNDS: u64 = 4;
 
-/// A reply that was counted as an answer and is none.
+/// A reply that the program counted as an answer and that does not verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadReply {
     pub(super) latency_ns: u64,
     pub(super) intended_ns: u64,
     pub(super) in_time: bool,
     pub(super) code: Option<u8>,
-    /// It answers an earlier request with the same tag: the service was slower than the tags came round.
+    /// It answers an earlier request with the same tag.
     pub(super) late: bool,
 }
 
-/// The thread, until it is dropped.
 #[derive(Debug)]
 pub(super) struct ReplyJudge {
     shared: Arc<JudgeShared>,
@@ -86,8 +85,8 @@ impl ReplyJudge {
         Ok(ReplyJudge { shared, handle: Some(handle) })
     }
 
-    /// Waits until so many replies have been judged since the last time; returns what failed, and how many were not
-    /// judged after all.
+    /// Waits until `handed_over` replies have been verified since the last call. Returns the bad replies and
+    /// the number of replies that were not verified in time.
     pub(super) fn finish(&self, handed_over: u64) -> (Vec<BadReply>, u64) {
         let deadline = Instant::now() + PATIENCE;
         while self.shared.judged.load(Ordering::Acquire) < handed_over && Instant::now() < deadline {

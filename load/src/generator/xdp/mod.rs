@@ -1,4 +1,4 @@
-//! The generator whose requests are made, and whose replies are taken, in the kernel.
+//! The generator that sends requests and receives replies in the kernel.
 //!
 //! A BPF program makes requests under BPF_PROG_TEST_RUN, in pages that then leave as live XDP frames (Linux 5.18) or in a
 //! socket buffer whose clones leave, and another on the same interface takes, matches and times the replies. Nothing of a
@@ -38,13 +38,13 @@ use slot::SlotFrame;
 use watch::IntervalWatch;
 use worker::{XdpPlan, XdpTiming, XdpWorker, XdpWorkerReport};
 
-/// From the command to the start of a slot: time for all threads to wake up.
+/// Lead time of a slot, in which all threads wake up.
 const LEAD_NS: u64 = 2_000_000;
 
-/// The same for each flow, which is made ready first.
+/// Additional lead time per flow.
 const FLOW_LEAD_NS: u64 = 500;
 
-/// The same for each CPU's counters.
+/// Additional lead time per CPU.
 const ROW_LEAD_NS: u64 = 50_000;
 
 /// Requests that fall within a tick leave together. A call costs about 13 us in addition to its frames, measured, so that a
@@ -224,13 +224,13 @@ fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
-/// The intervals that are accounted for, ns; 0 for none. Longer than asked for if there would be too many.
+/// The length of the intervals, ns; 0 for none. Longer than requested if there would be too many.
 fn interval_ns(slot: &LoadSlot, duration_ns: u64) -> u64 {
     let least = duration_ns.div_ceil(INTERVALS as u64).max(1);
     slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(least))
 }
 
-/// A CPU for each thread: those asked for, or the first that the caller may use.
+/// One CPU per thread: the requested ones, or the first that the caller may use.
 fn cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     let mut cpus = match &builder.cpus {
         Some(cpus) => cpus.clone(),

@@ -25,7 +25,7 @@ pub(super) struct XdpSlot<'a> {
     pub(super) code: Option<ReplyCode>,
     pub(super) reports: &'a [XdpWorkerReport],
     pub(super) intervals: Vec<SlotInterval>,
-    /// Replies that were counted as answers and are none, and how many could not be judged.
+    /// Replies that did not verify, and the number of replies that were not verified.
     pub(super) failures: Vec<BadReply>,
     pub(super) unjudged: u64,
 }
@@ -45,7 +45,7 @@ pub(super) fn outcome(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOut
     let mut watch = self_watch(&course);
     watch.refused_by_link = count.refused;
     watch.bound_because = rates.bound_because(&count.errors, &watch);
-    // A reply may have been counted between two looks at the rows; nothing sent is lost then.
+    // A reply may be counted between the reads of two rows.
     let answered = count.answered.saturating_sub(failed).min(count.sent);
     let in_time =
         count.in_time.saturating_sub(failures.iter().filter(|failure| failure.in_time).count() as u64);
@@ -111,7 +111,7 @@ fn codes(program: &LoadProgram, code: ReplyCode, failures: &[BadReply]) -> Vec<C
     })
 }
 
-/// Fills in what was known only at the end.
+/// Completes the intervals at the end of the slot.
 fn complete(
     program: &LoadProgram,
     course: &XdpSlot<'_>,
@@ -134,14 +134,14 @@ fn complete(
         });
         let answered: u64 = program.rows.iter().map(answered).sum();
         interval.answered = Some(answered.saturating_sub(failed.count() as u64));
-        // By a schedule it is known when the requests were meant to leave; else they left when they were.
+        // With a schedule, requests count by their intended times.
         if let Some(due) = due(program, timings, begins_ns..begins_ns + frame.interval_ns) {
             interval.sent = due;
         }
         interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
     }
     debug_assert!(intervals.len() <= INTERVALS);
-    // The last look may have been just before the last request, and errors are told only in all.
+    // The last read may precede the last request, and errors are known only in total.
     let counted: u64 = intervals.iter().map(|interval| interval.sent).sum();
     if let Some(last) = intervals.last_mut() {
         last.sent = (last.sent + sent).saturating_sub(counted);
@@ -149,11 +149,11 @@ fn complete(
     intervals
 }
 
-/// How many of the requests made were meant to leave then; none without a schedule.
+/// Requests with an intended time in `span`; `None` without a schedule.
 fn due(program: &LoadProgram, timings: &[XdpTiming], span: std::ops::Range<u64>) -> Option<u64> {
     let made = |row: &crate::sys::xdp::XdpRow| row.sent.load(Ordering::Relaxed);
     let rows = program.rows.iter().filter(|row| row.thread.load(Ordering::Relaxed) != 0);
-    // Rows are in the order of CPUs, threads perhaps not: what counts is that each schedule is cut off where its row is.
+    // Rows are ordered by CPU and threads may not be. Each schedule ends with the requests of its row.
     let mut total = 0;
     for timing in timings {
         let schedule = timing.schedule()?;

@@ -1,4 +1,4 @@
-//! A slot: what the program is told before it, and what it has counted after.
+//! One slot of the BPF program: its input before, and its counters after.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use crate::latency::Latency;
 use crate::outcome::SendErrors;
 use crate::sys::xdp::{BUCKETS, SEGMENTS, SUB_BITS, XdpFlow, XdpRow};
 
-/// What all replies and requests of a slot are judged by; ns of the monotonic clock.
+/// Number and times of a slot; ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SlotFrame {
     pub(super) epoch: u32,
@@ -18,7 +18,7 @@ pub(super) struct SlotFrame {
     pub(super) interval_ns: u64,
 }
 
-/// Makes flows and rows ready. No thread sends, and stragglers of the last slot are late from now on.
+/// Prepares flows and rows. No thread sends, and stragglers of the last slot are late from now on.
 pub(super) fn begin(
     program: &LoadProgram,
     frame: &SlotFrame,
@@ -26,7 +26,7 @@ pub(super) fn begin(
     timings: &[XdpTiming],
     requests: u64,
 ) {
-    // An answer gives its place back whichever CPU it comes in on, also one that sends nothing.
+    // An answer releases its place on any CPU, even on one that sends nothing.
     let part_ns = timings.iter().find_map(XdpTiming::part_ns).unwrap_or(0);
     for row in program.rows.iter() {
         reset(row, frame);
@@ -104,7 +104,7 @@ pub(super) fn part_ns(timeout_ns: u64) -> u64 {
     timeout_ns.div_ceil(TIMEOUT_PARTS).max(1)
 }
 
-/// What the rows say together.
+/// Sums of all rows.
 #[derive(Debug, Clone)]
 pub(super) struct RowTotals {
     pub(super) sent: u64,
@@ -124,7 +124,7 @@ pub(super) struct RowTotals {
 }
 
 impl RowTotals {
-    /// The count so far. `hands_over`: frames that the link refused were lost at the far end, else they never left.
+    /// `hands_over`: frames that the link refused were lost at the far end; else they never left.
     pub(super) fn of(program: &LoadProgram, hands_over: bool) -> Self {
         let sum = |of: fn(&XdpRow) -> &AtomicU64| -> u64 {
             program.rows.iter().map(|row| of(row).load(Ordering::Relaxed)).sum()
@@ -180,7 +180,7 @@ impl LatencyBuckets {
         buckets
     }
 
-    /// What has come since `earlier`.
+    /// The latencies recorded since `earlier`.
     pub(super) fn since(&self, earlier: &LatencyBuckets) -> Latency {
         let mut latency = Latency::new();
         for (at, (now, then)) in self.0.iter().zip(&earlier.0).enumerate() {

@@ -1,4 +1,4 @@
-//! A slot as it runs: its intervals, its end, and the wait for stragglers.
+//! Intervals and end of a running slot.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -11,10 +11,10 @@ use crate::generator::clock;
 use crate::generator::drain::DrainWait;
 use crate::outcome::{LatencyQuantiles, SlotInterval};
 
-/// Between two looks at the counters during a drain.
+/// Polling interval of the counters during a drain.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
-/// What the counters said when the last interval ended.
+/// The counters at the end of the last interval.
 pub(super) struct IntervalWatch<'a> {
     program: &'a LoadProgram,
     hands_over: bool,
@@ -31,7 +31,8 @@ impl<'a> IntervalWatch<'a> {
         IntervalWatch { program, hands_over, frame, sent: 0, answered: 0, buckets, intervals: Vec::new() }
     }
 
-    /// Waits for the reports of so many threads and tells of intervals that end until then; none if a thread is gone.
+    /// Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
+    /// is gone.
     pub(super) fn follow(
         &mut self,
         reports: &Receiver<XdpWorkerReport>,
@@ -50,7 +51,7 @@ impl<'a> IntervalWatch<'a> {
         Some(received)
     }
 
-    /// When the interval under way ends; far off if there is none.
+    /// The end of the present interval; far in the future if there is none.
     fn boundary_ns(&self) -> u64 {
         let SlotFrame { start_ns, duration_ns, interval_ns, .. } = self.frame;
         let begins_ns = interval_ns * self.intervals.len() as u64;
@@ -91,7 +92,7 @@ impl<'a> IntervalWatch<'a> {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Vec<SlotInterval> {
         let end_ns = self.frame.start_ns + self.frame.duration_ns;
-        // A schedule may be through before its last interval is.
+        // A schedule may end before its last interval.
         while self.frame.interval_ns > 0 && self.boundary_ns() <= end_ns {
             if cancel.load(Ordering::Relaxed) {
                 self.end_interval(observer);

@@ -12,24 +12,24 @@ use crate::sys::xdp::{BATCH, PARTS, XdpRow};
 /// The longest sleep, so that a cancellation is seen.
 const LONGEST_SLEEP_NS: u64 = 10_000_000;
 
-/// Live frames: how long a call is to take, and over how many frames it may run. Each call makes a page pool that lives on
-/// for a second or more, so that there are to be few of them.
+/// Live frames: the target duration of a call, and its most frames. Each call allocates a page pool that
+/// lives for a second or more, so that calls should be few.
 const CALL_NS: u64 = 10_000_000;
 const CALL_FRAMES: u64 = 1 << 18;
 
-/// Frames that leave together in a flood, where what a batch costs counts. With 192, queues were seen to overflow.
+/// Frames per batch in a flood, where the cost of a batch matters. Queues overflowed with 192.
 const FLOOD_BATCH: u64 = 128;
 
 /// Clones made by a call, in one run of the program: a veth interface's queue holds 256, and is not read meanwhile.
 const CALL_CLONES: u64 = 64;
 
-/// Window mode: how long a thread waits for places to be given back.
+/// Window mode: the wait for places to be released.
 const WINDOW_WAIT_NS: u64 = 30_000;
 
-/// Parts of the timeout in which places are given back: one part late at most.
+/// Number of parts of the timeout. A place is released at most one part late.
 pub(super) const TIMEOUT_PARTS: u64 = 8;
 
-/// What a thread does in a slot; times in ns of the monotonic clock.
+/// The work of one thread in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct XdpPlan {
     pub(super) start_ns: u64,
@@ -40,11 +40,11 @@ pub(super) struct XdpPlan {
 /// When the requests of a thread leave.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum XdpTiming {
-    /// Each tick the requests that are due, as clones.
+    /// Clones: per tick the requests that are due.
     Ticks(SendSchedule),
     /// Live frames that wait for their time in the program.
     Waits(SendSchedule),
-    /// So many requests of the thread under way.
+    /// A number of outstanding requests of the thread.
     Window {
         outstanding: u64,
         part_ns: u64,
@@ -53,7 +53,6 @@ pub(super) enum XdpTiming {
 }
 
 impl XdpTiming {
-    /// The schedule that is kept, if there is one.
     pub(super) fn schedule(&self) -> Option<&SendSchedule> {
         match self {
             XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => Some(schedule),
@@ -70,7 +69,7 @@ impl XdpTiming {
     }
 }
 
-/// What a thread tells of a slot besides what is in its row.
+/// Facts of a thread's slot that its row does not have.
 #[derive(Debug)]
 pub(super) struct XdpWorkerReport {
     pub(super) late_sends: u64,
@@ -139,7 +138,7 @@ impl<'a> XdpWorker<'a> {
                 self.note_lag(schedule, done, due, tick_began_ns);
                 self.clone_requests(due - done);
             }
-            // Even where more has become due meanwhile, or a call would be made for each few.
+            // Even if more is due now, because otherwise each call would send a few requests only.
             self.sleep_until(schedule.intended(self.sent()).max(tick_began_ns + schedule.tick_ns));
         }
     }
@@ -153,7 +152,7 @@ impl<'a> XdpWorker<'a> {
             if worker.sent() >= schedule.share { 0 } else { left_ns }
         });
         if self.sent() > 0 {
-            // A call goes on when all is sent, so its end says nothing; the last tick in which some left does.
+            // A call continues after the last request, so that the last tick with requests counts.
             self.report.last_sent_ns = self.row.horizon.load(Ordering::Relaxed);
         }
         self.report.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
@@ -228,13 +227,13 @@ impl<'a> XdpWorker<'a> {
         self.report.bursts.add(made, 1);
     }
 
-    /// Notes how a call ended that began with so many sent.
+    /// Records the result of a call. `before`: requests sent before it.
     fn note(&mut self, result: std::io::Result<()>, before: u64) {
         if self.sent() > before {
             self.report.last_sent_ns = clock::now_ns();
         }
         match result {
-            // What a signal left over stays due.
+            // Requests that a signal interrupted stay due.
             Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {
                 self.report.failure = Some(error);
             }
@@ -279,7 +278,7 @@ struct SlotParts {
 }
 
 impl SlotParts {
-    /// Begins parts up to `part` and gives up what was sent a timeout before; returns how many those were.
+    /// Begins parts up to `part`. Returns the number of unanswered requests that timed out.
     fn turn_to(&mut self, part: u64, row: &XdpRow) -> u64 {
         let mut given_up = 0;
         while self.newest < part {
@@ -306,7 +305,7 @@ fn place(part: u64) -> usize {
     (part % PARTS as u64) as usize
 }
 
-/// What was sent in a part and is not answered. Answers are read first: more may have been sent since, but not less.
+/// Unanswered requests of a part. Answers are read first, because the number of sent requests only grows.
 fn under_way(row: &XdpRow, part: u64) -> u64 {
     let returned = row.returned[place(part)].load(Ordering::SeqCst);
     row.made[place(part)].load(Ordering::SeqCst).saturating_sub(returned)
