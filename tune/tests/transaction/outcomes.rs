@@ -190,7 +190,7 @@ fn rps(interface: &str) -> Setting {
 fn tune_rps(scratch: &Scratch) {
     let host = with_interface("eth0", 4, "00000000");
     let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-    tune(&scratch, &host, TuneStart { devices, ..begin() }, &rps("eth0"), "3");
+    tune(scratch, &host, TuneStart { devices, ..begin() }, &rps("eth0"), "3");
 }
 
 #[test]
