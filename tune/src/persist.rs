@@ -1,10 +1,11 @@
-//! Files that make what a tune set last over boots, and their removal.
+//! Files that make the settings of a tune persist over boots, and their removal.
 //!
-//! [`PersistFiles::of`] says what would be written, so that it can be shown before; [`PersistFiles::write`] writes it, announced in the
-//! journal; [`unpersist`] removes exactly that. Sysctls go to a file of sysctl.d(5), where systemd's udev rule finds those of
-//! interfaces when they appear; all else to a document that [`reapply`] puts in force, run by systemd units. No `.link` file
-//! is written: udev takes the first that matches an interface and no other, so that one of ours would replace the
-//! distribution's, by which interfaces get their names.
+//! [`PersistFiles::of`] returns the files to write, so that they can be shown before.
+//! [`PersistFiles::write`] journals and writes them; [`unpersist`] removes exactly these files. Sysctls
+//! go to a file of sysctl.d(5), which systemd's udev rule applies again when an interface appears. All
+//! other settings go to a document that [`reapply`] applies, started by systemd units. No `.link` file
+//! is written: udev applies only the first that matches an interface, so that ours would replace the
+//! distribution's, which names interfaces.
 
 mod active;
 mod context;
@@ -34,53 +35,47 @@ pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-linerate.conf";
 /// The file of all other settings.
 pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
 
-/// What starts programs on a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitSystem {
     Systemd,
-    /// Something else, which has to be told by a person.
+    /// Another one, which a person has to configure.
     Other,
 }
 
-/// What is to last.
 #[derive(Debug, Clone, Copy)]
 pub struct PersistTarget<'a> {
-    /// The settings, in the order in which they were made.
+    /// In the order in which they were made.
     pub settings: &'a [(Setting, SettingValue)],
-    /// What they hang on.
     pub surroundings: &'a SettingContext,
-    /// What the tune was for.
+    /// The goal of the tune.
     pub goal: &'a str,
-    /// Its number in the journal.
+    /// Number of the tune.
     pub tune: u64,
-    /// This program, by an absolute path at which it is to be found at boot.
+    /// Absolute path of linerate at boot.
     pub program: &'a str,
-    /// The directory of the journal, absolute.
+    /// Absolute path of the journal's directory.
     pub state_dir: &'a str,
     pub init: InitSystem,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PersistFiles {
-    /// Number of the tune that they make last.
+    /// Number of the tune.
     pub tune: u64,
-    /// The files, in the order in which they are written: what enables the others last.
+    /// In the order in which they are written: the links that enable units come last.
     pub files: Vec<PersistFile>,
-    /// What a person should know or do about them; a sentence each.
+    /// Sentences on the files for the user.
     pub notes: Vec<String>,
 }
 
-/// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PersistFile {
     pub path: String,
-    /// What it is to be.
     #[serde(flatten)]
     pub content: FileContent,
 }
 
-/// What a file is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileContent {
@@ -90,16 +85,15 @@ pub enum FileContent {
     Link(String),
 }
 
-/// Why files cannot be made or written.
+/// Why the settings of a tune cannot persist.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    /// Nothing is to last.
     #[error("no tune is in force, so that there is nothing to persist")]
     Nothing,
-    /// A setting's interface has no identity.
+    /// The device of a setting's interface is unknown.
     #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
     UnknownDevice { setting: String, interface: String },
-    /// All that is in force ends with a process.
+    /// All settings in effect end with a process.
     #[error(
         "{setting}{}: what is set of a running process ends with it and cannot last; boost the server again when it has \
          started",
@@ -108,19 +102,18 @@ pub enum PersistError {
     OfProcess {
         /// The first such setting.
         setting: String,
-        /// How many more there are.
+        /// The number of other settings.
         more: usize,
     },
     /// A path that a unit cannot name.
     #[error("{path}: not an absolute path that a systemd unit can name; move it, or give another")]
     Path { path: String },
-    /// A document that cannot be written as text.
     #[error("{DOCUMENT_FILE}: {0}")]
     Document(#[from] serde_json::Error),
-    /// Files are there that were not written here.
+    /// Other files have these paths.
     #[error("{}: not written by linerate as it is, and so not replaced; move it away", .paths.join(", "))]
     Foreign { paths: Vec<String> },
-    /// A file or directory refused.
+    /// A file or directory cannot be written.
     #[error(transparent)]
     Place(#[from] PlaceError),
     #[error(transparent)]
@@ -128,7 +121,7 @@ pub enum PersistError {
 }
 
 impl InitSystem {
-    /// What starts programs on this host: systemd where its directory is in `/run`, as sd_booted(3) tells.
+    /// systemd if its directory is in `/run` (sd_booted(3)).
     #[must_use]
     pub fn of(host: &Host) -> Self {
         if host.list("/run/systemd/system").is_ok() { Self::Systemd } else { Self::Other }
@@ -136,10 +129,10 @@ impl InitSystem {
 }
 
 impl PersistFiles {
-    /// What is to be written.
+    /// The files for these settings.
     ///
     /// # Errors
-    /// [`PersistError`] where there is nothing to write, or where it could not be carried out at boot.
+    /// [`PersistError`] if there is nothing to write, or if it could not be applied at boot.
     pub fn of(lasts: &PersistTarget<'_>) -> Result<Self, PersistError> {
         if lasts.settings.is_empty() {
             return Err(PersistError::Nothing);
@@ -154,7 +147,7 @@ impl PersistFiles {
         if let ([(setting, _), more @ ..], []) = (of_processes.as_slice(), lasting.as_slice()) {
             return Err(PersistError::OfProcess { setting: setting.to_string(), more: more.len() });
         }
-        // An irqbalance of another boot is another process: its bans are agreed with it anew, for the interrupts of then.
+        // In another boot irqbalance is another process, with which reapply makes new agreements.
         let lasting =
             lasting.into_iter().filter(|(setting, _)| !matches!(setting, Setting::IrqbalanceBans { .. }));
         let (sysctls, others): (Vec<_>, Vec<_>) =
@@ -188,7 +181,7 @@ impl PersistFiles {
     }
 }
 
-/// What files that are read after [`SYSCTL_FILE`] set otherwise, so that these settings do not last: a sentence each.
+/// One sentence per setting that a file read after [`SYSCTL_FILE`] overrides.
 #[must_use]
 pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) -> Vec<String> {
     let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
@@ -204,10 +197,10 @@ pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) 
     settings.iter().filter_map(sentence).collect()
 }
 
-/// Has a running systemd read its units anew; whether there is one.
+/// Makes systemd reload its units. Returns false without systemd.
 ///
 /// # Errors
-/// [`HostError`] with systemctl's words: then it reads them at the next boot.
+/// [`HostError`] with the message of systemctl. Then systemd loads the units at the next boot.
 pub fn reload_units(host: &Host) -> Result<bool, HostError> {
     if InitSystem::of(host) == InitSystem::Other {
         return Ok(false);
@@ -220,9 +213,9 @@ fn and_more(more: &usize) -> String {
     if *more == 0 { String::new() } else { format!(" and {more} more") }
 }
 
-/// Sysctls are what sysctl.d is for, but for those that are not there yet when it is read: of a module that is loaded later
-/// (`net.netfilter`, `nf_conntrack`), and where no udev rule of systemd reads it again for them, of an interface. That rule
-/// knows the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
+/// Whether sysctl.d can set a sysctl at boot. It cannot if the sysctl appears later: with a module
+/// (`net.netfilter`, `nf_conntrack`), or with an interface unless systemd's udev rule applies it again.
+/// That rule covers the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
 fn is_for_sysctl_d(setting: &Setting, value: &SettingValue, init: InitSystem) -> bool {
     let Setting::Sysctl(name) = setting else { return false };
     let of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
@@ -272,7 +265,7 @@ fn document(
             return Err(PersistError::UnknownDevice { setting, interface });
         }
     }
-    // Sysctls of other interfaces are not in it.
+    // Interfaces with nothing but sysctls are not in the document.
     let is_named = |device: &DeviceIdentity| {
         document
             .settings
@@ -284,7 +277,7 @@ fn document(
     Ok(document)
 }
 
-/// Loopback is no device to systemd, and there before all else.
+/// For systemd loopback is not a device, and it always exists.
 fn systemd_files(document: &PersistedSettings, lasts: &PersistTarget<'_>) -> Vec<PersistFile> {
     let settings: Vec<_> = document.settings.iter().map(|lasting| &lasting.setting).collect();
     let interfaces: Vec<_> = document

@@ -1,4 +1,4 @@
-//! What is to be set on a host, why, and what it will interrupt.
+//! Plans: the changes of a host, their reasons, and what they interrupt.
 
 mod check;
 mod draft;
@@ -30,40 +30,39 @@ pub use rehearse::{PlanRehearsal, rehearse};
 /// The schema of a plan's document.
 pub const SCHEMA: &str = "linerate.plan/1";
 
-/// A plan, as it is shown, saved, edited and carried out.
+/// A plan that is shown, saved, edited and applied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunePlan {
     /// [`SCHEMA`].
     pub schema: String,
     pub version: String,
-    /// When the host was read that it was made for, seconds since 1970; none where nobody says.
+    /// When the host was read, in seconds since 1970.
     #[serde(default)]
     pub read_unix_seconds: Option<u64>,
-    /// Name of the profile that was planned for.
+    /// Name of the profile.
     pub goal: String,
-    /// The devices of the interfaces that are named in it.
+    /// The devices of all interfaces in the plan.
     pub devices: Vec<NamedDevice>,
-    /// The CPUs that packets are spread over, the one to be used first first.
+    /// The CPUs that packets are spread over, in order of use.
     pub cpus: Vec<u32>,
-    /// Which CPUs each queue goes to, an item an interface.
+    /// The CPUs of each queue, one item per interface.
     pub layouts: Vec<InterfaceLayout>,
-    /// Changes that have other programs leave what is set below; made first.
+    /// Changes, made first, that make other programs leave the settings below alone.
     pub agreements: Vec<PlannedChange>,
-    /// The changes, in the order in which they are made.
+    /// In the order in which they are made.
     pub changes: Vec<PlannedChange>,
-    /// Settings that are as the plan wants them already: with the changes they are the whole of
-    /// what is to last.
+    /// Settings that have the wanted value already. With the changes they are the whole target.
     #[serde(default)]
     pub target: Vec<TargetSetting>,
-    /// Changes that have to wait until something else is fixed; `--anyway` plans them all the same.
+    /// Changes that wait until a finding is fixed; `--anyway` plans them nevertheless.
     #[serde(default)]
     pub held_back: Vec<HeldBack>,
-    /// What doctor found that this plan does not fix, and why.
+    /// Findings that the plan does not fix, with reasons.
     pub left: Vec<SkippedFinding>,
 }
 
-/// A setting that is as it is to be.
+/// A setting that has the wanted value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetSetting {
@@ -80,18 +79,17 @@ pub struct HeldBack {
     pub why: String,
     /// What to do first.
     pub first: String,
-    /// What was measured where the changes were made all the same.
+    /// The measured effect of making the changes nevertheless.
     pub effect: String,
     pub source: String,
     pub changes: Vec<PlannedChange>,
 }
 
-/// Where the packets of an interface's queues go.
+/// The CPUs of an interface's queues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceLayout {
     pub interface: String,
-    /// Its queues, by number.
     pub queues: Vec<QueueLayout>,
 }
 
@@ -100,11 +98,11 @@ pub struct InterfaceLayout {
 #[serde(deny_unknown_fields)]
 pub struct QueueLayout {
     pub queue: u32,
-    /// The CPU of its interrupt; none where it has none, or where it cannot be told.
+    /// The CPU of its interrupt, if there is one and it is known.
     pub interrupt: Option<u32>,
-    /// The CPUs that RPS hands its packets to, as a list such as `0,4-5`; empty where they stay.
+    /// The CPUs of RPS as a list such as `0,4-5`; empty without RPS.
     pub receive: String,
-    /// The CPUs that send by the transmit queue of this number, as a list; empty where none is told to.
+    /// The CPUs of XPS of the transmit queue with this number, as a list; empty without XPS.
     pub transmit: String,
 }
 
@@ -113,21 +111,21 @@ pub struct QueueLayout {
 #[serde(deny_unknown_fields)]
 pub struct PlannedChange {
     pub setting: Setting,
-    /// What it was when the plan was made.
+    /// The value when the plan was made.
     pub from: SettingValue,
-    /// What it is to be.
+    /// The wanted value.
     pub to: SettingValue,
     pub why: String,
     /// Ids of the findings that it fixes.
     pub findings: Vec<String>,
-    /// The effect to expect; none where nobody published one.
+    /// The expected effect, if one was published.
     pub effect: Option<String>,
-    /// Where effect and mechanism are from.
+    /// Source of effect and mechanism.
     pub source: Option<String>,
     /// What may go wrong, or when not to.
     pub risk: Option<String>,
     pub interrupts: ChangeImpact,
-    /// Others who set it too.
+    /// Other owners of the setting.
     pub claims: Vec<SettingClaim>,
 }
 
@@ -140,8 +138,8 @@ pub enum ChangeImpact {
     Order,
     /// Packets may be reordered, or be lost, for a moment.
     Moment,
-    /// The interface is reset: its link goes down for up to seconds. What follows is planned anew after it, since queues
-    /// and vectors may be others then.
+    /// The interface is reset: its link goes down for up to seconds. Planning is repeated after the reset,
+    /// because queues and vectors may have changed.
     Link,
 }
 
@@ -150,12 +148,11 @@ pub enum ChangeImpact {
 #[serde(deny_unknown_fields)]
 pub struct SkippedFinding {
     pub finding: String,
-    /// Its severity, as doctor has it.
+    /// Its severity in doctor.
     pub severity: String,
     pub title: String,
-    /// Why it is left.
     pub why: String,
-    /// What a person could type; empty where nothing helps.
+    /// Commands for a person; empty if none helps.
     pub commands: Vec<String>,
 }
 
@@ -179,8 +176,8 @@ impl TunePlan {
         }
     }
 
-    /// The first part of it, up to the last change that resets an interface; none where none does. Once that is made the
-    /// host is to be observed, and planned for, anew: queues, vectors and tables are others then.
+    /// The changes up to the last link reset; `None` without a reset. After them, observe the host and plan
+    /// again, because queues, vectors and tables have changed.
     #[must_use]
     pub fn until_link_reset(&self) -> Option<Self> {
         let resets = |change: &PlannedChange| change.interrupts == ChangeImpact::Link;
@@ -190,7 +187,7 @@ impl TunePlan {
         Some(first)
     }
 
-    /// Takes changes out and leaves what they would have fixed, for the reason that is given for each.
+    /// Moves changes for which `why` returns a reason to the skipped findings.
     pub fn leave_out(&mut self, why: impl Fn(&PlannedChange) -> Option<String>) {
         let changes = std::mem::take(&mut self.changes);
         for change in changes {
@@ -239,7 +236,7 @@ impl HeldBack {
 }
 
 impl SkippedFinding {
-    /// What a change that is not made leaves, and what a person would type to make it.
+    /// The finding that a skipped change leaves, with the command to make the change by hand.
     #[must_use]
     pub fn of(change: &PlannedChange, why: String) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What of the tunes in force is to last.
+//! The settings of the tunes in effect.
 
 use linerate_host::{Host, Setting, SettingValue};
 
@@ -7,27 +7,26 @@ use crate::device::DeviceStatus;
 use crate::journal::{JournalError, StateStore};
 use crate::status::{JournalStatus, SettingState, TuneStatus};
 
-/// The settings of the tunes that are in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveSettings {
-    /// The settings by the names of now, and what they were set to, in the order in which that was done.
+    /// Settings under their present names with values, in the order in which they were made.
     pub settings: Vec<(Setting, SettingValue)>,
-    /// Settings of these tunes that are not as they were left, in words: they are not made to last.
+    /// Settings that do not have the value of the tune and will not persist, in words.
     pub others: Vec<String>,
     /// The goals of these tunes.
     pub goals: Vec<String>,
-    /// Number of the latest of them; none where no tune is in force.
+    /// Number of the latest tune in effect.
     pub tune: Option<u64>,
-    /// A tune among them that may yet undo itself: it should be confirmed, or undone, before anything lasts.
+    /// A tune that may still undo itself: confirm or undo it before you persist.
     pub pending: Option<u64>,
 }
 
 impl ActiveSettings {
-    /// What a status says, and what the plans of its tunes found to be right already: a difference
-    /// would be made again only where the next boot finds the rest as this one did.
+    /// The settings in a status, and those that the plans of its tunes found right already. Both persist,
+    /// because the next boot may start from other values.
     ///
     /// # Errors
-    /// [`JournalError`] where a plan that was kept cannot be read.
+    /// [`JournalError`] if a plan cannot be read.
     pub fn of(status: &JournalStatus, host: &Host, store: &StateStore) -> Result<Self, JournalError> {
         let mut found = Self::default();
         for tune in &status.tunes {
@@ -45,7 +44,7 @@ impl ActiveSettings {
         for target in &plan.target {
             let setting = named_now(&target.setting, tune, host);
             let is_known = self.settings.iter().any(|(known, _)| *known == setting);
-            // What somebody changed since is theirs.
+            // A value that another program changed since does not persist.
             if !is_known && setting.read(host).is_ok_and(|now| setting.same(&now, &target.value)) {
                 self.settings.push((setting, target.value.clone()));
             }
@@ -62,7 +61,7 @@ impl ActiveSettings {
             match (&one.state, &one.to) {
                 (SettingState::InForce, Some(to)) => {
                     let setting = named_now(&one.setting, tune, host);
-                    // What two tunes set alike was in force first when the first did.
+                    // If two tunes set the same value, the first one counts.
                     if self.settings.iter().all(|(known, _)| *known != setting) {
                         self.settings.push((setting, to.clone()));
                     }
@@ -79,7 +78,7 @@ impl ActiveSettings {
     }
 }
 
-/// An index means a device in its boot only; of another, the setting was found in force by its name.
+/// The setting under the present name of its interface. After another boot indexes have no meaning.
 fn named_now(setting: &Setting, tune: &TuneStatus, host: &Host) -> Setting {
     let interface = setting.interface().filter(|_| tune.earlier_boot == Some(false));
     let device = interface.and_then(|name| tune.devices.iter().find(|device| device.interface == name));

@@ -1,4 +1,4 @@
-//! What settings hang on that another boot names otherwise: devices, and the vectors of their queues.
+//! Devices and interrupts of settings, whose names and numbers change with each boot.
 
 use std::collections::BTreeSet;
 
@@ -9,29 +9,27 @@ use serde::{Deserialize, Serialize};
 use super::document::PersistedSetting;
 use super::identity::{self, DeviceIdentity, DevicePosition};
 
-/// The queues that an interrupt serves: what stays of it over boots, for drivers may name it after the interface, and count
-/// their devices in the order in which they find them.
+/// The queues that an interrupt serves, which identify it over boots. Its name may depend on that of the
+/// interface and on the order of discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueVector {
-    /// The interface, by its name when the file was written.
+    /// The name of the interface when the file was written.
     pub interface: String,
-    /// The receive queue it serves.
     pub receive_queue: Option<u32>,
-    /// The transmit queue it serves.
     pub transmit_queue: Option<u32>,
 }
 
-/// The devices and vectors of settings, as they are when these are made to last.
+/// The devices and vectors of settings when they are persisted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SettingContext {
-    /// The devices of all interfaces that the settings are about.
+    /// The devices of all interfaces of the settings.
     pub devices: Vec<DeviceIdentity>,
-    /// Interrupts that serve queues, by the setting.
+    /// Interrupts that serve queues.
     pub(super) vectors: Vec<(Setting, QueueVector)>,
 }
 
-/// A host as a file of another boot is put in force on it.
+/// A host on which the file of another boot is applied.
 pub(super) struct BootHost<'a> {
     host: &'a Host,
     present: Vec<DeviceIdentity>,
@@ -39,7 +37,6 @@ pub(super) struct BootHost<'a> {
 }
 
 impl SettingContext {
-    /// Those of these settings.
     ///
     /// # Errors
     /// [`HostError`] where an interface of them is not there.
@@ -64,7 +61,7 @@ impl SettingContext {
         Ok(Self { devices, vectors })
     }
 
-    /// The queues that the interrupt of a setting serves; none for other settings, and where that cannot be told.
+    /// The queues that the interrupt of a setting serves, if known.
     pub(super) fn vector(&self, setting: &Setting) -> Option<QueueVector> {
         self.vectors.iter().find(|(known, _)| known == setting).map(|(_, vector)| vector.clone())
     }
@@ -94,12 +91,11 @@ impl<'a> BootHost<'a> {
         self.host
     }
 
-    /// Where a device is.
     pub(super) fn place(&self, device: &DeviceIdentity) -> DevicePosition {
         device.find(&self.present)
     }
 
-    /// The name that a device has now; none where it is not there.
+    /// The present name of a device.
     pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {
         match self.place(device) {
             DevicePosition::There(name) => Some(name),
@@ -107,10 +103,10 @@ impl<'a> BootHost<'a> {
         }
     }
 
-    /// The setting by the names of this boot.
+    /// The setting with the names of this boot.
     ///
     /// # Errors
-    /// Why it is not there.
+    /// Why its device or interrupt was not found.
     pub(super) fn setting(
         &self,
         lasting: &PersistedSetting,

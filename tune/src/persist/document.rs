@@ -1,4 +1,4 @@
-//! `tune.json`: what is put in force again at boot, by whom it is known.
+//! `tune.json`: the settings to reapply at boot.
 
 use std::borrow::Cow;
 
@@ -10,38 +10,35 @@ use super::{DeviceIdentity, QueueVector};
 /// The schema of the file.
 pub const SCHEMA: &str = "linerate.persisted/1";
 
-/// Settings to put in force again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PersistedSettings {
     /// [`SCHEMA`].
     pub schema: String,
     pub version: String,
-    /// What the settings are for: the goal of the tune that was made to last.
+    /// The goal of the tune.
     pub goal: String,
-    /// Number of that tune in the journal.
+    /// Number of the tune in the journal.
     pub tune: u64,
-    /// The devices of the interfaces that are named below.
+    /// The devices of all interfaces of the settings.
     pub devices: Vec<DeviceIdentity>,
-    /// The settings, in the order in which they are made.
+    /// In the order in which they are made.
     pub settings: Vec<PersistedSetting>,
 }
 
-/// One setting to put in force again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PersistedSetting {
-    /// Which one, with the interface named as it was then.
+    /// The setting with the name of its interface when the file was written.
     pub setting: Setting,
-    /// What it is to be.
     pub value: SettingValue,
-    /// For an interrupt, the queues that it serves; none for other settings, and where it serves none.
+    /// For an interrupt, the queues that it serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vector: Option<QueueVector>,
 }
 
 impl PersistedSetting {
-    /// The interface that it is about, by its name when the file was written; none for one of the whole host.
+    /// Its interface by the name when the file was written; `None` for a setting of the host.
     #[must_use]
     pub fn interface(&self) -> Option<Cow<'_, str>> {
         match &self.vector {
@@ -51,24 +48,18 @@ impl PersistedSetting {
     }
 }
 
-/// A file that cannot be taken.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistFileError {
-    /// It is not such a document.
     #[error("{file}: {reason}; `linerate tune persist` writes it anew")]
     Garbled {
         file: String,
         /// What is wrong, with line and column.
         reason: String,
     },
-    /// It is of another schema.
     #[error("{file}: schema is '{found}', this linerate reads {SCHEMA}")]
-    Schema {
-        file: String,
-        /// What it says it is.
-        found: String,
-    },
-    /// A setting is about an interface of which nothing is said.
+    Schema { file: String, found: String },
+    /// The interface of a setting is not among the devices.
     #[error("{file}: setting {number} ({setting}) is about {interface}, which is not among the devices")]
     UnknownDevice {
         file: String,
@@ -80,7 +71,7 @@ pub enum PersistFileError {
 }
 
 impl PersistedSettings {
-    /// Reads a document; `file` is what errors call it.
+    /// Parses a document. Errors name `file`.
     ///
     /// # Errors
     /// [`PersistFileError`] with the place.
@@ -89,7 +80,7 @@ impl PersistedSettings {
             file: file.to_owned(),
             reason: error.to_string(),
         };
-        // The schema first: what else a later one holds is not garbled.
+        // The schema first, because a later one may have other fields.
         #[derive(Deserialize)]
         struct DocumentHead {
             schema: String,
@@ -113,7 +104,6 @@ impl PersistedSettings {
         Ok(document)
     }
 
-    /// The device that an interface's name meant.
     #[must_use]
     pub fn device(&self, interface: &str) -> Option<&DeviceIdentity> {
         self.devices.iter().find(|device| device.interface == interface)
@@ -122,7 +112,7 @@ impl PersistedSettings {
     /// The document as text.
     ///
     /// # Errors
-    /// What serde says; no document that was made here gives it.
+    /// Those of serde.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');

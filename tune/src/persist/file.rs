@@ -1,4 +1,4 @@
-//! Writing and removing files below a root, never through a symbolic link, each whole or not at all.
+//! Atomic writes and removals of files below a root, never through a symbolic link.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::FileContent;
 use crate::journal::record::WrittenFile;
 
-/// None of our files comes near this; what is larger is somebody else's.
+/// A larger file is not ours.
 const LARGEST_FILE: u64 = 16 << 20;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
@@ -22,25 +22,24 @@ const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 pub enum PlaceError {
     #[error("cannot {what} {path}: {source}")]
     System {
-        /// What was to be done.
+        /// The attempted operation.
         what: &'static str,
         /// The file or directory.
         path: String,
         source: io::Error,
     },
-    /// A directory on the way is a symbolic link.
+    /// A directory of the path is a symbolic link.
     #[error("{path} is a symbolic link, and nothing is written through one")]
     Link { path: String },
-    /// The path cannot be one of a file to write.
+    /// Not an absolute path of a file.
     #[error("{path}: not a path below a directory")]
     Path { path: String },
 }
 
-/// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathOccupant {
     Nothing,
-    /// A file or symbolic link, by what would be recorded of it.
+    /// A file or symbolic link.
     File {
         /// SHA-256 of its content, or of its target.
         sha256: String,
@@ -52,13 +51,13 @@ pub(super) enum PathOccupant {
 }
 
 impl PathOccupant {
-    /// Whether it is this file as it was written.
+    /// Whether it is this file, unchanged.
     pub(super) fn is(&self, file: &WrittenFile) -> bool {
         matches!(self, PathOccupant::File { sha256, link } if *sha256 == file.sha256 && *link == file.link)
     }
 }
 
-/// A directory that was opened name by name, and a name in it.
+/// A directory that was opened component by component, and a name in it.
 pub(super) struct OpenedDirectory {
     directory: OwnedFd,
     name: String,
@@ -66,7 +65,7 @@ pub(super) struct OpenedDirectory {
 }
 
 impl FileContent {
-    /// What is recorded of a file with this content.
+    /// The journal's record of a file with this content.
     pub(super) fn recorded(&self, path: String) -> WrittenFile {
         match self {
             FileContent::Text(text) => WrittenFile { path, sha256: sha256(text.as_bytes()), link: false },
@@ -75,7 +74,7 @@ impl FileContent {
     }
 }
 
-/// The directories above a file that are not there, the outermost first.
+/// The missing parent directories of a file, the outermost first.
 pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceError> {
     let directory = path.parent().ok_or_else(|| not_a_path(path))?;
     let mut missing = Vec::new();
@@ -91,7 +90,7 @@ pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceErro
     }
 }
 
-/// Makes a directory whose parent is there, if it is not.
+/// Makes a directory unless it exists. Its parent has to exist.
 pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
     let spot = OpenedDirectory::of(path)?;
     match rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE) {
@@ -99,13 +98,13 @@ pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
         Err(Errno::EXIST) => return Ok(()),
         Err(errno) => return Err(refused("make", path, errno)),
     }
-    // The mode given to mkdir is cut down by the umask.
+    // The umask reduces the mode given to mkdir.
     let made = open_directory(&spot.directory, &spot.name).map_err(|errno| refused("open", path, errno))?;
     rustix::fs::fchmod(&made, DIRECTORY_MODE).map_err(|errno| refused("set the mode of", path, errno))?;
     spot.sync()
 }
 
-/// Removes a directory, if it is empty; whether it did.
+/// Removes a directory if it is empty. Returns whether it did.
 pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
     let Some(spot) = OpenedDirectory::find(path)? else { return Ok(false) };
     match rustix::fs::unlinkat(&spot.directory, &spot.name, AtFlags::REMOVEDIR) {
@@ -116,7 +115,7 @@ pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
 }
 
 impl OpenedDirectory {
-    /// Where a file is or is to be; its directory has to be there.
+    /// Opens the directory of a file.
     pub(super) fn of(path: &Path) -> Result<Self, PlaceError> {
         let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| not_a_path(path))?;
         let parent = path.parent().ok_or_else(|| not_a_path(path))?;
@@ -124,7 +123,7 @@ impl OpenedDirectory {
         Ok(Self { directory, name: name.to_owned(), path: path.to_owned() })
     }
 
-    /// The same, and none where its directory is not there.
+    /// Like [`Self::of`], but `None` if the directory is missing.
     pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
         match Self::of(path) {
             Err(PlaceError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -150,7 +149,7 @@ impl OpenedDirectory {
     }
 
     fn content(&self) -> Result<PathOccupant, PlaceError> {
-        // What was a file a moment ago may be a pipe now, and must not make anyone wait.
+        // The file may have been replaced by a pipe, which must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
         let file = file.map_err(|errno| self.refused("open", errno))?;
@@ -163,7 +162,7 @@ impl OpenedDirectory {
         Ok(PathOccupant::File { sha256: sha256(&content), link: false })
     }
 
-    /// Writes a file: where nothing is, or in place of a file of ours (`replace`).
+    /// Writes a new file, or replaces one of ours (`replace`).
     pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
         let new =
             Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };
@@ -188,7 +187,7 @@ impl OpenedDirectory {
     fn rename_to_nothing(&self, from: &str) -> Result<(), Errno> {
         let directory = &self.directory;
         match rustix::fs::renameat_with(directory, from, directory, &self.name, RenameFlags::NOREPLACE) {
-            // Not every file system can (renameat2(2)); a hard link is refused where something is too.
+            // Not every file system supports it (renameat2(2)). A hard link fails if the name exists, too.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 rustix::fs::linkat(directory, from, directory, &self.name, AtFlags::empty())?;
                 rustix::fs::unlinkat(directory, from, AtFlags::empty())
@@ -201,7 +200,7 @@ impl OpenedDirectory {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.directory, &self.name, flags, FILE_MODE);
         let file = file.map_err(|errno| self.refused("write", errno))?;
-        // The mode given to open is cut down by the umask.
+        // The umask reduces the mode given to open.
         rustix::fs::fchmod(&file, FILE_MODE).map_err(|errno| self.refused("set the mode of", errno))?;
         let mut file = File::from(file);
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
@@ -210,7 +209,7 @@ impl OpenedDirectory {
         })
     }
 
-    /// Removes the file or link, if it is there; whether it was.
+    /// Removes the file or link. Returns whether it existed.
     pub(super) fn remove(&self) -> Result<bool, PlaceError> {
         match rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
@@ -219,7 +218,7 @@ impl OpenedDirectory {
         }
     }
 
-    /// Removes what a killed [`OpenedDirectory::write`] left beside it.
+    /// Removes the temporary file of a killed [`OpenedDirectory::write`].
     pub(super) fn remove_unfinished(&self) -> Result<bool, PlaceError> {
         let name = temporary_name(&self.name);
         Self { directory: self.directory()?, name, path: self.path.clone() }.remove()
@@ -246,8 +245,7 @@ impl OpenedDirectory {
     }
 }
 
-/// A name that nobody else has, the same each time, so that it is found again after a kill. sysctl.d, systemd and run-parts
-/// take no notice of it.
+/// A fixed name, so that the file is found again after a kill. sysctl.d, systemd and run-parts ignore it.
 fn temporary_name(name: &str) -> String {
     format!(".{name}.linerate-new")
 }
@@ -257,7 +255,7 @@ enum PathComponent {
     Pass,
 }
 
-/// Opens a directory name by name, so that none of them is a link.
+/// Opens a directory component by component without following links.
 fn walk(
     directory: &Path,
     at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<PathComponent, PlaceError>,
@@ -380,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_is_in_nobodys_way() {
+    fn a_temporary_file_of_a_killed_write_does_not_matter() {
         let (_directory, root) = root();
         let spot = OpenedDirectory::of(&root.join("a.conf")).expect("there");
         std::fs::write(root.join(".a.conf.linerate-new"), "torn").expect("written");

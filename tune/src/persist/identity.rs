@@ -1,31 +1,29 @@
-//! Which device a file of another boot means.
+//! The identity of a network device over boots.
 
 use linerate_host::{Host, HostError};
 use serde::{Deserialize, Serialize};
 
-/// What an interface is known by over boots: neither its index nor its name is, where it is hardware.
+/// Identifies an interface over boots, in which the index and the name of hardware may change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceIdentity {
-    /// Its name when the file was written; all that there is to a software interface such as a bond.
+    /// Its name when the file was written, which alone identifies a software interface such as a bond.
     pub interface: String,
-    /// Where the device is attached, below `/sys/devices`, such as `pci0000:00/0000:00:02.0`; none for a software interface.
+    /// Path below `/sys/devices`, such as `pci0000:00/0000:00:02.0`; `None` for a software interface.
     pub attached_at: Option<String>,
-    /// Which port of that device it is (`/sys/class/net/IF/dev_port`); none where the kernel does not say.
+    /// The port of that device (`/sys/class/net/IF/dev_port`), if known.
     pub port: Option<u32>,
     pub address: String,
 }
 
-/// Where a device is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DevicePosition {
     There(String),
-    /// Not here; why this is thought.
+    /// Not found, with the reason.
     Absent(String),
 }
 
 impl DeviceIdentity {
-    /// The identity of the interface of this name.
     ///
     /// # Errors
     /// [`HostError`] where there is no such interface.
@@ -38,11 +36,11 @@ impl DeviceIdentity {
         Ok(Self { interface: interface.to_owned(), attached_at, port, address })
     }
 
-    /// Looks for it among the interfaces that are there now.
+    /// Looks for the device among the present interfaces.
     ///
-    /// Hardware is what is attached where it was, under whatever name; or, where nothing is attached there, the one that
-    /// has its hardware address: a card that was moved. The attachment goes first because the interfaces of a bond share
-    /// one address. A software interface is what its name says.
+    /// Hardware is found by its attachment; if nothing is attached there, by its hardware address, because
+    /// the card may have been moved. The attachment goes first because the interfaces of a bond share one
+    /// address. A software interface is found by its name.
     #[must_use]
     pub(super) fn find(&self, present: &[DeviceIdentity]) -> DevicePosition {
         let Some(place) = &self.attached_at else {
@@ -95,7 +93,7 @@ impl DeviceIdentity {
     }
 }
 
-/// The identities of all interfaces.
+/// All present interfaces.
 ///
 /// # Errors
 /// [`HostError`] where interfaces cannot be listed; one that disappears meanwhile is not there.
@@ -104,9 +102,9 @@ pub(super) fn present(host: &Host) -> Result<Vec<DeviceIdentity>, HostError> {
     Ok(names.iter().filter_map(|name| DeviceIdentity::observe(host, name).ok()).collect())
 }
 
-/// What the target of `/sys/class/net/IF` says about where the device is attached: `../../devices/WHERE/net/IF`. The
-/// `virtioN` in it is left out: devices are numbered as they are found (Linux 6.18 drivers/virtio/virtio.c,
-/// `register_virtio_device`), so that another disk changes it.
+/// The attachment in the target of `/sys/class/net/IF`: `../../devices/ATTACHMENT/net/IF`. A `virtioN` at
+/// its end is removed, because devices are numbered in the order of discovery (Linux 6.18
+/// drivers/virtio/virtio.c, `register_virtio_device`), so that another disk changes the number.
 fn attachment(link: &str) -> Option<&str> {
     let (_, below) = link.split_once("devices/")?;
     let (place, _) = below.rsplit_once("/net/")?;

@@ -1,4 +1,4 @@
-//! Putting in force again what was made to last: at boot, and when a device or a program comes again.
+//! Applies persisted settings again: at boot, and when a device appears or a program is restarted.
 
 use std::fmt;
 
@@ -14,56 +14,49 @@ use crate::journal::StateStore;
 use crate::plan::{self, ChangeImpact, PlannedChange, TunePlan};
 use crate::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, undo_overdue};
 
-/// The goal of the tune that is made of it.
+/// The goal of the resulting tune.
 pub const GOAL: &str = "persisted";
 
-/// What became of the settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReapplyResult {
-    /// Number of the tune that it was; none where nothing was to be changed.
+    /// Number of the tune; `None` if all settings were in effect.
     pub tune: Option<u64>,
-    /// Each setting, in the order in which they were made.
+    /// In the order in which they were made.
     pub settings: Vec<ReappliedSetting>,
 }
 
-/// What became of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReappliedSetting {
-    /// The setting in words, by the names of this boot where it is there.
+    /// The setting in words, with the names of this boot if its device is present.
     pub name: String,
-    /// What it is to be.
     pub value: SettingValue,
-    /// What became of it.
     pub outcome: ReapplyOutcome,
 }
 
-/// What became of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReapplyOutcome {
-    /// It was so already.
     Already,
     Made {
         from: SettingValue,
     },
-    /// Its device is not there. When it appears, it is set then.
+    /// Its device is absent. The setting is applied when the device appears.
     Absent {
-        /// Why this is thought.
         why: String,
     },
-    /// It was left, since somebody else would take it back.
+    /// Skipped because another program would revert it.
     Left {
-        /// Who, and what a person could type.
+        /// The program, and commands to reconfigure it.
         why: String,
     },
-    /// It was refused, or cannot be read.
+    /// Refused or not readable.
     Refused {
         why: String,
     },
 }
 
 impl ReapplyResult {
-    /// Whether a setting of a device that is there is not in force.
+    /// Whether a setting of a present device is not in effect.
     #[must_use]
     pub fn has_failures(&self) -> bool {
         self.settings
@@ -86,20 +79,19 @@ impl fmt::Display for ReappliedSetting {
     }
 }
 
-/// A part of the document on this host.
+/// Settings of the document up to a link reset, on this host.
 struct ReapplyPart {
-    /// What is to be changed.
     plan: TunePlan,
-    /// What became of the settings that are not.
+    /// Settings that need no change or cannot be changed.
     settled: Vec<ReappliedSetting>,
 }
 
-/// Puts the settings of a document in force: of the interface `only`, by its name of now, or all of them. What is so already
-/// is left, and if all is, nothing is written at all. It waits for nothing but another process that changes settings.
+/// Applies the settings of a document: all, or those of the interface with the present name `only`. If
+/// all are in effect, nothing is written. It waits only for another process that changes settings.
 ///
 /// # Errors
-/// [`TuneError`] where the host tells nothing, or the journal cannot announce a change. What the host refuses is no error but
-/// an [`ReapplyOutcome`].
+/// [`TuneError`] if the host or the journal cannot be read or written. A refused setting is a
+/// [`ReapplyOutcome`].
 pub fn reapply(
     store: &StateStore,
     host: &Host,
@@ -124,7 +116,7 @@ pub fn reapply(
     let mut transaction = TuneTransaction::begin(&mut writer, host, begin)?;
     let mut done = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
     for part in wanted.parts() {
-        // A reset of the link gives others queues and vectors: each part is looked up when those before it are made.
+        // A link reset changes queues and vectors, so that each part is resolved after the one before.
         let work = wanted.work(&BootHost::observe(host)?, part);
         done.settings.extend(work.settled);
         for change in work.plan.agreements.iter().chain(&work.plan.changes) {
@@ -154,19 +146,18 @@ fn told(setting: &Setting, value: &SettingValue, outcome: ReapplyOutcome) -> Rea
     ReappliedSetting { name: setting.to_string(), value: value.clone(), outcome }
 }
 
-/// What is asked for.
 struct ReapplyOptions<'a> {
     document: &'a PersistedSettings,
     only: Option<&'a str>,
 }
 
 impl<'a> ReapplyOptions<'a> {
-    /// The settings, cut after each that resets a link.
+    /// The settings, split after each link reset.
     fn parts(&self) -> impl Iterator<Item = &'a [PersistedSetting]> {
         self.document.settings.split_inclusive(|lasting| resets_link(&lasting.setting))
     }
 
-    /// The devices that are there.
+    /// The present devices.
     fn devices(&self, host: &Host) -> Result<Vec<NamedDevice>, HostError> {
         let arrival = BootHost::observe(host)?;
         let there = self.document.devices.iter().filter_map(|device| arrival.name(device));
@@ -174,7 +165,7 @@ impl<'a> ReapplyOptions<'a> {
         Ok(there.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
     }
 
-    /// What a part takes to be in force.
+    /// The changes that a part requires.
     fn work(&self, arrival: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
         let mut plan = TunePlan::new(GOAL);
         let mut settled = Vec::new();
@@ -211,8 +202,8 @@ fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChan
     PlannedChange { findings, ..PlannedChange::new(setting, from, to, "it was made to last") }
 }
 
-/// Has others leave alone what is set, and leaves out what they would take back. What is so already is told, after it was
-/// taken into account: an irqbalance that was started again does not know of the interrupts that are in their places.
+/// Resolves conflicts with other owners, and skips changes that they would revert. Settings in effect
+/// count, too: a restarted irqbalance has no ban for interrupts that are in place.
 fn agree(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
     let is_so = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
     let of_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
@@ -245,7 +236,7 @@ fn why_left(plan: &TunePlan, change: &PlannedChange) -> String {
     )
 }
 
-/// After these, queues and vectors are others: drivers reset the interface for them.
+/// Whether drivers reset the interface for this setting, so that queues and vectors change.
 fn resets_link(setting: &Setting) -> bool {
     plan::interrupts(setting) == ChangeImpact::Link
 }

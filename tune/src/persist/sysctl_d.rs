@@ -1,4 +1,4 @@
-//! Sysctls as a file of sysctl.d(5) has them.
+//! Sysctls in the format of sysctl.d(5).
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,8 @@ use linerate_host::SettingValue;
 
 use crate::conflicts::sysctl_path;
 
-/// Whether a sysctl of this dotted name and value can be said in such a file, so that all readers take it as meant: a name
-/// ends at the first `=`, and may be a pattern.
+/// Whether a file of sysctl.d can express this sysctl unambiguously: names end at the first `=`, and may
+/// be patterns.
 pub(super) fn is_expressible(name: &str, value: &SettingValue) -> bool {
     let first_separator = name.find(['.', '/']).and_then(|at| name.as_bytes().get(at));
     let name_is_plain = first_separator == Some(&b'.')
@@ -20,8 +20,8 @@ pub(super) fn is_expressible(name: &str, value: &SettingValue) -> bool {
     name_is_plain && !text.is_empty() && !text.contains(|letter: char| letter.is_control() && letter != '\t')
 }
 
-/// The lines for these sysctls, by dotted name. What contains a dot itself, such as `eth0.5`, is written as sysctl.d(5)
-/// and sysctl(8) both take it: a dot where the name has a slash, once the first separator is a slash.
+/// The lines for these sysctls, by dotted name. A component with a dot, such as `eth0.5`, is written as a
+/// path, which both sysctl.d(5) and sysctl(8) accept.
 pub(super) fn lines(settings: &[(&str, &SettingValue)]) -> String {
     settings.iter().fold(String::new(), |mut text, (name, value)| {
         let name = if name.contains('/') { sysctl_path(name) } else { (*name).to_owned() };

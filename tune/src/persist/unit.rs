@@ -1,15 +1,15 @@
-//! The systemd units that put settings in force again, and the links that enable them.
+//! The systemd units that reapply settings, and the links that enable them.
 //!
-//! Two units, for two moments. `linerate-tune@IF.service` runs each time the device of an interface appears, at boot mostly
-//! before its addresses are set: the moment at which a reset of the link harms least. `linerate-tune.service` runs late in
-//! the boot and after each start of a program that sets the same: what is so already is left alone then. An instance an
-//! interface, since a start asked for while a unit is starting is lost (systemd 257 src/core/job.c, `job_install`), and
-//! two NICs appear at the same moment.
+//! `linerate-tune@IF.service` runs each time the device of an interface appears. At boot this is mostly
+//! before its addresses are set, when a link reset harms least. `linerate-tune.service` runs late in the
+//! boot and after each start of a program that manages the same settings; it leaves settings in effect
+//! alone. There is one instance per interface, because systemd drops a start request while the unit is
+//! starting (systemd 257 src/core/job.c, `job_install`), and two NICs may appear at the same time.
 //!
-//! Neither is kept active (no `RemainAfterExit=`), so that each cause starts it anew. Neither requires a device or waits for
-//! one: a NIC that is gone must not hold up the boot for the 90 s that systemd waits. And neither is ordered before the
-//! network: cloud-init's first stage runs after the network and before `sysinit.target`, after which these run, and
-//! systemd breaks such a circle by leaving out a unit of its choice.
+//! Neither stays active (no `RemainAfterExit=`), so that each cause starts it again. Neither requires or
+//! awaits a device: a missing NIC must not delay the boot by the 90 s that systemd waits. Neither is
+//! ordered before the network: cloud-init's first stage runs after the network and before
+//! `sysinit.target`, which these units follow, and systemd breaks such a cycle by dropping a unit.
 
 use std::fmt::Write as _;
 
@@ -18,10 +18,9 @@ use linerate_host::Setting;
 pub(super) const DIRECTORY: &str = "/etc/systemd/system";
 const SERVICE: &str = "linerate-tune.service";
 const TEMPLATE: &str = "linerate-tune@.service";
-/// Set links, addresses and features when they come up.
+/// Units that set links, addresses and features.
 const NETWORK: [&str; 3] = ["NetworkManager.service", "systemd-networkd.service", "network-online.target"];
 
-/// What the units run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnitCommands<'a> {
     /// The program, by its absolute path.
@@ -32,7 +31,7 @@ pub(super) struct UnitCommands<'a> {
     pub(super) state_dir: &'a str,
 }
 
-/// The units' files: path and content.
+/// Path and content of the units.
 pub(super) fn units(
     runs: UnitCommands<'_>,
     settings: &[&Setting],
@@ -45,7 +44,7 @@ pub(super) fn units(
     units
 }
 
-/// The links that enable them, as `systemctl enable` would make them: path and target.
+/// Path and target of the links that `systemctl enable` would make.
 pub(super) fn links(settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
     let target = |unit: &str| format!("../{unit}");
     let mut links: Vec<_> = wanted_by(settings)
@@ -66,14 +65,14 @@ fn wanted_by(settings: &[&Setting]) -> impl Iterator<Item = &'static str> {
     ["multi-user.target"].into_iter().chain(others(settings))
 }
 
-/// Units of programs that set some of it too when they start, or that forget then what was agreed with them.
+/// Units of programs that manage the same settings, or that forget agreements when they are restarted.
 fn others(settings: &[&Setting]) -> Vec<&'static str> {
     let any = |of: fn(&Setting) -> bool| settings.iter().any(|setting| of(setting));
     let mut units = vec!["tuned.service"];
     if any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
         units.push("irqbalance.service");
     }
-    // Both begin with an empty ruleset.
+    // Both start with an empty ruleset.
     if any(|setting| matches!(setting, Setting::NftTable { .. })) {
         units.extend(["nftables.service", "firewalld.service"]);
     }
@@ -88,9 +87,9 @@ fn service(runs: UnitCommands<'_>, settings: &[&Setting]) -> String {
     let others = others(settings).join(" ");
     let wanted: Vec<_> = wanted_by(settings).collect();
     let mut text = head("Put the tuned packet path in force again", runs);
-    // Wanted by those programs: when one is started again, so is this, and by the order after it.
+    // The restart of such a program starts this unit after it.
     let _ = writeln!(text, "After={} {others}", NETWORK.join(" "));
-    // Most drivers ask for their interrupts when the interface is set up.
+    // Most drivers allocate interrupts when the interface comes up.
     if settings.iter().any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
         text.push_str("Wants=network-online.target\n");
     }
@@ -107,7 +106,7 @@ fn template(runs: UnitCommands<'_>) -> String {
 }
 
 fn head(description: &str, runs: UnitCommands<'_>) -> String {
-    // Each run that finds all as it should be changes nothing, so that no number of them is too many.
+    // No start limit, because a run without changes does no harm.
     format!(
         "# Written by `linerate tune persist`; `linerate tune unpersist` removes it.\n[Unit]\n\
          Description={description}\nDocumentation=man:linerate-tune-persist(1)\nConditionPathExists={file}\n\
@@ -117,9 +116,9 @@ fn head(description: &str, runs: UnitCommands<'_>) -> String {
     )
 }
 
-/// What is protected is what settings are never in: a program below /home or /root must be found, the journal be written, and
-/// the kernel's settings are what it is for. A run also undoes tunes whose time is over, and what those set may have been
-/// threads (`CAP_SYS_NICE`), sockets of other processes (`CAP_SYS_PTRACE`, pidfd_getfd) and steering programs (`CAP_BPF`).
+/// The sandbox permits a program below /home or /root, the journal, and kernel settings. A run also undoes
+/// overdue tunes, which may include threads (`CAP_SYS_NICE`), sockets of other processes
+/// (`CAP_SYS_PTRACE`, pidfd_getfd) and steering programs (`CAP_BPF`).
 const PROTECTED: &str = "\
 NoNewPrivileges=yes
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL \
@@ -151,17 +150,17 @@ fn body(runs: UnitCommands<'_>, more: &str) -> String {
     )
 }
 
-/// Whether a path can be said in a unit.
+/// Whether a unit can name this path.
 pub(super) fn is_expressible(path: &str) -> bool {
     path.starts_with('/') && !path.contains(char::is_control)
 }
 
-/// A word of a command line, where variables are filled in too (systemd.service(5)).
+/// A word of a command line, in which systemd expands variables (systemd.service(5)).
 fn argument(text: &str) -> String {
     word(text).replace('$', "$$")
 }
 
-/// A word of a unit's list, taken as it is (systemd.syntax(7)).
+/// A literal word of a list (systemd.syntax(7)).
 fn word(text: &str) -> String {
     let text = specifiers(text).replace('\\', "\\\\").replace('"', "\\\"");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%,$".contains(&byte);
@@ -177,7 +176,7 @@ fn device_unit(interface: &str) -> String {
     format!("sys-subsystem-net-devices-{}.device", escape_from(interface, false))
 }
 
-/// A text as part of a unit's name (systemd.unit(5)).
+/// Escapes a text for the name of a unit (systemd.unit(5)).
 fn escape(text: &str) -> String {
     escape_from(text, true)
 }
@@ -215,7 +214,7 @@ mod tests {
         Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 }
     }
 
-    /// What a program prints; none where it is not installed.
+    /// The output of a program; `None` if it is not installed.
     fn printed(program: &str, arguments: &[&str]) -> Option<String> {
         let output = Command::new(program).args(arguments).output().ok()?;
         Some(String::from_utf8(output.stdout).expect("text").trim_end().to_owned())
@@ -239,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_taken_as_it_is() {
+    fn paths_are_quoted() {
         assert_eq!(argument("/usr/bin/linerate"), "/usr/bin/linerate");
         assert_eq!(argument("/opt/line rate/100%/$x"), "\"/opt/line rate/100%%/$$x\"");
         assert!(!is_expressible("bin/linerate") && !is_expressible("/a\nb"));
     }
 
     #[test]
-    fn what_else_sets_it_starts_it_again() {
+    fn units_of_other_owners_start_it_again() {
         let irq = Setting::IrqAffinity { irq: 3, action: "eth0-TxRx-0".into() };
         let table =
             Setting::NftTable { family: linerate_host::setting::NftFamily::Inet, table: "linerate".into() };
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_has_nothing_against_the_units() {
+    fn systemd_accepts_the_units() {
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("line rate");
         std::fs::copy("/bin/true", &program).expect("copied");
@@ -323,7 +322,7 @@ mod tests {
         }
         let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output()
         else {
-            eprintln_skip("systemd_has_nothing_against_the_units", "systemd-analyze is not installed");
+            eprintln_skip("systemd_accepts_the_units", "systemd-analyze is not installed");
             return;
         };
         let said = String::from_utf8_lossy(&output.stderr);

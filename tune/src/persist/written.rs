@@ -1,4 +1,4 @@
-//! Writing the files and removing them, so that what is there is known whenever the program ends.
+//! Writes and removes the files so that the journal knows them whenever the program ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,41 +10,40 @@ use super::{PersistError, PersistFile, PersistFiles, PlaceError};
 use crate::journal::record::WrittenFile;
 use crate::journal::{JournalError, JournalRecord, JournalWriter};
 
-/// The files that stand, as the journal knows them.
+/// The written files according to the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StandingFiles {
-    /// Number of the tune that they make last; none where there are none.
+    /// Number of their tune.
     pub tune: Option<u64>,
-    /// Whether all of them were written; if not, the program was ended while it wrote them.
+    /// Whether all files were written; false if the program was killed.
     pub whole: bool,
-    /// Each path, and what may be there: after an end midway, what was and what was to be.
+    /// Possible contents by path: after a kill, the old and the new one.
     files: BTreeMap<String, Vec<WrittenFile>>,
-    /// Directories that were made for them.
+    /// Directories that were made for the files.
     directories: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct WrittenFiles {
-    /// Files that were written, in this order.
+    /// In the order of writing.
     pub written: Vec<String>,
-    /// Files that were so already.
+    /// Unchanged files.
     pub already: Vec<String>,
-    /// Files of an earlier time that are not needed any more, and were removed.
+    /// Removed files of an earlier tune.
     pub removed: Vec<String>,
-    /// Such files that were left, because somebody changed them since.
+    /// Such files that stay because they were changed since.
     pub left: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RemovedFiles {
-    /// Files and directories that were removed.
+    /// Files and directories.
     pub removed: Vec<String>,
-    /// Files that were left, because somebody changed them since.
+    /// Files that stay because they were changed since.
     pub left: Vec<String>,
 }
 
 impl StandingFiles {
-    /// What the records say.
     pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
         let mut standing = Self::default();
         for record in records {
@@ -53,7 +52,7 @@ impl StandingFiles {
         standing
     }
 
-    /// The paths of the files, sorted.
+    /// Sorted paths.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)
     }
@@ -83,7 +82,7 @@ impl StandingFiles {
     }
 }
 
-/// A file that is to be written, and what is in its place.
+/// A file to write, and the present occupant of its path.
 struct PendingFile<'a> {
     file: &'a PersistFile,
     path: PathBuf,
@@ -92,12 +91,12 @@ struct PendingFile<'a> {
 }
 
 impl PersistFiles {
-    /// Writes the files below `root`, which is `/` but for an image of another host, after the journal has them. Those of an
-    /// earlier tune are replaced, or removed where they are not needed any more.
+    /// Journals the files and writes them below `root` (`/`, or the image of another host). Files of an
+    /// earlier tune are replaced, or removed if they are not needed any more.
     ///
     /// # Errors
-    /// [`PersistError::Foreign`] where something else is in their place, before any is written; [`PersistError::Place`]
-    /// where one could not be written: [`unpersist`] removes the others.
+    /// [`PersistError::Foreign`] if other files have these paths: then none is written.
+    /// [`PersistError::Place`] if one could not be written: [`unpersist`] removes the others.
     pub fn write(&self, writer: &mut JournalWriter, root: &Path) -> Result<WrittenFiles, PersistError> {
         let root = root.canonicalize().map_err(|source| PlaceError::System {
             what: "find",
@@ -141,7 +140,7 @@ impl PersistFiles {
 }
 
 impl PendingFile<'_> {
-    /// Writes it, if it is not so already.
+    /// Writes the file unless it is unchanged.
     fn write(&self) -> Result<bool, PlaceError> {
         if self.occupant.is(&self.recorded) {
             return Ok(false);
@@ -151,16 +150,15 @@ impl PendingFile<'_> {
     }
 }
 
-/// Removes the files that the journal knows of, and the directories that were made for them if nothing else is in them.
+/// Removes the files in the journal, and their directories if these are empty and were made for them.
 ///
 /// # Errors
-/// [`PersistError::Place`] where one could not be removed; asked again, it goes on with the others. None where there are
-/// none: then nothing is done.
+/// [`PersistError::Place`] if a file could not be removed. A repeated call continues with the others.
 pub fn unpersist(writer: &mut JournalWriter) -> Result<Option<RemovedFiles>, PersistError> {
     let standing = standing(writer)?;
     let Some(tune) = standing.tune else { return Ok(None) };
     let mut result = RemovedFiles::default();
-    // What enables the units last written goes first.
+    // The links that enable units go first.
     for path in standing
         .paths()
         .filter(|path| path.contains(".wants/"))
@@ -212,7 +210,7 @@ fn standing(writer: &JournalWriter) -> Result<StandingFiles, JournalError> {
 fn pending<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, PersistError> {
     let path = root.join(file.path.trim_start_matches('/'));
     let recorded = file.content.recorded(path.display().to_string());
-    // Also where a directory is not there yet, one above may be a link.
+    // A parent directory may be a link even if the directory is missing.
     file::missing_directories(&path)?;
     let occupant = match OpenedDirectory::find(&path)? {
         Some(spot) => spot.occupant()?,
