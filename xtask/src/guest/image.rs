@@ -93,7 +93,7 @@ impl GuestImage {
     fn packed(&self) -> anyhow::Result<fs::File> {
         let file = tempfile::tempfile().context("make a file")?;
         let status = Command::new("sh")
-            .args(["-c", "find . | busybox cpio -o -H newc -R 0:0 2>/dev/null"])
+            .args(["-c", "find . -mindepth 1 | busybox cpio -o -H newc -R 0:0 2>/dev/null"])
             .current_dir(&self.root)
             .stdout(file.try_clone()?)
             .status()
