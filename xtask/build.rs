@@ -1,4 +1,4 @@
-//! Compiles the C side of `xtask bench engine`, always optimized: it is what the engine is measured against.
+//! Compiles the C side of `xtask bench engine`, always optimized, because the engine is compared with it.
 
 fn main() {
     let source = "src/bench/echo_mmsg.c";

@@ -151,7 +151,6 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints.
 fn read(command: &mut Command) -> Result<String> {
     let output =
         command.stderr(Stdio::inherit()).output().with_context(|| format!("run {}", shown(command)))?;

@@ -31,7 +31,7 @@ use machine::{GuestVariant, TO_VIRTIO};
 use session::{GuestSession, OutputSinks};
 use traffic::{FlowCount, GuestTraffic};
 
-/// Exit status when the guest itself failed, not what ran in it (as that of env and timeout).
+/// Exit status if the guest itself failed instead of its command (as of env and timeout).
 const GUEST_FAILED: u8 = 125;
 
 /// How often a machine is booted until all of its CPUs run.
@@ -43,7 +43,7 @@ for cpu in $(seq 0 $(($(nproc) - 1))); do taskset -c $cpu true & done
 wait
 ";
 
-/// What a boot takes where all is well, some times over: one that is to be repeated is not waited for any longer.
+/// Several times the duration of a normal boot; a boot that takes longer is repeated.
 const BOOTED_WITHIN: Duration = Duration::from_secs(120);
 
 const ALL_CPUS_RUN_WITHIN: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ pub(crate) struct GuestParts {
     /// A Debian package of a kernel, or one that depends on it, instead of the newest
     #[arg(long)]
     kernel: Option<String>,
-    /// Seconds a boot may take (120 at most where it would be repeated), and then the command
+    /// Seconds for the boot (at most 120 if it would be repeated), and then for the command
     #[arg(long, default_value_t = 300)]
     deadline: u64,
 }
@@ -111,7 +111,7 @@ impl std::error::Error for GuestUnavailable {}
 
 struct PreparedGuest {
     kernel: UnpackedKernel,
-    /// A file without a name, so that nothing of it stays.
+    /// A file without a name, which ends with this process.
     image: File,
 }
 
@@ -223,7 +223,7 @@ impl GuestParts {
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(GUEST_FAILED))
     }
 
-    /// Builds and fetches everything, then takes the rights to make a network namespace.
+    /// Builds and fetches everything, then enters a user namespace if necessary.
     fn prepare(&self) -> anyhow::Result<PreparedGuest> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(

@@ -35,7 +35,6 @@ pub(crate) fn skip_unless_root(chore: &str) -> Option<ExitCode> {
     })
 }
 
-/// Exit code of a chore that found what it expects, or did not.
 pub(crate) fn exit_code(passed: bool) -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -15,7 +15,7 @@ pub(crate) enum BuildProfile {
     Release,
 }
 
-/// Builds all programs; where the one of this name is.
+/// Builds all programs and returns the path of one.
 pub(crate) fn build(profile: BuildProfile, name: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--workspace", "--bins", "--message-format=json-render-diagnostics"]);

@@ -43,7 +43,7 @@ const SEARCHES: u32 = 3;
 /// How long a server may take to answer all again after an event.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long answers may take at the end of a round. It is over sooner when there were none for a tenth to a quarter of that.
+/// The longest wait for answers at the end of a round. It ends earlier when no answer arrives for a tenth to a quarter of it.
 const DRAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
@@ -192,8 +192,8 @@ impl SoakCommand {
     }
 }
 
-/// Waits until every flow is answered all it asks, which no worker that is stuck lets happen. Since sockets are queues, all that
-/// was asked before is then behind. What was asked and answered meanwhile.
+/// Waits until every flow has all answers, which a stuck worker would prevent. Sockets are queues, so earlier requests are done
+/// then. Returns the requests and answers meanwhile.
 fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<RoundLoad> {
     let begun = Instant::now();
     let leisurely =

@@ -35,7 +35,7 @@ pub struct XdpBuilder {
 }
 
 /// What an [`XdpService`] did: `received == answered + dropped + corrupted`. Replies that the link did not take are in
-/// `answered`: XDP_TX does not tell.
+/// `answered`, because XDP_TX does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct XdpAccount {
     pub received: u64,

@@ -28,7 +28,7 @@ const SHORTEST: u16 = 40;
 /// Requests per second: more than a server that reads sockets answers.
 const OFFERED: f64 = 400e3;
 
-/// For how long the command has its programs timed when it begins, and a little more: each of their runs takes longer then.
+/// The command times its programs when it starts, which makes each of their runs slower; and a little more.
 /// That share gets smaller the longer the command runs, and is not measured here.
 const TIMED: Duration = Duration::from_millis(400);
 

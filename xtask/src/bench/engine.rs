@@ -2,7 +2,7 @@
 //!
 //! A queue of requests is served by a thread whose instructions are counted from birth to end. The difference between
 //! a long queue and a short one, divided by the requests between them, is the cost of a transaction: what starting and
-//! ending costs falls out. What the kernel does is not counted.
+//! ending costs cancels out. Kernel instructions are not counted.
 
 use std::process::ExitCode;
 

@@ -161,8 +161,7 @@ impl GeneratorsBench {
         Ok(entered)
     }
 
-    /// Packets a second at the receiver, counted anew where a program gave up: trafgen does when its ring is full once too
-    /// often.
+    /// Packets per second at the receiver, measured again if a program gave up: trafgen does if its ring is full too often.
     fn count_anew(
         &self,
         contender: &mut dyn GeneratorContender,

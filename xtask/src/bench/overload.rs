@@ -51,10 +51,10 @@ pub(crate) struct OverloadBench {
     /// What of the policy is compared with nothing.
     #[arg(long, value_enum, default_value_t = PolicyPart::Protect)]
     part: PolicyPart,
-    /// How long a request may take at the guard's estimate, ms, if not the default.
+    /// The longest wait that the guard allows, ms, instead of the default
     #[arg(long)]
     guard_wait: Option<f64>,
-    /// Microseconds of CPU time that each request takes the service.
+    /// CPU time of the service per request, us
     #[arg(long, default_value_t = 0)]
     work_us: u32,
     /// The CPU that sends.

@@ -1,4 +1,4 @@
-//! Whether `linerate load --search` finds the capacity of a service whose capacity is known.
+//! The error of `linerate load --search` for a service with a known capacity.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ const ALLOWED: f64 = 0.02;
 /// The largest range of the results.
 const ALLOWED_SPREAD: f64 = 0.03;
 
-/// What the bucket holds: ten milliseconds of its rate.
+/// The depth of the token bucket: ten milliseconds of its rate.
 const DEPTH_SECONDS: f64 = 0.01;
 
 const PORT: u16 = 7777;

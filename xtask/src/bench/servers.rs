@@ -1,6 +1,6 @@
 //! Servers compared on one CPU: capacity, and goodput under overload.
 //!
-//! All take turns A B C, C B A, ... in one lab, as processes of their own, started alike. One generator asks; every reply is checked.
+//! The servers are processes that take turns A B C, C B A, ... in one lab. One generator sends requests and checks every reply.
 
 mod candidate;
 mod cpu_time;

@@ -20,7 +20,7 @@ pub(crate) struct TopBench {
 /// The limit, as a share of one CPU.
 const MOST: f64 = 0.02;
 
-/// A whole reading is made so often, in seconds, unless interfaces come and go; and never oftener than takes half a per cent of a CPU.
+/// Seconds between complete readings of the host, which may use half a per cent of a CPU.
 const WHOLE_EACH: f64 = 10.0;
 const WHOLE_MOST: f64 = 0.005;
 
@@ -63,7 +63,6 @@ impl TopBench {
     }
 }
 
-/// What a run took, its start among it.
 struct TopRun {
     cpu_seconds: f64,
     refreshes: usize,

@@ -32,7 +32,7 @@ impl InstallPage {
         let [package, elsewhere] = blocks.as_slice() else {
             bail!("there are {}: one is to be for the package, one for elsewhere", blocks.len());
         };
-        // The first is what is running here.
+        // The first block builds the package, which has happened.
         let (build, install) = package.split_once('\n').context("the first has one line")?;
         ensure!(build == "cargo xtask deb", "the first begins with '{build}'");
         let (cargo, rest) = elsewhere.split_once('\n').context("the second has one line")?;

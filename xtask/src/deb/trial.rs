@@ -36,7 +36,7 @@ pub(super) fn lintian(package: &Path) -> Result<()> {
         .context("lintian (package lintian) has something against it")
 }
 
-/// Installs a package, uses it, and takes it off again.
+/// Installs, uses and removes a package.
 pub(super) fn installed(
     package: &Path,
     version: &str,

@@ -11,10 +11,10 @@ use linerate_tune::profile::FindingPolicy;
 
 use super::example::RuleExample;
 
-/// More values or commands than this say no more.
+/// The most values or commands of an example.
 const SHOWN: usize = 4;
 
-/// Longer values are cut, since those of 20 queues are no easier to grasp than those of three.
+/// Longer values are cut.
 const WIDEST: usize = 70;
 
 const HEAD: &str = "\
@@ -103,7 +103,7 @@ fn add_commands(page: &mut String, id: &str, example: &RuleExample) {
     page.push('\n');
 }
 
-/// What the profiles of `tune` do about it; profiles that do the same are named together.
+/// The policies of the profiles of `tune`; profiles with the same policy are in one line.
 fn policies(id: &str, profiles: &[TuneProfile]) -> String {
     let mut policies: Vec<(String, Vec<String>)> = Vec::new();
     for profile in profiles {

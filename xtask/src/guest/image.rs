@@ -1,4 +1,4 @@
-//! The guest's first file system: all it ever has.
+//! The initramfs of the guest.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,8 +34,8 @@ const MODULES: [&str; 18] = [
     "xt_tcpudp",
 ];
 
-/// Programs of the machine that come along, under which name, and the Debian package of each. busybox's shell would
-/// take its own `ip` instead of the one in PATH.
+/// Programs of the host in the guest: the program, its name there, and its Debian package. The shell is dash, because that
+/// of busybox would run its own `ip` instead of the one in PATH.
 const PROGRAMS: [(&str, &str, &str); 7] = [
     ("dash", "sh", "dash"),
     ("ethtool", "ethtool", "ethtool"),
@@ -48,7 +48,7 @@ const PROGRAMS: [(&str, &str, &str); 7] = [
 
 const BUSYBOX: &str = "/bin/busybox";
 
-/// Where the command under test is in the guest, so that PATH leads to it.
+/// The path of the command under test in the guest, in a directory of PATH.
 const COMMAND: &str = "usr/local/bin/linerate";
 
 /// Packs the file system: the init program, the command, programs and modules.
@@ -109,7 +109,7 @@ impl GuestImage {
         self.add(name, rights, &content)
     }
 
-    /// The shell that runs the init program, before there is a library.
+    /// The static shell that runs the init program.
     fn busybox(&self) -> anyhow::Result<()> {
         let busybox = Path::new(BUSYBOX);
         if !busybox.is_file() || !libraries(busybox)?.is_empty() {
@@ -143,7 +143,7 @@ impl GuestImage {
     }
 }
 
-/// Where PATH leads, or where Debian keeps what only root uses.
+/// Finds a program in PATH or in the directories of system programs.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -152,7 +152,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The shared libraries that a program of this machine takes; none for a static one.
+/// The shared libraries of a program; none for a static one.
 fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output =
         Command::new("ldd").arg(program).env("LC_ALL", "C").output().context("run ldd (package libc-bin)")?;
@@ -167,7 +167,6 @@ fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         .with_context(|| format!("find the libraries of {}", program.display()))
 }
 
-/// The files in what ldd says.
 fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();
     for line in said.lines().map(str::trim) {
@@ -183,7 +182,7 @@ fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     Ok(files)
 }
 
-/// A program without what only a debugger reads: the guest's memory is small.
+/// A program without debug information, because the memory of the guest is small.
 fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
     let to = tempfile::NamedTempFile::new().context("make a file")?;
     said(Command::new("strip").arg("-o").args([to.path(), program]))

@@ -23,7 +23,7 @@ pub(super) struct UnpackedKernel {
 }
 
 impl UnpackedKernel {
-    /// Finds the newest kernel, or the one `package` leads to, and unpacks it if it is not there yet.
+    /// Downloads and unpacks the newest kernel or that of `package`, unless it is cached.
     pub(super) fn provide(cache: &Path, package: Option<&str>) -> anyhow::Result<Self> {
         let why = match fetch(cache, package) {
             Ok(kernel) => return Ok(kernel),
@@ -98,7 +98,7 @@ fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> 
     UnpackedKernel::open(&folder)
 }
 
-/// The package of a kernel and its version, to which `package` leads: itself, or what it depends on.
+/// The name and version of the kernel package: `package` itself or a dependency.
 fn candidate(package: &str) -> anyhow::Result<(String, String)> {
     let shown = said(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
     let target = depends_on_kernel(&shown).unwrap_or(package);

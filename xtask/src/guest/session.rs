@@ -42,7 +42,7 @@ pub(super) struct GuestSession {
     commands: GuestChannel,
     output: GuestChannel,
     errors: GuestChannel,
-    /// What the console shows, and what QEMU says. Neither has a name, so that nothing of them stays.
+    /// Output of the console and of QEMU, in files without a name.
     console: File,
     complaints: File,
     // In this order: the machine goes before the host that it is in.
@@ -98,7 +98,7 @@ impl CommandOutput {
 }
 
 impl GuestSession {
-    /// Switches a machine on and waits until it takes commands.
+    /// Boots a guest and waits until it accepts commands.
     pub(super) fn boot(
         prepared: &PreparedGuest,
         variant: GuestVariant,
@@ -278,7 +278,7 @@ fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyh
     Ok(GuestChannel { stream, begun: Vec::new() })
 }
 
-/// Makes a network namespace with the other ends of the guest's wires. Nothing leads out of it, and it ends with this
+/// Makes a network namespace with the tap interfaces of the guest, without routes to other networks. It ends with this
 /// process.
 pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
     // Its link is not used.
@@ -320,7 +320,7 @@ pub(super) fn qemu(
     Ok(command)
 }
 
-/// Whether there is a QEMU that has the devices.
+/// Fails if QEMU is missing or has no igb.
 pub(super) fn check_qemu() -> anyhow::Result<()> {
     let known = Command::new(QEMU).args(["-device", "igb,help"]).output();
     match known {

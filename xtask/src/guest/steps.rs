@@ -83,7 +83,7 @@ const TWO_NODES: [ManualStep; 9] = [
         ..UNCHANGED
     },
     ManualStep {
-        // No interrupt has come yet for most of its queues: their affinity is to take effect with the first.
+        // Most of its queues had no interrupt yet, so their affinity is not in effect.
         what: "virtio-net as its driver leaves it",
         doctor: "--interface vnet0",
         absent: &[

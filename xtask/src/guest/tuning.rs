@@ -73,11 +73,11 @@ const COUNTERS: [&str; 17] = [
     "proc/sys/net/netfilter/nf_conntrack_count",
     "/qstats.json",
     "/statistics.json",
-    // The snapshot has those of queues.
+    // The snapshot has the affinities of queues.
     "/effective_affinity_list",
     // Numbers of NAPI instances, which are others after each reset of the interface.
     "calls/netdev/napi.json",
-    // With counts of packets; the snapshot has what is set.
+    // Contains packet counts; the snapshot has the settings.
     "calls/qdisc/",
     "calls/sock_diag/",
     "/statistics/",
@@ -101,7 +101,7 @@ pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
     }
     let before = GuestState::of(guest, "igb0")?;
     let command = "linerate tune apply --for udp-server --interface igb0 --watch 5 --yes";
-    // As much as before: a service that takes too little of a CPU is not tuned.
+    // The same load as before: a service that uses little CPU time is not tuned.
     // 1: doctor still finds something, which is judged below.
     failed.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
     // Entries of connection tracking outlive the rule that keeps new ones away.

@@ -41,7 +41,7 @@ impl AddAssign for RoundLoad {
     }
 }
 
-/// What the server got that was not of the load.
+/// Requests that the server received besides the load.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ExtraRequests {
     pub(super) received: u64,
@@ -87,8 +87,8 @@ struct AccountingGap {
     /// The most that may be lost there without being counted, in each of a device's queues, when an interface goes down.
     /// With the link up it is nothing.
     when_down: i64,
-    /// Whether what went down may have been counted twice by the stack, by each worker once: `sendmmsg` tells how many replies went
-    /// before one that failed, and not why it did, so that the one is sent again to learn that.
+    /// Whether the stack may count one reply per worker twice: `sendmmsg` returns the number of replies before one that failed
+    /// without the reason, so the worker sends that reply again to get the error.
     retried: bool,
 }
 
@@ -207,7 +207,7 @@ impl RequestFates {
         Self { sent: load.sent, answered: load.answered, named, gaps }
     }
 
-    /// Whether nothing is lost that might not be; `retrying` workers met a link that went down.
+    /// Whether all losses are allowed ones; `retrying` workers met a link that went down.
     fn balance(&self, went_down: bool, retrying: u32) -> bool {
         GAPS.iter().zip(self.gaps).all(|(gap, found)| {
             let most = if went_down { gap.when_down } else { 0 };

@@ -1,4 +1,4 @@
-//! What the host that serves, and its server, counted so far.
+//! Counters of the receiving host and its server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -101,7 +101,6 @@ impl PathCounters {
     }
 }
 
-/// What a veth device counted.
 struct VethCounters {
     lost: u64,
     refused: u64,

@@ -10,11 +10,10 @@ use super::event::SoakEvent;
 use super::{FLOWS, LOAD, PAYLOAD, SoakCommand, SoakObservation};
 use crate::machine;
 
-/// How much more memory a server may have in the last quarter than in the first: what an allocator keeps back in one thread or
-/// another.
+/// The largest growth of memory from the first quarter to the last: allocators keep some memory per thread.
 const ALLOWED_GROWTH: f64 = 1.05;
 
-/// And so much more whatever it had, bytes.
+/// Growth that is always allowed, bytes.
 const ALLOWED_BYTES: f64 = 512e3;
 
 /// Everything: schema `linerate.soak/1`. There is none of a soak in which a flow was not answered again after an event: that ends it.
@@ -118,7 +117,6 @@ impl SoakReport {
         })
     }
 
-    /// Whether all is as it must be.
     pub(super) fn kept(&self) -> bool {
         self.kept
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::ptr;
 
-/// What a traced thread stopped for, or how it ended.
+/// The reason why a traced thread stopped or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TraceEvent {
     /// It ended, with this exit code.

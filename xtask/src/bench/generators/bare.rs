@@ -20,10 +20,10 @@ pub(super) const NAME: &str = "bare-loop";
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/bare.bpf.o"));
 
-/// Frames the kernel hands on together: the most it takes (Linux 6.18, net/bpf/test_run.c, `TEST_XDP_MAX_BATCH`).
+/// Frames per batch: the maximum of the kernel (Linux 6.18, net/bpf/test_run.c, `TEST_XDP_MAX_BATCH`).
 const BATCH: u32 = 256;
 
-/// Frames a system call: a good part of a second's worth. Each call makes and destroys a page pool, which waits for RCU;
+/// Frames per system call, a good part of a second. Each call makes and destroys a page pool, which waits for RCU;
 /// with a few milliseconds' worth, the loop waits most of the time.
 const REPEAT: u32 = 1 << 20;
 
@@ -32,12 +32,12 @@ const DESTINATION_PORT: u16 = 7;
 /// A loop of live frames from a program that picks a random source port and redirects: it neither matches nor times.
 #[derive(Default)]
 pub(super) struct BareLoop {
-    /// Whether replies come, which a program at its own end drops.
+    /// Whether replies arrive, which an XDP program of the sender drops.
     takes_replies: bool,
 }
 
 impl BareLoop {
-    /// One that has the replies dropped at its own end.
+    /// A loop whose host drops the replies.
     pub(super) fn taking_replies() -> Self {
         Self { takes_replies: true }
     }

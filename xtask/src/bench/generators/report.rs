@@ -92,7 +92,7 @@ impl GeneratorsReport {
         Ok(())
     }
 
-    /// Whether no promise that could be looked at is missed.
+    /// Whether no threshold is missed.
     pub(super) fn kept(&self) -> bool {
         all_kept(self.comparisons.iter().flat_map(|comparison| &comparison.promises))
     }

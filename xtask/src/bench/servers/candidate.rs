@@ -170,7 +170,7 @@ impl Drop for CandidateRun {
     }
 }
 
-/// All are held to the same CPUs in the same way, whatever else they are told.
+/// All servers run on the same CPUs.
 fn spawn(testbed: &ServersTestbed, program: &Command) -> anyhow::Result<LabChild> {
     let mut command = Command::new("taskset");
     command.args(["-c", &testbed.cpu_list()]).arg(program.get_program()).args(program.get_args());

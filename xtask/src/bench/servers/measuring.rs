@@ -122,7 +122,7 @@ impl TurnMethod {
         Duration::from_secs_f64(self.seconds / 4.0)
     }
 
-    /// What a transaction takes, in a sample of nothing else.
+    /// The cost of a transaction; other fields of the sample are empty.
     fn cost(
         &self,
         generator: &mut dyn Generator,
@@ -158,8 +158,8 @@ impl TurnMethod {
         })
     }
 
-    /// How much more than capacity was offered, and the share of it that was answered. The first part of it is not judged:
-    /// full buffers are answered from for a while.
+    /// The offered multiple of the capacity, and the share of the capacity that was answered. The first part does not count,
+    /// because the server answers from full buffers then.
     fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
         let mode = PacingMode::Rate { per_second: capacity * OVERLOAD };
         generator.run(&LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(mode, self.longer()) })?;

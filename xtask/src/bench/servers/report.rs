@@ -83,7 +83,7 @@ impl ServersReport {
         self.parts.push(part);
     }
 
-    /// Whether no promise that could be looked at is missed.
+    /// Whether no threshold is missed.
     pub(super) fn kept(&self) -> bool {
         all_kept(self.parts.iter().flat_map(|part| &part.promises))
     }

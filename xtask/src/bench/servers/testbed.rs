@@ -84,7 +84,7 @@ impl ServersTestbed {
         }
     }
 
-    /// Takes off an XDP program that a server left: Knot 3.2 leaves its own, also when it ends in order, and it would redirect what is
+    /// Detaches an XDP program that a server left: Knot 3.2 leaves its own, also when it ends in order, and it would redirect what is
     /// for the next to nobody. With none there it does nothing.
     pub(super) fn clear_programs(&self) -> anyhow::Result<()> {
         for mode in ["xdpdrv", "xdpgeneric"] {

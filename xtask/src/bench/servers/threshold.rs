@@ -34,7 +34,6 @@ const THRESHOLDS: [ServerThreshold; 10] = [
     ServerThreshold::Times { who: DNS_XDP, than: NSD, at_least: 2.0 },
 ];
 
-/// Whether a ratio keeps a promise.
 type Kept = Box<dyn Fn(&ConfidenceInterval) -> bool>;
 
 /// Judges the thresholds of servers that take part; if not `judged`, the ratios alone.

@@ -13,7 +13,7 @@ use linerate_services::dns::{DnsService, ServedZones, Zones};
 use super::super::dns::ZONE;
 use super::{BUFFER, ProgramKind, REQUEST, ServerProgram};
 
-/// What [`BusyEcho`] takes of a CPU for each request: some hundred thousand a second, which one other CPU can ask five times over.
+/// CPU time of [`BusyEcho`] per request, so that one other CPU can send five times its capacity.
 const WORK: Duration = Duration::from_micros(2);
 
 /// An echo that has something to do: few services have not.
