@@ -1,21 +1,21 @@
 //! A RADIUS server with a file of users (RFC 2865, 2866, 2869, 3579, 5997).
 //!
-//! Who asks is known by his address and the secret he shares with the server. Nobody else gets an answer, not even an
-//! Access-Reject: silence is what the RFCs have for all that cannot be trusted, and it leaves a forger nothing to aim at others.
+//! A client is identified by its address and the secret that it shares with the server. Other requests get no reply at
+//! all, not even an Access-Reject, so a forged request directs nothing at others.
 //!
-//! Access-Requests have to carry a Message-Authenticator, without which whoever sits on the path can turn a reject into an accept
-//! (CVE-2024-3596, "Blast-RADIUS"); answers to them and to Status-Server have one as their first attribute. A client of
-//! the file may be let off that. PAP and CHAP are known, EAP is not: it is rejected.
+//! Access-Requests require a Message-Authenticator. Without it, an attacker on the path can turn a reject into an accept
+//! (CVE-2024-3596, "Blast-RADIUS"). Replies to Access-Request and Status-Server have it as their first attribute. The
+//! file can exempt a client. PAP and CHAP are supported; EAP is rejected.
 //!
-//! Accounting is verified, written to a [`DetailFile`] file, and answered when it is there: no answer is for what could not be recorded
-//! (RFC 2866, section 2). Without a file it is counted and answered, and nothing of it kept, which is for measuring.
+//! Accounting is verified, written to an [`AccountingFile`], and then answered: a request that could not be recorded gets
+//! no reply (RFC 2866, section 2). Without a file it is answered and counted only, which is for measurements.
 //!
 //! ```
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
 //! use linerate_engine::Server;
-//! use linerate_services::radius::{PortRole, RadiusServer, UserDatabase};
+//! use linerate_services::radius::{PortRole, RadiusServer, RequestOutcome, UserDatabase};
 //!
 //! let file = "[[client]]\nnetwork = '192.0.2.0/24'\nsecret = 'a long random one'\n";
 //! let users = Arc::new(UserDatabase::parse(file, Path::new("users.toml"))?);
@@ -25,29 +25,27 @@
 //!     .bind("127.0.0.1:0".parse()?)
 //!     .workers(1)
 //!     .start(move |_worker| workers.worker())?;
-//! assert_eq!(radius.counts().accepted, 0);
+//! assert_eq!(radius.counts().of(RequestOutcome::Accepted), 0);
 //! # running.stop()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod counts;
-mod detail;
+mod accounting;
 mod dictionary;
 mod packet;
 mod recent;
-mod record;
 mod secret;
 mod users;
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Instant, SystemTime};
 
 use linerate_engine::{Action, Request, Service};
 
-use counts::RequestTotals;
-pub use counts::{RadiusCounts, RequestOutcome};
-pub use detail::{DetailFile, OperatorNotifier, SyncMode};
+pub use accounting::{AccountingFile, OperatorNotifier};
 pub use packet::{
     AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
     RadiusPacket, VALUE_BYTES, attribute, code,
@@ -60,99 +58,128 @@ pub use secret::{
 };
 pub use users::{RadiusClient, RadiusUser, UserDatabase, UsersError};
 
-/// What a port is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortRole {
-    /// Access-Requests, 1812 by custom.
+    /// Access-Requests, by convention on port 1812.
     Authentication,
-    /// Accounting-Requests, 1813 by custom.
+    /// Accounting-Requests, by convention on port 1813.
     Accounting,
 }
 
-/// A server: what the workers of one port have in common.
+/// Reply or reason for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestOutcome {
+    Accepted,
+    Rejected,
+    Accounted,
+    /// Reply to a Status-Server.
+    Status,
+    /// A repeated request got the reply of the first.
+    Repeated,
+    Malformed,
+    /// Not a request that this port answers.
+    WrongType,
+    UnknownClient,
+    /// The required Message-Authenticator is missing.
+    Unsigned,
+    WrongSecret,
+    /// A required attribute is missing, or the reply does not fit.
+    Incomplete,
+    /// The accounting record could not be written.
+    Unrecorded,
+}
+
+impl RequestOutcome {
+    const ALL: [Self; 12] = [
+        Self::Accepted,
+        Self::Rejected,
+        Self::Accounted,
+        Self::Status,
+        Self::Repeated,
+        Self::Malformed,
+        Self::WrongType,
+        Self::UnknownClient,
+        Self::Unsigned,
+        Self::WrongSecret,
+        Self::Incomplete,
+        Self::Unrecorded,
+    ];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Rejected => "rejected",
+            Self::Accounted => "accounted",
+            Self::Status => "Status-Server answered",
+            Self::Repeated => "repeated",
+            Self::Malformed => "unanswered: not RADIUS",
+            Self::WrongType => "unanswered: not for this port",
+            Self::UnknownClient => "unanswered: from no client of the file",
+            Self::Unsigned => "unanswered: without Message-Authenticator",
+            Self::WrongSecret => "unanswered: wrong signature, usually another secret",
+            Self::Incomplete => "unanswered: incomplete, or without room for a reply",
+            Self::Unrecorded => "unanswered: could not be recorded",
+        }
+    }
+}
+
+/// Requests of all workers by outcome. Displayed as a list of those that occurred.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RadiusCounts([u64; RequestOutcome::ALL.len()]);
+
+impl RadiusCounts {
+    #[must_use]
+    pub fn of(&self, outcome: RequestOutcome) -> u64 {
+        self.0[outcome as usize]
+    }
+}
+
+impl fmt::Display for RadiusCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let occurred = RequestOutcome::ALL.into_iter().filter(|outcome| self.of(*outcome) > 0);
+        let list: Vec<String> =
+            occurred.map(|outcome| format!("{} {}", self.of(outcome), outcome.text())).collect();
+        f.write_str(if list.is_empty() { "no requests".to_owned() } else { list.join(", ") }.as_str())
+    }
+}
+
+/// The state that the workers of one port share.
 #[derive(Debug, Clone)]
 pub struct RadiusServer {
     port: PortRole,
     users: Arc<UserDatabase>,
     recent: Arc<RecentAnswers>,
-    detail: Option<Arc<DetailFile>>,
-    tallies: Arc<Mutex<Vec<Arc<RequestTotals>>>>,
+    accounting: Option<Arc<AccountingFile>>,
+    counters: Arc<[AtomicU64; RequestOutcome::ALL.len()]>,
 }
 
 impl RadiusServer {
-    /// A server of `users`.
     #[must_use]
     pub fn new(port: PortRole, users: Arc<UserDatabase>) -> Self {
-        Self { port, users, recent: Arc::new(RecentAnswers::new()), detail: None, tallies: Arc::default() }
+        Self {
+            port,
+            users,
+            recent: Arc::new(RecentAnswers::new()),
+            accounting: None,
+            counters: Arc::default(),
+        }
     }
 
-    /// Writes accounting to this file before it is answered. Workers made before are left as they were.
+    /// Records accounting in `file` before it is answered. Applies to workers that are created afterwards.
     #[must_use]
-    pub fn detail(mut self, detail: Arc<DetailFile>) -> Self {
-        self.detail = Some(detail);
+    pub fn accounting_file(mut self, file: Arc<AccountingFile>) -> Self {
+        self.accounting = Some(file);
         self
     }
 
-    /// The service of one worker.
     #[must_use]
     pub fn worker(&self) -> RadiusService {
-        let tally = Arc::new(RequestTotals::default());
-        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&tally));
-        RadiusService {
-            port: self.port,
-            users: Arc::clone(&self.users),
-            recent: Arc::clone(&self.recent),
-            detail: self.detail.clone(),
-            tally,
-        }
+        RadiusService { server: self.clone() }
     }
 
-    /// What became of all workers' requests so far.
     #[must_use]
     pub fn counts(&self) -> RadiusCounts {
-        let mut counts = RadiusCounts::default();
-        for tally in self.tallies.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            counts.add(tally);
-        }
-        counts
-    }
-}
-
-/// The service of one worker.
-#[derive(Debug)]
-pub struct RadiusService {
-    port: PortRole,
-    users: Arc<UserDatabase>,
-    recent: Arc<RecentAnswers>,
-    detail: Option<Arc<DetailFile>>,
-    tally: Arc<RequestTotals>,
-}
-
-impl Service for RadiusService {
-    fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
-        match self.answer_at(request.payload(), request.source(), Instant::now(), reply).1 {
-            Some(length) => Action::Reply(length),
-            None => Action::Drop,
-        }
-    }
-}
-
-impl RadiusService {
-    /// Answers a datagram that came from `source`: writes the answer, if there is one, to the start of `reply`, and returns what
-    /// became of the request and the answer's length in bytes.
-    pub fn answer_at(
-        &mut self,
-        datagram: &[u8],
-        source: SocketAddr,
-        now: Instant,
-        reply: &mut [u8],
-    ) -> (RequestOutcome, Option<usize>) {
-        let (outcome, length) = match self.handle_request(datagram, source, now, reply) {
-            Ok((outcome, length)) => (outcome, Some(length)),
-            Err(outcome) => (outcome, None),
-        };
-        self.tally.count(outcome);
-        (outcome, length)
+        RadiusCounts(std::array::from_fn(|at| self.counters[at].load(Relaxed)))
     }
 
     fn handle_request(
@@ -163,8 +190,8 @@ impl RadiusService {
         reply: &mut [u8],
     ) -> Result<(RequestOutcome, usize), RequestOutcome> {
         let packet = RadiusPacket::parse(datagram).map_err(|PacketError| RequestOutcome::Malformed)?;
-        // Before the secret is looked up: an answer is never answered, whoever sent it.
-        let purpose = purpose(self.port, packet.code()).ok_or(RequestOutcome::Type)?;
+        // Before the secret is looked up: a reply is never answered, whoever sent it.
+        let purpose = purpose(self.port, packet.code()).ok_or(RequestOutcome::WrongType)?;
         let client = self.users.client(source.ip()).ok_or(RequestOutcome::UnknownClient)?;
         verify(packet, client, purpose)?;
         let key = (source, packet.identifier());
@@ -192,39 +219,72 @@ impl RadiusService {
         let signed = purpose != RequestPurpose::Accounting;
         let length = write(reply, packet, code, attributes, client, signed)
             .map_err(|PacketFull| RequestOutcome::Incomplete)?;
-        // Last, so that what is recorded is answered, too, and one that comes again within a few seconds is not recorded twice.
-        if let (RequestPurpose::Accounting, Some(detail)) = (purpose, &self.detail) {
-            let line = record::line(packet, source, SystemTime::now());
-            detail.append(&line).map_err(|_| RequestOutcome::Unrecorded)?;
+        // Last, so that each record is answered, and a repeated request does not make a second record.
+        if let (RequestPurpose::Accounting, Some(file)) = (purpose, &self.accounting) {
+            let line = accounting::record_line(packet, source, SystemTime::now());
+            file.append(&line).map_err(|_| RequestOutcome::Unrecorded)?;
         }
-        // Asking again whether the server is there is to find out whether it still is (RFC 5997, section 4.2).
+        // A repeated Status-Server asks whether the server still answers (RFC 5997, section 4.2).
         if purpose != RequestPurpose::Status {
             self.recent.keep(key, authenticator, now, &reply[..length]);
         }
         Ok((outcome, length))
     }
 
-    /// Who asks to come in, if he may.
+    /// The user, if the request proves the password.
     fn authenticate(&self, packet: RadiusPacket<'_>, client: &RadiusClient) -> Option<&RadiusUser> {
         let user = self.users.user(packet.find(attribute::USER_NAME)?)?;
         let authenticator = packet.authenticator();
         let right = match (packet.find(attribute::USER_PASSWORD), packet.find(attribute::CHAP_PASSWORD)) {
             (Some(hidden), None) => {
-                let told = reveal_password(hidden, &client.secret, authenticator)?;
-                constant_time_eq(&told, &user.password)
+                let password = reveal_password(hidden, &client.secret, authenticator)?;
+                constant_time_eq(&password, &user.password)
             }
             (None, Some(response)) => {
                 let challenge = packet.find(attribute::CHAP_CHALLENGE).unwrap_or(&authenticator);
                 verify_chap(response, &user.password, challenge)
             }
-            // Both is forbidden (RFC 2865, section 4.1); neither is EAP, or a user who has to type his password yet.
+            // Both are forbidden (RFC 2865, section 4.1). Neither is EAP, or a request without a password.
             _ => false,
         };
         right.then_some(user)
     }
 }
 
-/// What a request asks for.
+/// The service of one worker.
+#[derive(Debug)]
+pub struct RadiusService {
+    server: RadiusServer,
+}
+
+impl Service for RadiusService {
+    fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
+        match self.answer_at(request.payload(), request.source(), Instant::now(), reply).1 {
+            Some(length) => Action::Reply(length),
+            None => Action::Drop,
+        }
+    }
+}
+
+impl RadiusService {
+    /// Writes the reply to a datagram from `source`, if there is one, to the start of `reply` and returns its length in
+    /// bytes.
+    pub fn answer_at(
+        &mut self,
+        datagram: &[u8],
+        source: SocketAddr,
+        now: Instant,
+        reply: &mut [u8],
+    ) -> (RequestOutcome, Option<usize>) {
+        let (outcome, length) = match self.server.handle_request(datagram, source, now, reply) {
+            Ok((outcome, length)) => (outcome, Some(length)),
+            Err(outcome) => (outcome, None),
+        };
+        self.server.counters[outcome as usize].fetch_add(1, Relaxed);
+        (outcome, length)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RequestPurpose {
     Access,
@@ -241,27 +301,26 @@ fn purpose(port: PortRole, code: u8) -> Option<RequestPurpose> {
     }
 }
 
-/// Whether a request was made by who knows the secret.
+/// Checks that the sender knows the secret.
 fn verify(
     packet: RadiusPacket<'_>,
     client: &RadiusClient,
     purpose: RequestPurpose,
 ) -> Result<(), RequestOutcome> {
     let secret = &client.secret;
-    if purpose == RequestPurpose::Accounting && !verify_digest(packet, secret) {
-        return Err(RequestOutcome::WrongSecret);
-    }
-    let header = match purpose {
-        RequestPurpose::Access | RequestPurpose::Status => packet.authenticator(),
-        RequestPurpose::Accounting => [0; AUTHENTICATOR_BYTES],
-    };
-    let required = match purpose {
-        // RFC 3579, section 3.1: with EAP always.
-        RequestPurpose::Access => client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
-        // Its authenticator is a digest with the secret already.
-        RequestPurpose::Accounting => false,
+    let (header, required) = match purpose {
+        // RFC 3579, section 3.1: always required with EAP.
+        RequestPurpose::Access => (
+            packet.authenticator(),
+            client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
+        ),
+        // The authenticator is a digest with the secret already.
+        RequestPurpose::Accounting if !verify_digest(packet, secret) => {
+            return Err(RequestOutcome::WrongSecret);
+        }
+        RequestPurpose::Accounting => ([0; AUTHENTICATOR_BYTES], false),
         // RFC 5997, section 3.
-        RequestPurpose::Status => true,
+        RequestPurpose::Status => (packet.authenticator(), true),
     };
     match signature(packet, secret, header) {
         SignatureCheck::Right => Ok(()),
@@ -271,8 +330,8 @@ fn verify(
     }
 }
 
-/// Writes an answer: the Message-Authenticator first, since what an attacker could put before it is what makes his forgeries
-/// fit; then the user's attributes, and what proxies want back, in their order.
+/// Writes a reply: the Message-Authenticator first, because the forgery of CVE-2024-3596 needs attributes before it; then
+/// the user's attributes and the Proxy-States of the request, in their order.
 fn write(
     reply: &mut [u8],
     request: RadiusPacket<'_>,

@@ -1,69 +1,51 @@
 //! RADIUS packets (RFC 2865, section 3 and 5).
 
-use std::fmt;
-
-/// Bytes before the attributes.
 pub const HEADER_BYTES: usize = 20;
 /// The longest packet (RFC 2865, section 3).
 pub const MOST_BYTES: usize = 4096;
-/// Bytes of an authenticator, and of a Message-Authenticator.
+/// Length of an authenticator and of a Message-Authenticator.
 pub const AUTHENTICATOR_BYTES: usize = 16;
 /// The longest value of an attribute.
 pub const VALUE_BYTES: usize = 253;
 
 pub mod code {
-    /// A NAS asks whether a user may come in.
     pub const ACCESS_REQUEST: u8 = 1;
     pub const ACCESS_ACCEPT: u8 = 2;
-    /// The user may not.
     pub const ACCESS_REJECT: u8 = 3;
-    /// A NAS tells what a user did.
     pub const ACCOUNTING_REQUEST: u8 = 4;
     pub const ACCOUNTING_RESPONSE: u8 = 5;
-    /// A NAS asks whether the server is there (RFC 5997).
+    /// RFC 5997.
     pub const STATUS_SERVER: u8 = 12;
 }
 
-/// Numbers of attributes that mean something to the server.
 pub mod attribute {
     pub const USER_NAME: u8 = 1;
     pub const USER_PASSWORD: u8 = 2;
-    /// His answer to a challenge.
     pub const CHAP_PASSWORD: u8 = 3;
-    /// What a proxy wants back.
     pub const PROXY_STATE: u8 = 33;
-    /// Start, stop, or in between.
     pub const ACCT_STATUS_TYPE: u8 = 40;
-    /// The challenge, if it is not the request's authenticator.
+    /// Without it, the authenticator of the request is the challenge.
     pub const CHAP_CHALLENGE: u8 = 60;
-    /// An EAP packet (RFC 3579).
     pub const EAP_MESSAGE: u8 = 79;
-    /// An HMAC-MD5 of the packet (RFC 3579, section 3.2).
+    /// HMAC-MD5 of the packet (RFC 3579, section 3.2).
     pub const MESSAGE_AUTHENTICATOR: u8 = 80;
 }
 
-/// Why a datagram is no packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a RADIUS packet: its lengths do not match")]
 pub struct PacketError;
 
-impl fmt::Display for PacketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("not a RADIUS packet: its lengths do not fit each other")
-    }
-}
-
-/// A packet whose attributes all fit.
+/// A packet with attributes of correct length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RadiusPacket<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> RadiusPacket<'a> {
-    /// Reads a datagram. What follows the packet's own length is padding, and left out.
+    /// Bytes after the length of the packet are padding.
     ///
     /// # Errors
-    /// A length that is less than a header's, over 4096 or beyond the datagram, or an attribute that has less than two bytes
-    /// or ends beyond the packet.
+    /// A length below 20, above 4096 or beyond the datagram; an attribute of less than two bytes or beyond the packet.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, PacketError> {
         let header = datagram.first_chunk::<HEADER_BYTES>().ok_or(PacketError)?;
         let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -83,13 +65,13 @@ impl<'a> RadiusPacket<'a> {
         self.bytes
     }
 
-    /// Its type, one of [`code`].
+    /// Type of packet, one of [`code`].
     #[must_use]
     pub fn code(&self) -> u8 {
         self.bytes[0]
     }
 
-    /// By which the NAS finds the request that a reply is for.
+    /// A reply has that of its request.
     #[must_use]
     pub fn identifier(&self) -> u8 {
         self.bytes[1]
@@ -103,12 +85,11 @@ impl<'a> RadiusPacket<'a> {
         authenticator
     }
 
-    /// Its attributes in order.
     pub fn attributes(&self) -> impl Iterator<Item = RadiusAttribute<'a>> + use<'a> {
         let bytes = self.bytes;
         let mut at = HEADER_BYTES;
         std::iter::from_fn(move || {
-            // Checked when it was parsed.
+            // Checked by `parse`.
             let (mut attribute, after) = first_attribute(&bytes[at..]).ok()??;
             attribute.offset = at + 2;
             at = bytes.len() - after.len();
@@ -116,24 +97,23 @@ impl<'a> RadiusPacket<'a> {
         })
     }
 
-    /// The value of the first attribute of this number.
+    /// The value of the first attribute with the number `kind`.
     #[must_use]
     pub fn find(&self, kind: u8) -> Option<&'a [u8]> {
         self.attributes().find(|attribute| attribute.kind == kind).map(|attribute| attribute.value)
     }
 }
 
-/// An attribute of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RadiusAttribute<'a> {
     pub kind: u8,
     /// Up to 253 bytes.
     pub value: &'a [u8],
-    /// Where the value is in the packet, bytes.
+    /// Offset of the value in the packet.
     pub offset: usize,
 }
 
-/// The first attribute and what follows it; none where nothing is left.
+/// The first attribute and the bytes after it; `None` at the end.
 fn first_attribute(bytes: &[u8]) -> Result<Option<(RadiusAttribute<'_>, &[u8])>, PacketError> {
     let [kind, length, ..] = *bytes else {
         return if bytes.is_empty() { Ok(None) } else { Err(PacketError) };
@@ -153,7 +133,7 @@ pub struct PacketWriter<'a> {
     length: usize,
 }
 
-/// A packet has no room for more.
+/// A packet has no room for the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketFull;
 
@@ -175,10 +155,10 @@ impl<'a> PacketWriter<'a> {
         Ok(Self { buffer, length: HEADER_BYTES })
     }
 
-    /// Adds an attribute, and returns where its value is.
+    /// Returns the offset of the value.
     ///
     /// # Errors
-    /// Over 253 bytes, or over the buffer's or a packet's length.
+    /// More than 253 bytes, or beyond the buffer or the longest packet.
     pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Result<usize, PacketFull> {
         let at = self.length;
         let end = at + 2 + value.len();
@@ -193,7 +173,7 @@ impl<'a> PacketWriter<'a> {
         Ok(at + 2)
     }
 
-    /// Puts in the length, and returns the packet.
+    /// Writes the length, and returns the packet.
     pub fn finish(self) -> &'a mut [u8] {
         let length = self.length;
         self.buffer[2..4].copy_from_slice(&(length as u16).to_be_bytes());
@@ -216,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_left_out() {
+    fn padding_is_ignored() {
         let mut bytes = packet(&[1, 3, b'a']);
         bytes.extend([0xff; 5]);
         let packet = RadiusPacket::parse(&bytes).unwrap();
@@ -227,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_do_not_fit_are_malformed() {
+    fn wrong_lengths_are_malformed() {
         for attributes in [&[1][..], &[1, 0], &[1, 1], &[1, 4, 0], &[1, 3, 0, 2]] {
             assert_eq!(RadiusPacket::parse(&packet(attributes)), Err(PacketError), "{attributes:?}");
         }
@@ -242,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_full_takes_no_more() {
+    fn a_full_packet_refuses_attributes() {
         let mut buffer = [0; 30];
         let mut writer = PacketWriter::new(&mut buffer, 2, 1, [0; 16]).unwrap();
         assert_eq!(writer.attribute(1, &[0; 9]), Err(PacketFull));
@@ -254,19 +234,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), fit: bool) {
+        fn parsed_attributes_make_up_the_packet(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), fit: bool) {
             let length = (bytes.len() as u16).to_be_bytes();
             if let Some(field) = bytes.get_mut(2..4).filter(|_| fit) {
                 field.copy_from_slice(&length);
             }
             if let Ok(packet) = RadiusPacket::parse(&bytes) {
-                let told: usize = packet.attributes().map(|attribute| attribute.value.len() + 2).sum();
-                prop_assert_eq!(told + HEADER_BYTES, packet.bytes().len());
+                let total: usize = packet.attributes().map(|attribute| attribute.value.len() + 2).sum();
+                prop_assert_eq!(total + HEADER_BYTES, packet.bytes().len());
             }
         }
 
         #[test]
-        fn what_is_written_is_read(
+        fn written_packets_are_read(
             code: u8,
             identifier: u8,
             authenticator: [u8; 16],

@@ -1,38 +1,38 @@
-//! Requests that were answered just now, so that one that comes again gets the same answer (RFC 2865, section 2.5; RFC 5080,
-//! section 2.2.2): a password is checked once, and what a user did is counted once.
+//! Replies of the last five seconds, so that a repeated request gets the same reply (RFC 2865, section 2.5; RFC 5080, section
+//! 2.2.2): a password is checked once, and an accounting request is recorded once.
 
-use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::packet::AUTHENTICATOR_BYTES;
 
-/// How long an answer is kept.
+/// How long a reply is kept.
 pub const KEPT: Duration = Duration::from_secs(5);
 
-/// Parts that are locked apart, so that workers seldom wait for each other.
-const PARTS: usize = 64;
-/// Answers a part keeps at most; beyond them the oldest goes. Only NASes that know the secret get this far.
-const MOST: usize = 2048;
+/// Shards have a lock each, so that workers seldom wait for each other.
+const SHARDS: usize = 64;
+/// Replies per generation. Only clients that know the secret can fill it.
+const GENERATION: usize = 2048;
 
-/// Who asked, and by which identifier.
+/// Source and identifier of a request.
 type RequestKey = (SocketAddr, u8);
 
-/// Answers of the last five seconds, for all workers: a request that comes again may reach another one.
+/// All workers share it, because a repeated request may reach another worker.
 #[derive(Debug)]
 pub(crate) struct RecentAnswers {
     hash: RandomState,
-    parts: Vec<Mutex<RecentPart>>,
+    shards: Vec<Mutex<AnswerShard>>,
 }
 
-#[derive(Debug, Default)]
-struct RecentPart {
-    answers: HashMap<RequestKey, RecentAnswer>,
-    /// In order of time. Those whose answer was replaced since are passed over.
-    order: VecDeque<(RequestKey, Instant)>,
+/// Two generations: a full or old one replaces the one before it.
+#[derive(Debug)]
+struct AnswerShard {
+    current: HashMap<RequestKey, RecentAnswer>,
+    previous: HashMap<RequestKey, RecentAnswer>,
+    began: Instant,
 }
 
 #[derive(Debug)]
@@ -44,10 +44,12 @@ struct RecentAnswer {
 
 impl RecentAnswers {
     pub(crate) fn new() -> Self {
-        Self { hash: RandomState::new(), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
+        let shard =
+            || AnswerShard { current: HashMap::new(), previous: HashMap::new(), began: Instant::now() };
+        Self { hash: RandomState::new(), shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect() }
     }
 
-    /// The answer to this very request: writes it to `reply` and returns its length.
+    /// Writes the reply to the same request to `reply` and returns its length.
     pub(crate) fn find(
         &self,
         key: RequestKey,
@@ -55,8 +57,8 @@ impl RecentAnswers {
         now: Instant,
         reply: &mut [u8],
     ) -> Option<usize> {
-        let part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = part.answers.get(&key)?;
+        let shard = self.shard(key);
+        let answer = shard.current.get(&key).or_else(|| shard.previous.get(&key))?;
         if answer.authenticator != *authenticator || now.saturating_duration_since(answer.at) > KEPT {
             return None;
         }
@@ -65,7 +67,7 @@ impl RecentAnswers {
         Some(length)
     }
 
-    /// Keeps an answer. That to an earlier request of the same identifier goes.
+    /// Keeps a reply instead of that to an earlier request with the same key.
     pub(crate) fn keep(
         &self,
         key: RequestKey,
@@ -73,30 +75,17 @@ impl RecentAnswers {
         now: Instant,
         reply: &[u8],
     ) {
-        let mut part = self.part(key).lock().unwrap_or_else(PoisonError::into_inner);
-        part.evict_expired(now);
-        part.answers.insert(key, RecentAnswer { authenticator, at: now, reply: reply.into() });
-        part.order.push_back((key, now));
-    }
-
-    fn part(&self, key: RequestKey) -> &Mutex<RecentPart> {
-        &self.parts[self.hash.hash_one(key) as usize % PARTS]
-    }
-}
-
-impl RecentPart {
-    /// Makes room: what is too old goes, and one more if it is full.
-    fn evict_expired(&mut self, now: Instant) {
-        while let Some((key, at)) = self.order.front().copied() {
-            let old = now.saturating_duration_since(at) > KEPT;
-            if !old && self.order.len() < MOST {
-                return;
-            }
-            self.order.pop_front();
-            if self.answers.get(&key).is_some_and(|answer| answer.at == at) {
-                self.answers.remove(&key);
-            }
+        let mut shard = self.shard(key);
+        if now.saturating_duration_since(shard.began) > KEPT || shard.current.len() >= GENERATION {
+            shard.previous = std::mem::take(&mut shard.current);
+            shard.began = now;
         }
+        shard.current.insert(key, RecentAnswer { authenticator, at: now, reply: reply.into() });
+    }
+
+    fn shard(&self, key: RequestKey) -> MutexGuard<'_, AnswerShard> {
+        let shard = &self.shards[self.hash.hash_one(key) as usize % SHARDS];
+        shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,7 +108,7 @@ mod tests {
         let (recent, start) = (RecentAnswers::new(), Instant::now());
         recent.keep(key(1), [1; 16], start, b"one");
         assert_eq!(found(&recent, key(1), 1, start + KEPT), Some(b"one".to_vec()));
-        assert_eq!(found(&recent, key(1), 2, start), None, "another request of the same identifier");
+        assert_eq!(found(&recent, key(1), 2, start), None, "another request with this identifier");
         assert_eq!(found(&recent, key(2), 1, start), None, "another port");
         assert_eq!(found(&recent, key(1), 1, start + KEPT + Duration::from_millis(1)), None);
         recent.keep(key(1), [2; 16], start, b"two");
@@ -128,20 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_an_end() {
+    fn memory_is_bounded_and_freed() {
         let (recent, start) = (RecentAnswers::new(), Instant::now());
-        for number in 0..4 * PARTS * MOST {
+        for number in 0..4 * SHARDS * GENERATION {
             let key = (SocketAddr::from(([10, 0, (number >> 16) as u8, 1], number as u16)), 0);
             recent.keep(key, [0; 16], start, b"x");
         }
-        for part in &recent.parts {
-            let part = part.lock().unwrap();
-            assert!(part.answers.len() <= MOST && part.order.len() <= MOST);
+        for shard in &recent.shards {
+            let shard = shard.lock().unwrap();
+            assert!(shard.current.len() <= GENERATION && shard.previous.len() <= GENERATION);
         }
-        // Later, all of it goes as the next is kept.
-        let later = start + 2 * KEPT;
-        let part = recent.part(key(1));
-        recent.keep(key(1), [0; 16], later, b"x");
-        assert_eq!(part.lock().unwrap().order.len(), 1);
+        for generation in 1..=2 {
+            recent.keep(key(1), [0; 16], start + generation * 2 * KEPT, b"x");
+        }
+        let shard = recent.shard(key(1));
+        assert_eq!((shard.current.len(), shard.previous.len()), (1, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! What a shared secret does: it hides passwords and signs packets (RFC 2865, 2866, 3579).
+//! Uses of the shared secret: hidden passwords and signed packets (RFC 2865, 2866, 3579).
 
 use hmac::{Hmac, Mac};
 use md5::{Digest, Md5};
@@ -11,8 +11,8 @@ type Authenticator = [u8; AUTHENTICATOR_BYTES];
 /// The longest password, bytes (RFC 2865, section 5.2).
 pub const PASSWORD_BYTES: usize = 128;
 
-/// Takes the hiding off a User-Password (RFC 2865, section 5.2). Returns the password without the zeros that fill it up to 16
-/// bytes; none where the value cannot be one.
+/// The password in a User-Password (RFC 2865, section 5.2) without its padding of zeros. `None` if the value has a wrong
+/// length.
 #[must_use]
 pub fn reveal_password(hidden: &[u8], secret: &[u8], authenticator: Authenticator) -> Option<Vec<u8>> {
     if hidden.is_empty() || hidden.len() > PASSWORD_BYTES || !hidden.len().is_multiple_of(AUTHENTICATOR_BYTES)
@@ -31,7 +31,7 @@ pub fn reveal_password(hidden: &[u8], secret: &[u8], authenticator: Authenticato
     Some(password)
 }
 
-/// Whether a CHAP-Password (RFC 2865, section 5.3) is the answer to `challenge` of who knows `password`.
+/// Whether a CHAP-Password (RFC 2865, section 5.3) answers `challenge` with `password`.
 #[must_use]
 pub fn verify_chap(value: &[u8], password: &[u8], challenge: &[u8]) -> bool {
     let Some((identifier, response)) = value.split_first() else {
@@ -42,24 +42,22 @@ pub fn verify_chap(value: &[u8], password: &[u8], challenge: &[u8]) -> bool {
     constant_time_eq(&digest, response)
 }
 
-/// Whether both are the same, in a time that does not tell how much of them is.
+/// Compares in a time that does not depend on the content.
 #[must_use]
 pub fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 
-/// Whether the Message-Authenticator is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureCheck {
-    /// There is one, and whoever made it knows the secret.
     Right,
     Missing,
-    /// It is wrong, or there is more than one.
+    /// Wrong, or more than one.
     Wrong,
 }
 
-/// Checks a request's Message-Authenticator (RFC 3579, section 3.2). `authenticator` is what was in the header when it was
-/// made: the request's own, or zeros in packets whose authenticator is a digest.
+/// Checks the Message-Authenticator of a request (RFC 3579, section 3.2). It covers a header with `authenticator`: that of
+/// the request, or zeros in packets whose authenticator is a digest.
 #[must_use]
 pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authenticator) -> SignatureCheck {
     let mut found = packet.attributes().filter(|found| found.kind == attribute::MESSAGE_AUTHENTICATOR);
@@ -79,15 +77,15 @@ pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authent
     if mac.verify_slice(first.value).is_ok() { SignatureCheck::Right } else { SignatureCheck::Wrong }
 }
 
-/// Whether the authenticator of a request is the digest that RFC 2866, section 3 has there.
+/// Whether the authenticator of an Accounting-Request is its digest (RFC 2866, section 3).
 #[must_use]
 pub fn verify_digest(packet: RadiusPacket<'_>, secret: &[u8]) -> bool {
     let expected = digest(packet.bytes(), [0; AUTHENTICATOR_BYTES], secret);
     constant_time_eq(&expected, &packet.authenticator())
 }
 
-/// Signs a reply: puts the Message-Authenticator, if it has one, where `signature` says (it is zeros there yet, and the header
-/// has the request's authenticator), then the Response Authenticator (RFC 2865, section 3).
+/// Signs a reply whose header has the authenticator of the request: writes the Message-Authenticator at the offset
+/// `signature`, where the reply has zeros, and then the Response Authenticator (RFC 2865, section 3).
 pub fn sign(reply: &mut [u8], signature: Option<usize>, secret: &[u8], request: Authenticator) {
     if let Some(offset) = signature {
         let mac = keyed(secret).chain_update(&*reply).finalize().into_bytes();
@@ -131,7 +129,7 @@ mod tests {
         0e 06 c0 a8 01 03";
 
     #[test]
-    fn the_rfcs_password_is_revealed() {
+    fn the_password_of_rfc_2865_is_revealed() {
         let request = bytes::<56>(REQUEST);
         let packet = RadiusPacket::parse(&request).unwrap();
         let hidden = packet.find(attribute::USER_PASSWORD).unwrap();
@@ -140,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rfcs_reply_is_signed_as_there() {
+    fn the_reply_of_rfc_2865_is_signed_as_there() {
         let (request, accept) = (bytes::<56>(REQUEST), bytes::<38>(ACCEPT));
         let mut reply = accept;
         reply[4..20].fill(0);
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rfcs_chap_is_right() {
+    fn the_chap_response_of_rfc_2865_is_right() {
         // RFC 2865, section 7.2: the same user with CHAP; its challenge is the authenticator.
         let challenge = bytes::<16>("2a ee 86 f0 8d 0d 55 96 9c a5 97 8e 0d 33 67 a2");
         let value = bytes::<17>("16 e9 75 57 c3 16 18 58 95 f2 93 ff 63 44 07 72 75");
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_of_odd_length_is_none() {
+    fn a_hidden_password_has_whole_blocks() {
         for length in [0, 1, 15, 17, 144] {
             assert_eq!(reveal_password(&vec![0; length], b"s", [0; 16]), None, "{length}");
         }
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_right_once_and_only_so() {
+    fn a_changed_or_second_signature_is_wrong() {
         let mut buffer = [0; 100];
         let mut writer = PacketWriter::new(&mut buffer, 1, 5, [3; 16]).unwrap();
         writer.attribute(attribute::USER_NAME, b"nemo").unwrap();
@@ -183,7 +181,7 @@ mod tests {
         for byte in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[byte] ^= 1;
-            // The header's authenticator is given apart, and changed lengths are another test's.
+            // The authenticator is an argument here, and a changed length is malformed.
             if let Some(packet) = RadiusPacket::parse(&changed).ok().filter(|_| !(4..20).contains(&byte)) {
                 assert_ne!(signature(packet, b"secret", [3; 16]), SignatureCheck::Right, "byte {byte}");
             }

@@ -32,7 +32,7 @@ fn server(port: PortRole) -> (RadiusServer, RadiusService) {
     (radius, worker)
 }
 
-/// Hides a password as a NAS does, which is how it is revealed but for what the next mask is made of.
+/// Hides a password as a NAS does (RFC 2865, section 5.2).
 fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
     let mut padded = password.to_vec();
     padded.resize(password.len().max(1).next_multiple_of(16), 0);
@@ -46,7 +46,7 @@ fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
     hidden
 }
 
-/// What a NAS sends: the attributes, signed if told so; its authenticator is `[id; 16]`.
+/// A request with the authenticator `[id; 16]`, signed if there is a secret.
 fn request(code: u8, id: u8, attributes: &[(u8, Vec<u8>)], secret: Option<&[u8]>) -> Vec<u8> {
     let mut buffer = [0; MOST_BYTES];
     let mut writer = PacketWriter::new(&mut buffer, code, id, [id; 16]).unwrap();
@@ -101,7 +101,7 @@ fn verified(reply: &[u8], request: &[u8], signed: bool) -> (u8, Vec<(u8, Vec<u8>
 }
 
 #[test]
-fn who_knows_the_password_comes_in() {
+fn the_right_password_is_accepted() {
     let (radius, mut worker) = server(PortRole::Authentication);
     let mut attributes = pap(1, "correct horse battery staple");
     attributes.push((attribute::PROXY_STATE, b"p1".to_vec()));
@@ -112,11 +112,11 @@ fn who_knows_the_password_comes_in() {
     let (code, attributes) = verified(&reply.unwrap(), &request, true);
     let expected = [(27, vec![0, 0, 0, 60]), (33, b"p1".to_vec()), (33, b"p2".to_vec())];
     assert_eq!((code, attributes), (code::ACCESS_ACCEPT, expected.to_vec()));
-    assert_eq!(radius.counts(), RadiusCounts { accepted: 1, ..RadiusCounts::default() });
+    assert_eq!(radius.counts().to_string(), "1 accepted");
 }
 
 #[test]
-fn by_chap_too() {
+fn chap_is_accepted_with_both_kinds_of_challenge() {
     let (_, mut worker) = server(PortRole::Authentication);
     let chap = |id: u8, password: &str, challenge: &[u8]| {
         let digest = Md5::new().chain_update([9]).chain_update(password).chain_update(challenge).finalize();
@@ -133,13 +133,13 @@ fn by_chap_too() {
 }
 
 #[test]
-fn who_does_not_is_rejected() {
+fn other_credentials_are_rejected() {
     let (_, mut worker) = server(PortRole::Authentication);
     let both = [pap(6, "correct horse battery staple"), vec![(3, vec![0; 17])]].concat();
-    let stranger = vec![(1, b"mallory".to_vec()), (2, vec![0; 16])];
+    let unknown = vec![(1, b"mallory".to_vec()), (2, vec![0; 16])];
     let eap = vec![(1, b"alice".to_vec()), (attribute::EAP_MESSAGE, vec![2, 0, 0, 4])];
     let odd = vec![(1, b"alice".to_vec()), (2, vec![0; 17])];
-    let cases = [pap(5, "wrong"), both, stranger, eap, odd, vec![(1, b"alice".to_vec())], Vec::new()];
+    let cases = [pap(5, "wrong"), both, unknown, eap, odd, vec![(1, b"alice".to_vec())], Vec::new()];
     for (id, attributes) in (5..).zip(cases) {
         let request = request(code::ACCESS_REQUEST, id, &attributes, Some(b"s3cret"));
         let (outcome, reply) = ask(&mut worker, &request, NAS);
@@ -149,7 +149,7 @@ fn who_does_not_is_rejected() {
 }
 
 #[test]
-fn who_does_not_know_the_secret_hears_nothing() {
+fn requests_without_the_secret_get_no_reply() {
     let (radius, mut worker) = server(PortRole::Authentication);
     let right = pap(1, "correct horse battery staple");
     let signed = |secret: &'static [u8]| request(code::ACCESS_REQUEST, 1, &right, Some(secret));
@@ -160,16 +160,17 @@ fn who_does_not_know_the_secret_hears_nothing() {
     );
     assert_eq!(ask(&mut worker, &signed(b"another"), NAS), (RequestOutcome::WrongSecret, None));
     assert_eq!(ask(&mut worker, &unsigned, NAS), (RequestOutcome::Unsigned, None));
-    // A NAS that was let off signing, unless it has EAP.
+    // A client that needs not sign, except EAP.
     assert_eq!(ask(&mut worker, &unsigned, OLD_NAS).0, RequestOutcome::Accepted);
     let eap = request(code::ACCESS_REQUEST, 2, &[(attribute::EAP_MESSAGE, vec![1])], None);
     assert_eq!(ask(&mut worker, &eap, OLD_NAS), (RequestOutcome::Unsigned, None));
-    let counts = radius.counts();
-    assert_eq!((counts.unknown_client, counts.wrong_secret, counts.unsigned, counts.accepted), (1, 1, 2, 1));
+    let expected = "1 accepted, 1 unanswered: from no client of the file, 2 unanswered: without Message-Authenticator, \
+                    1 unanswered: wrong signature, usually another secret";
+    assert_eq!(radius.counts().to_string(), expected);
 }
 
 #[test]
-fn what_a_user_did_is_counted_once() {
+fn accounting_is_recorded_once() {
     let (radius, mut worker) = server(PortRole::Accounting);
     let mut other = radius.worker();
     let start = [(attribute::ACCT_STATUS_TYPE, vec![0, 0, 0, 1]), (attribute::PROXY_STATE, vec![7])];
@@ -178,15 +179,19 @@ fn what_a_user_did_is_counted_once() {
     let first = first.unwrap();
     assert_eq!(outcome, RequestOutcome::Accounted);
     assert_eq!(verified(&first, &request, false), (code::ACCOUNTING_RESPONSE, vec![(33, vec![7])]));
-    // Whichever worker it comes to the second time.
+    // The repeated request reaches another worker.
     assert_eq!(ask(&mut other, &request, NAS), (RequestOutcome::Repeated, Some(first)));
     assert_eq!(ask(&mut worker, &accounting(2, &start, b"other"), NAS), (RequestOutcome::WrongSecret, None));
     assert_eq!(ask(&mut worker, &accounting(3, &[], b"s3cret"), NAS), (RequestOutcome::Incomplete, None));
-    assert_eq!((radius.counts().accounted, radius.counts().repeated), (1, 1));
+    let counts = radius.counts();
+    assert_eq!(
+        [RequestOutcome::Accounted, RequestOutcome::Repeated].map(|outcome| counts.of(outcome)),
+        [1, 1]
+    );
 }
 
 #[test]
-fn the_same_request_gets_the_same_answer_until_it_is_old() {
+fn a_repeated_request_gets_the_same_answer_for_five_seconds() {
     let (_, mut worker) = server(PortRole::Authentication);
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     let (now, mut reply) = (Instant::now(), [0; MOST_BYTES]);
@@ -200,7 +205,7 @@ fn the_same_request_gets_the_same_answer_until_it_is_old() {
 }
 
 #[test]
-fn who_asks_whether_it_is_there_is_told() {
+fn status_server_is_answered() {
     for (port, expected) in
         [(PortRole::Authentication, code::ACCESS_ACCEPT), (PortRole::Accounting, code::ACCOUNTING_RESPONSE)]
     {
@@ -217,20 +222,20 @@ fn who_asks_whether_it_is_there_is_told() {
 }
 
 #[test]
-fn an_answer_is_never_answered() {
+fn a_reply_is_never_answered() {
     for port in [PortRole::Authentication, PortRole::Accounting] {
         let (_, mut worker) = server(port);
         for code in [0, code::ACCESS_ACCEPT, code::ACCESS_REJECT, code::ACCOUNTING_RESPONSE, 11, 255] {
             let answer = request(code, 1, &[], Some(b"s3cret"));
-            assert_eq!(ask(&mut worker, &answer, NAS), (RequestOutcome::Type, None), "{code}");
+            assert_eq!(ask(&mut worker, &answer, NAS), (RequestOutcome::WrongType, None), "{code}");
         }
     }
     let (_, mut worker) = server(PortRole::Authentication);
-    assert_eq!(ask(&mut worker, &accounting(1, &[], b"s3cret"), NAS), (RequestOutcome::Type, None));
+    assert_eq!(ask(&mut worker, &accounting(1, &[], b"s3cret"), NAS), (RequestOutcome::WrongType, None));
 }
 
 #[test]
-fn an_answer_that_does_not_fit_is_none() {
+fn a_reply_that_does_not_fit_is_not_sent() {
     let (_, mut worker) = server(PortRole::Authentication);
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     for space in 0..38 {
@@ -248,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_but_a_clients_are_answered(
+    fn forged_requests_are_not_answered(
         mut datagram in proptest::collection::vec(any::<u8>(), 20..200),
         code in prop_oneof![Just(1_u8), Just(4), Just(12), any::<u8>()],
         accounting: bool,

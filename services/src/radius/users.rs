@@ -1,4 +1,4 @@
-//! The file of users: who may ask, and who may come in.
+//! The file of users: clients with their secrets, users with their passwords and replies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,34 +8,34 @@ use std::path::{Path, PathBuf};
 use linerate_networks::{Net, NetError};
 use serde::Deserialize;
 
-use super::dictionary::{self, DictionaryValue};
+use super::dictionary::{self, AttributeValue};
 use super::packet::{MOST_BYTES, VALUE_BYTES};
 use super::secret::PASSWORD_BYTES;
 
-/// Bytes of attributes that a reply has of its own, at most: the header, a Message-Authenticator, and the Proxy-States of
+/// Bytes of a reply that a user's attributes leave free: the header, a Message-Authenticator, and the Proxy-States of
 /// some proxies.
 const RESERVED_BYTES: usize = 1024;
 
-/// NASes by network, and users by name.
+/// Clients by network, and users by name.
 ///
 /// The file is TOML:
 ///
 /// ```toml
 /// [[client]]                    # a NAS, or a network of them
-/// network = "192.0.2.0/24"      # the smallest network that holds an address counts
+/// network = "192.0.2.0/24"      # the smallest network that has the address applies
 /// secret = "a long random one"
-/// message-authenticator = "required"  # default; "optional" for NASes that know none, which forgers can use
+/// message-authenticator = "required"  # default; "optional" for a NAS that sends none, which attackers can exploit
 ///
 /// [[user]]
 /// name = "alice"
 /// password = "wonderland"
-/// [user.reply]                  # what an Access-Accept tells the NAS, in this order
+/// [user.reply]                  # attributes of an Access-Accept, in this order
 /// Framed-IP-Address = "192.0.2.7"
 /// Session-Timeout = 3600
 /// Reply-Message = ["one line", "another"]
 /// ```
 ///
-/// Attributes are named as in RFC 2865; `Attr-N = "0x..."` is any other of number N.
+/// Attributes have their names of RFC 2865. `Attr-N = "0x..."` is any other, by its number.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UserDatabase {
     clients: Vec<RadiusClient>,
@@ -46,18 +46,15 @@ pub struct UserDatabase {
 #[derive(Clone, PartialEq, Eq)]
 pub struct RadiusClient {
     pub network: Net,
-    /// What they share with the server.
     pub secret: Vec<u8>,
-    /// Whether Access-Requests have to be signed.
+    /// Whether Access-Requests require a Message-Authenticator.
     pub signature_required: bool,
 }
 
-/// Somebody who may come in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RadiusUser {
-    /// As he types it.
     pub password: Vec<u8>,
-    /// Numbers and values, in order.
+    /// Numbers and values of attributes, in order.
     pub reply: Vec<(u8, Vec<u8>)>,
 }
 
@@ -73,29 +70,18 @@ impl fmt::Debug for UserDatabase {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsersError {
-    /// It cannot be read.
     #[error("{}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        /// What the kernel said.
-        source: std::io::Error,
-    },
-    /// It is not TOML, or has keys that are not known.
+    Read { path: PathBuf, source: std::io::Error },
+    /// Not TOML, or unknown keys.
     #[error("{}:{line}: {message}", path.display())]
     Syntax {
         path: PathBuf,
-        /// Its line, from 1.
+        /// From 1.
         line: usize,
         message: String,
     },
-    /// Something in it cannot be.
     #[error("{}: {item}: {why}", path.display())]
-    Item {
-        path: PathBuf,
-        item: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    Item { path: PathBuf, item: String, why: String },
 }
 
 #[derive(Deserialize)]
@@ -134,20 +120,18 @@ struct UserItem {
 }
 
 impl UserDatabase {
-    /// Reads a file.
-    ///
     /// # Errors
-    /// What is wrong with it, with its name and the line or item.
+    /// With the file's name and the line or item.
     pub fn read(path: &Path) -> Result<Self, UsersError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| UsersError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path)
     }
 
-    /// Takes `text` for the content of `path`.
+    /// Parses the content of the file `path`.
     ///
     /// # Errors
-    /// What is wrong with it, with the file's name and the line or item.
+    /// With the file's name and the line or item.
     pub fn parse(text: &str, path: &Path) -> Result<Self, UsersError> {
         let file: UsersFile = toml::from_str(text).map_err(|error| UsersError::Syntax {
             path: path.to_owned(),
@@ -168,7 +152,7 @@ impl UserDatabase {
             }
             users.clients.push(client);
         }
-        // The first that holds an address is the smallest.
+        // So the first network that has an address is the smallest.
         users.clients.sort_by_key(|client| std::cmp::Reverse(client.network.prefix()));
         for found in file.user {
             let name = format!("user \"{}\"", found.name);
@@ -180,26 +164,24 @@ impl UserDatabase {
         Ok(users)
     }
 
-    /// The NAS at an address; none if it is not known.
     #[must_use]
     pub fn client(&self, address: IpAddr) -> Option<&RadiusClient> {
         let address = address.to_canonical();
         self.clients.iter().find(|client| client.network.contains(address))
     }
 
-    /// All NASes, those of smaller networks first.
+    /// Smaller networks first.
     #[must_use]
     pub fn clients(&self) -> &[RadiusClient] {
         &self.clients
     }
 
-    /// Who has this name.
     #[must_use]
     pub fn user(&self, name: &[u8]) -> Option<&RadiusUser> {
         self.users.get(name)
     }
 
-    /// How many there are.
+    /// Number of users.
     #[must_use]
     pub fn count(&self) -> usize {
         self.users.len()
@@ -232,12 +214,12 @@ fn user(found: &UserItem) -> Result<RadiusUser, String> {
     let mut reply = Vec::new();
     for (name, value) in &found.reply {
         let mut add = |value: &toml::Value| -> Result<(), String> {
-            let written = match value {
-                toml::Value::String(text) => DictionaryValue::Text(text),
-                toml::Value::Integer(number) => DictionaryValue::Integer(*number),
+            let value = match value {
+                toml::Value::String(text) => AttributeValue::Text(text.clone()),
+                toml::Value::Integer(number) => AttributeValue::Integer(*number),
                 other => return Err(format!("reply.{name}: a {} is no value", other.type_str())),
             };
-            reply.push(dictionary::encode(name, &written).map_err(|why| format!("reply.{name}: {why}"))?);
+            reply.push(dictionary::encode(name, &value).map_err(|why| format!("reply.{name}: {why}"))?);
             Ok(())
         };
         match value {
@@ -288,7 +270,7 @@ password = "b"
     }
 
     #[test]
-    fn a_file_is_read_whole() {
+    fn clients_and_users_are_read() {
         let users = parse(GOOD).unwrap();
         let secret = |ip: &str| users.client(ip.parse().unwrap()).map(|client| client.secret.as_slice());
         assert_eq!(secret("192.0.2.9"), Some(&b"narrow"[..]));
@@ -306,43 +288,32 @@ password = "b"
 
     #[test]
     fn errors_name_file_and_item() {
-        let told = |text: &str| parse(text).unwrap_err().to_string();
         let client = "[[client]]\nnetwork = \"::/0\"\nsecret = \"s\"\n";
-        let with = |user: &str| told(&format!("{client}[[user]]\n{user}"));
-        assert!(told("").starts_with("users.toml: client: there is none"));
-        assert!(
-            told("[[client]]\nnetwork = \"x\"\nsecret = \"s\"")
-                .starts_with("users.toml: client \"x\": network: \"x\" is not")
-        );
-        assert!(
-            told("[[client]]\nnetwork = \"::1\"\nsecret = \"\"").contains("client \"::1\": secret: empty")
-        );
-        assert!(told(&[client, client].concat()).contains("client \"::/0\": given twice"));
-        assert!(
-            told("[[client]]\nnetwork = \"::1\"\nsecert = \"s\"")
-                .starts_with("users.toml:3: unknown field `secert`")
-        );
-        assert!(told("[[client]\n").starts_with("users.toml:1: "));
-        assert!(with("name = \"a\"\npassword = \"\"").ends_with("user \"a\": password: empty"));
-        let double = "name = \"a\"\npassword = \"p\"\n";
-        assert!(with(&format!("{double}[[user]]\n{double}")).ends_with("user \"a\": given twice"));
-        assert!(
-            with(&format!("{double}reply.Nonsense = 1")).contains("user \"a\": reply.Nonsense: no attribute")
-        );
-        assert!(with(&format!("{double}reply.Class = 1.5")).ends_with("reply.Class: a float is no value"));
+        let user = "[[user]]\nname = \"a\"\npassword = \"p\"\n";
         let long = format!("reply.Class = [{}]", format!("\"{}\",", "x".repeat(250)).repeat(20));
-        assert!(with(&format!("{double}{long}")).contains("reply: 5040 bytes of attributes"));
-        assert!(
-            UserDatabase::read(Path::new("/nonexistent/u.toml"))
-                .unwrap_err()
-                .to_string()
-                .starts_with("/nonexistent/u.toml: ")
-        );
+        for (text, part) in [
+            (String::new(), "users.toml: client: there is none"),
+            (client.replace("::/0", "x"), "users.toml: client \"x\": network: \"x\" is not"),
+            (client.replace("\"s\"", "\"\""), "client \"::/0\": secret: empty"),
+            (client.repeat(2), "client \"::/0\": given twice"),
+            (client.replace("secret", "secert"), "users.toml:3: unknown field `secert`"),
+            ("[[client]\n".to_owned(), "users.toml:1: "),
+            (format!("{client}{}", user.replace("\"p\"", "\"\"")), "user \"a\": password: empty"),
+            (format!("{client}{user}{user}"), "user \"a\": given twice"),
+            (format!("{client}{user}reply.Nonsense = 1"), "user \"a\": reply.Nonsense: no attribute"),
+            (format!("{client}{user}reply.Class = 1.5"), "reply.Class: a float is no value"),
+            (format!("{client}{user}{long}"), "reply: 5040 bytes of attributes"),
+        ] {
+            let error = parse(&text).unwrap_err().to_string();
+            assert!(error.contains(part) && error.starts_with("users.toml:"), "{error}");
+        }
+        let error = UserDatabase::read(Path::new("/nonexistent/u.toml")).unwrap_err().to_string();
+        assert!(error.starts_with("/nonexistent/u.toml: "), "{error}");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "\\PC{0,200}") {
+        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
             let _ = parse(&text);
         }
     }
