@@ -15,8 +15,7 @@ use hmac::{Hmac, Mac as _};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use linerate_services::radius::{
-    DetailFile, KEPT, MOST_BYTES, PortRole, RadiusServer, RadiusService, RequestOutcome, SyncMode,
-    UserDatabase,
+    AccountingFile, KEPT, MOST_BYTES, PortRole, RadiusServer, RadiusService, RequestOutcome, UserDatabase,
 };
 use md5::{Digest as _, Md5};
 
@@ -261,8 +260,8 @@ struct Subject {
 impl Subject {
     fn new(port: PortRole) -> Self {
         let users = Arc::new(UserDatabase::parse(FILE, Path::new("users")).expect("a file of users"));
-        let nowhere = DetailFile::open(Path::new("/dev/null"), SyncMode::Never, Box::new(|_| {}));
-        let radius = RadiusServer::new(port, users).detail(nowhere.expect("/dev/null"));
+        let nowhere = AccountingFile::open(Path::new("/dev/null"), Box::new(|_| {}));
+        let radius = RadiusServer::new(port, users).accounting_file(nowhere.expect("/dev/null"));
         Self { port, worker: radius.worker(), now: Instant::now() }
     }
 
@@ -281,7 +280,7 @@ impl Subject {
         let heard = !matches!(
             outcome,
             RequestOutcome::Malformed
-                | RequestOutcome::Type
+                | RequestOutcome::WrongType
                 | RequestOutcome::UnknownClient
                 | RequestOutcome::Unsigned
                 | RequestOutcome::WrongSecret
@@ -309,7 +308,7 @@ impl Subject {
             if outcome == RequestOutcome::Status { RequestOutcome::Status } else { RequestOutcome::Repeated };
         assert_eq!(again, (expected, Some(length)));
         assert_eq!(reply[..length], answer);
-        assert_eq!(self.worker.answer_at(&answer, address, later, &mut reply), (RequestOutcome::Type, None));
+        assert_eq!(self.worker.answer_at(&answer, address, later, &mut reply), (RequestOutcome::WrongType, None));
     }
 }
 

@@ -1,19 +1,18 @@
 //! An NTP server (RFC 5905).
 //!
-//! It answers clients (mode 3) of versions 1 to 4 with the system's clock, and nothing else: no peers, no control or private
-//! packets, no answers. An answer has 48 bytes, never more than its request, so that nothing is gained by forging a source.
+//! It answers clients (mode 3) of versions 1 to 4 with the system's clock. Packets of peers, control and private packets, and
+//! replies get no reply. A reply has 48 bytes, never more than its request, so it amplifies nothing.
 //!
-//! Extension fields are left unread, which is what RFC 7822 has a server do that knows none. Requests with a MAC are ignored,
-//! as chronyd ignores those of keys it lacks: their sender would not believe an answer without one.
+//! Extension fields are ignored, as RFC 7822 requires of a server that knows none. Requests with a MAC get no reply, because
+//! the server has no keys and the client would not accept a reply without a MAC.
 //!
-//! **Timestamps.** The receive timestamp is the one [`answer_at`](NtpService::answer_at) is given. As a [`Service`] that is
-//! [`Request::receive_time`], where the clock served is the system's: set
-//! [`Builder::receive_times`](linerate_engine::Builder::receive_times), so that it is when the kernel received the request, and what
-//! that then waited is no offset to clients. Without, it is the time at which the engine hands the request over. The transmit timestamp is written last,
-//! before the batch is sent, and so a few microseconds early; in a full batch, by what the answers after it take.
+//! **Timestamps.** As a [`Service`], the receive timestamp is [`Request::receive_time`] if the clock served is the system's.
+//! Set [`Builder::receive_times`](linerate_engine::Builder::receive_times), so that this is when the kernel received the
+//! request; otherwise it is when the engine passes the request on, and the time in the socket's queue adds an offset. The
+//! transmit timestamp is written last, a few microseconds before the batch leaves.
 //!
-//! **Not synchronised.** Where the kernel says that nobody keeps its clock right, answers say so (leap 3, stratum 16), and clients
-//! do not use them, unless [`NtpSettings::local_stratum`] is given.
+//! **Unsynchronized clock.** While the kernel reports that its clock is not synchronized, replies say so (leap 3, stratum 16)
+//! and clients ignore them, unless [`NtpSettings::local_stratum`] is set.
 //!
 //! ```
 //! use linerate_engine::Server;
@@ -39,7 +38,6 @@
 mod clock;
 mod packet;
 mod rate;
-mod timestamp;
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -48,31 +46,30 @@ use linerate_engine::{Action, Request, Service};
 
 pub use clock::{ClockStatus, ServedClock, SystemClock, measure_precision};
 pub use packet::{
-    HEADER_BYTES, IgnoreReason, LeapIndicator, NtpQuery, ServerStanding, answer, set_transmit_time,
+    HEADER_BYTES, IgnoreReason, LeapIndicator, NtpQuery, NtpTimestamp, ServerStanding, answer,
+    set_transmit_time, to_short_format,
 };
+use rate::NtpLimiter;
 pub use rate::NtpRateLimit;
-use rate::{NtpLimiter, RateVerdict};
-pub use timestamp::{NtpTimestamp, to_short_format};
 
-/// The stratum of a clock that is not synchronised (RFC 5905, figure 11).
+/// RFC 5905, figure 11.
 pub const UNSYNCHRONISED: u8 = 16;
 
-/// What the server says of its clock.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NtpSettings {
-    /// 1 to 15, while the kernel's clock is synchronised. Default: 10, which any better source outdoes.
+    /// 1 to 15, while the kernel's clock is synchronized. Default: 10, so that clients prefer better sources.
     pub stratum: u8,
-    /// 1 to 15, while it is not. Default: none, answers say that the clock is not synchronised.
+    /// 1 to 15, while the clock is not synchronized. Default: `None`, replies say so.
     pub local_stratum: Option<u8>,
-    /// What the clock follows. Default: `LOCL`.
+    /// Default: `LOCL`.
     pub reference_id: [u8; 4],
     /// Round trip to the reference clock. Default: 0.
     pub root_delay: Duration,
-    /// How far off the reference clock may be, to which the kernel's own estimate for the local clock is added. Default: 0.
+    /// Largest error of the reference clock, to which the kernel's estimate for the local clock is added. Default: 0.
     pub root_dispersion: Duration,
-    /// Log2 of the clock's precision in seconds. Default: none, it is measured.
+    /// Log2 of the clock's precision in seconds. Default: `None`, it is measured.
     pub precision: Option<i8>,
-    /// How often a client is answered. Default: as often as it asks.
+    /// Default: `None`, no limit.
     pub rate_limit: Option<NtpRateLimit>,
 }
 
@@ -90,7 +87,7 @@ impl Default for NtpSettings {
     }
 }
 
-/// The server of one worker.
+/// The service of one worker.
 #[derive(Debug)]
 pub struct NtpService<C = SystemClock> {
     clock: C,
@@ -100,7 +97,7 @@ pub struct NtpService<C = SystemClock> {
 }
 
 impl NtpService {
-    /// A server of the system's clock.
+    /// Serves the system's clock.
     #[must_use]
     pub fn new(settings: NtpSettings) -> Self {
         Self::with_clock(settings, SystemClock::default())
@@ -108,7 +105,6 @@ impl NtpService {
 }
 
 impl<C: ServedClock> NtpService<C> {
-    /// A server of `clock`.
     #[must_use]
     pub fn with_clock(settings: NtpSettings, mut clock: C) -> Self {
         let precision = settings.precision.unwrap_or_else(|| measure_precision(&mut clock));
@@ -116,11 +112,10 @@ impl<C: ServedClock> NtpService<C> {
         Self { clock, settings, precision, limiter }
     }
 
-    /// Answers a datagram that came from `source` at `received`: writes the answer to the start of `reply` and returns its
-    /// length, or why there is none. `None` as the reason is a client over its rate, or a buffer too small.
+    /// Writes the reply to a datagram from `source`, received at `received`, to the start of `reply` and returns its length.
     ///
     /// # Errors
-    /// Why it is not answered.
+    /// The reason why there is no reply; `None` for a client above its rate, or a buffer that is too small.
     pub fn answer_at(
         &mut self,
         datagram: &[u8],
@@ -129,17 +124,12 @@ impl<C: ServedClock> NtpService<C> {
         reply: &mut [u8],
     ) -> Result<usize, Option<IgnoreReason>> {
         let query = NtpQuery::parse(datagram)?;
-        let mut standing = self.server_state();
-        let verdict = self.limiter.as_mut().map(|limiter| limiter.check_client_rate(source, Instant::now()));
-        match verdict {
-            None | Some(RateVerdict::Answer) => {}
-            Some(RateVerdict::Tell) => {
-                standing.leap = LeapIndicator::Unsynchronised;
-                standing.stratum = 0;
-                standing.reference_id = *b"RATE";
-            }
-            Some(RateVerdict::Ignore) => return Err(None),
+        if let Some(limiter) = &mut self.limiter
+            && !limiter.admit(source, Instant::now())
+        {
+            return Err(None);
         }
+        let standing = self.server_state();
         let space = reply.first_chunk_mut::<HEADER_BYTES>().ok_or(None)?;
         *space = answer(query, &standing, received);
         set_transmit_time(space, self.clock.now());
@@ -153,7 +143,6 @@ impl<C: ServedClock> NtpService<C> {
             (LeapIndicator::Unsynchronised, None) => {
                 (LeapIndicator::Unsynchronised, UNSYNCHRONISED, NtpTimestamp::UNKNOWN)
             }
-            // By its own word right, and only by that: what the kernel makes of it does not count.
             (LeapIndicator::Unsynchronised, Some(stratum)) => (LeapIndicator::None, stratum, status.at),
             (leap, _) => (leap, settings.stratum, status.at),
         };
@@ -187,7 +176,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// A second goes by with each look at it.
+    /// Advances by one second per reading.
     struct ScriptedClock {
         seconds: u32,
         status: ClockStatus,
@@ -230,19 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronised_clock_is_served_with_its_error() {
+    fn a_synchronized_clock_is_served_with_its_error() {
         let settings = NtpSettings { root_dispersion: Duration::from_millis(250), ..NtpSettings::default() };
         let reply = ask(&mut server(LeapIndicator::Insert, settings)).unwrap();
         assert_eq!(reply[..4], [0x64, 10, 0, 0xec]);
         assert_eq!((&reply[8..12], &reply[12..16]), (&[0, 0, 0x80, 0][..], &b"LOCL"[..]));
         let at = |offset: usize| u32::from_be_bytes(*reply[offset..].first_chunk().unwrap());
-        // Last corrected, received, and sent, which is looked at last.
+        // Reference, receive and transmit timestamp; the clock is read for the last one only.
         assert_eq!((at(16), at(32), at(40)), (90, 99, 101));
         assert_eq!(reply[24..32], [7, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
-    fn one_that_is_not_says_so_unless_told() {
+    fn an_unsynchronized_clock_says_so_unless_it_has_a_local_stratum() {
         let reply = ask(&mut server(LeapIndicator::Unsynchronised, NtpSettings::default())).unwrap();
         assert_eq!((reply[0] >> 6, reply[1]), (3, UNSYNCHRONISED));
         assert_eq!(reply[16..24], [0; 8]);
@@ -252,12 +241,10 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_too_often_is_told_the_rate() {
+    fn requests_above_the_rate_get_no_reply() {
         let rate_limit = Some(NtpRateLimit { per_second: 0.001, burst: 1.0 });
         let mut server = server(LeapIndicator::None, NtpSettings { rate_limit, ..NtpSettings::default() });
         assert_eq!(ask(&mut server).unwrap()[1], 10);
-        let kiss = ask(&mut server).unwrap();
-        assert_eq!((kiss[0] >> 6, kiss[1], &kiss[12..16], kiss[24]), (3, 0, &b"RATE"[..], 7));
         assert_eq!(ask(&mut server), Err(None));
     }
 

@@ -1,39 +1,34 @@
-//! The clock that is served, and whether it may be trusted.
+//! The clock that is served, and its state.
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::packet::LeapIndicator;
-use super::timestamp::NtpTimestamp;
+use super::packet::{LeapIndicator, NtpTimestamp};
 use crate::sys::adjtimex;
 
-/// How long what the kernel said of its clock is taken for true.
+/// How long the state of the kernel's clock is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A clock to serve.
 pub trait ServedClock: Send {
     fn now(&mut self) -> NtpTimestamp;
-    /// What it was at when the system's real-time clock was at `system`. Default: not known.
+    /// This clock's time when the system's real-time clock was at `system`. Default: unknown.
     fn at(&mut self, system: SystemTime) -> Option<NtpTimestamp> {
         let _ = system;
         None
     }
-    /// Whether it is right, and how far off it may be.
     fn status(&mut self) -> ClockStatus;
 }
 
-/// What is known of a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockStatus {
-    /// [`LeapIndicator::Unsynchronised`] where nobody sets the clock right.
+    /// [`LeapIndicator::Unsynchronised`] if nothing disciplines the clock.
     pub leap: LeapIndicator,
-    /// How far off it may be.
     pub max_error: Duration,
-    /// When this was found.
+    /// When this state was read.
     pub at: NtpTimestamp,
 }
 
-/// The system's real-time clock. Whether it is synchronised is what the kernel was told by who disciplines it (`adjtimex`,
-/// `STA_UNSYNC`; kernel/time/ntp.c), read again after a second.
+/// The system's real-time clock. The program that disciplines it reports to the kernel whether it is synchronized
+/// (`adjtimex`, `STA_UNSYNC`; kernel/time/ntp.c). The state is read once per second.
 #[derive(Debug, Clone, Default)]
 pub struct SystemClock {
     read: Option<(Instant, ClockStatus)>,
@@ -71,7 +66,7 @@ fn kernel_status() -> ClockStatus {
             max_error: Duration::from_micros(clock.max_error_us.max(0).cast_unsigned()),
             at,
         },
-        // Refused in some sandboxes. A clock of which nothing is known is not passed off as right.
+        // Refused in some sandboxes.
         Err(_) => ClockStatus { leap: LeapIndicator::Unsynchronised, max_error: Duration::ZERO, at },
     }
 }
@@ -86,14 +81,13 @@ fn leap(state: i32, status: i32) -> LeapIndicator {
     }
 }
 
-/// Log2 of the clock's precision in seconds, measured as RFC 5905, section 7.3 has it: the time that reading it takes, the
-/// shortest of a hundred, since the others were interrupted.
+/// Log2 of the clock's precision in seconds (RFC 5905, section 7.3): the time of a reading, the shortest of a hundred.
 #[must_use]
 pub fn measure_precision(clock: &mut impl ServedClock) -> i8 {
     let shortest = (0..100)
         .filter_map(|_| {
             let earlier = clock.now();
-            // A clock that ticks slower than it is read shows its tick.
+            // A clock that ticks more slowly returns the same time several times.
             (0..100_000).map(|_| clock.now().seconds_since(earlier)).find(|seconds| *seconds > 0.0)
         })
         .fold(1.0, f64::min);
@@ -105,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_word_is_taken() {
+    fn the_leap_indicator_follows_the_kernel() {
         assert_eq!(leap(libc::TIME_OK, 0), LeapIndicator::None);
         assert_eq!(leap(libc::TIME_INS, libc::STA_INS), LeapIndicator::Insert);
         assert_eq!(leap(libc::TIME_DEL, libc::STA_DEL), LeapIndicator::Delete);
@@ -113,7 +107,7 @@ mod tests {
         assert_eq!(leap(libc::TIME_OK, libc::STA_UNSYNC), LeapIndicator::Unsynchronised);
     }
 
-    /// A clock that goes on by so many units (2^-32 s) each time it is read.
+    /// Its time, and the units of 2^-32 s by which each reading advances it.
     struct TickingClock(u64, u64);
 
     impl ServedClock for TickingClock {
@@ -128,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn precision_is_what_reading_takes() {
+    fn precision_is_the_time_of_a_reading() {
         assert_eq!(measure_precision(&mut TickingClock(1 << 60, 1 << 12)), -20);
         assert_eq!(measure_precision(&mut TickingClock(1 << 60, (1 << 12) - 1)), -20);
         assert_eq!(measure_precision(&mut TickingClock(1 << 60, (1 << 12) + 1)), -19);

@@ -1,52 +1,100 @@
-//! NTP packets (RFC 5905, section 7.3): requests that are to be answered, and the answers.
+//! NTP timestamps and packets (RFC 5905, section 6 and 7.3): requests, and the replies to them.
 
-use super::timestamp::NtpTimestamp;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a packet without extension fields and MAC, and of every answer.
+/// Length of a packet without extension fields and MAC, and of every reply.
 pub const HEADER_BYTES: usize = 48;
 
-/// Mode 3 asks, mode 4 answers.
+/// Modes.
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
 
-/// Bytes of a MAC: a key number and a digest by MD5 or by SHA-1 (RFC 7822, section 3).
+/// Bytes of a MAC: a key number and a digest, MD5 or SHA-1 (RFC 7822, section 3).
 const MACS: [usize; 2] = [20, 24];
 /// The shortest extension field (RFC 7822, section 3).
 const EXTENSION_BYTES: usize = 16;
 
-/// Why a datagram gets no answer.
+/// Seconds from 1900-01-01, where NTP's era 0 begins, to 1970-01-01.
+const UNIX_EPOCH_SECONDS: u64 = 2_208_988_800;
+
+/// 32 bits of seconds and 32 bits of fractions of about 233 ps. Seconds count from 1900 and restart at 0 in 2036; the reader
+/// decides which era is meant. 0 is an unknown time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NtpTimestamp(u64);
+
+impl NtpTimestamp {
+    pub const UNKNOWN: Self = Self(0);
+
+    #[must_use]
+    pub fn now() -> Self {
+        Self::from(SystemTime::now())
+    }
+
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 8]) -> Self {
+        Self(u64::from_be_bytes(bytes))
+    }
+
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
+    /// Seconds from `earlier` to this time, also across the end of an era, if both are less than 68 years apart.
+    #[must_use]
+    pub fn seconds_since(self, earlier: Self) -> f64 {
+        self.0.wrapping_sub(earlier.0).cast_signed() as f64 / 4_294_967_296.0
+    }
+}
+
+impl From<SystemTime> for NtpTimestamp {
+    /// Times before 1970 become 1970.
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let seconds = since.as_secs().wrapping_add(UNIX_EPOCH_SECONDS);
+        let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+        Self(seconds << 32 | fraction)
+    }
+}
+
+/// NTP's short format: 16 bits of seconds and 16 bits of fractions of 15 us. Longer spans become the longest.
+#[must_use]
+pub fn to_short_format(span: Duration) -> [u8; 4] {
+    let units = (span.as_nanos() << 16).div_ceil(1_000_000_000);
+    u32::try_from(units).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+/// Why a datagram gets no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IgnoreReason {
     /// Shorter than a header.
     Short,
-    /// A version that is neither 1, 2, 3 nor 4.
+    /// Not 1 to 4.
     Version(u8),
-    /// Nothing a client of a server sends: version 1 without a mode (an answer of that time looks the same), a peer's packet, an answer, a broadcast, control or private. To answer an answer
-    /// would have two servers answer one another for ever, and to answer control and private packets is what made
-    /// servers amplify.
+    /// Not from a client: a peer's packet, a reply, a broadcast, control or private, and version 1 without a mode, because a
+    /// reply of that version looks the same. Replies to replies would keep two servers busy forever, and replies to control
+    /// and private packets amplify.
     Mode(u8),
-    /// It has a message authentication code, and there are no keys here. Its sender would not believe an answer without.
+    /// It has a message authentication code, for which the server has no key.
     Authenticated,
-    /// What follows the header is neither extension fields nor a MAC.
+    /// Neither extension fields nor a MAC follow the header.
     Garbled,
 }
 
-/// A client's request, as far as its answer depends on it.
+/// The fields of a request on which the reply depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NtpQuery {
-    /// 1 to 4; the answer's is the same.
+    /// 1 to 4.
     pub version: u8,
-    /// Log2 of the client's interval in seconds, which the answer repeats.
+    /// Log2 of the client's interval in seconds.
     pub poll: u8,
-    /// Any 8 bytes by which the client knows the answer for that of this request.
+    /// The client recognizes the reply by it; may be any 8 bytes.
     pub transmit: NtpTimestamp,
 }
 
 impl NtpQuery {
-    /// Reads a datagram.
-    ///
     /// # Errors
-    /// Why it is not to be answered.
+    /// The reason why the datagram gets no reply.
     pub fn parse(datagram: &[u8]) -> Result<Self, IgnoreReason> {
         let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(IgnoreReason::Short)?;
         let (version, mode) = (header[0] >> 3 & 0b111, header[0] & 0b111);
@@ -62,9 +110,9 @@ impl NtpQuery {
     }
 }
 
-/// Extension fields are allowed in version 4, and none is known here, which means to leave them alone (RFC 7822). Older
-/// versions have a MAC there or nothing. In version 4 a MAC is told by its length: the last field, where no MAC follows, has 28
-/// bytes or more.
+/// Checks the bytes after the header. Version 4 allows extension fields, which are ignored, since the server knows none (RFC
+/// 7822). Older versions have a MAC or nothing. In version 4 the length shows a MAC: the last field without a MAC behind it
+/// has 28 bytes or more.
 fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), IgnoreReason> {
     if rest.is_empty() {
         return Ok(());
@@ -85,7 +133,7 @@ fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), IgnoreReason> {
     Ok(())
 }
 
-/// Whether a second is to be added or left out at the end of the month (RFC 5905, figure 9).
+/// A leap second at the end of the month (RFC 5905, figure 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum LeapIndicator {
@@ -95,29 +143,28 @@ pub enum LeapIndicator {
     Insert = 1,
     /// The last minute has 59 seconds.
     Delete = 2,
-    /// The clock is not synchronised.
     Unsynchronised = 3,
 }
 
-/// What a server says of itself in every answer.
+/// The server's state in each reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStanding {
     pub leap: LeapIndicator,
-    /// 0 is a kiss of death, 1 has a reference clock, 2 to 15 have a server above, 16 is not synchronised.
+    /// 1 with a reference clock, 2 to 15 below another server, 16 if not synchronized.
     pub stratum: u8,
     /// Log2 of the clock's precision in seconds.
     pub precision: i8,
     /// Round trip to the reference clock, in the short format.
     pub root_delay: [u8; 4],
-    /// How far off the clock may be, in the short format.
+    /// Largest error of the clock, in the short format.
     pub root_dispersion: [u8; 4],
-    /// What the clock follows: four letters, an address, or a kiss code.
+    /// The source of the clock: four letters or an IPv4 address.
     pub reference_id: [u8; 4],
     /// When the clock was last set or corrected.
     pub reference: NtpTimestamp,
 }
 
-/// Writes the answer to `query` without its transmit timestamp, which [`set_transmit_time`] puts in last.
+/// The reply to `query` without its transmit timestamp; [`set_transmit_time`] writes it last.
 #[must_use]
 pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp) -> [u8; HEADER_BYTES] {
     let mut packet = [0; HEADER_BYTES];
@@ -134,7 +181,6 @@ pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp
     packet
 }
 
-/// Puts the transmit timestamp into an answer.
 pub fn set_transmit_time(packet: &mut [u8; HEADER_BYTES], now: NtpTimestamp) {
     packet[40..48].copy_from_slice(&now.to_bytes());
 }
@@ -157,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_all_versions_are_heard() {
+    fn clients_of_all_versions_are_answered() {
         for version in 1..=4 {
             let query = NtpQuery::parse(&request(first(version, CLIENT))).unwrap();
             assert_eq!((query.version, query.poll), (version, 6));
@@ -166,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is() {
+    fn other_modes_and_versions_are_ignored() {
         for version in 1..=4 {
             for mode in (0..8).filter(|mode| *mode != CLIENT) {
                 assert_eq!(NtpQuery::parse(&request(first(version, mode))), Err(IgnoreReason::Mode(mode)));
@@ -182,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_never_answered() {
+    fn a_reply_is_never_answered() {
         for version in 1..=4 {
             let query = NtpQuery::parse(&request(first(version, CLIENT))).unwrap();
             let answer = answer(query, &standing(), NtpTimestamp::UNKNOWN);
@@ -191,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_fields_are_left_alone_and_macs_are_not() {
+    fn extension_fields_are_accepted_and_macs_are_not() {
         let with = |version: u8, rest: &[u8]| NtpQuery::parse(&[&request(first(version, 3)), rest].concat());
         let mut field = vec![0xf3, 0x23, 0, 28];
         field.resize(28, 0);
@@ -202,7 +248,7 @@ mod tests {
             assert_eq!(with(3, &vec![0; mac]), Err(IgnoreReason::Authenticated));
             assert_eq!(with(4, &[field.clone(), vec![0; mac]].concat()), Err(IgnoreReason::Authenticated));
         }
-        // A crypto-NAK, a field without a length, one that goes on past the end, and one of odd length.
+        // A crypto-NAK, a field without a length, one beyond the end, and one of odd length.
         for garbled in [&[0; 4][..], &[0; 28], &[1, 1, 0, 64, 0, 0, 0, 0], &[1, 1, 0, 17], &[9]] {
             assert_eq!(with(4, garbled), Err(IgnoreReason::Garbled));
         }
@@ -220,9 +266,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn times_are_those_of_the_rfc() {
+        // RFC 5905, figure 4: 1 January 1970 is 2,208,988,800 in era 0; era 1 begins on 8 February 2036 at 06:28:16.
+        assert_eq!(NtpTimestamp::from(UNIX_EPOCH).0 >> 32, 2_208_988_800);
+        let era_1 = UNIX_EPOCH + Duration::from_secs(2_085_978_496);
+        assert_eq!(NtpTimestamp::from(era_1).0, 0);
+        let half = UNIX_EPOCH + Duration::from_millis(500);
+        assert_eq!(NtpTimestamp::from(half).0 as u32, 1 << 31);
+        let before = NtpTimestamp::from(era_1 - Duration::from_secs(2));
+        assert_eq!(NtpTimestamp::from(era_1 + Duration::from_secs(1)).seconds_since(before), 3.0);
+    }
+
+    #[test]
+    fn a_span_is_rounded_up_and_cut() {
+        assert_eq!(to_short_format(Duration::from_secs(1)), [0, 1, 0, 0]);
+        assert_eq!(to_short_format(Duration::from_nanos(1)), [0, 0, 0, 1]);
+        assert_eq!(to_short_format(Duration::from_secs(1 << 20)), [0xff; 4]);
+        assert_eq!(to_short_format(Duration::MAX), [0xff; 4]);
+    }
+
     proptest! {
         #[test]
-        fn any_bytes_are_survived(mut datagram in proptest::collection::vec(any::<u8>(), 0..200), client: bool) {
+        fn any_bytes_are_ignored_or_answered(mut datagram in proptest::collection::vec(any::<u8>(), 0..200), client: bool) {
             if client && !datagram.is_empty() {
                 datagram[0] = 0x23;
             }
@@ -235,6 +301,19 @@ mod tests {
                 prop_assert_eq!((&packet[32..40], &packet[40..]), (&[2; 8][..], &[3; 8][..]));
                 prop_assert_eq!(packet[0], 1 << 6 | (datagram[0] & 0b0011_1000) | SERVER);
             }
+        }
+
+        #[test]
+        fn timestamps_round_trip(bytes: [u8; 8]) {
+            prop_assert_eq!(NtpTimestamp::from_bytes(bytes).to_bytes(), bytes);
+        }
+
+        #[test]
+        fn differences_of_timestamps_are_those_of_the_times(at in 0_u64..4_000_000_000, by in 0_u64..1_000_000_000_000) {
+            let start = UNIX_EPOCH + Duration::from_secs(at);
+            let end = start + Duration::from_nanos(by);
+            let seconds = NtpTimestamp::from(end).seconds_since(NtpTimestamp::from(start));
+            prop_assert!((seconds - by as f64 / 1e9).abs() < 1e-6, "{} {}", seconds, by);
         }
     }
 }

@@ -1,36 +1,22 @@
-//! How often a client is answered.
+//! A limit of replies per client.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// Clients that are remembered, in one worker. Two that share a place push each other out, which lets more through, never
-/// less: a table that grew would be a way to fill memory from forged addresses.
+/// Clients that a worker remembers. Two with the same place replace each other, which lets more requests through. A table
+/// that grew could be filled from forged addresses.
 const PLACES: usize = 1 << 12;
 
-/// Most answers to one client: an IPv4 address, or the /64 of an IPv6 one.
+/// Most replies to one client: an IPv4 address, or the /64 of an IPv6 address. Each worker counts for itself; the requests
+/// of one client usually reach one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NtpRateLimit {
-    /// Answers a second, in the long run. By each worker: one client's requests commonly reach one only.
+    /// Average replies per second.
     pub per_second: f64,
-    /// How many may be asked for at once, before.
+    /// Replies in a row after a pause.
     pub burst: f64,
 }
-
-/// What a request over the rate gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RateVerdict {
-    /// It is within the rate.
-    Answer,
-    /// Over it; time to tell the client.
-    Tell,
-    Ignore,
-}
-
-/// Of the requests over the rate, one in so many is answered with a kiss of death: enough for a client that listens, and
-/// nothing to gain for one that forges its address.
-const TELL_EVERY: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct NtpLimiter {
@@ -42,10 +28,9 @@ pub(crate) struct NtpLimiter {
 #[derive(Debug, Clone, Copy)]
 struct NtpClient {
     key: u64,
-    /// Answers it may have now, as of `at`.
+    /// Replies left at the time `at`.
     credit: f64,
     at: Instant,
-    over: u32,
 }
 
 impl NtpLimiter {
@@ -53,30 +38,30 @@ impl NtpLimiter {
         Self { limit, hash: RandomState::new(), places: vec![None; PLACES].into_boxed_slice() }
     }
 
-    pub(crate) fn check_client_rate(&mut self, source: IpAddr, now: Instant) -> RateVerdict {
+    /// Counts a request; false if it is above the limit.
+    pub(crate) fn admit(&mut self, source: IpAddr, now: Instant) -> bool {
         let key = key(source);
         let place = &mut self.places[self.hash.hash_one(key) as usize % PLACES];
         let burst = self.limit.burst.max(1.0);
         let client = match place {
             Some(client) if client.key == key => client,
-            _ => place.insert(NtpClient { key, credit: burst, at: now, over: 0 }),
+            _ => place.insert(NtpClient { key, credit: burst, at: now }),
         };
-        let passed: Duration = now.saturating_duration_since(client.at);
+        let passed = now.saturating_duration_since(client.at);
         client.at = now;
         client.credit = (client.credit + passed.as_secs_f64() * self.limit.per_second).min(burst);
-        if client.credit >= 1.0 {
+        let admitted = client.credit >= 1.0;
+        if admitted {
             client.credit -= 1.0;
-            return RateVerdict::Answer;
         }
-        client.over = client.over.wrapping_add(1);
-        if client.over % TELL_EVERY == 1 { RateVerdict::Tell } else { RateVerdict::Ignore }
+        admitted
     }
 }
 
 fn key(source: IpAddr) -> u64 {
     match source.to_canonical() {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
-        // The upper half names the network. Addresses below 2^32 there are not in use.
+        // The upper half is the network. Networks below 2^32 there are not in use.
         IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64,
     }
 }
@@ -84,22 +69,19 @@ fn key(source: IpAddr) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
-    fn a_client_over_its_rate_is_told_and_others_are_not() {
+    fn a_client_above_its_rate_is_refused_and_others_are_not() {
         let mut limiter = NtpLimiter::new(NtpRateLimit { per_second: 2.0, burst: 8.0 });
         let start = Instant::now();
         let [busy, calm] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        let verdicts: Vec<RateVerdict> = (0..16).map(|_| limiter.check_client_rate(busy, start)).collect();
-        assert!(verdicts[..8].iter().all(|verdict| *verdict == RateVerdict::Answer));
-        assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == RateVerdict::Tell).count(), 2);
-        assert_eq!(verdicts[8..].iter().filter(|verdict| **verdict == RateVerdict::Ignore).count(), 6);
-        assert_eq!(limiter.check_client_rate(calm, start), RateVerdict::Answer);
-        let later = start + Duration::from_secs(1);
-        let answered =
-            (0..8).filter(|_| limiter.check_client_rate(busy, later) == RateVerdict::Answer).count();
-        // If the two share a place, the calm one made the busy one new.
-        assert!(answered == 2 || answered == 8, "{answered}");
+        let mut admitted = |source, at, requests| (0..requests).filter(|_| limiter.admit(source, at)).count();
+        assert_eq!(admitted(busy, start, 16), 8);
+        assert_eq!(admitted(calm, start, 1), 1);
+        let later = admitted(busy, start + Duration::from_secs(1), 8);
+        // 8 if both have the same place, because the calm client replaced the busy one.
+        assert!(later == 2 || later == 8, "{later}");
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! What the kernel knows of its clock: `adjtimex(2)`, asked without changing anything, which takes no privilege.
+//! The state of the kernel's clock: `adjtimex(2)` without changes, which requires no privilege.
 
 use std::io;
 
-/// The kernel's account, as whatever disciplines the clock keeps it.
 pub(crate) struct KernelClock {
     /// `TIME_OK`, `TIME_INS`, ...
     pub(crate) state: i32,
     /// `STA_*`.
     pub(crate) status: i32,
-    /// Most the clock may be off, in microseconds; grows by itself until it is set again.
+    /// Microseconds; grows until the clock is adjusted again.
     pub(crate) max_error_us: i64,
 }
 

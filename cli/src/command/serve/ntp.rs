@@ -1,4 +1,4 @@
-//! `linerate serve ntp`: the time of this machine's clock.
+//! `linerate serve ntp`: the time of this host's clock.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::arguments::{AdmissionArgs, ServerArguments};
 pub(crate) struct NtpServeArgs {
     #[command(flatten)]
     server: ServerArguments,
-    /// Stratum while the kernel says that its clock is synchronised, 1 to 15
+    /// Stratum while the kernel reports a synchronized clock, 1 to 15
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=15))]
     stratum: u8,
-    /// Stratum while it is not, 1 to 15 [default: replies are marked unsynchronised, and clients
+    /// Stratum while the clock is not synchronized, 1 to 15 [default: replies are marked unsynchronized, and clients
     /// ignore them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
     local_stratum: Option<u8>,
@@ -26,13 +26,13 @@ pub(crate) struct NtpServeArgs {
     /// Round trip to the reference clock, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     root_delay: f64,
-    /// How far off the reference clock may be, milliseconds; the kernel's estimate for the local clock is added
+    /// Largest error of the reference clock, milliseconds; the kernel's estimate for the local clock is added
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     root_dispersion: f64,
-    /// Replies per second to one address (IPv6: a /64); above that, send the kiss code RATE
+    /// Replies per second to one address (IPv6: a /64), per worker; further requests get none
     #[arg(long, value_name = "N")]
     rate_limit: Option<f64>,
-    /// Burst of replies to one address before its rate counts
+    /// Replies in a row to one address before its rate counts
     #[arg(long, value_name = "N", default_value_t = 16.0, requires = "rate_limit")]
     rate_burst: f64,
 }
@@ -57,9 +57,9 @@ impl NtpServeArgs {
         let Some(per_second) = self.rate_limit else {
             return Ok(None);
         };
-        ensure!(per_second.is_finite() && per_second > 0.0, "--rate-limit {per_second}: has to be over 0");
+        ensure!(per_second.is_finite() && per_second > 0.0, "--rate-limit {per_second}: must be above 0");
         let burst = self.rate_burst;
-        ensure!(burst.is_finite() && burst >= 1.0, "--rate-burst {burst}: has to be 1 or more");
+        ensure!(burst.is_finite() && burst >= 1.0, "--rate-burst {burst}: must be 1 or more");
         Ok(Some(NtpRateLimit { per_second, burst }))
     }
 }
@@ -68,7 +68,7 @@ fn milliseconds(argument: &'static str, value: f64) -> Result<Duration> {
     Duration::try_from_secs_f64(value / 1e3).with_context(|| format!("{argument} {value}"))
 }
 
-/// As clients show it: an address for strata over 1, else letters.
+/// An address for strata above 1, else letters.
 fn reference_id(text: &str) -> Result<[u8; 4], String> {
     if let Ok(address) = text.parse::<std::net::Ipv4Addr>() {
         return Ok(address.octets());
