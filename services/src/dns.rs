@@ -1,7 +1,7 @@
 //! Authoritative DNS from zone files (RFC 1034, 1035, 2181, 2308, 4592, 6891, 8482).
 //!
-//! Answers are, in meaning, those of NLnet Labs' NSD and of Knot DNS; `tests/dns_nsd` holds them against each other, and
-//! names the RFC behind each difference.
+//! Replies have the same meaning as those of NLnet Labs' NSD and of Knot DNS; `tests/dns_nsd` compares them, and names the RFC
+//! behind each difference.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -57,20 +57,20 @@ pub use tcp::{ConnectionFilter, TcpCounts, TcpError, TcpServer, TcpSettings};
 pub use zonefile::ZoneError;
 use zonefile::ZoneText;
 
-/// Longest answer over UDP, bytes, that goes through nearly everywhere without fragments (DNS flag day 2020).
+/// Longest reply over UDP, in bytes, that passes nearly all networks without fragments (DNS flag day 2020).
 pub const UDP_SIZE: u16 = 1232;
 
 impl Zones {
-    /// Reads zones from files, each a pair of a zone's name and its file.
+    /// Reads zones from pairs of a name and a file.
     ///
     /// # Errors
-    /// The first thing that is wrong, with file, line and item.
+    /// The first error, with file, line and item.
     pub fn load<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Result<Self, ZoneError> {
         Self::read(&Self::files(zones), None)
     }
 
-    /// Reads the files of the same zones again. What did not change is shared with these zones, so that both together take
-    /// little more memory than one of them.
+    /// Reads the files of the same zones again. Unchanged parts are shared with these zones, so both together need little
+    /// more memory than one.
     ///
     /// # Errors
     /// As [`load`](Self::load), and [`ZoneError::Changed`] if the files change while they are read.
@@ -82,7 +82,7 @@ impl Zones {
         zones.iter().map(|(name, file)| (name.as_ref(), ZoneText::File(file.as_ref()))).collect()
     }
 
-    /// Makes a zone from the text of a file.
+    /// Makes a zone from the content of a file.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -91,12 +91,12 @@ impl Zones {
     }
 }
 
-/// Zones that are served and can be exchanged while they are.
+/// The zones of running servers, which can be exchanged.
 #[derive(Debug)]
 pub struct ServedZones {
     zones: Mutex<Arc<Zones>>,
-    /// Each answerer's own reference, so that an exchange frees the old zones even if an answerer is idle, and answerers
-    /// share no lock with each other.
+    /// One reference per answerer, so that an exchange frees the old zones even if an answerer is idle, and answerers share
+    /// no lock.
     references: Mutex<Vec<Weak<ZonesReference>>>,
 }
 
@@ -112,11 +112,11 @@ impl ServedZones {
         Arc::new(Self { zones: Mutex::new(Arc::new(zones)), references: Mutex::default() })
     }
 
-    /// Serves these from now on. Each answer is wholly from the old or wholly from the new ones.
+    /// Serves `zones` from now on. Each reply comes from either the old or the new zones.
     pub fn exchange(&self, zones: Zones) {
         let zones = Arc::new(zones);
         let mut current = lock_unpoisoned(&self.zones);
-        // Freed at the end: that of many records takes milliseconds, and no answerer should wait for it.
+        // Dropped last: freeing many records takes milliseconds, and no answerer should wait for that.
         let _old = mem::replace(&mut *current, Arc::clone(&zones));
         lock_unpoisoned(&self.references).retain(|reference| {
             let reference = reference.upgrade();
@@ -125,7 +125,6 @@ impl ServedZones {
         drop(current);
     }
 
-    /// The zones that are served now.
     #[must_use]
     pub fn current(&self) -> Arc<Zones> {
         Arc::clone(&lock_unpoisoned(&self.zones))
@@ -139,7 +138,7 @@ impl ServedZones {
     }
 }
 
-/// A worker's view of [`ServedZones`] and what it answers with.
+/// Answers queries, for one worker.
 #[derive(Debug)]
 pub struct DnsAnswerer {
     zones: Arc<ZonesReference>,
@@ -147,15 +146,14 @@ pub struct DnsAnswerer {
 }
 
 impl DnsAnswerer {
-    /// Answers from `served`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "part of the public interface since 0.1")]
     pub fn new(served: Arc<ServedZones>) -> Self {
         Self { zones: served.reference(), responder: DnsResponder::new() }
     }
 
-    /// Writes the answer to the message `query` into `reply` and returns its length; none where silence is the answer.
-    /// `reply` should have room for the longest message of the transport.
+    /// Writes the reply to the message `query` to `reply` and returns its length; `None` for no reply. `reply` should have
+    /// room for the longest message of the transport.
     pub fn answer(&mut self, query: &[u8], reply: &mut [u8], transport: QueryTransport) -> Option<usize> {
         self.write_answer(query, reply, transport).map(|written| written.length)
     }
@@ -191,22 +189,22 @@ impl DnsService {
         }
     }
 
-    /// Answers with at most so many bytes, whatever a client offers; never less than 512.
+    /// Limits replies to `bytes`, whatever a client accepts; at least 512.
     #[must_use]
     pub fn udp_size(mut self, bytes: u16) -> Self {
         self.udp_size = bytes.max(512);
         self
     }
 
-    /// Limits what is sent to a network. Default: nothing is limited. A server that strangers can reach should be
-    /// ([`DnsRateLimit::default`]), since who forges addresses has answers sent to others.
+    /// Limits the replies to a network. Default: no limit. Set one ([`DnsRateLimit::default`]) on a server that untrusted
+    /// networks can reach, because a forged address directs replies at others.
     #[must_use]
     pub fn rate_limit(mut self, limit: Option<DnsRateLimit>) -> Self {
         self.limiter = limit.map(DnsLimiter::new);
         self
     }
 
-    /// Counts what is limited or truncated in `refusals`.
+    /// Counts limited and truncated replies in `refusals`.
     #[must_use]
     pub fn refusals(mut self, refusals: Arc<RefusalCounters>) -> Self {
         self.refusals = refusals;
@@ -215,8 +213,8 @@ impl DnsService {
 }
 
 impl DnsService {
-    /// Writes the answer to the datagram `query` from `source` to the start of `reply` and returns its length; none where
-    /// silence is the answer, or the rate limit has it dropped.
+    /// Writes the reply to the datagram `query` from `source` to the start of `reply` and returns its length; `None` for no
+    /// reply, or if the rate limit drops it.
     pub fn answer_at(&mut self, query: &[u8], source: IpAddr, reply: &mut [u8]) -> Option<usize> {
         let transport = QueryTransport::Udp { most: self.udp_size };
         let written = self.answerer.write_answer(query, reply, transport)?;

@@ -1,9 +1,8 @@
-//! The echo that `linerate load` measures with: each request comes back, marked as a reply.
+//! The echo service for measurements with `linerate load`: each request comes back, marked as a reply.
 //!
-//! An echo of everything cannot tell a request from an answer, so a datagram with a forged source would make two of
-//! them answer each other for ever. This one answers what begins with the header of a request of `linerate load`, and
-//! its reply begins otherwise ([`linerate_networks::echo`]). So it answers no reply, neither its own that another echo
-//! returned nor that of its like.
+//! An echo of every payload cannot distinguish requests and replies, so one datagram with a forged source would keep two
+//! echo servers busy forever. This one answers payloads that begin with the request header of `linerate load`, and its
+//! replies begin with another header ([`linerate_networks::echo`]), so it never answers a reply.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
 
 use crate::refusals::{RefusalCounters, RefusalReason};
 
-/// Answers requests of `linerate load` with themselves. The reply buffer has to be as long as the longest request.
+/// Sends requests of `linerate load` back. Requires a reply buffer as long as the longest request.
 #[derive(Debug, Clone)]
 pub struct RequestEcho {
     any: bool,
@@ -20,9 +19,9 @@ pub struct RequestEcho {
 }
 
 impl RequestEcho {
-    /// With `any` it returns payloads without the header, too, as they are. Then two such servers, or one and another
-    /// echo, can be made to answer each other for ever, unless ports keep them apart
-    /// ([`Guarded`](crate::guarded::GuardedService)). Replies are not answered even so.
+    /// With `any`, payloads without the header come back too, unchanged. A forged source can then keep such a server and
+    /// another echo server busy forever, unless their ports prevent it
+    /// ([`GuardedService`](crate::guarded::GuardedService)). Replies are never answered.
     #[must_use]
     pub fn new(any: bool, refusals: Arc<RefusalCounters>) -> Self {
         Self { any, refusals }
@@ -35,7 +34,7 @@ impl Service for RequestEcho {
         let payload = request.payload();
         if payload.len() >= HEADER_BYTES && payload.starts_with(&REQUEST) {
             let Some(reply) = reply.get_mut(..payload.len()) else {
-                // Counted by the server as too long.
+                // The engine counts it as too long.
                 return Action::Reply(payload.len());
             };
             reply.copy_from_slice(payload);

@@ -1,4 +1,4 @@
-//! Who is answered: nobody outside the networks given, and nobody who may be a server himself.
+//! A check of the source: only the given networks get replies, and no port that may be a server's.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,8 +9,7 @@ use linerate_networks::Net;
 
 use crate::refusals::{RefusalCounters, RefusalReason};
 
-/// Ports below this are servers' (IANA system ports): an answer to one of them could be answered
-/// in turn, for ever.
+/// Ports below are servers' (IANA system ports), which could answer a reply in turn, and so on forever.
 const FIRST_CLIENT_PORT: u16 = 1024;
 
 /// A service behind a check of the source.
@@ -18,9 +17,9 @@ const FIRST_CLIENT_PORT: u16 = 1024;
 pub struct GuardedService<S> {
     inner: S,
     allowed: Vec<Net>,
-    /// Whether servers may ask, too.
+    /// Whether requests from servers' ports are answered, too.
     servers: bool,
-    /// Told after the start, where the kernel chose it.
+    /// Set after the start if the kernel chose the port.
     own_port: Arc<AtomicU16>,
     refusals: Arc<RefusalCounters>,
 }
@@ -31,15 +30,15 @@ impl<S> GuardedService<S> {
         Self { inner, allowed, servers: false, own_port, refusals: Arc::default() }
     }
 
-    /// Counts what is not answered in `refusals`.
+    /// Counts refused requests in `refusals`.
     #[must_use]
     pub fn with_refusals(mut self, refusals: Arc<RefusalCounters>) -> Self {
         self.refusals = refusals;
         self
     }
 
-    /// Answers servers' ports, too. For protocols that never take an answer for a request, whose servers ask each other:
-    /// an NTP server asks from port 123, a RADIUS proxy from where it listens.
+    /// Answers servers' ports, too. For protocols that never mistake a reply for a request, and whose servers query each
+    /// other: an NTP server sends from port 123, a RADIUS proxy from the port on which it listens.
     #[must_use]
     pub fn with_servers(mut self) -> Self {
         self.servers = true;
@@ -80,7 +79,7 @@ mod tests {
     use linerate_engine::Echo;
 
     #[test]
-    fn strangers_and_servers_get_nothing() {
+    fn other_networks_and_servers_get_no_reply() {
         let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7000)));
         let refusal = |text: &str| guard.refusal(text.parse().expect("an address"));
         for near in ["127.0.0.1:40000", "198.18.0.100:2000", "[fd00::1]:2000"] {
@@ -92,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_answered_where_that_cannot_go_on_for_ever() {
+    fn servers_are_answered_if_the_protocol_allows_it() {
         let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
         assert_eq!(guard.refusal("127.0.0.1:123".parse().expect("an address")), None);
         assert!(guard.refusal("8.8.8.8:123".parse().expect("an address")).is_some());
     }
 
     #[test]
-    fn networks_given_replace_the_default() {
+    fn given_networks_replace_the_default() {
         let guard = GuardedService::new(
             Echo,
             vec!["192.0.2.0/24".parse().expect("a network")],

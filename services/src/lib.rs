@@ -1,8 +1,8 @@
 //! Servers of real protocols on the engine: [`dns`], [`ntp`] and [`radius`], and an [`echo`] for measurements.
 //!
-//! Each is a [`Service`](linerate_engine::Service): it gets a request and writes a reply, without calling the kernel, so that all
-//! of the engine's backends serve it. None answers a reply, and none answers an unverified source with more bytes than it
-//! got, unless its protocol leaves no other way and it was told to.
+//! Each is a [`Service`](linerate_engine::Service): it reads a request and writes a reply without system calls, so all backends
+//! of the engine can serve it. No service answers replies, and none sends more bytes to an unverified source than it
+//! received, except where the protocol requires it.
 
 pub mod dns;
 pub mod echo;

@@ -1,25 +1,25 @@
-//! How many requests got no answer, or less than there is, by reason.
+//! Counts of requests without a reply, or with a truncated one, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Serialize, Serializer};
 
-/// Why a request got no answer, or a shorter one.
+/// Why a request got no reply, or a truncated one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// Its source is in none of the networks that are answered.
+    /// Source in none of the networks that get replies.
     Network,
-    /// It comes from the server's own port, or one below 1024.
+    /// Source port below 1024, or the server's own.
     Port,
-    /// An echo was sent something without the header of a request.
+    /// Echo: a payload without the header of a request.
     NotRequest,
-    /// The rate limit was exceeded: no answer.
+    /// Above the rate limit: no reply.
     RateLimited,
-    /// The rate limit was exceeded: truncated (TC).
+    /// Above the rate limit: truncated (TC).
     RateTruncated,
-    /// The answers to a network had too many bytes more than its queries: truncated (TC).
+    /// Above the limit of surplus bytes to a network: truncated (TC).
     SurplusTruncated,
-    /// The answer is longer than the client takes over UDP: truncated (TC).
+    /// Longer than the client accepts over UDP: truncated (TC).
     SizeTruncated,
 }
 
@@ -34,7 +34,7 @@ impl RefusalReason {
         RefusalReason::SizeTruncated,
     ];
 
-    /// Its key in JSON.
+    /// The key in JSON.
     fn key(self) -> &'static str {
         match self {
             RefusalReason::Network => "source_network",
@@ -47,7 +47,7 @@ impl RefusalReason {
         }
     }
 
-    /// What happened and which option decides about it, to follow a number.
+    /// A phrase for a message, after the count, with the option that decides.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl RefusalReason {
 #[derive(Debug, Default)]
 pub struct RefusalCounters([AtomicU64; RefusalReason::ALL.len()]);
 
-/// The counts at one time. In JSON it is a map with a key per reason.
+/// A snapshot of the counters. In JSON, a map with a key per reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RefusalCounts([u64; RefusalReason::ALL.len()]);
 
@@ -84,19 +84,17 @@ impl RefusalCounters {
 }
 
 impl RefusalCounts {
-    /// How many there were for one reason.
     #[must_use]
     pub fn count_of(&self, refusal: RefusalReason) -> u64 {
         self.0[refusal as usize]
     }
 
-    /// Those since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &RefusalCounts) -> RefusalCounts {
         RefusalCounts(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
     }
 
-    /// The reasons that occurred, and how often.
+    /// The reasons that occurred, with counts.
     pub fn iter(&self) -> impl Iterator<Item = (RefusalReason, u64)> {
         RefusalReason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
     }

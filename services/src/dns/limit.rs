@@ -1,41 +1,40 @@
-//! Response-rate limiting: how many like answers a second go to like addresses.
+//! Response rate limiting: similar replies per second and network.
 //!
-//! A source that is forged gets its answers at another's place. Answers of a kind to a network are counted; above the limit
-//! most are dropped, and some are cut, so that a real client comes again over TCP, where addresses cannot be forged.
+//! Replies to a forged source reach a victim. Replies of one kind to one network are counted; above the limit most are
+//! dropped, and some are truncated, so that a real client retries over TCP, where addresses cannot be forged.
 //!
-//! Who forges queries for many names gets many like answers of each. So what answers have more than their queries is bounded, too:
-//! a network is sent so many bytes a second more than came from it, and above that answers are cut, which makes them no
-//! longer than the query. None is dropped for that.
+//! An attacker can query many names to stay below that limit. Therefore the surplus of reply bytes over query bytes per
+//! network and second is limited, too. Above that limit, replies are truncated, which makes them no longer than the query;
+//! none is dropped.
 //!
-//! Loopback is not limited: what comes from there was sent by this host.
+//! Loopback has no limits.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::respond::{AnswerKind, WrittenAnswer};
 
-/// Buckets; two that meet in one take turns, each beginning anew.
+/// Two keys with the same bucket replace each other.
 const BUCKETS: usize = 1 << 16;
-/// Purses; networks that meet in one share it.
-const PURSES: usize = 1 << 14;
+/// Networks with the same token bucket share it.
+const TOKEN_BUCKETS: usize = 1 << 14;
 
-/// Limits of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DnsRateLimit {
-    /// Answers a second of a kind, about a name, to a network; 0: any number.
+    /// Replies per second of one kind, about one name, to one network; 0: no limit.
     pub per_second: u32,
-    /// Of those above it, each so many-th is cut (TC) and not dropped; 0: none.
+    /// Of the replies above the limit, every `slip`-th is truncated (TC) and not dropped; 0: none.
     pub slip: u32,
-    /// Bytes a second that answers to a network may have more than the queries from there, before they are cut; 0: any number.
+    /// Reply bytes minus query bytes per second and network, above which replies are truncated; 0: no limit.
     pub surplus_bytes: u32,
-    /// Bits of an IPv4 address that make the network.
+    /// Prefix length of an IPv4 network.
     pub prefix_v4: u8,
-    /// Bits of an IPv6 address that make the network.
+    /// Prefix length of an IPv6 network.
     pub prefix_v6: u8,
 }
 
 impl DnsRateLimit {
-    /// With a slip of 2, any surplus, and networks of 24 and 56 bits.
+    /// With a slip of 2, no limit of the surplus, and networks of 24 and 56 bits.
     #[must_use]
     pub fn per_second(per_second: u32) -> Self {
         Self { per_second, slip: 2, surplus_bytes: 0, prefix_v4: 24, prefix_v6: 56 }
@@ -43,50 +42,49 @@ impl DnsRateLimit {
 }
 
 impl Default for DnsRateLimit {
-    /// 200 like answers a second, as NSD has it, and 125,000 bytes of surplus: a forger gains a megabit a second at most.
+    /// 200 similar replies per second, like NSD, and 125,000 bytes of surplus, that is, one megabit per second.
     fn default() -> Self {
         Self { surplus_bytes: 125_000, ..Self::per_second(200) }
     }
 }
 
-/// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitVerdict {
     Send,
-    /// Above the rate limit, but told to come by TCP.
+    /// Above the rate limit: truncated.
     Slip,
-    /// The network has no surplus left.
+    /// Above the surplus limit: truncated.
     Cut,
     Drop,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct LimitBucket {
-    /// Of the network, kind and name; another's bucket is taken over.
+    /// Hash of network, kind and name.
     mark: u32,
     second: u32,
     count: u32,
-    /// Answers in the second before.
+    /// Count of the second before.
     before: u32,
 }
 
-/// What a network may still be sent beyond what came from it, bytes.
 #[derive(Debug, Clone, Copy)]
 struct TokenBucket {
+    /// Surplus that is left.
     bytes: u32,
-    /// When it was last filled, in milliseconds since the start.
+    /// Time of the last refill, in milliseconds since the start.
     filled_ms: u64,
 }
 
-/// Counts answers. Each worker has one; sources are spread over workers by flow, so that a network may get the limit from
-/// each of them.
+/// Each worker has a limiter. The kernel spreads the flows of a network over workers, so a network may get the limit from
+/// each worker.
 #[derive(Debug)]
 pub(crate) struct DnsLimiter {
     limit: DnsRateLimit,
     buckets: Box<[LimitBucket]>,
-    purses: Box<[TokenBucket]>,
+    surplus: Box<[TokenBucket]>,
     began: Instant,
-    /// Not known outside, so that nobody can aim at another's bucket.
+    /// Random, so that nobody can choose addresses that share a victim's bucket.
     secret: u64,
 }
 
@@ -98,13 +96,13 @@ impl DnsLimiter {
         Self {
             limit,
             buckets: vec![LimitBucket::default(); BUCKETS].into(),
-            purses: vec![full; PURSES].into(),
+            surplus: vec![full; TOKEN_BUCKETS].into(),
             began: Instant::now(),
             secret,
         }
     }
 
-    /// What becomes of an answer to a query of so many bytes from `source` now.
+    /// Decides about a reply to a query of `query_bytes` from `source`.
     pub(crate) fn verdict(
         &mut self,
         source: IpAddr,
@@ -128,7 +126,7 @@ impl DnsLimiter {
         }
     }
 
-    /// Takes so many bytes out of the purse of a network, if they are there.
+    /// Takes `surplus` bytes from the bucket of a network; false if it has less.
     fn spend_surplus(&mut self, source: IpAddr, surplus: usize, since_began: Duration) -> bool {
         let most = self.limit.surplus_bytes;
         if most == 0 {
@@ -136,15 +134,15 @@ impl DnsLimiter {
         }
         let now_ms = since_began.as_millis() as u64;
         let hash = self.hash(source, &[]);
-        let purse = &mut self.purses[hash as usize & (PURSES - 1)];
-        let earned = u64::from(most).saturating_mul(now_ms.saturating_sub(purse.filled_ms)) / 1000;
+        let bucket = &mut self.surplus[hash as usize & (TOKEN_BUCKETS - 1)];
+        let earned = u64::from(most).saturating_mul(now_ms.saturating_sub(bucket.filled_ms)) / 1000;
         if earned > 0 {
-            purse.bytes = u64::from(purse.bytes).saturating_add(earned).min(most.into()) as u32;
-            purse.filled_ms = now_ms;
+            bucket.bytes = u64::from(bucket.bytes).saturating_add(earned).min(most.into()) as u32;
+            bucket.filled_ms = now_ms;
         }
-        match purse.bytes.checked_sub(u32::try_from(surplus).unwrap_or(u32::MAX)) {
+        match bucket.bytes.checked_sub(u32::try_from(surplus).unwrap_or(u32::MAX)) {
             Some(left) => {
-                purse.bytes = left;
+                bucket.bytes = left;
                 true
             }
             None => false,
@@ -169,7 +167,7 @@ impl DnsLimiter {
             *bucket = LimitBucket { mark, second, count: 0, before };
         }
         bucket.count = bucket.count.saturating_add(1);
-        // Who was far above the limit in the last second begins this one above it.
+        // A network far above the limit in the last second begins this one above it.
         let over = bucket.count.max(bucket.before / 2);
         match (over > self.limit.per_second, self.limit.slip) {
             (false, _) => LimitVerdict::Send,
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_limit_half_are_cut_and_half_dropped() {
+    fn above_the_limit_half_are_truncated_and_half_dropped() {
         let mut limiter = limiter(10, 2);
         let all = verdicts(&mut limiter, "192.0.2.1", 30, Duration::ZERO);
         assert!(all[..10].iter().all(|verdict| *verdict == LimitVerdict::Send));
@@ -235,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_is_sent_so_much_more_than_came_from_it() {
+    fn the_surplus_of_a_network_is_limited() {
         let mut limiter =
             DnsLimiter::new(DnsRateLimit { per_second: 0, surplus_bytes: 1000, ..DnsRateLimit::default() });
         let mut sent = |source: &str, at: Duration| {
@@ -269,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_is_answered_again() {
+    fn a_network_that_stops_is_answered_again() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 1000, Duration::ZERO);
         assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, SECOND), [LimitVerdict::Drop], "still far above");

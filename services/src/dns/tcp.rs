@@ -1,4 +1,4 @@
-//! DNS over TCP (RFC 7766): a few threads, each with a listener of its own that gets the connections of its CPUs.
+//! DNS over TCP (RFC 7766): a few threads, each with a listener that receives the connections of its CPUs.
 
 mod connection;
 
@@ -18,23 +18,21 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{DnsAnswerer, ServedZones};
 use connection::{ConnectionWait, TcpAnswering, TcpConnection};
 
-/// How long a thread waits before it looks for connections that have been idle too long.
+/// Interval of the search for idle connections.
 const TICK: Duration = Duration::from_millis(500);
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
-/// What a TCP server is to be like.
 #[derive(Debug, Clone)]
 pub struct TcpSettings {
-    /// Where it listens.
     pub bind: SocketAddr,
-    /// Threads, each with a listener; connections go to that of the CPU they arrive on.
+    /// Each thread has a listener; a connection goes to the thread of the CPU on which it arrives.
     pub threads: usize,
-    /// Connections of all threads together. Above it new ones are closed at once.
+    /// Most connections of all threads together. New ones above it are closed.
     pub connections: usize,
-    /// A connection is closed after so long without a whole query, or without taking answers.
+    /// A connection is closed after this time without a complete query or reply.
     pub idle: Duration,
-    /// On an IPv6 address, do not serve IPv4.
+    /// Do not serve IPv4 on an IPv6 address.
     pub only_v6: bool,
 }
 
@@ -46,39 +44,25 @@ impl TcpSettings {
     }
 }
 
-/// Why a TCP server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TcpError {
-    /// The listener could not be made.
     #[error("TCP on {address}: {what} failed: {source}")]
-    Listen {
-        /// Where it was to listen.
-        address: SocketAddr,
-        what: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The port needs a right.
+    Listen { address: SocketAddr, what: &'static str, source: io::Error },
     #[error(
         "not permitted to bind TCP on {address}: ports below net.ipv4.ip_unprivileged_port_start (1024) need \
          CAP_NET_BIND_SERVICE; grant it (`setcap cap_net_bind_service=ep` on the program, or AmbientCapabilities= \
          of its unit), or take a higher port"
     )]
-    NotPermitted {
-        /// Where it was to listen.
-        address: SocketAddr,
-    },
+    NotPermitted { address: SocketAddr },
 }
 
-/// What a TCP server did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TcpCounts {
-    /// Connections that were served.
     pub accepted: u64,
-    /// Connections closed at once, because there were too many or of who made them.
+    /// Connections closed because of their number or source.
     pub refused: u64,
-    /// Queries answered.
+    /// Queries.
     pub answered: u64,
 }
 
@@ -101,14 +85,12 @@ pub struct TcpServer {
     steered: Option<String>,
 }
 
-/// Whether somebody may connect.
+/// Whether an address may connect.
 pub type ConnectionFilter = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
 impl TcpServer {
-    /// Serves over TCP to whom `admits` lets in.
-    ///
     /// # Errors
-    /// Where the port cannot be had.
+    /// The port cannot be bound, or a thread cannot be started.
     pub fn start(
         settings: &TcpSettings,
         served: &Arc<ServedZones>,
@@ -160,19 +142,18 @@ impl TcpServer {
         Ok(server)
     }
 
-    /// Where it listens, with the port that was given.
+    /// With the port that the kernel chose for port 0.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Why connections are spread by hash and not by CPU, if they are.
+    /// Why connections are not steered by CPU, but by hash.
     #[must_use]
     pub fn steering_error(&self) -> Option<&str> {
         self.steered.as_deref()
     }
 
-    /// What it did so far.
     #[must_use]
     pub fn counts(&self) -> TcpCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -188,7 +169,7 @@ impl Drop for TcpServer {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         for wake in &self.wakers {
-            // Full only if it was woken already.
+            // Fails only if the counter is full, that is, the thread was woken already.
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
         for thread in self.threads.drain(..) {
@@ -204,7 +185,7 @@ fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, i
     if address.is_ipv6() {
         socket.set_only_v6(only_v6).map_err(name("IPV6_V6ONLY"))?;
     }
-    // Connections of a server before this one may still be closing.
+    // Connections of an earlier server may still be closing.
     socket.set_reuse_address(true).map_err(name("SO_REUSEADDR"))?;
     socket.set_reuse_port(true).map_err(name("SO_REUSEPORT"))?;
     socket.bind(&address.into()).map_err(name("bind"))?;
@@ -212,7 +193,6 @@ fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, i
     Ok(socket)
 }
 
-/// Connections go to the listener of the CPU they arrive on.
 fn steer_by_cpu(listeners: &[Socket]) -> Result<(), String> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let pairs = (0..cpus as u32).map(|cpu| (cpu, cpu as usize % listeners.len()));
@@ -224,7 +204,7 @@ struct TcpThread {
     epoll: rustix::fd::OwnedFd,
     listener: Socket,
     wake: Arc<rustix::fd::OwnedFd>,
-    /// By the number that epoll knows them under.
+    /// By their number in epoll.
     connections: Vec<Option<TcpConnection>>,
     free: Vec<usize>,
     answerer: DnsAnswerer,
@@ -246,7 +226,7 @@ impl TcpThread {
         let mut events = Vec::with_capacity(64);
         while !self.shared.stop.load(Ordering::Acquire) {
             events.clear();
-            // A signal may end the wait; a failure of another kind cannot happen with valid descriptors.
+            // Only a signal can make this fail.
             let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), tick.as_ref());
             for event in &events {
                 match event.data.u64() {
@@ -269,7 +249,7 @@ impl TcpThread {
             let (socket, address) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Without descriptors or memory the connection stays where it is, and epoll tells of it again at once.
+                    // Without descriptors or memory the connection stays queued, and epoll reports it again at once.
                     if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
                         std::thread::sleep(Duration::from_millis(10));
                     }
@@ -319,7 +299,7 @@ impl TcpThread {
         }
     }
 
-    /// Closing takes it out of epoll too.
+    /// Closing removes a connection from epoll, too.
     fn close(&mut self, number: usize) {
         if self.connections[number].take().is_some() {
             self.free.push(number);

@@ -1,4 +1,4 @@
-//! One connection: queries in, answers out, in order and without waiting for either.
+//! One connection: reads queries and writes replies, in order and without blocking.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,16 @@ use socket2::Socket;
 
 use super::super::{DnsAnswerer, QueryTransport};
 
-/// A message with its length before it.
+/// Longest message with its length field.
 const LONGEST: usize = 2 + u16::MAX as usize;
-/// What is read at a time, so that an idle connection does not hold much.
+/// Bytes per read call, so that an idle connection needs little memory.
 const STEP: usize = 4096;
-/// Answers that wait to be taken, bytes: above it no more queries are read.
+/// Unsent bytes above which no more queries are read.
 const MOST_WAITING: usize = 2 * LONGEST;
 
-/// How often a connection is read and answered before others have a turn.
+/// Reads before other connections have a turn.
 const TURN: usize = 16;
 
-/// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionWait {
     Read,
@@ -27,7 +26,6 @@ pub(super) enum ConnectionWait {
     End,
 }
 
-/// What answers are made with.
 pub(super) struct TcpAnswering<'a> {
     pub(super) answerer: &'a mut DnsAnswerer,
     /// Room for the longest message.
@@ -38,15 +36,15 @@ pub(super) struct TcpAnswering<'a> {
 #[derive(Debug)]
 pub(super) struct TcpConnection {
     pub(super) socket: Socket,
-    /// What epoll was told to watch for.
+    /// The events for which epoll waits.
     pub(super) events: EventFlags,
-    /// When it last had a whole query, or took answers.
+    /// Time of the last complete query, or of the last bytes sent.
     pub(super) last: Instant,
     input: Vec<u8>,
     output: Vec<u8>,
-    /// How much of the output was sent.
+    /// Bytes of the output that were sent.
     sent: usize,
-    /// The other side sends no more.
+    /// The client closed its side.
     ended: bool,
 }
 
@@ -56,7 +54,7 @@ impl TcpConnection {
         Self { socket, events: EventFlags::IN, last: now, input, output, sent: 0, ended: false }
     }
 
-    /// Does what can be done without waiting.
+    /// Reads, answers and writes until it would block.
     pub(super) fn process(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
         for _ in 0..TURN {
             match self.flush(now) {
@@ -78,7 +76,7 @@ impl TcpConnection {
                 Err(_) => return ConnectionWait::End,
             }
         }
-        // There may be more, which epoll tells of after the others' turns.
+        // Epoll reports the rest after the others' turns.
         if self.output.is_empty() { ConnectionWait::Read } else { ConnectionWait::Write }
     }
 
@@ -90,7 +88,7 @@ impl TcpConnection {
         read.map_err(|error| error.kind())
     }
 
-    /// Answers the whole queries that are there, up to a limit; whether there are answers to send.
+    /// Answers complete queries, up to a limit. Returns whether there are replies to send.
     fn answer(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> bool {
         let mut at = 0;
         while self.output.len() < MOST_WAITING - LONGEST
@@ -110,7 +108,7 @@ impl TcpConnection {
         !self.output.is_empty()
     }
 
-    /// Whether all was sent.
+    /// Returns whether everything was sent.
     fn flush(&mut self, now: Instant) -> Result<bool, ()> {
         while self.sent < self.output.len() {
             match (&self.socket).write(&self.output[self.sent..]) {
@@ -125,7 +123,7 @@ impl TcpConnection {
             }
         }
         self.sent = 0;
-        // An idle connection is not to hold what a long answer once took.
+        // Frees the memory of long replies.
         self.output = Vec::new();
         Ok(true)
     }
