@@ -1,4 +1,4 @@
-//! How a worker calls the kernel. Each backend is one loop that runs until it is told to end.
+//! Ways to call the kernel. Each backend is a loop that runs until the worker stops.
 
 pub(crate) mod mmsg;
 pub(crate) mod recvfrom;
@@ -20,22 +20,21 @@ use crate::socket::Fallback;
 use crate::sys::batch::{BatchShape, IncomingMessage, OutgoingMessage};
 use crate::worker::Shutdown;
 
-/// What a loop works with.
+/// The parts of a worker that its loop uses.
 pub(crate) struct WorkerJob<'a, S> {
     pub(crate) socket: &'a socket2::Socket,
     pub(crate) shape: BatchShape,
-    /// Whether the service also gets requests whose end is missing.
+    /// Whether the service gets truncated requests, too.
     pub(crate) deliver_truncated: bool,
     pub(crate) service: &'a mut S,
-    /// For replies that the service leaves to somebody else.
+    /// For deferred replies.
     pub(crate) path: Arc<ReplyPath>,
     pub(crate) counters: &'a SharedCounters,
-    pub(crate) ending: Shutdown<'a>,
-    /// What is done above capacity; none: nothing.
-    pub(crate) gate: Option<AdmissionControl>,
+    pub(crate) shutdown: Shutdown<'a>,
+    pub(crate) admission: Option<AdmissionControl>,
 }
 
-/// The backend that was asked for where it can run here, else the one that serves instead.
+/// The backend `wanted` if it can run here, else the default with a fallback that says why.
 pub(crate) fn available_backend(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
     match wanted {
         Backend::Recvfrom | Backend::Mmsg { .. } => wanted,
@@ -49,48 +48,17 @@ pub(crate) fn available_backend(wanted: Backend, fallbacks: &mut Vec<Fallback>) 
     }
 }
 
-/// What a failed receive means.
-enum ReceiveFailure {
-    /// Interrupted by a signal: again.
-    Again,
-    /// Nothing queued, and the call was not to wait.
-    Empty,
-    /// Counted; the next one may work.
-    Failed,
-    /// The socket is of no more use.
-    Broken(io::Error),
-}
-
-fn classify_receive_error(error: io::Error) -> ReceiveFailure {
-    match error.raw_os_error() {
-        Some(libc::EINTR) => ReceiveFailure::Again,
-        Some(libc::EAGAIN) => ReceiveFailure::Empty,
-        // These stay: a closed or foreign descriptor, a call that a sandbox forbids.
-        Some(
-            libc::EBADF
-            | libc::ENOTSOCK
-            | libc::EFAULT
-            | libc::EINVAL
-            | libc::EOPNOTSUPP
-            | libc::ENOSYS
-            | libc::EPERM
-            | libc::EACCES,
-        ) => ReceiveFailure::Broken(error),
-        _ => ReceiveFailure::Failed,
-    }
-}
-
-/// A worker's own figures, published when a batch is done.
+/// A worker's own counts, published after each batch.
 struct LocalCounters<'a> {
     counts: Counts,
     shared: &'a SharedCounters,
-    /// Whether any but the counters that every batch changes did change.
+    /// Whether counters changed that not every batch changes.
     rest: bool,
 }
 
 impl<'a> LocalCounters<'a> {
     fn new(shared: &'a SharedCounters) -> Self {
-        // A worker that was started anew, or has changed its way of calling the kernel, goes on counting.
+        // A restarted worker continues its counts.
         Self { counts: shared.snapshot(), shared, rest: false }
     }
 
@@ -102,8 +70,8 @@ impl<'a> LocalCounters<'a> {
         }
     }
 
-    /// Counts a request whose end is missing; returns whether the service gets it all the same. Out of line, so that the
-    /// loop carries neither the counter nor the setting along.
+    /// Counts a truncated request; returns `deliver`. Not inlined, so that the loop keeps neither the counter nor the
+    /// setting in a register.
     #[cold]
     #[inline(never)]
     fn count_truncated(&mut self, deliver: bool) -> bool {
@@ -112,20 +80,7 @@ impl<'a> LocalCounters<'a> {
         deliver
     }
 
-    /// A reply that is not a plain one; counts where it goes.
-    fn reply_with_options(&mut self, length: usize, options: ReplyOptions) -> OutgoingMessage {
-        self.counts.redirected += u64::from(options.to.is_some());
-        self.rest = true;
-        OutgoingMessage::With(length, options)
-    }
-
-    /// Counts a request whose reply is left to somebody else.
-    fn count_deferred(&mut self) {
-        self.counts.deferred += 1;
-        self.rest = true;
-    }
-
-    /// Counts a request that is given up.
+    /// Counts a request that the admission policy refused.
     #[cold]
     #[inline(never)]
     fn count_shed(&mut self) {
@@ -138,55 +93,109 @@ impl<'a> LocalCounters<'a> {
         self.counts.send_failed.count(error);
         self.rest = true;
     }
+
+    /// Counts the decision of the service, except for messages that are to be sent.
+    #[inline(always)]
+    fn record_action(&mut self, action: Action, reply_space: usize) -> OutgoingMessage {
+        match action {
+            Action::Echo => OutgoingMessage::Same,
+            Action::Reply(length) if length <= reply_space => OutgoingMessage::Reply(length),
+            Action::ReplyTo { length, to } if length <= reply_space => {
+                self.reply_with_options(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
+            }
+            Action::ReplyWith { length, options } if length <= reply_space => {
+                self.reply_with_options(length, options)
+            }
+            Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
+                self.count_send_failure(&io::Error::from_raw_os_error(libc::EMSGSIZE));
+                OutgoingMessage::Nothing
+            }
+            Action::Drop => {
+                self.counts.dropped += 1;
+                self.rest = true;
+                OutgoingMessage::Nothing
+            }
+            Action::Defer => {
+                self.counts.deferred += 1;
+                self.rest = true;
+                OutgoingMessage::Nothing
+            }
+        }
+    }
+
+    fn reply_with_options(&mut self, length: usize, options: ReplyOptions) -> OutgoingMessage {
+        self.counts.redirected += u64::from(options.to.is_some());
+        self.rest = true;
+        OutgoingMessage::With(length, options)
+    }
+
+    /// Handles a failed receive call. Returns whether the socket was empty.
+    ///
+    /// # Errors
+    /// The call will never succeed: a closed or wrong descriptor, a call that a sandbox forbids.
+    #[cold]
+    fn on_receive_error(&mut self, error: io::Error) -> io::Result<bool> {
+        match error.raw_os_error() {
+            Some(libc::EINTR) => Ok(false),
+            Some(libc::EAGAIN) => Ok(true),
+            Some(
+                libc::EBADF
+                | libc::ENOTSOCK
+                | libc::EFAULT
+                | libc::EINVAL
+                | libc::EOPNOTSUPP
+                | libc::ENOSYS
+                | libc::EPERM
+                | libc::EACCES,
+            ) => Err(error),
+            _ => {
+                self.counts.receive_errors += 1;
+                self.rest = true;
+                self.publish();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Sends one message, and again if a signal interrupts the call.
+    #[inline]
+    fn send_single(&mut self, mut send: impl FnMut() -> io::Result<()>) {
+        loop {
+            self.counts.syscalls += 1;
+            match send() {
+                Ok(()) => self.counts.answered += 1,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => self.count_send_failure(&error),
+            }
+            return;
+        }
+    }
 }
 
-/// Asks the service about a request and counts what it decides, but for what is sent.
+/// Passes a request to the service, and counts its decision, except for messages that are to be sent.
 #[inline(always)]
 fn decide<S: Service>(
     service: &mut S,
     path: &Arc<ReplyPath>,
     deliver_truncated: bool,
-    tally: &mut LocalCounters<'_>,
+    counters: &mut LocalCounters<'_>,
     incoming: IncomingMessage<'_>,
 ) -> OutgoingMessage {
     let IncomingMessage { payload, name, control, truncated, reply } = incoming;
-    if truncated && !tally.count_truncated(deliver_truncated) {
+    if truncated && !counters.count_truncated(deliver_truncated) {
         return OutgoingMessage::Nothing;
     }
     let space = reply.len();
-    match service.answer(&Request::new(payload, name, control, truncated, path), reply) {
-        Action::Echo => OutgoingMessage::Same,
-        Action::Reply(length) if length <= space => OutgoingMessage::Reply(length),
-        Action::ReplyTo { length, to } if length <= space => {
-            tally.reply_with_options(length, ReplyOptions { to: Some(to), ..ReplyOptions::default() })
-        }
-        Action::ReplyWith { length, options } if length <= space => tally.reply_with_options(length, options),
-        Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
-            tally.count_send_failure(&too_long());
-            OutgoingMessage::Nothing
-        }
-        Action::Drop => {
-            tally.counts.dropped += 1;
-            tally.rest = true;
-            OutgoingMessage::Nothing
-        }
-        Action::Defer => {
-            tally.count_deferred();
-            OutgoingMessage::Nothing
-        }
-    }
+    let action = service.answer(&Request::new(payload, name, control, truncated, path), reply);
+    counters.record_action(action, space)
 }
 
 impl Drop for LocalCounters<'_> {
-    /// What a panic cut short is published too, so that requests that went with it can be counted.
+    /// Publishes after a panic too, so that the requests lost with it can be counted.
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.shared.publish(&self.counts);
             self.shared.publish_rest(&self.counts);
         }
     }
-}
-
-fn too_long() -> io::Error {
-    io::Error::from_raw_os_error(libc::EMSGSIZE)
 }

@@ -1,4 +1,4 @@
-//! What every worker counts.
+//! The counters of a worker.
 
 use std::io;
 use std::ops::AddAssign;
@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
-/// What one worker, or all of them, did so far.
+/// Counts of one worker, or of all workers.
 ///
 /// Every request has one fate: `received == answered + dropped + deferred + truncated + shed + send_failed.total() +
-/// panicked` once a worker has ended. While it runs the figures are published a batch at a time. (With
-/// [`Builder::deliver_truncated`](crate::Builder::deliver_truncated) a truncated request is also in one of the
-/// others.)
+/// panicked` once a worker has ended. A running worker publishes its counts after each batch. With
+/// [`Builder::deliver_truncated`](crate::Builder::deliver_truncated), a truncated request also counts as one of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counts {
@@ -24,31 +23,30 @@ pub struct Counts {
     /// Requests whose reply the service left to a [`DeferredReply`](crate::DeferredReply).
     #[serde(default)]
     pub deferred: u64,
-    /// Datagrams sent by these. More than `deferred` where some send several, less where some send none.
+    /// Datagrams sent by [`DeferredReply`](crate::DeferredReply)s, each of which can send several or none.
     #[serde(default)]
     pub deferred_sent: u64,
-    /// Requests given up by the [`OverloadPolicy`](crate::OverloadPolicy) policy before the service saw them.
+    /// Requests that the [`OverloadPolicy`](crate::OverloadPolicy) dropped before the service saw them.
     #[serde(default)]
     pub shed: u64,
-    /// Replies the service directed to another address, whether or not sending them worked.
+    /// Replies that the service directed to another address, sent or not.
     pub redirected: u64,
     /// Requests longer than the limit.
     pub truncated: u64,
     /// Replies that could not be sent.
     pub send_failed: SendFailures,
-    /// Requests that the worker had taken and not answered when its service panicked: the one that made it panic, and
-    /// others of its batch.
+    /// Requests lost when the service panicked: the one at hand and others of its batch.
     #[serde(default)]
     pub panicked: u64,
-    /// How often the worker was started anew after a panic, see [`Builder::restart_workers`](crate::Builder::restart_workers).
+    /// Restarts of the worker after a panic, see [`Builder::restart_workers`](crate::Builder::restart_workers).
     #[serde(default)]
     pub restarts: u64,
-    /// Failed receive calls, interrupted ones not counted.
+    /// Failed receive calls, except interrupted ones.
     pub receive_errors: u64,
-    /// Of the requests received, those that came as frames by AF_XDP and not from the socket.
+    /// Requests received by AF_XDP; part of `received`.
     #[serde(default)]
     pub frames: u64,
-    /// Requests in frames that were thrown away since a checksum was wrong; they are not among those received
+    /// Frames dropped because of a wrong checksum; not part of `received`
     /// ([`AfXdpSettings::verify_checksums`](crate::AfXdpSettings::verify_checksums)).
     #[serde(default)]
     pub checksum_errors: u64,
@@ -85,10 +83,10 @@ impl SendFailures {
     /// All causes together.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.fields().iter().map(|field| **field).sum()
+        let mut counts = Counts { send_failed: *self, ..Counts::default() };
+        counts.values_mut().map(|value| *value).iter().sum()
     }
 
-    /// Counts one failure under its cause.
     #[cold]
     pub(crate) fn count(&mut self, error: &io::Error) {
         let field = match error.raw_os_error() {
@@ -105,103 +103,82 @@ impl SendFailures {
         };
         *field += 1;
     }
+}
 
-    fn fields(&self) -> [&u64; CAUSES] {
-        let Self { would_block, no_buffers, not_permitted, too_long, refused, unreachable, invalid, other } =
-            self;
-        [would_block, no_buffers, not_permitted, too_long, refused, unreachable, invalid, other]
-    }
+const VALUES: usize = 23;
+/// Values that [`SharedCounters::publish_rest`] publishes; the others are changed in shared memory only.
+const PUBLISHED: usize = VALUES - 3;
+const DEFERRED_SENT: usize = PUBLISHED;
+const PANICKED: usize = PUBLISHED + 1;
+const RESTARTS: usize = PUBLISHED + 2;
 
-    fn fields_mut(&mut self) -> [&mut u64; CAUSES] {
-        let Self { would_block, no_buffers, not_permitted, too_long, refused, unreachable, invalid, other } =
-            self;
-        [would_block, no_buffers, not_permitted, too_long, refused, unreachable, invalid, other]
+impl Counts {
+    /// In the order of [`SharedCounters`].
+    fn values_mut(&mut self) -> [&mut u64; VALUES] {
+        let failed = &mut self.send_failed;
+        [
+            &mut self.received,
+            &mut self.answered,
+            &mut self.batches,
+            &mut self.syscalls,
+            &mut self.dropped,
+            &mut self.deferred,
+            &mut self.shed,
+            &mut self.redirected,
+            &mut self.truncated,
+            &mut self.receive_errors,
+            &mut self.frames,
+            &mut self.checksum_errors,
+            &mut failed.would_block,
+            &mut failed.no_buffers,
+            &mut failed.not_permitted,
+            &mut failed.too_long,
+            &mut failed.refused,
+            &mut failed.unreachable,
+            &mut failed.invalid,
+            &mut failed.other,
+            &mut self.deferred_sent,
+            &mut self.panicked,
+            &mut self.restarts,
+        ]
     }
 }
 
-impl AddAssign for SendFailures {
-    fn add_assign(&mut self, other: Self) {
-        for (mine, theirs) in self.fields_mut().into_iter().zip(other.fields()) {
+impl AddAssign for Counts {
+    fn add_assign(&mut self, mut other: Self) {
+        for (mine, theirs) in self.values_mut().into_iter().zip(other.values_mut()) {
             *mine += *theirs;
         }
     }
 }
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.received += other.received;
-        self.answered += other.answered;
-        self.dropped += other.dropped;
-        self.deferred += other.deferred;
-        self.deferred_sent += other.deferred_sent;
-        self.shed += other.shed;
-        self.redirected += other.redirected;
-        self.truncated += other.truncated;
-        self.send_failed += other.send_failed;
-        self.panicked += other.panicked;
-        self.restarts += other.restarts;
-        self.receive_errors += other.receive_errors;
-        self.frames += other.frames;
-        self.checksum_errors += other.checksum_errors;
-        self.batches += other.batches;
-        self.syscalls += other.syscalls;
-    }
-}
-
-const CAUSES: usize = 8;
-
-/// The shared side of [`Counts`]: one worker writes, anyone reads, so plain loads and stores do. 128 bytes apart
-/// because some CPUs fetch cache lines in pairs.
+/// The shared copy of [`Counts`]. One worker writes and any thread reads, so plain loads and stores suffice. Aligned to 128
+/// bytes, because some CPUs fetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct SharedCounters {
-    received: AtomicU64,
-    answered: AtomicU64,
-    dropped: AtomicU64,
-    deferred: AtomicU64,
-    /// The only one that others than the worker write.
-    deferred_sent: AtomicU64,
-    shed: AtomicU64,
-    redirected: AtomicU64,
-    truncated: AtomicU64,
-    receive_errors: AtomicU64,
-    frames: AtomicU64,
-    checksum_errors: AtomicU64,
-    batches: AtomicU64,
-    syscalls: AtomicU64,
-    panicked: AtomicU64,
-    restarts: AtomicU64,
-    send_failed: [AtomicU64; CAUSES],
-}
+pub(crate) struct SharedCounters([AtomicU64; VALUES]);
 
 impl SharedCounters {
-    /// Publishes what every batch changes. Only the owning worker may call this.
+    /// Publishes the counters that every batch changes. Only the owning worker may call this.
     #[inline]
     pub(crate) fn publish(&self, counts: &Counts) {
-        self.received.store(counts.received, Relaxed);
-        self.answered.store(counts.answered, Relaxed);
-        self.batches.store(counts.batches, Relaxed);
-        self.syscalls.store(counts.syscalls, Relaxed);
+        self.0[0].store(counts.received, Relaxed);
+        self.0[1].store(counts.answered, Relaxed);
+        self.0[2].store(counts.batches, Relaxed);
+        self.0[3].store(counts.syscalls, Relaxed);
     }
 
     /// Publishes everything else.
     #[inline(never)]
     pub(crate) fn publish_rest(&self, counts: &Counts) {
-        self.dropped.store(counts.dropped, Relaxed);
-        self.deferred.store(counts.deferred, Relaxed);
-        self.shed.store(counts.shed, Relaxed);
-        self.redirected.store(counts.redirected, Relaxed);
-        self.truncated.store(counts.truncated, Relaxed);
-        self.receive_errors.store(counts.receive_errors, Relaxed);
-        self.frames.store(counts.frames, Relaxed);
-        self.checksum_errors.store(counts.checksum_errors, Relaxed);
-        for (shared, own) in self.send_failed.iter().zip(counts.send_failed.fields()) {
+        let mut counts = *counts;
+        for (shared, own) in self.0[..PUBLISHED].iter().zip(counts.values_mut()) {
             shared.store(*own, Relaxed);
         }
     }
 
-    /// Counts the requests that went with a panic: those published as received that have no fate. Only the owning worker
-    /// may call this; `deliver_truncated` tells whether truncated requests have another fate besides.
+    /// Counts the requests that were lost with a panic: those received that have no other fate. Only the owning worker may
+    /// call this. With `deliver_truncated`, truncated requests have another fate as well.
     #[cold]
     pub(crate) fn count_panic(&self, deliver_truncated: bool) {
         let counts = self.snapshot();
@@ -213,44 +190,26 @@ impl SharedCounters {
             + truncated
             + counts.send_failed.total()
             + counts.panicked;
-        self.panicked.store(counts.panicked + counts.received.saturating_sub(fates), Relaxed);
+        self.0[PANICKED].store(counts.panicked + counts.received.saturating_sub(fates), Relaxed);
     }
 
-    /// Counts a reply that was sent by a [`DeferredReply`](crate::DeferredReply), on any thread.
+    /// Counts a reply of a [`DeferredReply`](crate::DeferredReply), from any thread.
     pub(crate) fn count_deferred_sent(&self) {
-        self.deferred_sent.fetch_add(1, Relaxed);
+        self.0[DEFERRED_SENT].fetch_add(1, Relaxed);
     }
 
-    /// Counts a restart. Only the owning worker may call this.
+    /// Only the owning worker may call this.
     #[cold]
     pub(crate) fn count_restart(&self) {
-        self.restarts.store(self.restarts.load(Relaxed) + 1, Relaxed);
+        self.0[RESTARTS].fetch_add(1, Relaxed);
     }
 
-    /// Reads every counter.
     pub(crate) fn snapshot(&self) -> Counts {
-        let mut send_failed = SendFailures::default();
-        for (own, shared) in send_failed.fields_mut().into_iter().zip(&self.send_failed) {
+        let mut counts = Counts::default();
+        for (own, shared) in counts.values_mut().into_iter().zip(&self.0) {
             *own = shared.load(Relaxed);
         }
-        Counts {
-            received: self.received.load(Relaxed),
-            answered: self.answered.load(Relaxed),
-            dropped: self.dropped.load(Relaxed),
-            deferred: self.deferred.load(Relaxed),
-            deferred_sent: self.deferred_sent.load(Relaxed),
-            shed: self.shed.load(Relaxed),
-            redirected: self.redirected.load(Relaxed),
-            truncated: self.truncated.load(Relaxed),
-            send_failed,
-            panicked: self.panicked.load(Relaxed),
-            restarts: self.restarts.load(Relaxed),
-            receive_errors: self.receive_errors.load(Relaxed),
-            frames: self.frames.load(Relaxed),
-            checksum_errors: self.checksum_errors.load(Relaxed),
-            batches: self.batches.load(Relaxed),
-            syscalls: self.syscalls.load(Relaxed),
-        }
+        counts
     }
 }
 
@@ -273,18 +232,26 @@ mod tests {
         ] {
             failures.count(&io::Error::from_raw_os_error(errno));
         }
-        assert!(failures.fields().iter().all(|field| **field == 1), "{failures:?}");
+        let SendFailures { would_block, no_buffers, not_permitted, too_long, refused, .. } = failures;
+        let SendFailures { unreachable, invalid, other, .. } = failures;
+        let all = [would_block, no_buffers, not_permitted, too_long, refused, unreachable, invalid, other];
+        assert_eq!(all, [1; 8]);
         assert_eq!(failures.total(), 8);
     }
 
     #[test]
-    fn what_is_published_is_read_back() {
+    fn published_counts_are_read_back() {
         let mut counts = Counts { received: 3, answered: 1, dropped: 1, syscalls: 9, ..Counts::default() };
         counts.send_failed.no_buffers = 1;
         let counters = SharedCounters::default();
         counters.publish(&counts);
         counters.publish_rest(&counts);
         assert_eq!(counters.snapshot(), counts);
+        counters.count_deferred_sent();
+        counters.count_restart();
+        counters.count_panic(false);
+        let found = counters.snapshot();
+        assert_eq!((found.deferred_sent, found.restarts, found.panicked), (1, 1, 0));
         let mut sum = counts;
         sum += counts;
         assert_eq!((sum.received, sum.send_failed.total()), (6, 2));

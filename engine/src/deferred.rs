@@ -1,4 +1,4 @@
-//! Replies that do not leave from a worker's loop.
+//! Replies that are sent later, or from another thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,51 +12,50 @@ use crate::sys::control::{ControlBuffer, ControlRequest};
 use crate::sys::name::{AddressFamily, SocketName};
 use crate::sys::single::send_message;
 
-/// What replies of one worker need to leave from anywhere.
+/// The parts of a worker that deferred replies use.
 #[derive(Debug)]
 pub(crate) struct ReplyPath {
-    /// Its workers own it: a reply that comes too late must not keep the port.
+    /// Weak, so that a late reply does not keep the port.
     pub(crate) socket: Weak<Socket>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) family: AddressFamily,
     pub(crate) asked: ControlRequest,
 }
 
-/// The way back to the sender of a request, to reply later or from another thread.
+/// A handle to reply to a request later, or from another thread.
 ///
 /// [`Request::defer`](crate::Request::defer) makes one, and the service returns [`Action::Defer`](crate::Action::Defer). The
-/// reply leaves by the worker's UDP socket, from the address that the request came to, also where the request came by
-/// AF_XDP. One that is dropped sends nothing. Each takes some 250 bytes and no other resource: the number of those you keep
-/// is yours to limit, because neither the guard nor the receive buffer counts them.
+/// reply leaves by the worker's UDP socket, from the address to which the request was sent, also with AF_XDP. A handle that
+/// is dropped sends nothing. Each uses about 250 bytes and no other resource. Limit their number yourself, because neither
+/// the guard nor the receive buffer counts them.
 ///
 /// [`RunningServer::stop`](crate::RunningServer::stop) does not wait for them: finish your replies first.
 #[derive(Debug, Clone)]
 pub struct DeferredReply {
     pub(crate) path: Arc<ReplyPath>,
     pub(crate) name: SocketName,
-    /// What has it leave from where the request came to, and how many bytes that are.
+    /// Control data with the source address, and its length.
     pub(crate) control: ControlBuffer,
     pub(crate) length: usize,
 }
 
 impl DeferredReply {
-    /// Where it goes: the sender of the request.
+    /// The sender of the request.
     #[must_use]
     pub fn destination(&self) -> SocketAddr {
         self.name.decode()
     }
 
-    /// Sends one datagram. Several calls send several. Counted in
-    /// [`Counts::deferred_sent`](crate::Counts::deferred_sent) once the kernel has it.
+    /// Sends one datagram, counted in [`Counts::deferred_sent`](crate::Counts::deferred_sent). You may call it several times.
     ///
     /// # Errors
     /// [`io::ErrorKind::NotConnected`]: the worker has ended. [`io::ErrorKind::WouldBlock`]: the send buffer stayed full for
-    /// 500 ms. Otherwise what `sendmsg(2)` says.
+    /// 500 ms. Otherwise the error of `sendmsg(2)`.
     pub fn send(&self, payload: &[u8]) -> io::Result<()> {
         self.send_with(payload, ReplyOptions::default())
     }
 
-    /// The same with options.
+    /// As [`send`](Self::send), with options.
     ///
     /// # Errors
     /// Those of [`send`](Self::send), and [`io::ErrorKind::InvalidInput`] for an address of the other family than the

@@ -4,8 +4,8 @@ use crate::service::{Action, Request, Service};
 
 /// Sends every request back unchanged, without copying it.
 ///
-/// An echo answers anything, so two echoes told of each other's address would answer one another for ever. Do not
-/// run it where strangers can reach it.
+/// It answers every datagram, so one datagram with a forged source keeps two echo servers busy forever. Do not expose it to
+/// untrusted networks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Echo;
 

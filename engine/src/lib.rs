@@ -1,8 +1,7 @@
 //! A UDP transaction server inside your process, and steering for your own event loop.
 //!
-//! A [`Service`] answers requests; a [`Server`] runs one instance of it on each worker thread. How the workers
-//! share sockets, where they run and how they call the kernel is settable apart, so that each choice can be
-//! measured on its own.
+//! A [`Service`] answers requests; a [`Server`] runs one instance of it on each worker thread. Sockets, CPUs and system
+//! calls have separate settings, so that you can measure each on its own.
 //!
 //! ```
 //! use linerate_engine::{Action, Backend, Server, SocketMode};
@@ -32,25 +31,24 @@
 //!
 //! # AF_XDP
 //!
-//! With [`Backend::Xdp`] requests are taken from the queues of the network device before the stack sees them, and their
-//! frames go back as replies. The service, the sockets and the port stay as they are: a program on the interface redirects
-//! what is plainly a request (unicast UDP to the server's address and port, in one piece, without IP options) and passes
-//! everything else, so that fragments and the like are answered from the UDP sockets by the same workers. Worker `i` of `n`
-//! serves the queues whose number leaves `i` when divided by `n`.
+//! With [`Backend::Xdp`], workers take requests from the queues of the network device before the network stack, and turn their
+//! frames into replies. The service, the sockets and the port stay the same. A BPF program on the interface redirects
+//! ordinary requests (unicast UDP to the server's address and port, without fragments and IP options) and passes
+//! everything else, which the same workers answer from the UDP sockets. Worker `i` of `n` serves the queues whose number
+//! has the remainder `i` modulo `n`.
 //!
-//! What to know before using it, which [`RunningServer::xdp`] repeats for the machine at hand:
-//! - Requests so served are invisible to tcpdump and the firewall, and are not in the stack's counters.
-//! - Checksums of requests are the device's to check, unless [`AfXdpSettings::verify_checksums`] is set.
-//! - At a wildcard address the addresses this host has when the server starts are served; one that is added later is served
-//!   by the sockets.
-//! - Replies longer than the interface's MTU, and those to another address, leave by the worker's UDP socket.
-//! - Where it cannot run the server falls back to [`Backend::Mmsg`] and says why ([`RunningServer::fallbacks`]): a right that is
-//!   missing, a driver without XDP, an XDP program of somebody else, which is never displaced, no Ethernet, loopback.
+//! Before you use it, note these limits. [`RunningServer::xdp`] reports those of your host:
+//! - tcpdump, the firewall and the counters of the stack do not see these requests.
+//! - The device checks the checksums of requests, unless you set [`AfXdpSettings::verify_checksums`].
+//! - On a wildcard address, AF_XDP serves the addresses that the host has at the start; sockets serve addresses that are
+//!   added later.
+//! - Replies that are longer than the interface's MTU, or go to another address, leave by the worker's UDP socket.
+//! - The server falls back to [`Backend::Mmsg`] if AF_XDP cannot run, and [`RunningServer::fallbacks`] has the reason: a
+//!   missing capability, a driver without XDP, another XDP program (which stays), no Ethernet, loopback.
 //!
-//! The program is held by a link of this process. It goes when the server stops, and when the process is killed.
+//! A BPF link of this process holds the program, so it is detached when the server stops or the process is killed.
 //!
-//! [`steer`] stands alone: it attaches socket selection by CPU to the sockets of a server that has its own event
-//! loop, UDP sockets and TCP listeners alike.
+//! You can use [`steer`] alone: it selects sockets by CPU for a server with its own event loop, UDP sockets or TCP listeners.
 
 #![warn(missing_docs)]
 
@@ -78,8 +76,8 @@ pub use deferred::DeferredReply;
 pub use echo::Echo;
 pub use error::ServerError;
 pub use overload::{
-    GuardCounts, GuardMode, GuardReport, GuardedInterface, HostAdvice, OverloadPolicy, ShedPolicy,
-    SourceGrouping, XdpGuard,
+    GuardCounts, GuardReport, GuardedInterface, HostAdvice, OverloadPolicy, ShedPolicy, SourceGrouping,
+    XdpGuard,
 };
 pub use running::{RunningServer, ServerReport};
 pub use server::{Backend, Builder, Server, SocketMode, StrayRequests, WorkerPinning};

@@ -1,45 +1,45 @@
-//! What a server does above its capacity.
+//! Load above the capacity of a server.
 
+mod admission;
 mod advice;
 mod credit;
-mod gate;
 mod guard;
+mod interfaces;
 mod napi;
-mod place;
 mod shares;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use admission::{AdmissionControl, AdmissionPolicy, Unlimited};
 pub use advice::HostAdvice;
 pub(crate) use advice::{ServingThreads, find_advice as advice};
 pub(crate) use credit::{AdmissionCredit, WorkerCredit};
-pub(crate) use gate::{AdmissionControl, AdmissionPolicy, Unlimited};
 pub(crate) use guard::{AttachedGuard, receive_buffer};
-pub use guard::{GuardCounts, GuardMode, GuardReport, GuardedInterface};
+pub use guard::{GuardCounts, GuardReport, GuardedInterface};
 
-/// What a server does with more requests than it can answer.
+/// Handling of more requests than the server can answer.
 ///
-/// Without a policy the kernel goes on taking packets from the device, at the expense of the threads that would answer them
-/// (receive livelock): the more arrive, the fewer are answered. The default is no policy; [`protect`](Self::protect) is all
-/// of it. What it does not touch are settings of the device: those are for the host's administrator.
+/// Without a policy, the kernel takes CPU time from the workers to receive packets (receive livelock): the more packets
+/// arrive, the fewer are answered. The default is no policy; [`protect`](Self::protect) enables everything. A policy does not
+/// change settings of the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct OverloadPolicy {
-    /// Which requests are given up when more wait than can be answered.
+    /// The requests that are dropped if too many wait.
     pub shed: ShedPolicy,
-    /// How long a request may have waited, for [`ShedPolicy::Oldest`]. Default: 250 ms.
+    /// Longest wait of a request with [`ShedPolicy::Oldest`]. Default: 250 ms.
     #[serde(rename = "shed_after_seconds", with = "seconds")]
     pub shed_after: Duration,
-    /// Polling by the worker goes before the device's interrupts (`SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET`, Linux
-    /// 5.11), so many packets a poll. Takes [`Builder::busy_poll`](crate::Builder::busy_poll), an interface whose interrupts
-    /// are deferred (`napi_defer_hard_irqs` and `gro_flush_timeout`), and `CAP_NET_ADMIN`; without that the server runs
-    /// without and says so in [`Server::fallbacks`](crate::Server::fallbacks). Default: none.
+    /// Packets per poll if workers poll the device instead of its interrupts (`SO_PREFER_BUSY_POLL` and
+    /// `SO_BUSY_POLL_BUDGET`, Linux 5.11). Requires [`Builder::busy_poll`](crate::Builder::busy_poll), an interface with
+    /// deferred interrupts (`napi_defer_hard_irqs` and `gro_flush_timeout`), and `CAP_NET_ADMIN`; otherwise
+    /// [`Server::fallbacks`](crate::Server::fallbacks) has the reason. Default: `None`.
     pub prefer_busy_poll: Option<u16>,
-    /// Refuses requests where they arrive, once enough of them wait. Default: none.
+    /// Refuses requests at the interface while enough requests wait. Default: `None`.
     pub guard: Option<XdpGuard>,
-    /// Under overload, no source gets more than its share. Default: none.
+    /// Limits each source to its share under overload. Default: `None`.
     pub fairness: Option<SourceGrouping>,
 }
 
@@ -56,8 +56,7 @@ impl Default for OverloadPolicy {
 }
 
 impl OverloadPolicy {
-    /// Everything that keeps goodput up under a flood: old requests are shed, a guard refuses early, and sources are treated
-    /// fairly.
+    /// Keeps goodput up under a flood: sheds old requests, refuses early at a guard, and limits each source to its share.
     #[must_use]
     pub fn protect() -> Self {
         Self {
@@ -69,33 +68,33 @@ impl OverloadPolicy {
     }
 }
 
-/// Which requests are given up.
+/// The requests that are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShedPolicy {
-    /// Those that come when the receive buffer is full: what the kernel does.
+    /// Requests that arrive while the receive buffer is full, as the kernel does.
     #[default]
     Newest,
-    /// Those that wait longest, whose clients have likely given up: the service does not see them, and they are counted in
-    /// [`Counts::shed`](crate::Counts::shed). The kernel notes when each packet arrives from then on, for every socket of
-    /// the host (`SIOCGSTAMPNS`, some 20 ns a packet). The wait of a batch is that of its youngest request.
+    /// Requests that waited longest, because their clients have probably given up. The service does not see them; they are
+    /// counted in [`Counts::shed`](crate::Counts::shed). The kernel then takes the time of every packet of the host
+    /// (`SIOCGSTAMPNS`, about 20 ns per packet). The wait of a batch is that of its youngest request.
     Oldest,
 }
 
-/// An XDP program that refuses requests for the server's port where packets arrive, before the network stack spends time on
-/// them. Whatever is for another port or address, no UDP, tagged, or a fragment passes.
+/// An XDP program that refuses requests for the server's port at the interface, before the network stack spends time on
+/// them. Packets for other ports or addresses, other protocols, tagged packets and fragments pass.
 ///
-/// It admits so many requests more than the workers took. If they take none any more it lets everything through. It is
-/// attached by a BPF link that only this process holds (Linux 5.9): it goes with the process, however that ends. Takes
-/// `CAP_BPF` and `CAP_NET_ADMIN`. Where it cannot be attached, or another XDP program is there (which stays), the server
-/// runs without and says so in [`Server::fallbacks`](crate::Server::fallbacks).
+/// It admits a limited number of requests more than the workers took. If the workers stop taking requests, it passes
+/// everything. It is attached by a BPF link of this process (Linux 5.9), so it is detached when the process ends. Requires
+/// `CAP_BPF` and `CAP_NET_ADMIN`. If it cannot be attached, or the interface has another XDP program (which stays),
+/// [`Server::fallbacks`](crate::Server::fallbacks) has the reason.
 ///
-/// Attaching an XDP program makes many drivers set up their queues anew, which takes the link down for a moment.
+/// With many drivers, attaching an XDP program resets the queues, which takes the link down for a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct XdpGuard {
-    /// The interfaces that requests arrive on. Default: those that have the address served, on a wildcard address all that
-    /// are up and no loopback.
+    /// The interfaces on which requests arrive. Default: those with the address of the server; for a wildcard address, all
+    /// that are up, except loopback.
     pub interfaces: Vec<String>,
     /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
     /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last
@@ -105,7 +104,7 @@ pub struct XdpGuard {
     /// this is refused in part, so a worker that shares its CPU with other programs needs more. Default: 5 ms.
     #[serde(rename = "wait_seconds", with = "seconds")]
     pub wait: Duration,
-    /// How long no worker may have taken a request before everything is let through. Default: 100 ms.
+    /// Time without a request taken by any worker after which everything passes. Default: 100 ms.
     #[serde(rename = "open_after_seconds", with = "seconds")]
     pub open_after: Duration,
 }
@@ -120,7 +119,7 @@ impl Default for XdpGuard {
     }
 }
 
-/// What counts as one source, for a share of its own.
+/// The addresses that count as one source.
 ///
 /// A source that took a quarter more than the mean of those seen lately, and more than 1/32 of all, is heavy. It may fill
 /// only half of what may wait at the [`XdpGuard`]. Without a guard the receive buffer is whose who fills it first, and a
@@ -142,20 +141,20 @@ impl Default for SourceGrouping {
 }
 
 impl SourceGrouping {
-    /// What of an IPv4 address, and of the upper half of an IPv6 one, makes the source.
+    /// Masks of the source in an IPv4 address, and in the upper half of an IPv6 address.
     fn masks(&self) -> (u64, u64) {
         let v4 = u32::MAX << (32 - u32::from(self.v4_prefix.clamp(1, 32)));
         let v6 = u64::MAX << (64 - u32::from(self.v6_prefix.clamp(1, 64)));
         (v4.into(), v6)
     }
 
-    /// The source that an address belongs to, as one number. Addresses of both families do not meet.
+    /// The source of an address as a number, different for the two families.
     #[inline]
     pub(crate) fn source(&self, address: std::net::IpAddr) -> u64 {
         let (v4_mask, v6_mask) = self.masks();
         match address {
             std::net::IpAddr::V4(v4) => u64::from(v4.to_bits()) & v4_mask,
-            // No address in use begins with zeros, as an IPv4 one does here.
+            // No IPv6 address in use begins with zeros, as an IPv4 address does here.
             std::net::IpAddr::V6(v6) => (v6.to_bits() >> 64) as u64 & v6_mask,
         }
     }

@@ -1,4 +1,4 @@
-//! A server at work.
+//! A running server.
 
 use std::any::Any;
 use std::io;
@@ -13,50 +13,45 @@ use crate::backend::XdpReport;
 use crate::counters::{Counts, SharedCounters};
 use crate::error::ServerError;
 use crate::overload::{AttachedGuard, GuardReport, HostAdvice};
-use crate::server::Server;
+use crate::server::{Server, ServerSetup, setup_accessors};
 use crate::service::Service;
 use crate::socket::{Fallback, SocketReport};
 use crate::sys::option::shutdown_receive;
 use crate::worker::{ServiceFactory, StopSignal, WorkerStart};
 
-/// A server at work. Dropping it stops it, as [`stop`](Self::stop) does.
+/// A running server. Dropping it stops it, as [`stop`](Self::stop) does.
 #[derive(Debug)]
 pub struct RunningServer {
-    addresses: Vec<SocketAddr>,
-    /// Those to shut down when it stops. The workers own them, so that a socket closes with the last worker that reads it: what it would have got then
-    /// goes to the others, rather than into a queue that nobody reads.
+    setup: ServerSetup,
+    /// Shut down when the server stops. The workers own them, so a socket closes with its last worker, and the kernel gives
+    /// its requests to the other sockets instead of a queue that nobody reads.
     sockets: Vec<Weak<Socket>>,
-    reports: Vec<SocketReport>,
-    fallbacks: Vec<Fallback>,
-    advice: Vec<HostAdvice>,
-    guard: Option<AttachedGuard>,
-    xdp: Option<XdpReport>,
     stop: Arc<StopSignal>,
     counters: Vec<Arc<SharedCounters>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     thread_ids: Vec<i32>,
 }
 
-/// What a server did from start to stop.
+/// Counts and setup of a server from start to stop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// By worker.
+    /// Counts of each worker.
     pub workers: Vec<Counts>,
-    /// Its sockets, in bind order.
+    /// In bind order.
     pub sockets: Vec<SocketReport>,
-    /// What was asked for and could not be had.
+    /// Settings that could not be applied.
     pub fallbacks: Vec<Fallback>,
-    /// What its guard did; none without one.
+    /// The guard and its counts; `None` without a guard.
     #[serde(default)]
     pub guard: Option<GuardReport>,
-    /// What AF_XDP served; none where it was not used.
+    /// The interfaces that AF_XDP served; `None` if it was not in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xdp: Option<XdpReport>,
 }
 
 impl ServerReport {
-    /// All workers together.
+    /// Sum over all workers.
     #[must_use]
     pub fn total(&self) -> Counts {
         total_counts(&self.workers)
@@ -70,16 +65,10 @@ impl RunningServer {
     ) -> Result<Self, ServerError> {
         let workers = server.assignments.len();
         let maker: ServiceFactory<S> = Arc::new(Mutex::new(service));
-        let (xdp, shares) = server.xdp.map(|opened| (opened.report, opened.shares)).unzip();
-        let mut shares = shares.unwrap_or_default().into_iter();
+        let mut queues = server.queues.into_iter();
         let mut running = Self {
-            addresses: server.addresses,
+            setup: server.setup,
             sockets: server.sockets[..server.bound].iter().map(Arc::downgrade).collect(),
-            reports: server.reports,
-            fallbacks: server.fallbacks,
-            advice: server.advice,
-            guard: server.guard,
-            xdp,
             stop: Arc::new(StopSignal::new(server.drain)),
             counters: (0..workers).map(|_| Arc::default()).collect(),
             threads: Vec::with_capacity(workers),
@@ -93,7 +82,7 @@ impl RunningServer {
                 cpu: assignment.cpu,
                 nice: server.nice,
                 backend: server.backend,
-                xdp: shares.next().flatten(),
+                xdp: queues.next().flatten(),
                 shape: assignment.shape,
                 deliver_truncated: server.deliver_truncated,
                 service: maker.lock().unwrap_or_else(PoisonError::into_inner)(worker),
@@ -101,7 +90,7 @@ impl RunningServer {
                 counters: Arc::clone(&running.counters[worker]),
                 stop: Arc::clone(&running.stop),
                 overload: server.overload.clone(),
-                credit: running.guard.as_ref().map(AttachedGuard::credit),
+                credit: running.setup.guard.as_ref().map(AttachedGuard::credit),
             };
             let what = "start its thread";
             let thread =
@@ -109,66 +98,25 @@ impl RunningServer {
             running.threads.push(thread);
         }
         drop((ready, server.sockets));
-        // Ends when every worker has reported. An early return drops `running`, which stops those that serve.
+        // Ends when every worker has reported. An early return drops `running`, which stops the others.
         for (worker, placed) in reports {
             running.thread_ids[worker] = placed?;
         }
         Ok(running)
     }
 
-    /// The address it serves on; the first of several.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.addresses[0]
-    }
+    setup_accessors!();
 
-    /// All addresses it serves on.
-    #[must_use]
-    pub fn local_addrs(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// What each worker did so far.
+    /// Counts of each worker so far.
     #[must_use]
     pub fn counters(&self) -> Vec<Counts> {
         self.counters.iter().map(|counters| counters.snapshot()).collect()
     }
 
-    /// What all workers did so far.
+    /// Sum of the counts of all workers so far.
     #[must_use]
     pub fn total(&self) -> Counts {
         total_counts(&self.counters())
-    }
-
-    /// Its sockets, in bind order.
-    #[must_use]
-    pub fn sockets(&self) -> &[SocketReport] {
-        &self.reports
-    }
-
-    /// What was asked for and could not be had.
-    #[must_use]
-    pub fn fallbacks(&self) -> &[Fallback] {
-        &self.fallbacks
-    }
-
-    /// What of the host's settings starves its workers above capacity, or has packets lost before its guard, if a policy for
-    /// that was set ([`Builder::overload`](crate::Builder::overload)). The server leaves them as they are.
-    #[must_use]
-    pub fn advice(&self) -> &[HostAdvice] {
-        &self.advice
-    }
-
-    /// What its guard did so far; none without one.
-    #[must_use]
-    pub fn guard(&self) -> Option<GuardReport> {
-        self.guard.as_ref().map(AttachedGuard::report)
-    }
-
-    /// What AF_XDP serves; none where it is not used.
-    #[must_use]
-    pub fn xdp(&self) -> Option<&XdpReport> {
-        self.xdp.as_ref()
     }
 
     /// Thread id of each worker, as in `/proc/self/task`.
@@ -177,9 +125,10 @@ impl RunningServer {
         &self.thread_ids
     }
 
-    /// Workers that ended without being asked to: their socket broke, or their service panicked where
-    /// [`Builder::restart_workers`](crate::Builder::restart_workers) is off. [`stop`](Self::stop) tells why. A socket that only they read is closed; the kernel gives its requests to those that are left, where
-    /// they may be steered to another than before.
+    /// Workers that ended before the server was stopped: their socket failed, or their service panicked with
+    /// [`Builder::restart_workers`](crate::Builder::restart_workers) off. [`stop`](Self::stop) returns the error. If no other
+    /// worker reads their socket, it is closed, and the kernel gives its requests to the other sockets; steering may then
+    /// select other sockets than before.
     #[must_use]
     pub fn ended_workers(&self) -> Vec<usize> {
         self.threads
@@ -190,19 +139,19 @@ impl RunningServer {
             .collect()
     }
 
-    /// Stops the server: what was taken from a socket is answered, and so is what is queued there now, for at most
-    /// [`Builder::drain_limit`](crate::Builder::drain_limit). Then waits for the workers to end and closes the sockets.
+    /// Stops the server. Workers answer the requests at hand and those queued in their sockets, for at most
+    /// [`Builder::drain_limit`](crate::Builder::drain_limit). Then the sockets are closed.
     ///
     /// # Errors
-    /// That of the first worker that did not end well, by a failed call or a panic; the others have ended in good order.
+    /// The error or panic of the first worker that failed; the others ended in order.
     pub fn stop(mut self) -> Result<ServerReport, ServerError> {
         self.join()?;
         Ok(ServerReport {
             guard: self.guard(),
             workers: self.counters(),
-            sockets: std::mem::take(&mut self.reports),
-            fallbacks: std::mem::take(&mut self.fallbacks),
-            xdp: self.xdp.take(),
+            sockets: std::mem::take(&mut self.setup.reports),
+            fallbacks: std::mem::take(&mut self.setup.fallbacks),
+            xdp: self.setup.xdp.take(),
         })
     }
 
@@ -227,7 +176,6 @@ impl RunningServer {
 
 impl Drop for RunningServer {
     fn drop(&mut self) {
-        // Nobody is left to be told.
         let _ = self.join();
     }
 }

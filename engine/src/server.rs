@@ -1,7 +1,9 @@
-//! Building a server: settings in, bound sockets out, then workers.
+//! Building a server: from settings to bound sockets and workers.
 
 mod choices;
 mod listener;
+mod plan;
+mod setup;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -10,21 +12,22 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use crate::backend::{self, AfXdpSettings, XdpReport};
+use crate::backend::{self, XdpReport};
 use crate::cpus;
 use crate::error::ServerError;
 use crate::overload::{self, AttachedGuard, GuardReport, HostAdvice, OverloadPolicy};
 use crate::running::RunningServer;
 use crate::service::Service;
 use crate::socket::{Fallback, PathMtuDiscovery, SocketReport, SocketSetup};
-use crate::steer::{self, CpuTable};
+use crate::steer;
 use crate::sys::batch::BatchShape;
 
 pub use choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
 use listener::{BoundSockets, MulticastGroup};
+use plan::ServerPlan;
+pub(crate) use setup::{ServerSetup, setup_accessors};
 
-/// Settings of a server. Made by [`Server::builder`]; only [`bind`](Self::bind) or [`adopt`](Self::adopt) must
-/// be called.
+/// Settings of a server, from [`Server::builder`]. Only [`bind`](Self::bind) or [`adopt`](Self::adopt) is required.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct Builder {
@@ -75,68 +78,68 @@ impl Builder {
         }
     }
 
-    /// The address to serve on, instead of those that were given before. Port 0 takes a free one, the same for all sockets. On
-    /// a wildcard address replies leave from the address their request came to.
+    /// Serves this address, and no address that was set before. For port 0 the kernel chooses a free port, the same for all
+    /// sockets. On a wildcard address, replies leave from the address to which the request was sent.
     pub fn bind(mut self, address: SocketAddr) -> Self {
         self.addresses = vec![address];
         self
     }
 
-    /// Another address to serve on, as with [`bind`](Self::bind); each call adds one. Each address has its own sockets and [`workers`](Self::workers), whose numbers go on from
-    /// those of the address before, so that load on one address leaves the others their threads. AF_XDP serves the
-    /// first address; the sockets serve the others.
+    /// Serves another address; each call adds one. Each address has its own sockets and [`workers`](Self::workers), so that
+    /// load on one address does not take threads from the others. Workers are numbered in the order of the addresses. AF_XDP
+    /// serves the first address, sockets serve the others.
     pub fn also_bind(mut self, address: SocketAddr) -> Self {
         self.addresses.push(address);
         self
     }
 
-    /// A UDP socket to serve on that exists and is bound already: one of systemd's, one with options that this builder does
-    /// not have, or one that is connected and so receives from one peer only. Each call adds a socket, which its own
-    /// [`workers`](Self::workers) share; for a group of `SO_REUSEPORT` sockets that is one worker each. Sockets added here come
-    /// after those that are bound. The server makes the socket blocking, for all who have it, and sets the options that it
-    /// needs. The socket is closed once the server has stopped, unless you keep a duplicate. Default: none.
+    /// Serves an existing, bound UDP socket: from systemd, with options that this builder does not have, or connected to one
+    /// peer. Each call adds a socket with its own [`workers`](Self::workers); for a group of `SO_REUSEPORT` sockets, set one
+    /// worker. Adopted sockets are numbered after bound ones. The server makes the socket blocking, also for other owners,
+    /// and sets the options that it needs. The socket is closed when the server stops, unless you keep a duplicate. Default:
+    /// none.
     pub fn adopt(mut self, socket: impl Into<OwnedFd>) -> Self {
         self.adopted.push(Arc::new(socket.into()));
         self
     }
 
-    /// Joins a multicast group on the interface of this name (`IP_ADD_MEMBERSHIP`, `IPV6_ADD_MEMBERSHIP`). Each call adds a
-    /// group. Takes an address of the group's family that is a wildcard, or the group itself. Each datagram comes to one
-    /// worker of each such address: worker 0 for the first group, 1 for the second, and so on. The kernel would give a copy
-    /// to every socket that shares the port, so groups that other programs joined are turned off for the server's sockets
+    /// Joins a multicast group on an interface (`IP_ADD_MEMBERSHIP`, `IPV6_ADD_MEMBERSHIP`). Each call adds a group. Requires
+    /// [`bind`](Self::bind) with a wildcard address of the same family, or with the group. Each datagram reaches one worker
+    /// of each such address: worker 0 for the first group, 1 for the second, and so on. The kernel would copy it to every
+    /// socket that shares the port, so the server's sockets do not receive groups that other programs joined
     /// (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL`, Linux 4.20). Replies leave from an address of this host. Default: none.
     pub fn join_group(mut self, group: IpAddr, interface: impl Into<String>) -> Self {
         self.groups.push(MulticastGroup { group, interface: interface.into() });
         self
     }
 
-    /// How many worker threads for each address. Default: as many as there are [`cpus`](Self::cpus).
+    /// Number of worker threads per address. Default: that of the [`cpus`](Self::cpus).
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
         self
     }
 
-    /// How workers get at requests. Default: [`SocketMode::Reuseport`].
+    /// How workers share sockets. Default: [`SocketMode::Reuseport`].
     pub fn sockets(mut self, sockets: SocketMode) -> Self {
         self.sockets = sockets;
         self
     }
 
-    /// On which CPU each worker runs. Default: [`WorkerPinning::None`].
+    /// The CPU of each worker. Default: [`WorkerPinning::None`].
     pub fn pinning(mut self, pinning: WorkerPinning) -> Self {
         self.pinning = pinning;
         self
     }
 
-    /// The CPUs the workers belong to, in the order of the workers: worker `i` has `cpus[i % cpus.len()]`. With
-    /// steering, those left over when there are fewer workers are dealt out in turn. Default: every CPU the
-    /// calling thread may run on, ascending.
+    /// The CPUs of the workers: worker `i` has `cpus[i % cpus.len()]`. With steering and fewer workers than CPUs, worker `i`
+    /// receives the packets of every CPU whose index has the remainder `i`. Default: every CPU on which the calling thread
+    /// may run, ascending.
     pub fn cpus(mut self, cpus: impl Into<Vec<u32>>) -> Self {
         self.cpus = Some(cpus.into());
         self
     }
 
-    /// Where requests go that were processed on any other CPU. Default: [`StrayRequests::Hash`].
+    /// The worker for requests that were processed on another CPU. Default: [`StrayRequests::Hash`].
     pub fn stray(mut self, stray: StrayRequests) -> Self {
         self.stray = stray;
         self
@@ -148,116 +151,113 @@ impl Builder {
         self
     }
 
-    /// What is done with replies that do not fit the path. Default: [`PathMtuDiscovery::System`].
+    /// Handling of replies that are longer than the path's MTU. Default: [`PathMtuDiscovery::System`].
     pub fn path_mtu_discovery(mut self, discovery: PathMtuDiscovery) -> Self {
         self.options.path_mtu_discovery = discovery;
         self
     }
 
-    /// How long a receive that finds nothing polls the device itself before it sleeps (`SO_BUSY_POLL`, whole
-    /// microseconds). Needs `CAP_NET_ADMIN`; without it the server runs without and says so in
-    /// [`Server::fallbacks`]. Default: as the system has it (`net.core.busy_read`).
+    /// How long a receive call polls the device before it sleeps (`SO_BUSY_POLL`, whole microseconds). Requires
+    /// `CAP_NET_ADMIN`; without it the server does not poll, and [`Server::fallbacks`] says so. Default: the system's
+    /// (`net.core.busy_read`).
     pub fn busy_poll(mut self, duration: Option<Duration>) -> Self {
         self.options.busy_poll = duration;
         self
     }
 
-    /// Bytes of receive buffer a socket. The kernel doubles it, see [`SocketReport::receive_buffer_bytes`]. Past
-    /// `net.core.rmem_max` only with `CAP_NET_ADMIN`; a smaller grant is noted in [`Server::fallbacks`]. Default: the
-    /// system's.
+    /// Bytes of receive buffer per socket. The kernel doubles it, see [`SocketReport::receive_buffer_bytes`]. More than
+    /// `net.core.rmem_max` requires `CAP_NET_ADMIN`; [`Server::fallbacks`] reports a smaller buffer. Default: the system's.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.options.receive_buffer = Some(bytes);
         self
     }
 
-    /// Bytes of send buffer a socket, in the same way, with `net.core.wmem_max`.
+    /// Bytes of send buffer per socket, limited by `net.core.wmem_max` in the same way.
     pub fn send_buffer(mut self, bytes: usize) -> Self {
         self.options.send_buffer = Some(bytes);
         self
     }
 
-    /// Whether a server on an IPv6 wildcard address leaves IPv4 alone. Default: false, it serves both.
+    /// Whether a server on an IPv6 wildcard address serves IPv6 only. Default: false, it serves IPv4, too.
     pub fn only_v6(mut self, only: bool) -> Self {
         self.options.only_v6 = only;
         self
     }
 
-    /// Whether to join the sockets of another process of the same user that shares the port, for a hand-over
-    /// without a gap. The kernel deals requests out over all of them, and attached steering is one for all. Default:
-    /// false, the port must be free.
+    /// Whether to share the port with another process of the same user, for a hand-over without a gap. The kernel spreads
+    /// requests over all sockets, and steering applies to all of them. Default: false, the port must be free.
     pub fn join(mut self, join: bool) -> Self {
         self.join = join;
         self
     }
 
-    /// The longest request in bytes, 1 to 65,535. Longer ones are counted as truncated and not delivered. Default: 2048;
-    /// 65,535 with [`gro`](Self::gro).
+    /// Bytes of the longest request, 1 to 65,535. Longer requests are counted as truncated and not delivered. Default: 2048,
+    /// or 65,535 with [`gro`](Self::gro).
     pub fn max_request(mut self, bytes: usize) -> Self {
         self.max_request = Some(bytes);
         self
     }
 
-    /// The longest reply in bytes, 1 to 65,535: the size of the buffer a service writes to. Default: 2048.
+    /// Bytes of the longest reply, 1 to 65,535: the size of the service's buffer. Default: 2048.
     pub fn max_reply(mut self, bytes: usize) -> Self {
         self.max_reply = bytes;
         self
     }
 
-    /// Whether requests over [`max_request`](Self::max_request) are delivered without their end, for protocols that
-    /// can still answer them with an error. Default: false.
+    /// Whether requests above [`max_request`](Self::max_request) are delivered without their end, for protocols that answer
+    /// them with an error. Default: false.
     pub fn deliver_truncated(mut self, deliver: bool) -> Self {
         self.deliver_truncated = deliver;
         self
     }
 
-    /// Whether each request comes with the time at which it was received ([`Request::receive_time`](crate::Request::receive_time)),
-    /// which the kernel then notes for every packet of this network namespace. Default: false.
+    /// Whether requests have a receive time ([`Request::receive_time`](crate::Request::receive_time)). The kernel then takes
+    /// the time of every packet of this network namespace. Default: false.
     pub fn receive_times(mut self, wanted: bool) -> Self {
         self.options.receive_times = wanted;
         self
     }
 
-    /// Whether each request comes with its TOS or traffic class, and so with ECN
+    /// Whether requests have their TOS or traffic class, which includes ECN
     /// ([`Request::traffic_class`](crate::Request::traffic_class); `IP_RECVTOS`, `IPV6_RECVTCLASS`). Default: false.
     pub fn receive_traffic_class(mut self, wanted: bool) -> Self {
         self.options.traffic_class = wanted;
         self
     }
 
-    /// Whether the kernel may deliver several datagrams of one sender as one request (`UDP_GRO`, Linux 5.0), which takes one
-    /// pass through the stack instead of many where clients send bursts, as QUIC does.
-    /// [`Request::datagrams`](crate::Request::datagrams) takes them apart, and the request counts as one. The reply of
-    /// [`Action::Echo`](crate::Action::Echo) is cut as the request was;
-    /// [`ReplyOptions::segment_bytes`](crate::ReplyOptions::segment_bytes) cuts others.
-    /// AF_XDP delivers single datagrams. Default: false.
+    /// Whether the kernel may deliver several datagrams of one sender as one request (`UDP_GRO`, Linux 5.0). This saves passes
+    /// through the stack if clients send bursts, as with QUIC. [`Request::datagrams`](crate::Request::datagrams) separates
+    /// the datagrams; the request counts as one. [`Action::Echo`](crate::Action::Echo) replies in the same segments;
+    /// [`ReplyOptions::segment_bytes`](crate::ReplyOptions::segment_bytes) sets those of other replies. AF_XDP delivers single
+    /// datagrams. Default: false.
     pub fn gro(mut self, wanted: bool) -> Self {
         self.options.gro = wanted;
         self
     }
 
-    /// Nice value of the worker threads, -20 to 19. Default: untouched.
+    /// Nice value of the worker threads, -20 to 19. Default: unchanged.
     pub fn nice(mut self, nice: i32) -> Self {
         self.nice = Some(nice);
         self
     }
 
-    /// How long a stopping server goes on answering what is already queued in its sockets. Default: 250 ms.
+    /// How long a stopping server answers requests that are queued in its sockets. Default: 250 ms.
     pub fn drain_limit(mut self, limit: Duration) -> Self {
         self.drain = limit;
         self
     }
 
-    /// Whether a worker whose service panics is started anew, on its thread and with its socket, with a service made for it
-    /// as at the start. Requests that it had taken are lost ([`Counts::panicked`](crate::Counts::panicked)), those queued in
-    /// the socket wait: 10 ms at first, twice as long with each panic that follows, up to a second; after 10 s without one
-    /// it is 10 ms again. [`Counts::restarts`](crate::Counts::restarts) tells how often. Default: true. Without, the worker
-    /// ends, see [`RunningServer::ended_workers`]. In a program built with `panic = "abort"` a panic ends the program.
+    /// Whether a worker restarts after a panic of its service, on the same thread and socket, with a new service. The requests
+    /// that it had taken are lost ([`Counts::panicked`](crate::Counts::panicked)). Requests in the socket wait for 10 ms, and
+    /// twice as long after each further panic, up to one second; 10 s without a panic reset the wait.
+    /// [`Counts::restarts`](crate::Counts::restarts) has the number of restarts. Default: true. If false, the worker ends,
+    /// see [`RunningServer::ended_workers`]. In a program built with `panic = "abort"`, a panic ends the program.
     pub fn restart_workers(mut self, restart: bool) -> Self {
         self.restart_workers = restart;
         self
     }
 
-    /// What the server does above its capacity. Default: nothing of its own, see [`OverloadPolicy`].
+    /// Handling of load above the capacity. Default: none, see [`OverloadPolicy`].
     pub fn overload(mut self, policy: OverloadPolicy) -> Self {
         self.overload = policy;
         self
@@ -335,18 +335,15 @@ impl Builder {
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         let guard = self.guard(&addresses, backend, (&reports, assignments.len()), &mut fallbacks);
         let advice = self.advice(&addresses, &plan.placement);
+        let (xdp, queues) = xdp.map(|opened| (opened.report, opened.shares)).unzip();
         Ok(Server {
-            addresses,
+            setup: ServerSetup { addresses, reports, fallbacks, advice, guard, xdp },
             bound: sockets.len() - adopted,
             sockets,
-            reports,
-            fallbacks,
-            advice,
             assignments,
             backend,
-            guard,
             overload: self.overload,
-            xdp,
+            queues: queues.unwrap_or_default(),
             deliver_truncated: self.deliver_truncated,
             nice: self.nice,
             drain: self.drain,
@@ -372,7 +369,7 @@ impl Builder {
         Ok(listener)
     }
 
-    /// A backend that cannot do what is asked of it, and what that is.
+    /// The name of a backend that does not support the settings, and the reason.
     fn unsupported_feature(&self, backend: Backend) -> Option<(&'static str, &'static str)> {
         match backend {
             Backend::Xdp(_) if self.addresses.is_empty() => {
@@ -386,7 +383,7 @@ impl Builder {
         self.max_request.unwrap_or(if self.options.gro { 65_535 } else { 2048 })
     }
 
-    /// The guard, if one was asked for and can be had.
+    /// The guard, if it is configured and can be attached.
     fn guard(
         &self,
         addresses: &[SocketAddr],
@@ -408,7 +405,7 @@ impl Builder {
         attached.map_err(refused).ok()
     }
 
-    /// What of the host would starve the workers of a server that has a policy for overload.
+    /// Settings of the host that starve the workers of a server with an overload policy.
     fn advice(&self, addresses: &[SocketAddr], placement: &[Option<u32>]) -> Vec<HostAdvice> {
         let anywhere = cpus::allowed().unwrap_or_default();
         let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| anywhere.clone(), |cpu| vec![cpu]);
@@ -439,127 +436,12 @@ impl Builder {
     ) -> Result<RunningServer, ServerError> {
         self.prepare()?.start(service)
     }
-
-    /// Everything that can be found wrong without opening a socket.
-    fn plan(&self) -> Result<ServerPlan, ServerError> {
-        let listeners = self.addresses.len() + self.adopted.len();
-        if listeners == 0 {
-            return Err(ServerError::NoAddress);
-        }
-        if let Backend::Mmsg { batch } = self.backend
-            && !(1..=1024).contains(&batch)
-        {
-            return Err(ServerError::Batch { batch });
-        }
-        if let Backend::Xdp(AfXdpSettings { frames, batch, .. }) = self.backend {
-            let limit = "a queue has a power of two of them, 128 to 65,536";
-            check_size("a number of frames", frames as usize, 128..=65_536, limit)?;
-            if !frames.is_power_of_two() {
-                return Err(ServerError::Size { what: "a number of frames", value: frames as usize, limit });
-            }
-            let limit = "1 to 1024 requests are answered at once";
-            check_size("an AF_XDP batch", usize::from(batch), 1..=1024, limit)?;
-        }
-        let datagram = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
-        check_size("a max_request", self.request_bytes(), 1..=65_535, datagram)?;
-        check_size("a max_reply", self.max_reply, 1..=65_535, datagram)?;
-        let int = "the kernel takes at most 1,073,741,823 bytes, since it doubles them into an int";
-        check_size("a receive buffer", self.options.receive_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
-        check_size("a send buffer", self.options.send_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
-
-        let cpus = match &self.cpus {
-            Some(cpus) => cpus.clone(),
-            None => cpus::allowed().map_err(|source| ServerError::AllowedCpus { source })?,
-        };
-        if cpus.is_empty() {
-            return Err(ServerError::NoCpu { purpose: "the workers" });
-        }
-        let workers = self.workers.unwrap_or(cpus.len());
-        if workers == 0 {
-            return Err(ServerError::NoWorkers);
-        }
-        let pinned = match &self.pinning {
-            WorkerPinning::None => None,
-            WorkerPinning::Own => Some(&cpus),
-            WorkerPinning::Cpus(list) => Some(list),
-        };
-        let steered = matches!(self.sockets, SocketMode::SteeredByCpu(_));
-        if steered && !self.adopted.is_empty() {
-            return Err(ServerError::Adopted {
-                why: "the server does not steer them: call steer::attach, and choose other Sockets",
-            });
-        }
-        let placement = match pinned {
-            None => vec![None; workers * listeners],
-            Some(list) if list.is_empty() => return Err(ServerError::NoCpu { purpose: "pinning" }),
-            Some(list) => {
-                cpus::check(list)?;
-                // Steering gives the CPUs to the workers of each address in the same way. Else the next address goes on with
-                // those that are left.
-                let place = |worker: usize| if steered { worker % workers } else { worker };
-                (0..workers * listeners).map(|worker| Some(list[place(worker) % list.len()])).collect()
-            }
-        };
-        let table = match self.sockets {
-            SocketMode::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
-            SocketMode::Shared | SocketMode::Reuseport if self.stray != StrayRequests::Hash => {
-                return Err(ServerError::StrayUnsteered);
-            }
-            SocketMode::Shared | SocketMode::Reuseport => None,
-        };
-        Ok(ServerPlan { workers, placement, table })
-    }
-
-    fn table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, ServerError> {
-        let mut different = cpus.to_vec();
-        different.sort_unstable();
-        different.dedup();
-        if workers > different.len() {
-            return Err(ServerError::MoreWorkersThanCpus { workers, cpus: different.len() });
-        }
-        let mut table =
-            CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
-        let check = |worker: usize| {
-            if worker < workers { Ok(worker) } else { Err(ServerError::StrayWorker { worker, workers }) }
-        };
-        match &self.stray {
-            StrayRequests::Hash => {}
-            StrayRequests::Worker(worker) => table.set_default(check(*worker)?)?,
-            StrayRequests::Map(pairs) => {
-                for (cpu, worker) in pairs {
-                    if different.contains(cpu) {
-                        return Err(ServerError::NotStray { cpu: *cpu });
-                    }
-                    table.insert(*cpu, check(*worker)?)?;
-                }
-            }
-        }
-        Ok(table)
-    }
 }
 
-fn check_size(
-    what: &'static str,
-    value: usize,
-    possible: std::ops::RangeInclusive<usize>,
-    limit: &'static str,
-) -> Result<(), ServerError> {
-    if possible.contains(&value) { Ok(()) } else { Err(ServerError::Size { what, value, limit }) }
-}
-
-/// What settings come to.
-struct ServerPlan {
-    /// For each address.
-    workers: usize,
-    /// The CPU each worker of each address is pinned to.
-    placement: Vec<Option<u32>>,
-    table: Option<CpuTable>,
-}
-
-/// What a worker serves, and where.
+/// The socket and CPU of a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerAssignment {
-    /// Its place among the server's sockets.
+    /// Index in the server's sockets.
     pub(crate) socket: usize,
     pub(crate) cpu: Option<u32>,
     pub(crate) shape: BatchShape,
@@ -569,19 +451,15 @@ pub(crate) struct WorkerAssignment {
 #[derive(Debug)]
 #[must_use]
 pub struct Server {
-    /// At least one.
-    pub(crate) addresses: Vec<SocketAddr>,
-    /// How many of the sockets are the server's own; adopted ones follow.
+    pub(crate) setup: ServerSetup,
+    /// Number of sockets that the server bound; adopted ones follow.
     pub(crate) bound: usize,
     pub(crate) sockets: Vec<Arc<Socket>>,
-    pub(crate) reports: Vec<SocketReport>,
-    pub(crate) fallbacks: Vec<Fallback>,
-    pub(crate) advice: Vec<HostAdvice>,
     pub(crate) assignments: Vec<WorkerAssignment>,
     pub(crate) backend: Backend,
-    pub(crate) guard: Option<AttachedGuard>,
     pub(crate) overload: OverloadPolicy,
-    pub(crate) xdp: Option<backend::xdp::OpenedXdp>,
+    /// By worker; empty without AF_XDP.
+    pub(crate) queues: Vec<Option<backend::xdp::WorkerQueues>>,
     pub(crate) deliver_truncated: bool,
     pub(crate) nice: Option<i32>,
     pub(crate) drain: Duration,
@@ -589,60 +467,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Settings to start from.
+    /// Default settings.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// The address it is bound to, with the port that was given; the first of several.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.addresses[0]
-    }
+    setup_accessors!();
 
-    /// All addresses it is bound to.
-    #[must_use]
-    pub fn local_addrs(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-
-    /// Its sockets, in bind order.
-    #[must_use]
-    pub fn sockets(&self) -> &[SocketReport] {
-        &self.reports
-    }
-
-    /// What was asked for and could not be had.
-    #[must_use]
-    pub fn fallbacks(&self) -> &[Fallback] {
-        &self.fallbacks
-    }
-
-    /// What of the host's settings starves its workers above capacity, or has packets lost before its guard, if a policy for
-    /// that was set ([`Builder::overload`]). The server leaves them as they are.
-    #[must_use]
-    pub fn advice(&self) -> &[HostAdvice] {
-        &self.advice
-    }
-
-    /// Its guard; none without one.
-    #[must_use]
-    pub fn guard(&self) -> Option<GuardReport> {
-        self.guard.as_ref().map(AttachedGuard::report)
-    }
-
-    /// What AF_XDP serves; none where it is not used.
-    #[must_use]
-    pub fn xdp(&self) -> Option<&XdpReport> {
-        self.xdp.as_ref().map(|opened| &opened.report)
-    }
-
-    /// Starts the workers, each with the service that `service` makes for its number. Returns once all of them are
-    /// where they belong; if one fails, none is left running. `service` is called again for a worker that is
-    /// [started anew](Builder::restart_workers), then on that worker's thread.
+    /// Starts the workers, each with the service that `service` makes for its number. Returns when all of them run on their
+    /// CPUs; if one fails, all are stopped. `service` is called again for a worker that is
+    /// [restarted](Builder::restart_workers), then on that worker's thread.
     ///
     /// # Errors
-    /// [`ServerError::Worker`]: a thread that cannot be started, pinned, or given its nice value (below 0 takes `CAP_SYS_NICE`).
+    /// [`ServerError::Worker`]: a thread cannot be started, pinned, or given its nice value (below 0 requires
+    /// `CAP_SYS_NICE`).
     pub fn start<S: Service + 'static>(
         self,
         service: impl FnMut(usize) -> S + Send + 'static,

@@ -1,4 +1,4 @@
-//! What a service is given, and what it may decide.
+//! Requests, and the decisions of a service about them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::deferred::{DeferredReply, ReplyPath};
 use crate::sys::control::{ControlBuffer, PktinfoMode, ReceivedControl, SendExtras};
 use crate::sys::name::SocketName;
 
-/// Answers requests. Every worker thread has an instance of its own, so no locking is needed for its state.
+/// Answers requests. Every worker thread has its own instance, so its state needs no locks.
 ///
 /// Closures of the same shape implement it too: `FnMut(&Request<'_>, &mut [u8]) -> Action`.
 pub trait Service: Send {
-    /// Decides what becomes of `request`.
+    /// Decides about `request`.
     ///
-    /// `reply` is the buffer for the answer, [`Builder::max_reply`](crate::Builder::max_reply) bytes long. It
-    /// keeps what earlier answers left in it: write every byte that is sent.
+    /// `reply` is the buffer for the reply, [`Builder::max_reply`](crate::Builder::max_reply) bytes long. It contains bytes of
+    /// earlier replies, so write every byte that is sent.
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action;
 }
 
@@ -30,51 +30,50 @@ where
     }
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Action {
-    /// No answer. Counted as dropped.
+    /// Send no reply. Counted as dropped.
     Drop,
-    /// The request itself goes back to where it came from, unchanged and without a copy.
+    /// Send the request back to its sender, unchanged and without a copy.
     Echo,
-    /// The first so many bytes of the reply buffer go back to where the request came from. More than the buffer
-    /// holds is not sent and counted as too long.
+    /// Send this many bytes of the reply buffer to the sender. A length beyond the buffer is counted as too long, and nothing
+    /// is sent.
     Reply(usize),
-    /// The first `length` bytes of the reply buffer go to another address. It leaves from the address the request
-    /// came to, as an answer would. An address of the other family than the socket's cannot be sent to and is
-    /// counted as invalid; IPv4 is fine on a dual-stack socket.
+    /// Send the first `length` bytes of the reply buffer to another address, from the address to which the request was sent.
+    /// An address of another family than the socket's is counted as invalid; a dual-stack socket can send to IPv4.
     ReplyTo {
         /// Bytes of the reply buffer to send.
         length: usize,
-        /// Where to.
+        /// The destination.
         to: SocketAddr,
     },
-    /// The first `length` bytes of the reply buffer leave as `options` say.
+    /// Send the first `length` bytes of the reply buffer with `options`.
     ReplyWith {
         /// Bytes of the reply buffer to send.
         length: usize,
-        /// What is not as in a plain reply.
+        /// Differences from a plain reply.
         options: ReplyOptions,
     },
-    /// Someone else replies, by the [`DeferredReply`] that [`Request::defer`] made. Counted in
+    /// Reply later, by the [`DeferredReply`] of [`Request::defer`]. Counted in
     /// [`Counts::deferred`](crate::Counts::deferred).
     Defer,
 }
 
-/// How a reply leaves, where not as a plain one. The default is a plain one.
+/// Options of a reply. The default is a plain reply.
 ///
-/// By AF_XDP one with options leaves by the worker's UDP socket.
+/// With AF_XDP, a reply with options leaves by the worker's UDP socket.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReplyOptions {
-    /// Another address than the request's sender, as for [`Action::ReplyTo`].
+    /// Another destination than the sender, as for [`Action::ReplyTo`].
     pub to: Option<SocketAddr>,
     /// The whole byte of the IPv4 header's TOS, or of the IPv6 header's traffic class (`IP_TOS`, `IPV6_TCLASS`): the DSCP in
-    /// its upper six bits, ECN in its lower two. `None`: as the socket has it, 0 unless changed.
+    /// its upper six bits, ECN in its lower two. `None`: the socket's value, 0 by default.
     pub traffic_class: Option<u8>,
-    /// The kernel or the device cuts the reply into datagrams of this many bytes, the last may be shorter (`UDP_SEGMENT`,
-    /// Linux 4.18; at most 128 datagrams, 64 before Linux 6.9). Each has to fit the path's MTU, or sending fails with
-    /// `EINVAL` or `EMSGSIZE`. [`Builder::max_reply`](crate::Builder::max_reply) limits all of them together.
+    /// The kernel or the device splits the reply into datagrams of this many bytes; the last may be shorter (`UDP_SEGMENT`,
+    /// Linux 4.18; at most 128 datagrams, 64 before Linux 6.9). A datagram longer than the path's MTU fails with `EINVAL` or
+    /// `EMSGSIZE`. [`Builder::max_reply`](crate::Builder::max_reply) limits their sum.
     pub segment_bytes: Option<u16>,
 }
 
@@ -85,7 +84,7 @@ impl ReplyOptions {
     }
 }
 
-/// One request as it was received. Everything but the payload is decoded when asked for.
+/// A received request. Fields other than the payload are decoded on access.
 #[derive(Debug)]
 pub struct Request<'a> {
     payload: &'a [u8],
@@ -94,7 +93,6 @@ pub struct Request<'a> {
     path: &'a Arc<ReplyPath>,
 }
 
-/// Where a request came from, as it was received.
 #[derive(Debug)]
 enum RequestOrigin<'a> {
     Socket {
@@ -106,7 +104,7 @@ enum RequestOrigin<'a> {
         addresses: &'a FrameAddresses,
         wildcard: bool,
         traffic_class: u8,
-        /// When it was taken, in nanoseconds of the real-time clock, where that is asked for.
+        /// When the worker took the frame, in nanoseconds of the real-time clock, with `receive_times`.
         taken_ns: Option<i64>,
     },
 }
@@ -141,7 +139,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The datagram's bytes. Empty is legal. With [`Builder::gro`](crate::Builder::gro) it can be several datagrams of one
+    /// The bytes of the datagram, perhaps none. With [`Builder::gro`](crate::Builder::gro), perhaps several datagrams of one
     /// sender, see [`datagrams`](Self::datagrams).
     #[inline]
     #[must_use]
@@ -149,7 +147,7 @@ impl<'a> Request<'a> {
         self.payload
     }
 
-    /// Who sent it. An IPv4 sender on a dual-stack socket is shown as IPv4.
+    /// The sender. An IPv4 sender on a dual-stack socket is an IPv4 address.
     #[inline]
     #[must_use]
     pub fn source(&self) -> SocketAddr {
@@ -159,8 +157,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The address it was sent to, where the socket is bound to a wildcard address; `None` where it is bound to one
-    /// address, which is then the destination. May be a multicast or broadcast address.
+    /// The destination of the datagram if the socket is bound to a wildcard address, else `None`. It may be a multicast or
+    /// broadcast address.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Option<IpAddr> {
@@ -170,12 +168,11 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// When it was received, by the real-time clock; `None` unless [`Builder::receive_times`](crate::Builder::receive_times)
-    /// was set.
+    /// Receive time by the real-time clock; `None` without [`Builder::receive_times`](crate::Builder::receive_times).
     ///
-    /// From a socket it is when the kernel took the packet from its device, before any wait in the socket's queue
-    /// (`SO_TIMESTAMPNS`, net/core/timestamping.c; on loopback when it was sent). By AF_XDP it is when the worker took its frame,
-    /// with others of the same batch: the wait in the device's queue before that is not known.
+    /// With sockets, this is when the kernel took the packet from the device, before it waited in the socket's queue
+    /// (`SO_TIMESTAMPNS`, net/core/timestamping.c; on loopback, when it was sent). With AF_XDP, it is when the worker took the
+    /// batch of frames; the time in the device's queue is unknown.
     #[must_use]
     pub fn receive_time(&self) -> Option<SystemTime> {
         let nanoseconds = match &self.origin {
@@ -186,8 +183,8 @@ impl<'a> Request<'a> {
         Some(UNIX_EPOCH + Duration::from_nanos(nanoseconds))
     }
 
-    /// The byte of the IPv4 header's TOS, or of the IPv6 header's traffic class; ECN is in its lower two bits (RFC 3168).
-    /// `None` unless [`Builder::receive_traffic_class`](crate::Builder::receive_traffic_class) was set.
+    /// The IPv4 TOS or IPv6 traffic class; ECN is in the lower two bits (RFC 3168). `None` without
+    /// [`Builder::receive_traffic_class`](crate::Builder::receive_traffic_class).
     #[must_use]
     pub fn traffic_class(&self) -> Option<u8> {
         match &self.origin {
@@ -200,8 +197,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Bytes of each datagram in the payload, of which the last may be shorter; `None` if the payload is one datagram, as it
-    /// always is without [`Builder::gro`](crate::Builder::gro).
+    /// Bytes of each datagram in the payload; the last may be shorter. `None` if the payload is one datagram, as always
+    /// without [`Builder::gro`](crate::Builder::gro).
     #[must_use]
     pub fn segment_bytes(&self) -> Option<u16> {
         match &self.origin {
@@ -210,14 +207,14 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The datagrams in the payload: one, or with [`Builder::gro`](crate::Builder::gro) perhaps several.
+    /// The datagrams in the payload: one, or perhaps several with [`Builder::gro`](crate::Builder::gro).
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let bytes = self.segment_bytes().map_or(self.payload.len(), usize::from).max(1);
         let empty = self.payload.is_empty().then_some(self.payload);
         empty.into_iter().chain(self.payload.chunks(bytes))
     }
 
-    /// The way to reply later, or from another thread, see [`Action::Defer`].
+    /// A handle to reply later, or from another thread, see [`Action::Defer`].
     #[must_use]
     pub fn defer(&self) -> DeferredReply {
         let ReplyPath { asked, family, .. } = **self.path;
@@ -238,9 +235,8 @@ impl<'a> Request<'a> {
         DeferredReply { path: Arc::clone(self.path), name, control, length }
     }
 
-    /// Whether the datagram was longer than [`Builder::max_request`](crate::Builder::max_request), so that its end
-    /// is missing. Never true unless [`Builder::deliver_truncated`](crate::Builder::deliver_truncated) was set:
-    /// otherwise such requests are counted and not delivered.
+    /// Whether the datagram was longer than [`Builder::max_request`](crate::Builder::max_request) and its end is missing. Only
+    /// with [`Builder::deliver_truncated`](crate::Builder::deliver_truncated); otherwise such requests are not delivered.
     #[inline]
     #[must_use]
     pub fn is_truncated(&self) -> bool {

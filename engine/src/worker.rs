@@ -1,4 +1,4 @@
-//! A worker thread: where it runs, when it ends, what becomes of it when its service panics.
+//! A worker thread: its CPU, its end, and its restart after a panic of the service.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,19 +19,18 @@ use crate::service::Service;
 use crate::sys::batch::BatchShape;
 use crate::sys::thread::{pin, set_nice};
 
-/// The wait before the first restart. It doubles with each that follows, up to [`LONGEST_PAUSE`].
+/// Pause before the first restart. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest wait before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A worker that has served for so long without a panic starts over with [`FIRST_PAUSE`].
+/// Time without a panic after which the pause is [`FIRST_PAUSE`] again.
 const SERVED_WELL: Duration = Duration::from_secs(10);
 
-/// Makes the service of a worker, also anew.
+/// Makes the service of a worker, and another one after a panic.
 pub(crate) type ServiceFactory<S> = Arc<Mutex<dyn FnMut(usize) -> S + Send>>;
 
-/// The wish to end, shared by all workers.
+/// The request to stop, which all workers share.
 #[derive(Debug)]
 pub(crate) struct StopSignal {
     requested: AtomicBool,
@@ -43,8 +42,7 @@ impl StopSignal {
         Self { requested: AtomicBool::new(false), drain }
     }
 
-    /// Asks the workers to end. Those that are blocked see it once their socket is shut down, those that wait for a restart
-    /// once they are unparked.
+    /// Requests the stop. Shut down the sockets to wake workers that receive, and unpark those that wait for a restart.
     pub(crate) fn request(&self) {
         self.requested.store(true, Ordering::Release);
     }
@@ -53,7 +51,7 @@ impl StopSignal {
         self.requested.load(Ordering::Acquire)
     }
 
-    /// Waits for so long, or until the end is wished for; whether it is.
+    /// Waits for `pause` or the request to stop; returns whether there is one.
     fn wait(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;
         loop {
@@ -66,7 +64,6 @@ impl StopSignal {
     }
 }
 
-/// What a worker does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkerPhase {
     /// Wait for requests and answer them.
@@ -80,7 +77,7 @@ pub(crate) enum WorkerPhase {
 /// One worker's view of [`StopSignal`].
 pub(crate) struct Shutdown<'a> {
     stop: &'a StopSignal,
-    /// Until when queued requests are still answered; set when draining begins.
+    /// The end of draining; set when it begins.
     deadline: Option<Instant>,
     empty: bool,
 }
@@ -90,7 +87,7 @@ impl<'a> Shutdown<'a> {
         Self { stop, deadline: None, empty: false }
     }
 
-    /// What to do next. A load and a branch while serving.
+    /// The next phase. A load and a branch while serving.
     #[inline]
     pub(crate) fn phase(&mut self) -> WorkerPhase {
         if self.deadline.is_none() && !self.stop.requested() {
@@ -112,14 +109,13 @@ impl<'a> Shutdown<'a> {
         self.deadline.get_or_insert_with(|| Instant::now() + self.stop.drain);
     }
 
-    /// Nothing is queued. While serving, a receive that gives up (`SO_RCVTIMEO` set by the owner) means nothing.
+    /// The queue is empty. While serving, this is a receive timeout that the owner of the socket set (`SO_RCVTIMEO`).
     #[cold]
     pub(crate) fn on_empty(&mut self) {
         self.empty = self.deadline.is_some();
     }
 }
 
-/// What a worker is started with.
 pub(crate) struct WorkerStart<S> {
     pub(crate) worker: usize,
     pub(crate) socket: Arc<socket2::Socket>,
@@ -130,7 +126,7 @@ pub(crate) struct WorkerStart<S> {
     pub(crate) shape: BatchShape,
     pub(crate) deliver_truncated: bool,
     pub(crate) service: S,
-    /// What makes another service when this one has panicked; without it the worker ends then.
+    /// Makes another service after a panic; without it the worker ends.
     pub(crate) maker: Option<ServiceFactory<S>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stop: Arc<StopSignal>,
@@ -138,16 +134,16 @@ pub(crate) struct WorkerStart<S> {
     pub(crate) credit: Option<Arc<AdmissionCredit>>,
 }
 
-/// A worker that is ready to serve: its number and thread id.
+/// The number of a worker, and its thread id or the error of its placement.
 pub(crate) type ReadyReport = (usize, Result<i32, ServerError>);
 
 impl<S: Service + 'static> WorkerStart<S> {
-    /// Starts the thread. It reports to `ready` once it is where it belongs, then serves.
+    /// Starts the thread. It reports to `ready` when it runs on its CPU, then serves.
     pub(crate) fn spawn(self, ready: Sender<ReadyReport>) -> io::Result<JoinHandle<io::Result<()>>> {
         thread::Builder::new().name(format!("linerate-{}", self.worker)).spawn(move || {
             let placed = self.apply_placement();
             let failed = placed.is_err();
-            // Whoever waits for this may have given up already because another worker failed.
+            // The receiver is gone if another worker failed.
             let _ = ready.send((self.worker, placed));
             drop(ready);
             if failed { Ok(()) } else { self.serve_on() }
@@ -166,12 +162,12 @@ impl<S: Service + 'static> WorkerStart<S> {
         Ok(rustix::thread::gettid().as_raw_nonzero().get())
     }
 
-    /// Serves, and after a panic again, until told to end.
+    /// Serves until the stop, also after panics.
     fn serve_on(mut self) -> io::Result<()> {
         let mut pause = FIRST_PAUSE;
         loop {
             let begun = Instant::now();
-            // What a panic may leave half changed is not used again: the service is replaced, buffers are made anew.
+            // A panic may leave the service and the buffers inconsistent, so both are replaced.
             let panic = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
                 Ok(served) => return served,
                 Err(panic) => panic,
@@ -185,15 +181,15 @@ impl<S: Service + 'static> WorkerStart<S> {
                 return Ok(());
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
-            // A maker that panics ends the worker, and must not take the others' restarts with it.
+            // A maker that panics ends this worker only.
             self.service = maker.lock().unwrap_or_else(PoisonError::into_inner)(self.worker);
             self.counters.count_restart();
         }
     }
 
-    /// The buffers are made here and not before: memory lands on the NUMA node of the thread that first touches it.
+    /// Allocates the buffers here, because memory is on the NUMA node of the thread that first writes to it.
     fn serve(&mut self) -> io::Result<()> {
-        let till = self.credit.clone().map(|credit| WorkerCredit::new(credit, self.worker));
+        let credit = self.credit.clone().map(|credit| WorkerCredit::new(credit, self.worker));
         let job = WorkerJob {
             socket: &self.socket,
             shape: self.shape,
@@ -206,8 +202,8 @@ impl<S: Service + 'static> WorkerStart<S> {
                 asked: self.shape.asked,
             }),
             counters: &self.counters,
-            ending: Shutdown::new(&self.stop),
-            gate: AdmissionControl::new(&self.overload, till),
+            shutdown: Shutdown::new(&self.stop),
+            admission: AdmissionControl::new(&self.overload, credit),
         };
         match self.backend {
             Backend::Recvfrom => backend::recvfrom::run(job),

@@ -1,32 +1,28 @@
-//! Many transactions a system call: `recvmmsg`, then `sendmmsg`.
+//! Many transactions per system call: `recvmmsg`, then `sendmmsg`.
 
 use std::io;
 
-use super::{LocalCounters, ReceiveFailure, WorkerJob, classify_receive_error, decide};
+use super::{LocalCounters, WorkerJob, decide};
 use crate::overload::{AdmissionPolicy, Unlimited};
 use crate::service::Service;
 use crate::sys::batch::{
-    ControlKind, ExtendedControl, MessageBatch, NoControl, OutgoingMessage, PktinfoV4, PktinfoV6,
+    ControlKind, DynamicControl, MessageBatch, NoControl, OutgoingMessage, PktinfoV4, PktinfoV6,
 };
 use crate::sys::control::{PktinfoMode, ReceivedControl};
 use crate::worker::WorkerPhase;
 
-/// Serves until told to end and everything queued is answered.
+/// Serves until the worker stops and all queued requests are answered.
 pub(crate) fn run<S: Service>(mut job: WorkerJob<'_, S>) -> io::Result<()> {
-    match job.gate.take() {
-        None => run_by(Unlimited, job),
-        Some(gate) => run_by(gate, job),
-    }
-}
-
-fn run_by<S: Service, P: AdmissionPolicy>(policy: P, job: WorkerJob<'_, S>) -> io::Result<()> {
-    match job.shape.asked.pktinfo {
-        _ if job.shape.asked.has_extra_fields() => {
-            run_with(MessageBatch::<ExtendedControl>::new(job.shape), policy, job)
+    let (admission, shape) = (job.admission.take(), job.shape);
+    // The common cases have a loop of their own each. It is compiled for every service, so there are few.
+    match (admission, shape.asked.pktinfo) {
+        (Some(admission), _) => run_with(MessageBatch::<DynamicControl>::new(shape), admission, job),
+        (None, _) if shape.asked.has_extra_fields() => {
+            run_with(MessageBatch::<DynamicControl>::new(shape), Unlimited, job)
         }
-        PktinfoMode::Off => run_with(MessageBatch::<NoControl>::new(job.shape), policy, job),
-        PktinfoMode::V4 => run_with(MessageBatch::<PktinfoV4>::new(job.shape), policy, job),
-        PktinfoMode::V6 => run_with(MessageBatch::<PktinfoV6>::new(job.shape), policy, job),
+        (None, PktinfoMode::Off) => run_with(MessageBatch::<NoControl>::new(shape), Unlimited, job),
+        (None, PktinfoMode::V4) => run_with(MessageBatch::<PktinfoV4>::new(shape), Unlimited, job),
+        (None, PktinfoMode::V6) => run_with(MessageBatch::<PktinfoV6>::new(shape), Unlimited, job),
     }
 }
 
@@ -35,79 +31,71 @@ fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
     mut policy: P,
     mut job: WorkerJob<'_, S>,
 ) -> io::Result<()> {
-    let mut tally = LocalCounters::new(job.counters);
+    let mut counters = LocalCounters::new(job.counters);
     loop {
-        let flags = match job.ending.phase() {
-            // Waits for the first message only and takes what else is there.
-            WorkerPhase::Serve if !policy.looks() => libc::MSG_WAITFORONE,
+        let flags = match job.shutdown.phase() {
+            // Waits for the first message only.
+            WorkerPhase::Serve if !policy.should_poll() => libc::MSG_WAITFORONE,
             WorkerPhase::Serve => libc::MSG_DONTWAIT,
             WorkerPhase::Drain => libc::MSG_DONTWAIT,
             WorkerPhase::End => return Ok(()),
         };
-        tally.counts.syscalls += 1;
+        counters.counts.syscalls += 1;
         match batch.receive(job.socket, flags) {
-            Ok(0) => job.ending.on_wake(),
-            Ok(received) => {
-                policy.received(job.socket, received, received == job.shape.messages);
-                answer(&mut batch, received, &mut policy, &mut job, &mut tally);
-                tally.publish();
+            Ok(0) => job.shutdown.on_wake(),
+            Ok(received) => answer(&mut batch, received, &mut policy, &mut job, &mut counters),
+            Err(error) => {
+                if counters.on_receive_error(error)? {
+                    policy.on_idle();
+                    job.shutdown.on_empty();
+                }
             }
-            Err(error) => match classify_receive_error(error) {
-                ReceiveFailure::Again => {}
-                ReceiveFailure::Empty => {
-                    policy.nothing();
-                    job.ending.on_empty();
-                }
-                ReceiveFailure::Failed => {
-                    tally.counts.receive_errors += 1;
-                    tally.rest = true;
-                    tally.publish();
-                }
-                ReceiveFailure::Broken(error) => return Err(error),
-            },
         }
     }
 }
 
+/// Answers a batch of received messages.
 #[inline(always)]
 pub(super) fn answer<S: Service, K: ControlKind, P: AdmissionPolicy>(
     batch: &mut MessageBatch<K>,
     received: usize,
     policy: &mut P,
     job: &mut WorkerJob<'_, S>,
-    tally: &mut LocalCounters<'_>,
+    counters: &mut LocalCounters<'_>,
 ) {
-    tally.counts.batches += 1;
-    tally.counts.received += received as u64;
+    policy.received(job.socket, received, received == job.shape.messages);
+    counters.counts.batches += 1;
+    counters.counts.received += received as u64;
     let deliver_truncated = job.deliver_truncated;
     let (service, path) = (&mut *job.service, &job.path);
     batch.process(|incoming| {
         policy.arrived(|| incoming.control.as_ref().and_then(ReceivedControl::received_ns));
         if policy.admits(incoming.name) {
-            return decide(service, path, deliver_truncated, tally, incoming);
+            return decide(service, path, deliver_truncated, counters, incoming);
         }
-        tally.count_shed();
+        counters.count_shed();
         OutgoingMessage::Nothing
     });
     while batch.unsent() > 0 {
-        tally.counts.syscalls += 1;
+        counters.counts.syscalls += 1;
         match batch.send(job.socket) {
-            Ok(sent) => tally.counts.answered += sent as u64,
+            Ok(sent) => counters.counts.answered += sent as u64,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // The wait for room in the send buffer is over; every other message would wait as long.
+                // The send buffer stayed full for the whole timeout; every other message would wait as long.
                 Some(libc::EAGAIN) => {
                     while batch.unsent() > 0 {
-                        tally.count_send_failure(&error);
+                        counters.count_send_failure(&error);
                         batch.skip();
                     }
                 }
                 _ => {
-                    tally.count_send_failure(&error);
+                    counters.count_send_failure(&error);
                     batch.skip();
                 }
             },
         }
     }
     batch.rearm();
+    counters.publish();
 }

@@ -17,7 +17,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use frame::FrameAddresses;
-pub(crate) use open::{OpenedXdp, XdpServeOptions, open};
+pub(crate) use open::{XdpServeOptions, open};
 pub(crate) use queue::WorkerQueues;
 pub use report::{XdpInterface, XdpMode, XdpQueue, XdpReport};
 

@@ -5,9 +5,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{OverloadPolicy, napi, place};
-use crate::sys::interface;
-use crate::sys::xsk;
+use super::{OverloadPolicy, interfaces, napi};
+use crate::sys::interface::{self, NetDevice};
 
 /// A setting of the host that takes from a server above its capacity. The server leaves it as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,11 +40,11 @@ pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
         return Vec::new();
     }
     let wanted = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
-    let entries = interface::entries().unwrap_or_default();
+    let devices = interface::interfaces().unwrap_or_default();
     // A server that is asked on the loopback interface only is starved by nobody else's packets.
-    let Ok(place) = place::find(&entries, serving.address, wanted) else { return Vec::new() };
+    let Ok(place) = interfaces::find(&devices, serving.address, wanted) else { return Vec::new() };
     let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
-    let here = |name: &&String| host.is_in_namespace(name);
+    let here = |name: &&String| host.is_in_namespace(&devices, name);
     place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
 }
 
@@ -61,8 +60,7 @@ impl KernelSettings {
     }
 
     /// Whether the interface of this name is the one of this network namespace: sysfs shows those of the one it was mounted in.
-    fn is_in_namespace(&self, name: &str) -> bool {
-        let devices = xsk::interfaces().unwrap_or_default();
+    fn is_in_namespace(&self, devices: &[NetDevice], name: &str) -> bool {
         let Some(device) = devices.iter().find(|device| device.name == *name) else { return false };
         let Ok(mac) = device.mac() else { return false };
         let mac = mac.map(|byte| format!("{byte:02x}")).join(":");

@@ -1,6 +1,5 @@
 //! The guard: its program loaded and attached, what workers tell it, and what it counted.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -11,11 +10,13 @@ use aya::programs::Xdp;
 use aya::{Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
+use super::admission::random_seed;
 use super::credit::AdmissionCredit;
-use super::gate::random_seed;
-use super::place::{self, GuardedInterfaces};
+use super::interfaces::{self, GuardedInterfaces};
 use super::{SourceGrouping, XdpGuard};
-use crate::sys::guard::{MappedGuardState, XdpAttachMode, attach};
+use crate::backend::XdpMode;
+use crate::sys::bpf;
+use crate::sys::guard::MappedGuardState;
 use crate::sys::interface;
 
 static OBJECT: &[u8] =
@@ -30,20 +31,10 @@ const REQUEST_MEMORY: usize = 4096 + 256;
 /// Where a guard is attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardedInterface {
-    /// The interface.
+    /// Name of the interface.
     pub name: String,
-    /// How it runs there.
-    pub mode: GuardMode,
-}
-
-/// How a guard runs on an interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum GuardMode {
-    /// In the driver, before the packet costs more than its place in a queue.
-    Driver,
-    /// In the stack, when the kernel has made a socket buffer of it: the driver has no XDP. Saves less.
-    Generic,
+    /// Where its program runs. In generic mode it saves less.
+    pub mode: XdpMode,
 }
 
 /// What a guard did.
@@ -106,8 +97,9 @@ impl AttachedGuard {
         buffers_bytes: &[usize],
         workers: usize,
     ) -> Result<Self, String> {
-        let entries = interface::entries().map_err(|error| format!("cannot list the interfaces: {error}"))?;
-        let place = place::find_all(&entries, addresses, &guard.interfaces)?;
+        let devices =
+            interface::interfaces().map_err(|error| format!("cannot list the interfaces: {error}"))?;
+        let place = interfaces::find_all(&devices, addresses, &guard.interfaces)?;
         let mut object = load(guard, fairness, addresses)?;
         fill_addresses(&mut object, &place)?;
         let credit =
@@ -116,19 +108,19 @@ impl AttachedGuard {
             .program_mut(PROGRAM)
             .ok_or_else(|| missing_map_message(PROGRAM))?
             .try_into()
-            .map_err(|error| guard_load_error(&error))?;
-        program.load().map_err(|error| guard_load_error(&error))?;
-        let program = program.fd().map_err(|error| guard_load_error(&error))?.as_fd();
+            .map_err(|error| bpf::load_error(&error))?;
+        program.load().map_err(|error| bpf::load_error(&error))?;
+        let program = program.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
         let (mut links, mut interfaces) = (Vec::new(), Vec::new());
         for name in place.interfaces {
             let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
-            let (link, mode) = match attach(program, index, XdpAttachMode::Driver) {
+            let (link, mode) = match bpf::attach_xdp(program, index, XdpMode::Driver) {
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    (attach(program, index, XdpAttachMode::Skb), GuardMode::Generic)
+                    (bpf::attach_xdp(program, index, XdpMode::Generic), XdpMode::Generic)
                 }
-                link => (link, GuardMode::Driver),
+                link => (link, XdpMode::Driver),
             };
-            links.push(link.map_err(|error| guard_attach_error(&name, &error))?);
+            links.push(link.map_err(|error| bpf::attach_error(&name, mode, &error))?);
             interfaces.push(GuardedInterface { name, mode });
         }
         Ok(Self { object, _links: links, interfaces, credit: Arc::new(credit) })
@@ -181,23 +173,23 @@ fn load(
     EbpfLoader::new()
         .override_global("port", &port.to_be(), true)
         .override_global("any_address", &u8::from(ip.is_unspecified() || addresses.len() > 1), true)
-        .override_global("address", &place::address_words(ip), true)
+        .override_global("address", &interfaces::address_words(ip), true)
         .override_global("open_after", &open_after, true)
         .override_global("fair", &u8::from(fairness.is_some()), true)
         .override_global("v4_mask", &v4_mask, true)
         .override_global("v6_mask", &v6_mask, true)
         .override_global("seed", &random_seed(), true)
         .load(OBJECT)
-        .map_err(|error| guard_load_error(&error))
+        .map_err(|error| bpf::load_error(&error))
 }
 
 fn fill_addresses(object: &mut Ebpf, place: &GuardedInterfaces) -> Result<(), String> {
     let map = object.map_mut("guard_addresses").ok_or_else(|| missing_map_message("guard_addresses"))?;
     let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
-        map.try_into().map_err(|error| guard_load_error(&error))?;
+        map.try_into().map_err(|error| bpf::load_error(&error))?;
     for address in &place.addresses {
         // What has no room passes the guard.
-        let _ = table.insert(place::address_key(*address), 1, 0);
+        let _ = table.insert(interfaces::address_key(*address), 1, 0);
     }
     Ok(())
 }
@@ -211,33 +203,4 @@ fn map_state(object: &Ebpf) -> Result<MappedGuardState, String> {
 
 fn missing_map_message(name: &str) -> String {
     format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
-}
-
-/// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
-fn guard_load_error(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(error) = inner {
-        text = format!("{text}: {error}");
-        if let Some(error) = error.downcast_ref::<io::Error>()
-            && error.kind() == io::ErrorKind::PermissionDenied
-        {
-            return "it takes CAP_BPF and CAP_NET_ADMIN in the initial user namespace".to_owned();
-        }
-        inner = error.source();
-    }
-    text.lines().next().unwrap_or_default().to_owned()
-}
-
-fn guard_attach_error(interface: &str, error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EBUSY | libc::EEXIST) => {
-            format!("{interface} runs another XDP program, which is left alone")
-        }
-        Some(libc::EPERM) => format!("attaching it to {interface} takes CAP_NET_ADMIN"),
-        Some(libc::EINVAL) => {
-            format!("{interface} takes no XDP program by a link (Linux 5.9), or not with its MTU or offloads")
-        }
-        _ => format!("cannot attach it to {interface}: {error}"),
-    }
 }

@@ -95,8 +95,8 @@ pub(crate) struct NoControl;
 pub(crate) struct PktinfoV4;
 /// [`PktinfoMode::V6`].
 pub(crate) struct PktinfoV6;
-/// More than addresses. What it is, is looked up for each message.
-pub(crate) struct ExtendedControl;
+/// Any control data; checked per message.
+pub(crate) struct DynamicControl;
 
 impl ControlKind for NoControl {
     #[inline(always)]
@@ -116,7 +116,7 @@ impl ControlKind for PktinfoV6 {
         ControlRequest::only(PktinfoMode::V6)
     }
 }
-impl ControlKind for ExtendedControl {
+impl ControlKind for DynamicControl {
     #[inline(always)]
     fn asked(shape: &BatchShape) -> ControlRequest {
         shape.asked

@@ -1,8 +1,11 @@
-//! `bpf(2)`, as far as one small program needs it.
+//! `bpf(2)`: the steering program, which is assembled here, and XDP links.
 
+use std::error::Error;
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::backend::XdpMode;
 
 pub(crate) const MAP_ARRAY: u32 = 2;
 pub(crate) const MAP_REUSEPORT_SOCKARRAY: u32 = 20;
@@ -15,6 +18,8 @@ const CMD_MAP_CREATE: libc::c_int = 0;
 const CMD_MAP_UPDATE_ELEM: libc::c_int = 2;
 const CMD_PROG_LOAD: libc::c_int = 5;
 const CMD_LINK_CREATE: libc::c_int = 28;
+/// `BPF_XDP` of `enum bpf_attach_type`.
+const ATTACH_XDP: u32 = 37;
 /// None of the functions the program calls asks for a GPL one.
 const LICENSE: &CStr = c"MIT OR Apache-2.0";
 
@@ -112,7 +117,7 @@ struct ProgLoadAttr {
 }
 
 #[repr(C)]
-struct LookupLinkCreate {
+struct LinkCreateAttr {
     program: u32,
     target: u32,
     kind: u32,
@@ -162,12 +167,50 @@ pub(crate) fn update_map<const N: usize>(map: &OwnedFd, key: u32, value: &[u8; N
     unsafe { bpf(CMD_MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Attaches a program to a target by a link, which holds it until closed (Linux 5.7).
-pub(crate) fn create_link(program: RawFd, target: u32, kind: u32, flags: u32) -> io::Result<OwnedFd> {
-    let program = u32::try_from(program).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-    let attributes = LookupLinkCreate { program, target, kind, flags };
+/// Attaches an XDP program to an interface of the calling thread's network namespace, until the descriptor is closed (Linux
+/// 5.9). Fails with `EBUSY` or `EEXIST` if the interface has another program (net/core/dev.c, `dev_xdp_attach`).
+pub(crate) fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode) -> io::Result<OwnedFd> {
+    // XDP_FLAGS_SKB_MODE and XDP_FLAGS_DRV_MODE (include/uapi/linux/if_link.h).
+    let flags = match mode {
+        XdpMode::Generic => 1 << 1,
+        XdpMode::Driver => 1 << 2,
+    };
+    let program = program.as_raw_fd().cast_unsigned();
+    let attributes = LinkCreateAttr { program, target: interface, kind: ATTACH_XDP, flags };
     // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
     unsafe { owned_fd(bpf(CMD_LINK_CREATE, &attributes)?) }
+}
+
+/// The errors of the kernel and the loader on one line, without the verifier's log.
+pub(crate) fn load_error(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(error) = inner {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
+            return "loading a BPF program requires CAP_BPF and CAP_NET_ADMIN in the initial user namespace"
+                .to_owned();
+        }
+        text = format!("{text}: {error}");
+        inner = error.source();
+    }
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+pub(crate) fn attach_error(interface: &str, mode: XdpMode, error: &io::Error) -> String {
+    match (error.raw_os_error(), mode) {
+        (Some(libc::EBUSY | libc::EEXIST), _) => format!(
+            "{interface} runs another XDP program, which stays there (`ip link show {interface}` names it)"
+        ),
+        (Some(libc::EOPNOTSUPP), XdpMode::Driver) => format!(
+            "the driver of {interface} does not support XDP programs with its present settings; try generic mode"
+        ),
+        (Some(libc::ERANGE | libc::EMSGSIZE | libc::EINVAL), _) => format!(
+            "{error} on {interface}: XDP links require Linux 5.9, and packets may be too long for an XDP program: lower \
+             the MTU at both ends"
+        ),
+        (Some(libc::EPERM), _) => format!("attaching an XDP program to {interface} requires CAP_NET_ADMIN"),
+        _ => format!("cannot attach an XDP program to {interface}: {error}"),
+    }
 }
 
 /// Why a program was not loaded.

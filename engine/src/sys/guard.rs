@@ -1,8 +1,8 @@
-//! What the guard's program shares with this process, and its attachment.
+//! The state that the guard's program shares with this process.
 
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -10,14 +10,14 @@ use std::sync::atomic::AtomicU64;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct GuardState {
-    /// How many requests may be admitted in all.
+    /// Total of requests that may be admitted.
     pub(crate) granted: AtomicU64,
-    /// How many may wait at once.
+    /// Requests that may wait at once.
     pub(crate) limit: AtomicU64,
-    /// How many the workers took.
+    /// Total of requests that workers took.
     pub(crate) taken: AtomicU64,
     _apart: [u64; 13],
-    /// How many were.
+    /// Total of requests that were admitted.
     pub(crate) admitted: AtomicU64,
 }
 
@@ -67,39 +67,4 @@ impl Drop for MappedGuardState {
         // SAFETY: what `new` mapped, and no reference outlives `self`.
         unsafe { libc::munmap(self.place.as_ptr().cast(), size_of::<GuardState>()) };
     }
-}
-
-/// Where in the driver a program runs, or, in the skb mode, in the stack (include/uapi/linux/if_link.h).
-#[derive(Debug, Clone, Copy)]
-#[repr(u32)]
-pub(crate) enum XdpAttachMode {
-    Skb = 1 << 1,
-    Driver = 1 << 2,
-}
-
-/// The fields of `union bpf_attr` for BPF_LINK_CREATE.
-#[repr(C)]
-struct GuardLinkCreate {
-    program: u32,
-    interface: u32,
-    kind: u32,
-    flags: u32,
-}
-
-/// Attaches an XDP program to an interface by a link (Linux 5.9), which never takes another's place: `EBUSY` or `EEXIST`
-/// where there is one. Gone when the descriptor is closed.
-pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, mode: XdpAttachMode) -> io::Result<OwnedFd> {
-    const LINK_CREATE: libc::c_int = 28;
-    const XDP: u32 = 37;
-    let attributes =
-        GuardLinkCreate { program: program.as_raw_fd() as u32, interface, kind: XDP, flags: mode as u32 };
-    // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
-    let link = unsafe {
-        libc::syscall(libc::SYS_bpf, LINK_CREATE, &raw const attributes, size_of::<GuardLinkCreate>())
-    };
-    if link < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor is new, so that nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(link as i32) })
 }

@@ -1,72 +1,192 @@
-//! The interfaces of the calling thread's network namespace and their addresses.
+//! Network interfaces of the calling thread's network namespace: `getifaddrs`, ioctl and ethtool.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ptr;
+use std::os::fd::AsRawFd;
 
-/// An address of an interface; without one, the interface itself.
+/// include/uapi/linux/sockios.h and ethtool.h.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InterfaceAddress {
-    pub(crate) interface: String,
+pub(crate) struct NetDevice {
+    pub(crate) name: String,
+    pub(crate) index: u32,
     pub(crate) up: bool,
     pub(crate) loopback: bool,
-    pub(crate) address: Option<IpAddr>,
+    pub(crate) addresses: Vec<IpAddr>,
 }
 
-/// Every address of every interface.
-pub(crate) fn entries() -> io::Result<Vec<InterfaceAddress>> {
-    let mut first = ptr::null_mut();
-    // SAFETY: writes the head of a list, or fails.
+/// All interfaces, sorted by index.
+pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
+    let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: writes the head of a list to `first`, which is freed below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut entries = Vec::new();
+    let mut devices: Vec<NetDevice> = Vec::new();
     let mut at = first;
     while !at.is_null() {
-        // SAFETY: a node of the list, which is freed below and not before; names end with a zero.
-        let (node, name) = unsafe { (&*at, CStr::from_ptr((*at).ifa_name)) };
-        entries.push(InterfaceAddress {
-            interface: name.to_string_lossy().into_owned(),
-            up: node.ifa_flags & libc::IFF_UP as libc::c_uint != 0,
-            loopback: node.ifa_flags & libc::IFF_LOOPBACK as libc::c_uint != 0,
-            address: address(node.ifa_addr),
-        });
-        at = node.ifa_next;
+        // SAFETY: an entry of the list, which lives until it is freed; the name is a C string of it.
+        let (entry, name) = unsafe { (&*at, CStr::from_ptr((*at).ifa_name)) };
+        at = entry.ifa_next;
+        // Fails if the interface was removed in the meantime.
+        let Ok(index) = index_of(name) else { continue };
+        let flags = entry.ifa_flags.cast_signed();
+        let place = match devices.iter().position(|device| device.index == index) {
+            Some(place) => place,
+            None => {
+                devices.push(NetDevice {
+                    name: name.to_string_lossy().into_owned(),
+                    index,
+                    up: flags & libc::IFF_UP != 0,
+                    loopback: flags & libc::IFF_LOOPBACK != 0,
+                    addresses: Vec::new(),
+                });
+                devices.len() - 1
+            }
+        };
+        // SAFETY: null or an address that is as long as its family says.
+        if let Some(address) = unsafe { address(entry.ifa_addr) } {
+            devices[place].addresses.push(address);
+        }
     }
-    // SAFETY: what getifaddrs gave, freed once; no reference into it is left.
+    // SAFETY: the list that getifaddrs made, freed once; nothing refers to it now.
     unsafe { libc::freeifaddrs(first) };
-    Ok(entries)
+    devices.sort_by_key(|device| device.index);
+    Ok(devices)
 }
 
-fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
+/// The index of an interface.
+pub(crate) fn index(name: &str) -> io::Result<u32> {
+    index_of(&CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?)
+}
+
+fn index_of(name: &CStr) -> io::Result<u32> {
+    // SAFETY: a C string that outlives the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+/// # Safety
+/// Null, or a socket address that is as long as its family says.
+unsafe fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
+    if at.is_null() {
         return None;
     }
-    // SAFETY: not null, and an address of getifaddrs is as long as its family has it, unaligned at worst.
+    // SAFETY: the caller's promise.
     unsafe {
-        match i32::from((*address).sa_family) {
+        match i32::from((*at).sa_family) {
             libc::AF_INET => {
-                let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in>());
-                Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
+                let v4 = at.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
             }
             libc::AF_INET6 => {
-                let address = ptr::read_unaligned(address.cast::<libc::sockaddr_in6>());
-                Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
+                let v6 = at.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
             }
             _ => None,
         }
     }
 }
 
-/// The number of an interface.
-pub(crate) fn index(name: &str) -> io::Result<u32> {
-    let name = std::ffi::CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the name ends with a zero and outlives the call.
-    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
-        0 => Err(io::Error::last_os_error()),
-        index => Ok(index),
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// `struct ethtool_channels`.
+#[derive(Default)]
+#[repr(C)]
+struct EthtoolChannels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+impl NetDevice {
+    pub(crate) fn driver(&self) -> io::Result<String> {
+        let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+        // SAFETY: ETHTOOL_GDRVINFO fills a `struct ethtool_drvinfo`, 196 bytes.
+        unsafe { self.ethtool(&mut info)? };
+        let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
+        Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
     }
+
+    /// Number of receive queues.
+    pub(crate) fn receive_queues(&self) -> io::Result<u32> {
+        let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
+        // SAFETY: ETHTOOL_GCHANNELS fills a `struct ethtool_channels`.
+        unsafe { self.ethtool(&mut channels)? };
+        Ok(channels.receive + channels.combined)
+    }
+
+    /// Bytes of the largest IP packet.
+    pub(crate) fn mtu(&self) -> io::Result<u32> {
+        let mut request = self.request()?;
+        // SAFETY: SIOCGIFMTU fills the integer of a `struct ifreq`.
+        unsafe { control(libc::SIOCGIFMTU, &mut request)? };
+        // SAFETY: it did.
+        Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
+    }
+
+    /// The hardware address, if it is Ethernet's.
+    pub(crate) fn mac(&self) -> io::Result<[u8; 6]> {
+        let mut request = self.request()?;
+        // SAFETY: SIOCGIFHWADDR fills the address of a `struct ifreq`.
+        unsafe { control(libc::SIOCGIFHWADDR, &mut request)? };
+        // SAFETY: it did.
+        let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+        if address.sa_family != libc::ARPHRD_ETHER {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
+        let mut mac = [0; 6];
+        for (to, from) in mac.iter_mut().zip(address.sa_data) {
+            *to = from as u8;
+        }
+        Ok(mac)
+    }
+
+    /// # Safety
+    /// `T` must be what its command fills.
+    unsafe fn ethtool<T>(&self, command: &mut T) -> io::Result<()> {
+        let mut request = self.request()?;
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
+        // SAFETY: SIOCETHTOOL follows the pointer; the rest is the caller's promise.
+        unsafe { control(SIOCETHTOOL, &mut request) }
+    }
+
+    fn request(&self) -> io::Result<libc::ifreq> {
+        // SAFETY: all-zero bytes are a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        let name = self.name.as_bytes();
+        if name.len() >= request.ifr_name.len() {
+            return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+        }
+        for (to, from) in request.ifr_name.iter_mut().zip(name) {
+            *to = *from as libc::c_char;
+        }
+        Ok(request)
+    }
+}
+
+/// # Safety
+/// `request` must be what ioctl `number` takes on a socket.
+unsafe fn control(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // SAFETY: the caller's promise.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(request)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -75,8 +195,8 @@ mod tests {
 
     #[test]
     fn interfaces_have_names_and_numbers() -> io::Result<()> {
-        for entry in entries()? {
-            assert!(index(&entry.interface)? > 0, "{entry:?}");
+        for device in interfaces()? {
+            assert_eq!(index(&device.name)?, device.index, "{device:?}");
         }
         assert!(index("no such interface").is_err());
         Ok(())

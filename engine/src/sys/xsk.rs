@@ -1,8 +1,6 @@
 //! AF_XDP sockets (Documentation/networking/af_xdp.rst of Linux 6.18; net/xdp/xsk.c): the memory they share with the
 //! kernel, and their rings.
 
-mod device;
-mod link;
 mod memory;
 mod ring;
 
@@ -10,8 +8,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-pub(crate) use device::{NetDevice, interfaces};
-pub(crate) use link::{AttachPoint, attach};
 pub(crate) use memory::Umem;
 use ring::SharedRing;
 pub(crate) use ring::{ConsumerRing, ProducerRing, XdpDescriptor};

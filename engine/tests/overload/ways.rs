@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Action, GuardMode, Request, RunningServer, Service};
+use linerate_engine::{Action, Request, RunningServer, Service, XdpMode};
 use linerate_lab::Lab;
 
 use crate::guard::{FIRST, FOREVER, counts, guarded, lab, serve_at};
@@ -85,7 +85,7 @@ fn a_device_without_xdp_is_guarded_in_the_stack() -> EngineTestResult {
     let (hold, held) = PausedServer::new();
     let running = serve_at(&lab, "127.0.0.1:0".parse()?, 1, &overload, held)?;
     let report = running.guard().ok_or("no guard")?;
-    assert_eq!((report.interfaces.len(), report.interfaces[0].mode), (1, GuardMode::Generic), "{report:?}");
+    assert_eq!((report.interfaces.len(), report.interfaces[0].mode), (1, XdpMode::Generic), "{report:?}");
     let client = lab.receiver().run(|| client("127.0.0.1:0"))??;
     let answered = refuses_what_is_too_much(&running, &hold, &client, running.local_addr());
     drop(hold.release);

@@ -136,7 +136,7 @@ pub(crate) fn a_strange_program_is_left_alone() -> XdpTestResult {
     let other = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
     assert!(other.xdp().is_none());
     let told = format!("{:?}", other.fallbacks());
-    assert!(told.contains("runs an XDP program already") && told.contains("mmsg"), "{told}");
+    assert!(told.contains("runs another XDP program") && told.contains("mmsg"), "{told}");
     assert_eq!(scene.link()?, before);
     let client = scene.client(scene.ipv4())?;
     for address in [first, second] {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Backend, Counts, GuardMode, GuardReport, OverloadPolicy, RunningServer, Server, Service, ShedPolicy,
-    SocketMode, SteeringProgram, WorkerPinning, XdpReport,
+    Backend, Counts, GuardReport, OverloadPolicy, RunningServer, Server, Service, ShedPolicy, SocketMode,
+    SteeringProgram, WorkerPinning, XdpMode, XdpReport,
 };
 use linerate_host::CpuSet;
 use linerate_networks::Net;
@@ -345,8 +345,8 @@ fn guarded(guard: &GuardReport) -> String {
         .interfaces
         .iter()
         .map(|interface| match interface.mode {
-            GuardMode::Driver => interface.name.clone(),
-            GuardMode::Generic => format!("{} (generic XDP, which saves less)", interface.name),
+            XdpMode::Driver => interface.name.clone(),
+            XdpMode::Generic => format!("{} (generic XDP, which saves less)", interface.name),
         })
         .collect();
     format!(

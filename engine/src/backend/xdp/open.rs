@@ -11,8 +11,9 @@ use super::queue::{FramePool, WorkerQueues, XskQueue};
 use super::report::{self, XdpInterface, XdpQueue, XdpReport};
 use super::{AfXdpSettings, XdpMode};
 use crate::socket::Fallback;
+use crate::sys::interface::{self, NetDevice};
 use crate::sys::thread::pin;
-use crate::sys::xsk::{self, NetDevice, RingSizes, Umem, XskBind, XskSocket};
+use crate::sys::xsk::{self, RingSizes, Umem, XskBind, XskSocket};
 
 /// What the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
@@ -52,7 +53,7 @@ struct AttachedInterface {
 /// Sets up what can be; what cannot is told in `fallbacks`. None where nothing can.
 pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
     let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
-    let chosen = xsk::interfaces()
+    let chosen = interface::interfaces()
         .map_err(|error| format!("cannot list the interfaces: {error}"))
         .and_then(|devices| choose(wanted, &devices, fallbacks));
     let (devices, targets) = match chosen {

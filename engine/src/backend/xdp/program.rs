@@ -1,6 +1,5 @@
-//! The program that redirects, loaded and attached to an interface.
+//! The BPF program that redirects requests to AF_XDP sockets.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -8,7 +7,8 @@ use aya::maps::XskMap;
 use aya::{Ebpf, EbpfLoader};
 
 use super::XdpMode;
-use crate::sys::xsk::{self, AttachPoint};
+use crate::sys::bpf;
+use crate::sys::xsk::XskSocket;
 
 /// The program; a copy that is aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/xsk.bpf.o"));
@@ -38,8 +38,8 @@ pub(super) struct XskProgram {
 }
 
 impl XskProgram {
-    /// Loads the program and attaches it; until it is given sockets everything passes to the stack. The error says why
-    /// not, for a person.
+    /// Loads and attaches the program. Without sockets it passes everything to the stack. The error is a message for the
+    /// operator.
     pub(super) fn attach(
         wanted: &RedirectRule<'_>,
         interface: &str,
@@ -56,27 +56,21 @@ impl XskProgram {
             .override_global("own_mac", &wanted.mac, true)
             .map_max_entries("sockets", wanted.queues)
             .load(OBJECT)
-            .map_err(|error| describe_load_error(&error))?;
+            .map_err(|error| bpf::load_error(&error))?;
         let program = ebpf.program_mut("redirect").ok_or_else(incomplete_object_message)?;
-        let program: &mut aya::programs::Xdp =
-            program.try_into().map_err(|error| describe_load_error(&error))?;
-        program.load().map_err(|error| describe_load_error(&error))?;
-        let descriptor = program.fd().map_err(|error| describe_load_error(&error))?;
-        let how = match mode {
-            XdpMode::Driver => AttachPoint::Driver,
-            XdpMode::Generic => AttachPoint::Generic,
-        };
-        let link = xsk::attach(descriptor.as_fd(), index, how)
-            .map_err(|error| describe_attach_error(interface, mode, &error))?;
+        let program: &mut aya::programs::Xdp = program.try_into().map_err(|error| bpf::load_error(&error))?;
+        program.load().map_err(|error| bpf::load_error(&error))?;
+        let descriptor = program.fd().map_err(|error| bpf::load_error(&error))?;
+        let link = bpf::attach_xdp(descriptor.as_fd(), index, mode)
+            .map_err(|error| bpf::attach_error(interface, mode, &error))?;
         Ok(Self { _link: link, ebpf })
     }
 
     /// Redirects a queue's requests to a socket from now on, until that is closed.
-    pub(super) fn serve(&mut self, queue: u32, socket: &xsk::XskSocket) -> Result<(), String> {
+    pub(super) fn serve(&mut self, queue: u32, socket: &XskSocket) -> Result<(), String> {
         let map = self.ebpf.map_mut("sockets").ok_or_else(incomplete_object_message)?;
-        let mut map = XskMap::try_from(map).map_err(|error| describe_load_error(&error))?;
-        map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0)
-            .map_err(|error| describe_load_error(&error))
+        let mut map = XskMap::try_from(map).map_err(|error| bpf::load_error(&error))?;
+        map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0).map_err(|error| bpf::load_error(&error))
     }
 }
 
@@ -97,41 +91,6 @@ fn encode(targets: &[SocketAddr]) -> Vec<u8> {
 
 fn incomplete_object_message() -> String {
     "the BPF object is not whole: rebuild it with cargo xtask bpf".to_owned()
-}
-
-/// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
-fn describe_load_error(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    let mut not_permitted = false;
-    while let Some(error) = inner {
-        text = format!("{text}: {error}");
-        not_permitted |=
-            error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EPERM));
-        inner = error.source();
-    }
-    if not_permitted {
-        return "loading the redirect program needs CAP_BPF and CAP_NET_ADMIN in the first user namespace"
-            .to_owned();
-    }
-    format!("the kernel does not take the redirect program: {}", text.lines().next().unwrap_or_default())
-}
-
-fn describe_attach_error(interface: &str, mode: XdpMode, error: &io::Error) -> String {
-    let other = "the interface may carry packets too long for an XDP program: lower the MTU at both its ends";
-    match (error.raw_os_error(), mode) {
-        (Some(libc::EBUSY | libc::EEXIST), _) => format!(
-            "{interface} runs an XDP program already, which is left alone (`ip link show {interface}` names it)"
-        ),
-        (Some(libc::EOPNOTSUPP), XdpMode::Driver) => {
-            format!("the driver of {interface} runs no XDP programs as it is set up; generic mode may do")
-        }
-        (Some(libc::ERANGE | libc::EMSGSIZE), _) => format!("{error} on {interface}: {other}"),
-        (Some(libc::EPERM), _) => {
-            format!("attaching the redirect program to {interface} needs CAP_NET_ADMIN")
-        }
-        _ => format!("cannot attach the redirect program to {interface}: {error}"),
-    }
 }
 
 #[cfg(test)]

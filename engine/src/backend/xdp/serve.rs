@@ -1,4 +1,4 @@
-//! The loop of a worker that has queues: frames first, then the socket, and sleep where there is neither.
+//! The loop of a worker with queues: it answers frames, then the socket, and sleeps if there is nothing in either.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -8,141 +8,112 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::frame::{FrameLayout, RequestChecksum};
 use super::queue::{FramePool, WorkerQueues, XskQueue};
 use crate::backend::mmsg;
-use crate::backend::{LocalCounters, ReceiveFailure, WorkerJob, classify_receive_error, too_long};
+use crate::backend::{LocalCounters, WorkerJob};
 use crate::overload::{AdmissionPolicy, Unlimited};
-use crate::service::{Action, ReplyOptions, Request, Service};
-use crate::sys::batch::{ControlKind, ExtendedControl, MessageBatch, NoControl, PktinfoV4, PktinfoV6};
-use crate::sys::control::{ControlBuffer, PktinfoMode};
+use crate::service::{ReplyOptions, Request, Service};
+use crate::sys::batch::{DynamicControl, MessageBatch, OutgoingMessage};
+use crate::sys::control::ControlBuffer;
 use crate::sys::name::SocketName;
 use crate::sys::single::send_message;
 use crate::sys::stamp;
 use crate::sys::xsk::XdpDescriptor;
 use crate::worker::WorkerPhase;
 
-/// How often the socket is looked at while frames keep coming: once so many rounds.
+/// Rounds with frames between two looks at the socket.
 const ROUNDS: u32 = 16;
 
-/// How many times nothing comes by busy polling before the worker sleeps.
+/// Busy polls without a packet before the worker sleeps.
 const IDLE_POLLS: u32 = 64;
 
-/// How long a worker sleeps while frames wait to be sent: the device had no room, or is down.
+/// Longest sleep while frames wait to be sent, because the device had no room or is down.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, share: &mut WorkerQueues) -> io::Result<()> {
-    match job.gate.take() {
-        None => run_by(Unlimited, job, share),
-        Some(gate) => run_by(gate, job, share),
+pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, queues: &mut WorkerQueues) -> io::Result<()> {
+    match job.admission.take() {
+        None => run_with(Unlimited, job, queues),
+        Some(admission) => run_with(admission, job, queues),
     }
 }
 
-fn run_by<S: Service, P: AdmissionPolicy>(
-    policy: P,
-    job: WorkerJob<'_, S>,
-    share: &mut WorkerQueues,
-) -> io::Result<()> {
-    match job.shape.asked.pktinfo {
-        _ if job.shape.asked.has_extra_fields() => {
-            run_with(MessageBatch::<ExtendedControl>::new(job.shape), policy, job, share)
-        }
-        PktinfoMode::Off => run_with(MessageBatch::<NoControl>::new(job.shape), policy, job, share),
-        PktinfoMode::V4 => run_with(MessageBatch::<PktinfoV4>::new(job.shape), policy, job, share),
-        PktinfoMode::V6 => run_with(MessageBatch::<PktinfoV6>::new(job.shape), policy, job, share),
-    }
-}
-
-fn run_with<S: Service, K: ControlKind, P: AdmissionPolicy>(
-    mut batch: MessageBatch<K>,
+fn run_with<S: Service, P: AdmissionPolicy>(
     mut policy: P,
     mut job: WorkerJob<'_, S>,
     share: &mut WorkerQueues,
 ) -> io::Result<()> {
-    let mut tally = LocalCounters::new(job.counters);
+    // The socket gets few requests, so its batch has no loop per kind of control data.
+    let mut batch = MessageBatch::<DynamicControl>::new(job.shape);
+    let mut counters = LocalCounters::new(job.counters);
     let mut reply = vec![0; job.shape.reply].into_boxed_slice();
     share.recover();
     let (mut round, mut idle) = (0u32, 0u32);
     loop {
-        let phase = job.ending.phase();
+        let phase = job.shutdown.phase();
         if phase == WorkerPhase::End {
-            share.end(&mut tally);
+            share.end(&mut counters);
             return Ok(());
         }
         round = round.wrapping_add(1);
         let mut came = 0;
         for queue in share.queues.iter_mut().filter(|queue| !queue.gone) {
-            let mut desk = FrameHandler {
+            let mut handler = FrameHandler {
                 job: &mut job,
                 policy: &mut policy,
-                tally: &mut tally,
+                counters: &mut counters,
                 reply: &mut reply,
                 verify: share.verify_checksums,
                 taken_ns: None,
             };
-            came += queue.process_batch(&mut share.frames, share.batch, &mut desk);
+            came += queue.process_batch(&mut share.frames, share.batch, &mut handler);
         }
         if came > 0 {
-            tally.rest = true;
-            tally.publish();
+            counters.rest = true;
+            counters.publish();
             idle = 0;
             if !round.is_multiple_of(ROUNDS) {
                 continue;
             }
         }
-        if serve_socket(&mut batch, &mut policy, &mut job, &mut tally)? || came > 0 {
+        if serve_socket(&mut batch, &mut policy, &mut job, &mut counters)? || came > 0 {
             idle = 0;
             continue;
         }
         if phase == WorkerPhase::Drain {
-            job.ending.on_empty();
+            job.shutdown.on_empty();
         } else if share.busy_poll && idle < IDLE_POLLS {
             idle += 1;
             for queue in share.queues.iter_mut().filter(|queue| !queue.gone) {
-                tally.counts.syscalls += queue.poll_device();
+                counters.counts.syscalls += queue.poll_device();
             }
         } else {
-            tally.counts.syscalls += 1;
+            counters.counts.syscalls += 1;
             share.sleep(job.socket.as_fd())?;
         }
     }
 }
 
-/// Answers what is queued in the socket; returns whether anything was.
-fn serve_socket<S: Service, K: ControlKind, P: AdmissionPolicy>(
-    batch: &mut MessageBatch<K>,
+/// Answers requests that are queued in the socket; returns whether there were any.
+fn serve_socket<S: Service, P: AdmissionPolicy>(
+    batch: &mut MessageBatch<DynamicControl>,
     policy: &mut P,
     job: &mut WorkerJob<'_, S>,
-    tally: &mut LocalCounters<'_>,
+    counters: &mut LocalCounters<'_>,
 ) -> io::Result<bool> {
-    tally.counts.syscalls += 1;
+    counters.counts.syscalls += 1;
     match batch.receive(job.socket, libc::MSG_DONTWAIT) {
-        Ok(0) => {
-            job.ending.on_wake();
-            Ok(true)
-        }
-        Ok(received) => {
-            policy.received(job.socket, received, received == job.shape.messages);
-            mmsg::answer(batch, received, policy, job, tally);
-            tally.publish();
-            Ok(true)
-        }
-        Err(error) => match classify_receive_error(error) {
-            ReceiveFailure::Again => Ok(true),
-            ReceiveFailure::Empty => {
-                policy.nothing();
-                Ok(false)
+        Ok(0) => job.shutdown.on_wake(),
+        Ok(received) => mmsg::answer(batch, received, policy, job, counters),
+        Err(error) => {
+            if counters.on_receive_error(error)? {
+                policy.on_idle();
+                return Ok(false);
             }
-            ReceiveFailure::Failed => {
-                tally.counts.receive_errors += 1;
-                tally.rest = true;
-                tally.publish();
-                Ok(true)
-            }
-            ReceiveFailure::Broken(error) => Err(error),
-        },
+        }
     }
+    Ok(true)
 }
 
 impl WorkerQueues {
-    /// Waits for a packet, a datagram, or the end.
+    /// Waits for a packet, a datagram, or the shutdown.
     fn sleep(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let unsent = self.queues.iter_mut().any(|queue| !queue.gone && queue.rings.transmit.pending() > 0);
         let mut waited: Vec<PollFd<'_>> = Vec::with_capacity(1 + self.queues.len());
@@ -156,7 +127,7 @@ impl WorkerQueues {
         }
     }
 
-    /// Puts right what a panic left half done: requests of its batch get no answer, as its account has it.
+    /// Cleans up after a panic. The requests of its batch get no answer, and are counted as panicked.
     fn recover(&mut self) {
         for queue in &mut self.queues {
             while let Some(reply) = queue.rings.transmit.withdraw() {
@@ -170,52 +141,52 @@ impl WorkerQueues {
         }
     }
 
-    /// Replies that no call could send are no answers.
-    fn end(&mut self, tally: &mut LocalCounters<'_>) {
+    /// Counts replies that no call could send as failed.
+    fn end(&mut self, counters: &mut LocalCounters<'_>) {
         for queue in &mut self.queues {
-            tally.counts.syscalls += queue.send();
+            counters.counts.syscalls += queue.send();
             let unsent = u64::from(queue.rings.transmit.pending());
-            tally.counts.answered -= unsent;
-            tally.counts.send_failed.would_block += unsent;
+            counters.counts.answered -= unsent;
+            counters.counts.send_failed.would_block += unsent;
         }
-        tally.rest = true;
-        tally.publish();
+        counters.rest = true;
+        counters.publish();
     }
 }
 
-/// Where requests in frames are decided about.
+/// The state that answers requests in frames.
 struct FrameHandler<'d, 'j, S, P> {
     job: &'d mut WorkerJob<'j, S>,
     policy: &'d mut P,
-    tally: &'d mut LocalCounters<'j>,
+    counters: &'d mut LocalCounters<'j>,
     reply: &'d mut [u8],
     /// Whether checksums are checked.
     verify: bool,
-    /// When the batch was taken, where the service wants to know, in nanoseconds of the real-time clock.
+    /// When the batch was taken, if the service uses receive times, in nanoseconds of the real-time clock.
     taken_ns: Option<i64>,
 }
 
 impl XskQueue {
-    /// Answers up to a batch of packets; returns how many there were.
+    /// Answers up to a batch of packets; returns their number.
     #[inline]
     fn process_batch<S: Service, P: AdmissionPolicy>(
         &mut self,
         frames: &mut FramePool,
         batch: u32,
-        desk: &mut FrameHandler<'_, '_, S, P>,
+        handler: &mut FrameHandler<'_, '_, S, P>,
     ) -> u32 {
         let came = self.rings.receive.available().min(batch).min(self.rings.transmit.room(batch));
         let mut answered = 0;
-        if came > 0 && desk.job.shape.asked.times {
-            desk.taken_ns = Some(stamp::now_ns());
+        if came > 0 && handler.job.shape.asked.times {
+            handler.taken_ns = Some(stamp::now_ns());
         }
         for _ in 0..came {
             let Some(packet) = self.take(frames) else { break };
             let Some((frame, length)) = frames.umem.packet(packet.address, packet.length) else { continue };
             self.in_hand = Some(packet.address);
-            match self.answer(frame, length, desk) {
+            match self.answer(frame, length, handler) {
                 Some(length) => {
-                    // There is room: `came` is no more than that.
+                    // `came` is at most the room in the ring.
                     let length = length as u32;
                     self.rings.transmit.push(XdpDescriptor { address: packet.address, length, options: 0 });
                     answered += 1;
@@ -225,45 +196,45 @@ impl XskQueue {
             self.in_hand = None;
         }
         if came > 0 {
-            desk.tally.counts.batches += 1;
+            handler.counters.counts.batches += 1;
             self.rings.receive.release();
             self.rings.transmit.submit();
-            desk.tally.counts.answered += answered;
+            handler.counters.counts.answered += answered;
         }
-        desk.tally.counts.syscalls += self.send();
+        handler.counters.counts.syscalls += self.send();
         self.restock(frames);
-        desk.tally.counts.syscalls += self.wake_receive();
+        handler.counters.counts.syscalls += self.wake_receive();
         came
     }
 
-    /// Makes a request's frame the reply's; returns the bytes to send, none if the frame is not to be sent.
+    /// Turns the frame of a request into that of the reply; returns the bytes to send, or `None` to send no frame.
     #[inline(always)]
     fn answer<S: Service, P: AdmissionPolicy>(
         &self,
         frame: &mut [u8],
         length: usize,
-        desk: &mut FrameHandler<'_, '_, S, P>,
+        handler: &mut FrameHandler<'_, '_, S, P>,
     ) -> Option<usize> {
-        let FrameHandler { job, policy, tally, reply, verify, taken_ns } = desk;
-        // What the program lets through is a request; anything else means a mistake there, and goes unanswered.
+        let FrameHandler { job, policy, counters, reply, verify, taken_ns } = handler;
+        // The BPF program redirects requests only.
         let layout = FrameLayout::parse(&frame[..length])?;
         if *verify && !self.is_checksum_valid(layout, &frame[..length]) {
-            tally.counts.checksum_errors += 1;
+            counters.counts.checksum_errors += 1;
             return None;
         }
-        tally.counts.received += 1;
-        tally.counts.frames += 1;
+        counters.counts.received += 1;
+        counters.counts.frames += 1;
         let addresses = layout.addresses(frame, self.interface);
         let family = job.shape.family;
         if !policy.admits_from(|| SocketName::encode(addresses.source(), family).unwrap_or(SocketName::ZERO))
         {
-            tally.count_shed();
+            counters.count_shed();
             return None;
         }
         let (begin, mut end) = (layout.payload_offset(), layout.end());
         let truncated = end - begin > job.shape.request;
         if truncated {
-            if !tally.count_truncated(job.deliver_truncated) {
+            if !counters.count_truncated(job.deliver_truncated) {
                 return None;
             }
             end = begin + job.shape.request;
@@ -273,33 +244,18 @@ impl XskQueue {
             Request::from_frame(&frame[begin..end], &addresses, class, *taken_ns, truncated, &job.path);
         let action = job.service.answer(&request, reply);
         let fits = |length: usize| length <= layout.max_payload(self.mtu) && begin + length <= frame.len();
-        let (payload, options) = match action {
-            Action::Echo if fits(end - begin) => return Some(layout.make_reply(frame, end - begin)),
-            Action::Echo => (&frame[begin..end], ReplyOptions::default()),
-            Action::Reply(length) if length <= reply.len() && fits(length) => {
+        let (payload, options) = match counters.record_action(action, reply.len()) {
+            OutgoingMessage::Nothing => return None,
+            OutgoingMessage::Same if fits(end - begin) => return Some(layout.make_reply(frame, end - begin)),
+            OutgoingMessage::Same => (&frame[begin..end], ReplyOptions::default()),
+            OutgoingMessage::Reply(length) if fits(length) => {
                 frame[begin..begin + length].copy_from_slice(&reply[..length]);
                 return Some(layout.make_reply(frame, length));
             }
-            Action::Reply(length) if length <= reply.len() => (&reply[..length], ReplyOptions::default()),
-            Action::ReplyTo { length, to } if length <= reply.len() => {
-                (&reply[..length], ReplyOptions { to: Some(to), ..ReplyOptions::default() })
-            }
-            Action::ReplyWith { length, options } if length <= reply.len() => (&reply[..length], options),
-            Action::Reply(_) | Action::ReplyTo { .. } | Action::ReplyWith { .. } => {
-                tally.count_send_failure(&too_long());
-                return None;
-            }
-            Action::Drop => {
-                tally.counts.dropped += 1;
-                return None;
-            }
-            Action::Defer => {
-                tally.count_deferred();
-                return None;
-            }
+            OutgoingMessage::Reply(length) => (&reply[..length], ReplyOptions::default()),
+            OutgoingMessage::With(length, options) => (&reply[..length], options),
         };
-        tally.counts.redirected += u64::from(options.to.is_some());
-        send_by_socket(payload, &addresses, options, job, tally);
+        send_by_socket(payload, &addresses, options, job, counters);
         None
     }
 
@@ -313,19 +269,19 @@ impl XskQueue {
     }
 }
 
-/// Sends what no frame can carry, or where this queue may not lead, by the worker's socket.
+/// Sends a reply that does not fit a frame, or that may need another route, by the worker's socket.
 #[cold]
 fn send_by_socket<S: Service>(
     payload: &[u8],
     addresses: &super::FrameAddresses,
     options: ReplyOptions,
     job: &WorkerJob<'_, S>,
-    tally: &mut LocalCounters<'_>,
+    counters: &mut LocalCounters<'_>,
 ) {
     let family = job.shape.family;
     let to = options.to.unwrap_or_else(|| addresses.source());
     let name = SocketName::encode(to, family).unwrap_or(SocketName::ZERO);
-    // The address a request came to is a source for its own family only.
+    // The destination of the request can be the source of the reply in its own address family only.
     let same_family = to.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
     let (mut control, length) = match same_family {
         true => ControlBuffer::from_source(
@@ -336,13 +292,5 @@ fn send_by_socket<S: Service>(
         false => (ControlBuffer::EMPTY, 0),
     };
     let length = control.append(length, to.ip().to_canonical().is_ipv4(), options.extras());
-    loop {
-        tally.counts.syscalls += 1;
-        match send_message(job.socket, payload, &name, family, &mut control, length) {
-            Ok(()) => tally.counts.answered += 1,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => tally.count_send_failure(&error),
-        }
-        return;
-    }
+    counters.send_single(|| send_message(job.socket, payload, &name, family, &mut control, length));
 }

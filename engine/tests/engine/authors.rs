@@ -1,19 +1,17 @@
 //! What authors of servers need beside a request and its reply: replies later, groups, sockets of their own, several addresses,
 //! and what a datagram carries beside its payload.
 
-mod support;
-
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, skip};
 use linerate_engine::{
     Action, Builder, DeferredReply, Echo, Fallback, ReplyOptions, Request, RunningServer, Server,
     ServerError, Service, SocketMode,
 };
 use socket2::{Domain, Socket, Type};
-use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, skip};
 
 const ANY: &str = "127.0.0.1:0";
 
@@ -109,7 +107,7 @@ fn sockets_that_exist_are_served_and_outlive_the_server() -> EngineTestResult {
     for backend in BACKENDS {
         let (own, client) = (UdpSocket::bind(ANY)?, client(ANY)?);
         own.set_nonblocking(true)?;
-        let stranger = support::client(ANY)?;
+        let stranger = crate::support::client(ANY)?;
         for connected in [false, true] {
             if connected {
                 own.connect(client.local_addr()?)?;
@@ -141,12 +139,12 @@ fn sockets_that_exist_are_served_and_outlive_the_server() -> EngineTestResult {
 #[test]
 fn several_addresses_have_workers_each() -> EngineTestResult {
     for backend in BACKENDS {
-        for sockets in support::LAYOUTS {
+        for sockets in crate::support::LAYOUTS {
             let running = Server::builder()
                 .bind(ANY.parse()?)
                 .also_bind("127.0.0.2:0".parse()?)
                 .also_bind("[::1]:0".parse()?)
-                .workers(2.min(support::cpus()?.len()))
+                .workers(2.min(crate::support::cpus()?.len()))
                 .sockets(sockets)
                 .backend(backend)
                 .start(|_| Echo)?;

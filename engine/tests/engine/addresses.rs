@@ -1,15 +1,11 @@
 //! Replies leave from an address that the asker can expect, however it was asked.
 
-#[path = "../support/mod.rs"]
-mod support;
-mod sys;
-
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 
+use crate::support::{BACKENDS, EngineTestResult, ask, client, skip};
 use linerate_engine::{Echo, Server};
-use support::{BACKENDS, EngineTestResult, ask, client, skip};
 
 /// A broadcast address is no source to answer from.
 #[test]
@@ -81,7 +77,7 @@ fn server_host(
     to_client: &Sender<ClientOrder>,
 ) -> Result<(), AddressTestFailure> {
     let client = from_client.recv()?.map_err(AddressTestFailure::Unavailable)?;
-    sys::unshare_network().map_err(|error| AddressTestFailure::Unavailable(error.to_string()))?;
+    crate::sys::unshare_network().map_err(|error| AddressTestFailure::Unavailable(error.to_string()))?;
     ip(&[
         "link set lo up",
         "link add lan0 type veth peer name lan1",
@@ -113,7 +109,7 @@ fn server_host(
 }
 
 fn client_host(orders: &Receiver<ClientOrder>, to_server: &Sender<ClientNamespace>) -> Result<(), String> {
-    if let Err(error) = sys::unshare_network() {
+    if let Err(error) = crate::sys::unshare_network() {
         let why = format!("no network namespace, which needs CAP_SYS_ADMIN: {error}");
         // The server's thread says so.
         let _ = to_server.send(Err(why));

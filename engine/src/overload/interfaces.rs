@@ -1,27 +1,26 @@
-//! Where a guard goes: the interfaces that a server's requests arrive on, and the addresses they are for.
+//! The interfaces on which a server's requests arrive, and the addresses they are for: where a guard is attached.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sys::interface::InterfaceAddress;
+use crate::sys::interface::NetDevice;
 
-/// Interfaces and addresses of a guard.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GuardedInterfaces {
     pub(super) interfaces: Vec<String>,
-    /// Empty where the server has one.
+    /// Empty if the server has one address, which the program knows.
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// The place of the guard of a server on `addresses`; `wanted` are the interfaces asked for. Addresses that no interface has
-/// need none, unless it is so with all.
+/// The interfaces for a server on `addresses`, or the interfaces `wanted`. Addresses that no interface has are left out; it is
+/// an error if all are.
 pub(super) fn find_all(
-    entries: &[InterfaceAddress],
+    devices: &[NetDevice],
     addresses: &[SocketAddr],
     wanted: &[String],
 ) -> Result<GuardedInterfaces, String> {
     let (places, why): (Vec<_>, Vec<_>) =
-        addresses.iter().map(|address| find(entries, *address, wanted)).partition(Result::is_ok);
+        addresses.iter().map(|address| find(devices, *address, wanted)).partition(Result::is_ok);
     let mut places: Vec<GuardedInterfaces> = places.into_iter().flatten().collect();
     match (places.len(), addresses) {
         (0, _) => Err(why.into_iter().find_map(Result::err).unwrap_or_default()),
@@ -40,28 +39,26 @@ pub(super) fn find_all(
     }
 }
 
-/// The place of the guard of a server on one address.
 pub(super) fn find(
-    entries: &[InterfaceAddress],
+    devices: &[NetDevice],
     address: SocketAddr,
     wanted: &[String],
 ) -> Result<GuardedInterfaces, String> {
     let served = address.ip().to_canonical();
-    let has = |entry: &&InterfaceAddress| {
-        entry.up
-            && !entry.loopback
-            && (served.is_unspecified() || entry.address.map(|own| own.to_canonical()) == Some(served))
+    let has = |device: &&NetDevice| {
+        let own = || device.addresses.iter().any(|own| own.to_canonical() == served);
+        device.up && !device.loopback && (served.is_unspecified() || own())
     };
     let mut interfaces: BTreeSet<String> = wanted.iter().cloned().collect();
     if interfaces.is_empty() {
-        interfaces = entries.iter().filter(has).map(|entry| entry.interface.clone()).collect();
+        interfaces = devices.iter().filter(has).map(|device| device.name.clone()).collect();
     }
     if interfaces.is_empty() {
         let which = if served.is_unspecified() { "an address".to_owned() } else { served.to_string() };
         return Err(format!("no interface but the loopback one is up and has {which}: name one"));
     }
     let addresses: BTreeSet<IpAddr> = match served.is_unspecified() {
-        true => entries.iter().filter_map(|entry| entry.address).collect(),
+        true => devices.iter().flat_map(|device| device.addresses.iter().copied()).collect(),
         false => BTreeSet::new(),
     };
     let with_port = |ip| SocketAddr::new(ip, address.port());
@@ -92,18 +89,16 @@ pub(super) fn address_words(address: IpAddr) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    fn entry(interface: &str, up: bool, address: &str) -> InterfaceAddress {
-        let address = address.parse().ok();
-        InterfaceAddress { interface: interface.to_owned(), up, loopback: interface == "lo", address }
-    }
-
-    fn entries() -> Vec<InterfaceAddress> {
+    fn devices() -> Vec<NetDevice> {
+        let device = |name: &str, up, addresses: &[&str]| {
+            let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
+            NetDevice { name: name.to_owned(), index: 1, up, loopback: name == "lo", addresses }
+        };
         vec![
-            entry("lo", true, "127.0.0.1"),
-            entry("eth0", true, "192.0.2.1"),
-            entry("eth0", true, "2001:db8::1"),
-            entry("eth1", true, "198.51.100.1"),
-            entry("eth2", false, "203.0.113.1"),
+            device("lo", true, &["127.0.0.1"]),
+            device("eth0", true, &["192.0.2.1", "2001:db8::1"]),
+            device("eth1", true, &["198.51.100.1"]),
+            device("eth2", false, &["203.0.113.1"]),
         ]
     }
 
@@ -116,14 +111,14 @@ mod tests {
             ("0.0.0.0:53", &["eth0", "eth1"], 5),
             ("[::]:53", &["eth0", "eth1"], 5),
         ] {
-            let place = find(&entries(), address.parse()?, &[])?;
+            let place = find(&devices(), address.parse()?, &[])?;
             assert_eq!(place.interfaces, interfaces, "{address}");
             assert_eq!(place.addresses.len(), addresses, "{address}");
         }
-        let named = find(&entries(), "192.0.2.1:53".parse()?, &["eth1".to_owned()])?;
+        let named = find(&devices(), "192.0.2.1:53".parse()?, &["eth1".to_owned()])?;
         assert_eq!(named.interfaces, ["eth1"]);
         for address in ["127.0.0.1:53", "203.0.113.1:53", "192.0.2.9:53"] {
-            assert!(find(&entries(), address.parse()?, &[]).is_err(), "{address}");
+            assert!(find(&devices(), address.parse()?, &[]).is_err(), "{address}");
         }
         Ok(())
     }
@@ -132,11 +127,11 @@ mod tests {
     fn a_guard_of_several_addresses_goes_where_any_of_them_is() -> Result<(), Box<dyn std::error::Error>> {
         let (first, second): (SocketAddr, SocketAddr) =
             ("192.0.2.1:53".parse()?, "198.51.100.1:5353".parse()?);
-        let place = find_all(&entries(), &[first, second], &[])?;
+        let place = find_all(&devices(), &[first, second], &[])?;
         assert_eq!((place.interfaces.len(), place.addresses), (2, vec![first, second]));
         let local = "127.0.0.1:53".parse()?;
-        assert_eq!(find_all(&entries(), &[local, second], &[])?.interfaces, ["eth1"]);
-        assert!(find_all(&entries(), &[local], &[]).is_err());
+        assert_eq!(find_all(&devices(), &[local, second], &[])?.interfaces, ["eth1"]);
+        assert!(find_all(&devices(), &[local], &[]).is_err());
         Ok(())
     }
 

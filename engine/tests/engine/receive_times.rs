@@ -1,13 +1,11 @@
 //! A request's receive time is when the kernel got it, not when a worker did.
 
-mod support;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 use linerate_engine::{Action, Backend, OverloadPolicy, Request, Server, ShedPolicy};
-use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 
 /// What a worker saw of a request: its receive time, and the time when it had it in hand.
 type ReceiveTimes = (Option<SystemTime>, SystemTime);

@@ -1,13 +1,11 @@
 //! What cannot be built is told in one line that says what, where and what to do.
 
-mod support;
-
 use std::net::{SocketAddr, UdpSocket};
 
+use crate::support::{EngineTestResult, cpus, skip};
 use linerate_engine::{
     Backend, Builder, Echo, Server, ServerError, SocketMode, SteeringProgram, StrayRequests, WorkerPinning,
 };
-use support::{EngineTestResult, cpus, skip};
 
 const STEERED: SocketMode = SocketMode::SteeredByCpu(SteeringProgram::Cbpf);
 

@@ -1,7 +1,5 @@
 //! A stopping server answers what it has taken, ends in time, and tells what went wrong.
 
-mod support;
-
 use std::collections::HashSet;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -10,8 +8,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
+use crate::support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client};
 use linerate_engine::{Action, Echo, Request, Server, ServerError};
-use support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client};
 
 #[test]
 fn idle_workers_end_at_once() -> EngineTestResult {
@@ -177,7 +175,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
             let running = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
                 .workers(2)
-                .cpus(support::cpus()?.into_iter().chain([9999]).take(2).collect::<Vec<_>>())
+                .cpus(crate::support::cpus()?.into_iter().chain([9999]).take(2).collect::<Vec<_>>())
                 .sockets(sockets)
                 .backend(backend)
                 .restart_workers(false)

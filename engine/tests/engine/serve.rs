@@ -1,14 +1,12 @@
 //! Requests are answered, whatever the backend, the layout of sockets and the address family.
 
-mod support;
-
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
+use crate::support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client, cpus, skip};
 use linerate_engine::{
     Action, Backend, Echo, PathMtuDiscovery, Request, Server, SocketMode, StrayRequests, WorkerPinning,
 };
-use support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client, cpus, skip};
 
 #[test]
 fn every_backend_and_layout_echoes() -> EngineTestResult {

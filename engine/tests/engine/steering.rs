@@ -1,16 +1,14 @@
 //! Packets reach the socket that the table gives the CPU they are processed on. Loopback processes a packet on the CPU
 //! it is sent from, so a thread bound to a CPU chooses.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
 
+use crate::support::{EngineTestResult, PATIENCE, ask, client, cpus, on_cpu, skip};
 use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use linerate_engine::{Echo, Server, SocketMode, StrayRequests};
 use socket2::{Domain, Socket, Type};
-use support::{EngineTestResult, PATIENCE, ask, client, cpus, on_cpu, skip};
 
 const FLOWS: usize = 64;
 

@@ -1,25 +1,24 @@
 //! The examples do what they say.
 
-#[path = "../examples/deferred.rs"]
+#[path = "../../examples/deferred.rs"]
 #[allow(dead_code, unreachable_pub)] // Its main.
 mod deferred;
-#[path = "../examples/dns_stub.rs"]
+#[path = "../../examples/dns_stub.rs"]
 #[allow(dead_code, unreachable_pub)] // Its main.
 mod dns_stub;
-#[path = "../examples/echo.rs"]
+#[path = "../../examples/echo.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod echo;
-#[path = "../examples/own_event_loop.rs"]
+#[path = "../../examples/own_event_loop.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod own_event_loop;
-mod support;
-#[path = "../examples/tokio_steer.rs"]
+#[path = "../../examples/tokio_steer.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod tokio_steer;
 
 use std::time::{Duration, Instant};
 
-use support::{EngineTestResult, ask, client};
+use crate::support::{EngineTestResult, ask, client};
 
 const ANY_PORT: &str = "127.0.0.1:0";
 /// From so many ports, so that more than one socket is asked where there is more than one CPU.
@@ -36,13 +35,13 @@ fn echo_echoes() -> EngineTestResult {
 /// The programs in docs/embedding.md are the examples, which are built and run here.
 #[test]
 fn the_programs_in_the_manual_are_the_examples() {
-    let manual = include_str!("../../docs/embedding.md");
+    let manual = include_str!("../../../docs/embedding.md");
     let programs: Vec<&str> =
         manual.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     let examples = [
-        include_str!("../examples/echo.rs"),
-        include_str!("../examples/deferred.rs"),
-        include_str!("../examples/tokio_steer.rs"),
+        include_str!("../../examples/echo.rs"),
+        include_str!("../../examples/deferred.rs"),
+        include_str!("../../examples/tokio_steer.rs"),
     ];
     assert_eq!(programs.len(), examples.len());
     for (program, example) in programs.into_iter().zip(examples) {

@@ -11,12 +11,12 @@ use crate::sys::stamp;
 /// What a loop asks about requests it took. A type, so that a server without a policy pays nothing for it.
 pub(crate) trait AdmissionPolicy {
     /// Whether the next receive should look without waiting, since the last one left requests behind perhaps. What it finds,
-    /// [`received`](Self::received) or [`nothing`](Self::nothing) is then told. Else the worker is taken to wait.
-    fn looks(&mut self) -> bool;
+    /// [`received`](Self::received) or [`on_idle`](Self::on_idle) is then told. Else the worker is taken to wait.
+    fn should_poll(&mut self) -> bool;
     /// So many requests were taken, `filled` if there was room for no more.
     fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
     /// No request waits.
-    fn nothing(&mut self);
+    fn on_idle(&mut self);
     /// Of the next of them is known, where the server asks for receive times, when the kernel received it, in nanoseconds of the
     /// real-time clock. Then the socket keeps no time of the last one.
     #[inline(always)]
@@ -32,13 +32,13 @@ pub(crate) struct Unlimited;
 
 impl AdmissionPolicy for Unlimited {
     #[inline(always)]
-    fn looks(&mut self) -> bool {
+    fn should_poll(&mut self) -> bool {
         false
     }
     #[inline(always)]
     fn received(&mut self, _socket: &socket2::Socket, _count: usize, _filled: bool) {}
     #[inline(always)]
-    fn nothing(&mut self) {}
+    fn on_idle(&mut self) {}
     #[inline(always)]
     fn admits(&mut self, _source: &SocketName) -> bool {
         true
@@ -54,7 +54,7 @@ impl AdmissionPolicy for Unlimited {
 pub(crate) struct AdmissionControl {
     oldest: Option<AgeLimit>,
     fair: Option<(SourceGrouping, Box<SourceShares>)>,
-    till: Option<WorkerCredit>,
+    credit: Option<WorkerCredit>,
     /// Whether the last receive may have left requests behind.
     filled: bool,
 }
@@ -72,15 +72,15 @@ struct AgeLimit {
 
 impl AdmissionControl {
     /// What `overload` asks of a worker; none if that is nothing.
-    pub(crate) fn new(overload: &OverloadPolicy, till: Option<WorkerCredit>) -> Option<Self> {
+    pub(crate) fn new(overload: &OverloadPolicy, credit: Option<WorkerCredit>) -> Option<Self> {
         let oldest = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
         // Where there is a guard, that is fair, and what it lets through is no source's excess.
-        let fair = overload.fairness.filter(|_| till.is_none());
+        let fair = overload.fairness.filter(|_| credit.is_none());
         let fair = fair.map(|fairness| (fairness, Box::new(SourceShares::new(random_seed()))));
-        (oldest.is_some() || fair.is_some() || till.is_some()).then_some(Self {
+        (oldest.is_some() || fair.is_some() || credit.is_some()).then_some(Self {
             oldest,
             fair,
-            till,
+            credit,
             filled: false,
         })
     }
@@ -114,19 +114,19 @@ impl AgeLimit {
 
 impl AdmissionPolicy for AdmissionControl {
     #[inline]
-    fn looks(&mut self) -> bool {
+    fn should_poll(&mut self) -> bool {
         if !self.filled
-            && let Some(till) = &mut self.till
+            && let Some(credit) = &mut self.credit
         {
-            till.mark_waiting();
+            credit.mark_waiting();
         }
         self.filled
     }
 
     fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool) {
         self.filled = filled;
-        if let Some(till) = &mut self.till {
-            till.record_taken(count, !filled);
+        if let Some(credit) = &mut self.credit {
+            credit.record_taken(count, !filled);
         }
         if let Some(oldest) = &mut self.oldest {
             oldest.youngest_ns = stamp::last_arrival_ns(socket).ok();
@@ -136,10 +136,10 @@ impl AdmissionPolicy for AdmissionControl {
         }
     }
 
-    fn nothing(&mut self) {
+    fn on_idle(&mut self) {
         self.filled = false;
-        if let Some(till) = &mut self.till {
-            till.record_taken(0, true);
+        if let Some(credit) = &mut self.credit {
+            credit.record_taken(0, true);
         }
         if let Some((_, shares)) = &mut self.fair {
             shares.advance_window(stamp::monotonic_ns(), false);

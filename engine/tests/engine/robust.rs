@@ -1,10 +1,8 @@
 //! Whatever is sent to a server, it goes on answering the good requests.
 
-mod support;
-
+use crate::support::{BACKENDS, client};
 use linerate_engine::{Action, Request, Server};
 use proptest::prelude::*;
-use support::{BACKENDS, client};
 
 /// The longest datagram that UDP over IPv4 carries.
 const LONGEST: usize = 65_507;

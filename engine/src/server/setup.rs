@@ -1,0 +1,68 @@
+//! The part of a server that its reports show, and the methods that do so.
+
+use std::net::SocketAddr;
+
+use crate::backend::XdpReport;
+use crate::overload::{AttachedGuard, HostAdvice};
+use crate::socket::{Fallback, SocketReport};
+
+/// The result of the settings, which a server reports before and after its start.
+#[derive(Debug)]
+pub(crate) struct ServerSetup {
+    /// At least one.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) reports: Vec<SocketReport>,
+    pub(crate) fallbacks: Vec<Fallback>,
+    pub(crate) advice: Vec<HostAdvice>,
+    pub(crate) guard: Option<AttachedGuard>,
+    pub(crate) xdp: Option<XdpReport>,
+}
+
+/// Methods of a type with a [`ServerSetup`].
+macro_rules! setup_accessors {
+    () => {
+        /// The address of the server, with the port that the kernel chose for port 0; the first of several.
+        #[must_use]
+        pub fn local_addr(&self) -> SocketAddr {
+            self.setup.addresses[0]
+        }
+
+        /// All addresses of the server.
+        #[must_use]
+        pub fn local_addrs(&self) -> &[SocketAddr] {
+            &self.setup.addresses
+        }
+
+        /// The sockets of the server, in bind order.
+        #[must_use]
+        pub fn sockets(&self) -> &[SocketReport] {
+            &self.setup.reports
+        }
+
+        /// Settings that could not be applied.
+        #[must_use]
+        pub fn fallbacks(&self) -> &[Fallback] {
+            &self.setup.fallbacks
+        }
+
+        /// Settings of the host that starve the workers above capacity, or lose packets before the guard, if
+        /// [`Builder::overload`](crate::Builder::overload) set a policy. The server does not change them.
+        #[must_use]
+        pub fn advice(&self) -> &[HostAdvice] {
+            &self.setup.advice
+        }
+
+        /// The guard and its counts; `None` without a guard.
+        #[must_use]
+        pub fn guard(&self) -> Option<GuardReport> {
+            self.setup.guard.as_ref().map(AttachedGuard::report)
+        }
+
+        /// The interfaces that AF_XDP serves; `None` if it is not in use.
+        #[must_use]
+        pub fn xdp(&self) -> Option<&XdpReport> {
+            self.setup.xdp.as_ref()
+        }
+    };
+}
+pub(crate) use setup_accessors;

@@ -1,0 +1,15 @@
+//! Servers over loopback, and between network namespaces.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod sys;
+
+mod addresses;
+mod authors;
+mod builder;
+mod examples;
+mod receive_times;
+mod robust;
+mod serve;
+mod steering;
+mod stop;
