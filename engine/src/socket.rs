@@ -1,4 +1,4 @@
-//! The sockets of a server, and what the kernel granted them.
+//! The sockets of a server, and the buffers that the kernel granted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,27 +11,27 @@ use crate::error::ServerError;
 use crate::sys::control::{self, ControlRequest, PktinfoMode};
 use crate::sys::option;
 
-/// What is done with replies that do not fit the path (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`, ip(7)).
+/// Handling of replies that are longer than the path's MTU (`IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER`, ip(7)).
 ///
-/// With [`Do`](Self::Do) and [`Probe`](Self::Probe) the kernel sets Don't Fragment, and replies without fragments
-/// need no IP identification, which saves picking one for each.
+/// With [`Do`](Self::Do) and [`Probe`](Self::Probe) the kernel sets Don't Fragment. Such replies need no IP identification,
+/// which saves the kernel some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathMtuDiscovery {
-    /// As the system has it (`net.ipv4.ip_no_pmtu_disc`): the option is not touched.
+    /// The system's default (`net.ipv4.ip_no_pmtu_disc`).
     #[default]
     System,
     /// Always Don't Fragment. Replies longer than the known path MTU fail and are counted as too long.
     Do,
     /// Never Don't Fragment.
     Dont,
-    /// Fragments by the known path MTU, else Don't Fragment.
+    /// Fragment replies longer than the known path MTU, Don't Fragment for others.
     Want,
-    /// Don't Fragment, and the known path MTU is ignored.
+    /// Don't Fragment; ignore the known path MTU.
     Probe,
-    /// Never Don't Fragment, no longer than the interface's MTU, and ICMP cannot lower it (Linux 3.14).
+    /// Never Don't Fragment; at most the interface's MTU, which ICMP cannot lower (Linux 3.14).
     Interface,
-    /// As [`Interface`](Self::Interface), but fragments what is longer (Linux 3.15).
+    /// As [`Interface`](Self::Interface), but fragment longer replies (Linux 3.15).
     Omit,
 }
 
@@ -50,12 +50,12 @@ impl PathMtuDiscovery {
     }
 }
 
-/// Something that was asked for and could not be had, so that the server runs without it.
+/// A setting that could not be applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fallback {
-    /// What was asked for, and what is used instead.
+    /// The setting, and its replacement.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -68,46 +68,42 @@ impl std::fmt::Display for Fallback {
 /// One socket of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketReport {
-    /// The address it is bound to.
+    /// The bound address.
     pub address: SocketAddr,
     /// The workers that read it.
     pub workers: Vec<usize>,
     /// The CPUs whose packets are steered to it; empty without steering.
     pub cpus: Vec<u32>,
-    /// Bytes of socket memory granted for receiving, as `getsockopt` tells it. The kernel grants twice what is asked
-    /// for, to pay for its own bookkeeping of each packet (socket(7)); without the privilege to exceed it, at most
-    /// twice `net.core.rmem_max`.
+    /// Bytes of socket memory for receiving, as `getsockopt` returns it. The kernel doubles the requested size to account for
+    /// its own data per packet (socket(7)), and grants at most twice `net.core.rmem_max` without `CAP_NET_ADMIN`.
     pub receive_buffer_bytes: usize,
-    /// The same for sending, with `net.core.wmem_max`.
+    /// Bytes of socket memory for sending, limited by `net.core.wmem_max` in the same way.
     pub send_buffer_bytes: usize,
 }
 
-/// How sockets are to be set up.
+/// Settings of sockets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketSetup {
     pub(crate) path_mtu_discovery: PathMtuDiscovery,
     pub(crate) busy_poll: Option<Duration>,
-    /// Packets a poll, where polling goes before interrupts.
+    /// Packets per poll if polling precedes interrupts.
     pub(crate) prefer_busy_poll: Option<u16>,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) only_v6: bool,
-    /// Whether each request is to come with the time at which the kernel received it.
     pub(crate) receive_times: bool,
-    /// Whether it is to come with its TOS or traffic class.
     pub(crate) traffic_class: bool,
-    /// Whether one may be several datagrams.
     pub(crate) gro: bool,
 }
 
-/// How long a send waits for room in the send buffer. Only a link that does not take packets makes it wait so long;
-/// without an end to it a worker could not be stopped.
+/// Longest wait for room in the send buffer. Only a blocked link makes a worker wait that long; without a limit it could not
+/// be stopped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// After how long a worker of an adopted socket looks whether it is to end.
+/// Interval at which a worker of an adopted socket checks whether to stop.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The control data needed so that replies leave from where requests came to.
+/// The control data that gives replies the destination of their request as source.
 pub(crate) fn pktinfo_for(address: SocketAddr) -> PktinfoMode {
     match address {
         _ if !address.ip().to_canonical().is_unspecified() => PktinfoMode::Off,
@@ -117,7 +113,7 @@ pub(crate) fn pktinfo_for(address: SocketAddr) -> PktinfoMode {
 }
 
 impl SocketSetup {
-    /// Opens and binds one socket. Fallbacks are noted once: the next sockets meet the same ones.
+    /// Opens and binds one socket. Equal fallbacks of several sockets are noted once.
     pub(crate) fn open(
         &self,
         address: SocketAddr,
@@ -138,7 +134,6 @@ impl SocketSetup {
         Ok(socket)
     }
 
-    /// Sets up a socket that others made.
     pub(crate) fn adopt(
         &self,
         socket: &Socket,
@@ -147,7 +142,7 @@ impl SocketSetup {
     ) -> Result<(), ServerError> {
         let what = "making it blocking";
         socket.set_nonblocking(false).map_err(|source| ServerError::Socket { what, address, source })?;
-        // It is not shut down at the end, since that would be so for all who have it. So workers look up now and then.
+        // A shutdown would affect other owners of the socket, so workers wake up from time to time instead.
         let what = "setting SO_RCVTIMEO";
         socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(|source| ServerError::Socket {
             what,
@@ -157,7 +152,7 @@ impl SocketSetup {
         self.set_up(socket, address, fallbacks)
     }
 
-    /// The control data that comes with each message of a socket on `address`.
+    /// The control data of each message of a socket on `address`.
     pub(crate) fn asked(&self, address: SocketAddr) -> ControlRequest {
         ControlRequest {
             pktinfo: pktinfo_for(address),
@@ -198,8 +193,8 @@ impl SocketSetup {
         Ok(())
     }
 
-    /// Whether somebody else holds the port, even one who would share it. To be asked before joining by
-    /// `SO_REUSEPORT`, which lets any process of the same user in without a word.
+    /// Fails if another process has the port, even if it shares it. `SO_REUSEPORT` alone would join any process of the same
+    /// user silently.
     pub(crate) fn check_free(&self, address: SocketAddr) -> Result<(), ServerError> {
         self.open_plain(address).and_then(|socket| bind(&socket, address)).map_err(|error| match error {
             ServerError::InUse { address, .. } => {
@@ -325,7 +320,7 @@ impl SocketSetup {
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// Sets a buffer size, past the system's limit where privilege allows it. Returns what `getsockopt` says then.
+/// Sets a buffer size, above the system's limit with `CAP_NET_ADMIN`. Returns the size that `getsockopt` reports.
 fn grant(
     socket: &Socket,
     wanted: usize,
@@ -363,14 +358,14 @@ fn bind(socket: &Socket, address: SocketAddr) -> Result<(), ServerError> {
     })
 }
 
-/// The address a socket is really bound to.
+/// The address of a bound socket.
 pub(crate) fn local_address(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, ServerError> {
     let failed = |source| ServerError::Socket { what: "reading the bound address", address: asked, source };
     let address = socket.local_addr().map_err(failed)?;
     address.as_socket().ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))
 }
 
-/// Bytes granted for receiving and sending.
+/// Bytes of the receive and the send buffer.
 pub(crate) fn buffers(socket: &Socket, address: SocketAddr) -> Result<(usize, usize), ServerError> {
     let read = || Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?));
     read().map_err(|source| ServerError::Socket { what: "reading the buffer sizes", address, source })

@@ -1,9 +1,9 @@
-//! AF_XDP: requests are taken from a device's queues and answered in place; the socket serves what is left to the stack.
+//! AF_XDP: workers take requests from a device's queues and answer in place; the socket serves the rest.
 //!
-//! A program on each interface redirects the server's requests to the AF_XDP socket of the queue they arrived on
-//! (bpf/xsk.bpf.c); a worker has the sockets of its queues, with memory for frames that they share. A request's frame
-//! becomes its reply's. Fragments, IP options, broadcasts and whatever else is out of the ordinary pass to the stack, and
-//! the worker answers them from its UDP socket, between the frames.
+//! A BPF program on each interface (bpf/xsk.bpf.c) redirects requests to the AF_XDP socket of the queue on which they
+//! arrived. A worker has the sockets of its queues, which share memory for frames. The frame of a request becomes that of
+//! the reply. Fragments, IP options, broadcasts and the like pass to the stack, and the worker answers them from its UDP
+//! socket between the frames.
 
 mod frame;
 mod open;
@@ -27,32 +27,31 @@ use crate::sys::xsk;
 
 /// Settings of the AF_XDP backend.
 ///
-/// It takes `CAP_NET_RAW` for its sockets and `CAP_BPF` and `CAP_NET_ADMIN` for the program that redirects to them, Linux
-/// 5.10 or later, and locked memory for the frames (`RLIMIT_MEMLOCK`, or `CAP_IPC_LOCK`). An interface that already runs
-/// an XDP program is left alone. What cannot be had is told by [`Server::fallbacks`](crate::Server::fallbacks), what was
-/// had by [`Server::xdp`](crate::Server::xdp).
+/// Requires Linux 5.10, `CAP_NET_RAW` for the sockets, `CAP_BPF` and `CAP_NET_ADMIN` for the redirecting program, and locked
+/// memory for the frames (`RLIMIT_MEMLOCK`, or `CAP_IPC_LOCK`). An interface with another XDP program is not served.
+/// [`Server::xdp`](crate::Server::xdp) reports the interfaces served, [`Server::fallbacks`](crate::Server::fallbacks) the
+/// reasons for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct AfXdpSettings {
-    /// Frames of memory a queue, a power of two from 128 to 65,536: half of them wait for packets, half are on their way
-    /// out. A frame has 2048 bytes, or 4096 where the interface's MTU is above 1500.
+    /// Frames per queue, a power of two from 128 to 65,536: half for packets to come, half for replies. A frame has 2048 bytes,
+    /// or 4096 if the interface's MTU is above 1500.
     pub frames: u32,
-    /// Most requests taken from a queue before their replies are sent, 1 to 1024.
+    /// Most requests per batch of a queue, 1 to 1024.
     pub batch: u16,
-    /// Where the redirect program runs.
+    /// Where the redirecting program runs.
     pub mode: XdpMode,
-    /// Whether to have the device write to our memory, where its driver can.
+    /// Whether the device writes to the memory of the process, if its driver can.
     pub zero_copy: bool,
-    /// Whether the kernel tells when it wants to be called. Without, a driver that copies nothing polls the rings.
+    /// Whether the kernel signals when it needs a call. If false, a zero-copy driver polls the rings.
     pub need_wakeup: bool,
-    /// Whether to check the IP and UDP checksums of requests. Those that are wrong are counted
-    /// ([`Counts::checksum_errors`](crate::Counts::checksum_errors)) and go unanswered, as the stack would have it.
+    /// Whether to check the IP and UDP checksums of requests. Wrong ones are counted
+    /// ([`Counts::checksum_errors`](crate::Counts::checksum_errors)) and get no reply, as with the stack.
     pub verify_checksums: bool,
-    /// Busy polling with interrupts kept off (`SO_PREFER_BUSY_POLL`, Linux 5.11): microseconds that a call polls the
-    /// device, 0 for none. To keep interrupts off between the calls, `napi_defer_hard_irqs` and `gro_flush_timeout` of
-    /// the interface have to be set.
+    /// Microseconds that a call polls the device with interrupts off (`SO_PREFER_BUSY_POLL`, Linux 5.11); 0 for no busy
+    /// polling. Set `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface to keep interrupts off between calls.
     pub busy_poll_us: u32,
-    /// Most packets a busy poll (`SO_BUSY_POLL_BUDGET`).
+    /// Most packets per busy poll (`SO_BUSY_POLL_BUDGET`).
     pub busy_poll_budget: u16,
 }
 
@@ -71,7 +70,7 @@ impl Default for AfXdpSettings {
     }
 }
 
-/// Why it cannot run here, for a person.
+/// Fails with the reason why AF_XDP cannot run on this host.
 pub(crate) fn probe() -> Result<(), String> {
     xsk::XskSocket::new().map(drop).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM) => {
@@ -84,7 +83,7 @@ pub(crate) fn probe() -> Result<(), String> {
     })
 }
 
-/// Serves until told to end and everything queued is answered. A worker without queues serves its socket alone.
+/// Serves until the worker stops and all queued requests are answered. A worker without queues serves its socket only.
 pub(crate) fn run<S: Service>(job: WorkerJob<'_, S>, share: Option<&mut WorkerQueues>) -> io::Result<()> {
     match share {
         Some(share) => serve::run(job, share),

@@ -1,4 +1,4 @@
-//! What a worker does between taking requests and answering them.
+//! The decision of a worker whether to answer a request that it took.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use super::{OverloadPolicy, ShedPolicy, SourceGrouping};
 use crate::sys::name::SocketName;
 use crate::sys::stamp;
 
-/// What a loop asks about requests it took. A type, so that a server without a policy pays nothing for it.
+/// Hooks of a loop. A type, so that a server without a policy has no cost.
 pub(crate) trait AdmissionPolicy {
-    /// Whether the next receive should look without waiting, since the last one left requests behind perhaps. What it finds,
-    /// [`received`](Self::received) or [`on_idle`](Self::on_idle) is then told. Else the worker is taken to wait.
+    /// Whether the next receive should not wait, because the last one may have left requests. Its result is reported by
+    /// [`received`](Self::received) or [`on_idle`](Self::on_idle). If false, the worker is about to wait.
     fn should_poll(&mut self) -> bool;
-    /// So many requests were taken, `filled` if there was room for no more.
+    /// `count` requests were taken; `filled`: the batch had room for no more.
     fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
     /// No request waits.
     fn on_idle(&mut self);
-    /// Of the next of them is known, where the server asks for receive times, when the kernel received it, in nanoseconds of the
-    /// real-time clock. Then the socket keeps no time of the last one.
+    /// The receive time of the next request, if the server uses receive times, in nanoseconds of the real-time clock. The
+    /// socket then has no time of the last packet.
     #[inline(always)]
     fn arrived(&mut self, _when: impl FnOnce() -> Option<i64>) {}
-    /// Whether the service is to see the next of them, sent by `source`.
+    /// Whether the service gets the next request, sent by `source`.
     fn admits(&mut self, source: &SocketName) -> bool;
-    /// The same for one that came by no socket: when it arrived is not known, and its source's name has to be made first.
+    /// The same for a frame, whose arrival time is unknown and whose name has to be made.
     fn admits_from(&mut self, source: impl FnOnce() -> SocketName) -> bool;
 }
 
@@ -49,20 +49,20 @@ impl AdmissionPolicy for Unlimited {
     }
 }
 
-/// A policy at work for one worker.
+/// The admission control of one worker.
 #[derive(Debug)]
 pub(crate) struct AdmissionControl {
     oldest: Option<AgeLimit>,
     fair: Option<(SourceGrouping, Box<SourceShares>)>,
     credit: Option<WorkerCredit>,
-    /// Whether the last receive may have left requests behind.
+    /// Whether the last receive may have left requests.
     filled: bool,
 }
 
-/// From this limit on it does not matter that the coarse clock is a tick behind.
+/// Limits from here on can use the coarse clock, which is a tick behind.
 const COARSE_NS: i64 = 100_000_000;
 
-/// Sheds what waited too long.
+/// Sheds requests that waited too long.
 #[derive(Debug)]
 struct AgeLimit {
     limit_ns: i64,
@@ -71,10 +71,10 @@ struct AgeLimit {
 }
 
 impl AdmissionControl {
-    /// What `overload` asks of a worker; none if that is nothing.
+    /// `None` if `overload` requires nothing of a worker.
     pub(crate) fn new(overload: &OverloadPolicy, credit: Option<WorkerCredit>) -> Option<Self> {
         let oldest = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
-        // Where there is a guard, that is fair, and what it lets through is no source's excess.
+        // A guard limits sources itself.
         let fair = overload.fairness.filter(|_| credit.is_none());
         let fair = fair.map(|fairness| (fairness, Box::new(SourceShares::new(random_seed()))));
         (oldest.is_some() || fair.is_some() || credit.is_some()).then_some(Self {
@@ -93,7 +93,7 @@ impl AdmissionControl {
     }
 }
 
-/// Something that who sends requests cannot know: the standard library's hashers are keyed by it.
+/// A number that senders cannot know, from the standard library's hasher keys.
 pub(super) fn random_seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0) | 1
@@ -106,7 +106,7 @@ impl AgeLimit {
 
     fn is_too_old(&self) -> bool {
         let Some(youngest) = self.youngest_ns else { return false };
-        // Asked for each request. The coarse clock is behind, so that what is fresh is never shed for it.
+        // Read per request. The coarse clock is behind, so it never sheds a fresh request.
         let now = if self.limit_ns >= COARSE_NS { stamp::coarse_now_ns() } else { stamp::now_ns() };
         now.saturating_sub(youngest) > self.limit_ns
     }

@@ -1,7 +1,8 @@
-//! How many requests the guard may admit: what workers tell it.
+//! The number of requests that the guard may admit, from the rates of the workers.
 //!
-//! A limit in time takes a rate. Each worker measures its own while it is busy: from taking one batch to taking the next,
-//! or to finding nothing more. Time that it sleeps is left out, since what matters is how fast it gets rid of what waits.
+//! A limit of the wait is converted to a number of requests by the rate of a worker. Each worker measures its rate while it is
+//! busy: from one batch to the next, or to an empty queue. Sleep does not count, because the rate says how fast waiting
+//! requests are answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,37 +11,37 @@ use std::time::Duration;
 use crate::sys::guard::MappedGuardState;
 use crate::sys::stamp;
 
-/// A worker that took nothing for this long does not run, or is stuck in its service: the requests that wait for it do not
-/// keep other workers from theirs.
+/// A worker that took nothing for this long does not run, or its service is stuck. Requests that wait for it do not limit
+/// other workers.
 const STUCK_NS: u64 = 20_000_000;
 
-/// A worker that waits for a request.
+/// `took_ns` of a worker that waits for a request.
 const WAITING: u64 = 0;
 
 /// Requests that may wait for a worker that has not served yet: a batch.
 const FIRST_REQUESTS: u64 = 64;
 
-/// How long that counts among what the worker measures, nanoseconds.
+/// Weight of `FIRST_REQUESTS` in the first measurement, nanoseconds.
 const FIRST_NS: f64 = 1e6;
 
-/// The work of a worker that its rate is the mean of, nanoseconds: this long to twice as long.
+/// The rate is the mean over this much busy time to twice as much, nanoseconds.
 const RATE_WINDOW_NS: f64 = 10e6;
 
-/// While one worker has more to do than it can, this part of the requests that may wait for one without work.
+/// While one worker is overloaded, an idle worker keeps this part of its allowance.
 const IDLE_PART: u64 = 8;
 
-/// What all workers of a server tell its guard's program.
+/// The state that the workers of a server share with the guard's program.
 #[derive(Debug)]
 pub(crate) struct AdmissionCredit {
     state: MappedGuardState,
     wait_ns: u64,
-    /// Requests that a worker's receive buffer holds, and those of all.
+    /// Requests that the smallest receive buffer holds, and all of them together.
     room: u64,
     room_of_all: u64,
     workers: Box<[WorkerState]>,
 }
 
-/// What one worker tells the others. Apart from theirs.
+/// The state of one worker, in cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct WorkerState {
@@ -51,7 +52,6 @@ struct WorkerState {
 }
 
 impl AdmissionCredit {
-    /// For so many workers, whose sockets' buffers hold so many requests.
     pub(super) fn new(state: MappedGuardState, wait: Duration, rooms: &[u64], workers: usize) -> Self {
         let room = rooms.iter().copied().min().unwrap_or(1);
         let worker = || WorkerState {
@@ -65,7 +65,7 @@ impl AdmissionCredit {
             room_of_all: rooms.iter().sum(),
             workers: (0..workers).map(|_| worker()).collect(),
         };
-        // Not what the program begins with: it is to count from its first refusal.
+        // Not 0, from which the program starts, so that it counts from its first refusal.
         credit.state.taken.store(1, Relaxed);
         credit.reset();
         credit
@@ -75,12 +75,12 @@ impl AdmissionCredit {
         Duration::from_nanos(self.wait_ns)
     }
 
-    /// How many may wait now.
+    /// Requests that may wait now.
     pub(super) fn limit(&self) -> u32 {
         u32::try_from(self.state.limit.load(Relaxed)).unwrap_or(u32::MAX)
     }
 
-    /// Sets how many may wait; returns how many may be admitted in all then.
+    /// Sets the number of requests that may wait; returns the new total of requests that may be admitted.
     fn set_limit(&self, limit: u64) -> u64 {
         let limit = limit.clamp(1, self.room_of_all.max(1));
         self.state.limit.store(limit, Relaxed);
@@ -91,7 +91,7 @@ impl AdmissionCredit {
         self.workers.iter().map(|worker| worker.allowance.load(Relaxed))
     }
 
-    /// Nothing waits: packets that were admitted and did not arrive are forgotten.
+    /// Nothing waits: forgets packets that were admitted and did not arrive.
     fn reset(&self) {
         self.state.granted.fetch_max(self.set_limit(self.allowances().sum()), Relaxed);
     }
@@ -99,7 +99,7 @@ impl AdmissionCredit {
     fn add_taken(&self, count: usize, limit: u64) {
         let ceiling = self.set_limit(limit);
         let _ = self.state.granted.fetch_update(Relaxed, Relaxed, |granted| {
-            // What came while the program let everything through was taken without having been admitted.
+            // Requests that arrived while the program passed everything were taken without being admitted.
             Some((granted.wrapping_add(count as u64)).min(ceiling).max(granted))
         });
     }
@@ -110,7 +110,7 @@ impl AdmissionCredit {
 struct ServiceRate {
     requests: f64,
     busy_ns: f64,
-    /// When the worker took what it works on, and how many requests that were.
+    /// Start and size of the batch at hand.
     batch: Option<(u64, usize)>,
 }
 
@@ -119,26 +119,25 @@ impl ServiceRate {
         Self { requests: FIRST_REQUESTS as f64 * FIRST_NS / wait_ns as f64, busy_ns: FIRST_NS, batch: None }
     }
 
-    /// The batch at hand is done with.
+    /// Records the end of the batch at hand.
     fn end_batch(&mut self, now_ns: u64) {
         let Some((since_ns, count)) = self.batch.take() else { return };
         self.requests += count as f64;
         self.busy_ns += now_ns.saturating_sub(since_ns).max(1) as f64;
         if self.busy_ns > 2.0 * RATE_WINDOW_NS {
-            // One long batch is as much of the mean as several short ones of the same time.
+            // One long batch has the same weight as several short ones of the same time.
             let kept = RATE_WINDOW_NS / self.busy_ns;
             self.requests *= kept;
             self.busy_ns *= kept;
         }
     }
 
-    /// Requests that the worker takes in so long a time.
+    /// Requests that the worker takes in this time.
     fn requests_in(&self, wait_ns: u64) -> u64 {
         (self.requests * wait_ns as f64 / self.busy_ns).round() as u64
     }
 }
 
-/// One worker's part of it.
 #[derive(Debug)]
 pub(crate) struct WorkerCredit {
     credit: Arc<AdmissionCredit>,
@@ -152,7 +151,7 @@ impl WorkerCredit {
         Self { credit, worker, rate }
     }
 
-    /// The worker took so many requests, all there were for it if `all`.
+    /// The worker took `count` requests; `all`: none are left in its socket.
     pub(super) fn record_taken(&mut self, count: usize, all: bool) {
         let now_ns = stamp::precise_ns().max(1);
         self.rate.end_batch(now_ns);
@@ -162,17 +161,17 @@ impl WorkerCredit {
         let Self { credit, worker, rate } = self;
         let Some(own) = credit.workers.get(*worker) else { return };
         own.took_ns.store(now_ns, Relaxed);
-        // The replies of a batch leave together, so those at hand belong to the time, too.
+        // The replies of a batch leave together, so the batch at hand counts, too.
         let in_time = rate.requests_in(credit.wait_ns);
         let allowance = in_time.saturating_sub(count as u64).max(in_time / 2).clamp(1, credit.room);
         own.allowance.store(allowance, Relaxed);
         credit.state.taken.fetch_add(count as u64, Relaxed);
-        // Else another worker's requests may wait, which are not to be forgotten.
+        // Otherwise requests may wait for another worker, which must not be forgotten.
         if all && !self.other_workers(now_ns).any(|(takes, _)| takes) {
             self.credit.reset();
             return;
         }
-        // More wait for this worker than it took: what the others have no use for is not for it to fill.
+        // More requests wait for this worker: it must not use up the allowance of idle workers.
         let others = self.other_workers(now_ns).map(|(takes, allowance)| match takes || all {
             true => allowance,
             false => allowance.div_ceil(IDLE_PART),
@@ -191,7 +190,7 @@ impl WorkerCredit {
         }
     }
 
-    /// Whether each other worker takes requests, and how many may wait for it.
+    /// Whether each other worker takes requests, and its allowance.
     fn other_workers(&self, now_ns: u64) -> impl Iterator<Item = (bool, u64)> {
         let others = self.credit.workers.iter().enumerate().filter(|(worker, _)| *worker != self.worker);
         others.map(move |(_, worker)| {

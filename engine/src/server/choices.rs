@@ -1,4 +1,4 @@
-//! What a server's builder lets choose: sockets, calls, CPUs.
+//! Choices of a builder: sockets, system calls, CPUs.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,17 +7,16 @@ use crate::backend::AfXdpSettings;
 use crate::server::{Builder, Server};
 use crate::steer::SteeringProgram;
 
-/// How workers get at the port's requests.
+/// How workers share sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketMode {
-    /// One socket that all workers read. They, and the softirqs that fill it, contend for its lock.
+    /// One socket for all workers, which contend with each other and with softirqs for its lock.
     Shared,
-    /// A socket for each worker (`SO_REUSEPORT`, Linux 3.9); the kernel picks one by a hash of the addresses and
-    /// ports of a request.
+    /// One socket per worker (`SO_REUSEPORT`, Linux 3.9); the kernel selects one by a hash of addresses and ports.
     #[default]
     Reuseport,
-    /// A socket for each worker, picked by the CPU on which the kernel processes the request.
+    /// One socket per worker, selected by the CPU on which the kernel processes the request.
     SteeredByCpu(SteeringProgram),
 }
 
@@ -25,21 +24,20 @@ pub enum SocketMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
-    /// One `recvfrom` and one `sendto` a transaction (`recvmsg` and `sendmsg` on a wildcard address). Any kernel has them.
+    /// One `recvfrom` and one `sendto` per transaction (`recvmsg` and `sendmsg` on a wildcard address).
     Recvfrom,
-    /// `recvmmsg` (Linux 2.6.33) and `sendmmsg` (3.0), up to `batch` transactions a call, 1 to 1024.
+    /// `recvmmsg` (Linux 2.6.33) and `sendmmsg` (3.0), up to `batch` transactions per call.
     Mmsg {
-        /// Most messages a call.
+        /// Most messages per call, 1 to 1024.
         batch: u16,
     },
-    /// AF_XDP (Linux 5.10): requests are taken from the device's queues before the network stack sees them, and answered in place.
-    /// What that leaves to the stack, and all of it where AF_XDP cannot run, is served as by [`Mmsg`](Self::Mmsg), which
-    /// [`Server::fallbacks`] then tells.
+    /// AF_XDP (Linux 5.10): workers take requests from the device's queues before the network stack, and answer in place. They
+    /// serve the rest as with [`Mmsg`](Self::Mmsg), and all requests if AF_XDP cannot run; [`Server::fallbacks`] has the
+    /// reason.
     Xdp(AfXdpSettings),
 }
 
 impl Backend {
-    /// Messages that a batch of buffers holds.
     pub(super) fn messages(self) -> usize {
         match self {
             Self::Recvfrom => 1,
@@ -49,7 +47,7 @@ impl Backend {
     }
 }
 
-/// Messages a call where nothing else is said.
+/// Default number of messages per call.
 const BATCH: u16 = 64;
 
 impl Default for Backend {
@@ -58,28 +56,28 @@ impl Default for Backend {
     }
 }
 
-/// On which CPU a worker runs.
+/// The CPUs of workers.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkerPinning {
-    /// Wherever the scheduler puts it.
+    /// Chosen by the scheduler.
     #[default]
     None,
-    /// Each on its own CPU of [`Builder::cpus`].
+    /// Worker `i` on its CPU of [`Builder::cpus`].
     Own,
     /// Worker `i` on CPU `cpus[i % cpus.len()]`.
     Cpus(Vec<u32>),
 }
 
-/// Where requests go that were processed on a CPU not in [`Builder::cpus`]. Only of use with steering.
+/// The worker for requests that were processed on a CPU outside [`Builder::cpus`]. Requires steering.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StrayRequests {
-    /// To a worker chosen by the kernel's hash of addresses and ports.
+    /// Selected by the kernel's hash of addresses and ports.
     #[default]
     Hash,
-    /// All to one worker.
+    /// One worker for all.
     Worker(usize),
-    /// By CPU: pairs of a CPU and the worker that serves it. The kernel's hash for those not listed either.
+    /// Pairs of a CPU and its worker. The kernel's hash for other CPUs.
     Map(Vec<(u32, usize)>),
 }

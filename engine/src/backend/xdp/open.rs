@@ -1,4 +1,4 @@
-//! Setting AF_XDP up: which interfaces, their programs, and a worker's sockets and memory.
+//! Setup of AF_XDP: interfaces and their programs, and the sockets and memory of workers.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,29 +15,27 @@ use crate::sys::interface::{self, NetDevice};
 use crate::sys::thread::pin;
 use crate::sys::xsk::{self, RingSizes, Umem, XskBind, XskSocket};
 
-/// What the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
+/// Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
 /// An Ethernet header with two tags.
 const LINK_HEADER: u32 = 22;
 
-/// What is to be served.
 #[derive(Debug)]
 pub(crate) struct XdpServeOptions<'a> {
     pub(crate) settings: AfXdpSettings,
-    /// The address the sockets are bound to.
+    /// The bound address.
     pub(crate) address: SocketAddr,
     pub(crate) only_v6: bool,
-    /// Names of interfaces; those of the address where none is given.
+    /// Names of interfaces; if empty, those with the address.
     pub(crate) interfaces: &'a [String],
-    /// The CPU each worker is pinned to.
+    /// The CPU of each worker, if pinned.
     pub(crate) placement: &'a [Option<u32>],
 }
 
-/// What was set up.
 #[derive(Debug)]
 pub(crate) struct OpenedXdp {
     pub(crate) report: XdpReport,
-    /// By worker; none for one without queues.
+    /// By worker; `None` for a worker without queues.
     pub(crate) shares: Vec<Option<WorkerQueues>>,
 }
 
@@ -50,7 +48,7 @@ struct AttachedInterface {
     program: XskProgram,
 }
 
-/// Sets up what can be; what cannot is told in `fallbacks`. None where nothing can.
+/// Sets up all interfaces that it can, and adds the reasons for others to `fallbacks`. `None` if there is no interface.
 pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
     let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
     let chosen = interface::interfaces()
@@ -89,7 +87,7 @@ pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) 
     }
     interfaces.retain(|interface| !interface.queues.is_empty());
     if interfaces.is_empty() {
-        // What failed is told for each already.
+        // Each interface has its fallback already.
         fallbacks.push(all("no interface could be served".to_owned()));
         return None;
     }
@@ -113,9 +111,9 @@ fn xdp_fallback(interface: &str, why: String) -> Fallback {
     Fallback { what: format!("AF_XDP on {interface}; what arrives there comes by the sockets"), why }
 }
 
-/// The interfaces and the addresses to serve at.
+/// The interfaces and addresses to serve.
 ///
-/// At a wildcard address all addresses of this host are served, on whichever interface they are asked, as the stack does.
+/// For a wildcard address, all addresses of this host, on every interface, as the stack does.
 fn choose(
     wanted: &XdpServeOptions<'_>,
     devices: &[NetDevice],
@@ -174,7 +172,7 @@ fn choose(
     Ok((chosen, targets))
 }
 
-/// Bytes of a frame, so that the packets of all interfaces fit where that can be.
+/// Bytes of a frame that fits the packets of all interfaces if possible.
 fn frame_bytes(devices: &[NetDevice]) -> u32 {
     let longest = devices.iter().filter_map(|device| device.mtu().ok()).max().unwrap_or(1500);
     if longest + LINK_HEADER + HEADROOM <= 2048 { 2048 } else { 4096 }
@@ -196,7 +194,7 @@ fn attach(
         _ => told("the hardware address", error),
     })?;
     let mtu = device.mtu().map_err(|error| told("the MTU", error))?;
-    // A driver that does not tell has one, or as good as: further ones go without.
+    // Drivers without this request usually have one queue; the stack serves others.
     let queues = device.receive_queues().unwrap_or(1).max(1);
     let asked = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
     let program = XskProgram::attach(&asked, name, device.index, wanted.settings.mode)?;
@@ -215,7 +213,7 @@ fn describe(attached: &AttachedInterface, mode: XdpMode) -> XdpInterface {
     }
 }
 
-/// A worker's queues: of each interface those whose number leaves the worker's when divided by the number of workers.
+/// The queues of a worker: those whose number modulo the number of workers is the worker's.
 fn open_worker_queues(
     wanted: &XdpServeOptions<'_>,
     worker: usize,
@@ -292,7 +290,7 @@ fn open_worker_queues(
     (!queues.is_empty()).then_some((queues, frames))
 }
 
-/// Memory on the NUMA node of the CPU that a worker is pinned to.
+/// Memory on the NUMA node of the worker's CPU.
 fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Result<Umem> {
     let Some(cpu) = cpu else { return Umem::new(frames, frame_bytes) };
     let there = || {
@@ -303,17 +301,16 @@ fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Resul
         .unwrap_or_else(|_| Err(io::Error::other("the thread that maps it ended")))
 }
 
-/// How long queues are waited for that a socket still has. One that was closed gives its queue back a moment later, from a
-/// work queue of the kernel (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may be started right after it ended.
+/// Longest wait for queues that other sockets have. The kernel releases the queue of a closed socket later, from a work queue
+/// (net/xdp/xsk_buff_pool.c, xp_put_pool), and a server may restart immediately.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// What was not to be had of a socket.
 struct SocketRefusal {
     what: &'static str,
     error: io::Error,
 }
 
-/// A socket bound to a queue, which is waited for until `deadline` where another socket has it.
+/// Binds a socket to a queue, and waits for it until `deadline` if another socket has it.
 fn socket(
     settings: AfXdpSettings,
     umem: &Umem,
@@ -335,7 +332,7 @@ fn socket(
     }
 }
 
-/// The first socket of a worker registers the memory, which the others share.
+/// The first socket of a worker registers the memory; the others share it.
 fn bind(
     settings: AfXdpSettings,
     umem: &Umem,
@@ -359,7 +356,7 @@ fn bind(
         let time = std::time::Duration::from_micros(settings.busy_poll_us.into());
         socket.busy_poll(time, settings.busy_poll_budget).map_err(at("turn busy polling on"))?;
     }
-    // Both are for speed only.
+    // Both only affect speed.
     let _ = socket.send_all_at_once(settings.frames);
     let _ = socket.enlarge_send_buffer(SEND_BUFFER);
     let zero_copy = settings.zero_copy && settings.mode == XdpMode::Driver;
@@ -368,8 +365,8 @@ fn bind(
     Ok((socket, rings))
 }
 
-/// Bytes of socket buffers on their way out in copy mode. Ring and frames limit them too; the system's default would
-/// stop a call after some two hundred.
+/// Bytes of socket buffers for sending in copy mode. The system's default allows about two hundred frames per call; ring and
+/// frames limit them, too.
 const SEND_BUFFER: i32 = 16 << 20;
 
 fn describe_xsk_error(what: &str, error: &io::Error) -> String {

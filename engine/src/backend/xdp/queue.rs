@@ -1,4 +1,4 @@
-//! One queue's socket and rings, and what a worker has of them.
+//! The socket and rings of a queue, and the queues of a worker.
 
 use std::io;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::program::XskProgram;
 use crate::sys::xsk::{SocketRings, Umem, XdpDescriptor, XskSocket};
 
-/// What a worker serves by AF_XDP. Sockets close before the memory goes and the programs are taken off, so that what
-/// arrives meanwhile passes to the stack.
+/// The queues of a worker. The sockets are closed before the memory is unmapped and the programs are detached, so packets
+/// that arrive in the meantime pass to the stack.
 #[derive(Debug)]
 pub(crate) struct WorkerQueues {
     pub(super) queues: Vec<XskQueue>,
@@ -18,7 +18,7 @@ pub(crate) struct WorkerQueues {
     pub(super) _programs: Arc<Vec<XskProgram>>,
 }
 
-/// The memory of frames, and those that neither ring nor device has.
+/// The memory of frames, and the frames that neither ring nor device has.
 #[derive(Debug)]
 pub(super) struct FramePool {
     pub(super) umem: Umem,
@@ -26,7 +26,7 @@ pub(super) struct FramePool {
 }
 
 impl FramePool {
-    /// All of them free; the lowest is taken first.
+    /// All frames are free; the lowest is taken first.
     pub(super) fn new(umem: Umem) -> Self {
         let step = u64::from(umem.frame_bytes());
         let count = umem.bytes() as u64 / step;
@@ -49,16 +49,16 @@ pub(super) struct XskQueue {
     pub(super) interface: u32,
     /// Bytes of the largest IP packet it sends.
     pub(super) mtu: usize,
-    /// Whether senders on this machine leave checksums unfinished here.
+    /// Whether senders on this host leave checksums unfinished on this interface.
     pub(super) unfinished_checksums: bool,
     pub(super) need_wakeup: bool,
-    /// Frames that the kernel has for packets to come, and packets we have not taken.
+    /// Frames that the kernel has for packets to come, and packets that were not taken yet.
     pub(super) waiting: u32,
-    /// How many of them there should be.
+    /// Target of `waiting`.
     pub(super) wanted: u32,
-    /// The packet that the service is asked about.
+    /// The packet at the service.
     pub(super) in_hand: Option<u64>,
-    /// Whether the interface has gone: the socket is of no more use.
+    /// Whether the interface was removed.
     pub(super) gone: bool,
 }
 
@@ -87,7 +87,7 @@ impl XskQueue {
         self.rings.fill.submit();
     }
 
-    /// The next packet of those that the ring was seen to have, and has the CPU fetch one that comes soon after.
+    /// Takes the next available packet, and prefetches a later one.
     #[inline]
     pub(super) fn take(&mut self, frames: &FramePool) -> Option<XdpDescriptor> {
         if let Some(soon) = self.rings.receive.peek(AHEAD) {
@@ -98,7 +98,7 @@ impl XskQueue {
         Some(taken)
     }
 
-    /// Has the kernel send what is in the ring, in as many calls as it takes; returns how many were made.
+    /// Makes the kernel send all frames in the ring; returns the number of calls.
     #[inline]
     pub(super) fn send(&mut self) -> u64 {
         let mut calls = 0;
@@ -125,7 +125,7 @@ impl XskQueue {
         calls
     }
 
-    /// Has the kernel look at the fill ring where it asks for that.
+    /// Makes the kernel read the fill ring if it needs a call; returns the number of calls.
     #[inline]
     pub(super) fn wake_receive(&mut self) -> u64 {
         if !self.need_wakeup || !self.rings.fill.needs_wakeup() {
@@ -134,14 +134,14 @@ impl XskQueue {
         self.poll_device()
     }
 
-    /// Has the kernel poll the device, where busy polling is on.
+    /// Makes the kernel poll the device, with busy polling.
     pub(super) fn poll_device(&mut self) -> u64 {
-        // An interface that is down says so (ENETDOWN), and is asked again the next time.
+        // An interface that is down (ENETDOWN) may come back.
         let gone = |error: io::Error| error.raw_os_error() == Some(libc::ENXIO);
         self.gone |= self.socket.kick_receive().is_err_and(gone);
         1
     }
 }
 
-/// How many packets ahead the CPU fetches.
+/// Distance of prefetched packets.
 const AHEAD: u32 = 3;

@@ -1,25 +1,25 @@
-//! What AF_XDP came to on this machine, for whoever starts the server to read.
+//! The report of AF_XDP on this host.
 
 use serde::{Deserialize, Serialize};
 
-/// Where the redirect program of an interface runs.
+/// Where the XDP program of an interface runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum XdpMode {
-    /// In the driver, before there is a socket buffer. Not every driver has it.
+    /// In the driver, before there is a socket buffer. Not every driver supports it.
     #[default]
     Driver,
-    /// After the driver has made a socket buffer: any driver, at more cost and never without a copy.
+    /// In the stack, with a socket buffer: any driver, more CPU time, always with a copy.
     Generic,
 }
 
-/// What AF_XDP serves, and what one should know of it.
+/// The interfaces that AF_XDP serves, and warnings about them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct XdpReport {
-    /// The interfaces whose queues are served.
+    /// The interfaces.
     pub interfaces: Vec<XdpInterface>,
-    /// What works otherwise than with sockets, and what is known of the drivers: a sentence each.
+    /// Differences from sockets and known problems of the drivers, one sentence each.
     pub warnings: Vec<String>,
 }
 
@@ -31,7 +31,7 @@ pub struct XdpInterface {
     pub name: String,
     /// Its index.
     pub index: u32,
-    /// The name of its driver, where that tells it.
+    /// The name of its driver, if known.
     pub driver: Option<String>,
     /// Where the program runs.
     pub mode: XdpMode,
@@ -61,7 +61,7 @@ pub struct XdpQueue {
     pub busy_poll_us: u32,
 }
 
-/// What is known of a driver.
+/// A known problem of a driver.
 struct DriverFacts {
     driver: &'static str,
     zero_copy_only: bool,
@@ -99,7 +99,6 @@ const KNOWN: [DriverFacts; 4] = [
     },
 ];
 
-/// The warnings of what is served.
 pub(super) fn warnings(interfaces: &[XdpInterface], verify_checksums: bool) -> Vec<String> {
     let mut warnings = vec![
         "requests served by AF_XDP pass below the network stack: tcpdump does not show them, nftables, iptables and tc \
