@@ -1,26 +1,26 @@
-//! Records into a message, with names compressed.
+//! Records in a message, with compressed names.
 
 use super::query::HEADER;
 use super::rtype;
 use super::store::{BucketIndex, WireName, Zones};
 
-/// The highest place a pointer can name (RFC 1035, section 4.1.4).
+/// The highest offset of a pointer (RFC 1035, section 4.1.4).
 const FARTHEST: usize = 0x3fff;
-/// Ends of names whose places are remembered in one message; further ones are written out.
+/// Slots for name suffixes of one message. At most half are used; further names are not compressed.
 const SLOTS: usize = 4096;
 
-/// Whose name a record has in an answer.
+/// The owner name of a record in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordOwner {
-    /// The name that was asked for, which may not be in the zone.
+    /// The name of the question, which may not be in the zone.
     Question,
     Name(BucketIndex),
 }
 
-/// Where ends of names are in the message so far.
+/// Offsets of name suffixes in the message.
 #[derive(Debug)]
 pub(crate) struct NameOffsets {
-    /// Message, hash and place of each; those of other messages are free.
+    /// Message number, hash and offset; a slot of another message is free.
     slots: Box<[(u32, u32, u16)]>,
     message: u32,
     used: Vec<usize>,
@@ -42,7 +42,7 @@ impl NameOffsets {
         }
     }
 
-    /// The slots that may have a hash, and the free one behind them.
+    /// The slots to search for a hash.
     fn probe(hash: u32) -> impl Iterator<Item = usize> + use<> {
         let first = hash.wrapping_mul(0x9e37_79b9) as usize >> 20 & (SLOTS - 1);
         (0..SLOTS).map(move |step| (first + step) & (SLOTS - 1))
@@ -58,28 +58,28 @@ impl NameOffsets {
         }
     }
 
-    /// Forgets names from `place` on.
+    /// Forgets suffixes from offset `place` on.
     fn cut(&mut self, place: usize) {
         while let Some(slot) = self.used.pop_if(|slot| usize::from(self.slots[*slot].2) >= place) {
-            // Kept in its slot, so that others behind it are still found.
+            // The slot stays in use, so that the search still finds later ones.
             self.slots[slot].2 = 0;
         }
     }
 }
 
-/// A message being written behind its question.
+/// Writes a message after its question.
 pub(crate) struct MessageEncoder<'a> {
     zones: &'a Zones,
     places: &'a mut NameOffsets,
     message: &'a mut [u8],
     at: usize,
     limit: usize,
-    /// Whether something did not fit.
+    /// Whether a write did not fit.
     over: bool,
 }
 
 impl<'a> MessageEncoder<'a> {
-    /// Goes on behind the question, whose name is `question`, up to `limit`.
+    /// Starts after the question with the name `question`; writes up to `limit`.
     pub(crate) fn new(
         zones: &'a Zones,
         places: &'a mut NameOffsets,
@@ -100,14 +100,14 @@ impl<'a> MessageEncoder<'a> {
         self.at
     }
 
-    /// Takes back what was written since `position`.
+    /// Removes everything after `position`.
     pub(crate) fn cut(&mut self, position: usize) {
         self.at = position;
         self.over = false;
         self.places.cut(position);
     }
 
-    /// Writes one set's records: how many, and whether all fitted.
+    /// Writes the records of a set; returns their number, and whether all fit.
     pub(crate) fn set(&mut self, owner: RecordOwner, set: BucketIndex, ttl: Option<u32>) -> (u16, bool) {
         let (zones, mut added) = (self.zones, 0);
         let set = zones.set(set);
@@ -164,7 +164,7 @@ impl<'a> MessageEncoder<'a> {
         self.write(&[0]);
     }
 
-    /// Where the end of the name in hand with so many labels is in the message.
+    /// The offset in the message of the suffix with this many labels of the current name.
     fn find(&self, labels: usize) -> Option<u16> {
         let (hash, end) = (self.places.name.hash(labels), self.places.name.end(labels));
         let of_message = NameOffsets::probe(hash).map(|slot| self.places.slots[slot]);
@@ -174,7 +174,7 @@ impl<'a> MessageEncoder<'a> {
         of_message.find(same).map(|(_, _, place)| place)
     }
 
-    /// Whether the message has a name at a place, in letters of any case.
+    /// Whether the message has `name` at offset `place`, ignoring case.
     fn is_at(&self, place: u16, mut name: &[u8]) -> bool {
         let mut at = usize::from(place);
         loop {

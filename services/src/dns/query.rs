@@ -1,4 +1,4 @@
-//! A query as it came in: what is asked, or what is wrong with it.
+//! Parsing of queries.
 
 use super::rtype;
 
@@ -33,37 +33,35 @@ pub(crate) const CLASS_IN: u16 = 1;
 pub(crate) const CLASS_CH: u16 = 3;
 pub(crate) const CLASS_ANY: u16 = 255;
 
-/// What EDNS said (RFC 6891).
+/// EDNS fields (RFC 6891).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct EdnsInfo {
-    /// The longest answer over UDP that can be taken.
+    /// The longest reply over UDP that the client accepts.
     pub(crate) size: u16,
-    /// DO: signatures are wanted.
+    /// The DO bit.
     pub(crate) dnssec_ok: bool,
 }
 
-/// A question with its surroundings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DnsQuestion {
-    /// Length of the name, which begins behind the header.
+    /// Length of the name, which follows the header.
     pub(crate) name_length: usize,
     pub(crate) qtype: u16,
     pub(crate) qclass: u16,
     pub(crate) edns: Option<EdnsInfo>,
 }
 
-/// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParsedQuery {
-    /// No answer: an answer itself, or no header.
+    /// No reply: the message is a reply, or has no header.
     Silence,
-    /// An answer of a header alone, with these flags and code.
+    /// Reply with a header only, with these flags and code.
     Header(u16),
-    /// No question, only EDNS: an answer of a header and EDNS (RFC 7873, section 5.4).
+    /// No question, only EDNS: reply with a header and EDNS (RFC 7873, section 5.4).
     Bare(u16, EdnsInfo),
-    /// An EDNS version other than 0, in a question whose name has this length.
+    /// An EDNS version other than 0, and the length of the name.
     BadVersion(usize),
-    /// The zone was said to have changed, which we are not told by notifications.
+    /// A notification that a zone changed, and the length of the name.
     Notify(usize),
     Ask(DnsQuestion),
 }
@@ -72,10 +70,8 @@ fn u16_at(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Reads a message.
-///
-/// What is answered to the malformed is as NSD has it: flags of the query come back where the opcode is unknown, RD alone
-/// where the message cannot be read, and nothing where there was more than one question.
+/// Replies to malformed messages are those of NSD: with the flags of the query for an unknown opcode, with RD only for an
+/// unreadable message, and without flags for several questions.
 pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
     if message.len() < HEADER {
         return ParsedQuery::Silence;
@@ -108,9 +104,9 @@ pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
     if counts[1] != 0 || (qtype != rtype::IXFR && counts[2] != 0) || counts[2] > 64 {
         return malformed;
     }
-    // IXFR comes with the SOA that the asker has.
+    // IXFR has the client's SOA.
     let Some(end) = (0..counts[2]).try_fold(end, |at, _| skip_record(message, at)) else { return malformed };
-    // Bytes behind the last record are nobody's.
+    // Bytes after the last record are ignored.
     match (counts[3], options(message, end)) {
         (0, _) => ParsedQuery::Ask(DnsQuestion { name_length, qtype, qclass, edns: None }),
         (1, Some(OptRecord::Known(edns))) => {
@@ -142,7 +138,7 @@ enum OptRecord {
     OtherVersion,
 }
 
-/// The OPT record at `at`, if there is one that can be read.
+/// The OPT record at `at`, if it is readable.
 fn options(message: &[u8], at: usize) -> Option<OptRecord> {
     let fixed: &[u8; 11] = message.get(at..at + 11)?.try_into().ok()?;
     if fixed[..3] != [0, 0, rtype::OPT as u8] {
@@ -201,13 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_and_less_than_a_header_get_silence() {
+    fn replies_and_short_messages_get_no_reply() {
         assert_eq!(parse(&changed(2, 0x81)), ParsedQuery::Silence);
         assert_eq!(parse(&PLAIN[..11]), ParsedQuery::Silence);
     }
 
     #[test]
-    fn the_malformed_is_told_so_with_a_header() {
+    fn malformed_queries_get_a_header_with_an_error() {
         let malformed = ParsedQuery::Header(flag::QR | flag::RD | rcode::FORMERR);
         for message in [changed(12, 0xc0), changed(12, 60), changed(7, 1), changed(9, 1), changed(11, 1)] {
             assert_eq!(parse(&message), malformed, "{message:?}");

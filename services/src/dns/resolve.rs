@@ -1,6 +1,6 @@
-//! What the answer to a question is: which sets of records, in which section, under whose name.
+//! The answer to a question: sets of records with sections and owner names.
 //!
-//! The order of the steps is that of RFC 1034, section 4.3.2, and where that leaves a choice the choice is NSD's.
+//! The steps are those of RFC 1034, section 4.3.2; where it leaves a choice, as in NSD.
 
 use super::encode::RecordOwner;
 use super::query::{self, rcode};
@@ -8,16 +8,16 @@ use super::rtype;
 use super::store::{BucketIndex, ClosestName, RecordSet, WireName, Zones, name_places};
 use super::zonefile::is_below;
 
-/// Sections in the order in which they are written, and given up when there is no room.
+/// Sections in the order in which they are written. Later ones are left out first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum DnsSection {
     Answer,
     Authority,
-    /// Addresses of servers whose names are in the zone that is referred to: without them nobody gets there (RFC 9471).
+    /// Addresses of name servers inside the delegated zone, which clients need to reach it (RFC 9471).
     Glue,
-    /// The zone's servers beside an answer: the first to be left out.
+    /// The zone's name servers next to an answer.
     Servers,
-    /// IPv4 addresses of hosts that the answer names.
+    /// IPv4 addresses of hosts in the answer.
     AddressesV4,
     AddressesV6,
 }
@@ -32,12 +32,12 @@ impl DnsSection {
         DnsSection::AddressesV6,
     ];
 
-    /// Whether an answer without it is truncated (TC).
+    /// Whether a reply without the section is truncated (TC).
     pub(crate) fn is_required(self) -> bool {
         self <= DnsSection::Glue
     }
 
-    /// Which count of the header it is in.
+    /// Index of its count in the header.
     pub(crate) fn count(self) -> usize {
         match self {
             DnsSection::Answer => 0,
@@ -53,11 +53,11 @@ pub(crate) struct AnswerSet {
     pub(crate) section: DnsSection,
     pub(crate) owner: RecordOwner,
     pub(crate) set: BucketIndex,
-    /// Where it is not that of the set.
+    /// `None`: that of the set.
     pub(crate) ttl: Option<u32>,
 }
 
-/// Extended errors (RFC 8914).
+/// Extended error codes (RFC 8914).
 pub(crate) mod extended {
     pub(crate) const PROHIBITED: u16 = 18;
     pub(crate) const NOT_AUTHORITATIVE: u16 = 20;
@@ -67,18 +67,18 @@ pub(crate) mod extended {
 /// Most sets in one answer.
 const MOST_PARTS: usize = 4096;
 
-/// An answer before it is written. Kept and used again, so that answering does not allocate.
+/// An answer before encoding. Reused, so that answers need no allocation.
 #[derive(Debug, Default)]
 pub(crate) struct DnsAnswer {
     pub(crate) parts: Vec<AnswerSet>,
     pub(crate) rcode: u16,
     pub(crate) authoritative: bool,
-    /// Whether it refers to servers of another zone.
+    /// Whether it is a referral to another zone.
     pub(crate) referral: bool,
     pub(crate) extended: Option<u16>,
-    /// The same for all names that get the same answer.
+    /// Equal for all names with the same answer.
     pub(crate) subject: u32,
-    /// Whether it was made from a wildcard.
+    /// Whether it comes from a wildcard.
     pub(crate) wildcard: bool,
 }
 
@@ -89,7 +89,7 @@ impl DnsAnswer {
     }
 }
 
-/// Room for a name that is lent while it is in use.
+/// A name buffer that is taken out while in use.
 pub(crate) type NameBuffer = Option<Box<WireName>>;
 
 pub(crate) struct ZoneResolver<'a> {
@@ -97,9 +97,8 @@ pub(crate) struct ZoneResolver<'a> {
     pub(crate) answer: &'a mut DnsAnswer,
     pub(crate) qtype: u16,
     pub(crate) qclass: u16,
-    /// The name that is asked for.
     pub(crate) question: &'a WireName,
-    /// Room for the names that it leads to.
+    /// Buffers for aliases and hosts.
     pub(crate) alias: &'a mut NameBuffer,
     pub(crate) host: &'a mut NameBuffer,
 }
@@ -117,7 +116,7 @@ impl<'a> ZoneResolver<'a> {
         }
     }
 
-    /// Answers for one name; returns the next one, if this is an alias.
+    /// Answers for one name; returns the target of an alias.
     fn step(&mut self, owner: RecordOwner, name: &WireName, followed: bool) -> Option<BucketIndex> {
         // DS at a cut is the parent's (RFC 4035, section 3.1.4.1).
         let is_apex = self.qtype == rtype::DS && self.zones.is_apex(name);
@@ -154,7 +153,7 @@ impl<'a> ZoneResolver<'a> {
         }
     }
 
-    /// The highest cut at or above what was found of a name, and its servers.
+    /// The highest zone cut at or above the closest name, and its name servers.
     fn cut_above(&self, name: &WireName, found: &ClosestName) -> Option<(BucketIndex, RecordSet<'a>)> {
         let apex = super::store::label_count(&self.zones.zones[usize::from(found.zone)].apex);
         (apex + 1..=found.labels).find_map(|labels| {
@@ -167,7 +166,7 @@ impl<'a> ZoneResolver<'a> {
         })
     }
 
-    /// Answers from the zone's own data; returns the target of an alias.
+    /// Answers from the data of the zone; returns the target of an alias.
     fn answer_from_zone(
         &mut self,
         owner: RecordOwner,
@@ -186,7 +185,7 @@ impl<'a> ZoneResolver<'a> {
             return None;
         };
         if self.qtype == rtype::NSEC3 {
-            // Its names are hashes, which exist for proofs only.
+            // Names of NSEC3 records are hashes, which exist for proofs only.
             self.negative(zone);
             return None;
         }
@@ -288,8 +287,8 @@ impl<'a> ZoneResolver<'a> {
         new
     }
 
-    /// Adds the addresses of a host; `below_cuts`: also where they are glue, which is for referrals; `required`: the
-    /// answer is of no use without.
+    /// Adds the addresses of a host. `below_cuts`: also if they are glue, for referrals. `required`: the answer is useless
+    /// without them.
     fn addresses(&mut self, host: &WireName, at: BucketIndex, zone: u16, below_cuts: bool, required: bool) {
         let found = self.zones.find(host, zone);
         if !below_cuts && self.cut_above(host, &found).is_some() {

@@ -1,4 +1,4 @@
-//! From the bytes of a query to those of its answer.
+//! From the bytes of a query to the bytes of its reply.
 
 use super::encode::{MessageEncoder, NameOffsets};
 use super::query::{self, DnsQuestion, EdnsInfo, HEADER, ParsedQuery, flag, rcode};
@@ -6,32 +6,29 @@ use super::resolve::{DnsAnswer, DnsSection, NameBuffer, ZoneResolver, extended};
 use super::rtype;
 use super::store::{WireName, Zones};
 
-/// The longest answer over UDP where the query has no EDNS (RFC 1035, section 4.2.1).
+/// The longest reply over UDP without EDNS (RFC 1035, section 4.2.1).
 const PLAIN_UDP: usize = 512;
 /// An OPT record without options.
 const OPT_LENGTH: usize = 11;
 
-/// How the query came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryTransport {
-    /// In a datagram; the server sends at most so many bytes, whatever the client offers.
+    /// A datagram.
     Udp {
-        /// Bytes of a message.
+        /// Bytes of the longest reply, whatever the client accepts.
         most: u16,
     },
-    /// In a stream, whose messages may have 65,535 bytes.
+    /// A stream, with messages of up to 65,535 bytes.
     Tcp,
 }
 
-/// What kind of answer was given, for limits by kind.
+/// The kind of a reply, for rate limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum AnswerKind {
-    /// Records that were asked for.
     Positive,
-    /// There are none of the type.
+    /// No records of the type.
     NoData,
-    /// There is no such name.
     NoName,
     Referral,
     Wildcard,
@@ -40,14 +37,13 @@ pub(crate) enum AnswerKind {
     Error,
 }
 
-/// An answer that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WrittenAnswer {
     pub(crate) length: usize,
     pub(crate) kind: AnswerKind,
-    /// What the answer is about: the same for all names that get the same answer.
+    /// Equal for all names with the same answer.
     pub(crate) subject: u32,
-    /// Whether something was left out for want of room (TC).
+    /// Whether records did not fit (TC).
     pub(crate) truncated: bool,
 }
 
@@ -57,12 +53,12 @@ impl WrittenAnswer {
     }
 }
 
-/// Answers queries from zones. Holds what it needs for one answer, and uses it again: no answer allocates.
+/// Answers queries from zones. It reuses its buffers, so answers need no allocation.
 #[derive(Debug)]
 pub(crate) struct DnsResponder {
     places: NameOffsets,
     answer: DnsAnswer,
-    /// The name that was asked for.
+    /// The name of the question.
     name: WireName,
     alias: NameBuffer,
     host: NameBuffer,
@@ -79,7 +75,7 @@ impl DnsResponder {
         }
     }
 
-    /// Writes the answer to `query` into `reply`; none if there is to be silence.
+    /// Writes the reply to `query` to `reply`; `None` for no reply.
     pub(crate) fn respond(
         &mut self,
         zones: &Zones,
@@ -142,7 +138,7 @@ impl DnsResponder {
         self.name.set(&query[HEADER..HEADER + question.name_length]);
         match question.qclass {
             query::CLASS_IN | query::CLASS_ANY => {}
-            // Who and what answers is nobody's business.
+            // The identity of the server is not disclosed.
             query::CLASS_CH => {
                 let name = self.name.end(self.name.labels);
                 let identity = matches!(question.qtype, rtype::TXT | rtype::ANY)
@@ -177,7 +173,7 @@ impl DnsResponder {
         self.write(zones, query, question, reply, transport)
     }
 
-    /// Writes the answer that was found.
+    /// Encodes the answer.
     fn write(
         &mut self,
         zones: &Zones,
@@ -224,7 +220,7 @@ impl DnsResponder {
     }
 }
 
-/// Makes of an answer one that only says to come again over TCP: its header and question. Returns its length.
+/// Truncates a reply to its header and question with TC, so that the client retries over TCP. Returns its length.
 pub(crate) fn truncate_reply(reply: &mut [u8], length: usize) -> usize {
     put(reply, 2, word(reply, 2) | flag::TC);
     [6, 8, 10].into_iter().for_each(|at| put(reply, at, 0));
@@ -238,11 +234,11 @@ pub(crate) fn truncate_reply(reply: &mut [u8], length: usize) -> usize {
     length.min(at + 5)
 }
 
-/// Names of class CH under which servers tell who they are.
+/// Names of class CH for the identity of a server.
 const IDENTITY_NAMES: [&[u8]; 4] =
     [b"\x02id\x06server\0", b"\x08hostname\x04bind\0", b"\x07version\x06server\0", b"\x07version\x04bind\0"];
 
-/// Writes all sections; returns how many records those of the header have, and whether the answer is truncated.
+/// Writes all sections; returns the counts of the header, and whether the reply is truncated.
 fn sections(
     encoder: &mut MessageEncoder<'_>,
     answer: &DnsAnswer,
@@ -258,7 +254,7 @@ fn sections(
                 counts[section.count()] += added;
                 continue;
             }
-            // A set goes as a whole. Where it was asked for, the client is to come again by TCP.
+            // A set is written as a whole. Without a required set, the client retries over TCP.
             if section.is_required() {
                 encoder.cut(mark);
                 return (counts, true);
@@ -277,7 +273,6 @@ fn sections(
     (counts, false)
 }
 
-/// Bytes of the longest answer that may be sent.
 fn max_answer_length(transport: QueryTransport, edns: Option<EdnsInfo>) -> usize {
     match (transport, edns) {
         (QueryTransport::Tcp, _) => usize::from(u16::MAX),
@@ -294,7 +289,7 @@ fn options_length(edns: Option<EdnsInfo>, extended: Option<u16>) -> usize {
     }
 }
 
-/// Writes the OPT record, if the query had one. `version` is what BADVERS has in the upper bits of the response code.
+/// Writes the OPT record if the query had one. `upper_code` has the upper bits of the response code, for BADVERS.
 fn put_options(
     message: &mut [u8],
     at: usize,
@@ -321,7 +316,7 @@ fn put_options(
     }
 }
 
-/// The query's flags, but those of an answer with this code.
+/// The flags of the query, as a reply with this code.
 fn with_code(flags: u16, code: u16) -> u16 {
     flag::QR | flags & !(flag::AD | flag::RCODE) | code
 }

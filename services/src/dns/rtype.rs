@@ -1,10 +1,10 @@
-//! Numbers of record types, and where names are in their data.
+//! Numbers of record types, and the positions of names in their data.
 
 use std::ops::Range;
 
 use super::query::LONGEST_NAME;
 
-/// A longer one is a pointer, or nothing that is known (RFC 1035, section 4.1.4).
+/// Longer labels are pointers or undefined (RFC 1035, section 4.1.4).
 const LONGEST_LABEL: usize = 63;
 
 pub(crate) const A: u16 = 1;
@@ -29,17 +29,17 @@ pub(crate) const IXFR: u16 = 251;
 pub(crate) const AXFR: u16 = 252;
 pub(crate) const ANY: u16 = 255;
 
-/// Whether names in the data of this type may be compressed: those of RFC 1035 only (RFC 3597, section 4).
+/// Whether names in the data may be compressed: only in the types of RFC 1035 (RFC 3597, section 4).
 pub(crate) fn is_compressed(rtype: u16) -> bool {
     matches!(rtype, 2..=9 | PTR | 14 | MX)
 }
 
-/// Whether the first name in the data is a host whose addresses go along in the additional section.
+/// Whether the first name in the data is a host whose addresses belong to the additional section.
 pub(crate) fn names_host(rtype: u16) -> bool {
     matches!(rtype, NS | MB | MX | SRV | KX)
 }
 
-/// Where names are in the data of types that have names to compress or to look up: at most two, after each other.
+/// The names in the data that are compressed or looked up: at most two, adjacent.
 pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
     let start = match rtype {
         2..=9 | PTR | 14 => 0,
@@ -55,7 +55,7 @@ pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
     [first, second]
 }
 
-/// Whether all names are there that [`names`] looks for.
+/// Whether the data has all names of its type.
 pub(crate) fn has_its_names(rtype: u16, data: &[u8]) -> bool {
     let wanted = match rtype {
         SOA | 14 => 2,

@@ -1,6 +1,6 @@
-//! Zones in the shape that questions are answered from: buckets of names by hash, each one piece of memory.
+//! Zones in memory: buckets of names by hash, one allocation each.
 //!
-//! A bucket is not changed once it is made. Zones that are read again share those in which nothing changed.
+//! Buckets are immutable. A reload shares those that did not change.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ mod build;
 
 pub(crate) const NO_ZONE: u16 = u16::MAX;
 
-/// A place in a bucket: of a node, a set or a name.
+/// The position of a node, a set or a name in a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BucketIndex {
     bucket: u32,
@@ -31,12 +31,12 @@ pub(crate) struct RecordSet<'a> {
     pub(crate) place: BucketIndex,
     pub(crate) rtype: u16,
     pub(crate) ttl: u32,
-    /// Each with two bytes of length before it.
+    /// Each record with two bytes of length before it.
     bytes: &'a [u8],
 }
 
 impl<'a> RecordSet<'a> {
-    /// Data of each record, and its place.
+    /// The data of each record, and its position.
     pub(crate) fn records(&self) -> impl Iterator<Item = (BucketIndex, &'a [u8])> + use<'a> {
         let (start, all) = (self.place.offset_by(SET_HEADER), self.bytes);
         let mut at = 0;
@@ -58,17 +58,16 @@ pub(crate) struct StoredZone {
     negative_ttl: u32,
 }
 
-/// A part of the memory for names, which does not change.
 #[derive(Debug)]
 struct NameBucket {
     bytes: Box<[u8]>,
     records: u32,
-    /// Something of it was told to the operator, and will be again when it is read again.
+    /// There is a note about it for the operator, which a reload repeats.
     noted: bool,
 }
 
-// A bucket: the number of nodes, and of each its hash and where it is (4 bytes each). A node: zone, flags, name, number of
-// sets. A set: type, TTL, bytes of its records; each record with its length before it.
+// A bucket: the number of nodes, then the hash and the position of each (4 bytes each). A node: zone, flags, name, number of
+// sets. A set: type, TTL, length of its records; each record with its length before it.
 const COUNT: usize = 4;
 const SLOT: usize = 8;
 const NODE_HEADER: usize = 3;
@@ -79,9 +78,9 @@ const FLAG_WILDCARD: u8 = 1;
 #[derive(Debug)]
 pub struct Zones {
     buckets: Vec<Arc<NameBucket>>,
-    /// Of what the files have for each bucket.
+    /// Checksum of the content of each bucket.
     sums: Vec<u64>,
-    /// Bits of a hash that are not the bucket's number.
+    /// Bits of a hash below the bucket number.
     shift: u32,
     pub(crate) zones: Vec<StoredZone>,
     /// Zones by the hash of their names; at most half full.
@@ -94,7 +93,7 @@ pub struct Zones {
     notes: Vec<String>,
 }
 
-/// A name in wire form and lower case, with where its labels begin and the hash of each end of it.
+/// A name in wire form and lower case, with the offset and hash of each suffix.
 #[derive(Debug, Clone)]
 pub(crate) struct WireName {
     bytes: [u8; LONGEST],
@@ -115,12 +114,12 @@ impl Default for WireName {
 }
 
 impl WireName {
-    /// Takes over a name in wire form that is complete.
+    /// Copies a complete name in wire form.
     pub(crate) fn set(&mut self, name: &[u8]) {
         let length = name.len().min(LONGEST);
         let bytes = &mut self.bytes[..length];
         bytes.copy_from_slice(&name[..length]);
-        // Lengths of labels are below the letters.
+        // Lengths of labels are below the codes of letters.
         bytes.make_ascii_lowercase();
         let mut starts = [0u8; LABELS];
         let (mut labels, mut at) = (0, 0);
@@ -142,7 +141,7 @@ impl WireName {
         }
     }
 
-    /// The end of it that has so many labels.
+    /// The suffix with this many labels.
     pub(crate) fn end(&self, labels: usize) -> &[u8] {
         &self.bytes[usize::from(self.starts[labels])..self.length]
     }
@@ -156,26 +155,26 @@ impl WireName {
     }
 }
 
-/// The longest end of a name that is in a zone.
+/// The longest suffix of a name that exists in a zone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClosestName {
     pub(crate) zone: u16,
     pub(crate) node: BucketIndex,
     pub(crate) labels: usize,
-    /// Whether it is the whole name.
+    /// Whether the whole name exists.
     pub(crate) exact: bool,
-    /// The same for all names that have the same end.
+    /// Equal for all names with the same suffix.
     pub(crate) subject: u32,
 }
 
 impl Zones {
-    /// What an operator should know about the zones, though they are served.
+    /// Warnings about the zones for the operator.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// How many records there are, in all zones.
+    /// Number of records in all zones.
     #[must_use]
     pub fn record_count(&self) -> usize {
         self.records
@@ -215,13 +214,13 @@ impl Zones {
         self.sets_of(node).find(|set| set.rtype == rtype)
     }
 
-    /// The SOA of a zone as negative answers have it, and its TTL there.
+    /// The SOA of a zone, and its TTL in negative answers.
     pub(crate) fn negative(&self, zone: u16) -> (BucketIndex, u32) {
         let zone = &self.zones[usize::from(zone)];
         (zone.soa, zone.negative_ttl)
     }
 
-    /// The zone with the longest name at the end of `name`; `below`: not one whose name it is.
+    /// The zone with the longest suffix of `name`; `below`: except a zone with this name.
     pub(crate) fn zone_of(&self, name: &WireName, below: bool) -> Option<u16> {
         let most = name.labels.checked_sub(usize::from(below))?.min(usize::from(self.apex_labels));
         (0..=most).rev().find_map(|labels| self.zone_named(name.end(labels), name.hash(labels)))
@@ -242,12 +241,11 @@ impl Zones {
         }
     }
 
-    /// The zone whose name it is.
     pub(crate) fn is_apex(&self, name: &WireName) -> bool {
         self.zone_named(name.end(name.labels), name.hash(name.labels)).is_some()
     }
 
-    /// The longest end of `name` that is in a zone, to which it belongs.
+    /// The longest suffix of `name` that exists in a zone of which it is a subdomain.
     pub(crate) fn find(&self, name: &WireName, zone: u16) -> ClosestName {
         let of = &self.zones[usize::from(zone)];
         let deepest = name.labels.min(usize::from(self.most_labels));
@@ -262,12 +260,12 @@ impl Zones {
         ClosestName { zone, node: of.node, labels: apex, exact: apex == name.labels, subject }
     }
 
-    /// The node of the end of a name with so many labels.
+    /// The node of the suffix with this many labels.
     pub(crate) fn node(&self, zone: u16, name: &WireName, labels: usize) -> Option<BucketIndex> {
         self.lookup(zone, name.hash(labels), |bytes| bytes.starts_with(name.end(labels)))
     }
 
-    /// The node of `*` below the end of a name with so many labels, whose node is `parent`.
+    /// The node of `*` below the suffix with this many labels, whose node is `parent`.
     pub(crate) fn wildcard(
         &self,
         zone: u16,
@@ -285,7 +283,7 @@ impl Zones {
         })
     }
 
-    /// A node by its hash; `is` sees bytes that begin with its name.
+    /// A node by its hash; `is` receives bytes that begin with its name.
     #[inline]
     fn lookup(&self, zone: u16, hash: u32, is: impl Fn(&[u8]) -> bool) -> Option<BucketIndex> {
         let hash = mixed(hash, zone);
@@ -326,7 +324,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
-/// Bytes of the name that begins here.
+/// Length of the name at the start of `bytes`.
 fn name_length(bytes: &[u8]) -> usize {
     let mut at = 0;
     while bytes[at] != 0 {
@@ -343,8 +341,7 @@ pub(crate) fn label_count(name: &[u8]) -> usize {
     labels
 }
 
-/// Continues a hash from the end of a name towards its beginning. Only zone files put names in, so nobody can fill one
-/// bucket by queries.
+/// Continues a hash from the end of a name towards its start. Only zone files add names, so queries cannot fill a bucket.
 #[inline]
 pub(crate) fn hash_back(mut hash: u32, bytes: &[u8]) -> u32 {
     for byte in bytes.iter().rev() {
@@ -355,7 +352,7 @@ pub(crate) fn hash_back(mut hash: u32, bytes: &[u8]) -> u32 {
 
 const HASH_START: u32 = 0x811c_9dc5;
 
-/// The hash of a name in a zone. The low bits of that of the name are those of the first letters alone.
+/// The hash of a name in a zone. The low bits of the name's own hash depend on its first letters only.
 #[inline]
 fn mixed(hash: u32, zone: u16) -> u32 {
     let hash = (hash ^ (hash >> 15) ^ u32::from(zone).wrapping_mul(0x85eb_ca6b)).wrapping_mul(0x9e37_79b1);
@@ -367,7 +364,7 @@ fn bucket_of(hash: u32, shift: u32) -> u32 {
     hash.checked_shr(shift).unwrap_or(0)
 }
 
-/// Where the names are in data at `place`.
+/// Positions of the names in the data at `place`.
 pub(crate) fn name_places(rtype: u16, place: BucketIndex, data: &[u8]) -> [Option<BucketIndex>; 2] {
     rtype::names(rtype, data).map(|at: Option<Range<usize>>| at.map(|at| place.offset_by(at.start)))
 }

@@ -1,4 +1,4 @@
-//! A zone file as records: read line by line, checked one by one.
+//! Parsing of zone files into records.
 
 mod lexer;
 mod rdata;
@@ -14,87 +14,70 @@ pub(crate) use value::display_name;
 
 use super::rtype;
 
-/// Letters of a line that are shown where it is wrong.
+/// Characters of an item in an error message.
 const LONGEST_ITEM: usize = 60;
-/// Files that include one another.
+/// Depth of included files.
 const DEEPEST_INCLUDE: usize = 16;
 /// Records of one `$GENERATE`: the addresses of an IPv4 /8.
 const MOST_GENERATED: u64 = 1 << 24;
 /// RFC 2181, section 8.
 const LONGEST_TTL: u32 = i32::MAX as u32;
-/// Bytes that are read at a time.
+/// Bytes per read call.
 const BUFFER: usize = 1 << 16;
 
-/// Why a zone cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZoneError {
-    /// The zone's name is not a domain name.
     #[error("{name:?} is not a domain name: {why}; it should look like example.com")]
-    Name {
-        name: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A zone was given twice.
+    Name { name: String, why: String },
     #[error("zone {zone} is given twice: one file a zone")]
     Twice { zone: String },
-    /// A file cannot be read.
     #[error("{}: cannot be read: {source}", file.display())]
-    Read {
-        file: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A line that is none of a zone file, or a record that cannot be served.
+    Read { file: PathBuf, source: std::io::Error },
+    /// A syntax error, or a record that cannot be served.
     #[error("{}:{line}: {item}: {why}", file.display())]
     Record {
         file: PathBuf,
-        /// The line on which the record ends, counted from 1.
+        /// The last line of the record, from 1.
         line: usize,
-        /// Owner and type of the record, or what the line begins with.
+        /// Owner and type of the record, or the start of the line.
         item: String,
-        /// What is wrong with it, and what it should look like.
+        /// The problem, and a correct example.
         why: String,
     },
-    /// The file as a whole is not a zone.
     #[error("{}: zone {zone}: {why}", file.display())]
     Zone { file: PathBuf, zone: String, why: &'static str },
-    /// The files were written while they were read.
     #[error("the zone files changed while they were read; read them again when they are complete")]
     Changed,
 }
 
-/// A record of a zone. Names are in wire form; the owner is in lower case, and so are those names in the data that are
-/// compressed or looked up.
+/// A record with names in wire form. The owner and the names in the data that are compressed or looked up are in lower case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ZoneRecord<'a> {
     pub(crate) owner: &'a [u8],
     pub(crate) rtype: u16,
     pub(crate) ttl: u32,
     pub(crate) data: &'a [u8],
-    /// Which of the zone's files it is from, and the line on which it ends, counted from 1.
+    /// Index of its file, and its last line, from 1.
     pub(crate) file: u16,
     pub(crate) line: u32,
 }
 
-/// Where a zone's text is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ZoneText<'a> {
     File(&'a Path),
     Here(&'a str),
 }
 
-/// A zone that was read.
 #[derive(Debug)]
 pub(crate) struct ZoneFiles {
     pub(crate) apex: Vec<u8>,
-    /// The zone's file, and those included.
+    /// The zone's file and the included ones.
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl ZoneFiles {
-    /// What is wrong with one of the records.
+    /// An error about a record.
     pub(crate) fn complaint(&self, record: &ZoneRecord<'_>, why: &str) -> ZoneError {
         ZoneError::Record {
             file: self.files[usize::from(record.file)].clone(),
@@ -118,7 +101,7 @@ pub(crate) fn apex(name: &str) -> Result<Vec<u8>, ZoneError> {
     Ok(apex)
 }
 
-/// Reads a zone and hands each of its records to `take`.
+/// Reads a zone and passes each record to `take`.
 pub(crate) fn read(
     name: &str,
     text: ZoneText<'_>,
@@ -143,17 +126,17 @@ pub(crate) fn read(
 struct ZoneReader<'a> {
     apex: &'a [u8],
     files: Vec<PathBuf>,
-    /// How many files are being read, each included by the one before.
+    /// Nesting of the current file.
     depth: usize,
-    /// Of `$TTL`.
+    /// From `$TTL`.
     ttl: Option<u32>,
-    /// Of the last record that had one (RFC 1035, section 5.1).
+    /// From the last record with a TTL (RFC 1035, section 5.1).
     last_ttl: Option<u32>,
     soa: bool,
     take: &'a mut dyn FnMut(&ZoneRecord<'_>),
 }
 
-/// What entries of one file follow from those before.
+/// The state that later entries of a file depend on.
 struct ZonePosition {
     file: u16,
     origin: Vec<u8>,
@@ -162,7 +145,7 @@ struct ZonePosition {
     data: Vec<u8>,
 }
 
-/// What is wrong with an entry, and which part of it, if not the whole.
+/// An error in an entry; `item`: in this part of it.
 struct EntryError {
     item: Option<String>,
     why: String,
@@ -276,7 +259,7 @@ impl ZoneReader<'_> {
         }
     }
 
-    /// Makes records of a pattern, as BIND does.
+    /// Makes records from a pattern, as in BIND.
     fn generate(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
         let like = "it should look like \"$GENERATE 1-254 host-$ A 192.0.2.$\" or \"$GENERATE 0-255/2 $ PTR h${0,3,d}\"";
         let words: Vec<ZoneWord<'_>> = entry.words().collect();

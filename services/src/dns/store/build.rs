@@ -1,7 +1,7 @@
-//! Making zones of files: records are written down as they come, then put in order bucket by bucket.
+//! Building zones from files: records are collected, then sorted into buckets.
 //!
-//! Files are read twice where zones are served already: first only to sum up what each bucket gets, and then to make those
-//! again whose sum is another. So a change of some records takes little memory beside that of the zones served.
+//! A reload reads the files twice: first to compute the checksum of each bucket, then to build the buckets with another
+//! checksum. So a change of some records needs little memory in addition to the zones that are served.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -14,22 +14,22 @@ use super::{
     label_count, mixed,
 };
 
-/// Records for which there is a bucket.
+/// Average records per bucket.
 const FILL: usize = 8;
-/// How often files are read again that change while they are read.
+/// Attempts to read files that change while they are read.
 const TRIES: usize = 3;
-/// What a name gets besides records.
+/// Types of items that are no records.
 const MARK_EXISTS: u16 = 0;
 const MARK_WILDCARD: u16 = rtype::OPT;
 /// Bytes of an item before its name: zone, type, TTL, line, file, and the lengths of name and data.
 const ITEM_HEADER: usize = 18;
 /// Items begin at multiples of this.
 const ALIGNMENT: usize = 8;
-/// Records of a set from which on equal ones are looked for by hash.
+/// Larger sets are deduplicated by hash.
 const MANY: usize = 16;
 
 impl Zones {
-    /// Reads all zones. Of `before` what did not change is shared.
+    /// Reads all zones. Shares unchanged buckets with `before`.
     pub(crate) fn read(zones: &[(&str, ZoneText<'_>)], before: Option<&Zones>) -> Result<Self, ZoneError> {
         let names: Vec<Vec<u8>> =
             zones.iter().map(|(name, _)| zonefile::apex(name)).collect::<Result<_, _>>()?;
@@ -43,7 +43,7 @@ impl Zones {
         for _ in 0..TRIES {
             let mut sums = ReadPass::new(names.clone(), Some((before, RebuildChoice::Nothing)));
             sums.files(zones)?;
-            // Of much more or much less, and where much changed, all is made again, in buckets of the right size.
+            // If the number of records changed much, all buckets are built again with the right size.
             let fits = (before.records / 4..=before.records * 4 + FILL).contains(&sums.records);
             if !fits {
                 return ReadPass::new(names, None).all(zones);
@@ -82,7 +82,7 @@ struct ReadPass<'a> {
     items: Vec<u8>,
     index: Vec<(u32, u32)>,
     name: WireName,
-    /// The last parent that was noted to exist.
+    /// The last parent that was marked as existing.
     parent: Vec<u8>,
     signed: Vec<bool>,
 }
@@ -117,7 +117,7 @@ impl<'a> ReadPass<'a> {
         for (number, (name, text)) in zones.iter().enumerate() {
             let (mut full, number) = (false, number as u16);
             self.parent.clear();
-            // The apex is there, whatever the file has.
+            // The apex always exists.
             self.mark(number, &self.names[usize::from(number)].clone(), MARK_EXISTS);
             let read = zonefile::read(name, *text, &mut |record| full |= !self.record(number, record))?;
             if full {
@@ -133,7 +133,7 @@ impl<'a> ReadPass<'a> {
         Ok(all)
     }
 
-    /// Takes a record; false if there is no room.
+    /// Adds a record; false if there is no room.
     fn record(&mut self, zone: u16, record: &ZoneRecord<'_>) -> bool {
         self.records += 1;
         let apex = self.names[usize::from(zone)].len();
@@ -194,7 +194,7 @@ impl<'a> ReadPass<'a> {
         true
     }
 
-    /// Reads the files and makes zones of them.
+    /// Reads the files and builds the zones.
     fn all(mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Zones, ZoneError> {
         let files = self.files(zones)?;
         let kept = match self.before.take() {
@@ -261,7 +261,7 @@ impl Zones {
         name.set(apex);
         let nowhere = BucketIndex { bucket: 0, at: 0 };
         let node = self.node(number, &name, name.labels).unwrap_or(nowhere);
-        // There is one, or the file would have been refused.
+        // A file without SOA was refused.
         let soa = self.find_set(node, rtype::SOA);
         let minimum = soa.and_then(|soa| soa.records().next()).and_then(|(_, data)| data.last_chunk());
         StoredZone {
@@ -291,7 +291,7 @@ fn table(names: &[Vec<u8>]) -> Vec<(u32, u16)> {
     slots
 }
 
-/// A number for what a record puts into its bucket. Sums do not depend on the order of the records.
+/// The share of a record in the checksum of its bucket, which does not depend on the order of records.
 fn sum(keys: &RandomState, zone: u16, record: &ZoneRecord<'_>) -> u64 {
     let mut hasher = keys.build_hasher();
     hasher.write_u64(u64::from(zone) << 48 | u64::from(record.rtype) << 32 | u64::from(record.ttl));
@@ -300,7 +300,7 @@ fn sum(keys: &RandomState, zone: u16, record: &ZoneRecord<'_>) -> u64 {
     hasher.finish()
 }
 
-/// What was written down at an offset.
+/// The item at an offset.
 fn item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
     let bytes = &items[offset as usize * ALIGNMENT..];
     let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
@@ -318,7 +318,6 @@ fn item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
     (word(0), record)
 }
 
-/// What makes buckets of items.
 struct BucketBuilder<'a> {
     files: &'a [ZoneFiles],
     items: &'a [u8],
@@ -326,7 +325,6 @@ struct BucketBuilder<'a> {
     scratch: Vec<u8>,
 }
 
-/// A name that gets a place in a bucket.
 struct NameNode<'a> {
     hash: u32,
     zone: u16,
@@ -336,7 +334,7 @@ struct NameNode<'a> {
 }
 
 impl<'a> BucketBuilder<'a> {
-    /// Makes a bucket of items sorted by hash.
+    /// Builds a bucket from items sorted by hash.
     fn bucket(&mut self, index: &[(u32, u32)]) -> Result<NameBucket, ZoneError> {
         let mut nodes: Vec<NameNode<'a>> = Vec::new();
         let notes = self.notes.len();
@@ -407,7 +405,7 @@ impl<'a> BucketBuilder<'a> {
         Ok(())
     }
 
-    /// Leaves one of equal records, and looks for what does not go together.
+    /// Removes duplicates, and checks that the records are compatible.
     fn deduplicate_set(&mut self, zone: u16, set: &mut Vec<ZoneRecord<'a>>) -> Result<(), ZoneError> {
         if set.len() > MANY {
             let mut seen = HashSet::new();

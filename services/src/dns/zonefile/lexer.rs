@@ -2,10 +2,9 @@
 
 use std::io::BufRead;
 
-/// A word of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ZoneWord<'a> {
-    /// As in the file, with its escapes, but without quotes.
+    /// With its escapes, without quotes.
     pub(super) raw: &'a [u8],
     /// `"@"` is a text, `@` is the origin.
     pub(super) quoted: bool,
@@ -20,12 +19,12 @@ struct WordSpan {
     line: u32,
 }
 
-/// One entry: a line, or several in parentheses. Kept and used again.
+/// One entry: a line, or several in parentheses. Reused for the next entry.
 #[derive(Debug, Default)]
 pub(super) struct ZoneEntry {
     text: Vec<u8>,
     spans: Vec<WordSpan>,
-    /// Whether it begins with white space, so that its owner is that of the record before.
+    /// Whether it begins with white space: it has the owner of the record before.
     pub(super) blank: bool,
 }
 
@@ -43,7 +42,7 @@ impl ZoneEntry {
         self.spans.last().map_or(0, |span| span.line)
     }
 
-    /// Its words as in the file, for errors.
+    /// The words for error messages.
     pub(super) fn display_text(&self) -> String {
         let words: Vec<String> = self
             .words()
@@ -68,14 +67,13 @@ impl ZoneEntry {
     }
 }
 
-/// Why there is no next entry.
 #[derive(Debug)]
 pub(super) enum LexError {
     Read(std::io::Error),
     Syntax { line: u32, text: String, why: &'static str },
 }
 
-/// Reads entries line by line, so that a file is never in memory as a whole.
+/// Reads entries line by line, so that the file need not fit into memory.
 #[derive(Debug)]
 pub(super) struct ZoneLexer<R> {
     input: R,
@@ -91,7 +89,7 @@ impl<R: BufRead> ZoneLexer<R> {
     /// Reads the next entry that has words; false at the end of the file.
     pub(super) fn next(&mut self, entry: &mut ZoneEntry) -> Result<bool, LexError> {
         entry.clear();
-        // The line of the parenthesis that is open, and how many are.
+        // The line of the first open parenthesis, and the number of open ones.
         let (mut opened, mut depth) = (0, 0u32);
         loop {
             self.buffer.clear();
@@ -121,7 +119,7 @@ impl<R: BufRead> ZoneLexer<R> {
         }
     }
 
-    /// Adds the words of the line in the buffer.
+    /// Appends the words of the line in the buffer.
     fn words(&self, entry: &mut ZoneEntry, depth: &mut u32) -> Result<(), &'static str> {
         let line = &self.buffer[..];
         let mut at = 0;
@@ -145,8 +143,7 @@ impl<R: BufRead> ZoneLexer<R> {
         Ok(())
     }
 
-    /// Adds the word without quotes that begins at `at`; returns where it ends. Behind '=' a part may be quoted
-    /// (`alpn="h2,h3"`).
+    /// Appends the word without quotes at `at`; returns its end. After '=', a part may be quoted (`alpn="h2,h3"`).
     fn plain(&self, entry: &mut ZoneEntry, mut at: usize) -> Result<usize, &'static str> {
         let (line, start) = (&self.buffer[..], entry.text.len());
         while let Some(byte) = line.get(at) {
@@ -175,7 +172,7 @@ impl<R: BufRead> ZoneLexer<R> {
     }
 }
 
-/// Where the quote is that ends a text.
+/// The position of the closing quote.
 fn quote_end(line: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match line.get(at)? {

@@ -1,10 +1,10 @@
-//! Names, numbers and texts of a zone file in wire form.
+//! Words of a zone file in wire form: names, numbers and texts.
 
 use super::super::query::LONGEST_NAME;
 
 const LONGEST_LABEL: usize = 63;
 
-/// The byte at the start of `raw` with its escape undone, and how many bytes it was.
+/// The first byte of `raw` without its escape, and the length of the escape.
 fn unescaped(raw: &[u8]) -> Result<(u8, usize), &'static str> {
     match raw {
         [b'\\', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ..] => {
@@ -20,7 +20,7 @@ fn unescaped(raw: &[u8]) -> Result<(u8, usize), &'static str> {
     }
 }
 
-/// Adds a name: relative to `origin`, unless it ends with a dot.
+/// Appends a name, relative to `origin` unless it ends with a dot.
 pub(super) fn name(raw: &[u8], quoted: bool, origin: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     let start = out.len();
     match raw {
@@ -64,7 +64,7 @@ pub(super) fn name(raw: &[u8], quoted: bool, origin: &[u8], out: &mut Vec<u8>) -
     if out.len() - start > LONGEST_NAME { Err("a name has at most 255 bytes") } else { Ok(()) }
 }
 
-/// A name as a zone file has it, absolute.
+/// A name in the form of a zone file, absolute.
 pub(crate) fn display_name(name: &[u8]) -> String {
     let (mut text, mut rest) = (String::new(), name);
     while let Some((&length, after)) = rest.split_first()
@@ -87,7 +87,7 @@ pub(crate) fn display_name(name: &[u8]) -> String {
     if text.is_empty() { ".".into() } else { text }
 }
 
-/// Adds a text without its length.
+/// Appends a text without a length byte.
 pub(super) fn bytes(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     let mut rest = raw;
     while !rest.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn bytes(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Adds a text of at most 255 bytes, with its length before it.
+/// Appends a text of at most 255 bytes after a length byte.
 pub(super) fn text(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
     let at = out.len();
     out.push(0);
@@ -144,7 +144,7 @@ pub(super) fn period(raw: &[u8]) -> Option<u32> {
     u32::try_from(total.checked_add(value)?).ok()
 }
 
-/// Adds hexadecimal digits; false if they are none or not pairs.
+/// Appends bytes from pairs of hexadecimal digits; false for other text.
 pub(super) fn hex(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let digit = |byte: &u8| (*byte as char).to_digit(16);
     let (pairs, rest) = raw.as_chunks::<2>();
@@ -155,8 +155,7 @@ pub(super) fn hex(raw: &[u8], out: &mut Vec<u8>) -> bool {
     rest.is_empty()
 }
 
-/// Adds groups of `bits` bits, of which each byte of `raw` has the value that `digit` says; false if one has none, or
-/// bits are left that are not 0.
+/// Appends the values of digits with `bits` bits each; false for an invalid digit, or remaining bits that are not 0.
 fn groups(
     raw: impl Iterator<Item = u8>,
     bits: u32,
@@ -177,7 +176,7 @@ fn groups(
     count < bits && held == 0
 }
 
-/// Adds base 64 (RFC 4648, section 4), with or without padding.
+/// Appends bytes from base 64 (RFC 4648, section 4), with or without padding.
 pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let end = raw.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
     let padding = raw.len() - end;
@@ -197,13 +196,13 @@ pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
         && groups(raw[..end].iter().copied(), 6, digit, out)
 }
 
-/// Adds base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
+/// Appends bytes from base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
 pub(super) fn base32(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let digit = |byte: u8| (byte as char).to_digit(32);
     !raw.is_empty() && groups(raw.iter().copied(), 5, digit, out)
 }
 
-/// Seconds since 1970 of a time such as 20300101000000, or as they are, modulo 2^32 (RFC 4034, section 3.2).
+/// Seconds since 1970 modulo 2^32, given as such or as a time such as 20300101000000 (RFC 4034, section 3.2).
 pub(super) fn time(raw: &[u8]) -> Option<u32> {
     if raw.len() != 14 {
         return number(raw);
@@ -214,7 +213,7 @@ pub(super) fn time(raw: &[u8]) -> Option<u32> {
     let right =
         (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
     right.then_some(())?;
-    // Days since 1970, with years that begin in March.
+    // Days since 1970, with years from March to February.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) as u32)
