@@ -2,7 +2,6 @@
 
 pub(crate) mod boost;
 pub(crate) mod calc;
-mod climbing;
 mod completions;
 pub(crate) mod cost;
 pub(crate) mod doctor;
@@ -11,6 +10,7 @@ mod export;
 pub(crate) mod flame;
 mod lab;
 mod ladder;
+mod ladder_args;
 pub(crate) mod load;
 mod man;
 mod netns;

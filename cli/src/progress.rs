@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use linerate_lab::ladder::climb::LadderEvent;
-use linerate_lab::ladder::report::RungReport;
+use linerate_lab::ladder::run::LadderEvent;
+use linerate_lab::ladder::report::StepReport;
 
 use crate::render::{format, summary};
 
@@ -38,12 +38,12 @@ impl RunProgress {
 
     pub(crate) fn event(&mut self, event: &LadderEvent<'_>) {
         match event {
-            LadderEvent::Rung { index, of, step } => {
+            LadderEvent::Step { index, of, step } => {
                 self.step = step.id;
                 self.position = format!("{}/{of}", index + 1);
                 self.draw("");
             }
-            LadderEvent::Probing { per_second, left } => {
+            LadderEvent::Probe { per_second, left } => {
                 self.done = self.budget.saturating_sub(*left);
                 let rate = format::rate(*per_second);
                 self.draw(&format!("  offering {rate}/s  {} s left", left.as_secs()));
@@ -83,7 +83,7 @@ impl RunProgress {
     }
 }
 
-fn done_line(report: &RungReport) -> String {
+fn done_line(report: &StepReport) -> String {
     let Some(rate) = report.transactions_per_second else {
         return format!(
             "{:<22} skipped: {}",

@@ -1,19 +1,22 @@
-//! The ladder: steps climbed one at a time, each measured against the one before.
+//! The ladder: steps of tuning, each measured against the configuration before it.
 //!
-//! Puts `engine`, `host`, `lab` and `measure` together. Prints nothing: progress goes to an
-//! observer, the result is a [`report::LadderReport`].
+//! A [`config::LadderConfig`] describes a run. [`lab_run`] measures it in a lab, [`host_run`] on a real interface with
+//! [`remote`] generators; both call `run`, which knows only a [`testbed::Testbed`]. The result is a
+//! [`report::LadderReport`].
 
-pub mod ascent;
-pub mod bench;
-pub mod climb;
+pub mod config;
 pub mod configuration;
-pub mod cpus;
-pub mod host_bench;
-pub mod host_climb;
-pub mod lab_bench;
-pub mod lab_climb;
-pub mod published;
+pub mod host_run;
+mod host_testbed;
+pub mod lab_run;
+mod lab_testbed;
+mod plan_changes;
 pub mod remote;
 pub mod report;
+pub mod run;
+mod sampler;
+pub mod saturation;
+mod server;
 pub mod step;
 mod summary;
+pub mod testbed;

@@ -1,28 +1,33 @@
-//! `linerate lab`: the ladder between two throw-away hosts, and the hosts for other uses.
+//! `linerate lab`: the ladder between two temporary hosts, and the hosts for other uses.
 
-mod climb;
 mod hosts;
 
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use linerate_host::{Host, Setting, SettingValue};
+use linerate_lab::ladder::config::{LadderConfig, RunTiming};
+use linerate_lab::ladder::lab_run;
 use linerate_lab::userns::{self, LabPrivilege};
 
-/// Climb the ladder between two throw-away hosts on this machine, and report.
+use crate::command::ladder_args::LadderRunArgs;
+use crate::interrupt::InterruptFlag;
+use crate::output;
+use crate::progress::RunProgress;
+
+/// Run the ladder between two temporary hosts on this machine, and report.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     action: Option<LabAction>,
     #[command(flatten)]
-    climb: climb::LabRunArgs,
+    running: LabRunArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum LabAction {
-    /// Make throw-away hosts and keep them, for a server of your own
+    /// Make temporary hosts for your own server, and keep them
     Up(hosts::LabUpArgs),
     /// Remove hosts made with 'up'
     Down(hosts::LabDownArgs),
@@ -30,7 +35,7 @@ enum LabAction {
     List(hosts::LabListArgs),
     /// Run a command on a host of a lab
     Exec(hosts::LabExecArgs),
-    /// Remove what labs that died left behind
+    /// Remove processes and restore settings of labs that died
     Clean(hosts::LabCleanArgs),
     /// Hold the hosts of 'up'
     #[command(hide = true)]
@@ -40,7 +45,7 @@ enum LabAction {
 impl LabArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.action {
-            None => self.climb.run(),
+            None => self.running.run(),
             Some(LabAction::Up(up)) => up.run(),
             Some(LabAction::Down(down)) => down.run(),
             Some(LabAction::List(list)) => list.run(),
@@ -51,21 +56,38 @@ impl LabArgs {
     }
 }
 
-/// Enters a user namespace where the process is not root. To be called before any thread is made.
-fn enter() -> Result<LabPrivilege> {
-    match userns::enter_if_needed() {
-        LabPrivilege::Forbidden { why, how_to_allow } => {
-            bail!("a lab needs root or an unprivileged user namespace, and {why}; {how_to_allow}")
-        }
-        allowed => Ok(allowed),
-    }
+#[derive(Debug, Args)]
+struct LabRunArgs {
+    #[command(flatten)]
+    ladder: LadderRunArgs,
+    /// Transmit and receive queues of the receiver, 1 to 64 [default: as many as CPUs, 2 to 16]
+    #[arg(long, value_name = "N")]
+    queues: Option<u32>,
 }
 
-/// Puts back a host-wide setting that a lab recorded before it changed it.
-fn restore(key: &str, value: &serde_json::Value) -> Result<(), String> {
-    let setting: Setting =
-        serde_json::from_str(key).map_err(|error| format!("'{key}' is no setting: {error}"))?;
-    let value: SettingValue =
-        serde_json::from_value(value.clone()).map_err(|error| format!("'{value}' is no value: {error}"))?;
-    setting.write(&Host::live(), &value).map_err(|error| error.to_string())
+impl LabRunArgs {
+    fn run(self) -> Result<ExitCode> {
+        let outputs = self.ladder.outputs()?;
+        if let Some(listed) = self.ladder.list(&outputs)? {
+            return Ok(listed);
+        }
+        let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB)?;
+        let config = LadderConfig { queues: self.queues, ..config };
+        // Before any thread starts.
+        let privilege = match userns::enter_if_needed() {
+            LabPrivilege::Forbidden { why, how_to_allow } => {
+                bail!("a lab needs root or an unprivileged user namespace, and {why}; {how_to_allow}")
+            }
+            LabPrivilege::Root => "root",
+            _ => "user-namespace",
+        };
+        let interrupt = InterruptFlag::install()?;
+        let mut progress = RunProgress::new(config.duration, self.ladder.quiet);
+        hosts::clean_before()?;
+        let report = lab_run::run(&config, privilege, interrupt.flag(), &mut |event| progress.event(event));
+        progress.finish();
+        let mut report = report?;
+        report.argv = output::argv();
+        outputs.write(&report)
+    }
 }

@@ -7,17 +7,14 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
-use linerate_lab::ladder::climb::KeepPolicy;
-use linerate_lab::ladder::host_bench::RemoteSenders;
-use linerate_lab::ladder::host_climb::{self, ChangeRecords, HostClimb, HostRunResult, PreparedRun};
-use linerate_lab::ladder::remote::{self, RemoteGenerators, SenderCounts, SshHost};
-use linerate_load::Generator;
-use linerate_load::wire::LinkSpeed;
+use linerate_lab::ladder::config::{KeepPolicy, RunTiming};
+use linerate_lab::ladder::host_run::{self, ChangeRecords, HostRunConfig, HostRunResult, PreparedRun};
+use linerate_lab::ladder::remote::{self, RemoteGenerators, SshHost};
+use linerate_lab::ladder::saturation::{self, RemoteSenders, SenderCounts};
 use linerate_networks::Net;
 use linerate_tune::journal::StateStore;
 
-use crate::backend::LoadBackendArgument;
-use crate::command::climbing::{LadderOutputs, LadderRunArgs, OVER_SSH, PolicyArgument};
+use crate::command::ladder_args::{LadderOutputs, LadderRunArgs};
 use crate::command::tune::{ConsentMode, StateDirArgs, host_name, profile_named};
 use crate::interrupt::InterruptFlag;
 use crate::output;
@@ -25,9 +22,9 @@ use crate::progress::RunProgress;
 use crate::render::ladder_changes;
 use crate::render::style::TextStyle;
 
-/// Climb the ladder on a real interface of this host, with generators on other hosts, and report.
+/// Run the ladder on a real interface of this host, with generators on other hosts, and report.
 ///
-/// A climb takes about a minute a step, 24 seconds with --quick.
+/// A run takes about a minute per step, 24 seconds with --quick.
 #[derive(Debug, Args)]
 pub(crate) struct LadderArgs {
     /// Interface that receives the load
@@ -43,22 +40,10 @@ pub(crate) struct LadderArgs {
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
     #[command(flatten)]
-    climbing: LadderRunArgs,
-    /// Which settings stay for the following steps
-    #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
-    policy: PolicyArgument,
+    running: LadderRunArgs,
     /// Keep the settings that proved better, as a tune that you can undo
     #[arg(long, conflicts_with = "policy")]
     keep_better: bool,
-    /// How the generators' requests enter their kernels
-    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
-    backend: LoadBackendArgument,
-    /// Fail if a request would be fragmented
-    #[arg(long)]
-    no_fragment: bool,
-    /// Link speed for the line-rate share [default: the interface's speed]
-    #[arg(long, value_name = "SPEED")]
-    link: Option<LinkSpeed>,
     /// ssh with its arguments, as in "ssh -F FILE -i KEY"
     #[arg(long, value_name = "COMMAND", default_value = "ssh")]
     ssh: String,
@@ -76,22 +61,22 @@ pub(crate) struct LadderArgs {
 
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let outputs = self.climbing.outputs()?;
-        if let Some(listed) = self.climbing.listed(&outputs)? {
+        let outputs = self.running.outputs()?;
+        if let Some(listed) = self.running.list(&outputs)? {
             return Ok(listed);
         }
         ensure!(
             rustix::process::geteuid().is_root(),
-            "ladder changes settings of the host, which takes root: run it with sudo (lab takes no privilege)"
+            "ladder changes settings of the host, which requires root: run it with sudo (lab requires no privilege)"
         );
         self.agreement.check()?;
-        let climb = self.host_climb()?;
-        let budget = climb.terms.budget;
+        let config = self.config()?;
+        let duration = config.run.duration;
         let store = self.place.store();
-        // Another that changes settings is told before anything is read or connected.
+        // A lock that is held is an error before anything is read or connected.
         drop(store.lock()?);
         let interrupt = InterruptFlag::install()?;
-        let prepared = host_climb::prepare(climb)?;
+        let prepared = host_run::prepare(config)?;
         let mut options = self.remote_options(&prepared)?;
         options.cancel = interrupt.flag();
         let cpus = self.reach(&options)?;
@@ -99,27 +84,27 @@ impl LadderArgs {
             "{}",
             ladder_changes::before(&prepared, &host_name(&Host::live()), &self.names(), TextStyle::stderr())
         );
-        if !self.agreement.given("climb?", &interrupt)? {
+        if !self.agreement.given("run it?", &interrupt)? {
             eprintln!("nothing was changed");
             return Ok(ExitCode::from(1));
         }
-        let mut progress = RunProgress::new(budget, self.climbing.quiet);
-        let finished =
-            climb_it(&prepared, self.sending(options, cpus, &interrupt), &store, &interrupt, &mut progress);
+        let mut progress = RunProgress::new(duration, self.running.quiet);
+        let senders = self.senders(options, cpus, &interrupt);
+        let finished = run_prepared(&prepared, senders, &store, &interrupt, &mut progress);
         progress.finish();
-        self.tell(&outputs, &finished?)
+        self.report(&outputs, &finished?)
     }
 
-    fn host_climb(&self) -> Result<HostClimb> {
-        let policy = if self.keep_better { KeepPolicy::KeepBetter } else { self.policy.into() };
-        Ok(HostClimb {
-            terms: self.climbing.terms(policy, &OVER_SSH)?,
+    fn config(&self) -> Result<HostRunConfig> {
+        let mut run = self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE)?;
+        if self.keep_better {
+            run.policy = KeepPolicy::KeepBetter;
+        }
+        Ok(HostRunConfig {
+            run,
             interface: self.interface.clone().context("--interface is missing")?,
             listen: self.listen,
             profile: profile_named(&self.goal)?,
-            cpus: self.climbing.cpus()?,
-            host_wide: self.climbing.host_wide,
-            link: self.link,
             allowed: self.allow.clone(),
             keep_better: self.keep_better,
         })
@@ -127,13 +112,13 @@ impl LadderArgs {
 
     fn remote_options(&self, prepared: &PreparedRun) -> Result<remote::RemoteOptions> {
         let ssh = shlex::split(&self.ssh).unwrap_or_default();
-        ensure!(!ssh.is_empty(), "--ssh: '{}' is no command, or a quote in it does not end", self.ssh);
+        ensure!(!ssh.is_empty(), "--ssh: '{}' is not a command, or a quote in it is not closed", self.ssh);
         let load = remote::RemoteLoad {
             targets: vec![prepared.address()],
-            payload_bytes: Some(self.climbing.payload as usize),
-            flows: Some(self.climbing.flows as usize),
-            backend: self.backend.into(),
-            no_fragment: self.no_fragment,
+            payload_bytes: Some(self.running.payload as usize),
+            flows: Some(self.running.flows as usize),
+            backend: self.running.backend.into(),
+            no_fragment: self.running.no_fragment,
             allow: self.allow.clone(),
             ..remote::RemoteLoad::default()
         };
@@ -141,7 +126,7 @@ impl LadderArgs {
         Ok(remote::RemoteOptions { hosts, ssh, program, load, ..remote::RemoteOptions::default() })
     }
 
-    /// Sees that all hosts can be reached, before anybody is asked; how many CPUs the smallest has.
+    /// Connects to all hosts before the question. Returns the CPUs of the smallest host.
     fn reach(&self, options: &remote::RemoteOptions) -> Result<usize> {
         let generators = RemoteGenerators::start(options.clone())?;
         for warning in generators.warnings() {
@@ -150,29 +135,28 @@ impl LadderArgs {
         Ok(generators.fewest_cpus())
     }
 
-    fn sending(
+    fn senders(
         &self,
         options: remote::RemoteOptions,
         cpus: usize,
         interrupt: &InterruptFlag,
-    ) -> RemoteSenders {
-        let most = (self.climbing.flows as usize).max(1);
-        let steps = remote::steps(options.hosts.len(), cpus.min(most));
+    ) -> RemoteSenders<RemoteGenerators> {
+        let most = (self.running.flows as usize).max(1);
+        let counts = saturation::sender_counts(options.hosts.len(), cpus.min(most));
         let start = move |senders: SenderCounts| {
             let mut options = options.clone();
             options.hosts.truncate(senders.hosts);
             options.load.threads = Some(senders.threads);
-            Ok(Box::new(RemoteGenerators::start(options)?) as Box<dyn Generator>)
+            RemoteGenerators::start(options)
         };
-        RemoteSenders::new(Box::new(start), self.names(), steps, interrupt.flag())
+        RemoteSenders::new(Box::new(start), self.names(), counts, interrupt.flag())
     }
 
     fn names(&self) -> Vec<String> {
         self.from.iter().map(ToString::to_string).collect()
     }
 
-    /// The report, and where the settings stand.
-    fn tell(&self, outputs: &LadderOutputs, finished: &HostRunResult) -> Result<ExitCode> {
+    fn report(&self, outputs: &LadderOutputs, finished: &HostRunResult) -> Result<ExitCode> {
         let code = outputs.write(&finished.report)?;
         let style = TextStyle::stderr();
         let command = |verb: &str| self.place.command(verb);
@@ -181,14 +165,14 @@ impl LadderArgs {
     }
 }
 
-fn climb_it(
+fn run_prepared(
     prepared: &PreparedRun,
-    sending: RemoteSenders,
+    senders: RemoteSenders<RemoteGenerators>,
     store: &StateStore,
     interrupt: &InterruptFlag,
     progress: &mut RunProgress,
 ) -> Result<HostRunResult> {
-    // The guard leaves this directory.
+    // The guard changes its working directory.
     let directory = store.directory().canonicalize().context("the journal's directory is gone")?;
     let guard = |tune: u64| -> Vec<OsString> {
         let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
@@ -196,5 +180,5 @@ fn climb_it(
     };
     let argv = output::argv();
     let records = ChangeRecords { store, argv: &argv, guard: &guard };
-    Ok(host_climb::run(prepared, sending, records, interrupt.flag(), &mut |event| progress.event(event))?)
+    Ok(host_run::run(prepared, senders, records, interrupt.flag(), &mut |event| progress.event(event))?)
 }

@@ -1,6 +1,6 @@
-//! What the charts of a climb show, ready to be drawn: positions in per cent, texts as they are read.
+//! What the charts of a run show, ready to be drawn: positions in per cent, texts as they are read.
 
-use linerate_lab::ladder::report::{LadderReport, PublishedLadder, PublishedStep, RungReport};
+use linerate_lab::ladder::report::{LadderReport, PublishedLadder, PublishedStep, StepReport};
 use linerate_load::stats::ComparisonVerdict;
 
 use super::axis::ValueAxis;
@@ -208,7 +208,7 @@ pub(crate) fn latency(report: &LadderReport) -> Option<RangeChart> {
 
 /// Share of capacity still answered under overload, of each step where it is known.
 pub(crate) fn goodput(report: &LadderReport) -> Option<RangeChart> {
-    let share = |step: &RungReport, factor: &str| step.goodput_at_overload.get(factor).copied().flatten();
+    let share = |step: &StepReport, factor: &str| step.goodput_at_overload.get(factor).copied().flatten();
     let measured: Vec<_> = report
         .steps
         .iter()
@@ -285,7 +285,7 @@ pub(crate) fn published(ladders: &[PublishedLadder]) -> Vec<(&PublishedLadder, R
 }
 
 /// A step's verdict against the step it was compared with.
-pub(crate) fn badge(report: &LadderReport, step: &RungReport) -> Option<VerdictBadge> {
+pub(crate) fn badge(report: &LadderReport, step: &StepReport) -> Option<VerdictBadge> {
     let versus = step.versus_previous.as_ref()?;
     let (class, sign) = match versus.verdict {
         ComparisonVerdict::Better => ("better", "▲"),
@@ -303,7 +303,7 @@ pub(crate) fn badge(report: &LadderReport, step: &RungReport) -> Option<VerdictB
     })
 }
 
-fn ladder_row(report: &LadderReport, step: &RungReport, axis: &ValueAxis) -> ChartRow {
+fn ladder_row(report: &LadderReport, step: &StepReport, axis: &ValueAxis) -> ChartRow {
     let mut row = ChartRow {
         label: step.id.clone(),
         told: String::new(),

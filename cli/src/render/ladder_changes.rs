@@ -1,13 +1,13 @@
-//! What a climb on a real interface changes: before it, for a person to agree with, and after it.
+//! The changes of a run on a real interface: the question before it, and the state after it.
 
-use linerate_lab::ladder::host_climb::{HostRunResult, PreparedRun};
+use linerate_lab::ladder::host_run::{HostRunResult, PreparedRun};
 use linerate_tune::plan::PlannedChange;
 
 use super::format;
 use super::style::{TextStyle, TextTone, wrap};
 use super::tune_plan;
 
-/// What is going to be done, step by step.
+/// The planned changes, step by step.
 pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style: TextStyle) -> String {
     let mut text = String::new();
     let mut paragraph = |tone: TextTone, words: &str| {
@@ -17,7 +17,7 @@ pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style:
         }
     };
     let first = format!(
-        "A climb on {host}: a server of our own on {} and CPUs {}, load from {}.",
+        "A run on {host}: linerate's server on {} and CPUs {}, load from {}.",
         prepared.address(),
         format::cpu_list(prepared.cpus()),
         from.join(", ")
@@ -25,41 +25,41 @@ pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style:
     paragraph(TextTone::Strong, &first);
     let steps = prepared.by_step();
     if steps.is_empty() {
-        paragraph(TextTone::Plain, "No setting of the host is changed: only the server's options are.");
+        paragraph(TextTone::Plain, "No setting of the host changes, only options of the server.");
     } else {
         paragraph(
             TextTone::Plain,
-            "These settings go back and forth while it lasts, each change journalled, and are put back at the end:",
+            "The run alternates these settings, records each change in the journal, and restores them at the end:",
         );
     }
     for (step, changes) in steps {
         text.push_str(&block(step.id, changes.into_iter()));
     }
-    if !prepared.agreements().is_empty() {
-        text.push_str("So that others leave them alone, for as long as it lasts:\n");
-        text.push_str(&block("agreement", prepared.agreements().iter()));
+    if !prepared.exclusions().is_empty() {
+        text.push_str("During the run, so that other programs leave these settings alone:\n");
+        text.push_str(&block("exclusion", prepared.exclusions().iter()));
     }
-    if !prepared.left().is_empty() {
+    if !prepared.skipped().is_empty() {
         text.push_str("Left as found:\n");
-        for left in prepared.left() {
-            text.push_str(&format!("  {left}\n"));
+        for line in prepared.skipped() {
+            text.push_str(&format!("  {line}\n"));
         }
     }
     text
 }
 
-/// Where the settings stand.
+/// The state of the settings.
 pub(crate) fn after(finished: &HostRunResult, command: &dyn Fn(&str) -> String, style: TextStyle) -> String {
     let Some(settings) = &finished.report.settings else { return String::new() };
     let line = match (settings.restored, settings.kept_tune) {
-        (true, None) => "All settings are as they were before.".to_owned(),
+        (true, None) => "All settings are restored.".to_owned(),
         (true, Some(tune)) => format!(
-            "What proved better is in place as tune {tune}: {} shows it, {} takes it back.",
+            "The better settings are in place as tune {tune}: {} shows it, {} undoes it.",
             command("status"),
             command(&format!("undo {tune}"))
         ),
         (false, _) => {
-            format!("Not all settings are as they were before; {} tells.", command("status"))
+            format!("Some settings are not restored; {} lists them.", command("status"))
         }
     };
     let tone = if settings.restored { TextTone::Plain } else { TextTone::Strong };
@@ -67,7 +67,7 @@ pub(crate) fn after(finished: &HostRunResult, command: &dyn Fn(&str) -> String, 
     lines.collect()
 }
 
-/// A step's settings, a line each, its name beside the first.
+/// A step's settings, one per line, with its name in the first line.
 fn block<'c>(label: &str, changes: impl Iterator<Item = &'c PlannedChange>) -> String {
     let labels = std::iter::once(label).chain(std::iter::repeat(""));
     changes

@@ -1,8 +1,10 @@
-//! A climb as one self-contained page: no script, nothing fetched, light and dark.
+//! A run as one self-contained page: no script, nothing fetched, light and dark.
 
 use anyhow::Result;
 use askama::Template;
-use linerate_lab::ladder::report::{LadderReport, PublishedAside, PublishedLadder, RungReport};
+use linerate_lab::ladder::report::{
+    LadderReport, PublishedComparison, PublishedLadder, StepReport, TestbedKind,
+};
 
 use super::chart::{self, RangeChart, VerdictBadge};
 use super::page::{self, FactList, FigureTile, PageHead, PageNote, PageResult, ResultPosition};
@@ -17,7 +19,7 @@ pub(crate) fn ladder(report: &LadderReport) -> Result<String> {
     page::single_result_page(|place| part(report, place))
 }
 
-/// A climb in a page.
+/// A run in a page.
 ///
 /// # Errors
 /// Only if formatting fails, which no report is known to cause.
@@ -30,7 +32,7 @@ pub(crate) fn part(report: &LadderReport, place: &ResultPosition) -> Result<Page
         published: published(report),
         latency: chart::latency(report),
         goodput: chart::goodput(report),
-        link: format::link(report.method.link_bits_per_second),
+        link: format::link(report.testbed.link_bits_per_second),
         sources: summary::published_sources(report).join(", "),
         lines: report.steps.iter().map(|step| StepLine::new(report, step)).collect(),
         doubts: summary::step_caveats(report)
@@ -58,7 +60,7 @@ fn head(report: &LadderReport) -> PageHead {
         unix_seconds: Some(report.started_unix_seconds),
         about: non_breaking(&format!(
             "{}, took {}",
-            report.method.bench,
+            testbed_name(report),
             format::elapsed(report.elapsed_seconds)
         )),
         command: format::command_line(&report.argv),
@@ -66,7 +68,7 @@ fn head(report: &LadderReport) -> PageHead {
 }
 
 fn notes(report: &LadderReport) -> Vec<PageNote> {
-    const STOPPED: &str = "The climb was stopped before its end; what was measured until then is here.";
+    const STOPPED: &str = "The run was stopped before its end. It has results up to there.";
     let interrupted = summary::was_interrupted(report).then(|| PageNote::alarm("Interrupted.", STOPPED));
     interrupted.into_iter().chain(summary::lab_caveat(report).map(PageNote::new)).collect()
 }
@@ -103,7 +105,7 @@ struct ExtraComparison<'a> {
 
 /// One step in the table and in the list of changes.
 struct StepLine<'a> {
-    step: &'a RungReport,
+    step: &'a StepReport,
     skipped: Option<&'a str>,
     figures: Vec<String>,
     badge: Option<VerdictBadge>,
@@ -112,7 +114,7 @@ struct StepLine<'a> {
 }
 
 impl<'a> StepLine<'a> {
-    fn new(report: &LadderReport, step: &'a RungReport) -> Self {
+    fn new(report: &LadderReport, step: &'a StepReport) -> Self {
         let read = |value: Option<f64>, show: fn(f64) -> String| {
             value.map_or_else(|| format::UNKNOWN.to_owned(), show)
         };
@@ -172,7 +174,7 @@ fn tiles(report: &LadderReport) -> Vec<FigureTile> {
         tiles.push(FigureTile::new(format::ratio(ratio), "", format!("the rate of {}", first.id)));
     }
     if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {
-        let link = format::link(report.method.link_bits_per_second);
+        let link = format::link(report.testbed.link_bits_per_second);
         let label = format!("on the wire, {} of {link}", format::percent(share));
         tiles.push(FigureTile::new(format::megabits(wire), "Mbit/s", label));
     }
@@ -194,7 +196,7 @@ fn published(report: &LadderReport) -> Vec<PublishedChart<'_>> {
         .collect()
 }
 
-fn aside(aside: &PublishedAside) -> ExtraComparison<'_> {
+fn aside(aside: &PublishedComparison) -> ExtraComparison<'_> {
     ExtraComparison {
         id: &aside.id,
         ratio: format::ratio(aside.to_per_second / aside.from_per_second),
@@ -204,7 +206,8 @@ fn aside(aside: &PublishedAside) -> ExtraComparison<'_> {
 }
 
 fn facts(report: &LadderReport) -> Vec<(&'static str, FactList)> {
-    let LadderReport { host, generator, method, .. } = report;
+    let LadderReport { host, config, testbed, .. } = report;
+    let generator = testbed.generator.as_ref();
     let unknown = || "unknown".to_owned();
     vec![
         (
@@ -213,7 +216,7 @@ fn facts(report: &LadderReport) -> Vec<(&'static str, FactList)> {
                 ("kernel", host.kernel.clone()),
                 ("architecture", host.architecture.clone()),
                 ("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
-                ("CPUs", format::cpu_list(&host.cpus)),
+                ("CPUs", format::cpu_list(&config.cpus)),
                 ("NUMA nodes", host.numa_nodes.map_or_else(unknown, |nodes| nodes.to_string())),
                 ("virtual", host.hypervisor.map_or_else(unknown, |yes| yes_no(yes).to_owned())),
                 ("privilege", host.privilege.clone()),
@@ -222,32 +225,42 @@ fn facts(report: &LadderReport) -> Vec<(&'static str, FactList)> {
         (
             "Generator",
             vec![
-                ("backend", generator.backend.clone()),
-                ("threads", generator.threads.to_string()),
-                ("CPUs", format::cpu_list(&generator.cpus)),
-                ("shared with the server", yes_no(generator.shares_cpus_with_server).to_owned()),
-                ("flows", format::grouped(generator.flows.into())),
-                ("payload", format!("{} B", format::grouped(generator.payload_bytes.into()))),
+                ("backend", generator.map_or_else(unknown, |generator| generator.backend.clone())),
+                ("threads", generator.map_or_else(unknown, |generator| generator.threads.to_string())),
+                ("CPUs", generator.map_or_else(unknown, |generator| format::cpu_list(&generator.cpus))),
+                ("shared with the server", yes_no(testbed.shares_cpus).to_owned()),
+                (
+                    "flows",
+                    generator.map_or_else(unknown, |generator| format::grouped(generator.flows as u64)),
+                ),
+                ("payload", format!("{} B", format::grouped(config.payload_bytes.into()))),
             ],
         ),
         (
             "Method",
             vec![
-                ("bench", method.bench.clone()),
-                ("server", method.server_address.clone()),
-                ("server CPUs", format::cpu_list(&method.server_cpus)),
-                ("workers, queues", format!("{}, {}", method.workers, method.queues)),
-                ("rate holds with loss up to", format::percent(method.max_loss_ratio)),
-                ("one probe", format!("{} s", method.slot_seconds)),
-                ("samples a comparison", method.samples.to_string()),
+                ("testbed", testbed_name(report).to_owned()),
+                ("server", testbed.server_address.clone()),
+                ("server CPUs", format::cpu_list(&testbed.server_cpus)),
+                ("workers, queues", format!("{}, {}", testbed.server_cpus.len(), testbed.queues)),
+                ("rate holds with loss up to", format::percent(config.max_loss_ratio)),
+                ("one probe", format!("{} s", config.timing.slot.as_secs_f64())),
+                ("samples per comparison", config.timing.samples.to_string()),
                 (
-                    "a transaction on the wire",
-                    format!("{} bits", format::grouped(method.wire_bits_per_transaction)),
+                    "one transaction on the wire",
+                    format!("{} bits", format::grouped(testbed.wire_bits_per_transaction)),
                 ),
-                ("policy", method.policy.clone()),
+                ("policy", config.policy.name().to_owned()),
             ],
         ),
     ]
+}
+
+fn testbed_name(report: &LadderReport) -> &'static str {
+    match report.testbed.kind {
+        TestbedKind::Lab => "lab",
+        TestbedKind::Host => "host",
+    }
 }
 
 fn yes_no(yes: bool) -> &'static str {

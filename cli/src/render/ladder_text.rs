@@ -1,7 +1,7 @@
-//! The table at the end of a climb, for a terminal or a pipe.
+//! The table at the end of a run, for a terminal or a pipe.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
-use linerate_lab::ladder::report::{LadderReport, RungReport};
+use linerate_lab::ladder::report::{LadderReport, StepReport};
 use linerate_load::stats::ComparisonVerdict;
 
 use super::format;
@@ -173,7 +173,7 @@ fn table_lines(report: &LadderReport, columns: &[StepColumn], style: TextStyle) 
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Puts the skipped steps where they belong in the climb: in the first table only.
+/// Puts the skipped steps where they belong in the run: in the first table only.
 fn with_skipped_steps(report: &LadderReport, lines: Vec<String>, wanted: bool, style: TextStyle) -> String {
     let indent = name_width(report) + GAP;
     let mut lines = lines.into_iter();
@@ -239,7 +239,7 @@ fn heading_of(report: &LadderReport, column: StepColumn) -> String {
         StepColumn::Rate => "tps",
         StepColumn::RateDoubt => "±",
         StepColumn::Wire => "Mbit/s",
-        StepColumn::LineShare => return format!("of {}", format::link(report.method.link_bits_per_second)),
+        StepColumn::LineShare => return format!("of {}", format::link(report.testbed.link_bits_per_second)),
         StepColumn::Loss => "loss",
         StepColumn::P50 => "p50 us",
         StepColumn::P99 => "p99 us",
@@ -256,7 +256,7 @@ fn heading_of(report: &LadderReport, column: StepColumn) -> String {
 }
 
 /// A figure and how it is to be read; what is not known is a question mark.
-fn figure(report: &LadderReport, step: &RungReport, column: StepColumn) -> (String, TextTone) {
+fn figure(report: &LadderReport, step: &StepReport, column: StepColumn) -> (String, TextTone) {
     let rate = step.transactions_per_second;
     let known = |value: Option<String>| value.unwrap_or_else(|| format::UNKNOWN.to_owned());
     let goodput =
@@ -296,7 +296,7 @@ fn figure(report: &LadderReport, step: &RungReport, column: StepColumn) -> (Stri
     (text, TextTone::Plain)
 }
 
-fn verdict(report: &LadderReport, step: &RungReport) -> (String, TextTone) {
+fn verdict(report: &LadderReport, step: &StepReport) -> (String, TextTone) {
     let Some(versus) = &step.versus_previous else {
         return (String::new(), TextTone::Plain);
     };

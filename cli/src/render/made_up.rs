@@ -2,16 +2,16 @@
 
 use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
 
-/// A climb with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
+/// A run with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
 pub(crate) fn ladder_run() -> LadderReport {
     serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
 }
 
-/// A climb in which no step could be measured.
+/// A run in which no step could be measured.
 pub(crate) fn all_skipped() -> LadderReport {
     let mut report = ladder_run();
     for step in &mut report.steps {
-        *step = linerate_lab::ladder::report::RungReport {
+        *step = linerate_lab::ladder::report::StepReport {
             applied: false,
             kept: false,
             skipped_because: Some("needs root: made-up reason".to_owned()),
@@ -32,7 +32,7 @@ pub(crate) fn all_skipped() -> LadderReport {
     report
 }
 
-/// A climb on a machine that tells as little as a machine may.
+/// A run on a machine that tells as little as a machine may.
 pub(crate) fn little_known() -> LadderReport {
     let mut report = ladder_run();
     report.host.cpu_model = None;
@@ -59,7 +59,7 @@ pub(crate) fn little_known() -> LadderReport {
     report
 }
 
-/// A climb that was stopped after three steps.
+/// A run that was stopped after three steps.
 pub(crate) fn interrupted() -> LadderReport {
     let mut report = ladder_run();
     let stopped = all_skipped();
@@ -74,7 +74,7 @@ pub(crate) fn interrupted() -> LadderReport {
     report
 }
 
-/// A climb whose every text tries to break out of the page.
+/// A run whose every text tries to break out of the page.
 pub(crate) fn hostile() -> LadderReport {
     let attack = "</title><script>alert('x')</script>&\"";
     let mut report = ladder_run();

@@ -1,7 +1,8 @@
-//! What a climb comes to in words, the same in every rendering.
+//! What a run comes to in words, the same in every rendering.
 
+use linerate_lab::ladder::config::KeepPolicy;
 use linerate_lab::ladder::report::{
-    LadderReport, RateEstimate, RatioInterval, RungReport, VersusPrevious, WarningKind,
+    LadderReport, RateEstimate, RatioInterval, StepReport, TestbedKind, VersusPrevious, WarningKind,
 };
 use linerate_load::stats::ComparisonVerdict;
 
@@ -18,19 +19,19 @@ pub(crate) struct StepCaveat {
     pub(crate) steps: Vec<String>,
     /// Rungs whose evidence differs in its figures only.
     pub(crate) alike: Vec<String>,
-    /// Whether it applies to the climb as a whole.
-    pub(crate) whole_climb: bool,
+    /// Whether it applies to the run as a whole.
+    pub(crate) whole_run: bool,
 }
 
 /// Every warning once, ordered by kind, then by first appearance.
 pub(crate) fn step_caveats(report: &LadderReport) -> Vec<StepCaveat> {
-    let of_climb = report.warnings.iter().map(|warning| (None, warning));
+    let of_run = report.warnings.iter().map(|warning| (None, warning));
     let of_steps = report
         .steps
         .iter()
         .flat_map(|step| step.warnings.iter().map(move |warning| (Some(step.id.as_str()), warning)));
     let mut found: Vec<StepCaveat> = Vec::new();
-    for (step, warning) in of_climb.chain(of_steps) {
+    for (step, warning) in of_run.chain(of_steps) {
         let key = without_figures(&warning.detail);
         let known = found
             .iter_mut()
@@ -43,14 +44,14 @@ pub(crate) fn step_caveats(report: &LadderReport) -> Vec<StepCaveat> {
                     detail: warning.detail.clone(),
                     steps: Vec::new(),
                     alike: Vec::new(),
-                    whole_climb: false,
+                    whole_run: false,
                 });
                 let last = found.len() - 1;
                 &mut found[last]
             }
         };
         match step {
-            None => doubt.whole_climb = true,
+            None => doubt.whole_run = true,
             Some(step) => {
                 let exact = doubt.detail == warning.detail;
                 let known = doubt.steps.iter().chain(&doubt.alike).any(|known| known == step);
@@ -65,11 +66,11 @@ pub(crate) fn step_caveats(report: &LadderReport) -> Vec<StepCaveat> {
 }
 
 impl StepCaveat {
-    /// Where it applies: `whole climb`, `steps baseline, xps`.
+    /// Where it applies: `whole run`, `steps baseline, xps`.
     pub(crate) fn scope(&self) -> String {
         let mut parts = Vec::new();
-        if self.whole_climb {
-            parts.push("the whole climb".to_owned());
+        if self.whole_run {
+            parts.push("the whole run".to_owned());
         }
         match self.steps.as_slice() {
             [] => {}
@@ -117,27 +118,27 @@ pub(crate) fn ratio_interval(ratio: &RatioInterval) -> Option<String> {
 }
 
 /// Whether the generator, not the server, was the limit of a step's rate.
-pub(crate) fn is_lower_bound(step: &RungReport) -> bool {
+pub(crate) fn is_lower_bound(step: &StepReport) -> bool {
     step.warnings.iter().any(|warning| warning.kind == WarningKind::GeneratorBound)
 }
 
 /// Whether a step was measured and then taken back by the policy.
-pub(crate) fn was_reverted(report: &LadderReport, step: &RungReport) -> bool {
-    step.applied && !step.kept && report.method.policy != "keep-all"
+pub(crate) fn was_reverted(report: &LadderReport, step: &StepReport) -> bool {
+    step.applied && !step.kept && report.config.policy != KeepPolicy::KeepAll
 }
 
-/// Whether the climb was stopped before its end.
+/// Whether the run was stopped before its end.
 pub(crate) fn was_interrupted(report: &LadderReport) -> bool {
     report.warnings.iter().any(|warning| warning.kind == WarningKind::Interrupted)
 }
 
 /// The first step with a rate: what the others are held against.
-pub(crate) fn first_measured(report: &LadderReport) -> Option<(&RungReport, RateEstimate)> {
+pub(crate) fn first_measured(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
     measured(report).next()
 }
 
 /// The step with the highest rate; of equals the lower one.
-pub(crate) fn fastest(report: &LadderReport) -> Option<(&RungReport, RateEstimate)> {
+pub(crate) fn fastest(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
     measured(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
 }
 
@@ -178,7 +179,7 @@ pub(crate) fn best(report: &LadderReport) -> String {
 
 /// The gain of the fastest step over the first: by alternation where the two were compared so, else of their
 /// medians.
-pub(crate) fn gain(report: &LadderReport) -> Option<(&RungReport, f64)> {
+pub(crate) fn gain(report: &LadderReport) -> Option<(&StepReport, f64)> {
     let ((first, first_rate), (best, best_rate)) = first_measured(report).zip(fastest(report))?;
     let ratio =
         alternated(first, best).map_or(best_rate.median / first_rate.median, |versus| versus.ratio.median);
@@ -186,11 +187,11 @@ pub(crate) fn gain(report: &LadderReport) -> Option<(&RungReport, f64)> {
 }
 
 /// The comparison of `best` with `first`, if those two were alternated.
-fn alternated<'a>(first: &RungReport, best: &'a RungReport) -> Option<&'a VersusPrevious> {
+fn alternated<'a>(first: &StepReport, best: &'a StepReport) -> Option<&'a VersusPrevious> {
     best.versus_previous.as_ref().filter(|versus| versus.id == first.id)
 }
 
-fn measured(report: &LadderReport) -> impl Iterator<Item = (&RungReport, RateEstimate)> {
+fn measured(report: &LadderReport) -> impl Iterator<Item = (&StepReport, RateEstimate)> {
     report
         .steps
         .iter()
@@ -200,21 +201,21 @@ fn measured(report: &LadderReport) -> impl Iterator<Item = (&RungReport, RateEst
 
 /// What the figures of a lab are of; nothing to say for a bench with a real link.
 pub(crate) fn lab_caveat(report: &LadderReport) -> Option<String> {
-    let shared = report.generator.shares_cpus_with_server;
-    match (report.method.bench.as_str(), shared) {
-        ("lab", true) => Some(format!(
-            "Generator and server ran on the same CPUs ({}) over a virtual link: the figures are of this machine, \
+    let shared = report.testbed.shares_cpus;
+    let cpus = report.testbed.generator.as_ref().map(|generator| format::cpu_list(&generator.cpus));
+    let cpus = cpus.unwrap_or_default();
+    match (report.testbed.kind, shared) {
+        (TestbedKind::Lab, true) => Some(format!(
+            "Generator and server ran on the same CPUs ({cpus}) over a virtual link: the figures are of this machine, \
              not of a network card.",
-            format::cpu_list(&report.generator.cpus),
         )),
-        ("lab", false) => Some(
+        (TestbedKind::Lab, false) => Some(
             "Generator and server ran on one machine over a virtual link: the figures are of this machine, not of \
              a network card."
                 .to_owned(),
         ),
         (_, true) => Some(format!(
-            "Generator and server ran on the same CPUs ({}): the figures are of this machine, not of its network card.",
-            format::cpu_list(&report.generator.cpus),
+            "Generator and server ran on the same CPUs ({cpus}): the figures are of this machine, not of its network card.",
         )),
         (_, false) => None,
     }
@@ -246,7 +247,7 @@ pub(crate) fn machine(report: &LadderReport) -> String {
     let mut parts = vec![
         format!("Linux {} {}", host.kernel, host.architecture),
         host.cpu_model.clone().unwrap_or_else(|| "CPU model unknown".to_owned()),
-        plural(host.cpus.len() as u64, "CPU"),
+        plural(report.config.cpus.len() as u64, "CPU"),
     ];
     if host.hypervisor == Some(true) {
         parts.push("virtual machine".to_owned());
@@ -257,16 +258,18 @@ pub(crate) fn machine(report: &LadderReport) -> String {
 
 /// The method in one line.
 pub(crate) fn method(report: &LadderReport) -> String {
-    let (method, generator) = (&report.method, &report.generator);
-    let hosts = (!generator.hosts.is_empty()).then(|| format!("load from {}", generator.hosts.join(", ")));
+    let LadderReport { config, testbed, .. } = report;
+    let hosts = &testbed.generator_hosts;
+    let hosts = (!hosts.is_empty()).then(|| format!("load from {}", hosts.join(", ")));
+    let flows = testbed.generator.as_ref().map_or(0, |generator| generator.flows);
     let facts = [
-        format!("{} B payload", format::grouped(generator.payload_bytes.into())),
-        plural(generator.flows.into(), "flow"),
-        plural(method.workers.into(), "worker"),
-        plural(method.queues.into(), "queue"),
-        format!("loss up to {}", format::percent(method.max_loss_ratio)),
-        format!("line rate {}", format::link(method.link_bits_per_second)),
-        plural(method.samples.into(), "sample"),
+        format!("{} B payload", format::grouped(config.payload_bytes.into())),
+        plural(flows as u64, "flow"),
+        plural(testbed.server_cpus.len() as u64, "worker"),
+        plural(testbed.queues.into(), "queue"),
+        format!("loss up to {}", format::percent(config.max_loss_ratio)),
+        format!("line rate {}", format::link(testbed.link_bits_per_second)),
+        plural(config.timing.samples.into(), "sample"),
         format!("took {}", format::elapsed(report.elapsed_seconds)),
     ];
     hosts.into_iter().chain(facts).collect::<Vec<_>>().join(" · ")
@@ -315,7 +318,7 @@ mod tests {
     #[test]
     fn hosts_that_sent_are_named() {
         let mut report = made_up::ladder_run();
-        report.generator.hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
+        report.testbed.generator_hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
         assert!(method(&report).starts_with("load from ssh://a, ssh://b · "), "{}", method(&report));
     }
 
@@ -338,7 +341,7 @@ mod tests {
             doubts[0].scope(),
             format!("step {}; with other figures {}", report.steps[1].id, report.steps[2].id)
         );
-        assert_eq!(doubts[1].scope(), "the whole climb; step baseline");
+        assert_eq!(doubts[1].scope(), "the whole run; step baseline");
     }
 
     #[test]
@@ -376,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_climb_that_only_fell_says_so() {
+    fn a_run_that_only_fell_says_so() {
         let mut report = made_up::ladder_run();
         report.steps.truncate(2);
         assert_eq!(best(&report), "No step did better than baseline: 204 k tps.");
@@ -386,9 +389,9 @@ mod tests {
     fn the_caveat_names_the_shared_cpus_of_a_lab() {
         let mut report = made_up::ladder_run();
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
-        report.generator.shares_cpus_with_server = false;
+        report.testbed.shares_cpus = false;
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("one machine")));
-        report.method.bench = "nic".to_owned();
+        report.testbed.kind = TestbedKind::Host;
         assert_eq!(lab_caveat(&report), None);
     }
 }

@@ -5,55 +5,52 @@ use std::time::Duration;
 /// How the server's workers share the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortSharing {
-    /// One socket, every worker reads it.
+    /// All workers read one socket.
     OneSocket,
-    /// A socket a worker; the kernel's flow hash chooses.
+    /// One socket per worker, chosen by the kernel's flow hash.
     Reuseport,
-    /// A socket a worker; the CPU that processes the packet chooses.
+    /// One socket per worker, chosen by the CPU that processes the packet.
     SteeredByCpu,
 }
 
-/// How the server talks to the kernel.
+/// The server's system calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerCalls {
-    /// One `recvfrom` and one `sendto` a transaction.
+    /// One `recvfrom` and one `sendto` per transaction.
     One,
     /// `recvmmsg` and `sendmmsg` of up to this many.
     Batched(u16),
 }
 
-/// Everything a step may change. A value is a whole configuration, never a difference, so that
-/// two of them can be alternated in any order.
+/// Everything that a step may change. A value is a whole configuration and not a difference, so that
+/// two configurations can be alternated in any order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfiguration {
-    /// How the workers share the port.
     pub sharing: PortSharing,
     /// Whether worker N runs on the Nth CPU only.
     pub pinned: bool,
-    /// How the server talks to the kernel.
     pub calls: ServerCalls,
-    /// Whether replies are sent with `IP_PMTUDISC_DO`, so that the kernel need not number them.
+    /// Whether replies are sent with `IP_PMTUDISC_DO`, so that the kernel gives them no IP ID.
     pub skip_ip_id: bool,
     /// `SO_BUSY_POLL` of the server's sockets.
     pub busy_poll: Option<Duration>,
-    /// Whether receive processing is spread over all CPUs of the server, not half of them.
+    /// Whether all CPUs of the server process received packets, or half of them.
     pub receive_spread: bool,
-    /// Whether each CPU sends by a queue of its own.
+    /// Whether each CPU has its own transmit queue.
     pub transmit_by_cpu: bool,
     pub gro: bool,
     /// Whether the distribution's ruleset with connection tracking is loaded.
     pub netfilter: bool,
     /// Reverse-path filter and the check for local source addresses.
     pub source_validation: bool,
-    /// Auditing of system calls, as it was found.
+    /// Auditing of system calls.
     pub audit: bool,
     /// The socket lookup before routing.
     pub early_demux: bool,
 }
 
 impl ServerConfiguration {
-    /// A naive server on a host as a stock distribution leaves it, receive processing on half of
-    /// the CPUs.
+    /// A simple server on a host as a stock distribution leaves it, with received packets processed on half of the CPUs.
     #[must_use]
     pub fn baseline() -> Self {
         Self {
@@ -72,7 +69,7 @@ impl ServerConfiguration {
         }
     }
 
-    /// The server's part in words: name and value of each option.
+    /// Name and value of each server option.
     #[must_use]
     pub fn server_options(&self) -> Vec<(String, String)> {
         let option = |name: &str, value: String| (format!("server {name}"), value);
@@ -81,14 +78,14 @@ impl ServerConfiguration {
                 "sockets",
                 match self.sharing {
                     PortSharing::OneSocket => "one for all workers",
-                    PortSharing::Reuseport => "one a worker, SO_REUSEPORT, chosen by flow hash",
+                    PortSharing::Reuseport => "one per worker, SO_REUSEPORT, chosen by flow hash",
                     PortSharing::SteeredByCpu => {
-                        "one a worker, SO_REUSEPORT, chosen by CPU (SO_ATTACH_REUSEPORT_CBPF)"
+                        "one per worker, SO_REUSEPORT, chosen by CPU (SO_ATTACH_REUSEPORT_CBPF)"
                     }
                 }
                 .to_owned(),
             ),
-            option("workers", if self.pinned { "pinned, one a CPU" } else { "not pinned" }.to_owned()),
+            option("workers", if self.pinned { "pinned, one per CPU" } else { "not pinned" }.to_owned()),
             option(
                 "system calls",
                 match self.calls {

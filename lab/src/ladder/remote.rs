@@ -1,28 +1,20 @@
 //! Load from other hosts, over the system's OpenSSH.
 //!
-//! [`RemoteGenerators`] is a [`Generator`] made of one `linerate load --on-demand` a host. Each runs at the other end of one ssh
-//! process and lives over many slots, as a generator here does: ports and programs stay the same from slot to slot, and no
-//! interface is reset in between. It ends when its connection does, however that happens: at the end of its standard
-//! input, or when it hears nothing for 15 s. Nothing is installed or left running there.
+//! [`RemoteGenerators`] is a [`Generator`] of one `linerate load --on-demand` per host. Each runs at the other end of one ssh
+//! process for many slots, so ports and programs stay the same and no interface is reset. It ends with its connection: at the
+//! end of its standard input, or after 15 s without a line. Nothing is installed or left running there.
 //!
-//! A slot begins everywhere at one moment. Each host's clock is compared with ours over the connection all along, and the
-//! moment is told in that host's time; clocks need not agree. Latency is as each generator's own clock has it.
-//!
-//! [`raise`] finds out how many senders it takes.
+//! All hosts begin a slot at the same time. Each host's clock is compared with the local clock over the connection, and the
+//! order has the start in that host's time, so clocks need not agree. Latency is measured by each generator's own clock.
 
 mod clock;
-mod command;
-mod error;
-mod far;
-mod host;
-mod line;
 mod link;
-mod merged;
-mod pinger;
-mod raise;
+mod on_demand;
+mod protocol;
 mod slot;
+mod ssh;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,38 +24,32 @@ use std::time::{Duration, Instant};
 
 use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 
-use line::{RemoteAnswer, SCHEMA};
-use link::{FarGenerator, HostEvent, HostLink, LinkNews};
-use pinger::KeepalivePinger;
+use link::{HostEvent, HostLink, KeepalivePinger, LinkNews, ReadyGenerator};
+use protocol::{RemoteAnswer, SCHEMA};
 
 pub use clock::ClockOffset;
-pub use command::RemoteLoad;
-pub use error::RemoteError;
-pub use far::serve;
-pub use host::{SshHost, SshHostError};
-pub use raise::{RaiseError, RaiseOptions, SaturationResult, SenderCounts, SenderStep, raise, steps};
+pub use on_demand::serve;
+pub use ssh::{RemoteError, RemoteLoad, SshHost, SshHostError};
 
-/// The longest wait for a generator to be ready: ssh gives up a connection after 10 s, and an interface may take some.
-const TO_GET_READY: Duration = Duration::from_secs(30);
-/// How long clocks are compared before the first slot, at most.
-const TO_COMPARE: Duration = Duration::from_secs(2);
-/// A clock that is known better than this starts a slot well enough.
-const WELL_KNOWN: Duration = Duration::from_millis(10);
+/// Longest wait for a generator. ssh gives up a connection after 10 s, and an interface needs some time.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest comparison of clocks before the first slot.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+/// A larger error of a clock is worth a warning.
+const CLOCK_ERROR_LIMIT: Duration = Duration::from_millis(10);
 /// Readings of a clock before the first slot.
 const READINGS: usize = 5;
 
-/// Which hosts, and what runs there.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// The hosts; each sends an equal share of a rate.
+    /// Each host sends an equal share of a rate.
     pub hosts: Vec<SshHost>,
-    /// ssh, with words of its own such as `-i KEY`.
+    /// ssh with its arguments, such as `-i KEY`.
     pub ssh: Vec<String>,
-    /// linerate, as the other hosts' shells find it.
+    /// Name or path of linerate on the other hosts.
     pub program: String,
-    /// What each generator is to be.
     pub load: RemoteLoad,
-    /// Raised to end the slot under way: its account is complete.
+    /// Set to end the current slot, whose result is complete then.
     pub cancel: Arc<AtomicBool>,
 }
 
@@ -79,17 +65,15 @@ impl Default for RemoteOptions {
     }
 }
 
-/// A host whose generator failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LostHost {
     pub host: SshHost,
-    /// How far into a slot it was, if in one.
+    /// Time since the start of the slot, if it failed in one.
     pub into_slot: Option<Duration>,
-    /// Why, in one line.
     pub why: String,
 }
 
-/// Generators on other hosts that send together.
+/// Generators on other hosts that send at the same time.
 #[derive(Debug)]
 pub struct RemoteGenerators {
     options: RemoteOptions,
@@ -102,11 +86,11 @@ pub struct RemoteGenerators {
 }
 
 impl RemoteGenerators {
-    /// Connects to all hosts and makes a generator on each. Nothing is sent.
+    /// Connects to all hosts and starts a generator on each. Nothing is sent yet.
     ///
     /// # Errors
-    /// A host that cannot be reached, has no linerate or another one, or whose generator refuses: one line that names
-    /// every such host. Those that did start are ended.
+    /// If a host cannot be reached, has no linerate or another version, or its generator refuses. The line names every such
+    /// host. Generators that did start end.
     pub fn start(options: RemoteOptions) -> Result<Self, RemoteError> {
         if options.hosts.is_empty() {
             return Err(RemoteError::NoHosts);
@@ -134,34 +118,32 @@ impl RemoteGenerators {
         Ok(generators)
     }
 
-    /// The hosts that send, in order.
     pub fn hosts(&self) -> impl Iterator<Item = &SshHost> {
         self.links.iter().map(|link| &link.host)
     }
 
-    /// The generator of each host that sends.
     pub fn each(&self) -> impl Iterator<Item = (&SshHost, &GeneratorDescription)> {
         self.links.iter().filter_map(|link| Some((&link.host, &link.ready.as_ref()?.generator)))
     }
 
-    /// The fewest CPUs that a generator may use on any of the hosts.
+    /// CPUs of the host with the fewest.
     #[must_use]
     pub fn fewest_cpus(&self) -> usize {
         self.links.iter().filter_map(|link| link.ready.as_ref()).map(|ready| ready.cpus).min().unwrap_or(1)
     }
 
-    /// How far each host's clock is ahead of ours; none where that could not be told.
+    /// `None` if no reading of a host's clock arrived.
     pub fn clocks(&self) -> impl Iterator<Item = (&SshHost, Option<ClockOffset>)> {
         self.links.iter().map(|link| (&link.host, link.clock()))
     }
 
-    /// Hosts whose generators failed. While there are any, every slot is an error; all have to be started anew.
+    /// Hosts whose generators failed. After one failed every slot is an error; start all of them again.
     #[must_use]
     pub fn lost(&self) -> &[LostHost] {
         &self.lost
     }
 
-    /// What a reader of the results has to know, one line each, in the order it came up.
+    /// One line each, in order of time.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -173,10 +155,10 @@ impl RemoteGenerators {
         }
     }
 
-    /// Waits until generators are made and clocks compared.
+    /// Waits until generators are ready and clocks compared.
     fn get_ready(&mut self) -> Result<(), RemoteError> {
         let mut waiting: BTreeSet<usize> = (0..self.links.len()).collect();
-        let deadline = Instant::now() + TO_GET_READY;
+        let deadline = Instant::now() + READY_TIMEOUT;
         let mut errors = BTreeMap::new();
         while !waiting.is_empty() {
             let Some((place, news)) = self.next_event(deadline) else {
@@ -191,8 +173,8 @@ impl RemoteGenerators {
             match news {
                 LinkNews::Answer(RemoteAnswer::Ready { schema, version, generator, cpus }) => {
                     waiting.remove(&place);
-                    let far = FarGenerator { version, generator: *generator, cpus };
-                    errors.extend(self.is_ready(place, &schema, far).map(|error| (place, error)));
+                    let ready = ReadyGenerator { version, generator: *generator, cpus };
+                    errors.extend(self.is_ready(place, &schema, ready).map(|error| (place, error)));
                 }
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
                 LinkNews::Gone => {
@@ -210,35 +192,35 @@ impl RemoteGenerators {
             _ => return Err(RemoteError::Several(errors)),
         }
         self.compare_clocks();
-        self.pinger = KeepalivePinger::of(&self.links);
+        self.pinger = KeepalivePinger::start(&self.links);
         Ok(())
     }
 
-    fn is_ready(&mut self, place: usize, schema: &str, far: FarGenerator) -> Option<RemoteError> {
+    fn is_ready(&mut self, place: usize, schema: &str, ready: ReadyGenerator) -> Option<RemoteError> {
         let link = self.links.get_mut(place)?;
         let (host, ours) = (link.host.clone(), env!("CARGO_PKG_VERSION"));
         if schema != SCHEMA {
             let (program, its) =
-                (self.options.program.clone(), format!("linerate {} ({schema})", far.version));
+                (self.options.program.clone(), format!("linerate {} ({schema})", ready.version));
             return Some(RemoteError::Version { host, program, its });
         }
-        let warning = (far.version != ours).then(|| {
-            format!("{host} runs linerate {}, this is {ours}: they may measure differently", far.version)
+        let warning = (ready.version != ours).then(|| {
+            format!("{host} runs linerate {}, this is {ours}: they may measure differently", ready.version)
         });
         let fallbacks: Vec<String> =
-            far.generator.fallbacks.iter().map(|fallback| format!("{host}: {fallback}")).collect();
-        link.ready = Some(far);
+            ready.generator.fallbacks.iter().map(|fallback| format!("{host}: {fallback}")).collect();
+        link.ready = Some(ready);
         for line in warning.into_iter().chain(fallbacks) {
             self.warn(line);
         }
         None
     }
 
-    /// Asks the time a few times over; a host that does not answer is found out at its first slot.
+    /// A host that does not answer fails at its first slot.
     fn compare_clocks(&mut self) {
-        let deadline = Instant::now() + TO_COMPARE;
+        let deadline = Instant::now() + CLOCK_TIMEOUT;
         let ask = |link: &HostLink, number: usize| {
-            // A broken line is told of by the end of the answers.
+            // The end of the answers reports a broken connection.
             let _ = link.line().ping(u64::MAX - number as u64);
         };
         self.links.iter().for_each(|link| ask(link, 0));
@@ -255,28 +237,29 @@ impl RemoteGenerators {
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
             }
         }
-        let doubts: Vec<String> = self.clocks().filter_map(|(host, clock)| doubt(host, clock)).collect();
+        let doubts: Vec<String> =
+            self.clocks().filter_map(|(host, clock)| clock_warning(host, clock)).collect();
         doubts.into_iter().for_each(|doubt| self.warn(doubt));
     }
 
-    /// Notes that a host's connection is over, and why.
+    /// Records the end of a host's connection, and returns the reason.
     fn lose(&mut self, place: usize, into_slot: Option<Duration>) -> String {
         let Some(link) = self.links.get_mut(place) else { return String::new() };
-        let (host, why) = (link.host.clone(), link.last_words());
+        let (host, why) = (link.host.clone(), link.why_ended());
         if !self.lost.iter().any(|loss| loss.host == host) {
             self.lost.push(LostHost { host, into_slot, why: why.clone() });
         }
         why
     }
 
-    /// The next thing a link tells; none after `deadline`.
+    /// The next news of a link; `None` after `deadline`.
     fn next_event(&mut self, deadline: Instant) -> Option<(usize, LinkNews)> {
         let left = deadline.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(left) {
             Ok(HostEvent { place, news }) => Some((place, news)),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                // All have told that they are gone; who waits for more waits for the time to pass.
+                // All links are gone; no more news can come.
                 std::thread::sleep(left);
                 None
             }
@@ -284,35 +267,35 @@ impl RemoteGenerators {
     }
 }
 
-/// What a clock that is not well known means for a slot.
-fn doubt(host: &SshHost, clock: Option<ClockOffset>) -> Option<String> {
+/// A warning about a clock with a large error.
+fn clock_warning(host: &SshHost, clock: Option<ClockOffset>) -> Option<String> {
     let Some(clock) = clock else {
         return Some(format!(
-            "{host}: its clock is not known, its part of a slot may begin at another moment"
+            "{host}: the offset of its clock is unknown, so its part of a slot may begin at another time"
         ));
     };
     let uncertain = Duration::from_nanos(clock.uncertain_ns);
-    (uncertain > WELL_KNOWN).then(|| {
+    (uncertain > CLOCK_ERROR_LIMIT).then(|| {
         let milliseconds = uncertain.as_millis();
         format!(
-            "{host}: its clock is known to {milliseconds} ms only, its part of a slot may begin so much apart"
+            "{host}: the offset of its clock is known to {milliseconds} ms only, so its part of a slot may begin earlier or later by that"
         )
     })
 }
 
 impl Drop for RemoteGenerators {
     fn drop(&mut self) {
-        // All at once; each is waited for after that.
+        // All links close first; then each is waited for.
         self.links.iter().for_each(HostLink::close);
     }
 }
 
 fn silent(link: &HostLink) -> RemoteError {
-    RemoteError::Silent { host: link.host.clone(), seconds: TO_GET_READY.as_secs() }
+    RemoteError::Silent { host: link.host.clone(), seconds: READY_TIMEOUT.as_secs() }
 }
 
 impl Generator for RemoteGenerators {
-    /// All of them together; see [`RemoteGenerators::each`].
+    /// The sum of all hosts; see [`RemoteGenerators::each`].
     fn describe(&self) -> GeneratorDescription {
         let each: Vec<&GeneratorDescription> = self.each().map(|(_, description)| description).collect();
         GeneratorDescription::of_all(&each).unwrap_or_else(|| GeneratorDescription {
@@ -331,7 +314,7 @@ impl Generator for RemoteGenerators {
         })
     }
 
-    /// Offers load from all hosts at once; a rate is shared equally, a window is each host's flows'.
+    /// Offers load from all hosts at once. A rate is shared equally; a window applies to each host's flows.
     ///
     /// # Errors
     /// As [`Generator::run`], and [`GeneratorError::Incomplete`] if a host fails in the slot or failed before.

@@ -1,219 +1,184 @@
-//! The result of a climb: one type that renders to text, JSON and HTML.
+//! The result of a run, schema `linerate.ladder/1`.
 //!
-//! Schema `linerate.ladder/1`. Keys carry base units: `_per_second`, `_ns`, `_bytes`; ratios are
-//! fractions of one. `null` means unknown and is always explained by a warning.
+//! Keys carry base units: `_per_second`, `_ns`, `_bytes`; ratios are fractions of one. `null` means unknown, and a
+//! warning has the reason.
 
 use std::collections::BTreeMap;
 
+use linerate_load::GeneratorDescription;
 pub use linerate_load::stats::ComparisonVerdict;
 use serde::{Deserialize, Serialize};
 
-/// The schema's name and version, first key of the document.
+use crate::ladder::config::LadderConfig;
+
 pub const SCHEMA: &str = "linerate.ladder/1";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LadderReport {
     /// Always [`SCHEMA`].
     pub schema: String,
-    /// Version of the program that measured.
     pub version: String,
-    /// Argument list as given.
     pub argv: Vec<String>,
-    /// Start of the climb, seconds since 1970-01-01 UTC.
+    /// Start of the run, seconds since 1970-01-01 UTC.
     pub started_unix_seconds: u64,
-    /// Wall-clock time the climb took.
     pub elapsed_seconds: f64,
-    /// The machine it ran on.
     pub host: HostFacts,
-    /// What sent the load.
-    pub generator: GeneratorFacts,
-    /// What was measured and how.
-    pub method: LadderMethod,
-    /// What became of the host's settings; none in a lab, which is gone.
+    pub config: LadderConfig,
+    pub testbed: TestbedFacts,
+    /// The host's settings after the run; `None` in a lab, which is gone by then.
     #[serde(default)]
     pub settings: Option<SettingsFacts>,
-    /// One entry a step asked for, in order of climbing; skipped ones too.
-    pub steps: Vec<RungReport>,
-    /// Published ladders, for their shape only: never measured here.
+    /// One entry per step of the configuration, in order; skipped steps too.
+    pub steps: Vec<StepReport>,
+    /// Published ladders for comparison of the shape. They were not measured here.
     pub published: Vec<PublishedLadder>,
-    /// What casts doubt on the whole climb.
+    /// Warnings about the whole run.
     pub warnings: Vec<LadderWarning>,
 }
 
-/// The machine a climb ran on.
+/// The machine of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HostFacts {
     /// `uname -r`.
     pub kernel: String,
     /// `uname -m`.
     pub architecture: String,
-    /// CPU model name, where the kernel tells.
     pub cpu_model: Option<String>,
-    /// CPUs the program may use.
-    pub cpus: Vec<u32>,
-    /// NUMA nodes with CPUs, where the kernel tells.
     pub numa_nodes: Option<u32>,
-    /// Whether the CPU says that a hypervisor runs it, where it tells.
+    /// Whether a hypervisor runs it.
     pub hypervisor: Option<bool>,
     /// `root` or `user-namespace`.
     pub privilege: String,
 }
 
-/// What sent the load.
+/// Where the run took place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GeneratorFacts {
-    /// Name of the backend, such as `socket`.
-    pub backend: String,
-    pub threads: u32,
-    /// CPUs those threads are pinned to.
-    pub cpus: Vec<u32>,
-    /// Flows, that is source ports.
-    pub flows: u32,
-    /// UDP payload of a request.
-    pub payload_bytes: u32,
-    /// Whether generator and server have CPUs in common.
-    pub shares_cpus_with_server: bool,
-    /// The other hosts that sent, as they were named; none in a lab.
-    #[serde(default)]
-    pub hosts: Vec<String>,
-}
-
-/// What became of the settings of a host that is no lab.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingsFacts {
-    /// Number of the tune, in the journal, that the climb's changes were written down as.
-    pub tune: u64,
-    /// Whether all of them are as they were before.
-    pub restored: bool,
-    /// Number of the tune that keeps what proved better; none where nothing is kept.
-    pub kept_tune: Option<u64>,
-}
-
-/// What was measured and how.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct LadderMethod {
-    /// `lab`, or `host` for a real interface.
-    pub bench: String,
-    /// CPUs of the server.
+pub struct TestbedFacts {
+    pub kind: TestbedKind,
+    /// CPUs of the server's workers.
     pub server_cpus: Vec<u32>,
-    pub workers: u32,
     /// Queues of the receiver's interface.
     pub queues: u32,
-    /// Address the server is bound to.
     pub server_address: String,
-    /// Highest loss ratio at which a rate still holds.
-    pub max_loss_ratio: f64,
-    /// Length of one probe of a rate.
-    pub slot_seconds: f64,
-    /// Samples wanted of each configuration in a comparison.
-    pub samples: u32,
-    /// Link speed that `line_rate_ratio` is a share of.
+    /// Link that `line_rate_ratio` is a share of.
     pub link_bits_per_second: u64,
     /// Bits of one request on the wire, with preamble, gap and FCS.
     pub wire_bits_per_transaction: u64,
-    /// `keep-all` or `keep-better`.
-    pub policy: String,
+    /// `None` if none was started.
+    pub generator: Option<GeneratorDescription>,
+    /// Other hosts that sent; empty in a lab.
+    pub generator_hosts: Vec<String>,
+    /// Whether generator and server have CPUs in common.
+    pub shares_cpus: bool,
 }
 
-/// One step of the ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TestbedKind {
+    /// Two network namespaces and a veth pair.
+    Lab,
+    /// A real interface of this host.
+    Host,
+}
+
+/// The settings of a real host after a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsFacts {
+    /// Number of the run's tune in the journal.
+    pub tune: u64,
+    /// Whether all settings have their original values.
+    pub restored: bool,
+    /// Number of the tune that keeps the better steps; `None` if nothing is kept.
+    pub kept_tune: Option<u64>,
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RungReport {
+pub struct StepReport {
     /// Identifier, such as `steer-by-cpu`.
     pub id: String,
     pub title: String,
-    /// What the step changes, one sentence.
+    /// What the step changes, in one sentence.
     pub what: String,
-    /// Whether it was measured here.
+    /// Whether it was measured.
     pub applied: bool,
-    /// Whether it stayed in place for the steps above it.
+    /// Whether it stayed in place for the following steps.
     pub kept: bool,
-    /// Why not, when it was not applied.
     pub skipped_because: Option<String>,
-    /// Settings changed for this step: name, value before, value after.
-    pub changes: Vec<ChangeMade>,
-    /// Capacity: answered transactions a second at the highest rate that holds.
+    pub changes: Vec<SettingDifference>,
+    /// Capacity: answered transactions per second at the highest rate that holds.
     pub transactions_per_second: Option<RateEstimate>,
     /// Loss at that rate, over all samples.
     pub loss_ratio: Option<f64>,
-    /// Latency from the intended send time, at that rate, over all samples.
+    /// Latency at that rate from the intended send time, over all samples.
     pub latency_ns: Option<LatencyNs>,
-    /// CPU cycles of the whole machine a transaction, generator included.
+    /// CPU cycles of the whole machine, generator included.
     pub cycles_per_transaction: Option<f64>,
-    /// Instructions of the whole machine a transaction, generator included.
+    /// Instructions of the whole machine, generator included.
     pub instructions_per_transaction: Option<f64>,
-    /// Bits a second on the wire at the median rate, one direction.
+    /// Bits per second on the wire at the median rate, one direction.
     pub wire_bits_per_second: Option<f64>,
-    /// `wire_bits_per_second` over the link speed.
     pub line_rate_ratio: Option<f64>,
-    /// Share of capacity still answered when this many times the capacity is offered.
+    /// Share of the capacity still answered, by the multiple of the capacity that is offered.
     pub goodput_at_overload: BTreeMap<String, Option<f64>>,
-    /// This step against the one it was alternated with.
+    /// This step against the configuration it was alternated with.
     pub versus_previous: Option<VersusPrevious>,
-    /// The same step in the published ladder, as a ratio to its own step before.
+    /// Rate of the same step in the published ladder over the rate of the step before it there.
     pub published_ratio: Option<f64>,
-    /// What casts doubt on this step.
     pub warnings: Vec<LadderWarning>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeMade {
+pub struct SettingDifference {
     pub setting: String,
-    /// Value before, as the kernel shows it.
     pub from: String,
     pub to: String,
 }
 
-/// A median with the interval of its samples.
+/// A median with the ends of its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RateEstimate {
-    /// Median of the samples.
     pub median: f64,
-    /// Low end of the 95 % interval.
     pub low: f64,
-    /// High end of the 95 % interval.
     pub high: f64,
     pub samples: u32,
 }
 
-/// Latency percentiles in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyNs {
-    /// Half of the transactions were faster.
     pub p50: u64,
-    /// 99 of 100 were faster.
     pub p99: u64,
-    /// 999 of 1000 were faster.
     pub p999: u64,
 }
 
-/// A step against the configuration it was alternated with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VersusPrevious {
-    /// Identifier of the step compared with.
+    /// Identifier of the other step.
     pub id: String,
-    /// Ratio of the rates, this over that.
+    /// This step's rate over the other's.
     pub ratio: RatioInterval,
-    /// What the interval allows to say.
     pub verdict: ComparisonVerdict,
 }
 
-/// A ratio with its interval; the ends are unknown with fewer than three samples.
+/// A ratio with its 95 % interval, whose ends are unknown with fewer than three samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RatioInterval {
     pub median: f64,
-    /// Low end of the 95 % interval.
     pub low: Option<f64>,
-    /// High end of the 95 % interval.
     pub high: Option<f64>,
 }
 
 /// Something that casts doubt on a figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LadderWarning {
-    /// Which kind of doubt.
     pub kind: WarningKind,
     /// The evidence, one sentence.
     pub detail: String,
+}
+
+impl LadderWarning {
+    pub fn new(kind: WarningKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -229,58 +194,112 @@ pub enum WarningKind {
     CpuSteal,
     /// The samples scatter widely.
     Noisy,
-    /// A value could not be had and is null.
+    /// A value could not be measured and is null.
     Unknown,
-    /// Something asked for was replaced by something else.
+    /// An option was replaced by another.
     Fallback,
-    /// The step had nothing to act on in this setting.
+    /// The step cannot have an effect in this configuration.
     NoEffectExpected,
-    /// The climb was interrupted; what was measured is here.
+    /// The run was interrupted and has results up to there.
     Interrupted,
-    /// A generator died, or the way to it, and the climb ended there.
+    /// A generator or the connection to it ended, and with it the run.
     GeneratorLost,
-    /// Something that a tune would set belongs to no step, or cannot be alternated, and was left as found.
+    /// A setting that a tune would change belongs to no step, or cannot be alternated, and was left as found.
     LeftAsFound,
-    /// A setting was not put back.
+    /// A setting does not have its original value.
     NotRestored,
 }
 
-/// A ladder somebody published, on other hardware.
+impl WarningKind {
+    /// The name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            WarningKind::GeneratorBound => "generator-bound",
+            WarningKind::SharedCpus => "shared-cpus",
+            WarningKind::Unconfirmed => "unconfirmed",
+            WarningKind::CpuSteal => "cpu-steal",
+            WarningKind::Noisy => "noisy",
+            WarningKind::Unknown => "unknown",
+            WarningKind::Fallback => "fallback",
+            WarningKind::NoEffectExpected => "no-effect-expected",
+            WarningKind::Interrupted => "interrupted",
+            WarningKind::GeneratorLost => "generator-lost",
+            WarningKind::LeftAsFound => "left-as-found",
+            WarningKind::NotRestored => "not-restored",
+        }
+    }
+}
+
+/// A ladder that somebody published, from other hardware.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PublishedLadder {
     /// Identifier, such as `makita-2016`.
     pub id: String,
-    /// Where it was published.
     pub source: String,
-    /// The hardware, where the source tells.
+    /// The hardware, if the source names it.
     pub host: Option<String>,
-    /// Payload of a request.
     pub payload_bytes: u32,
-    /// What a step counts: `transactions` or `packets`.
+    /// Unit of the rates: `transactions` or `packets`.
     pub counts: String,
-    /// Its steps, in the order published.
+    /// In the order published.
     pub steps: Vec<PublishedStep>,
-    /// Comparisons published beside the ladder, not steps of it.
-    pub asides: Vec<PublishedAside>,
+    /// Comparisons in the same source that are not steps of its ladder.
+    pub asides: Vec<PublishedComparison>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PublishedStep {
-    /// Identifier; equal to a step's where it is the same step.
+    /// A step's identifier here, where it is the same step.
     pub id: String,
-    /// The lowest rate published for it.
     pub low_per_second: f64,
-    /// The highest; equal to the low one where a single figure was published.
+    /// Equal to the low rate where a single figure was published.
     pub high_per_second: f64,
 }
 
-/// A comparison published beside a ladder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PublishedAside {
-    /// Identifier; equal to a step's where it is the same step.
+pub struct PublishedComparison {
+    /// A step's identifier here, where it is the same step.
     pub id: String,
     /// The rate without the step.
     pub from_per_second: f64,
     /// The rate with it.
     pub to_per_second: f64,
+}
+
+const PUBLISHED: &str = include_str!("../../data/published.json");
+
+/// The published ladders. The first one has the step identifiers that are used here.
+///
+/// # Panics
+/// Never: the data is part of the program and a test parses it.
+#[must_use]
+pub fn published_ladders() -> Vec<PublishedLadder> {
+    serde_json::from_str(PUBLISHED).expect("the data file in the program is valid")
+}
+
+/// A step's rate over the rate of the step before it, in the first published ladder.
+pub(crate) fn published_ratio(ladders: &[PublishedLadder], id: &str) -> Option<f64> {
+    let ladder = ladders.first()?;
+    if let Some(aside) = ladder.asides.iter().find(|aside| aside.id == id) {
+        return Some(aside.to_per_second / aside.from_per_second);
+    }
+    let position = ladder.steps.iter().position(|step| step.id == id)?;
+    let before = ladder.steps.get(position.checked_sub(1)?)?;
+    Some(ladder.steps[position].low_per_second / before.low_per_second)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_ladder_has_its_ratios() {
+        let ladders = published_ladders();
+        assert_eq!(ladders[0].steps.len(), 11);
+        let ratio = |id| published_ratio(&ladders, id);
+        assert_eq!((ratio("baseline"), ratio("batch-syscalls")), (None, None));
+        assert!((ratio("steer-by-cpu").expect("a step") - 4_250_000.0 / 2_540_000.0).abs() < 1e-9);
+        assert!((ratio("xps").expect("an aside") - 5_050_000.0 / 1_086_000.0).abs() < 1e-9);
+    }
 }

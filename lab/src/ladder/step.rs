@@ -1,4 +1,4 @@
-//! The steps, in the order they are climbed.
+//! The steps of the ladder, in order.
 
 use std::time::Duration;
 
@@ -7,21 +7,20 @@ use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration
 /// One step of the ladder.
 #[derive(Debug, Clone, Copy)]
 pub struct LadderStep {
-    /// Identifier, as in the published ladder where the step is the same.
+    /// The published ladder's identifier where the step is the same.
     pub id: &'static str,
     pub title: &'static str,
-    /// What it changes, one sentence.
+    /// What it changes, in one sentence.
     pub what: &'static str,
-    /// What has to be possible for it.
-    pub touches: StepRequirement,
-    /// Makes the configuration with the step from the one without.
+    pub requires: StepRequirement,
+    /// Turns the configuration without the step into the one with it.
     pub change: fn(&mut ServerConfiguration),
 }
 
-/// What a step acts on, and so what may be impossible.
+/// What must be possible for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRequirement {
-    /// Options of the server alone.
+    /// Server options only.
     Server,
     /// RPS or XPS masks of the receiver's interface.
     QueueCpus,
@@ -37,7 +36,7 @@ pub enum StepRequirement {
     BusyPoll,
 }
 
-/// The step that every ladder starts on.
+/// The first step of every run.
 pub const BASELINE: &str = "baseline";
 
 const BATCH: u16 = 64;
@@ -45,153 +44,152 @@ const BATCH: u16 = 64;
 /// (Documentation/admin-guide/sysctl/net.rst, busy_read).
 const BUSY_POLL: Duration = Duration::from_micros(50);
 
-/// All steps, in the order they are climbed.
-pub const RUNGS: &[LadderStep] = &[
+pub const STEPS: &[LadderStep] = &[
     LadderStep {
         id: BASELINE,
         title: "One socket, stock host",
-        what: "A worker a CPU, all on one socket, recvfrom and sendto; receive processing on half of the CPUs, as IRQs left on one NUMA node do.",
-        touches: StepRequirement::Server,
+        what: "One worker per CPU, all on one socket, recvfrom and sendto; receive processing on half of the CPUs, as with all IRQs on one NUMA node.",
+        requires: StepRequirement::Server,
         change: |_| {},
     },
     LadderStep {
         id: "irq-affinity-rps",
         title: "Receive processing on every CPU",
-        what: "Packets are processed on all CPUs, not on half of them: IRQ affinity does it on a NIC, RPS in the lab.",
-        touches: StepRequirement::QueueCpus,
+        what: "All CPUs process received packets instead of half of them: by IRQ affinity on a NIC, by RPS in the lab.",
+        requires: StepRequirement::QueueCpus,
         change: |configuration| configuration.receive_spread = true,
     },
     LadderStep {
         id: "reuseport",
-        title: "A socket a worker",
+        title: "One socket per worker",
         what: "SO_REUSEPORT splits the socket lock and queue; the flow hash chooses the socket.",
-        touches: StepRequirement::Server,
+        requires: StepRequirement::Server,
         change: |configuration| configuration.sharing = PortSharing::Reuseport,
     },
     LadderStep {
         id: "steer-by-cpu",
         title: "Socket chosen by CPU",
-        what: "SO_ATTACH_REUSEPORT_CBPF: the socket of the CPU that processes the packet, so CPUs never meet on one.",
-        touches: StepRequirement::Server,
+        what: "SO_ATTACH_REUSEPORT_CBPF chooses the socket of the CPU that processes the packet, so that CPUs do not share sockets.",
+        requires: StepRequirement::Server,
         change: |configuration| configuration.sharing = PortSharing::SteeredByCpu,
     },
     LadderStep {
         id: "pin-threads",
         title: "Workers pinned",
-        what: "Each worker runs on the CPU whose packets its socket gets.",
-        touches: StepRequirement::Server,
+        what: "Each worker runs on the CPU that processes the packets of its socket.",
+        requires: StepRequirement::Server,
         change: |configuration| configuration.pinned = true,
     },
     LadderStep {
         id: "xps",
-        title: "A transmit queue a CPU",
-        what: "XPS: each CPU sends by a queue of its own instead of one chosen by flow hash.",
-        touches: StepRequirement::QueueCpus,
+        title: "One transmit queue per CPU",
+        what: "XPS: each CPU sends by its own queue instead of one chosen by flow hash.",
+        requires: StepRequirement::QueueCpus,
         change: |configuration| configuration.transmit_by_cpu = true,
     },
     LadderStep {
         id: "gro-off",
         title: "GRO off",
-        what: "Datagrams of many clients cannot be merged; trying costs. Not where TCP matters, not on a hypervisor.",
-        touches: StepRequirement::Offload,
+        what: "Datagrams of many clients cannot be merged, and the attempt costs CPU time. Do not do this on a hypervisor or where TCP matters.",
+        requires: StepRequirement::Offload,
         change: |configuration| configuration.gro = false,
     },
     LadderStep {
         id: "netfilter-off",
         title: "No netfilter ruleset",
         what: "The nftables ruleset with connection tracking is removed.",
-        touches: StepRequirement::Netfilter,
+        requires: StepRequirement::Netfilter,
         change: |configuration| configuration.netfilter = false,
     },
     LadderStep {
         id: "source-validation-off",
         title: "No source validation",
         what: "rp_filter=0 and accept_local=1 save a route lookup for each datagram.",
-        touches: StepRequirement::Sysctl,
+        requires: StepRequirement::Sysctl,
         change: |configuration| configuration.source_validation = false,
     },
     LadderStep {
         id: "audit-off",
         title: "Audit off",
         what: "System calls are no longer audited, on the whole machine.",
-        touches: StepRequirement::Audit,
+        requires: StepRequirement::Audit,
         change: |configuration| configuration.audit = false,
     },
     LadderStep {
         id: "ip-id-skip",
         title: "IP ID skipped",
-        what: "IP_MTU_DISCOVER=IP_PMTUDISC_DO: the kernel need not number replies. Only if no reply exceeds the MTU.",
-        touches: StepRequirement::Server,
+        what: "IP_MTU_DISCOVER=IP_PMTUDISC_DO: the kernel gives replies no IP ID. Only if no reply exceeds the MTU.",
+        requires: StepRequirement::Server,
         change: |configuration| configuration.skip_ip_id = true,
     },
     LadderStep {
         id: "batch-syscalls",
         title: "Batched system calls",
-        what: "recvmmsg and sendmmsg, up to 64 datagrams a call.",
-        touches: StepRequirement::Server,
+        what: "recvmmsg and sendmmsg, up to 64 datagrams per call.",
+        requires: StepRequirement::Server,
         change: |configuration| configuration.calls = ServerCalls::Batched(BATCH),
     },
     LadderStep {
         id: "early-demux-off",
         title: "Early demux off",
-        what: "udp_early_demux=0: no socket lookup before routing, which finds nothing for an unconnected server.",
-        touches: StepRequirement::Sysctl,
+        what: "udp_early_demux=0: no socket lookup before routing. It finds nothing for an unconnected server.",
+        requires: StepRequirement::Sysctl,
         change: |configuration| configuration.early_demux = false,
     },
     LadderStep {
         id: "busy-poll",
         title: "Busy polling",
         what: "SO_BUSY_POLL: a worker without work polls its NAPI instance for 50 us before it sleeps.",
-        touches: StepRequirement::BusyPoll,
+        requires: StepRequirement::BusyPoll,
         change: |configuration| configuration.busy_poll = Some(BUSY_POLL),
     },
 ];
 
-/// A step that is not one of [`RUNGS`].
+/// A step that is not one of [`STEPS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown step '{name}'; the steps are {}", known())]
-pub struct UnknownRung {
+pub struct UnknownStep {
     pub name: String,
 }
 
 fn known() -> String {
-    RUNGS.iter().map(|step| step.id).collect::<Vec<_>>().join(", ")
+    STEPS.iter().map(|step| step.id).collect::<Vec<_>>().join(", ")
 }
 
-/// The steps of these names in climbing order, the baseline always first.
+/// The steps of these names in ladder order, the baseline always first.
 ///
 /// # Errors
-/// Names the first that is not a step.
-pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static LadderStep>, UnknownRung> {
+/// Names the first unknown step.
+pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static LadderStep>, UnknownStep> {
     let mut wanted = vec![BASELINE];
     for name in names {
         let step =
-            RUNGS.iter().find(|step| step.id == name).ok_or_else(|| UnknownRung { name: name.to_owned() })?;
+            STEPS.iter().find(|step| step.id == name).ok_or_else(|| UnknownStep { name: name.to_owned() })?;
         wanted.push(step.id);
     }
-    Ok(RUNGS.iter().filter(|step| wanted.contains(&step.id)).collect())
+    Ok(STEPS.iter().filter(|step| wanted.contains(&step.id)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::published;
+    use crate::ladder::report;
 
     #[test]
     fn every_step_but_the_first_changes_something() {
-        let mut below = ServerConfiguration::baseline();
-        for step in &RUNGS[1..] {
-            let mut above = below.clone();
-            (step.change)(&mut above);
-            assert_ne!(above, below, "{}", step.id);
-            below = above;
+        let mut before = ServerConfiguration::baseline();
+        for step in &STEPS[1..] {
+            let mut after = before.clone();
+            (step.change)(&mut after);
+            assert_ne!(after, before, "{}", step.id);
+            before = after;
         }
     }
 
     #[test]
     fn published_steps_keep_their_order_here() {
-        let ladders = published::ladders();
-        let here: Vec<&str> = RUNGS.iter().map(|step| step.id).collect();
+        let ladders = report::published_ladders();
+        let here: Vec<&str> = STEPS.iter().map(|step| step.id).collect();
         let mut last = 0;
         for step in &ladders[0].steps {
             // Hyper-threading needs a machine that has it; the lab has no such step.
@@ -205,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selection_starts_at_the_baseline_and_climbs_in_order() {
+    fn a_selection_starts_at_the_baseline_and_is_in_order() {
         let ids = |names: &[&str]| {
             select(names.iter().copied()).map(|steps| steps.iter().map(|step| step.id).collect::<Vec<_>>())
         };

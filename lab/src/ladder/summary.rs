@@ -5,19 +5,19 @@ use linerate_host::stage::machine::CpuTime;
 use linerate_load::Latency;
 use linerate_load::stats::{self, RateComparison};
 
-use crate::ladder::bench::StepSample;
-use crate::ladder::climb::StepOptions;
 use crate::ladder::report::{
-    LadderWarning, LatencyNs, RateEstimate, RatioInterval, RungReport, VersusPrevious, WarningKind,
+    LadderWarning, LatencyNs, RateEstimate, RatioInterval, StepReport, TestbedFacts, VersusPrevious,
+    WarningKind,
 };
+use crate::ladder::testbed::StepSample;
 
 /// Share of CPU time stolen above which a step carries a warning.
-const STEAL_WORTH_TELLING: f64 = 0.01;
+const NOTABLE_STEAL: f64 = 0.01;
 /// Width of the interval over the median above which a step carries a warning.
 const NOISY_WIDTH: f64 = 0.25;
 
 /// Writes the figures of `samples` into a step's report.
-pub(crate) fn fill(report: &mut RungReport, samples: &[StepSample], options: &StepOptions) {
+pub(crate) fn fill(report: &mut StepReport, samples: &[StepSample], testbed: &TestbedFacts) {
     let rates: Vec<f64> = samples.iter().map(|sample| sample.transactions_per_second).collect();
     let Ok(interval) = stats::interval(&rates) else {
         return;
@@ -30,62 +30,47 @@ pub(crate) fn fill(report: &mut RungReport, samples: &[StepSample], options: &St
     };
     report.transactions_per_second = Some(estimate);
     if estimate.median > 0.0 && (estimate.high - estimate.low) / estimate.median > NOISY_WIDTH {
-        report.warnings.push(LadderWarning {
-            kind: WarningKind::Noisy,
-            detail: format!(
-                "the interval is {:.0} % of the median wide",
-                (estimate.high - estimate.low) / estimate.median * 100.0
-            ),
-        });
+        let width = (estimate.high - estimate.low) / estimate.median * 100.0;
+        let detail = format!("the interval is {width:.0} % of the median wide");
+        report.warnings.push(LadderWarning::new(WarningKind::Noisy, detail));
     }
     report.loss_ratio =
         Some(samples.iter().map(|sample| sample.loss_ratio).sum::<f64>() / samples.len() as f64);
     report.latency_ns = latency(samples);
     report.cycles_per_transaction = median_known(
-        "cycles a transaction",
+        "cycles per transaction",
         samples.iter().map(|sample| &sample.cycles_per_transaction),
         report,
     );
     report.instructions_per_transaction = median_known(
-        "instructions a transaction",
+        "instructions per transaction",
         samples.iter().map(|sample| &sample.instructions_per_transaction),
         report,
     );
-    let wire = estimate.median * options.wire_bits_per_transaction as f64;
+    let wire = estimate.median * testbed.wire_bits_per_transaction as f64;
     report.wire_bits_per_second = Some(wire);
-    report.line_rate_ratio = Some(wire / options.link_bits_per_second as f64);
+    report.line_rate_ratio = Some(wire / testbed.link_bits_per_second as f64);
     let bound: Vec<&str> = samples.iter().filter_map(|sample| sample.generator_bound.as_deref()).collect();
     if let Some(why) = bound.first() {
-        report.warnings.push(LadderWarning {
-            kind: WarningKind::GeneratorBound,
-            detail: format!(
-                "in {} of {} samples the generator was the limit: {why}",
-                bound.len(),
-                samples.len()
-            ),
-        });
+        let (count, all) = (bound.len(), samples.len());
+        let detail = format!("in {count} of {all} samples the generator was the limit: {why}");
+        report.warnings.push(LadderWarning::new(WarningKind::GeneratorBound, detail));
     }
     let unconfirmed = samples.iter().filter(|sample| sample.unconfirmed).count();
     if unconfirmed > 0 {
-        report.warnings.push(LadderWarning {
-            kind: WarningKind::Unconfirmed,
-            detail: format!(
-                "in {unconfirmed} of {} samples the time was over before a rate was confirmed",
-                samples.len()
-            ),
-        });
+        let all = samples.len();
+        let detail =
+            format!("in {unconfirmed} of {all} samples the time was over before a rate was confirmed");
+        report.warnings.push(LadderWarning::new(WarningKind::Unconfirmed, detail));
     }
     let mut fallbacks: Vec<&String> = samples.iter().flat_map(|sample| &sample.fallbacks).collect();
     fallbacks.sort();
     fallbacks.dedup();
     report.warnings.extend(
-        fallbacks
-            .into_iter()
-            .map(|detail| LadderWarning { kind: WarningKind::Fallback, detail: detail.clone() }),
+        fallbacks.into_iter().map(|detail| LadderWarning::new(WarningKind::Fallback, detail.as_str())),
     );
 }
 
-/// The comparison as the report has it.
 pub(crate) fn versus(id: &str, comparison: &RateComparison) -> VersusPrevious {
     VersusPrevious {
         id: id.to_owned(),
@@ -98,15 +83,15 @@ pub(crate) fn versus(id: &str, comparison: &RateComparison) -> VersusPrevious {
     }
 }
 
-/// A warning when the hypervisor took time away between the two readings.
+/// A warning if the hypervisor took notable CPU time between the two readings.
 pub(crate) fn steal(before: Known<CpuTime>, after: Known<CpuTime>) -> Option<LadderWarning> {
     let (before, after) = (before.into_value()?, after.into_value()?);
     let total = after.total.saturating_sub(before.total);
     let steal = after.steal.saturating_sub(before.steal);
     let ratio = (total > 0).then(|| steal as f64 / total as f64)?;
-    (ratio > STEAL_WORTH_TELLING).then(|| LadderWarning {
-        kind: WarningKind::CpuSteal,
-        detail: format!("the hypervisor took {:.1} % of the CPU time", ratio * 100.0),
+    (ratio > NOTABLE_STEAL).then(|| {
+        let detail = format!("the hypervisor took {:.1} % of the CPU time", ratio * 100.0);
+        LadderWarning::new(WarningKind::CpuSteal, detail)
     })
 }
 
@@ -121,7 +106,7 @@ fn latency(samples: &[StepSample]) -> Option<LatencyNs> {
 fn median_known<'a>(
     what: &str,
     values: impl Iterator<Item = &'a Known<f64>>,
-    report: &mut RungReport,
+    report: &mut StepReport,
 ) -> Option<f64> {
     let mut known = Vec::new();
     let mut unknown = None;
@@ -132,7 +117,7 @@ fn median_known<'a>(
         }
     }
     if let (Some(why), true) = (unknown, known.is_empty()) {
-        report.warnings.push(LadderWarning { kind: WarningKind::Unknown, detail: format!("{what}: {why}") });
+        report.warnings.push(LadderWarning::new(WarningKind::Unknown, format!("{what}: {why}")));
     }
     stats::median(&known)
 }
@@ -142,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steal_is_told_only_where_it_counts() {
+    fn a_warning_names_notable_steal_only() {
         let time = |total, steal| Known::Value(CpuTime { total, steal });
         assert_eq!(steal(time(0, 0), time(1000, 5)), None);
         let warning = steal(time(0, 0), time(1000, 50)).expect("a warning");

@@ -12,6 +12,8 @@ use rustix::process::{Resource, getrlimit};
 use super::socket::SocketGenerator;
 use super::xdp::XdpGenerator;
 use super::{Generator, GeneratorDescription, MAX_BURST};
+use serde::{Deserialize, Serialize};
+
 use crate::error::GeneratorError;
 use crate::workload::LoadWorkload;
 
@@ -19,7 +21,8 @@ use crate::workload::LoadWorkload;
 const OTHER_FILES: u64 = 32;
 
 /// The way into the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum GeneratorBackend {
     /// Live XDP frames where they work, else sockets; [`GeneratorDescription::fallbacks`] says why not the first.
     #[default]

@@ -1,4 +1,4 @@
-//! `linerate lab up|down|list|exec|clean`: throw-away hosts for a server of your own.
+//! `linerate lab up|down|list|exec|clean`: temporary hosts for your own server.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,15 +6,14 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::registry::{CleanedLab, HolderKind};
 use linerate_lab::{CleanReport, CleanScope, LabRegistry, LabShape, LabState, LinkEnd, hold};
 use serde::Serialize;
 
-use super::restore;
 use crate::output::{self, OutputTarget};
 use crate::render::format;
 
-/// Name of a lab that was given none.
 const DEFAULT_NAME: &str = "lab";
 
 #[derive(Debug, Args)]
@@ -187,13 +186,22 @@ fn show(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
     }
 }
 
-/// Removes what dead labs left and puts back what they changed, telling each on standard error.
+/// Removes processes and restores settings of labs that died. Prints each to standard error.
 pub(super) fn clean_before() -> Result<()> {
     let report = clean(&LabRegistry::open()?, CleanScope::Dead)?;
     for line in report.labs.iter().flat_map(cleaned_lines) {
         eprintln!("linerate: {line}");
     }
     Ok(())
+}
+
+/// Restores a host-wide setting that a lab recorded before it changed it.
+fn restore(key: &str, value: &serde_json::Value) -> Result<(), String> {
+    let setting: Setting =
+        serde_json::from_str(key).map_err(|error| format!("'{key}' is no setting: {error}"))?;
+    let value: SettingValue =
+        serde_json::from_value(value.clone()).map_err(|error| format!("'{value}' is no value: {error}"))?;
+    setting.write(&Host::live(), &value).map_err(|error| error.to_string())
 }
 
 fn clean(registry: &LabRegistry, scope: CleanScope<'_>) -> Result<CleanReport> {

@@ -129,9 +129,9 @@ fn charts_without_a_value_are_left_out() {
 }
 
 #[test]
-fn an_interrupted_climb_says_so_at_the_top() {
+fn an_interrupted_run_says_so_at_the_top() {
     let page = page(&made_up::interrupted());
-    assert!(page.find("<b>Interrupted.</b>") < page.find("id=\"climb\""));
+    assert!(page.find("<b>Interrupted.</b>") < page.find("id=\"run\""));
 }
 
 #[test]

@@ -2,67 +2,63 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ExitStatus};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use linerate_load::GeneratorDescription;
 
-use super::clock::{ClockOffset, FarClock};
-use super::command::{self, RemoteLoad};
-use super::error::RemoteError;
-use super::host::SshHost;
-use super::line::{RemoteAnswer, RemoteOrder};
+use super::clock::{ClockOffset, RemoteClock};
+use super::protocol::{RemoteAnswer, RemoteOrder};
+use super::ssh::{self, RemoteError, RemoteLoad, SshHost};
 
-/// How long an ssh that has nothing more to say may take to end.
+/// Longest wait for an ssh process to end after its streams.
 const TO_END: Duration = Duration::from_secs(2);
-/// A line longer than this is no account of a slot.
+/// A longer line is not the result of a slot.
 const LONGEST_LINE: u64 = 1 << 28;
-/// So much of what ssh and the far program said is kept, bytes.
+/// Bytes of the messages of ssh and the remote program that are kept.
 const KEPT_WORDS: usize = 4096;
-/// The exit status of ssh for its own failures, and for a far program that a signal ended.
+/// The exit status of ssh for its own failures, and for a remote program that a signal ended.
 const SSH_FAILED: i32 = 255;
 
-/// What a link tells, with its place among the hosts.
+/// News of a link, with the index of its host.
 pub(super) struct HostEvent {
     pub(super) place: usize,
     pub(super) news: LinkNews,
 }
 
-/// What happened on a link.
 pub(super) enum LinkNews {
     Answer(RemoteAnswer),
-    /// Something else than an answer, after the first answer.
+    /// A line that is not an answer, after the first answer.
     Odd(String),
-    /// Nothing more will come.
+    /// The connection ended.
     Gone,
 }
 
 #[derive(Debug)]
 pub(super) struct HostLink {
     pub(super) host: SshHost,
-    /// What is made there; none before it is ready.
-    pub(super) ready: Option<FarGenerator>,
+    /// `None` before the generator is ready.
+    pub(super) ready: Option<ReadyGenerator>,
     child: Child,
     line: OrderLine,
     said: Arc<Mutex<Vec<u8>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A generator that is ready.
 #[derive(Debug, Clone)]
-pub(super) struct FarGenerator {
+pub(super) struct ReadyGenerator {
     pub(super) version: String,
     pub(super) generator: GeneratorDescription,
     pub(super) cpus: usize,
 }
 
-/// Where orders go; shared with the thread that keeps the connection alive.
+/// The sending side; shared with the thread that keeps the connection alive.
 #[derive(Debug, Clone)]
 pub(super) struct OrderLine {
     stdin: Arc<Mutex<Option<ChildStdin>>>,
-    clock: Arc<Mutex<FarClock>>,
+    clock: Arc<Mutex<RemoteClock>>,
 }
 
 impl OrderLine {
@@ -75,7 +71,7 @@ impl OrderLine {
         }
     }
 
-    /// Asks what time it is there.
+    /// Asks for the remote time.
     pub(super) fn ping(&self, number: u64) -> io::Result<()> {
         lock(&self.clock).asked(number);
         self.send(&RemoteOrder::Ping { number })
@@ -83,7 +79,7 @@ impl OrderLine {
 }
 
 impl HostLink {
-    /// Starts ssh; whether it gets anywhere is told to `news`.
+    /// Starts ssh. Its answers go to `news`.
     pub(super) fn start(
         ssh: &[String],
         host: &SshHost,
@@ -92,12 +88,12 @@ impl HostLink {
         place: usize,
         news: &Sender<HostEvent>,
     ) -> Result<Self, RemoteError> {
-        let line = command::load_line(program, load)?;
-        let mut command = command::ssh(ssh, host, &line);
+        let line = ssh::load_line(program, load)?;
+        let mut command = ssh::ssh_command(ssh, host, &line);
         let mut child = command.spawn().map_err(|source| no_ssh(&command, source))?;
         let stdin = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let clock = Arc::new(Mutex::new(FarClock::default()));
+        let clock = Arc::new(Mutex::new(RemoteClock::default()));
         let said = Arc::new(Mutex::new(Vec::new()));
         let mut threads = Vec::new();
         if let Some(stderr) = stderr {
@@ -107,7 +103,7 @@ impl HostLink {
         if let Some(stdout) = stdout {
             let (said, clock, news) = (Arc::clone(&said), Arc::clone(&clock), news.clone());
             let tell = move |what| {
-                // Nobody listens any more when the generators are dropped.
+                // The receiver is gone when the generators are dropped.
                 let _ = news.send(HostEvent { place, news: what });
             };
             threads.push(thread::spawn(move || listen(stdout, &said, &clock, &tell)));
@@ -116,7 +112,7 @@ impl HostLink {
         Ok(HostLink { host: host.clone(), ready: None, child, line, said, threads })
     }
 
-    /// Lets the program there end, without waiting for it.
+    /// Lets the remote program end, without waiting for it.
     pub(super) fn close(&self) {
         lock(&self.line.stdin).take();
     }
@@ -125,7 +121,7 @@ impl HostLink {
         &self.line
     }
 
-    /// How many times its clock was asked of late.
+    /// Readings of its clock that are kept.
     pub(super) fn clock_readings(&self) -> usize {
         lock(&self.line.clock).readings()
     }
@@ -134,7 +130,7 @@ impl HostLink {
         lock(&self.line.clock).offset()
     }
 
-    /// Ends ssh, and with it the program there, and tells what it ended with and its last words.
+    /// Ends ssh, and with it the remote program. Returns its status and its last message.
     fn end(&mut self) -> (Option<ExitStatus>, String) {
         self.close();
         let status = ended_within(&mut self.child, TO_END);
@@ -143,11 +139,11 @@ impl HostLink {
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        (status, last_words(&lock(&self.said)))
+        (status, last_message(&lock(&self.said)))
     }
 
-    /// The same, in one line for a person, of a connection that ended by itself.
-    pub(super) fn last_words(&mut self) -> String {
+    /// One line about a connection that ended by itself.
+    pub(super) fn why_ended(&mut self) -> String {
         let (status, words) = self.end();
         let code = status.and_then(|status| status.code());
         match (code, words.as_str()) {
@@ -162,7 +158,6 @@ impl HostLink {
         }
     }
 
-    /// Why it did not get ready.
     pub(super) fn why_not_ready(&mut self, ssh: &[String], program: &str) -> RemoteError {
         let host = self.host.clone();
         let (status, words) = self.end();
@@ -172,7 +167,7 @@ impl HostLink {
                 words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
             },
             Some(127) => RemoteError::NoProgram { host, program: program.to_owned() },
-            // An older one does not know what it is asked for.
+            // An older linerate does not have this option.
             Some(_) if words.contains("--on-demand") => {
                 let its = version(ssh, &host, program).unwrap_or_else(|| "of an unknown version".to_owned());
                 RemoteError::Version { host, program: program.to_owned(), its }
@@ -191,9 +186,8 @@ impl Drop for HostLink {
     }
 }
 
-/// What the far program says its version is.
 fn version(ssh: &[String], host: &SshHost, program: &str) -> Option<String> {
-    let mut command = command::ssh(ssh, host, &command::version_line(program).ok()?);
+    let mut command = ssh::ssh_command(ssh, host, &ssh::version_line(program).ok()?);
     let output = command.stdin(std::process::Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned();
     (!text.is_empty()).then_some(text)
@@ -203,7 +197,7 @@ fn no_ssh(command: &std::process::Command, source: io::Error) -> RemoteError {
     RemoteError::NoSsh { program: command.get_program().to_string_lossy().into_owned(), source }
 }
 
-/// Waits for the end, and brings it about when it takes too long.
+/// Waits for the end, and kills the process when it takes too long.
 fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + time;
     let mut pause = Duration::from_millis(1);
@@ -211,19 +205,19 @@ fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
             Ok(None) if Instant::now() < deadline => {
-                // A child's end is no event that can be awaited for a time without taking over SIGCHLD.
+                // Waiting for a child with a timeout would require a handler of SIGCHLD.
                 thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(50));
             }
             Ok(None) | Err(_) => break,
         }
     }
-    // What was killed is reaped; one that cannot be is gone already.
+    // A process that cannot be killed is gone already.
     let _ = child.kill();
     child.wait().ok()
 }
 
-fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<FarClock>, tell: &dyn Fn(LinkNews)) {
+fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<RemoteClock>, tell: &dyn Fn(LinkNews)) {
     let mut lines = BufReader::new(stdout);
     let mut ready = false;
     loop {
@@ -238,14 +232,14 @@ fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<FarClock>, tel
                 tell(LinkNews::Answer(RemoteAnswer::Pong { number, realtime_ns }));
             }
             Ok(answer) => {
-                // What was said on the way (a host key was added, a greeting) is no reason for a later end.
+                // Messages before (a new host key, a greeting) are no reason for a later end.
                 if !ready {
                     lock(said).clear();
                 }
                 ready = true;
                 tell(LinkNews::Answer(answer));
             }
-            // What a login shell greets with comes before.
+            // A login shell can print a greeting first.
             Err(_) if !ready => keep(&mut lock(said), &line),
             Err(_) => {
                 let start = String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim().to_owned();
@@ -273,8 +267,8 @@ fn keep(said: &mut Vec<u8>, more: &[u8]) {
     said.drain(..too_much);
 }
 
-/// The last line that says something, without control characters: it is shown on a terminal.
-fn last_words(said: &[u8]) -> String {
+/// The last line that is not empty, without control characters because it is shown on a terminal.
+fn last_message(said: &[u8]) -> String {
     let text = String::from_utf8_lossy(said);
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     let line = line.strip_prefix("linerate: ").or_else(|| line.strip_prefix("ssh: ")).unwrap_or(line);
@@ -285,12 +279,48 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A remote generator ends after a longer silence.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A thread that keeps connections alive by a question about the time, and so compares clocks. It ends when this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct KeepalivePinger {
+    running: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl KeepalivePinger {
+    pub(super) fn start(links: &[HostLink]) -> Self {
+        let lines: Vec<OrderLine> = links.iter().map(|link| link.line().clone()).collect();
+        let (end, ended) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut number = 0;
+            while ended.recv_timeout(PING_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                number += 1;
+                for line in &lines {
+                    // The thread that reads the answers notices a broken connection.
+                    let _ = line.ping(number);
+                }
+            }
+        });
+        KeepalivePinger { running: Some((end, thread)) }
+    }
+}
+
+impl Drop for KeepalivePinger {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.running.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_that_says_something_is_told() {
+    fn the_last_message_is_the_last_line_that_is_not_empty() {
         for (said, words) in [
             ("", ""),
             (
@@ -300,7 +330,7 @@ mod tests {
             ("linerate: no way\n\n \n", "no way"),
             ("\u{1b}[31mred\u{7}\n", "[31mred"),
         ] {
-            assert_eq!(last_words(said.as_bytes()), words);
+            assert_eq!(last_message(said.as_bytes()), words);
         }
         let mut said = Vec::new();
         for _ in 0..100 {

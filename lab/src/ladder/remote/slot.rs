@@ -4,33 +4,31 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use linerate_load::load_document::LoadDocument;
-use linerate_load::{GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
+use linerate_load::load_document::{self, LoadDocument};
+use linerate_load::{GeneratorError, LoadSlot, QueueMedians, SlotInterval, SlotOutcome};
 
 use super::clock;
-use super::line::{RemoteAnswer, RemoteOrder, SlotOrder};
 use super::link::LinkNews;
-use super::merged::{self, MergedIntervals};
+use super::protocol::{RemoteAnswer, RemoteOrder, SlotOrder};
 use super::{LostHost, RemoteGenerators};
 
-/// From the order to its beginning: what it takes to cross the connection and to be prepared there.
+/// Time from the order to the start of the slot, for the connection and the preparation there.
 const LEAD: Duration = Duration::from_millis(100);
-/// The most that an uncertain clock adds to that.
-const MOST_DOUBT: Duration = Duration::from_secs(2);
-/// How much later than it could come an account may come.
+/// Most additional time because of an uncertain clock.
+const MAX_CLOCK_ERROR: Duration = Duration::from_secs(2);
+/// Longest delay of a result.
 const GRACE: Duration = Duration::from_secs(10);
-/// The furthest moment to begin at: a far generator takes one that is much further for the sign of a clock that was set.
-const FURTHEST: Duration = Duration::from_secs(20);
-/// How often a cancellation is looked for.
-const LOOK: Duration = Duration::from_millis(50);
+/// The latest start. A remote generator takes a much later one for the sign of a clock that was set.
+const LATEST_START: Duration = Duration::from_secs(20);
+const CANCEL_POLL: Duration = Duration::from_millis(50);
 
-/// What came of a slot so far, by the hosts' places.
+/// The results of a slot so far, by index of the host.
 struct RemoteSlot {
     number: u64,
     began: Instant,
     hosts: usize,
     done: BTreeMap<usize, LoadDocument>,
-    /// Failed without being lost: it could not run the slot, in its words.
+    /// Hosts that could not run the slot but are still connected.
     failed: BTreeMap<usize, String>,
     lost: BTreeMap<usize, String>,
     cancelled: usize,
@@ -63,21 +61,21 @@ impl RemoteGenerators {
         }
         let ahead = slot.start_at_realtime_ns.map_or(0, |at_ns| at_ns.saturating_sub(clock::realtime_ns()));
         let ahead = Duration::from_nanos(ahead);
-        if ahead > FURTHEST {
+        if ahead > LATEST_START {
             let problem =
-                format!("{} s ahead, other hosts take at most {} s", ahead.as_secs(), FURTHEST.as_secs());
+                format!("{} s ahead, other hosts take at most {} s", ahead.as_secs(), LATEST_START.as_secs());
             return Err(GeneratorError::Option { option: "start_at_realtime_ns", problem });
         }
-        let mut course = self.order(slot);
-        let deadline = course.began + ahead + LEAD + MOST_DOUBT + slot.duration + slot.drain + GRACE;
-        self.follow(&mut course, deadline, observer);
-        self.finish(course)
+        let mut pending = self.order(slot);
+        let deadline = pending.began + ahead + LEAD + MAX_CLOCK_ERROR + slot.duration + slot.drain + GRACE;
+        self.follow(&mut pending, deadline, observer);
+        self.finish(pending)
     }
 
     fn order(&mut self, slot: &LoadSlot) -> RemoteSlot {
         self.slots += 1;
         let hosts = self.links.len();
-        let course = RemoteSlot {
+        let pending = RemoteSlot {
             number: self.slots,
             began: Instant::now(),
             hosts,
@@ -89,41 +87,41 @@ impl RemoteGenerators {
         };
         let doubt_ns =
             self.links.iter().filter_map(|link| Some(link.clock()?.uncertain_ns)).max().unwrap_or(0);
-        let lead = LEAD + Duration::from_nanos(doubt_ns.saturating_mul(4)).min(MOST_DOUBT);
+        let lead = LEAD + Duration::from_nanos(doubt_ns.saturating_mul(4)).min(MAX_CLOCK_ERROR);
         let soon_ns = clock::realtime_ns().saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(0));
         let begin_ns = slot.start_at_realtime_ns.unwrap_or(soon_ns);
         for link in &self.links {
-            let far_ns = link.clock().map_or(begin_ns, |offset| offset.far(begin_ns));
-            let order = RemoteOrder::Slot(SlotOrder::new(course.number, slot, hosts, far_ns));
-            // A line that is broken is told of by the end of the answers, with the reason.
+            let remote_ns = link.clock().map_or(begin_ns, |offset| offset.to_remote(begin_ns));
+            let order = RemoteOrder::Slot(SlotOrder::new(pending.number, slot, hosts, remote_ns));
+            // The end of the answers reports a broken connection, with the reason.
             let _ = link.line().send(&order);
         }
-        course
+        pending
     }
 
-    /// Waits until all hosts have given account, or failed.
+    /// Waits until all hosts have a result or failed.
     fn follow(
         &mut self,
-        course: &mut RemoteSlot,
+        pending: &mut RemoteSlot,
         deadline: Instant,
         observer: &mut dyn FnMut(&SlotInterval),
     ) {
         let mut stopped = false;
-        while !course.is_over() {
+        while !pending.is_over() {
             if !stopped && self.options.cancel.load(Ordering::Relaxed) {
                 stopped = true;
                 for link in &self.links {
-                    // A broken line is noticed by its end.
+                    // The end of the answers reports a broken connection.
                     let _ = link.line().send(&RemoteOrder::Stop);
                 }
             }
-            match self.next_event(deadline.min(Instant::now() + LOOK)) {
-                Some((place, news)) => self.take(course, place, news, observer),
+            match self.next_event(deadline.min(Instant::now() + CANCEL_POLL)) {
+                Some((place, news)) => self.take(pending, place, news, observer),
                 None if Instant::now() >= deadline => {
                     let silent: Vec<usize> =
-                        (0..course.hosts).filter(|place| !course.knows(*place)).collect();
+                        (0..pending.hosts).filter(|place| !pending.knows(*place)).collect();
                     for place in silent {
-                        course.lost.insert(place, "no account of the slot came back".to_owned());
+                        pending.lost.insert(place, "no account of the slot came back".to_owned());
                     }
                     return;
                 }
@@ -134,56 +132,60 @@ impl RemoteGenerators {
 
     fn take(
         &mut self,
-        course: &mut RemoteSlot,
+        pending: &mut RemoteSlot,
         place: usize,
         news: LinkNews,
         observer: &mut dyn FnMut(&SlotInterval),
     ) {
-        let number = course.number;
+        let number = pending.number;
         match news {
             LinkNews::Answer(RemoteAnswer::Interval { slot, interval }) if slot == number => {
-                let silent = course.lost.len() + course.failed.len();
-                if let Some(whole) = course.intervals.add(interval, course.hosts - silent.min(course.hosts)) {
+                let silent = pending.lost.len() + pending.failed.len();
+                if let Some(whole) =
+                    pending.intervals.add(interval, pending.hosts - silent.min(pending.hosts))
+                {
                     observer(&whole);
                 }
             }
             LinkNews::Answer(RemoteAnswer::Done { slot, document }) if slot == number => {
                 match LoadDocument::parse(&document.to_string()) {
-                    Ok(document) => course.done.insert(place, self.by_our_clock(place, document)).map(drop),
-                    Err(error) => course.failed.insert(place, error.to_string()).map(drop),
+                    Ok(document) => {
+                        pending.done.insert(place, self.by_local_clock(place, document)).map(drop)
+                    }
+                    Err(error) => pending.failed.insert(place, error.to_string()).map(drop),
                 };
             }
             LinkNews::Answer(RemoteAnswer::Failed { slot, cancelled, why }) if slot == number => {
                 if cancelled {
-                    course.cancelled += 1;
+                    pending.cancelled += 1;
                 } else {
-                    course.failed.insert(place, why);
+                    pending.failed.insert(place, why);
                 }
             }
             LinkNews::Gone => {
-                let why = self.lose(place, Some(course.began.elapsed()));
-                course.lost.insert(place, why);
+                let why = self.lose(place, Some(pending.began.elapsed()));
+                pending.lost.insert(place, why);
             }
             LinkNews::Odd(words) => {
-                course.failed.insert(place, format!("'{words}' came where an account should"));
+                pending.failed.insert(place, format!("'{words}' came where an account should"));
             }
-            // Of an earlier slot, or about the time.
+            // An answer to an earlier slot, or a time.
             LinkNews::Answer(_) => {}
         }
     }
 
-    fn by_our_clock(&self, place: usize, mut document: LoadDocument) -> LoadDocument {
+    fn by_local_clock(&self, place: usize, mut document: LoadDocument) -> LoadDocument {
         if let Some(offset) = self.links.get(place).and_then(|link| link.clock()) {
             let started = &mut document.outcome.started_realtime_ns;
-            *started = offset.near(*started);
+            *started = offset.to_local(*started);
         }
         document
     }
 
-    /// One account, or which host is to blame that there is none.
-    fn finish(&mut self, course: RemoteSlot) -> Result<SlotOutcome, GeneratorError> {
-        let into_slot = course.began.elapsed();
-        for (place, why) in &course.lost {
+    /// The merged result, or the host that prevented it.
+    fn finish(&mut self, pending: RemoteSlot) -> Result<SlotOutcome, GeneratorError> {
+        let into_slot = pending.began.elapsed();
+        for (place, why) in &pending.lost {
             if let Some(link) = self.links.get(*place) {
                 let (host, why) = (link.host.clone(), why.clone());
                 if !self.lost.iter().any(|loss| loss.host == host) {
@@ -192,11 +194,11 @@ impl RemoteGenerators {
             }
         }
         let blamed =
-            course.lost.iter().chain(&course.failed).map(|(place, why)| (*place, why.clone())).next();
+            pending.lost.iter().chain(&pending.failed).map(|(place, why)| (*place, why.clone())).next();
         let parts: Vec<_> =
-            course.done.into_iter().map(|(place, document)| (self.name(place), document)).collect();
+            pending.done.into_iter().map(|(place, document)| (self.name(place), document)).collect();
         let measured = parts.len();
-        let merged = if parts.is_empty() { Err(String::new()) } else { merged::outcome(parts) };
+        let merged = if parts.is_empty() { Err(String::new()) } else { merged_outcome(parts) };
         if let Some((place, why)) = blamed {
             let others = merged.ok().map(|(outcome, _)| outcome);
             let kept = others.as_ref().map_or_else(
@@ -227,5 +229,87 @@ impl RemoteGenerators {
 
     fn name(&self, place: usize) -> String {
         self.links.get(place).map_or_else(String::new, |link| link.host.to_string())
+    }
+}
+
+/// All parts, each with its host's name, as one result with the warnings of the merging.
+fn merged_outcome(mut parts: Vec<(String, LoadDocument)>) -> Result<(SlotOutcome, Vec<String>), String> {
+    if parts.len() == 1 {
+        return parts
+            .pop()
+            .map(|(_, document)| (document.outcome, Vec::new()))
+            .ok_or_else(|| "no part".to_owned());
+    }
+    // The merging refuses equal documents; two hosts can have equal results.
+    for (name, document) in &mut parts {
+        document.argv.insert(0, name.clone());
+    }
+    let mut merged = load_document::merge(&parts).map_err(|error| error.to_string())?;
+    merged.outcome.queue = worst_queue(parts.iter().map(|(_, document)| document.outcome.queue));
+    Ok((merged.outcome, merged.warnings))
+}
+
+/// Medians do not add up. The service has one queue, so the host that saw it grow most is right.
+fn worst_queue(queues: impl Iterator<Item = QueueMedians>) -> QueueMedians {
+    let growth = |queue: &QueueMedians| {
+        queue.first_half_ns.zip(queue.last_quarter_ns).map(|(early, late)| late.saturating_sub(early))
+    };
+    queues.max_by_key(growth).unwrap_or_default()
+}
+
+/// Intervals that only some hosts have reported yet.
+#[derive(Debug, Default)]
+struct MergedIntervals {
+    partial: BTreeMap<u32, (usize, SlotInterval)>,
+}
+
+impl MergedIntervals {
+    /// Adds a host's interval. Returns the sum once this many hosts have reported it.
+    fn add(&mut self, interval: SlotInterval, hosts: usize) -> Option<SlotInterval> {
+        let number = interval.number;
+        let reported = match self.partial.remove(&number) {
+            None => (1, interval),
+            Some((count, mut all)) => {
+                all.join(&interval);
+                (count + 1, all)
+            }
+        };
+        if reported.0 >= hosts {
+            return Some(reported.1);
+        }
+        self.partial.insert(number, reported);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_that_grew_most_is_shown() {
+        let queue = |early, late| QueueMedians { first_half_ns: early, last_quarter_ns: late };
+        let all =
+            [queue(Some(5), Some(4)), queue(Some(1), Some(9)), queue(None, Some(100)), queue(None, None)];
+        assert_eq!(worst_queue(all.into_iter()), all[1]);
+        assert_eq!(worst_queue([queue(None, None)].into_iter()), QueueMedians::default());
+    }
+
+    #[test]
+    fn an_interval_is_complete_when_all_hosts_reported_it() {
+        let interval = |number, sent| SlotInterval {
+            number,
+            begins_seconds: 0.0,
+            seconds: 1.0,
+            sent,
+            received: sent,
+            answered: None,
+            latency_ns: linerate_load::LatencyQuantiles::default(),
+        };
+        let mut intervals = MergedIntervals::default();
+        assert_eq!(intervals.add(interval(0, 5), 2), None);
+        assert_eq!(intervals.add(interval(1, 7), 2), None);
+        assert_eq!(intervals.add(interval(0, 6), 2).map(|all| all.sent), Some(11));
+        assert_eq!(intervals.add(interval(1, 1), 1).map(|all| all.sent), Some(8));
     }
 }

@@ -1,4 +1,4 @@
-//! Both sides without a network: a shell stands in for ssh, or a pair of sockets for the connection.
+//! Both sides without a network: a shell in place of ssh, or a pair of sockets in place of the connection.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,32 +9,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::line::{RemoteAnswer, RemoteOrder, SlotOrder};
+use super::protocol::{RemoteAnswer, RemoteOrder, SlotOrder};
 use super::{RemoteError, RemoteGenerators, RemoteLoad, RemoteOptions, serve};
 
 use linerate_load::{
     Generator, GeneratorDescription, GeneratorError, Latency, LoadSlot, SlotInterval, SlotOutcome,
 };
 
-/// A generator that pretends to have sent.
+/// A generator that sends nothing.
 #[derive(Debug)]
-pub(super) struct Pretended {
+pub(crate) struct FakeGenerator {
     answered_per_second: f64,
     noise: f64,
     slots: u32,
 }
 
-impl Pretended {
-    /// One whose slots are answered so, by turns more and less by the share `noise`.
-    pub(super) fn answering(answered_per_second: f64, noise: f64) -> Self {
-        Pretended { answered_per_second, noise, slots: 0 }
+impl FakeGenerator {
+    /// The rate varies by the share `noise`.
+    pub(crate) fn answering(answered_per_second: f64, noise: f64) -> Self {
+        FakeGenerator { answered_per_second, noise, slots: 0 }
     }
 }
 
-impl Generator for Pretended {
+impl Generator for FakeGenerator {
     fn describe(&self) -> GeneratorDescription {
         GeneratorDescription {
-            backend: "pretended".to_owned(),
+            backend: "fake".to_owned(),
             workload: "echo".to_owned(),
             threads: 1,
             flows: 16,
@@ -89,7 +89,7 @@ impl Generator for Pretended {
     }
 }
 
-/// Stands in for ssh: runs the last word, which is for the other host's shell, here.
+/// In place of ssh: runs the last argument here, which is for the other host's shell.
 const HERE: [&str; 4] = ["sh", "-c", "for line; do :; done; eval \"$line\"", "ssh"];
 
 fn options(ssh: &[&str], program: &str) -> RemoteOptions {
@@ -105,7 +105,7 @@ fn options(ssh: &[&str], program: &str) -> RemoteOptions {
     }
 }
 
-/// A program of one's own, in place of linerate.
+/// A script in place of linerate.
 fn program(directory: &Path, script: &str) -> String {
     let path = directory.join("linerate it's");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
@@ -127,7 +127,7 @@ fn first(error: RemoteError) -> RemoteError {
 }
 
 fn ready(version: &str, schema: &str) -> String {
-    let generator = serde_json::to_string(&Pretended::answering(1.0, 0.0).describe()).expect("JSON");
+    let generator = serde_json::to_string(&FakeGenerator::answering(1.0, 0.0).describe()).expect("JSON");
     format!(
         r#"echo '{{"answer":"ready","schema":"{schema}","version":"{version}","cpus":3,"generator":{generator}}}'"#
     )
@@ -170,12 +170,12 @@ fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
     // Greets as login shells do, answers a few questions, and ends with the first slot.
     let script = format!(
         "echo Welcome; {}; while read -r line; do case \"$line\" in *slot*) echo 'linerate: gone' >&2; exit 3;; esac; done",
-        ready("0.0.1", super::line::SCHEMA)
+        ready("0.0.1", super::protocol::SCHEMA)
     );
     let mut generators =
         RemoteGenerators::start(options(&HERE, &program(directory.path(), &script))).expect("they start");
     assert!(generators.warnings()[0].contains("runs linerate 0.0.1"));
-    assert!(generators.warnings()[2].contains("its clock is not known"));
+    assert!(generators.warnings()[2].contains("offset of its clock is unknown"));
     assert_eq!((generators.fewest_cpus(), generators.describe().threads), (3, 2));
     let slot = LoadSlot::rate(1_000.0, Duration::from_millis(20));
     let error = generators.run(&slot).expect_err("they end").to_string();
@@ -185,28 +185,28 @@ fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
     assert!(error.contains("nothing was sent: gone"), "{error}");
 }
 
-/// The far side at one end of a pair of sockets, and a test at the other.
-fn with_far(
+/// The remote side at one end of a pair of sockets, and a test at the other.
+fn with_server(
     test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> RemoteAnswer),
 ) -> (std::io::Result<()>, bool) {
-    let (near, far) = UnixStream::pair().expect("a pair");
+    let (local, remote) = UnixStream::pair().expect("a pair");
     let cancel = AtomicBool::new(false);
     let served = std::thread::scope(|scope| {
         let cancel = &cancel;
-        let output = far.try_clone().expect("a copy");
+        let output = remote.try_clone().expect("a copy");
         let serving = scope.spawn(move || {
-            let served = serve(&mut Pretended::answering(1_000.0, 0.0), &far, output, cancel);
-            drop(far);
+            let served = serve(&mut FakeGenerator::answering(1_000.0, 0.0), &remote, output, cancel);
+            drop(remote);
             served
         });
-        let mut lines = BufReader::new(near.try_clone().expect("a copy")).lines();
+        let mut lines = BufReader::new(local.try_clone().expect("a copy")).lines();
         let mut answer = move || {
             let line = lines.next().expect("an answer").expect("read");
             serde_json::from_str(&line).expect("an answer")
         };
-        let mut near = near;
-        test(&mut near, &mut answer);
-        near.shutdown(std::net::Shutdown::Write).expect("shut");
+        let mut local = local;
+        test(&mut local, &mut answer);
+        local.shutdown(std::net::Shutdown::Write).expect("shut");
         serving.join().expect("no panic")
     });
     (served, cancel.load(Ordering::Relaxed))
@@ -217,13 +217,13 @@ fn say(near: &mut UnixStream, order: &RemoteOrder) {
 }
 
 #[test]
-fn the_far_side_runs_slots_and_tells_the_time_until_its_input_ends() {
-    let (served, cancelled) = with_far(|near, answer| {
-        assert!(matches!(answer(), RemoteAnswer::Ready { schema, .. } if schema == super::line::SCHEMA));
+fn the_remote_side_runs_slots_and_answers_pings_until_its_input_ends() {
+    let (served, cancelled) = with_server(|near, answer| {
+        assert!(matches!(answer(), RemoteAnswer::Ready { schema, .. } if schema == super::protocol::SCHEMA));
         say(near, &RemoteOrder::Ping { number: 4 });
         assert!(matches!(answer(), RemoteAnswer::Pong { number: 4, realtime_ns } if realtime_ns > 0));
         let slot = LoadSlot::rate(500.0, Duration::from_millis(100));
-        // A moment that is days away is no moment: the clock was set.
+        // A start that is days away is ignored: the clock was set.
         for begin in [super::clock::realtime_ns(), u64::MAX] {
             say(near, &RemoteOrder::Slot(SlotOrder::new(9, &slot, 2, begin)));
             assert!(matches!(answer(), RemoteAnswer::Interval { slot: 9, .. }));
@@ -236,15 +236,15 @@ fn the_far_side_runs_slots_and_tells_the_time_until_its_input_ends() {
         assert!(matches!(answer(), RemoteAnswer::Failed { slot: 10, cancelled: false, .. }));
     });
     served.expect("a clean end");
-    assert!(cancelled, "what is being sent ends with the input");
+    assert!(cancelled, "the slot ends with the input");
 }
 
 #[test]
-fn the_far_side_ends_at_what_is_no_order() {
+fn the_remote_side_ends_at_a_line_that_is_no_order() {
     for line in ["hello", "{}", r#"{"order":"reboot"}"#, &"x".repeat(70_000)] {
-        let (served, cancelled) = with_far(|near, answer| {
+        let (served, cancelled) = with_server(|near, answer| {
             answer();
-            // The far side may have closed before all of a long line is written.
+            // The remote side may have closed before all of a long line is written.
             let _ = writeln!(near, "{line}");
         });
         let error = served.expect_err(line).to_string();

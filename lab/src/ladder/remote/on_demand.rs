@@ -1,4 +1,4 @@
-//! The far side: `linerate load --on-demand`, which offers load as its standard input asks, until that ends.
+//! The remote side: `linerate load --on-demand`, which offers load as its standard input orders, until the input ends.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -13,23 +13,23 @@ use linerate_load::{Generator, GeneratorError, LoadSlot, SlotInterval, SlotOutco
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clock;
-use super::line::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
+use super::protocol::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
 
-/// Without a sign of life for so long, the near side is taken for gone: a link that was cut leaves the connection open.
+/// After this silence the local side is taken for gone, because a broken link leaves the connection open.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How often a reader looks whether anybody still wants what it reads.
-const LOOK: Duration = Duration::from_millis(500);
-/// A line longer than this is no order.
+/// How often the reader checks whether it should end.
+const END_POLL: Duration = Duration::from_millis(500);
+/// A longer line is not an order.
 const LONGEST_LINE: usize = 1 << 16;
-/// A moment further ahead than this is the sign of a clock that was set.
+/// A later start is the sign of a clock that was set.
 const FURTHEST_NS: u64 = 30_000_000_000;
 
 /// Runs slots on `generator` as `input` orders them, and answers on `output`, until `input` ends or is silent for 15 s.
-/// `cancel` is the flag that ends the generator's slot: it is raised when the near side says so or goes, and taken back
-/// before the next slot. Nothing is sent that was not asked for.
+/// `cancel` is the flag that ends the generator's slot. It is set when the local side stops the slot or is gone, and cleared
+/// before the next slot.
 ///
 /// # Errors
-/// Answers that cannot be written, and input that cannot be read: the slot under way is ended, too.
+/// If answers cannot be written or input cannot be read. The current slot ends then, too.
 pub fn serve(
     generator: &mut dyn Generator,
     input: impl AsFd + Send,
@@ -49,7 +49,7 @@ pub fn serve(
         let (output, over) = (&output, &over);
         let reader = scope.spawn(move || {
             let read = OrderReader { output, cancel, over, asked }.read(&input);
-            // Whatever ended it, nobody is left to want what is being sent.
+            // Without orders the current slot has no purpose.
             cancel.store(true, Ordering::Relaxed);
             read
         });
@@ -86,7 +86,7 @@ fn run(
     Ok(())
 }
 
-/// Runs a slot at the moment it asks for, or at once where that is over: when it began is in its account.
+/// Runs a slot at the ordered time, or at once if that is over. The result has the actual start.
 fn begin(
     generator: &mut dyn Generator,
     slot: &LoadSlot,
@@ -130,7 +130,7 @@ fn answer(
     }
 }
 
-/// Where answers go, whole lines at a time.
+/// Writes answers as whole lines.
 struct AnswerOutput<W>(Mutex<W>);
 
 impl<W: Write> AnswerOutput<W> {
@@ -143,11 +143,11 @@ impl<W: Write> AnswerOutput<W> {
     }
 }
 
-/// Reads orders while a slot is under way, too.
+/// Reads orders, also during a slot.
 struct OrderReader<'a, W> {
     output: &'a AnswerOutput<W>,
     cancel: &'a AtomicBool,
-    /// Raised when nothing read is wanted any more.
+    /// Set when the reader should end.
     over: &'a AtomicBool,
     asked: Sender<SlotOrder>,
 }
@@ -157,7 +157,7 @@ impl<W: Write> OrderReader<'_, W> {
         let mut pending = Vec::new();
         let mut heard = Instant::now();
         while !self.over.load(Ordering::Relaxed) && heard.elapsed() < SILENCE {
-            if !readable_within(input, LOOK)? {
+            if !readable_within(input, END_POLL)? {
                 continue;
             }
             let mut chunk = [0; 4096];
@@ -183,7 +183,10 @@ impl<W: Write> OrderReader<'_, W> {
     fn obey(&self, line: &[u8]) -> io::Result<()> {
         let order = serde_json::from_slice(line).map_err(|error| {
             let shown = String::from_utf8_lossy(line.get(..60).unwrap_or(line)).trim().to_owned();
-            io::Error::new(io::ErrorKind::InvalidData, format!("'{shown}' is no order ({SCHEMA}): {error}"))
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("'{shown}' is not an order ({SCHEMA}): {error}"),
+            )
         })?;
         match order {
             RemoteOrder::Ping { number } => {
@@ -195,7 +198,7 @@ impl<W: Write> OrderReader<'_, W> {
             }
             RemoteOrder::Slot(order) => {
                 self.cancel.store(false, Ordering::Relaxed);
-                // Only a failure to answer ends the other side early, and that is told there.
+                // The receiver is gone only after a failure to answer, which it reports.
                 let _ = self.asked.send(order);
                 Ok(())
             }

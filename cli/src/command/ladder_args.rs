@@ -1,4 +1,4 @@
-//! What a climb is told and what becomes of its report, in the lab and on a real interface.
+//! Arguments and outputs that `lab` and `ladder` have in common.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,68 +6,17 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::CpuSet;
-use linerate_lab::ladder::ascent::LadderConfig;
-use linerate_lab::ladder::climb::KeepPolicy;
+use linerate_lab::ladder::config::{KeepPolicy, LadderConfig, RunTiming};
 use linerate_lab::ladder::report::{LadderReport, WarningKind};
-use linerate_lab::ladder::step::{self, RUNGS};
+use linerate_lab::ladder::step::{self, STEPS};
+use linerate_load::wire::LinkSpeed;
 use serde::Serialize;
 
+use crate::backend::LoadBackendArgument;
 use crate::output::{self, OutputTarget};
 use crate::quantity;
 use crate::render::{ladder_html, ladder_text, style::TextStyle};
 
-/// How much time to take for what.
-pub(crate) struct RunLength {
-    step: Duration,
-    slot: Duration,
-    overhead: Duration,
-    resolution: f64,
-    samples: u32,
-}
-
-/// How fast to climb, quickly and otherwise.
-pub(crate) struct RunLengths {
-    quick: RunLength,
-    full: RunLength,
-}
-
-/// Where the generator is of this process.
-pub(crate) const IN_A_LAB: RunLengths = RunLengths {
-    quick: RunLength {
-        step: Duration::from_secs(5),
-        slot: Duration::from_millis(80),
-        overhead: Duration::ZERO,
-        resolution: 1.06,
-        samples: 4,
-    },
-    full: RunLength {
-        step: Duration::from_secs(23),
-        slot: Duration::from_millis(120),
-        overhead: Duration::ZERO,
-        resolution: 1.04,
-        samples: 8,
-    },
-};
-
-/// Where each probe is ordered from other hosts.
-pub(crate) const OVER_SSH: RunLengths = RunLengths {
-    quick: RunLength {
-        step: Duration::from_secs(24),
-        slot: Duration::from_millis(150),
-        overhead: Duration::from_millis(250),
-        resolution: 1.06,
-        samples: 4,
-    },
-    full: RunLength {
-        step: Duration::from_secs(60),
-        slot: Duration::from_millis(250),
-        overhead: Duration::from_millis(250),
-        resolution: 1.04,
-        samples: 8,
-    },
-};
-
-/// How to climb.
 #[derive(Debug, Args)]
 pub(crate) struct LadderRunArgs {
     /// Run in less than half of the time, with wider intervals
@@ -84,7 +33,19 @@ pub(crate) struct LadderRunArgs {
     list: bool,
     /// Also change settings of the whole machine (audit), and restore them at the end
     #[arg(long)]
-    pub(crate) host_wide: bool,
+    host_wide: bool,
+    /// Which settings stay for the following steps
+    #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
+    policy: PolicyArgument,
+    /// How requests enter the kernel of the sending host
+    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
+    pub(crate) backend: LoadBackendArgument,
+    /// Fail if a request would be fragmented
+    #[arg(long)]
+    pub(crate) no_fragment: bool,
+    /// Link speed for the line-rate share [default: the interface's speed, 10G in a lab]
+    #[arg(long, value_name = "SPEED")]
+    link: Option<LinkSpeed>,
     /// UDP payload of a request, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     pub(crate) payload: u32,
@@ -108,7 +69,6 @@ pub(crate) struct LadderRunArgs {
     pub(crate) quiet: bool,
 }
 
-/// What stays in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PolicyArgument {
     /// Every step that could be applied
@@ -127,7 +87,6 @@ impl From<PolicyArgument> for KeepPolicy {
 }
 
 impl LadderRunArgs {
-    /// Where the report goes.
     pub(crate) fn outputs(&self) -> Result<LadderOutputs> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let html = OutputTarget::from_option(self.html.as_deref())?;
@@ -138,41 +97,37 @@ impl LadderRunArgs {
         Ok(LadderOutputs { json, html })
     }
 
-    /// The steps instead of a climb, where they were asked for.
-    pub(crate) fn listed(&self, outputs: &LadderOutputs) -> Result<Option<ExitCode>> {
-        self.list.then(|| list(outputs.json.as_ref())).transpose()
+    /// Prints the steps instead of a run, with `--list`.
+    pub(crate) fn list(&self, outputs: &LadderOutputs) -> Result<Option<ExitCode>> {
+        self.list.then(|| list_steps(outputs.json.as_ref())).transpose()
     }
 
-    /// The CPUs to use; none where none were named.
-    pub(crate) fn cpus(&self) -> Result<Option<CpuSet>> {
-        self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")
-    }
-
-    /// How to climb, for the library.
-    pub(crate) fn terms(&self, policy: KeepPolicy, paces: &RunLengths) -> Result<LadderConfig> {
+    pub(crate) fn config(&self, quick: RunTiming, full: RunTiming) -> Result<LadderConfig> {
         let steps = match &self.steps {
             Some(names) => step::select(names.iter().map(String::as_str))?,
-            None => RUNGS.iter().collect(),
+            None => STEPS.iter().collect(),
         };
-        let pace = if self.quick { &paces.quick } else { &paces.full };
-        let each = pace.step * u32::try_from(steps.len()).unwrap_or(u32::MAX);
-        let budget = self.time.map_or(Ok(each), Duration::try_from_secs_f64).context("--time")?;
+        let cpus = self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
+        ensure!(cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()), "--cpus: the list of CPUs is empty");
+        let mut config = LadderConfig::new(steps, if self.quick { quick } else { full });
+        if let Some(seconds) = self.time {
+            config.duration = Duration::try_from_secs_f64(seconds).context("--time")?;
+        }
         Ok(LadderConfig {
-            steps,
-            policy,
-            budget,
-            slot: pace.slot,
-            slot_overhead: pace.overhead,
-            resolution: pace.resolution,
-            samples: pace.samples,
-            payload: self.payload,
+            policy: self.policy.into(),
+            payload_bytes: self.payload,
             flows: self.flows,
-            max_loss: self.max_loss,
+            max_loss_ratio: self.max_loss,
+            cpus: cpus.iter().flat_map(CpuSet::iter).collect(),
+            host_wide: self.host_wide,
+            backend: self.backend.into(),
+            no_fragment: self.no_fragment,
+            link: self.link,
+            ..config
         })
     }
 }
 
-/// Where a report goes.
 #[derive(Debug)]
 pub(crate) struct LadderOutputs {
     json: Option<OutputTarget>,
@@ -180,7 +135,7 @@ pub(crate) struct LadderOutputs {
 }
 
 impl LadderOutputs {
-    /// Writes the report to all of them. A climb that ended early is an error to whoever waits for it.
+    /// A run that ended early returns status 2.
     pub(crate) fn write(&self, report: &LadderReport) -> Result<ExitCode> {
         if let Some(target) = &self.json {
             target.write_json(report)?;
@@ -203,26 +158,26 @@ struct StepsDocument {
     schema: &'static str,
     version: &'static str,
     argv: Vec<String>,
-    steps: Vec<RungLine>,
+    steps: Vec<StepLine>,
 }
 
 #[derive(Serialize)]
-struct RungLine {
+struct StepLine {
     id: &'static str,
     title: &'static str,
     what: &'static str,
 }
 
-fn list(json: Option<&OutputTarget>) -> Result<ExitCode> {
+fn list_steps(json: Option<&OutputTarget>) -> Result<ExitCode> {
     if let Some(target) = json {
-        let line = |step: &step::LadderStep| RungLine { id: step.id, title: step.title, what: step.what };
-        let steps = RUNGS.iter().map(line).collect();
+        let line = |step: &step::LadderStep| StepLine { id: step.id, title: step.title, what: step.what };
+        let steps = STEPS.iter().map(line).collect();
         let (schema, version) = ("linerate.steps/1", env!("CARGO_PKG_VERSION"));
         target.write_json(&StepsDocument { schema, version, argv: output::argv(), steps })?;
         return Ok(ExitCode::SUCCESS);
     }
-    let width = RUNGS.iter().map(|step| step.id.len()).max().unwrap_or(0);
-    let text: String = RUNGS.iter().map(|step| format!("{:width$}  {}\n", step.id, step.what)).collect();
+    let width = STEPS.iter().map(|step| step.id.len()).max().unwrap_or(0);
+    let text: String = STEPS.iter().map(|step| format!("{:width$}  {}\n", step.id, step.what)).collect();
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

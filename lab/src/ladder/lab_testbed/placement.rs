@@ -1,27 +1,23 @@
-//! Who runs on which CPU.
+//! The CPUs of server and generator.
 
 use linerate_host::CpuSet;
 
-/// The CPUs of server and generator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuPlacement {
+pub(crate) struct CpuPlacement {
     /// The server's workers, and receive processing where it can be directed.
-    pub server: Vec<u32>,
-    pub generator: Vec<u32>,
+    pub(crate) server: Vec<u32>,
+    pub(crate) generator: Vec<u32>,
     /// Whether both run on the same CPUs.
-    pub shared: bool,
+    pub(crate) shared: bool,
 }
 
-/// CPUs from which on server and generator get halves of their own.
+/// With this many CPUs server and generator get separate halves.
 const ENOUGH_TO_SPLIT: usize = 4;
 
 impl CpuPlacement {
-    /// Places server and generator on `cpus`.
-    ///
-    /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it. Only
-    /// where RPS can be set are halves of their own worth having.
-    #[must_use]
-    pub fn on(cpus: &[u32], receive_can_be_directed: bool) -> Self {
+    /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it. Separate halves are useful only
+    /// where RPS can be set.
+    pub(crate) fn on(cpus: &[u32], receive_can_be_directed: bool) -> Self {
         if cpus.len() >= ENOUGH_TO_SPLIT && receive_can_be_directed {
             let (server, generator) = cpus.split_at(cpus.len() / 2);
             Self { server: server.to_vec(), generator: generator.to_vec(), shared: false }
@@ -30,36 +26,32 @@ impl CpuPlacement {
         }
     }
 
-    /// The CPUs that RPS hands received packets to; none leave them where they came in.
+    /// RPS mask of every receive queue. The empty mask leaves packets on the CPU that received them.
     ///
-    /// The same for every receive queue: what veth tells the stack of the queue differs between
-    /// kernels and modes, the sending CPU does not.
-    #[must_use]
-    pub fn receive(&self, spread: bool) -> CpuSet {
+    /// It is the same for all queues, because the queue number that veth reports differs between kernels and modes.
+    pub(crate) fn receive(&self, spread: bool) -> CpuSet {
         let half = (self.server.len() / 2).max(1);
         match (spread, self.shared) {
-            // As IRQs that were all left on one of two NUMA nodes.
+            // Like IRQs that are all on one of two NUMA nodes.
             (false, _) => self.server.iter().copied().take(half).collect(),
-            // Each of the CPUs sends, and so takes in, its share.
+            // Each CPU sends its share of the packets and therefore receives it.
             (true, true) => CpuSet::new(),
             (true, false) => self.server.iter().copied().collect(),
         }
     }
 
-    /// The server's CPUs that send by transmit queue `queue` out of `queues`; none by flow hash.
-    #[must_use]
-    pub fn transmit(&self, queue: u32, queues: u32, by_cpu: bool) -> CpuSet {
+    /// XPS mask of the server's transmit queue `queue` of `queues`. The empty mask chooses by flow hash.
+    pub(crate) fn transmit(&self, queue: u32, queues: u32, by_cpu: bool) -> CpuSet {
         if by_cpu { senders(&self.server, queue, queues) } else { CpuSet::new() }
     }
 
-    /// The generator's CPUs that send by transmit queue `queue` out of `queues`.
-    #[must_use]
-    pub fn generate(&self, queue: u32, queues: u32) -> CpuSet {
+    /// XPS mask of the generator's transmit queue `queue` of `queues`.
+    pub(crate) fn generate(&self, queue: u32, queues: u32) -> CpuSet {
         senders(&self.generator, queue, queues)
     }
 }
 
-/// Those of `cpus` that send by a queue when each has its own, or shares one with few others.
+/// The CPUs of transmit queue `queue` if the queues are distributed over `cpus` in turn.
 pub(crate) fn senders(cpus: &[u32], queue: u32, queues: u32) -> CpuSet {
     let own = |(index, _): &(u32, &u32)| index % queues == queue;
     (0_u32..).zip(cpus).filter(own).map(|(_, cpu)| *cpu).collect()

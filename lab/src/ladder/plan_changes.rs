@@ -1,26 +1,27 @@
-//! Which changes of a plan belong to which step.
+//! The changes of a tune plan by the step that alternates them.
 
 use std::collections::BTreeMap;
 
 use linerate_host::setting::{Offload, QueueDirection};
-use linerate_host::{Setting, SettingValue};
-use linerate_tune::TunePlan;
+use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use linerate_tune::plan::{ChangeImpact, PlannedChange, SkippedFinding};
+use linerate_tune::profile::FindingPolicy;
+use linerate_tune::{TunePlan, TuneProfile};
 
 use crate::ladder::configuration::ServerConfiguration;
-use crate::ladder::step::{LadderStep, RUNGS};
+use crate::ladder::lab_testbed::senders;
+use crate::ladder::step::{LadderStep, STEPS};
 
-/// A part of a configuration that settings of the host make up.
+/// A part of a configuration that consists of settings of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum ConfigurationPart {
-    /// Where received packets are processed.
+enum ConfigurationPart {
+    /// CPUs that process received packets.
     Receive,
-    /// Which queue a CPU sends by.
+    /// Transmit queue of each CPU.
     Transmit,
     Offload,
-    /// What netfilter does to the service's packets.
     Netfilter,
-    /// The reverse-path filter, and the check for local source addresses.
+    /// Reverse-path filter and the check for local source addresses.
     SourceValidation,
     /// Auditing of system calls.
     Audit,
@@ -39,7 +40,7 @@ impl ConfigurationPart {
         ConfigurationPart::EarlyDemux,
     ];
 
-    /// The part that a change belongs to; none where no step is about it.
+    /// `None` if no step alternates this setting.
     fn of(change: &PlannedChange) -> Option<Self> {
         match &change.setting {
             Setting::QueueCpus { direction: QueueDirection::Receive, .. }
@@ -63,7 +64,7 @@ impl ConfigurationPart {
         }
     }
 
-    /// Whether a configuration has it as the plan says, not as it was found.
+    /// Whether a configuration has the planned values and not the original ones.
     fn is_planned(self, configuration: &ServerConfiguration) -> bool {
         match self {
             ConfigurationPart::Receive => configuration.receive_spread,
@@ -76,8 +77,8 @@ impl ConfigurationPart {
         }
     }
 
-    /// Whether something that is left is about it: a finding, or a value of the profile.
-    fn is_about(self, left: &SkippedFinding) -> bool {
+    /// Whether a finding or value of the profile that the plan skips concerns this part.
+    fn concerns(self, left: &SkippedFinding) -> bool {
         let stems: &[&str] = match self {
             ConfigurationPart::Receive => {
                 &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"]
@@ -93,7 +94,7 @@ impl ConfigurationPart {
             || self == ConfigurationPart::Offload && left.title.contains(Offload::GenericReceive.name())
     }
 
-    /// The parts that a step is about; none where it is about the server alone.
+    /// The parts that a step changes; empty for server options.
     fn of_step(step: &LadderStep) -> impl Iterator<Item = Self> + use<> {
         let mut with = ServerConfiguration::baseline();
         (step.change)(&mut with);
@@ -101,53 +102,53 @@ impl ConfigurationPart {
     }
 }
 
-/// The changes of a plan that a climb goes back and forth between.
+/// The changes of a plan that a run alternates.
 #[derive(Debug, Clone)]
-pub(super) struct AlternatedChanges {
+pub(crate) struct StepChanges {
     changes: Vec<(ConfigurationPart, PlannedChange)>,
-    /// Why a part has no changes, where there is more to say than that it is so already.
+    /// Why a part has no changes, if the host does not have the planned values already.
     reasons: BTreeMap<ConfigurationPart, String>,
-    /// What the plan would set and the climb does not, a line each.
-    left: Vec<String>,
+    /// Changes of the plan that the run does not make, one line each.
+    skipped: Vec<String>,
 }
 
-impl AlternatedChanges {
-    /// Sorts a plan's changes out.
-    pub(super) fn of(plan: &TunePlan, host_wide: bool) -> Self {
-        let mut alternated = Self { changes: Vec::new(), reasons: BTreeMap::new(), left: Vec::new() };
+impl StepChanges {
+    /// `host_wide` allows changes of the whole machine.
+    pub(crate) fn from_plan(plan: &TunePlan, host_wide: bool) -> Self {
+        let mut alternated = Self { changes: Vec::new(), reasons: BTreeMap::new(), skipped: Vec::new() };
         for change in &plan.changes {
             match ConfigurationPart::of(change) {
                 Some(ConfigurationPart::Audit) if !host_wide => {
-                    let why = "auditing belongs to the whole machine; --host-wide allows it to be switched";
+                    let why = "auditing is a setting of the whole machine; --host-wide allows to change it";
                     alternated.reasons.insert(ConfigurationPart::Audit, why.to_owned());
                 }
                 Some(part) if change.interrupts == ChangeImpact::Link => {
                     let why = format!(
-                        "{} is left '{}': to change it resets the link, which cannot be done back and forth; \
-                         set it with linerate tune first, and climb then",
+                        "{} is left '{}': a change resets the link and cannot be alternated; set it with linerate tune \
+                         before the run",
                         change.setting, change.from
                     );
                     alternated.reasons.insert(part, why.clone());
-                    alternated.left.push(why);
+                    alternated.skipped.push(why);
                 }
                 Some(part) => alternated.changes.push((part, change.clone())),
-                None => alternated.left.push(format!(
-                    "{} is left '{}' instead of '{}': no step is about it",
+                None => alternated.skipped.push(format!(
+                    "{} is left '{}' instead of '{}': it belongs to no step",
                     change.setting, change.from, change.to
                 )),
             }
         }
         for left in &plan.left {
-            for part in ConfigurationPart::ALL.into_iter().filter(|part| part.is_about(left)) {
-                let why = format!("the plan leaves it: {}: {}", left.title, left.why);
+            for part in ConfigurationPart::ALL.into_iter().filter(|part| part.concerns(left)) {
+                let why = format!("the plan skips it: {}: {}", left.title, left.why);
                 alternated.reasons.entry(part).or_insert(why);
             }
         }
         alternated
     }
 
-    /// Every setting that is gone back and forth between, with its value in a configuration.
-    pub(super) fn settings(
+    /// Every alternated setting with its value in a configuration.
+    pub(crate) fn settings(
         &self,
         configuration: &ServerConfiguration,
     ) -> impl DoubleEndedIterator<Item = (&Setting, &SettingValue)> {
@@ -157,14 +158,20 @@ impl AlternatedChanges {
         })
     }
 
-    /// The settings that a configuration has as the plan says.
-    pub(super) fn planned(&self, configuration: &ServerConfiguration) -> impl Iterator<Item = &Setting> {
-        let planned = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
-        planned.map(|(_, change)| &change.setting)
+    /// The part of a plan that a configuration applies.
+    pub(crate) fn kept_plan(&self, plan: &TunePlan, kept: &ServerConfiguration) -> TunePlan {
+        let planned = self.changes.iter().filter(|(part, _)| part.is_planned(kept));
+        let planned: Vec<&Setting> = planned.map(|(_, change)| &change.setting).collect();
+        let mut plan = plan.clone();
+        plan.changes.retain(|change| planned.contains(&&change.setting));
+        if plan.changes.is_empty() {
+            plan.agreements.clear();
+        }
+        plan
     }
 
-    /// Why a step cannot be had here, if it cannot.
-    pub(super) fn refusal(&self, step: &LadderStep) -> Option<String> {
+    /// Why a step is impossible on this host.
+    pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
         let mut parts = ConfigurationPart::of_step(step).peekable();
         let part = *parts.peek()?;
         if parts.any(|part| self.changes.iter().any(|(of, _)| *of == part)) {
@@ -172,23 +179,101 @@ impl AlternatedChanges {
         }
         let reason = self.reasons.get(&part).cloned();
         Some(reason.unwrap_or_else(|| {
-            "already so on this host, as far as doctor can see: the plan changes nothing of it".to_owned()
+            "already set on this host, as far as doctor can see: the plan does not change it".to_owned()
         }))
     }
 
-    /// The steps that change settings, and what they change.
-    pub(super) fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
+    /// The steps that change settings, with their changes.
+    pub(crate) fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
         let of_step = |step: &'static LadderStep| {
             let parts: Vec<ConfigurationPart> = ConfigurationPart::of_step(step).collect();
             let of = self.changes.iter().filter(|(part, _)| parts.contains(part));
             (step, of.map(|(_, change)| change).collect::<Vec<_>>())
         };
-        RUNGS.iter().map(of_step).filter(|(_, changes)| !changes.is_empty()).collect()
+        STEPS.iter().map(of_step).filter(|(_, changes)| !changes.is_empty()).collect()
     }
 
-    /// What the plan would set and the climb does not, a line each.
-    pub(super) fn left(&self) -> &[String] {
-        &self.left
+    /// Changes of the plan that the run does not make, one line each.
+    pub(crate) fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+}
+
+/// Adds XPS masks if the plan has none and all masks are empty. The plan has none for a virtual interface, because without
+/// interrupts no queue is nearest to a CPU.
+pub(crate) fn add_transmit_queues(
+    plan: &mut TunePlan,
+    host: &Host,
+    interface: &str,
+    queues: u32,
+    cpus: &[u32],
+) {
+    let is_transmit =
+        |setting: &Setting| matches!(setting, Setting::QueueCpus { direction: QueueDirection::Transmit, .. });
+    let is_left = plan.left.iter().any(|left| left.finding.starts_with("transmit.xps-"));
+    if queues < 2 || is_left || plan.changes.iter().any(|change| is_transmit(&change.setting)) {
+        return;
+    }
+    let changes: Option<Vec<PlannedChange>> = (0..queues)
+        .map(|queue| transmit_queue(host, interface, queue, &senders(cpus, queue, queues)))
+        .collect();
+    // With fewer CPUs than queues some have none, before and after.
+    let differs = |change: &PlannedChange| !change.setting.same(&change.from, &change.to);
+    plan.changes.extend(changes.into_iter().flatten().filter(differs));
+}
+
+/// Adds GRO off if the profile wants it and the plan does not mention GRO, as for a virtual interface.
+pub(crate) fn add_offload(plan: &mut TunePlan, host: &Host, interface: &str, profile: &TuneProfile) {
+    let setting = Setting::Offload { interface: interface.to_owned(), offload: Offload::GenericReceive };
+    let name = setting.to_string();
+    let is_mentioned = plan.changes.iter().any(|change| change.setting == setting)
+        || plan.left.iter().any(|left| left.title.starts_with(&name));
+    let is_wanted = matches!(profile.verdict("link.gro-for-udp"), FindingPolicy::Fix(_));
+    match setting.read(host) {
+        Ok(from) if from.as_str() == "on" && is_wanted && !is_mentioned => plan.changes.push(added_change(
+            setting,
+            from,
+            SettingValue::new("off"),
+            "Datagrams are merged only for sockets that enable UDP_GRO; for other sockets the attempt costs CPU time.",
+            "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
+        )),
+        _ => {}
+    }
+}
+
+/// `None` if the mask cannot be read or has CPUs.
+fn transmit_queue(host: &Host, interface: &str, queue: u32, cpus: &CpuSet) -> Option<PlannedChange> {
+    let direction = QueueDirection::Transmit;
+    let setting = Setting::QueueCpus { interface: interface.to_owned(), direction, queue };
+    let from = setting.read(host).ok()?;
+    CpuSet::from_mask(from.as_str()).ok().filter(CpuSet::is_empty)?;
+    Some(added_change(
+        setting,
+        from,
+        SettingValue::new(cpus.to_mask()),
+        "Each CPU sends by its own queue instead of one chosen by flow hash.",
+        "Documentation/networking/scaling.rst, XPS",
+    ))
+}
+
+fn added_change(
+    setting: Setting,
+    from: SettingValue,
+    to: SettingValue,
+    why: &str,
+    source: &str,
+) -> PlannedChange {
+    PlannedChange {
+        setting,
+        from,
+        to,
+        why: why.to_owned(),
+        findings: Vec::new(),
+        effect: None,
+        source: Some(source.to_owned()),
+        risk: None,
+        interrupts: ChangeImpact::Nothing,
+        claims: Vec::new(),
     }
 }
 
@@ -241,7 +326,7 @@ mod tests {
         change(setting, "on", "off", ChangeImpact::Nothing)
     }
 
-    fn refusal(alternated: &AlternatedChanges, id: &str) -> Option<String> {
+    fn refusal(alternated: &StepChanges, id: &str) -> Option<String> {
         let steps = step::select([id]).expect("a step");
         alternated.refusal(steps.last().expect("a step"))
     }
@@ -249,7 +334,7 @@ mod tests {
     #[test]
     fn a_step_has_its_changes_and_no_others() {
         let early = change(Setting::sysctl("net.ipv4.udp_early_demux"), "1", "0", ChangeImpact::Nothing);
-        let alternated = AlternatedChanges::of(&plan(vec![gro(), early]), false);
+        let alternated = StepChanges::from_plan(&plan(vec![gro(), early]), false);
         let mut without_gro = ServerConfiguration::baseline();
         without_gro.gro = false;
         let values = |configuration: &ServerConfiguration| {
@@ -266,7 +351,7 @@ mod tests {
     #[test]
     fn a_step_without_a_change_says_why() {
         let interface = || "eth0".to_owned();
-        let alternated = AlternatedChanges::of(
+        let alternated = StepChanges::from_plan(
             &plan(vec![
                 change(
                     Setting::Channels { interface: interface() },
@@ -283,11 +368,34 @@ mod tests {
             let why = refusal(&alternated, id).expect("refused");
             assert!(why.starts_with(words), "{why}");
         };
-        starts("irq-affinity-rps", "channels of eth0 is left 'combined 1': to change it resets the link");
-        starts("gro-off", "already so on this host");
-        starts("audit-off", "auditing belongs to the whole machine");
-        starts("source-validation-off", "the plan leaves it: rp_filter=1: The host routes.");
-        assert_eq!(alternated.left().len(), 2);
+        starts("irq-affinity-rps", "channels of eth0 is left 'combined 1': a change resets the link");
+        starts("gro-off", "already set on this host");
+        starts("audit-off", "auditing is a setting of the whole machine");
+        starts("source-validation-off", "the plan skips it: rp_filter=1: The host routes.");
+        assert_eq!(alternated.skipped().len(), 2);
         assert!(alternated.by_step().is_empty());
+    }
+
+    fn added(masks: [&str; 2], cpus: &[u32]) -> Vec<String> {
+        let file = |queue: usize| format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
+        let host = Host::scripted((0..2).map(|queue| (file(queue), masks[queue].to_owned())));
+        let mut plan = plan(Vec::new());
+        add_transmit_queues(&mut plan, &host, "eth0", 2, cpus);
+        plan.changes.iter().map(|change| change.to.to_string()).collect()
+    }
+
+    #[test]
+    fn every_cpu_gets_a_queue_where_none_has_any() {
+        assert_eq!(added(["0\n", "00\n"], &[0, 1, 2]), ["00000005", "00000002"]);
+    }
+
+    #[test]
+    fn a_queue_without_a_cpu_is_no_change() {
+        assert_eq!(added(["0\n", "0\n"], &[3]), ["00000008"]);
+    }
+
+    #[test]
+    fn masks_with_cpus_are_left() {
+        assert!(added(["0\n", "2\n"], &[0, 1]).is_empty());
     }
 }

@@ -1,31 +1,30 @@
-//! What is said over the connection: one JSON object a line, on the far program's standard input and output.
+//! The protocol: one JSON object per line on the remote program's standard input and output.
 
 use std::time::Duration;
 
 use linerate_load::{GeneratorDescription, LoadSlot, PacingMode, SlotInterval};
 use serde::{Deserialize, Serialize};
 
-/// The schema of the lines, as [`Answer::Ready`] tells it.
+/// Schema of the lines, part of [`RemoteAnswer::Ready`].
 pub(super) const SCHEMA: &str = "linerate.load-on-demand/1";
 
-/// What the near side says.
+/// A line of the local side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "kebab-case")]
 pub(super) enum RemoteOrder {
     Slot(SlotOrder),
-    /// Say what time it is; also a sign of life.
+    /// Asks for the time; also a sign of life.
     Ping {
-        /// To know the answer by.
+        /// Repeated in the answer.
         number: u64,
     },
-    /// End the slot that is under way.
+    /// Ends the current slot.
     Stop,
 }
 
-/// A slot that is to be run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SlotOrder {
-    /// To know the answers by.
+    /// Repeated in the answers.
     pub(super) number: u64,
     pub(super) pace: RemotePace,
     pub(super) duration_ns: u64,
@@ -34,41 +33,40 @@ pub(super) struct SlotOrder {
     /// Whether a paced rate may leave as live frames.
     #[serde(default)]
     pub(super) live_frames: bool,
-    /// When to begin, `CLOCK_REALTIME` of the far host.
+    /// Start by `CLOCK_REALTIME` of the remote host.
     pub(super) begin_realtime_ns: u64,
 }
 
-/// How requests are timed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RemotePace {
     RatePerSecond(f64),
-    /// Requests outstanding a flow.
+    /// Outstanding requests per flow.
     Window(u32),
     Flood,
 }
 
-/// What the far side says.
+/// A line of the remote side.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub(super) enum RemoteAnswer {
-    /// The first line: the generator is made.
+    /// The first line: the generator is ready.
     Ready {
         schema: String,
         version: String,
         generator: Box<GeneratorDescription>,
-        /// CPUs the program may run on.
+        /// CPUs that the program may use.
         cpus: usize,
     },
-    /// To a ping, at once.
+    /// The immediate answer to a ping.
     Pong {
         number: u64,
-        /// `CLOCK_REALTIME` of the far host.
+        /// `CLOCK_REALTIME` of the remote host.
         realtime_ns: u64,
     },
     /// An interval of a slot is over.
     Interval { slot: u64, interval: SlotInterval },
-    /// A slot is over: its account, a `linerate.load/1` document.
+    /// The result of a slot, a `linerate.load/1` document.
     Done { slot: u64, document: serde_json::Value },
     /// A slot could not be run.
     Failed {
@@ -80,7 +78,7 @@ pub(super) enum RemoteAnswer {
 }
 
 impl SlotOrder {
-    /// `slot`, of which this generator offers one of `shares` equal parts.
+    /// An order for one of `shares` equal parts of `slot`.
     pub(super) fn new(number: u64, slot: &LoadSlot, shares: usize, begin_realtime_ns: u64) -> Self {
         let pace = match slot.mode {
             PacingMode::Rate { per_second } => RemotePace::RatePerSecond(per_second / shares.max(1) as f64),
@@ -98,7 +96,7 @@ impl SlotOrder {
         }
     }
 
-    /// As the far generator takes it.
+    /// The slot for the remote generator.
     pub(super) fn slot(&self) -> LoadSlot {
         let mode = match self.pace {
             RemotePace::RatePerSecond(per_second) => PacingMode::Rate { per_second },

@@ -1,5 +1,4 @@
-//! How a configuration becomes settings of the lab's receiver, and the state a stock
-//! distribution leaves it in.
+//! The settings of the lab's receiver for each configuration. The baseline is a host as a stock distribution leaves it.
 
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
 use linerate_host::{Setting, SettingValue};
@@ -10,19 +9,19 @@ use crate::ladder::configuration::ServerConfiguration;
 /// Name of the nftables table with the distribution's ruleset.
 pub(super) const TABLE: &str = "stock";
 
-/// What of the receiver can be set here. What cannot is left alone and its step refused.
-#[derive(Debug, Clone, Default)]
+/// Which parts of the receiver can be set, or why not. Others are left alone, and their steps refused.
+#[derive(Debug, Clone)]
 pub(super) struct SettableParts {
     /// RPS and XPS masks.
-    pub queue_cpus: bool,
-    pub offload: bool,
+    pub queue_cpus: Result<(), String>,
+    pub offload: Result<(), String>,
     /// An nftables table with connection tracking.
-    pub netfilter: bool,
-    /// Auditing: the value it was found with.
-    pub audit: Option<SettingValue>,
+    pub netfilter: Result<(), String>,
+    /// The original value.
+    pub audit: Result<SettingValue, String>,
+    pub busy_poll: Result<(), String>,
 }
 
-/// Interface of the receiver, and what is needed to set it.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiverInterface {
     pub interface: String,
@@ -38,7 +37,7 @@ pub(super) fn settings(
     configuration: &ServerConfiguration,
 ) -> Vec<(Setting, SettingValue)> {
     let mut settings = sysctls(&receiver.interface, configuration);
-    if settable.queue_cpus {
+    if settable.queue_cpus.is_ok() {
         for queue in 0..receiver.queues {
             let cpus =
                 |direction| Setting::QueueCpus { interface: receiver.interface.clone(), direction, queue };
@@ -48,19 +47,19 @@ pub(super) fn settings(
             settings.push((cpus(QueueDirection::Transmit), SettingValue::new(transmit.to_mask())));
         }
     }
-    if settable.offload {
+    if settable.offload.is_ok() {
         let gro =
             Setting::Offload { interface: receiver.interface.clone(), offload: Offload::GenericReceive };
         settings.push((gro, SettingValue::new(if configuration.gro { "on" } else { "off" })));
     }
-    if settable.netfilter {
+    if settable.netfilter.is_ok() {
         let table = Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() };
         settings.push((
             table,
             if configuration.netfilter { ruleset(receiver.port) } else { SettingValue::new("") },
         ));
     }
-    if let Some(found) = &settable.audit {
+    if let Ok(found) = &settable.audit {
         settings
             .push((Setting::Audit, if configuration.audit { found.clone() } else { SettingValue::new("0") }));
     }
@@ -70,8 +69,8 @@ pub(super) fn settings(
 fn sysctls(interface: &str, configuration: &ServerConfiguration) -> Vec<(Setting, SettingValue)> {
     let on = |on: bool| SettingValue::new(if on { "1" } else { "0" });
     let validate = configuration.source_validation;
-    // The kernel takes the larger of "all" and the interface for rp_filter, and either of the two
-    // for accept_local (Documentation/networking/ip-sysctl.rst).
+    // For rp_filter the larger value of "all" and the interface applies, for accept_local either of them
+    // (Documentation/networking/ip-sysctl.rst).
     let name = interface.replace('.', "/");
     vec![
         (Setting::sysctl("net.ipv4.conf.all.rp_filter"), on(validate)),
@@ -81,8 +80,7 @@ fn sysctls(interface: &str, configuration: &ServerConfiguration) -> Vec<(Setting
     ]
 }
 
-/// The ruleset of a server as distributions and their guides have it: stateful, with the
-/// service's port open.
+/// A server's ruleset as in the guides of distributions: stateful, with the service's port open.
 pub(super) fn ruleset(port: u16) -> SettingValue {
     SettingValue::new(format!(
         "table inet {TABLE} {{
@@ -119,10 +117,11 @@ mod tests {
     #[test]
     fn the_baseline_is_a_stock_host() {
         let settable = SettableParts {
-            queue_cpus: true,
-            offload: true,
-            netfilter: true,
-            audit: Some(SettingValue::new("1")),
+            queue_cpus: Ok(()),
+            offload: Ok(()),
+            netfilter: Ok(()),
+            audit: Ok(SettingValue::new("1")),
+            busy_poll: Ok(()),
         };
         let values = values(&settable, &ServerConfiguration::baseline());
         let find = |name: &str| {
@@ -137,8 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_left_alone() {
-        let values = values(&SettableParts::default(), &ServerConfiguration::baseline());
+    fn parts_that_cannot_be_set_are_left_alone() {
+        let refused = || Err("refused".to_owned());
+        let settable = SettableParts {
+            queue_cpus: refused(),
+            offload: refused(),
+            netfilter: refused(),
+            audit: Err("refused".to_owned()),
+            busy_poll: refused(),
+        };
+        let values = values(&settable, &ServerConfiguration::baseline());
         assert!(values.iter().all(|(setting, _)| setting.starts_with("net.ipv4.")), "{values:?}");
     }
 }

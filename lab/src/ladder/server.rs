@@ -1,4 +1,4 @@
-//! A configuration's server.
+//! The server that is measured.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use linerate_engine::{
     Backend, Builder, PathMtuDiscovery, RunningServer, Server, SocketMode, SteeringProgram, WorkerPinning,
 };
 
-use super::BenchError;
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::testbed::TestbedError;
 
 /// Receive buffer of every server socket, so that a moment without CPU is not a loss.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-/// The server a configuration asks for, a worker for each of `cpus`.
+/// A server with one worker per CPU of `cpus`.
 pub(crate) fn builder(
     configuration: &ServerConfiguration,
     address: SocketAddr,
@@ -45,22 +45,21 @@ pub(crate) fn builder(
         .drain_limit(Duration::ZERO)
 }
 
-/// Stops what is running, if anything is.
-pub(crate) fn stop(server: &mut Option<RunningServer>) -> Result<(), BenchError> {
+pub(crate) fn stop(server: &mut Option<RunningServer>) -> Result<(), TestbedError> {
     match server.take() {
-        Some(running) => running.stop().map(|_| ()).map_err(|error| BenchError::Server(error.to_string())),
+        Some(running) => running.stop().map(|_| ()).map_err(|error| TestbedError::Server(error.to_string())),
         None => Ok(()),
     }
 }
 
-/// What the server asked for and had to replace, a line each.
+/// Options that the server had to replace, one line each.
 pub(crate) fn fallbacks(server: Option<&RunningServer>) -> Vec<String> {
     server.map_or_else(Vec::new, |server| {
         server.fallbacks().iter().map(|fallback| format!("{}: {}", fallback.what, fallback.why)).collect()
     })
 }
 
-/// Asks a server that serves nobody whether it got busy polling; if not, says why.
+/// Why busy polling is impossible here, tried on a server without clients.
 pub(crate) fn busy_poll_refusal() -> Option<String> {
     let configuration =
         ServerConfiguration { busy_poll: Some(Duration::from_micros(50)), ..ServerConfiguration::baseline() };

@@ -1,0 +1,197 @@
+//! The configuration of a run. Arguments become it, testbeds and generators borrow it, and the report contains it.
+
+use std::time::Duration;
+
+use linerate_host::CpuSet;
+use linerate_load::generator::GeneratorBackend;
+use linerate_load::wire::{IpVersion, LinkSpeed, WireError, WireFormat};
+use serde::{Deserialize, Serialize};
+
+use crate::ladder::step::LadderStep;
+
+/// A run of the ladder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LadderConfig {
+    /// The steps in order, the baseline first.
+    #[serde(skip)]
+    pub steps: Vec<&'static LadderStep>,
+    pub policy: KeepPolicy,
+    /// Planned duration of the whole run. It takes longer if every search needs its least time.
+    #[serde(rename = "duration_seconds", with = "seconds")]
+    pub duration: Duration,
+    #[serde(flatten)]
+    pub timing: RunTiming,
+    /// UDP payload of a request.
+    pub payload_bytes: u32,
+    /// Source ports of a generator.
+    pub flows: u32,
+    /// Highest loss at which a rate holds.
+    pub max_loss_ratio: f64,
+    /// CPUs to use; empty: all CPUs that the process may use.
+    pub cpus: Vec<u32>,
+    /// Queues of the lab's receiver; `None`: one per CPU.
+    pub queues: Option<u32>,
+    /// Whether settings of the whole machine may change.
+    pub host_wide: bool,
+    pub backend: GeneratorBackend,
+    pub no_fragment: bool,
+    /// Link for the line-rate share; `None`: the interface's speed, 10 Gbit/s in a lab.
+    #[serde(skip)]
+    pub link: Option<LinkSpeed>,
+}
+
+/// How long the parts of a run take.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct RunTiming {
+    #[serde(skip)]
+    pub(crate) per_step: Duration,
+    /// Length of one probe of a rate.
+    #[serde(rename = "slot_seconds", with = "seconds")]
+    pub slot: Duration,
+    /// Time per probe in addition to the slot, for its order and its report.
+    #[serde(rename = "slot_overhead_seconds", with = "seconds")]
+    pub(crate) slot_overhead: Duration,
+    /// Longest wait for late replies after a slot.
+    #[serde(rename = "drain_seconds", with = "seconds")]
+    pub drain: Duration,
+    /// First rate of a search without a hint, transactions per second.
+    pub start_per_second: f64,
+    /// A search ends when the lowest rate that failed is at most this multiple of the highest that held.
+    pub resolution_ratio: f64,
+    /// Samples of each configuration in a comparison; rounded up to an even number, at least 4.
+    pub samples: u32,
+}
+
+impl RunTiming {
+    /// A generator in this process.
+    pub const LAB: Self = Self {
+        per_step: Duration::from_secs(23),
+        slot: Duration::from_millis(120),
+        slot_overhead: Duration::ZERO,
+        drain: Duration::from_millis(60),
+        start_per_second: 8_000.0,
+        resolution_ratio: 1.04,
+        samples: 8,
+    };
+    pub const LAB_QUICK: Self = Self {
+        per_step: Duration::from_secs(5),
+        slot: Duration::from_millis(80),
+        resolution_ratio: 1.06,
+        samples: 4,
+        ..Self::LAB
+    };
+    /// Generators on other hosts, which get their orders over ssh.
+    pub const REMOTE: Self = Self {
+        per_step: Duration::from_secs(60),
+        slot: Duration::from_millis(250),
+        slot_overhead: Duration::from_millis(250),
+        drain: Duration::from_millis(200),
+        start_per_second: 10_000.0,
+        resolution_ratio: 1.04,
+        samples: 8,
+    };
+    pub const REMOTE_QUICK: Self = Self {
+        per_step: Duration::from_secs(24),
+        slot: Duration::from_millis(150),
+        resolution_ratio: 1.06,
+        samples: 4,
+        ..Self::REMOTE
+    };
+}
+
+/// Which settings stay for the following steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepPolicy {
+    /// Every step that could be applied.
+    KeepAll,
+    /// Steps shown to be better than the configuration before.
+    KeepBetter,
+}
+
+impl KeepPolicy {
+    /// The name on the command line and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            KeepPolicy::KeepAll => "keep-all",
+            KeepPolicy::KeepBetter => "keep-better",
+        }
+    }
+}
+
+/// A search between two close rates takes this many slots.
+const LEAST_SLOTS: u32 = 6;
+
+impl LadderConfig {
+    /// A run of these steps with the defaults of the command line.
+    #[must_use]
+    pub fn new(steps: Vec<&'static LadderStep>, timing: RunTiming) -> Self {
+        let duration = timing.per_step * u32::try_from(steps.len()).unwrap_or(u32::MAX);
+        Self {
+            steps,
+            policy: KeepPolicy::KeepAll,
+            duration,
+            timing,
+            payload_bytes: 100,
+            flows: 64,
+            max_loss_ratio: 0.001,
+            cpus: Vec::new(),
+            queues: None,
+            host_wide: false,
+            backend: GeneratorBackend::Auto,
+            no_fragment: false,
+            link: None,
+        }
+    }
+
+    /// Least time for a sample. With less, a search ends far from the capacity.
+    pub(crate) fn least_sample(&self) -> Duration {
+        (self.timing.slot + self.timing.slot_overhead) * LEAST_SLOTS
+    }
+
+    /// The frame of a request on a link of this speed.
+    pub(crate) fn wire(&self, version: IpVersion, speed: LinkSpeed) -> Result<WireFormat, WireError> {
+        WireFormat::new(self.payload_bytes, version, 0, speed)
+    }
+
+    /// Fills in the CPUs that the process may use, or checks those that were named.
+    pub(crate) fn resolve_cpus(&mut self) -> Result<(), LadderCpusError> {
+        let allowed = rustix::thread::sched_getaffinity(None)
+            .map_err(|error| LadderCpusError::NoCpu(error.to_string()))?;
+        let allowed: CpuSet = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|cpu| allowed.is_set(*cpu))
+            .filter_map(|cpu| u32::try_from(cpu).ok())
+            .collect();
+        if let Some(wanted) = self.cpus.iter().copied().find(|cpu| !allowed.contains(*cpu)) {
+            return Err(LadderCpusError::NoSuchCpu { wanted, allowed });
+        }
+        if self.cpus.is_empty() {
+            self.cpus = allowed.iter().collect();
+        }
+        Ok(())
+    }
+}
+
+/// CPUs that the run cannot use.
+#[derive(Debug, thiserror::Error)]
+pub enum LadderCpusError {
+    #[error("CPU {wanted} is not among those this process may run on ({allowed})")]
+    NoSuchCpu { wanted: u32, allowed: CpuSet },
+    #[error("no CPU to run on: {0}")]
+    NoCpu(String),
+}
+
+/// A duration as seconds in JSON.
+mod seconds {
+    use super::Duration;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(duration.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}

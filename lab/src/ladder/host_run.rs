@@ -1,0 +1,341 @@
+//! A run on a real interface of this host, from its configuration to its report.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use linerate_host::netlink::addresses;
+use linerate_host::{CpuSet, Diagnosis, Host, HostError, HostView, PacketPath, Scope};
+use linerate_load::wire::{IpVersion, LinkSpeed, WireError};
+use linerate_networks::Net;
+use linerate_tune::conflicts::{self, SettingOwners};
+use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
+use linerate_tune::journal::{JournalError, JournalWriter, StateStore};
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::{TunePlan, TuneProfile, guard, plan};
+
+use crate::ladder::config::{LadderConfig, LadderCpusError};
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::host_testbed::{HostSetup, HostTestbed, MeasuredServer};
+use crate::ladder::plan_changes::{self, StepChanges};
+use crate::ladder::remote::RemoteGenerators;
+use crate::ladder::report::{LadderReport, LadderWarning, SettingsFacts, WarningKind};
+use crate::ladder::run::{self, LadderEvent, LadderOutcome};
+use crate::ladder::sampler::Sampler;
+use crate::ladder::saturation::RemoteSenders;
+use crate::ladder::server;
+use crate::ladder::step::LadderStep;
+use crate::ladder::testbed::TestbedError;
+
+const DEFAULT_PORT: u16 = 7777;
+
+/// A run on a real interface.
+#[derive(Debug, Clone)]
+pub struct HostRunConfig {
+    pub run: LadderConfig,
+    /// The interface that receives the load.
+    pub interface: String,
+    /// Address of the server; `None`: the first address of the interface and port 7777.
+    pub listen: Option<SocketAddr>,
+    pub profile: TuneProfile,
+    /// Networks that the server answers; empty: loopback, private and link-local networks.
+    pub allowed: Vec<Net>,
+    /// Whether the better settings stay after the run.
+    pub keep_better: bool,
+}
+
+/// Why a run could not be made: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum HostRunError {
+    #[error("no interface '{interface}': there are {known}")]
+    NoInterface { interface: String, known: String },
+    #[error(
+        "{interface} has no address that another host could send to: give it one, or name one with --listen"
+    )]
+    NoAddress { interface: String },
+    #[error("{address} is not an address of {interface}, which has {known}")]
+    NotItsAddress { address: IpAddr, interface: String, known: String },
+    #[error("{interface} does not report its speed: name it, such as --link 10G")]
+    NoSpeed { interface: String },
+    /// The run may use none of the CPUs that the plan spreads packets over.
+    #[error("none of the CPUs that packets of {interface} go to ({planned}) is among those to be used")]
+    NoCpu { interface: String, planned: CpuSet },
+    #[error(transparent)]
+    Cpus(#[from] LadderCpusError),
+    /// The payload does not fit a datagram.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The journal cannot be written, so nothing was changed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Tune(#[from] TuneError),
+    #[error("{run}; then the settings could not be restored: {undo} (linerate tune undo {tune})")]
+    NotUndone {
+        /// How the run ended.
+        run: String,
+        undo: TuneError,
+        /// Number of the tune.
+        tune: u64,
+    },
+    /// Server or generator failed.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
+}
+
+/// A run that is ready to start. Nothing has changed for it.
+#[derive(Debug)]
+pub struct PreparedRun {
+    config: HostRunConfig,
+    plan: TunePlan,
+    setup: HostSetup,
+}
+
+/// The journal, and the process that undoes changes if this one dies.
+#[derive(Clone, Copy)]
+pub struct ChangeRecords<'a> {
+    pub store: &'a StateStore,
+    /// The command line, for the journal.
+    pub argv: &'a [String],
+    /// Arguments of this program to guard a tune of this number ([`guard::run`]).
+    pub guard: &'a dyn Fn(u64) -> Vec<OsString>,
+}
+
+#[derive(Debug)]
+pub struct HostRunResult {
+    pub report: LadderReport,
+    /// The state of each setting that was changed.
+    pub undone: UndoReport,
+}
+
+/// Reads the host while the baseline server runs, and plans.
+///
+/// # Errors
+/// If interface, address, port or CPUs cannot be used.
+pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
+    let host = Host::live();
+    let address = address(&host, &config)?;
+    config.run.resolve_cpus()?;
+    let usable = &config.run.cpus;
+    let interface = config.interface.clone();
+    let mut service = MeasuredServer {
+        interface: interface.clone(),
+        address,
+        cpus: usable.clone(),
+        payload_bytes: config.run.payload_bytes,
+        allowed: config.allowed.clone(),
+    };
+    let mut serving = Some(service.start(&ServerConfiguration::baseline())?);
+    let scope = Scope { interfaces: vec![interface.clone()], port: Some(address.port()), pid: None };
+    let path = PacketPath::observe(&host, &scope);
+    server::stop(&mut serving)?;
+    let view = HostView { now: &path, before: None };
+    // The baseline server has one socket. Steps give it one per CPU before they spread packets.
+    let profile = TuneProfile { anyway: true, ..config.profile.clone() };
+    let mut plan = plan::make(&host, &view, &Diagnosis::of(&view), &profile);
+    service.cpus = plan.cpus.iter().copied().filter(|cpu| usable.contains(cpu)).collect();
+    if service.cpus.is_empty() {
+        let planned = plan.cpus.iter().copied().collect();
+        return Err(HostRunError::NoCpu { interface, planned });
+    }
+    let link = path.link_of(&interface);
+    if config.profile.cpus.xps {
+        let queues = link.and_then(|link| link.transmit_queues.value().copied()).unwrap_or(0);
+        plan_changes::add_transmit_queues(&mut plan, &host, &interface, queues, &service.cpus);
+    }
+    plan_changes::add_offload(&mut plan, &host, &interface, &config.profile);
+    conflicts::resolve(&mut plan, &SettingOwners::observe(&host));
+    let speed = link.and_then(|link| link.speed_bits_per_second.value().copied().flatten());
+    let speed = config.run.link.or_else(|| speed.and_then(LinkSpeed::from_bits_per_second));
+    let speed = speed.ok_or(HostRunError::NoSpeed { interface })?;
+    let version = if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 };
+    let setup = HostSetup {
+        wire: config.run.wire(version, speed)?,
+        changes: StepChanges::from_plan(&plan, config.run.host_wide),
+        queues: link.and_then(|link| link.receive_queues.value().copied()).unwrap_or(1),
+        host,
+        service,
+    };
+    Ok(PreparedRun { config, plan, setup })
+}
+
+fn address(host: &Host, config: &HostRunConfig) -> Result<SocketAddr, HostRunError> {
+    let interface = || config.interface.clone();
+    let names = host.list("/sys/class/net")?;
+    if !names.contains(&config.interface) {
+        return Err(HostRunError::NoInterface { interface: interface(), known: names.join(", ") });
+    }
+    let has = addresses(host, &config.interface)?;
+    let Some(first) = has.first() else {
+        return Err(HostRunError::NoAddress { interface: interface() });
+    };
+    match config.listen {
+        None => Ok(SocketAddr::new(*first, DEFAULT_PORT)),
+        Some(listen) if has.contains(&listen.ip()) => Ok(listen),
+        Some(listen) => Err(HostRunError::NotItsAddress {
+            address: listen.ip(),
+            interface: interface(),
+            known: has.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
+impl PreparedRun {
+    /// Address of the server.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.setup.service.address
+    }
+
+    /// CPUs of the server's workers.
+    #[must_use]
+    pub fn cpus(&self) -> &[u32] {
+        &self.setup.service.cpus
+    }
+
+    /// The steps of the run that change settings, with their changes.
+    #[must_use]
+    pub fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
+        let is_run = |id: &str| self.config.run.steps.iter().any(|step| step.id == id);
+        self.setup.changes.by_step().into_iter().filter(|(step, _)| is_run(step.id)).collect()
+    }
+
+    /// Changes during the run that keep other programs from changing the same settings.
+    #[must_use]
+    pub fn exclusions(&self) -> &[PlannedChange] {
+        if self.by_step().is_empty() { &[] } else { &self.plan.agreements }
+    }
+
+    /// Changes that a tune would make and the run does not, one line each.
+    #[must_use]
+    pub fn skipped(&self) -> &[String] {
+        self.setup.changes.skipped()
+    }
+}
+
+/// Measures, restores all settings, and reports. The run ends early when `cancel` is set or a generator is lost, and reports
+/// the steps up to there.
+///
+/// # Errors
+/// [`HostRunError`], before anything is measured or if the baseline cannot be measured. Settings are restored then, too,
+/// except with [`HostRunError::NotUndone`].
+pub fn run(
+    prepared: &PreparedRun,
+    senders: RemoteSenders<RemoteGenerators>,
+    records: ChangeRecords<'_>,
+    cancel: Arc<AtomicBool>,
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<HostRunResult, HostRunError> {
+    let mut writer = records.store.lock()?;
+    let begin = TuneStart {
+        goal: "ladder".to_owned(),
+        argv: records.argv.to_vec(),
+        devices: prepared.plan.devices.clone(),
+        until: Some(UndoDeadline::Maker {}),
+        plan: None,
+    };
+    let host = &prepared.setup.host;
+    let transaction = TuneTransaction::begin(&mut writer, host, begin)?;
+    let tune = transaction.id();
+    // Lives until all settings are restored. It waits for the lock, which is free when this process is gone.
+    let guard = guard::start((records.guard)(tune));
+    let measured = match &guard {
+        Ok(_) => measure(prepared, transaction, senders, cancel, observer),
+        Err(error) => transaction.end(Some(error.to_string())).map_err(HostRunError::from).and_then(|()| {
+            Err(HostRunError::Testbed(TestbedError::Server(format!("nothing was changed: {error}"))))
+        }),
+    };
+    let undone = undo(&mut writer, host, Some(tune), UndoReason::Finished);
+    let undone = undone.map_err(|error| HostRunError::NotUndone {
+        run: measured.as_ref().map_or_else(ToString::to_string, |_| "the run is complete".to_owned()),
+        undo: error,
+        tune,
+    })?;
+    let LadderOutcome { mut report, kept } = measured?;
+    report.argv = records.argv.to_vec();
+    report.warnings.extend(not_restored(&undone));
+    let restored = !undone.has_failures() && !undone.has_left();
+    let mut settings = SettingsFacts { tune, restored, kept_tune: None };
+    let complete = report.warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
+    if prepared.config.keep_better && restored && complete {
+        settings.kept_tune = keep(prepared, &kept, &mut writer, &records, &mut report.warnings)?;
+    }
+    report.settings = Some(settings);
+    Ok(HostRunResult { report, undone })
+}
+
+/// The tune has ended when this returns, with a result or an error.
+fn measure(
+    prepared: &PreparedRun,
+    transaction: TuneTransaction<'_>,
+    senders: RemoteSenders<RemoteGenerators>,
+    cancel: Arc<AtomicBool>,
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<LadderOutcome, HostRunError> {
+    let config = &prepared.config.run;
+    let mut testbed = HostTestbed::new(&prepared.setup, Sampler { config, cancel }, transaction, senders);
+    let started = Instant::now();
+    let measured = testbed
+        .exclude_others(prepared.exclusions())
+        .and_then(|()| testbed.begin())
+        .and_then(|()| run::run(&mut testbed, config, started, "root", observer));
+    let ended = testbed.end(measured.as_ref().err().map(ToString::to_string));
+    let measured = measured?;
+    ended?;
+    Ok(measured)
+}
+
+fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
+    undone.settings.iter().filter_map(|item| {
+        let why = match &item.outcome {
+            UndoOutcome::Restored | UndoOutcome::Already => return None,
+            UndoOutcome::Drift { found } => format!("another program changed it to '{found}'"),
+            UndoOutcome::Gone { why } => format!("it is gone: {why}"),
+            UndoOutcome::Failed { why, .. } => why.clone(),
+            UndoOutcome::Covered { by } => format!("tune {by} holds it"),
+        };
+        let detail = format!("{} was '{}' before: {why}", item.name, item.first);
+        Some(LadderWarning::new(WarningKind::NotRestored, detail))
+    })
+}
+
+/// Applies the better settings again as a new tune.
+fn keep(
+    prepared: &PreparedRun,
+    kept: &ServerConfiguration,
+    writer: &mut JournalWriter,
+    records: &ChangeRecords<'_>,
+    warnings: &mut Vec<LadderWarning>,
+) -> Result<Option<u64>, HostRunError> {
+    let plan = prepared.setup.changes.kept_plan(&prepared.plan, kept);
+    if plan.changes.is_empty() {
+        return Ok(None);
+    }
+    let begin = TuneStart {
+        goal: format!("{}: what a ladder showed to be better", plan.goal),
+        argv: records.argv.to_vec(),
+        devices: plan.devices.clone(),
+        until: None,
+        plan: Some(&plan),
+    };
+    let mut transaction = TuneTransaction::begin(writer, &prepared.setup.host, begin)?;
+    let tune = transaction.id();
+    let mut broke_off = None;
+    for change in plan.agreements.iter().chain(&plan.changes) {
+        let changed =
+            transaction.change_from(&prepared.setup.host, &change.setting, &change.from, &change.to)?;
+        if let ChangeResult::Refused { why } = changed {
+            let detail = format!("{} was not kept: {why}", change.setting);
+            warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
+            broke_off = Some(why);
+            break;
+        }
+    }
+    transaction.end(broke_off)?;
+    Ok(Some(tune))
+}

@@ -1,0 +1,264 @@
+//! This host as a testbed: linerate's server on a real interface, generators on other hosts.
+//!
+//! The changes of a tune are applied and reverted step by step, each through the journal.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
+use std::time::{Duration, Instant};
+
+use linerate_engine::{Echo, RunningServer};
+use linerate_host::stage::machine::CpuTime;
+use linerate_host::{Host, Known, Setting, SettingValue};
+use linerate_load::wire::WireFormat;
+use linerate_networks::Net;
+use linerate_services::guarded::GuardedService;
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::transaction::{ChangeResult, TuneTransaction};
+
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::plan_changes::StepChanges;
+use crate::ladder::remote::RemoteGenerators;
+use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
+use crate::ladder::sampler::Sampler;
+use crate::ladder::saturation::RemoteSenders;
+use crate::ladder::server;
+use crate::ladder::step::{LadderStep, StepRequirement};
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed, TestbedError};
+
+/// Longest wait for the link after a change.
+const LINK_TIME: Duration = Duration::from_secs(30);
+const CARRIER_POLL: Duration = Duration::from_millis(50);
+
+/// The server that is measured.
+#[derive(Debug, Clone)]
+pub(crate) struct MeasuredServer {
+    pub(crate) interface: String,
+    pub(crate) address: SocketAddr,
+    /// CPUs of its workers.
+    pub(crate) cpus: Vec<u32>,
+    /// The longest request.
+    pub(crate) payload_bytes: u32,
+    /// Networks that it answers; empty: loopback, private and link-local networks.
+    pub(crate) allowed: Vec<Net>,
+}
+
+impl MeasuredServer {
+    pub(crate) fn start(&self, configuration: &ServerConfiguration) -> Result<RunningServer, TestbedError> {
+        let own_port = Arc::new(AtomicU16::new(self.address.port()));
+        let guarded = GuardedService::new(Echo, self.allowed.clone(), own_port);
+        server::builder(configuration, self.address, &self.cpus, self.payload_bytes as usize)
+            .start(move |_| guarded.clone())
+            .map_err(|error| TestbedError::Server(error.to_string()))
+    }
+}
+
+struct PendingChange<'a> {
+    setting: &'a Setting,
+    original: &'a SettingValue,
+    to: &'a SettingValue,
+}
+
+/// What a run needs to know of the host, read before anything changes.
+#[derive(Debug)]
+pub(crate) struct HostSetup {
+    pub(crate) host: Host,
+    pub(crate) service: MeasuredServer,
+    /// Receive queues of the interface.
+    pub(crate) queues: u32,
+    pub(crate) changes: StepChanges,
+    pub(crate) wire: WireFormat,
+}
+
+/// A host during a run. Generators start after the server.
+pub(crate) struct HostTestbed<'a> {
+    pub(crate) setup: &'a HostSetup,
+    pub(crate) sampler: Sampler<'a>,
+    pub(crate) senders: RemoteSenders<RemoteGenerators>,
+    pub(crate) transaction: TuneTransaction<'a>,
+    server: Option<RunningServer>,
+    busy_poll: Option<String>,
+    /// Values written last; settings that are missing have their original values.
+    written: BTreeMap<Setting, SettingValue>,
+}
+
+impl<'a> HostTestbed<'a> {
+    pub(crate) fn new(
+        setup: &'a HostSetup,
+        sampler: Sampler<'a>,
+        transaction: TuneTransaction<'a>,
+        senders: RemoteSenders<RemoteGenerators>,
+    ) -> Self {
+        let busy_poll = server::busy_poll_refusal();
+        Self { setup, sampler, senders, transaction, server: None, busy_poll, written: BTreeMap::new() }
+    }
+
+    /// Starts the baseline server, and generators until it is the limit.
+    pub(crate) fn begin(&mut self) -> Result<(), TestbedError> {
+        self.switch(&ServerConfiguration::baseline())?;
+        self.senders.saturate()?;
+        if self.senders.is_answered() { Ok(()) } else { Err(TestbedError::Unanswered(self.why_unanswered())) }
+    }
+
+    fn why_unanswered(&self) -> String {
+        let address = self.setup.service.address;
+        let received = self.server.as_ref().map_or(0, |server| server.total().received);
+        if received > 0 {
+            return format!(
+                "{received} requests came to {address} from networks that the server does not answer: name them with --allow"
+            );
+        }
+        format!(
+            "no request sent to {address} came in: check the route from the generators, and whether a firewall here or in \
+             between accepts UDP port {}",
+            address.port()
+        )
+    }
+
+    /// Stops server and generators. Changed settings stay for the journal to undo.
+    pub(crate) fn end(mut self, broke_off: Option<String>) -> Result<(), TestbedError> {
+        let stopped = server::stop(&mut self.server);
+        self.transaction.end(broke_off)?;
+        stopped
+    }
+
+    /// Makes the changes that keep other programs from changing the same settings.
+    pub(crate) fn exclude_others(&mut self, exclusions: &[PlannedChange]) -> Result<(), TestbedError> {
+        exclusions.iter().try_for_each(|change| self.change(&change.setting, &change.from, &change.to))
+    }
+
+    /// Writes the settings that differ from the values written last. First it restores original values, the latest change
+    /// first.
+    fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        let baseline = ServerConfiguration::baseline();
+        let changes = &self.setup.changes;
+        let pending: Vec<PendingChange<'_>> = changes
+            .settings(configuration)
+            .zip(changes.settings(&baseline))
+            .map(|((setting, to), (_, original))| PendingChange { setting, original, to })
+            .filter(|pending| self.written.get(pending.setting).unwrap_or(pending.original) != pending.to)
+            .collect();
+        let restored = pending.iter().filter(|pending| pending.to == pending.original).rev();
+        let changed = pending.iter().filter(|pending| pending.to != pending.original);
+        for PendingChange { setting, original, to } in restored.chain(changed) {
+            self.change(setting, original, to)?;
+            self.written.insert((*setting).clone(), (*to).clone());
+        }
+        if pending.is_empty() { Ok(()) } else { self.await_link() }
+    }
+
+    fn change(
+        &mut self,
+        setting: &Setting,
+        original: &SettingValue,
+        value: &SettingValue,
+    ) -> Result<(), TestbedError> {
+        match self.transaction.change_from(&self.setup.host, setting, original, value)? {
+            ChangeResult::Made { .. } | ChangeResult::Already => Ok(()),
+            ChangeResult::Refused { why } => Err(TestbedError::Refused { setting: setting.to_string(), why }),
+        }
+    }
+
+    /// Some drivers reset the link when a setting changes.
+    fn await_link(&self) -> Result<(), TestbedError> {
+        let interface = &self.setup.service.interface;
+        let carrier = format!("/sys/class/net/{interface}/carrier");
+        let begun = Instant::now();
+        while self.setup.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
+            self.sampler.check_cancelled()?;
+            if begun.elapsed() > LINK_TIME {
+                let seconds = LINK_TIME.as_secs();
+                return Err(TestbedError::NoLink(format!(
+                    "{interface} has no link {seconds} s after a change"
+                )));
+            }
+            std::thread::sleep(CARRIER_POLL);
+        }
+        Ok(())
+    }
+
+    /// A remote generator that fails once fails for all steps.
+    fn lost(error: TestbedError) -> TestbedError {
+        match error {
+            TestbedError::Generator(why) => TestbedError::GeneratorLost(why),
+            other => other,
+        }
+    }
+}
+
+impl Testbed for HostTestbed<'_> {
+    fn refusal(&self, step: &LadderStep) -> Option<String> {
+        match step.requires {
+            StepRequirement::BusyPoll => self.busy_poll.clone(),
+            _ => self.setup.changes.refusal(step),
+        }
+    }
+
+    fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
+        let settings = self.setup.changes.settings(configuration);
+        let of_host = settings.map(|(setting, value)| {
+            let value = if value.as_str().is_empty() { "absent" } else { value.as_str() };
+            (setting.to_string(), value.to_owned())
+        });
+        configuration.server_options().into_iter().chain(of_host).collect()
+    }
+
+    fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        self.sampler.check_cancelled()?;
+        server::stop(&mut self.server)?;
+        self.apply(configuration)?;
+        self.server = Some(self.setup.service.start(configuration)?);
+        Ok(())
+    }
+
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
+        let fallbacks = server::fallbacks(self.server.as_ref());
+        let generator = self.senders.generator()?;
+        let sample = self.sampler.sample(generator, request, fallbacks.clone()).map_err(Self::lost)?;
+        if sample.generator_bound.is_none() || !self.senders.can_add() {
+            return Ok(sample);
+        }
+        // A faster server needs more senders.
+        self.senders.saturate()?;
+        let generator = self.senders.generator()?;
+        self.sampler.sample(generator, request, fallbacks).map_err(Self::lost)
+    }
+
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
+        let generator = self.senders.generator()?;
+        self.sampler.overload(generator, capacity, factors).map_err(Self::lost)
+    }
+
+    fn cpu_time(&self) -> Known<CpuTime> {
+        CpuTime::observe(&self.setup.host)
+    }
+
+    fn step_warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {
+        Vec::new()
+    }
+
+    fn run_warnings(&self) -> Vec<LadderWarning> {
+        let generator = self.senders.description();
+        let fallbacks = generator.iter().flat_map(|generator| generator.fallbacks.iter());
+        let fallbacks = fallbacks
+            .map(|fallback| LadderWarning::new(WarningKind::Fallback, format!("generator: {fallback}")));
+        let skipped = self.setup.changes.skipped().iter();
+        let skipped = skipped.map(|line| LadderWarning::new(WarningKind::LeftAsFound, line.as_str()));
+        fallbacks.chain(self.senders.warning()).chain(skipped).collect()
+    }
+
+    fn facts(&self) -> TestbedFacts {
+        TestbedFacts {
+            kind: TestbedKind::Host,
+            server_cpus: self.setup.service.cpus.clone(),
+            queues: self.setup.queues,
+            server_address: self.setup.service.address.to_string(),
+            link_bits_per_second: self.setup.wire.figures().link_bits_per_second,
+            wire_bits_per_transaction: self.setup.wire.wire_bits(),
+            generator: self.senders.description().cloned(),
+            generator_hosts: self.senders.hosts().to_vec(),
+            shares_cpus: false,
+        }
+    }
+}

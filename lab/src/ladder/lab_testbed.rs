@@ -1,0 +1,166 @@
+//! The lab as a testbed: a server on the receiver, a generator on the sender.
+
+mod placement;
+mod setup;
+mod stock;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use linerate_engine::{Echo, RunningServer};
+use linerate_host::stage::machine::CpuTime;
+use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
+use linerate_load::Generator;
+use linerate_load::wire::WireFormat;
+
+use crate::Lab;
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
+use crate::ladder::sampler::Sampler;
+use crate::ladder::server;
+use crate::ladder::step::{LadderStep, StepRequirement};
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed, TestbedError};
+use placement::CpuPlacement;
+use stock::{ReceiverInterface, SettableParts};
+
+pub(crate) use placement::senders;
+
+/// A lab with a generator. The server starts with the first [`Testbed::switch`].
+pub(crate) struct LabTestbed<'a> {
+    // In the order of dropping: server and generator live in the hosts of the lab.
+    server: Option<RunningServer>,
+    generator: Box<dyn Generator>,
+    host: Host,
+    sampler: Sampler<'a>,
+    placement: CpuPlacement,
+    receiver: ReceiverInterface,
+    address: SocketAddr,
+    wire: WireFormat,
+    settable: SettableParts,
+    /// Niceness of the server's workers, where they share CPUs with the generator.
+    server_nice: Option<i32>,
+    applied: BTreeMap<Setting, SettingValue>,
+    lab: Lab,
+}
+
+impl LabTestbed<'_> {
+    /// Writes the settings that differ from the values written last.
+    fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        let wanted = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
+        let changed: Vec<(Setting, SettingValue)> =
+            wanted.into_iter().filter(|(setting, value)| self.applied.get(setting) != Some(value)).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let host = &self.host;
+        let written = self.lab.receiver().run(|| -> Result<(), SettingError> {
+            changed.iter().try_for_each(|(setting, value)| setting.write(host, value))
+        })?;
+        // After an error it is unknown which were written; the next switch writes them all again.
+        for (setting, value) in changed {
+            match written {
+                Ok(()) => self.applied.insert(setting, value),
+                Err(_) => self.applied.remove(&setting),
+            };
+        }
+        Ok(written?)
+    }
+
+    fn serve(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        let mut builder = server::builder(
+            configuration,
+            self.address,
+            &self.placement.server,
+            self.sampler.config.payload_bytes as usize,
+        );
+        if let Some(nice) = self.server_nice {
+            builder = builder.nice(nice);
+        }
+        let running = self
+            .lab
+            .receiver()
+            .run(|| builder.start(|_| Echo))?
+            .map_err(|error| TestbedError::Server(error.to_string()))?;
+        self.server = Some(running);
+        Ok(())
+    }
+}
+
+impl Testbed for LabTestbed<'_> {
+    fn refusal(&self, step: &LadderStep) -> Option<String> {
+        match step.requires {
+            StepRequirement::Server | StepRequirement::Sysctl => None,
+            StepRequirement::QueueCpus => self.settable.queue_cpus.clone().err(),
+            StepRequirement::Offload => self.settable.offload.clone().err(),
+            StepRequirement::Netfilter => self.settable.netfilter.clone().err(),
+            StepRequirement::Audit => self.settable.audit.clone().err(),
+            StepRequirement::BusyPoll => self.settable.busy_poll.clone().err(),
+        }
+    }
+
+    fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
+        let settings = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
+        let on_receiver = settings.into_iter().map(|(setting, value)| {
+            let value = match (&setting, value.as_str()) {
+                (Setting::NftTable { .. }, "") => "absent".to_owned(),
+                (Setting::NftTable { .. }, _) => "input chain with connection tracking".to_owned(),
+                (_, value) => value.to_owned(),
+            };
+            (setting.to_string(), value)
+        });
+        configuration.server_options().into_iter().chain(on_receiver).collect()
+    }
+
+    fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        self.sampler.check_cancelled()?;
+        server::stop(&mut self.server)?;
+        self.apply(configuration)?;
+        self.serve(configuration)
+    }
+
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
+        let fallbacks = server::fallbacks(self.server.as_ref());
+        self.sampler.sample(&mut *self.generator, request, fallbacks)
+    }
+
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
+        self.sampler.overload(&mut *self.generator, capacity, factors)
+    }
+
+    fn cpu_time(&self) -> Known<CpuTime> {
+        CpuTime::observe(&self.host)
+    }
+
+    fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning> {
+        let without_napi = step.requires == StepRequirement::BusyPoll && !configuration.gro;
+        let detail = "with GRO off a veth interface has no NAPI instance to poll";
+        without_napi.then(|| LadderWarning::new(WarningKind::NoEffectExpected, detail)).into_iter().collect()
+    }
+
+    fn run_warnings(&self) -> Vec<LadderWarning> {
+        let detail = "generator and server ran on the same CPUs: the rates are of the machine running both, \
+                      and the server alone could reach more";
+        let shared = self.placement.shared.then(|| LadderWarning::new(WarningKind::SharedCpus, detail));
+        let fallbacks = self.generator.describe().fallbacks;
+        let fallbacks = fallbacks
+            .iter()
+            .map(|fallback| LadderWarning::new(WarningKind::Fallback, format!("generator: {fallback}")));
+        shared.into_iter().chain(fallbacks).collect()
+    }
+
+    fn facts(&self) -> TestbedFacts {
+        TestbedFacts {
+            kind: TestbedKind::Lab,
+            server_cpus: self.placement.server.clone(),
+            queues: self.receiver.queues,
+            server_address: self.address.to_string(),
+            link_bits_per_second: self.wire.figures().link_bits_per_second,
+            wire_bits_per_transaction: self.wire.wire_bits(),
+            generator: Some(self.generator.describe()),
+            generator_hosts: Vec::new(),
+            shares_cpus: self.placement.shared,
+        }
+    }
+}

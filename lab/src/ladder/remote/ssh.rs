@@ -1,0 +1,388 @@
+//! Hosts reached over ssh: their names, the command lines, and why a generator there cannot start.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use linerate_load::generator::GeneratorBackend;
+use linerate_networks::Net;
+
+use super::protocol::SCHEMA;
+
+/// `ssh://[USER@]HOST[:PORT]`. The user's ssh configuration has the defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshHost {
+    user: Option<String>,
+    host: String,
+    port: Option<NonZeroU16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not a host such as ssh://generator1, ssh://root@192.168.0.2:22 or ssh://[fd00::2]: {why}"
+)]
+pub struct SshHostError {
+    text: String,
+    why: &'static str,
+}
+
+impl SshHost {
+    /// Name or address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// A command that copies this linerate into the home directory there.
+    pub(super) fn copying(&self) -> String {
+        let user = self.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        match self.port {
+            None => format!("scp $(command -v linerate) {user}{host}:"),
+            Some(port) => format!("scp -P {port} $(command -v linerate) {user}{host}:"),
+        }
+    }
+
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.port.map(NonZeroU16::get)
+    }
+}
+
+impl FromStr for SshHost {
+    type Err = SshHostError;
+
+    fn from_str(text: &str) -> Result<Self, SshHostError> {
+        parse(text.trim()).map_err(|why| SshHostError { text: text.to_owned(), why })
+    }
+}
+
+fn parse(text: &str) -> Result<SshHost, &'static str> {
+    let rest = text.strip_prefix("ssh://").ok_or("it does not begin with ssh://")?;
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    let (user, address) = match rest.rsplit_once('@') {
+        Some((user, address)) => (Some(word(user, "the user")?), address),
+        None => (None, rest),
+    };
+    let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
+        let (host, after) = bracketed.split_once(']').ok_or("a '[' without ']'")?;
+        match after {
+            "" => (host, None),
+            _ => (host, Some(after.strip_prefix(':').ok_or("after ']' comes a port or nothing")?)),
+        }
+    } else {
+        match address.split_once(':') {
+            Some((_, after)) if after.contains(':') => {
+                return Err("an IPv6 address stands in brackets");
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (address, None),
+        }
+    };
+    let port = port
+        .map(str::parse::<NonZeroU16>)
+        .transpose()
+        .map_err(|_| "the port is no number from 1 to 65535")?;
+    Ok(SshHost { user, host: word(host, "the host")?, port })
+}
+
+/// ssh takes a word that begins with a dash for an option, and its configuration can pass user and host to a shell
+/// (`ProxyCommand`, `Match exec`).
+fn word(text: &str, what: &'static str) -> Result<String, &'static str> {
+    let plain = |letter: char| letter.is_alphanumeric() || "._-:%+~".contains(letter);
+    match what {
+        _ if text.starts_with('-') => Err("a name cannot begin with '-'"),
+        "the user" if text.is_empty() => Err("the user before '@' is missing"),
+        _ if text.is_empty() => Err("the host is missing"),
+        _ if !text.chars().all(plain) => Err("a name holds letters, digits and . _ - : % + ~ only"),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+impl fmt::Display for SshHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ssh://")?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        if self.host.contains(':') {
+            write!(f, "[{}]", self.host)?;
+        } else {
+            f.write_str(&self.host)?;
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+/// A connection that is shared with other uses (`ControlMaster`) would not end with this process, and would have its own
+/// timeouts. Options before these on the command line have precedence.
+const SSH_OPTIONS: [&str; 11] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=2",
+    "ServerAliveCountMax=3",
+    "ControlMaster=no",
+    "ControlPath=none",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "RemoteCommand=none",
+    "EscapeChar=none",
+];
+
+/// The generator on each host.
+#[derive(Debug, Clone)]
+pub struct RemoteLoad {
+    /// Targets as seen from the other hosts.
+    pub targets: Vec<SocketAddr>,
+    /// UDP payload of an echo request; `None` if `more` selects another workload.
+    pub payload_bytes: Option<usize>,
+    /// Per host; `None`: the default of `linerate load`.
+    pub threads: Option<usize>,
+    /// Source ports per host; `None`: the default of `linerate load`.
+    pub flows: Option<usize>,
+    pub backend: GeneratorBackend,
+    pub no_fragment: bool,
+    /// Networks that the user allowed as destinations in addition to loopback, lab and private networks.
+    pub allow: Vec<Net>,
+    /// Further arguments of `linerate load`, such as `--cpus 2-5`.
+    pub more: Vec<String>,
+}
+
+impl Default for RemoteLoad {
+    fn default() -> Self {
+        RemoteLoad {
+            targets: Vec::new(),
+            payload_bytes: None,
+            threads: None,
+            flows: None,
+            backend: GeneratorBackend::Auto,
+            no_fragment: false,
+            allow: Vec::new(),
+            more: Vec::new(),
+        }
+    }
+}
+
+impl RemoteLoad {
+    fn words(&self) -> Vec<String> {
+        let mut words = vec!["load".to_owned(), "--on-demand".to_owned()];
+        let mut add = |option: &str, value: Option<String>| {
+            if let Some(value) = value {
+                words.extend([option.to_owned(), value]);
+            }
+        };
+        add("--payload", self.payload_bytes.map(|bytes| bytes.to_string()));
+        add("--threads", self.threads.map(|threads| threads.to_string()));
+        add("--flows", self.flows.map(|flows| flows.to_string()));
+        add(
+            "--backend",
+            match self.backend {
+                GeneratorBackend::Auto => None,
+                GeneratorBackend::Xdp => Some("xdp".to_owned()),
+                GeneratorBackend::Socket => Some("socket".to_owned()),
+            },
+        );
+        for net in &self.allow {
+            add("--allow-destination", Some(net.to_string()));
+        }
+        if self.no_fragment {
+            words.push("--no-fragment".to_owned());
+        }
+        words.extend(self.more.iter().cloned());
+        words.push("--".to_owned());
+        words.extend(self.targets.iter().map(ToString::to_string));
+        words
+    }
+}
+
+/// The shell command that runs a generator there.
+pub(super) fn load_line(program: &str, load: &RemoteLoad) -> Result<String, RemoteError> {
+    let words = load.words();
+    shell_line(std::iter::once(program).chain(words.iter().map(String::as_str)))
+}
+
+pub(super) fn version_line(program: &str) -> Result<String, RemoteError> {
+    shell_line([program, "--version"].into_iter())
+}
+
+/// ssh joins its arguments with spaces and the remote shell splits them again, so each is quoted.
+fn shell_line<'a>(words: impl Iterator<Item = &'a str> + Clone) -> Result<String, RemoteError> {
+    shlex::try_join(words.clone()).map_err(|_| {
+        let odd = words.filter(|word| word.contains('\0')).collect::<Vec<_>>().join(" ");
+        RemoteError::Word(odd)
+    })
+}
+
+/// `ssh` to `host`, whose shell runs `line`.
+pub(super) fn ssh_command(ssh: &[String], host: &SshHost, line: &str) -> Command {
+    let (program, own) = ssh.split_first().map_or(("ssh", &[][..]), |(program, own)| (program.as_str(), own));
+    let mut command = Command::new(program);
+    command.args(own).arg("-T");
+    for option in SSH_OPTIONS {
+        command.args(["-o", option]);
+    }
+    if let Some(port) = host.port() {
+        command.args(["-p", &port.to_string()]);
+    }
+    if let Some(user) = host.user() {
+        command.args(["-l", user]);
+    }
+    command.args(["--", host.host(), line]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // An interrupt at the terminal goes to this process only, so that slots end with a result before connections end.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command
+}
+
+/// Why generators cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    #[error("no host to generate load: name at least one as ssh://HOST")]
+    NoHosts,
+    #[error("{0} is named twice: name it once; more threads there have the same effect")]
+    Twice(SshHost),
+    #[error("an argument for the generator on another host has a NUL byte: {0:?}")]
+    Word(String),
+    #[error("cannot run '{program}' here: {source}; install OpenSSH's client, or name it")]
+    NoSsh { program: String, source: io::Error },
+    #[error("{host}: ssh: {words}")]
+    Ssh {
+        host: SshHost,
+        /// ssh's last message.
+        words: String,
+    },
+    #[error(
+        "{host}: no program '{program}' there: copy it with {copying}, and name its path (./linerate)",
+        copying = .host.copying()
+    )]
+    NoProgram { host: SshHost, program: String },
+    /// A linerate with another protocol.
+    #[error(
+        "{host}: '{program}' there is {its}, this is linerate {ours} ({SCHEMA}): copy this one there with {copying}",
+        ours = env!("CARGO_PKG_VERSION"), copying = .host.copying()
+    )]
+    Version { host: SshHost, program: String, its: String },
+    /// The message of a generator that does not start.
+    #[error("{host}: {words}")]
+    Refused { host: SshHost, words: String },
+    #[error("{host}: no answer within {seconds} s: is it up, and does 'ssh {host} true' return?")]
+    Silent { host: SshHost, seconds: u64 },
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Several(Vec<RemoteError>),
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_and_shown_alike() {
+        for text in [
+            "ssh://a",
+            "ssh://root@a",
+            "ssh://a.example:2222",
+            "ssh://u.x@[fd00::2]:22",
+            "ssh://[fe80::1%eth0]",
+        ] {
+            let host: SshHost = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(host.to_string(), text);
+        }
+        let host: SshHost = "ssh://root@[fd00::2]:2222/".parse().expect("a host");
+        assert_eq!((host.user(), host.host(), host.port()), (Some("root"), "fd00::2", Some(2222)));
+    }
+
+    #[test]
+    fn a_host_is_copied_to_as_it_is_reached() {
+        let copying = |text: &str| text.parse::<SshHost>().expect("a host").copying();
+        assert_eq!(copying("ssh://a"), "scp $(command -v linerate) a:");
+        assert_eq!(copying("ssh://u@[fd00::2]:22"), "scp -P 22 $(command -v linerate) u@[fd00::2]:");
+    }
+
+    #[test]
+    fn names_with_a_meaning_to_ssh_or_a_shell_are_refused() {
+        for text in [
+            "",
+            "a",
+            "http://a",
+            "ssh://",
+            "ssh://-oProxyCommand=x",
+            "ssh://-l@a",
+            "ssh://@a",
+            "ssh://a:0",
+            "ssh://a:70000",
+            "ssh://a:x",
+            "ssh://fd00::1",
+            "ssh://[fd00::1",
+            "ssh://[fd00::1]22",
+            "ssh://a b",
+            "ssh://a;reboot",
+            "ssh://$(x)@a",
+            "ssh://a/b",
+            "ssh://a'",
+        ] {
+            let error = text.parse::<SshHost>().expect_err(text).to_string();
+            assert!(error.contains("is not a host such as ssh://"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_host_that_reads_back_or_an_error(text in "(ssh://)?[a-z@:.\\[\\]0-9/-]{0,24}|\\PC*") {
+            if let Ok(host) = text.parse::<SshHost>() {
+                prop_assert_eq!(&host.to_string().parse::<SshHost>().expect("its own form"), &host);
+                prop_assert!(!host.host().starts_with('-'));
+            }
+        }
+    }
+
+    #[test]
+    fn the_command_line_has_every_option() {
+        let load = RemoteLoad {
+            targets: vec!["10.0.0.1:7".parse().expect("v4"), "[fd00::1]:7".parse().expect("v6")],
+            payload_bytes: Some(64),
+            threads: Some(2),
+            flows: Some(32),
+            backend: GeneratorBackend::Socket,
+            no_fragment: true,
+            allow: vec!["192.0.2.0/24".parse().expect("a network")],
+            more: vec!["--cpus".to_owned(), "0 1".to_owned()],
+        };
+        assert_eq!(
+            load_line("./a b", &load).expect("a line"),
+            "'./a b' load --on-demand --payload 64 --threads 2 --flows 32 --backend socket \
+             --allow-destination 192.0.2.0/24 --no-fragment --cpus '0 1' -- 10.0.0.1:7 '[fd00::1]:7'"
+        );
+    }
+
+    #[test]
+    fn a_host_is_no_option_and_the_users_options_come_first() {
+        let host = "ssh://root@[fd00::2]:2222".parse().expect("a host");
+        let words = ["ssh", "-i", "key"].map(str::to_owned);
+        let command = ssh_command(&words, &host, "x");
+        let args: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+        assert_eq!(args[..3], ["-i", "key", "-T"]);
+        assert_eq!(args[args.len() - 7..], ["-p", "2222", "-l", "root", "--", "fd00::2", "x"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_arguments_reach_the_remote_program_unchanged(words in proptest::collection::vec("[^\0]{0,12}", 1..4)) {
+            let line = shell_line(["printf", "%s\\0"].into_iter().chain(words.iter().map(String::as_str)));
+            let output = Command::new("sh").args(["-c", &line.expect("no NUL")]).output().expect("a shell");
+            let expected: String = words.iter().map(|word| format!("{word}\0")).collect();
+            prop_assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        }
+    }
+}

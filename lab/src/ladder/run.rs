@@ -1,0 +1,442 @@
+//! A run of the ladder: each step alternated with the configuration before it, and judged.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use linerate_host::stage::machine::{CpuTime, MachineState};
+use linerate_host::{Host, Known};
+use linerate_load::stats::{self, ComparisonVerdict};
+
+use crate::ladder::config::{KeepPolicy, LadderConfig};
+use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::report::{
+    self, HostFacts, LadderReport, LadderWarning, SettingDifference, StepReport, TestbedFacts, WarningKind,
+};
+use crate::ladder::step::{BASELINE, LadderStep};
+use crate::ladder::summary;
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed, TestbedError};
+
+/// Progress of a run.
+#[derive(Debug)]
+pub enum LadderEvent<'a> {
+    /// A step is about to be measured.
+    Step {
+        /// Its place among the steps of the run, from 0.
+        index: usize,
+        of: usize,
+        step: &'a LadderStep,
+    },
+    /// A rate is about to be offered.
+    Probe {
+        per_second: f64,
+        /// Planned time left of the run.
+        left: Duration,
+    },
+    /// A step was measured or skipped.
+    Done(&'a StepReport),
+}
+
+/// A run's report, and the configuration that its policy keeps.
+#[derive(Debug)]
+pub struct LadderOutcome {
+    pub report: LadderReport,
+    pub kept: ServerConfiguration,
+}
+
+/// Multiples of the capacity offered for `goodput_at_overload`.
+const OVERLOAD: [f64; 2] = [2.0, 5.0];
+/// A search for a configuration that was measured before starts between these multiples of its median.
+const OWN_BRACKET: (f64, f64) = (0.8, 1.25);
+/// A search for a new step starts between these multiples of the rate before it.
+const STEP_BRACKET: (f64, f64) = (0.5, 2.0);
+/// The most time for the first search, which has no hint; it needs a second or two.
+const FIRST_SEARCH: Duration = Duration::from_secs(10);
+/// The coarsest grid a search may end on, as a ratio.
+const GRID: f64 = 1.05;
+
+/// Measures the steps of `config` on a testbed that is ready.
+///
+/// `privilege` is for the report: `root` or `user-namespace`.
+///
+/// # Errors
+/// When the baseline could not be measured at all. A step that fails by itself is reported as skipped. A run that cannot
+/// go on or is cancelled reports the steps up to there, including samples of the last one.
+pub(crate) fn run(
+    testbed: &mut dyn Testbed,
+    config: &LadderConfig,
+    started: Instant,
+    privilege: &str,
+    observer: &mut dyn FnMut(&LadderEvent<'_>),
+) -> Result<LadderOutcome, TestbedError> {
+    let facts = testbed.facts();
+    let mut runner = LadderRunner {
+        testbed,
+        config,
+        facts,
+        observer,
+        started,
+        kept: ServerConfiguration::baseline(),
+        kept_id: BASELINE,
+        kept_rate: None,
+        sample_count: 0,
+    };
+    let (mut steps, mut warnings) = runner.run_steps()?;
+    let kept = runner.kept;
+    let published = report::published_ladders();
+    for step in &mut steps {
+        step.published_ratio = report::published_ratio(&published, &step.id);
+    }
+    warnings.extend(testbed.run_warnings());
+    let unix_now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let elapsed = started.elapsed();
+    let machine = MachineState::observe(&Host::live());
+    let report = LadderReport {
+        schema: report::SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        argv: Vec::new(),
+        started_unix_seconds: unix_now.saturating_sub(elapsed).as_secs(),
+        elapsed_seconds: elapsed.as_secs_f64(),
+        host: HostFacts {
+            kernel: machine.kernel.into_value().unwrap_or_else(|| "unknown".to_owned()),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpu_model: machine.cpu_model.into_value(),
+            numa_nodes: machine.numa_nodes.into_value(),
+            hypervisor: machine.hypervisor.into_value(),
+            privilege: privilege.to_owned(),
+        },
+        config: config.clone(),
+        testbed: testbed.facts(),
+        settings: None,
+        steps,
+        published,
+        warnings,
+    };
+    Ok(LadderOutcome { report, kept })
+}
+
+/// A step's report, and the error that ends the run there, if one did.
+struct StepProgress {
+    report: StepReport,
+    ended: Option<TestbedError>,
+}
+
+struct LadderRunner<'a> {
+    testbed: &'a mut dyn Testbed,
+    config: &'a LadderConfig,
+    facts: TestbedFacts,
+    observer: &'a mut dyn FnMut(&LadderEvent<'_>),
+    started: Instant,
+    kept: ServerConfiguration,
+    kept_id: &'static str,
+    /// Latest median of `kept`, transactions per second.
+    kept_rate: Option<f64>,
+    sample_count: u32,
+}
+
+/// Samples of one configuration.
+#[derive(Default)]
+struct ConfigurationSamples(Vec<StepSample>);
+
+impl ConfigurationSamples {
+    fn rates(&self) -> Vec<f64> {
+        self.0.iter().map(|sample| sample.transactions_per_second).collect()
+    }
+
+    fn median(&self) -> Option<f64> {
+        stats::median(&self.rates()).filter(|rate| *rate > 0.0)
+    }
+}
+
+impl LadderRunner<'_> {
+    fn run_steps(&mut self) -> Result<(Vec<StepReport>, Vec<LadderWarning>), TestbedError> {
+        let (mut reports, mut warnings) = (Vec::new(), Vec::new());
+        let steps = &self.config.steps;
+        for (index, step) in steps.iter().enumerate() {
+            (self.observer)(&LadderEvent::Step { index, of: steps.len(), step });
+            let StepProgress { report, ended } = self.step(step, steps.len() - index);
+            if let Some(error) = ended {
+                // Report what was measured by then.
+                if reports.is_empty() && !report.applied {
+                    return Err(error);
+                }
+                let id = step.id;
+                let detail =
+                    format!("ended while measuring {id}, the steps from there on are not measured: {error}");
+                warnings.push(LadderWarning::new(WarningKind::Interrupted, detail));
+                (self.observer)(&LadderEvent::Done(&report));
+                reports.push(report);
+                break;
+            }
+            (self.observer)(&LadderEvent::Done(&report));
+            reports.push(report);
+        }
+        Ok((reports, warnings))
+    }
+
+    fn step(&mut self, step: &'static LadderStep, steps_left: usize) -> StepProgress {
+        if let Some(why) = self.testbed.refusal(step) {
+            return StepProgress { report: skipped(step, why), ended: None };
+        }
+        let mut candidate = self.kept.clone();
+        (step.change)(&mut candidate);
+        let time_before = self.testbed.cpu_time();
+        // The next step's share of the time left.
+        let share = self.time_left() / u32::try_from(steps_left).unwrap_or(u32::MAX).max(1);
+        let is_baseline = step.id == BASELINE;
+        let samples =
+            if is_baseline { self.baseline(&candidate, share) } else { self.alternate(&candidate, share) };
+        if let Some(failed) = samples.failed {
+            return self.interrupted(step, &candidate, &samples.candidate, failed);
+        }
+        let (mut report, ended) = self.report(step, &candidate, &samples.candidate, time_before);
+        report.kept = is_baseline || self.compare(&mut report, &samples);
+        if report.kept {
+            self.kept = candidate;
+            self.kept_id = step.id;
+            self.kept_rate = samples.candidate.median();
+        } else {
+            self.kept_rate = samples.previous.median();
+        }
+        StepProgress { report, ended }
+    }
+
+    /// Writes the comparison into the report. Returns whether the step stays.
+    fn compare(&self, report: &mut StepReport, samples: &AlternatedSamples) -> bool {
+        let comparison = stats::compare(&samples.previous.rates(), &samples.candidate.rates());
+        match &comparison {
+            Ok(comparison) => report.versus_previous = Some(summary::versus(self.kept_id, comparison)),
+            Err(error) => {
+                let detail = format!("no comparison with {}: {error}", self.kept_id);
+                report.warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
+            }
+        }
+        match self.config.policy {
+            KeepPolicy::KeepAll => true,
+            KeepPolicy::KeepBetter => {
+                comparison.is_ok_and(|comparison| comparison.verdict == ComparisonVerdict::Better)
+            }
+        }
+    }
+
+    /// A step that could not be measured to its end.
+    fn interrupted(
+        &self,
+        step: &LadderStep,
+        candidate: &ServerConfiguration,
+        samples: &ConfigurationSamples,
+        failed: FailedSide,
+    ) -> StepProgress {
+        let error = match failed {
+            FailedSide::Candidate(error) if step.id != BASELINE && !error.ends_run() => {
+                return StepProgress { report: skipped(step, error.to_string()), ended: None };
+            }
+            FailedSide::Candidate(error) | FailedSide::Previous(error) => error,
+        };
+        let kind = match error {
+            TestbedError::GeneratorLost(_) => WarningKind::GeneratorLost,
+            _ => WarningKind::Interrupted,
+        };
+        let count = samples.0.len();
+        let mut report = if count == 0 {
+            skipped(step, format!("the run ended before it was measured: {error}"))
+        } else {
+            self.measured(step, candidate, samples)
+        };
+        let detail = format!("ended after {count} of {} samples: {error}", self.samples_wanted());
+        report.warnings.push(LadderWarning::new(kind, detail));
+        StepProgress { report, ended: Some(error) }
+    }
+
+    /// The baseline has no configuration before it to alternate with.
+    fn baseline(&mut self, configuration: &ServerConfiguration, share: Duration) -> AlternatedSamples {
+        let mut samples = AlternatedSamples::default();
+        let wanted = self.samples_wanted();
+        let budget = (share / wanted).max(self.config.least_sample());
+        let own = &mut samples.candidate;
+        let sampled = self.testbed.switch(configuration).and_then(|()| {
+            own.0.push(self.sample(None, FIRST_SEARCH)?);
+            while own.0.len() < wanted as usize {
+                let hint = own.median().map(|rate| bracket(rate, OWN_BRACKET, self.sample_count));
+                own.0.push(self.sample(hint, budget)?);
+            }
+            Ok(())
+        });
+        samples.failed = sampled.err().map(FailedSide::Candidate);
+        samples
+    }
+
+    /// Samples in the order A B B A, where A is the configuration before the step.
+    fn alternate(&mut self, candidate: &ServerConfiguration, share: Duration) -> AlternatedSamples {
+        let previous = self.kept.clone();
+        let mut samples = AlternatedSamples::default();
+        let blocks = self.samples_wanted().div_ceil(2);
+        // One part in ten is for switching and for the overload that follows.
+        let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.config.least_sample());
+        for _ in 0..blocks {
+            for is_candidate in [false, true, true, false] {
+                let own = if is_candidate { &samples.candidate } else { &samples.previous };
+                // The previous configuration has samples from its own step.
+                let known = own.median().or(self.kept_rate.filter(|_| !is_candidate));
+                let (hint, time) = match (known, self.kept_rate) {
+                    (Some(rate), _) => (Some(bracket(rate, OWN_BRACKET, self.sample_count)), budget),
+                    (None, Some(rate)) => (Some(bracket(rate, STEP_BRACKET, self.sample_count)), budget * 2),
+                    (None, None) => (None, budget * 2),
+                };
+                let switched = self.testbed.switch(if is_candidate { candidate } else { &previous });
+                match switched.and_then(|()| self.sample(hint, time)) {
+                    Ok(sample) if is_candidate => samples.candidate.0.push(sample),
+                    Ok(sample) => samples.previous.0.push(sample),
+                    Err(error) => {
+                        let side = if is_candidate { FailedSide::Candidate } else { FailedSide::Previous };
+                        samples.failed = Some(side(error));
+                        return samples;
+                    }
+                }
+            }
+        }
+        samples
+    }
+
+    fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<StepSample, TestbedError> {
+        self.sample_count += 1;
+        let left = self.time_left();
+        let observer = &mut *self.observer;
+        let mut on_probe = |per_second| observer(&LadderEvent::Probe { per_second, left });
+        let first = self.testbed.sample(&mut SampleRequest { hint, budget, on_probe: &mut on_probe })?;
+        if first.transactions_per_second > 0.0 {
+            return Ok(first);
+        }
+        // No rate held. The machine may have been busy; a search without a hint starts at a low rate.
+        self.testbed.sample(&mut SampleRequest { hint: None, budget: FIRST_SEARCH, on_probe: &mut on_probe })
+    }
+
+    fn measured(
+        &self,
+        step: &LadderStep,
+        candidate: &ServerConfiguration,
+        samples: &ConfigurationSamples,
+    ) -> StepReport {
+        let mut report = empty(step);
+        report.applied = true;
+        report.changes = changes(&self.testbed.describe(&self.kept), &self.testbed.describe(candidate));
+        summary::fill(&mut report, &samples.0, &self.facts);
+        report.warnings.extend(self.testbed.step_warnings(step, candidate));
+        report
+    }
+
+    /// The report with goodput under overload. A failure there leaves the other figures valid.
+    fn report(
+        &mut self,
+        step: &LadderStep,
+        candidate: &ServerConfiguration,
+        samples: &ConfigurationSamples,
+        time_before: Known<CpuTime>,
+    ) -> (StepReport, Option<TestbedError>) {
+        let mut report = self.measured(step, candidate, samples);
+        let mut ended = None;
+        if let Some(capacity) = samples.median() {
+            let switched = self.testbed.switch(candidate);
+            match switched.and_then(|()| self.testbed.overload(capacity, &OVERLOAD)) {
+                Ok(goodput) => report.goodput_at_overload = overload(&goodput, &mut report.warnings),
+                Err(error) => {
+                    let detail = format!("goodput above the capacity: {error}");
+                    report.warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
+                    ended = Some(error);
+                }
+            }
+        }
+        report.warnings.extend(summary::steal(time_before, self.testbed.cpu_time()));
+        (report, ended)
+    }
+
+    fn samples_wanted(&self) -> u32 {
+        self.config.timing.samples.max(4).next_multiple_of(2)
+    }
+
+    fn time_left(&self) -> Duration {
+        self.config.duration.saturating_sub(self.started.elapsed())
+    }
+}
+
+/// Samples of two alternated configurations, up to a failure.
+#[derive(Default)]
+struct AlternatedSamples {
+    previous: ConfigurationSamples,
+    candidate: ConfigurationSamples,
+    failed: Option<FailedSide>,
+}
+
+enum FailedSide {
+    Previous(TestbedError),
+    Candidate(TestbedError),
+}
+
+/// Rates around `rate` between which to search for sample number `number`.
+///
+/// A search ends on one of the rates it tried. Brackets at slightly different places for each
+/// sample keep samples from falling on the same grid and so seeming more alike than they are.
+fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
+    // The fractional parts of multiples of the golden ratio are spread evenly, whatever their number.
+    let place = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;
+    let shift = GRID.powf(place);
+    (rate * low * shift, rate * high * shift)
+}
+
+fn empty(step: &LadderStep) -> StepReport {
+    StepReport {
+        id: step.id.to_owned(),
+        title: step.title.to_owned(),
+        what: step.what.to_owned(),
+        applied: false,
+        kept: false,
+        skipped_because: None,
+        changes: Vec::new(),
+        transactions_per_second: None,
+        loss_ratio: None,
+        latency_ns: None,
+        cycles_per_transaction: None,
+        instructions_per_transaction: None,
+        wire_bits_per_second: None,
+        line_rate_ratio: None,
+        goodput_at_overload: BTreeMap::new(),
+        versus_previous: None,
+        published_ratio: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn skipped(step: &LadderStep, why: String) -> StepReport {
+    StepReport { skipped_because: Some(why), ..empty(step) }
+}
+
+fn changes(before: &[(String, String)], after: &[(String, String)]) -> Vec<SettingDifference> {
+    let before: BTreeMap<&str, &str> =
+        before.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    after
+        .iter()
+        .filter_map(|(name, to)| {
+            let from = before.get(name.as_str()).copied().unwrap_or("not set");
+            (from != to).then(|| SettingDifference {
+                setting: name.clone(),
+                from: from.to_owned(),
+                to: to.clone(),
+            })
+        })
+        .collect()
+}
+
+fn overload(goodput: &[OverloadGoodput], warnings: &mut Vec<LadderWarning>) -> BTreeMap<String, Option<f64>> {
+    goodput
+        .iter()
+        .map(|goodput| {
+            if let Some(why) = goodput.ratio.why() {
+                let detail = format!("goodput at {} times the capacity: {why}", goodput.factor);
+                warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
+            }
+            (goodput.factor.to_string(), goodput.ratio.value().copied())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

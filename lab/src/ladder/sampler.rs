@@ -1,0 +1,181 @@
+//! Measures the capacity and the overload of a server, the same on every testbed.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use linerate_host::Known;
+use linerate_load::capacity::{self, SearchEnd, SearchEvent, SearchOptions};
+use linerate_load::perf::MachineCounters;
+use linerate_load::{
+    Generator, GeneratorDescription, GeneratorError, LoadSlot, PacingMode, SlotInterval, SlotOutcome,
+};
+
+use crate::ladder::config::LadderConfig;
+use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, TestbedError};
+
+/// How a run's configuration says that rates are offered and judged.
+#[derive(Debug, Clone)]
+pub(crate) struct Sampler<'a> {
+    pub(crate) config: &'a LadderConfig,
+    pub(crate) cancel: Arc<AtomicBool>,
+}
+
+impl Sampler<'_> {
+    /// # Errors
+    /// [`TestbedError::Cancelled`] once the run is cancelled.
+    pub(crate) fn check_cancelled(&self) -> Result<(), TestbedError> {
+        if self.cancel.load(Ordering::Relaxed) { Err(TestbedError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Searches the capacity. `fallbacks` are the server's.
+    pub(crate) fn sample(
+        &self,
+        generator: &mut dyn Generator,
+        request: &mut SampleRequest<'_>,
+        fallbacks: Vec<String>,
+    ) -> Result<StepSample, TestbedError> {
+        let on_probe = RefCell::new(&mut *request.on_probe);
+        let observer = |event: SearchEvent<'_>| {
+            if let SearchEvent::Offering { per_second, .. } = event {
+                (on_probe.borrow_mut())(per_second);
+            }
+        };
+        let timing = &self.config.timing;
+        let options = SearchOptions {
+            max_loss: self.config.max_loss_ratio,
+            slot: timing.slot,
+            drain: timing.drain,
+            start_per_second: timing.start_per_second,
+            bracket: request.hint,
+            resolution: timing.resolution_ratio,
+            confirm: 1,
+            budget: request.budget,
+            cancel: Some(&self.cancel),
+            observer: Some(&observer),
+            ..SearchOptions::default()
+        };
+        let mut counted = CountedGenerator::new(generator);
+        let found = capacity::search(&mut counted, &options).map_err(|error| self.failure(error))?;
+        if found.ended == SearchEnd::Cancelled {
+            return Err(TestbedError::Cancelled);
+        }
+        let (cycles_per_transaction, instructions_per_transaction) = counted.at(found.offered_per_second);
+        let generator_bound = found.generator_bound.then(|| {
+            let reason = found.bound_because.last();
+            reason.map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
+        });
+        Ok(StepSample {
+            transactions_per_second: found.transactions_per_second,
+            loss_ratio: found.loss_ratio,
+            latency: found.latency_ns,
+            cycles_per_transaction,
+            instructions_per_transaction,
+            generator_bound,
+            unconfirmed: found.ended == SearchEnd::OutOfTime,
+            fallbacks,
+        })
+    }
+
+    pub(crate) fn overload(
+        &self,
+        generator: &mut dyn Generator,
+        capacity: f64,
+        factors: &[f64],
+    ) -> Result<Vec<OverloadGoodput>, TestbedError> {
+        self.check_cancelled()?;
+        let measured = capacity::overload(generator, capacity, factors, self.config.timing.slot)
+            .map_err(|error| self.failure(error))?;
+        Ok(measured
+            .into_iter()
+            .map(|overload| OverloadGoodput { factor: overload.factor, ratio: overload.goodput_ratio })
+            .collect())
+    }
+
+    /// A cancellation can make the generator fail.
+    fn failure(&self, error: GeneratorError) -> TestbedError {
+        self.check_cancelled().err().unwrap_or_else(|| error.into())
+    }
+}
+
+struct SlotCost {
+    asked_per_second: f64,
+    cycles_per_transaction: Known<f64>,
+    instructions_per_transaction: Known<f64>,
+}
+
+/// A generator that counts the machine's cycles and instructions in each slot.
+struct CountedGenerator<'a> {
+    inner: &'a mut dyn Generator,
+    counters: Result<MachineCounters, String>,
+    costs: Vec<SlotCost>,
+}
+
+impl<'a> CountedGenerator<'a> {
+    fn new(inner: &'a mut dyn Generator) -> Self {
+        Self { inner, counters: MachineCounters::open(), costs: Vec::new() }
+    }
+
+    /// Mean cycles and instructions per transaction of the slots at this rate.
+    fn at(&self, asked_per_second: f64) -> (Known<f64>, Known<f64>) {
+        if let Err(why) = &self.counters {
+            return (Known::unknown(why.clone()), Known::unknown(why.clone()));
+        }
+        let slots = || self.costs.iter().filter(|cost| cost.asked_per_second == asked_per_second);
+        (
+            mean(slots().map(|cost| &cost.cycles_per_transaction)),
+            mean(slots().map(|cost| &cost.instructions_per_transaction)),
+        )
+    }
+}
+
+impl Generator for CountedGenerator<'_> {
+    fn describe(&self) -> GeneratorDescription {
+        self.inner.describe()
+    }
+
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
+        let counting = match &mut self.counters {
+            Ok(counters) => counters.start().is_ok(),
+            Err(_) => false,
+        };
+        let outcome = self.inner.watch(slot, observer)?;
+        if let (true, Ok(counters), PacingMode::Rate { per_second }) =
+            (counting, &mut self.counters, slot.mode)
+        {
+            let counts = counters.stop();
+            let each = |count: Known<u64>| match count {
+                Known::Value(_) if outcome.answered == 0 => Known::unknown("nothing was answered"),
+                known => known.map(|count| count as f64 / outcome.answered as f64),
+            };
+            self.costs.push(SlotCost {
+                asked_per_second: per_second,
+                cycles_per_transaction: each(counts.cycles),
+                instructions_per_transaction: each(counts.instructions),
+            });
+        }
+        Ok(outcome)
+    }
+}
+
+fn mean<'a>(values: impl Iterator<Item = &'a Known<f64>>) -> Known<f64> {
+    let (mut sum, mut count, mut reason) = (0.0, 0_u32, None);
+    for value in values {
+        match value {
+            Known::Value(value) => {
+                sum += value;
+                count += 1;
+            }
+            Known::Unknown { why } => reason = Some(why.clone()),
+        }
+    }
+    if count > 0 {
+        Known::Value(sum / f64::from(count))
+    } else {
+        Known::unknown(reason.unwrap_or_else(|| "the counters did not run at the rate found".to_owned()))
+    }
+}

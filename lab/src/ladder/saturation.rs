@@ -1,0 +1,233 @@
+//! Saturation probe: adds senders until the receiver is the limit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, stats};
+
+use crate::ladder::remote::RemoteError;
+use crate::ladder::report::{LadderWarning, WarningKind};
+use crate::ladder::testbed::TestbedError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SenderCounts {
+    /// The first this many hosts of the list.
+    pub hosts: usize,
+    /// Per host.
+    pub threads: usize,
+}
+
+/// Length of each slot, and slots per number of senders.
+const SLOT: Duration = Duration::from_millis(500);
+const REPEATS: usize = 3;
+/// Requests that each flow keeps outstanding.
+const WINDOW: u32 = 32;
+/// The rate must rise by at least this share, or by the noise of the slots, for more senders to be useful.
+const LEAST_RISE: f64 = 0.03;
+
+/// The result of one number of senders.
+#[derive(Debug, Clone, PartialEq)]
+struct SenderStep {
+    /// Median of the slots.
+    answered_per_second: f64,
+    /// Half the distance from the lowest to the highest slot, as a share of the median.
+    noise_ratio: f64,
+}
+
+/// Starts this many senders.
+pub type StartSenders<G> = Box<dyn FnMut(SenderCounts) -> Result<G, RemoteError> + Send>;
+
+/// Generators on several hosts, started with as few senders as saturate the receiver.
+pub struct RemoteSenders<G> {
+    start: StartSenders<G>,
+    counts: Vec<SenderCounts>,
+    /// Index of the current number of senders.
+    current: usize,
+    generator: Option<G>,
+    description: Option<GeneratorDescription>,
+    /// Names of the hosts.
+    hosts: Vec<String>,
+    /// Whether the rate still rose with the last senders.
+    generator_bound: bool,
+    answered_per_second: f64,
+    cancel: Arc<AtomicBool>,
+}
+
+impl<G: Generator> RemoteSenders<G> {
+    /// Senders on `hosts`, as few as the first of `counts` and as many as the last.
+    #[must_use]
+    pub fn new(
+        start: StartSenders<G>,
+        hosts: Vec<String>,
+        counts: Vec<SenderCounts>,
+        cancel: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            start,
+            counts,
+            current: 0,
+            generator: None,
+            description: None,
+            hosts,
+            generator_bound: false,
+            answered_per_second: 0.0,
+            cancel,
+        }
+    }
+
+    pub(crate) fn generator(&mut self) -> Result<&mut G, TestbedError> {
+        self.generator.as_mut().ok_or_else(|| TestbedError::GeneratorLost("none is running".to_owned()))
+    }
+
+    /// `None` before the first start.
+    pub(crate) fn description(&self) -> Option<&GeneratorDescription> {
+        self.description.as_ref()
+    }
+
+    /// The hosts that send.
+    pub(crate) fn hosts(&self) -> &[String] {
+        let count = self.counts.get(self.current).map_or(0, |senders| senders.hosts);
+        self.hosts.get(..count).unwrap_or(&self.hosts)
+    }
+
+    /// Whether the last senders had any request answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered_per_second > 0.0
+    }
+
+    pub(crate) fn can_add(&self) -> bool {
+        self.generator.is_none() || self.current + 1 < self.counts.len()
+    }
+
+    pub(crate) fn warning(&self) -> Option<LadderWarning> {
+        let SenderCounts { hosts, threads } = self.counts.get(self.current)?;
+        let rate = self.answered_per_second;
+        self.generator_bound.then(|| {
+            let detail = format!(
+                "the receiver answered {rate:.0}/s to {threads} threads on {hosts} host(s), the most there are, and the \
+                 rate still rose with the last added threads"
+            );
+            LadderWarning::new(WarningKind::GeneratorBound, detail)
+        })
+    }
+
+    /// Adds senders until the rate of replies no longer rises. Requests are sent in windows, which finds the receiver's
+    /// limit without overload.
+    ///
+    /// # Errors
+    /// If senders cannot start, a slot fails, or the run is cancelled.
+    pub(crate) fn saturate(&mut self) -> Result<(), TestbedError> {
+        let mut before: Option<SenderStep> = None;
+        loop {
+            let Some(senders) = self.counts.get(self.current).copied() else {
+                return Err(TestbedError::GeneratorLost("no senders to try".to_owned()));
+            };
+            // The next senders use the same ports and interfaces.
+            self.generator = None;
+            let mut generator = (self.start)(senders).map_err(|error| lost(error.to_string()))?;
+            let step = self.measure(&mut generator)?;
+            self.generator_bound = before.is_none_or(|before| rises(&before, &step));
+            self.answered_per_second = step.answered_per_second;
+            self.description = Some(generator.describe());
+            self.generator = Some(generator);
+            if !self.generator_bound || self.current + 1 == self.counts.len() {
+                return Ok(());
+            }
+            before = Some(step);
+            self.current += 1;
+        }
+    }
+
+    fn measure(&self, generator: &mut G) -> Result<SenderStep, TestbedError> {
+        let mut rates = Vec::new();
+        for _ in 0..REPEATS {
+            if self.cancel.load(Ordering::Relaxed) {
+                return Err(TestbedError::Cancelled);
+            }
+            let outcome = generator.run(&LoadSlot::window(WINDOW, SLOT)).map_err(|error| match error {
+                GeneratorError::Cancelled => TestbedError::Cancelled,
+                error => lost(error.to_string()),
+            })?;
+            rates.push(outcome.answered_per_second);
+        }
+        let median = stats::median(&rates).unwrap_or(0.0);
+        let (low, high) =
+            rates.iter().fold((f64::MAX, 0.0_f64), |(low, high), rate| (low.min(*rate), high.max(*rate)));
+        let noise_ratio = if median > 0.0 { (high - low) / 2.0 / median } else { 0.0 };
+        Ok(SenderStep { answered_per_second: median, noise_ratio })
+    }
+}
+
+fn lost(why: String) -> TestbedError {
+    TestbedError::GeneratorLost(why)
+}
+
+fn rises(before: &SenderStep, now: &SenderStep) -> bool {
+    let least = LEAST_RISE.max(before.noise_ratio).max(now.noise_ratio);
+    now.answered_per_second > before.answered_per_second * (1.0 + least)
+}
+
+/// Numbers of senders to try: one thread on one host, one thread on each host, then twice as many threads per host up to
+/// `cpus`, the CPUs of the smallest host.
+#[must_use]
+pub fn sender_counts(hosts: usize, cpus: usize) -> Vec<SenderCounts> {
+    let mut all = vec![SenderCounts { hosts: 1, threads: 1 }];
+    let hosts = hosts.max(1);
+    if hosts > 1 {
+        all.push(SenderCounts { hosts, threads: 1 });
+    }
+    let mut threads = 1;
+    while threads < cpus {
+        threads = (threads * 2).min(cpus);
+        all.push(SenderCounts { hosts, threads });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ladder::remote::tests::FakeGenerator;
+
+    fn saturated(limit: f64, per_thread: f64, noise: f64) -> RemoteSenders<FakeGenerator> {
+        let start = move |senders: SenderCounts| {
+            let able = (senders.hosts * senders.threads) as f64 * per_thread;
+            Ok(FakeGenerator::answering(able.min(limit), noise))
+        };
+        let hosts = vec!["a".to_owned(), "b".to_owned()];
+        let mut senders = RemoteSenders::new(Box::new(start), hosts, sender_counts(2, 6), Arc::default());
+        senders.saturate().expect("saturated");
+        senders
+    }
+
+    #[test]
+    fn senders_are_added_until_the_receiver_is_the_limit() {
+        let senders = saturated(350_000.0, 100_000.0, 0.005);
+        // 100, 200 and 350 thousand, and as many again.
+        assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 4 });
+        assert!(senders.warning().is_none() && senders.can_add());
+    }
+
+    #[test]
+    fn a_warning_reports_senders_that_never_suffice() {
+        let senders = saturated(1e9, 100_000.0, 0.005);
+        assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 6 });
+        assert_eq!(senders.warning().map(|warning| warning.kind), Some(WarningKind::GeneratorBound));
+    }
+
+    #[test]
+    fn a_rise_within_the_noise_is_none() {
+        let senders = saturated(110_000.0, 100_000.0, 0.2);
+        assert_eq!((senders.current, senders.generator_bound), (1, false));
+    }
+
+    #[test]
+    fn every_host_sends_before_any_sends_more() {
+        let shown =
+            |hosts, cpus| sender_counts(hosts, cpus).iter().map(|s| (s.hosts, s.threads)).collect::<Vec<_>>();
+        assert_eq!(shown(1, 1), [(1, 1)]);
+        assert_eq!(shown(3, 5), [(1, 1), (3, 1), (3, 2), (3, 4), (3, 5)]);
+        assert_eq!(shown(0, 0), [(1, 1)]);
+    }
+}

@@ -1,0 +1,143 @@
+//! Testbeds: where configurations are set and measured. There are two, the lab and this host with a real interface.
+
+use std::time::Duration;
+
+use linerate_host::Known;
+use linerate_host::stage::machine::CpuTime;
+use linerate_load::Latency;
+
+use crate::ladder::report::{LadderWarning, TestbedFacts};
+use crate::ladder::server::ServerConfiguration;
+use crate::ladder::step::LadderStep;
+
+pub trait Testbed {
+    fn facts(&self) -> TestbedFacts;
+
+    /// Why a step is impossible on this testbed.
+    fn refusal(&self, step: &LadderStep) -> Option<String>;
+
+    /// Name and value of each setting of a configuration.
+    fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)>;
+
+    /// Applies a configuration to host and server.
+    ///
+    /// # Errors
+    /// When a setting is refused; the settings before it have changed by then.
+    fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError>;
+
+    /// Measures the capacity of the current configuration.
+    ///
+    /// # Errors
+    /// When server or generator fail.
+    fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError>;
+
+    /// Offers multiples of a capacity and measures the share of the capacity that is still answered.
+    ///
+    /// # Errors
+    /// When server or generator fail.
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError>;
+
+    fn cpu_time(&self) -> Known<CpuTime>;
+
+    /// Warnings about one step that come from the testbed.
+    fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning>;
+
+    /// Warnings about the whole run that come from the testbed.
+    fn run_warnings(&self) -> Vec<LadderWarning>;
+}
+
+pub struct SampleRequest<'a> {
+    /// Rates between which the capacity is expected, transactions per second.
+    pub hint: Option<(f64, f64)>,
+    /// Time for the search, about.
+    pub budget: Duration,
+    /// Called before each probe with its rate, transactions per second.
+    pub on_probe: &'a mut dyn FnMut(f64),
+}
+
+/// One measurement of a configuration's capacity.
+#[derive(Debug, Clone)]
+pub struct StepSample {
+    /// Answered transactions per second at the highest rate that held.
+    pub transactions_per_second: f64,
+    /// Share of the requests lost at that rate.
+    pub loss_ratio: f64,
+    /// Latency at that rate, from the intended send time.
+    pub latency: Latency,
+    /// Of the whole machine.
+    pub cycles_per_transaction: Known<f64>,
+    /// Of the whole machine.
+    pub instructions_per_transaction: Known<f64>,
+    /// Why the generator was the limit, if it was.
+    pub generator_bound: Option<String>,
+    /// Whether the time was over before the rate was confirmed.
+    pub unconfirmed: bool,
+    /// Options that the server had to replace.
+    pub fallbacks: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct OverloadGoodput {
+    /// Offered load as a multiple of the capacity.
+    pub factor: f64,
+    /// Share of the capacity answered.
+    pub ratio: Known<f64>,
+}
+
+/// Why a configuration could not be set or measured: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum TestbedError {
+    #[error("interrupted")]
+    Cancelled,
+    #[error(transparent)]
+    Setting(#[from] linerate_host::SettingError),
+    #[error("server: {0}")]
+    Server(String),
+    #[error("generator: {0}")]
+    Generator(String),
+    /// The generator or its connection ended; no other step can be measured.
+    #[error("generator lost: {0}")]
+    GeneratorLost(String),
+    #[error("{setting}: {why}")]
+    Refused { setting: String, why: String },
+    /// The journal refused a change, or somebody else changed the setting since.
+    #[error(transparent)]
+    Tune(#[from] linerate_tune::transaction::TuneError),
+    /// No request was answered.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The interface has no link.
+    #[error("{0}")]
+    NoLink(String),
+    #[error("lab: {0}")]
+    Lab(String),
+    /// The payload does not fit a datagram.
+    #[error(transparent)]
+    Wire(#[from] linerate_load::wire::WireError),
+}
+
+impl TestbedError {
+    /// Whether no other step can be measured either.
+    #[must_use]
+    pub fn ends_run(&self) -> bool {
+        matches!(
+            self,
+            TestbedError::Cancelled
+                | TestbedError::GeneratorLost(_)
+                | TestbedError::Tune(_)
+                | TestbedError::NoLink(_)
+        )
+    }
+}
+
+impl From<crate::LabError> for TestbedError {
+    fn from(error: crate::LabError) -> Self {
+        TestbedError::Lab(error.to_string())
+    }
+}
+
+impl From<linerate_load::GeneratorError> for TestbedError {
+    fn from(error: linerate_load::GeneratorError) -> Self {
+        TestbedError::Generator(error.to_string())
+    }
+}
