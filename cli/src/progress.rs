@@ -3,10 +3,11 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use linerate_lab::ladder::run::LadderEvent;
 use linerate_lab::ladder::report::StepReport;
+use linerate_lab::ladder::run::LadderEvent;
 
-use crate::render::{format, summary};
+use crate::render::format;
+use crate::view::ladder::verdict_name;
 
 /// Goes to the first column and clears the line.
 const CLEAR: &str = "\r\x1b[2K";
@@ -92,7 +93,7 @@ fn done_line(report: &StepReport) -> String {
         );
     };
     let versus = report.versus_previous.as_ref().map_or_else(String::new, |versus| {
-        let verdict = summary::verdict_name(versus.verdict);
+        let verdict = verdict_name(versus.verdict);
         format!("  x{:.2} of {}: {verdict}", versus.ratio.median, versus.id)
     });
     format!("{:<22} {:>8}/s{versus}", report.id, format::rate(rate.median))

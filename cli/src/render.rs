@@ -8,10 +8,6 @@ pub(crate) mod doctor_html;
 pub(crate) mod doctor_picture;
 pub(crate) mod doctor_text;
 mod doctor_value;
-pub(crate) mod drops_html;
-pub(crate) mod drops_text;
-pub(crate) mod drops_verdict;
-pub(crate) mod drops_watch;
 pub(crate) mod flame_diff_text;
 pub(crate) mod flame_html;
 pub(crate) mod flame_text;
@@ -19,12 +15,6 @@ mod flame_verdict;
 pub(crate) mod format;
 pub(crate) mod html;
 pub(crate) mod ladder_changes;
-pub(crate) mod ladder_html;
-pub(crate) mod ladder_text;
-pub(crate) mod load_html;
-pub(crate) mod load_live;
-pub(crate) mod load_search;
-pub(crate) mod load_text;
 pub(crate) mod page;
 pub(crate) mod report;
 pub(crate) mod style;
@@ -41,16 +31,15 @@ mod axis;
 mod chart;
 pub(crate) mod column;
 mod curve;
-pub(crate) mod summary;
 
 #[cfg(test)]
-mod made_up;
+pub(crate) mod made_up;
 #[cfg(test)]
 pub(crate) mod made_up_cost;
 #[cfg(test)]
 mod made_up_flame;
 #[cfg(test)]
-mod made_up_load;
+pub(crate) mod made_up_load;
 #[cfg(test)]
 #[cfg(test)]
 mod pages;

@@ -2,3 +2,6 @@
 
 mod calc;
 pub(crate) mod cost;
+pub(crate) mod drops;
+pub(crate) mod ladder;
+pub(crate) mod load;

@@ -14,11 +14,8 @@ use crate::rtnetlink::wait_readable;
 #[derive(Debug)]
 pub struct LabChild {
     process: Arc<ChildProcess>,
-    /// The program's input, if it was asked to be piped.
     pub stdin: Option<ChildStdin>,
-    /// The program's output, if it was asked to be piped.
     pub stdout: Option<ChildStdout>,
-    /// The program's error output, if it was asked to be piped.
     pub stderr: Option<ChildStderr>,
 }
 
@@ -84,7 +81,7 @@ impl Drop for LabChild {
     }
 }
 
-/// What a [`LabChild`] and its host both hold, so that either can end it.
+/// Shared by a [`LabChild`] and its host, so that either can end the process.
 #[derive(Debug)]
 pub(crate) struct ChildProcess {
     id: u32,
@@ -128,7 +125,7 @@ impl ChildProcess {
         }
     }
 
-    /// The status, waiting for it. Whoever comes second gets the status the first one took.
+    /// Waits for the status. A second call returns the same status.
     fn reap(&self) -> io::Result<ExitStatus> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner).wait()
     }

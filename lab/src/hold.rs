@@ -1,7 +1,7 @@
-//! Labs that stay up for people who bring their own server.
+//! Labs that stay up, for your own server.
 //!
-//! A process of its own holds such a lab: it makes it, says that it is ready, and waits until it is
-//! told to end. It is this same program with other arguments, which lead to [`run`].
+//! A separate process holds such a lab. It starts the lab, reports that it is ready, and waits for a signal to end. It is
+//! the same program with other arguments, which lead to [`run`].
 
 use std::convert::Infallible;
 use std::ffi::OsStr;
@@ -22,14 +22,13 @@ use crate::sys::{self, ChildSetup, SysMount, arm};
 use crate::topology::LabShape;
 use crate::userns::{self, LabPrivilege};
 
-/// The lab to be held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldOptions {
     pub name: String,
     pub shape: LabShape,
 }
 
-/// What the holder says on its standard output, in one line, when it is ready or has failed.
+/// The one line that the holder prints when it is ready or has failed.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum HolderMessage {
@@ -77,7 +76,7 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
             Err(LabError::Holder { why })
         }
         Err(_) => {
-            // It is of no use, and may still be there.
+            // It may still run.
             let _ = process.kill();
             let why = match process.wait() {
                 Ok(status) => format!("its holder ended before it was ready ({status})"),
@@ -161,7 +160,7 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
     let id =
         NamespaceId::of_file(&net_namespace).map_err(|e| LabError::file("read", format!("{task}/net"), e))?;
     if id != target.namespace {
-        // The process has ended since, and its numbers are another's.
+        // The process has ended, and its number belongs to another.
         return Err(LabError::NoSuchLab { name: state.name, known: Vec::new() });
     }
     let user = open(&format!("{task}/user"))?;
@@ -204,10 +203,10 @@ pub fn exec<A: AsRef<OsStr>>(
 fn make(directory: &Path, options: &str) -> Result<Lab> {
     let options: HoldOptions = serde_json::from_str(options)
         .map_err(|e| LabError::system("read the description of the lab", io::Error::from(e)))?;
-    // A session of its own: closing the terminal does not end the lab.
+    // A new session, so that closing the terminal does not end the lab.
     rustix::process::setsid().map_err(|e| LabError::system("make a session", e))?;
     std::env::set_current_dir("/").map_err(|e| LabError::file("enter", "/", e))?;
-    // Before there are threads, so that none of them takes the signals.
+    // Before threads start, so that they inherit the mask.
     sys::signal::block(&END_SIGNALS).map_err(|e| LabError::system("block signals", e))?;
     if let LabPrivilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
         return Err(LabError::NoNamespace { why: format!("{why}; {how_to_allow}") });

@@ -13,8 +13,7 @@ use crate::sys::{ChildSetup, SysMount, arm};
 
 /// A host: a network namespace with a thread that lives in it.
 ///
-/// It is held by descriptors and a thread of this process only, so nothing of it outlives the
-/// process, however that ends.
+/// Only descriptors and a thread of this process hold it, so it ends with the process in any case.
 #[derive(Debug)]
 pub struct LabHost {
     name: String,
@@ -99,7 +98,6 @@ impl LabHost {
         self.namespace.file.as_fd()
     }
 
-    /// What tells the network namespace from others.
     pub fn namespace_id(&self) -> NamespaceId {
         self.namespace.id
     }
@@ -109,7 +107,6 @@ impl LabHost {
         self.resident.thread_id()
     }
 
-    /// Ends the children that were started with [`spawn`](Self::spawn).
     pub(crate) fn end_children(&self) {
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         for child in children.drain(..) {

@@ -25,11 +25,10 @@ pub struct Lab {
     senders: Vec<LabHost>,
     links: Vec<LabLink>,
     no_ipv6: Option<String>,
-    // The last field: its file goes when all else is gone.
+    // The last field, so that its file is removed last.
     entry: RegistryEntry,
 }
 
-/// Says what a lab is to be.
 #[derive(Clone, Debug, Default)]
 pub struct LabBuilder {
     name: Option<String>,
@@ -39,13 +38,11 @@ pub struct LabBuilder {
 }
 
 impl Lab {
-    /// A lab of one sender, with as many queues as CPUs (2 to 16), one address a family, and
-    /// packets of 1500 bytes, unless said otherwise.
+    /// The default is one sender, one queue per CPU (2 to 16), one address per family, and MTU 1500.
     pub fn builder() -> LabBuilder {
         LabBuilder::default()
     }
 
-    /// The host all links lead to.
     pub fn receiver(&self) -> &LabHost {
         &self.receiver
     }
@@ -69,26 +66,25 @@ impl Lab {
         self.no_ipv6.as_deref()
     }
 
-    /// What the registry says of it: id, name, process, hosts, links.
     pub fn state(&self) -> LabState {
         self.entry.state().clone()
     }
 
-    /// Notes what a setting of the whole machine is, before it is changed for this lab. If the
-    /// process is killed, [`LabRegistry::clean`] restores it; if the lab is dropped before
-    /// [`forget_host_wide`](Self::forget_host_wide), too. Noting a setting again changes nothing.
+    /// Records the original value of a setting of the whole machine before this lab changes it. If the process is killed, or
+    /// the lab is dropped before [`forget_host_wide`](Self::forget_host_wide), [`LabRegistry::clean`] restores it. A second
+    /// record of a setting has no effect.
     ///
     /// # Errors
-    /// [`LabError::HostWideTaken`] if another lab has changed it and not put it back;
-    /// [`LabError::File`] if the note cannot be written. The setting must not be changed then.
+    /// [`LabError::HostWideTaken`] if another lab has changed it; [`LabError::File`] if the record cannot be written. Do not
+    /// change the setting then.
     pub fn record_host_wide(&self, key: &str, original: serde_json::Value) -> Result<()> {
         self.entry.record(key, original)
     }
 
-    /// Strikes the note of a setting that has been put back.
+    /// Removes the record of a restored setting.
     ///
     /// # Errors
-    /// [`LabError::File`] if the note cannot be struck.
+    /// [`LabError::File`] if the record cannot be removed.
     pub fn forget_host_wide(&self, key: &str) -> Result<()> {
         self.entry.forget(key)
     }
@@ -138,15 +134,15 @@ impl Drop for Lab {
             host.end_children();
         }
         let namespaces: Vec<NamespaceId> = self.hosts().map(LabHost::namespace_id).collect();
-        // This process holds the namespaces, so their numbers mean nobody else's.
+        // This process holds the namespaces, so their numbers are not reused.
         let (_, left) = process::end_all(|pid| process::is_inside(pid, &namespaces) == Some(true));
         if !left.is_empty() {
             warn(&format!("processes {left:?} in a lab cannot be killed; end them, or its namespaces stay"));
         }
-        // The links would go with their namespaces, but only when the kernel gets to it.
+        // The kernel would remove the links with their namespaces, but later.
         let removed = in_host(&self.receiver, |route| {
             match route.change(rtnetlink::delete_pairs()) {
-                // None was made.
+                // No link exists.
                 Err(none) if none.source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
                 done => done.map_err(refused("remove the links")),
             }
@@ -158,14 +154,14 @@ impl Drop for Lab {
 }
 
 impl LabBuilder {
-    /// Names the lab: 1 to 32 of a-z, 0-9 and '-'. Without, it gets a name of its own.
+    /// 1 to 32 of a-z, 0-9 and '-'. The default is a unique name.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Where the lab is entered; without, in the registry of this user.
+    /// The default is the registry of this user.
     #[must_use]
     pub fn registry(mut self, registry: &LabRegistry) -> Self {
         self.registry = Some(registry.clone());
@@ -177,7 +173,6 @@ impl LabBuilder {
         self
     }
 
-    /// The whole shape at once.
     #[must_use]
     pub fn shape(mut self, shape: LabShape) -> Self {
         self.shape = shape;
@@ -218,22 +213,20 @@ impl LabBuilder {
         self
     }
 
-    /// Makes the lab. When this returns, packets pass on every link in both directions.
+    /// Starts the lab. When this returns, packets pass on every link in both directions.
     ///
-    /// What labs that were killed have left is cleared away first, but for host-wide settings:
-    /// for these, call [`LabRegistry::clean`] before.
+    /// It first removes the remains of killed labs, except host-wide settings: for these, call [`LabRegistry::clean`].
     ///
     /// # Errors
-    /// [`LabError::OutOfRange`], [`LabError::BadName`] and [`LabError::NameTaken`] for what was asked;
-    /// [`LabError::NotOurs`] and [`LabError::File`] for the registry; [`LabError::NoNamespace`],
-    /// [`LabError::Netlink`], [`LabError::NoCarrier`] or [`LabError::System`] for what the kernel refused.
-    /// Nothing is left behind then.
+    /// [`LabError::OutOfRange`], [`LabError::BadName`] and [`LabError::NameTaken`] for options; [`LabError::NotOurs`] and
+    /// [`LabError::File`] for the registry; [`LabError::NoNamespace`], [`LabError::Netlink`], [`LabError::NoCarrier`] or
+    /// [`LabError::System`] if the kernel refuses. Nothing is left behind then.
     pub fn start(self) -> Result<Lab> {
         self.shape.check()?;
         let registry = self.registry.map_or_else(LabRegistry::open, Ok)?;
-        let mut decline = |_: &str, _: &serde_json::Value| Err("not asked for".to_owned());
+        let mut decline = |_: &str, _: &serde_json::Value| Err("not requested".to_owned());
         if let Err(error) = registry.clean(CleanScope::Dead, &mut decline) {
-            warn(&format!("what earlier labs left is not cleared away: {error}; try `linerate lab clean`"));
+            warn(&format!("remains of earlier labs were not removed: {error}; try `linerate lab clean`"));
         }
         let kind = if self.held { HolderKind::Held } else { HolderKind::Running };
         let entry = RegistryEntry::new(registry, self.name.as_deref(), kind)?;

@@ -1,8 +1,7 @@
-//! Throw-away hosts from network namespaces and veth pairs.
+//! Temporary hosts from network namespaces and veth pairs, and experiments between them.
 //!
-//! A [`Lab`] is one receiver and one or more senders, each linked to the receiver by a veth pair
-//! of its own with as many queues as the machine has CPUs. Links have fixed names and addresses,
-//! permanent neighbours, GRO on at the receiver as on a NIC, and no traffic but that of their users:
+//! A [`Lab`] is one receiver and one or more senders. A veth pair with one queue per CPU links each sender to the receiver.
+//! Links have fixed names and addresses, permanent neighbours, GRO on at the receiver as on a NIC, and no other traffic:
 //!
 //! ```text
 //!  sender0 eth0 198.18.0.100, 2001:2::100 ------- 198.18.0.1, 2001:2::1 eth0 |
@@ -25,12 +24,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Hosts are held by a thread and descriptors of the process alone: whatever ends the process ends
-//! them. What can outlive it, processes that its children started and settings of the whole
-//! machine, is noted in a [`LabRegistry`] and removed by [`LabRegistry::clean`].
+//! Only a thread and descriptors of the process hold the hosts, so they end with the process in any case. Processes that
+//! its children started and settings of the whole machine can outlive it. They are recorded in a [`LabRegistry`], and
+//! [`LabRegistry::clean`] removes them.
 //!
-//! A lab takes `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, or a user namespace, which
-//! [`userns::enter_if_needed`] makes. It wants Linux 5.3 or later. Nothing here prints.
+//! A lab requires `CAP_SYS_ADMIN` and `CAP_NET_ADMIN`, or a user namespace, which [`userns::enter_if_needed`] creates, and
+//! Linux 5.3 or later. [`ladder`] has the experiments.
 
 mod child;
 mod error;

@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{LabError, Result};
 use crate::sys;
 
-/// What tells one namespace from all others, as long as it lives.
-///
-/// Numbers are used again after a namespace has gone.
+/// Identifies a namespace while it exists. The kernel reuses the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NamespaceId {
     /// Device of the namespace file system.
@@ -51,12 +49,12 @@ pub(crate) struct NetworkNamespace {
 /// Where the sysfs of a namespace is.
 #[derive(Debug)]
 pub(crate) enum NamespaceSysfs {
-    /// On a mount that is nowhere in the tree and lives as long as the descriptor.
+    /// On a detached mount that exists as long as the descriptor.
     Detached {
         _mount: OwnedFd,
         path: PathBuf,
     },
-    /// On `/sys` of the mount namespace of the thread that made it.
+    /// On `/sys` of the mount namespace of its thread.
     Private {
         path: PathBuf,
     },
@@ -66,7 +64,7 @@ pub(crate) enum NamespaceSysfs {
 }
 
 impl NetworkNamespace {
-    /// Puts the calling thread into a new network namespace and makes a sysfs for it.
+    /// Moves the calling thread into a new network namespace with a sysfs.
     pub(crate) fn enter_new() -> Result<Self> {
         sys::unshare(UnshareFlags::NEWNET)
             .map_err(|errno| LabError::NoNamespace { why: crate::userns::why_not_unshare(errno) })?;
@@ -78,9 +76,7 @@ impl NetworkNamespace {
 }
 
 impl NamespaceSysfs {
-    /// A sysfs of the calling thread's network namespace, in the best way the kernel allows.
-    ///
-    /// Which namespace a sysfs shows is settled when it is made, by the maker's.
+    /// A sysfs shows the network namespace of the thread that mounted it.
     fn make() -> Self {
         let detached = match mount_detached() {
             Ok(mount) => {
@@ -103,20 +99,17 @@ impl NamespaceSysfs {
 
     fn make_private() -> Result<Self, Errno> {
         mount_private_sys()?;
-        // Through the thread's own root every thread of the process sees its mounts.
+        // Every thread of the process sees these mounts through the root of this thread.
         let thread = rustix::thread::gettid().as_raw_nonzero();
         Ok(Self::Private { path: PathBuf::from(format!("/proc/self/task/{thread}/root/sys")) })
     }
 }
 
-/// The attributes to try a sysfs with.
-///
-/// In a user namespace the kernel demands that a new sysfs reveals no more than the one that is
-/// mounted already: no looser in read-only and in access times (`mnt_already_visible` in
-/// fs/namespace.c, since Linux 4.8).
+/// In a user namespace a new sysfs must be at least as strict as the mounted one in read-only and access times
+/// (`mnt_already_visible` in fs/namespace.c, since Linux 4.8).
 const ATTEMPTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
-/// A mount of sysfs that is attached nowhere (fsopen, fsmount: since Linux 5.2).
+/// A detached mount of sysfs (fsopen, fsmount: since Linux 5.2).
 pub(crate) fn mount_detached() -> Result<OwnedFd, Errno> {
     let mut refused = Errno::NOSYS;
     for (read_only, no_atime) in ATTEMPTS {
@@ -135,12 +128,11 @@ pub(crate) fn mount_detached() -> Result<OwnedFd, Errno> {
     Err(refused)
 }
 
-/// Gives the calling thread a mount namespace of its own with a fresh sysfs on `/sys`.
-///
-/// Only raw system calls: it also runs between fork and exec.
+/// Moves the calling thread into a new mount namespace with a new sysfs on `/sys`. It makes raw system calls only, because
+/// it also runs between fork and exec.
 pub(crate) fn mount_private_sys() -> Result<(), Errno> {
     sys::unshare(UnshareFlags::NEWNS)?;
-    // Mounts made here must not appear outside; those made outside may appear here.
+    // Mounts made here must not appear outside; mounts made outside may appear here.
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let mut refused = Errno::PERM;
     for (read_only, no_atime) in ATTEMPTS {

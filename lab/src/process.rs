@@ -1,4 +1,4 @@
-//! Processes as /proc shows them: who lives, who is in which network namespace.
+//! Processes from /proc: whether they run, and in which network namespace.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::namespace::NamespaceId;
 use crate::rtnetlink::wait_readable;
 
-/// A process that a later one with the same number is not mistaken for.
+/// Identifies a process even if its number is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: i32,
@@ -31,9 +31,9 @@ pub struct FoundProcess {
     pub command: String,
 }
 
-/// How long a killed process may take to be gone. It takes longer only in an uninterruptible wait.
+/// Longest wait for a killed process. Only an uninterruptible wait takes longer.
 const DEATH_DEADLINE: Duration = Duration::from_secs(5);
-/// Rounds of looking for processes that are forked while others are killed.
+/// Searches for processes that were forked while others were killed.
 const KILL_ROUNDS: usize = 20;
 
 impl ProcessId {
@@ -46,20 +46,17 @@ impl ProcessId {
         Ok(Self { pid, start_ticks: stat.start_ticks })
     }
 
-    /// Whether it still runs.
     pub fn is_alive(self) -> bool {
         read_stat(self.pid).is_ok_and(|stat| !stat.is_dead && stat.start_ticks == self.start_ticks)
     }
 
-    /// Sends a signal and waits for the process to be gone; `false` if it is not, in time.
+    /// Sends a signal and waits for the end; `false` if the process still runs.
     pub(crate) fn end(self, signal: Signal, at_most: Duration) -> io::Result<bool> {
         end(self.pid, signal, at_most, || self.is_alive())
     }
 }
 
-/// Kills every process that is chosen, this one excepted.
-///
-/// Returns those killed, and those that are there still.
+/// Kills every chosen process except this one. Returns the killed processes and those that still run.
 pub(crate) fn end_all(chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<FoundProcess>) {
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let chosen = |pid: i32| pid != own && chosen(pid);
@@ -72,7 +69,7 @@ pub(crate) fn end_all(chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<F
         let mut all_ended = true;
         for pid in pids {
             let found = FoundProcess::describe(pid);
-            // The number may have passed to another process since it was found.
+            // The number may belong to another process by now.
             let ended = end(pid, Signal::KILL, DEATH_DEADLINE, || chosen(pid));
             if !ended.unwrap_or(false) {
                 all_ended = false;
@@ -95,8 +92,8 @@ impl FoundProcess {
 
 /// Whether the first thread of a process is in one of the namespaces; `None` if that is hidden.
 ///
-/// It is hidden from other users, and from one's own processes in another user namespace unless
-/// that is inside the present one (ptrace access mode, see proc_pid_ns(5)).
+/// It is hidden from other users, and from processes in another user namespace that is not below the present one
+/// (ptrace access mode, see proc_pid_ns(5)).
 pub(crate) fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> Option<bool> {
     match NamespaceId::of_path(&path(pid, "ns/net")) {
         Ok(id) => Some(namespaces.contains(&id)),
@@ -105,7 +102,7 @@ pub(crate) fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> Option<bool> {
     }
 }
 
-/// Whether a process belongs to the present user, so that it may be killed.
+/// Whether the present user may kill a process.
 pub(crate) fn is_own(pid: i32) -> bool {
     let user = rustix::process::geteuid().as_raw();
     fs::metadata(path(pid, "")).is_ok_and(|found| found.uid() == user)
@@ -121,8 +118,7 @@ pub(crate) fn has_addresses(pid: i32, addresses: &[Ipv4Addr]) -> bool {
     read.is_ok() && lists_all(&String::from_utf8_lossy(&table), addresses)
 }
 
-/// Bytes of a routing table that are looked at. The table of a lab is far shorter; that of a
-/// router may be far longer.
+/// Bytes of a routing table that are read. A lab's table is far shorter.
 const TABLE_LIMIT: u64 = 1 << 20;
 
 fn lists_all(table: &str, addresses: &[Ipv4Addr]) -> bool {
@@ -133,7 +129,6 @@ fn lists_all(table: &str, addresses: &[Ipv4Addr]) -> bool {
     addresses.iter().all(listed)
 }
 
-/// The processes that are chosen.
 fn all(chosen: impl Fn(i32) -> bool) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -154,7 +149,7 @@ fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> 
         Err(Errno::SRCH) => return Ok(true),
         Err(errno) => return Err(errno.into()),
     };
-    // From here on the descriptor means one process for good: is it the right one?
+    // The descriptor means one process from here on. Check that it is the right one.
     if !still_the_one() {
         return Ok(true);
     }
@@ -180,7 +175,7 @@ fn read_stat(pid: i32) -> io::Result<ProcessStat> {
     })
 }
 
-/// The name of a program, in parentheses, may itself hold parentheses and blanks.
+/// The program name in parentheses can contain parentheses and blanks.
 fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();

@@ -1,7 +1,7 @@
-//! Which labs there are: a directory with a file for each.
+//! The labs of a user: a directory with one file per lab.
 //!
-//! A lab writes its file before it makes anything and removes it after everything is gone. A file
-//! whose process is gone is what a kill left; [`LabRegistry::clean`] clears up after it.
+//! A lab writes its file before anything else and removes it last. A file whose process is gone remains from a kill;
+//! [`LabRegistry::clean`] removes it and what belongs to it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -27,7 +27,6 @@ pub struct LabRegistry {
     directory: PathBuf,
 }
 
-/// What is in the registry.
 #[derive(Debug, Default)]
 pub struct RegisteredLabs {
     /// Labs, the oldest first.
@@ -38,8 +37,8 @@ pub struct RegisteredLabs {
 
 impl LabRegistry {
     /// The registry of this user: `/run/linerate/labs` for root, else
-    /// `$XDG_RUNTIME_DIR/linerate/labs`, else `/tmp/linerate-UID/labs`. The same before and after
-    /// [`enter_if_needed`](crate::userns::enter_if_needed). Made if it is not there.
+    /// `$XDG_RUNTIME_DIR/linerate/labs`, else `/tmp/linerate-UID/labs`. It is the same before and after
+    /// [`enter_if_needed`](crate::userns::enter_if_needed). The directory is created if necessary.
     ///
     /// # Errors
     /// [`LabError::File`] if it cannot be made, [`LabError::NotOurs`] if others could write to it.
@@ -61,8 +60,7 @@ impl LabRegistry {
         Self::at(format!("/tmp/linerate-{user}/labs"))
     }
 
-    /// A registry in a directory of the caller's choice, made if it is not there. It and the
-    /// directory above it belong to this user alone.
+    /// A registry in another directory, created if necessary. It and its parent must belong to this user.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -79,7 +77,7 @@ impl LabRegistry {
         &self.directory
     }
 
-    /// Everything in it, dead or alive.
+    /// All labs, dead or alive.
     ///
     /// # Errors
     /// [`LabError::File`] if the directory cannot be read.
@@ -136,7 +134,7 @@ impl LabRegistry {
         }
     }
 
-    /// Puts a state in place of the one before, so that a reader sees one or the other.
+    /// Replaces a state atomically.
     pub(crate) fn write(&self, state: &LabState) -> Result<()> {
         let temporary = self.directory.join(TemporaryFile::name(state.process));
         let failed = |e: io::Error| LabError::file("write", &temporary, e);
@@ -151,7 +149,7 @@ impl LabRegistry {
             .open(&temporary)
             .map_err(failed)?;
         file.write_all(&text).map_err(failed)?;
-        // A host-wide setting is changed only after what it was is safe.
+        // The original value must be on disk before a host-wide setting changes.
         file.sync_all().map_err(failed)?;
         let path = self.file(&state.id);
         fs::rename(&temporary, &path).map_err(|e| LabError::file("write", path, e))
@@ -178,8 +176,7 @@ impl LabRegistry {
     }
 }
 
-/// Files that become states: named after the process that writes them, so that one it left when it
-/// was killed can be told from one that is being written.
+/// Temporary files have the number of their process in the name, so that a file that remains from a kill can be recognized.
 struct TemporaryFile;
 
 impl TemporaryFile {
@@ -198,7 +195,7 @@ impl TemporaryFile {
     }
 }
 
-/// Makes a directory if it is not there, and makes sure that nobody else can write to it.
+/// Creates a directory if necessary, and checks that nobody else can write to it.
 fn make_own(directory: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
@@ -223,14 +220,13 @@ fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The user this process is outside the user namespace it may have made for itself.
+/// The user outside this process's own user namespace.
 fn outside_user() -> u32 {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     mapped_user(&map, own_user())
 }
 
-/// A map of a single user is the kind `enter_if_needed` makes; that of a container is longer and
-/// is not looked behind.
+/// `enter_if_needed` makes a map of one user. The map of a container is longer and is not resolved.
 fn mapped_user(map: &str, user: u32) -> u32 {
     let mut fields = map.split_ascii_whitespace().map(str::parse::<u32>);
     match (fields.next(), fields.next(), fields.next(), fields.next()) {

@@ -1,4 +1,4 @@
-//! The thread that lives in a host for as long as the host does.
+//! The thread that holds a host.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,6 @@ use rustix::thread::{Pid, gettid};
 use crate::error::{LabError, Result};
 use crate::sys::{Job, NotRun, run_on};
 
-/// A thread with a queue of work.
 #[derive(Debug)]
 pub(crate) struct ResidentThread {
     host: String,
@@ -20,7 +19,7 @@ pub(crate) struct ResidentThread {
 }
 
 impl ResidentThread {
-    /// Starts the thread. What `settle` makes in it, before any work, comes back with it.
+    /// Starts the thread, and returns the result of `settle`, which it runs first.
     pub(crate) fn start<S: Send + 'static>(
         host: &str,
         settle: impl FnOnce() -> Result<S> + Send + 'static,
@@ -61,7 +60,7 @@ impl ResidentThread {
     /// Runs `work` on the thread and waits for it.
     pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T> {
         let outcome = if gettid() == self.thread_id {
-            // Already there: the queue would wait for this very job.
+            // This thread already; the queue would wait for itself.
             catch_unwind(AssertUnwindSafe(work)).map_err(NotRun::Panicked)
         } else {
             match &self.queue {
@@ -84,7 +83,7 @@ impl Drop for ResidentThread {
         if let Some(thread) = self.thread.take()
             && gettid() != self.thread_id
         {
-            // Its work's panics were reported to those who waited for the work.
+            // Panics of jobs were reported to their callers.
             let _ = thread.join();
         }
     }

@@ -35,11 +35,10 @@ const FLAG_RUNNING: u32 = 0x40;
 /// No answer to a request takes longer than this unless the kernel lost it.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Why the kernel did not do what a request asked.
 #[derive(Debug)]
 pub(crate) struct RtnetlinkRefusal {
     pub source: io::Error,
-    /// The kernel's own words.
+    /// The kernel's message.
     pub detail: Option<String>,
 }
 
@@ -68,7 +67,7 @@ impl RtnetlinkConnection {
     fn open_groups(groups: u32) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind(&SocketAddr::new(0, groups))?;
-        // Both only make refusals better to read.
+        // Both only add detail to errors.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         Ok(Self { socket, sequence: 0 })
@@ -78,7 +77,7 @@ impl RtnetlinkConnection {
         self.request(message, NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
-    /// Makes something new, or leaves it be if it is there.
+    /// Creates an object; an existing one stays.
     pub(crate) fn replace(&mut self, message: RouteNetlinkMessage) -> Result<(), RtnetlinkRefusal> {
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE).map(drop)
     }
@@ -103,7 +102,7 @@ impl RtnetlinkConnection {
     pub(crate) fn wait_for_news(&self, at_most: Duration) -> io::Result<bool> {
         let arrived = wait_readable(self.fd(), at_most)?;
         if arrived {
-            // What it says does not matter: the reader asks again.
+            // The content does not matter, because the caller asks again.
             match self.socket.recv_from_full() {
                 Err(e) if e.raw_os_error() != Some(libc::ENOBUFS) => return Err(e),
                 _ => {}

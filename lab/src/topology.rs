@@ -1,4 +1,4 @@
-//! Which hosts, links and addresses a lab has.
+//! Hosts, links and addresses of a lab.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -8,21 +8,19 @@ use serde::{Deserialize, Serialize};
 use crate::error::{LabError, Result};
 use crate::rtnetlink::Mac;
 
-/// Name of the receiving host.
 pub const RECEIVER: &str = "receiver";
 
-/// Senders a lab may have.
+/// Most senders of a lab.
 pub const SENDERS: RangeInclusive<usize> = 1..=64;
 /// Queues an interface may have.
 pub const QUEUES: RangeInclusive<u32> = 1..=64;
 /// Addresses of each family an interface may have.
 pub const ADDRESSES: RangeInclusive<usize> = 1..=99;
-/// Bytes an IP packet may have: from what IPv6 demands (RFC 8200, section 5) to what veth takes
-/// (`ETH_MAX_MTU` less the Ethernet header; drivers/net/veth.c).
+/// MTU: at least the minimum of IPv6 (RFC 8200, section 5), at most the maximum of veth (`ETH_MAX_MTU` less the Ethernet
+/// header; drivers/net/veth.c).
 pub const MTU: RangeInclusive<u32> = 1280..=65521;
 
-/// Interface indices are given, so that they are known before the links are made; apart, so that
-/// one found in a log tells the end.
+/// Fixed interface indices are known before the links exist. They differ, so that an index in a log identifies the end.
 const RECEIVER_INDEX: u32 = 10;
 const SENDER_INDEX: u32 = 100;
 
@@ -30,24 +28,22 @@ const SENDER_INDEX: u32 = 100;
 const RECEIVER_ADDRESS: u8 = 1;
 const SENDER_ADDRESS: u8 = 100;
 
-/// The shape of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LabShape {
     /// Sending hosts, each with a link to the receiver.
     pub senders: usize,
-    /// Transmit queues, and as many receive queues, at both ends of each link.
+    /// Transmit queues, and receive queues, at both ends of each link.
     pub queues: u32,
     /// Addresses of each family on each interface of the receiver.
     pub addresses: usize,
     /// Addresses of each family on each sender.
     pub sender_addresses: usize,
-    /// Bytes of the largest IP packet.
     pub mtu: u32,
 }
 
 impl Default for LabShape {
-    /// One sender, a queue a CPU (2 to 16), one address, 1500 bytes.
+    /// One sender, one queue per CPU (2 to 16), one address, MTU 1500.
     fn default() -> Self {
         let cpus = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         Self {
@@ -67,27 +63,21 @@ pub struct LabLink {
     pub number: usize,
     /// Transmit queues, and as many receive queues, at each end.
     pub queues: u32,
-    /// Bytes of the largest IP packet.
     pub mtu: u32,
-    /// The end at the receiver.
     pub receiver: LinkEnd,
-    /// The end at the sender.
     pub sender: LinkEnd,
 }
 
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkEnd {
-    /// Name of the host.
     pub host: String,
-    /// Name of the interface there.
     pub interface: String,
-    /// Index of the interface there.
     pub index: u32,
     pub mac: Mac,
     /// IPv4 addresses, all in the link's /24. Never empty.
     pub ipv4: Vec<Ipv4Addr>,
-    /// IPv6 addresses, all in the link's /64. Empty where the kernel has no IPv6.
+    /// IPv6 addresses, all in the link's /64. Empty without IPv6.
     pub ipv6: Vec<Ipv6Addr>,
 }
 
@@ -100,7 +90,6 @@ impl LinkEnd {
     }
 }
 
-/// Name of a sender.
 pub fn sender_name(number: usize) -> String {
     format!("sender{number}")
 }
@@ -117,8 +106,7 @@ impl LabShape {
 
     /// The links of a lab of this shape.
     ///
-    /// IPv4 from 198.18.0.0/15, set aside for benchmarks by RFC 2544; IPv6 from 2001:2::/48,
-    /// by RFC 5180.
+    /// IPv4 from 198.18.0.0/15 (benchmarks, RFC 2544), IPv6 from 2001:2::/48 (RFC 5180).
     pub(crate) fn links(&self) -> Vec<LabLink> {
         (0..self.senders)
             .map(|number| {

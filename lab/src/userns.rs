@@ -13,21 +13,20 @@ use serde::Serialize;
 use crate::rtnetlink::{self, RtnetlinkConnection};
 use crate::sys;
 
-/// With what rights the process goes on.
+/// The rights of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "privilege")]
 pub enum LabPrivilege {
-    /// It has the capabilities a lab needs.
+    /// It has the capabilities that a lab requires.
     Root,
-    /// It is root in a user namespace it made: enough for a lab, not for what belongs to the
-    /// whole machine.
+    /// It is root in its own user namespace: enough for a lab, not for settings of the whole machine.
     UserNamespace {
-        /// The user it is outside.
+        /// The user outside the namespace.
         outside: u32,
     },
-    /// Neither is to be had.
+    /// Neither is possible.
     Forbidden {
-        /// Which rule of this machine is in the way.
+        /// The rule of this machine that forbids it.
         why: String,
         /// How to allow it, or what to do instead.
         how_to_allow: String,
@@ -52,13 +51,12 @@ impl fmt::Display for LabPrivilege {
 
 /// Makes the process root in a user namespace of its own, if it lacks the capabilities for a lab.
 ///
-/// To be called first of all in `main`: the kernel lets only a process with a single thread change
-/// its user namespace. The process gets a network namespace (with loopback up) and a mount
-/// namespace with it. The present user becomes root in there, and files are made as that user.
+/// Call it before any thread starts: only a process with one thread can change its user namespace. The process also gets a
+/// network namespace (with loopback up) and a mount namespace. The present user becomes root there, and files belong to
+/// that user.
 ///
-/// After [`LabPrivilege::Forbidden`] the process may be inside a user namespace that is of no use
-/// (Ubuntu's AppArmor rule lets it be made and takes its rights away), so it had better say why
-/// and end.
+/// After [`LabPrivilege::Forbidden`] the process may be inside a useless user namespace (Ubuntu's AppArmor rule allows to
+/// create it and removes its rights), so it should report the reason and end.
 pub fn enter_if_needed() -> LabPrivilege {
     if has_capabilities() {
         return LabPrivilege::Root;
@@ -101,7 +99,7 @@ fn has_capabilities() -> bool {
 }
 
 fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
-    // Without this the kernel takes no group map from an ordinary user (since Linux 3.19).
+    // Without this the kernel refuses a group map from an ordinary user (since Linux 3.19).
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
     write("/proc/self/gid_map", &format!("0 {gid} 1"))?;
@@ -125,7 +123,7 @@ fn forbidden(errno: Errno) -> LabPrivilege {
 /// Why `unshare` refuses a network namespace here, for an error message.
 pub(crate) fn why_not_unshare(errno: Errno) -> String {
     if errno != Errno::PERM {
-        // Not a question of rights: limits, or a kernel without network namespaces.
+        // Limits, or a kernel without network namespaces.
         let (why, how) = explain(&ProcRules, errno);
         return format!("{why}; {how}");
     }
@@ -142,7 +140,6 @@ pub(crate) fn why_not_unshare(errno: Errno) -> String {
     }
 }
 
-/// Where the rules of the machine are read.
 trait UsernsRules {
     /// A file below /proc, trimmed.
     fn read(&self, path: &str) -> Option<String>;
@@ -181,7 +178,7 @@ fn restriction(rules: &dyn UsernsRules) -> Option<(String, String)> {
     None
 }
 
-/// What an error number of `unshare` means here, and what to do about it.
+/// The reason for an error of `unshare`, and its remedy.
 fn explain(rules: &dyn UsernsRules, errno: Errno) -> (String, String) {
     const ROOT: &str = "run as root";
     if let Some((why, how)) = restriction(rules) {

@@ -1,4 +1,4 @@
-//! Having the calling process see one network namespace whole: its sockets, and its devices in `/sys`.
+//! Enters a network namespace completely: its sockets, and its devices in `/sys`.
 //!
 //! A sysfs shows the devices of the network namespace that mounted it. `nsenter --net` leaves the
 //! host's sysfs on `/sys`, so that the `eth0` below `/sys/class/net` is not the one that netlink
@@ -14,11 +14,10 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use crate::namespace::mount_detached;
 use crate::{LabError, Result, sys};
 
-/// Enters the network namespace of this file, or stays in the present one where there is none, and
-/// has `/sys` show its devices: in a mount namespace of this process alone, with what is mounted
-/// below `/sys`. Does nothing where `/sys` shows them already.
+/// Enters the network namespace of `namespace`, or stays in the present one without it, and mounts a `/sys` that shows its
+/// devices in a mount namespace of this process, with the mounts below `/sys`. Does nothing if `/sys` shows them already.
 ///
-/// It has to be called before the process has a second thread, since namespaces are a thread's.
+/// Call it before the process has a second thread, because namespaces belong to a thread.
 ///
 /// # Errors
 /// [`LabError::System`] where the namespace cannot be entered or the mount is refused;
@@ -45,7 +44,7 @@ pub fn enter(namespace: Option<&File>) -> Result<()> {
         .map_err(|errno| LabError::system("mount the sysfs of the network namespace on /sys", errno))
 }
 
-/// Puts a mount on `/sys`, and on it what was mounted below.
+/// Mounts `mount` on `/sys`, with the mounts that were below.
 fn replace(mount: &OwnedFd) -> rustix::io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
@@ -58,14 +57,13 @@ fn replace(mount: &OwnedFd) -> rustix::io::Result<()> {
     let from_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     rustix::mount::move_mount(mount, c"", CWD, c"/sys", from_descriptor)?;
     for (path, tree) in below {
-        // Where the directory is not there, nobody looks for what was on it.
+        // A missing directory needs no mount.
         let _ = rustix::mount::move_mount(&tree, c"", CWD, path.as_str(), from_descriptor);
     }
     Ok(())
 }
 
-/// Mount points directly below that of `/sys`, such as `/sys/fs/cgroup`; what is mounted on these
-/// comes with them.
+/// Mount points directly below `/sys`, such as `/sys/fs/cgroup`, which include the mounts below them.
 fn mounts_below() -> Vec<String> {
     let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
     let mut found: Vec<String> = Vec::new();

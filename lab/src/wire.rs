@@ -1,4 +1,4 @@
-//! Making links between hosts and taking them up.
+//! Creates the links between hosts.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,23 +11,21 @@ use crate::host::LabHost;
 use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection, RtnetlinkRefusal};
 use crate::topology::{LabLink, LinkEnd};
 
-/// How long a link may take to come up. It takes milliseconds.
+/// Longest wait for a link, which usually takes milliseconds.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
 pub(crate) const LOOPBACK: u32 = 1;
 
-/// What a request came to: on failure, what was tried, too.
+/// An error has a description of the request.
 pub(crate) type Step<T> = std::result::Result<T, (String, RtnetlinkRefusal)>;
 
-/// Says what was tried.
 pub(crate) fn refused(
     what: impl Into<String>,
 ) -> impl FnOnce(RtnetlinkRefusal) -> (String, RtnetlinkRefusal) {
     move |refused| (what.into(), refused)
 }
 
-/// Runs requests in a host.
 pub(crate) fn in_host<T: Send>(
     host: &LabHost,
     steps: impl FnOnce(&mut RtnetlinkConnection) -> Step<T> + Send,
@@ -46,7 +44,7 @@ pub(crate) fn in_host<T: Send>(
 }
 
 pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) -> Result<()> {
-    // Both ends are born where they belong: the host's own namespace never sees them.
+    // Both ends are created in their namespaces, so this process's own namespace never has them.
     in_host(receiver, |route| {
         let message = rtnetlink::veth_pair(
             new_end(link, &link.receiver),
@@ -64,7 +62,7 @@ fn new_end<'a>(link: &LabLink, end: &'a LinkEnd) -> NewEnd<'a> {
     NewEnd { name: &end.interface, index: end.index, mac: end.mac, queues: link.queues, mtu: link.mtu }
 }
 
-/// Addresses and takes up one end, and makes the other end known to it.
+/// Gives one end its addresses and its neighbour, and brings it up.
 pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, other: &LinkEnd, ipv6: bool) -> Result<()> {
     let interface = &own.interface;
     in_host(host, |route| {
@@ -88,23 +86,23 @@ pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, other: &LinkEnd, ipv6: bool)
     })
 }
 
-/// Has an end take packets through NAPI, as a NIC does. A veth interface does so while GRO is on (Linux 5.13,
+/// Lets an end receive packets through NAPI, as a NIC does. A veth interface does so while GRO is on (Linux 5.13,
 /// `veth_napi_enable_range` in drivers/net/veth.c), and only then takes frames that an XDP program redirects to its
 /// peer. GRO is off on a new one.
 pub(crate) fn receive_by_napi(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let gro = Setting::Offload { interface: end.interface.clone(), offload: Offload::GenericReceive };
     if let Err(error) = host.run(|| gro.write(&Host::live(), &SettingValue::new("on")))? {
-        // Packets pass without it, too.
-        warn(&format!("a lab's receiver does without NAPI: {error}"));
+        // Packets pass without NAPI, too.
+        warn(&format!("the lab's receiver runs without NAPI: {error}"));
     }
     Ok(())
 }
 
-/// Waits until an end is up with its queues active: until then it drops what is sent.
+/// Waits until an end is up with its queues active, because it drops packets before.
 pub(crate) fn await_running(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let up = in_host(host, |route| {
         let look = || refused(format!("look at {}", end.interface));
-        // Watching begins before looking, so that a change in between is not missed.
+        // The watch starts before the first query, so that no change is missed.
         let watch = RtnetlinkConnection::open_watch().map_err(|e| look()(e.into()))?;
         let deadline = Instant::now() + CARRIER_DEADLINE;
         loop {

@@ -1,6 +1,7 @@
 //! The account of one slot of load as a document: schema `linerate.load/1`.
 
 mod merge;
+mod results;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,10 @@ use crate::generator::GeneratorDescription;
 use crate::outcome::SlotOutcome;
 
 pub use merge::{MergeError, merge};
+pub use results::{
+    OVERLOAD_SCHEMA, OverloadDocument, ProbedRate, RAMP_SCHEMA, RampDocument, SEARCH_SCHEMA, SearchDocument,
+    SearchMethod, SearchSample, SearchSummary,
+};
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "linerate.load/1";

@@ -5,10 +5,12 @@ pub mod seen;
 
 mod causes;
 mod ledger;
+mod result;
 mod watch;
 
 pub use ledger::{
     AccountingPath, CounterUse, GeneratorSaid, GrownCounter, LossExactness, PacketAccounting, PacketEvidence,
     PathStep, QueuedPackets, SampledTime, StageEntry, StageLoss,
 };
+pub use result::{CountedCommand, DropsResult};
 pub use watch::{DropsWatch, SampledWatch, observe};

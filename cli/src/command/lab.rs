@@ -10,9 +10,9 @@ use linerate_lab::ladder::config::{LadderConfig, RunTiming};
 use linerate_lab::ladder::lab_run;
 use linerate_lab::userns::{self, LabPrivilege};
 
-use crate::command::ladder_args::LadderRunArgs;
+use crate::command::ladder_args::{LadderRunArgs, write_report};
 use crate::interrupt::InterruptFlag;
-use crate::output;
+use crate::origin;
 use crate::progress::RunProgress;
 
 /// Run the ladder between two temporary hosts on this machine, and report.
@@ -67,8 +67,8 @@ struct LabRunArgs {
 
 impl LabRunArgs {
     fn run(self) -> Result<ExitCode> {
-        let outputs = self.ladder.outputs()?;
-        if let Some(listed) = self.ladder.list(&outputs)? {
+        let targets = self.ladder.targets()?;
+        if let Some(listed) = self.ladder.list(&targets)? {
             return Ok(listed);
         }
         let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB)?;
@@ -84,10 +84,11 @@ impl LabRunArgs {
         let interrupt = InterruptFlag::install()?;
         let mut progress = RunProgress::new(config.duration, self.ladder.quiet);
         hosts::clean_before()?;
-        let report = lab_run::run(&config, privilege, interrupt.flag(), &mut |event| progress.event(event));
+        let started = origin::unix_seconds();
+        let outcome = lab_run::run(&config, interrupt.flag(), &mut |event| progress.event(event));
         progress.finish();
-        let mut report = report?;
-        report.argv = output::argv();
-        outputs.write(&report)
+        let mut outcome = outcome?;
+        privilege.clone_into(&mut outcome.report.testbed.privilege);
+        write_report(&targets, started, outcome.report, &outcome.warnings)
     }
 }

@@ -14,9 +14,11 @@ use linerate_lab::ladder::saturation::{self, RemoteSenders, SenderCounts};
 use linerate_networks::Net;
 use linerate_tune::journal::StateStore;
 
-use crate::command::ladder_args::{LadderOutputs, LadderRunArgs};
+use crate::command::ladder_args::{LadderRunArgs, write_report};
+use crate::command::results::ResultTargets;
 use crate::command::tune::{ConsentMode, StateDirArgs, host_name, profile_named};
 use crate::interrupt::InterruptFlag;
+use crate::origin;
 use crate::output;
 use crate::progress::RunProgress;
 use crate::render::ladder_changes;
@@ -61,8 +63,8 @@ pub(crate) struct LadderArgs {
 
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let outputs = self.running.outputs()?;
-        if let Some(listed) = self.running.list(&outputs)? {
+        let targets = self.running.targets()?;
+        if let Some(listed) = self.running.list(&targets)? {
             return Ok(listed);
         }
         ensure!(
@@ -90,9 +92,10 @@ impl LadderArgs {
         }
         let mut progress = RunProgress::new(duration, self.running.quiet);
         let senders = self.senders(options, cpus, &interrupt);
+        let started = origin::unix_seconds();
         let finished = run_prepared(&prepared, senders, &store, &interrupt, &mut progress);
         progress.finish();
-        self.report(&outputs, &finished?)
+        self.report(&targets, started, finished?)
     }
 
     fn config(&self) -> Result<HostRunConfig> {
@@ -156,11 +159,16 @@ impl LadderArgs {
         self.from.iter().map(ToString::to_string).collect()
     }
 
-    fn report(&self, outputs: &LadderOutputs, finished: &HostRunResult) -> Result<ExitCode> {
-        let code = outputs.write(&finished.report)?;
-        let style = TextStyle::stderr();
+    fn report(
+        &self,
+        targets: &ResultTargets,
+        started: Option<u64>,
+        finished: HostRunResult,
+    ) -> Result<ExitCode> {
         let command = |verb: &str| self.place.command(verb);
-        eprint!("{}", ladder_changes::after(finished, &command, style));
+        let after = ladder_changes::after(&finished, &command, TextStyle::stderr());
+        let code = write_report(targets, started, finished.report, &finished.warnings)?;
+        eprint!("{after}");
         Ok(code)
     }
 }

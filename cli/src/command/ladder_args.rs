@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use linerate_host::CpuSet;
+use linerate_host::{CpuSet, Host};
 use linerate_lab::ladder::config::{KeepPolicy, LadderConfig, RunTiming};
-use linerate_lab::ladder::report::{LadderReport, WarningKind};
+use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
 use linerate_lab::ladder::step::{self, STEPS};
 use linerate_load::wire::LinkSpeed;
 use serde::Serialize;
 
+use super::results::{ResultArgs, ResultTargets};
 use crate::backend::LoadBackendArgument;
+use crate::envelope::Envelope;
+use crate::origin::{HostSummary, Warning};
 use crate::output::{self, OutputTarget};
 use crate::quantity;
-use crate::render::{ladder_html, ladder_text, style::TextStyle};
 
 #[derive(Debug, Args)]
 pub(crate) struct LadderRunArgs {
@@ -58,12 +60,8 @@ pub(crate) struct LadderRunArgs {
     /// CPUs to use, such as 0-3 [default: all allowed CPUs]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Write the report as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE")]
-    json: Option<String>,
-    /// Write the report as one self-contained HTML page
-    #[arg(long, value_name = "FILE")]
-    html: Option<String>,
+    #[command(flatten)]
+    results: ResultArgs,
     /// Show no progress
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -87,19 +85,13 @@ impl From<PolicyArgument> for KeepPolicy {
 }
 
 impl LadderRunArgs {
-    pub(crate) fn outputs(&self) -> Result<LadderOutputs> {
-        let json = OutputTarget::from_option(self.json.as_deref())?;
-        let html = OutputTarget::from_option(self.html.as_deref())?;
-        ensure!(
-            json != Some(OutputTarget::Stdout) || html != Some(OutputTarget::Stdout),
-            "--json - and --html - both want standard output; give one of them a file"
-        );
-        Ok(LadderOutputs { json, html })
+    pub(crate) fn targets(&self) -> Result<ResultTargets> {
+        self.results.targets()
     }
 
     /// Prints the steps instead of a run, with `--list`.
-    pub(crate) fn list(&self, outputs: &LadderOutputs) -> Result<Option<ExitCode>> {
-        self.list.then(|| list_steps(outputs.json.as_ref())).transpose()
+    pub(crate) fn list(&self, targets: &ResultTargets) -> Result<Option<ExitCode>> {
+        self.list.then(|| list_steps(targets.json.as_ref())).transpose()
     }
 
     pub(crate) fn config(&self, quick: RunTiming, full: RunTiming) -> Result<LadderConfig> {
@@ -128,28 +120,20 @@ impl LadderRunArgs {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct LadderOutputs {
-    json: Option<OutputTarget>,
-    html: Option<OutputTarget>,
-}
-
-impl LadderOutputs {
-    /// A run that ended early returns status 2.
-    pub(crate) fn write(&self, report: &LadderReport) -> Result<ExitCode> {
-        if let Some(target) = &self.json {
-            target.write_json(report)?;
-        }
-        if let Some(target) = &self.html {
-            target.write(&ladder_html::ladder(report)?)?;
-        }
-        if self.json != Some(OutputTarget::Stdout) && self.html != Some(OutputTarget::Stdout) {
-            output::print(&ladder_text::ladder(report, TextStyle::stdout()))?;
-        }
-        let is_failure = |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored);
-        let failed = report.warnings.iter().any(|warning| is_failure(warning.kind));
-        Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
-    }
+/// Writes a report in every requested form. A run that ended early returns status 2.
+pub(crate) fn write_report(
+    targets: &ResultTargets,
+    started: Option<u64>,
+    report: LadderReport,
+    warnings: &[LadderWarning],
+) -> Result<ExitCode> {
+    let is_failure = |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored);
+    let failed = warnings.iter().any(|warning| is_failure(warning.kind));
+    let warnings = warnings.iter().map(|warning| Warning::new(warning.kind.name(), warning.detail.as_str()));
+    let envelope =
+        Envelope::new(HostSummary::observe(&Host::live()), started, report).with_warnings(warnings);
+    targets.write(&envelope)?;
+    Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 /// The steps: schema `linerate.steps/1`.

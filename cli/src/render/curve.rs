@@ -16,7 +16,6 @@ const MOST_POINTS: usize = 1_200;
 const MOST_MARKED: usize = 150;
 
 pub(crate) struct CurveChart {
-    pub(crate) title: String,
     /// What the horizontal axis counts.
     pub(crate) across: &'static str,
     /// What the vertical axis counts.
@@ -107,12 +106,11 @@ pub(crate) fn draw(chart: &LineChart) -> CurveChart {
             joined: series.joined,
         })
         .collect();
-    self::chart(chart.title.clone(), &across, &upward, &series, chart.marker.clone())
+    self::chart(&across, &upward, &series, chart.marker.clone())
 }
 
 /// A chart of `series`, with a line at `mark` of the horizontal axis if it is given.
-pub(crate) fn chart(
-    title: impl Into<String>,
+fn chart(
     across: &ChartAxis,
     upward: &ChartAxis,
     series: &[CurveSeries],
@@ -122,7 +120,6 @@ pub(crate) fn chart(
     let verticals = across.axis.ticks(8).into_iter().map(|tick| line(x(across, tick), (across.read)(tick)));
     let horizontals = upward.axis.ticks(6).into_iter().map(|tick| line(y(upward, tick), (upward.read)(tick)));
     CurveChart {
-        title: title.into(),
         across: across.name,
         upward: upward.name,
         verticals: verticals.collect(),
@@ -204,7 +201,7 @@ mod tests {
         let values =
             vec![(0.0, Some(0.0)), (1.0, Some(10.0)), (2.0, None), (3.0, Some(1.0)), (4.0, Some(2.0))];
         let series = [CurveSeries { class: "one", name: "s", values, joined: true }];
-        let curves = chart("t", &direction(), &direction(), &series, Some((5.0, "here".to_owned())));
+        let curves = chart(&direction(), &direction(), &series, Some((5.0, "here".to_owned())));
         assert_eq!(curves.series[0].paths, ["58.0,200.0 117.2,10.0", "235.6,181.0 294.8,162.0"]);
         assert_eq!(curves.series[0].points.len(), 4);
         assert_eq!(curves.series[0].points[1].told, "s: 10 at 1");

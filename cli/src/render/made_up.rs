@@ -1,17 +1,20 @@
 //! Results for tests. Every figure in them is made up: nothing here was measured on any machine.
 
-use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
+use linerate_lab::ladder::report::{LadderReport, LadderWarning, StepReport, WarningKind};
+
+use crate::envelope::Envelope;
+use crate::origin::Warning;
 
 /// A run with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
-pub(crate) fn ladder_run() -> LadderReport {
+pub(crate) fn ladder_run() -> Envelope<LadderReport> {
     serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
 }
 
 /// A run in which no step could be measured.
-pub(crate) fn all_skipped() -> LadderReport {
+pub(crate) fn all_skipped() -> Envelope<LadderReport> {
     let mut report = ladder_run();
-    for step in &mut report.steps {
-        *step = linerate_lab::ladder::report::StepReport {
+    for step in &mut report.result.steps {
+        *step = StepReport {
             applied: false,
             kept: false,
             skipped_because: Some("needs root: made-up reason".to_owned()),
@@ -33,14 +36,14 @@ pub(crate) fn all_skipped() -> LadderReport {
 }
 
 /// A run on a machine that tells as little as a machine may.
-pub(crate) fn little_known() -> LadderReport {
+pub(crate) fn little_known() -> Envelope<LadderReport> {
     let mut report = ladder_run();
     report.host.cpu_model = None;
-    report.host.numa_nodes = None;
+    report.result.testbed.numa_nodes = None;
     report.host.hypervisor = None;
-    report.published.clear();
-    report.steps.truncate(4);
-    for step in &mut report.steps {
+    report.result.published.clear();
+    report.result.steps.truncate(4);
+    for step in &mut report.result.steps {
         step.latency_ns = None;
         step.loss_ratio = None;
         step.cycles_per_transaction = None;
@@ -60,29 +63,26 @@ pub(crate) fn little_known() -> LadderReport {
 }
 
 /// A run that was stopped after three steps.
-pub(crate) fn interrupted() -> LadderReport {
+pub(crate) fn interrupted() -> Envelope<LadderReport> {
     let mut report = ladder_run();
     let stopped = all_skipped();
-    for (step, stopped) in report.steps.iter_mut().zip(stopped.steps).skip(3) {
+    for (step, stopped) in report.result.steps.iter_mut().zip(stopped.result.steps).skip(3) {
         *step = stopped;
         step.skipped_because = Some("interrupted before its turn".to_owned());
     }
-    report.warnings.push(LadderWarning {
-        kind: WarningKind::Interrupted,
-        detail: "stopped by SIGINT after 3 of 14 steps".to_owned(),
-    });
+    report.warnings.push(Warning::new("interrupted", "stopped by SIGINT after 3 of 14 steps"));
     report
 }
 
 /// A run whose every text tries to break out of the page.
-pub(crate) fn hostile() -> LadderReport {
+pub(crate) fn hostile() -> Envelope<LadderReport> {
     let attack = "</title><script>alert('x')</script>&\"";
     let mut report = ladder_run();
     report.argv.push(attack.to_owned());
     report.host.cpu_model = Some(attack.to_owned());
-    report.host.kernel = attack.to_owned();
-    report.method.server_address = attack.to_owned();
-    for step in &mut report.steps {
+    report.host.kernel = Some(attack.to_owned());
+    report.result.testbed.server_address = attack.to_owned();
+    for step in &mut report.result.steps {
         step.id = format!("{}{attack}", step.id);
         step.title = attack.to_owned();
         step.what = attack.to_owned();
@@ -94,7 +94,7 @@ pub(crate) fn hostile() -> LadderReport {
             warning.detail = attack.to_owned();
         }
     }
-    for ladder in &mut report.published {
+    for ladder in &mut report.result.published {
         ladder.source = attack.to_owned();
         ladder.steps[0].id = attack.to_owned();
     }

@@ -10,12 +10,16 @@ mod tuned;
 
 use anyhow::{Context, Result};
 use askama::Template;
+use linerate_lab::ladder::report::LadderReport;
+use linerate_load::load_document::{self, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
+use linerate_trace::drops::DropsResult;
 
 use crate::command::report::reading::{ResultContent, ResultFile, ResultFiles, UnreadFile};
+use crate::envelope::CommandResult as _;
 
 use super::page::{PageResult, ResultPosition};
 use super::style::non_breaking;
-use super::{doctor_html, drops_html, flame_html, format, html, ladder_html, load_html};
+use super::{doctor_html, flame_html, format, html};
 pub(crate) use benched::BenchDocument;
 pub(crate) use joined::{JoinedResult, JoinedResults};
 pub(crate) use sheet::SummarySheet;
@@ -114,13 +118,15 @@ fn chapter(rank: u8) -> u8 {
 fn rank(content: &ResultContent) -> u8 {
     match content {
         ResultContent::Doctor(_) => 0,
-        ResultContent::Ladder(_) => 6,
-        ResultContent::Search(_) => 9,
-        ResultContent::Ramp(_) => 10,
-        ResultContent::Load(_) => 11,
-        ResultContent::Overload(_) => 12,
-        ResultContent::Document(_) => 13,
-        ResultContent::Drops(_) => 14,
+        ResultContent::Document(document) => match document.origin.schema.as_str() {
+            LadderReport::SCHEMA => 6,
+            SEARCH_SCHEMA => 9,
+            RAMP_SCHEMA => 10,
+            load_document::SCHEMA => 11,
+            OVERLOAD_SCHEMA => 12,
+            DropsResult::SCHEMA => 14,
+            _ => 13,
+        },
         ResultContent::Flame(_) => 15,
         ResultContent::FlameDiff(_) => 16,
         ResultContent::Sheet(sheet) => sheet.rank(),
@@ -128,16 +134,9 @@ fn rank(content: &ResultContent) -> u8 {
 }
 
 fn unix_seconds(content: &ResultContent) -> Option<u64> {
-    let of_slot = |slot: &linerate_load::SlotOutcome| slot.started_realtime_ns / 1_000_000_000;
     match content {
         ResultContent::Doctor(found) => found.unix_seconds(),
-        ResultContent::Ladder(report) => Some(report.started_unix_seconds),
-        ResultContent::Search(found) => found.unix_seconds(),
-        ResultContent::Ramp(document) => document.steps.first().map(of_slot),
-        ResultContent::Load(document) => Some(of_slot(&document.outcome)),
-        ResultContent::Overload(document) => document.started_unix_seconds,
         ResultContent::Document(document) => document.origin.started_unix_seconds,
-        ResultContent::Drops(document) => document.started_unix_seconds,
         ResultContent::Flame(document) => Some(document.started_unix_seconds),
         ResultContent::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
         ResultContent::Sheet(sheet) => sheet.unix_seconds(),
@@ -147,13 +146,7 @@ fn unix_seconds(content: &ResultContent) -> Option<u64> {
 fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
     match content {
         ResultContent::Doctor(found) => doctor_html::part(found, place),
-        ResultContent::Ladder(report) => ladder_html::part(report, place),
-        ResultContent::Search(found) => load_html::search_part(found, place),
-        ResultContent::Ramp(document) => load_html::ramp_part(document, place),
-        ResultContent::Load(document) => load_html::slot_part(document, place),
-        ResultContent::Overload(document) => load_html::overload_part(document, place),
         ResultContent::Document(document) => html::part(document, place),
-        ResultContent::Drops(document) => drops_html::part(document, place),
         ResultContent::Flame(document) => flame_html::part(document, place),
         ResultContent::FlameDiff(comparison) => flame_html::difference_part(comparison, place),
         ResultContent::Sheet(sheet) => sheet.part(place),

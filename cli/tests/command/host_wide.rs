@@ -42,7 +42,7 @@ fn audit_is(value: &str) -> bool {
     Setting::Audit.read(&Host::live()).is_ok_and(|found| found == SettingValue::new(value))
 }
 
-fn climb(time: &str) -> Command {
+fn run(time: &str) -> Command {
     let mut command = Command::new(support::program());
     command.args([
         "lab",
@@ -66,7 +66,7 @@ fn auditing_is_switched_for_its_step_and_put_back() {
     let Some(_audit) = AuditGuard::switched_on("auditing_is_switched_for_its_step_and_put_back") else {
         return;
     };
-    let output = climb("5").output().expect("the command starts");
+    let output = run("5").output().expect("the command starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Json = serde_json::from_slice(&output.stdout).expect("a report");
     let step = &report["steps"][1];
@@ -75,7 +75,7 @@ fn auditing_is_switched_for_its_step_and_put_back() {
     assert_eq!((&step["changes"][0]["from"], &step["changes"][0]["to"]), (&"1".into(), &"0".into()));
     assert!(audit_is("1"));
 
-    let mut killed = climb("30").spawn().expect("the command starts");
+    let mut killed = run("30").spawn().expect("the command starts");
     let deadline = Instant::now() + Duration::from_secs(30);
     while !audit_is("0") {
         assert!(Instant::now() < deadline, "the step is reached within 30 s");

@@ -1,4 +1,4 @@
-//! A climb that is killed at any moment leaves nothing that `linerate lab clean` does not remove.
+//! A run that is killed at any moment leaves nothing that `linerate lab clean` does not remove.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::support::{labs_can_be_made, machine, program, skip};
 use serde_json::Value;
 
-/// Links in the namespace of the tests, and every network namespace of a process that a climb starts.
+/// Links in the namespace of the tests, and every network namespace of a process that a run starts.
 fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
     let ours = |process: &Path| {
         let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
@@ -58,10 +58,10 @@ fn listed(runtime: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_killed_climb_leaves_nothing() {
+fn a_killed_run_leaves_nothing() {
     let _machine = machine();
     if let Err(why) = labs_can_be_made() {
-        return skip("a_killed_climb_leaves_nothing", &why);
+        return skip("a_killed_run_leaves_nothing", &why);
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let runtime = runtime.path();
@@ -97,10 +97,10 @@ fn a_killed_climb_leaves_nothing() {
 }
 
 #[test]
-fn an_interrupted_climb_reports_and_leaves_nothing() {
+fn an_interrupted_run_reports_and_leaves_nothing() {
     let _machine = machine();
     if let Err(why) = labs_can_be_made() {
-        return skip("an_interrupted_climb_reports_and_leaves_nothing", &why);
+        return skip("an_interrupted_run_reports_and_leaves_nothing", &why);
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(program())

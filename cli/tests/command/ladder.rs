@@ -15,9 +15,13 @@ use generators::SshTestGenerators;
 
 const XPS: &str = "cat /sys/class/net/eth0/queues/tx-0/xps_cpus";
 
-fn report(scene: &TuneTestLab) -> Value {
+fn envelope(scene: &TuneTestLab) -> Value {
     let text = fs::read_to_string(scene.path("report.json")).expect("a report");
     serde_json::from_str(&text).expect("JSON")
+}
+
+fn report(scene: &TuneTestLab) -> Value {
+    envelope(scene)["result"].take()
 }
 
 fn ids(report: &Value) -> Vec<&str> {
@@ -37,13 +41,13 @@ fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A climb of the step xps, up to where its setting is in force.
+/// A run of the step xps, up to where its setting is in force.
 fn midway(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
     let mut command = generators.ladder(scene, &["--steps", "xps"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
     within(120, "the step is reached", || {
-        assert!(child.try_wait().expect("a child").is_none(), "the climb ends early: {:?}", child.stderr);
+        assert!(child.try_wait().expect("a child").is_none(), "the run ends early: {:?}", child.stderr);
         scene.shell(XPS) != "0"
     });
     child
@@ -62,9 +66,9 @@ fn all_back(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues)
 }
 
 #[test]
-fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
+fn a_run_with_two_generators_leaves_every_setting_as_it_was() {
     let _machine = machine();
-    let test = "a_climb_with_two_generators_leaves_every_setting_as_it_was";
+    let test = "a_run_with_two_generators_leaves_every_setting_as_it_was";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
@@ -76,8 +80,13 @@ fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
     for step in report["steps"].as_array().expect("steps") {
         assert_eq!(step["applied"], true, "{step}");
     }
-    assert_eq!(report["method"]["bench"], "host");
-    assert_eq!(report["generator"]["hosts"].as_array().map(Vec::len), Some(2), "{}", report["generator"]);
+    assert_eq!(report["testbed"]["kind"], "host");
+    assert_eq!(
+        report["testbed"]["generator_hosts"].as_array().map(Vec::len),
+        Some(2),
+        "{}",
+        report["testbed"]
+    );
     assert_eq!(report["settings"]["restored"], true);
     let changed = report["steps"][1]["changes"][0]["setting"].as_str().expect("a change");
     assert!(changed.starts_with("eth0 tx-"), "{changed}");
@@ -88,9 +97,9 @@ fn a_climb_with_two_generators_leaves_every_setting_as_it_was() {
 }
 
 #[test]
-fn a_climb_whose_generator_is_killed_marks_the_step() {
+fn a_run_whose_generator_is_killed_marks_the_step() {
     let _machine = machine();
-    let test = "a_climb_whose_generator_is_killed_marks_the_step";
+    let test = "a_run_whose_generator_is_killed_marks_the_step";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
@@ -104,15 +113,15 @@ fn a_climb_whose_generator_is_killed_marks_the_step() {
     assert_eq!(ids(&report), ["baseline", "xps"]);
     assert!(report["steps"][0]["transactions_per_second"]["median"].as_f64().is_some_and(|rate| rate > 0.0));
     assert!(kinds(&report["steps"][1]["warnings"]).contains(&"generator-lost"), "{}", report["steps"][1]);
-    assert!(kinds(&report["warnings"]).contains(&"interrupted"));
+    assert!(kinds(&envelope(&scene)["warnings"]).contains(&"interrupted"));
     within(20, "the other generator ends", || generators.processes().is_empty());
     all_back(&scene, &before);
 }
 
 #[test]
-fn a_climb_that_is_interrupted_reports_what_it_has() {
+fn a_run_that_is_interrupted_reports_what_it_has() {
     let _machine = machine();
-    let test = "a_climb_that_is_interrupted_reports_what_it_has";
+    let test = "a_run_that_is_interrupted_reports_what_it_has";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
@@ -128,9 +137,9 @@ fn a_climb_that_is_interrupted_reports_what_it_has() {
 }
 
 #[test]
-fn a_climb_that_is_killed_is_undone_by_its_guard() {
+fn a_run_that_is_killed_is_undone_by_its_guard() {
     let _machine = machine();
-    let test = "a_climb_that_is_killed_is_undone_by_its_guard";
+    let test = "a_run_that_is_killed_is_undone_by_its_guard";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
@@ -169,9 +178,9 @@ fn what_proved_better_stays_as_a_tune() {
 }
 
 #[test]
-fn a_climb_behind_a_firewall_says_so() {
+fn a_run_behind_a_firewall_says_so() {
     let _machine = machine();
-    let test = "a_climb_behind_a_firewall_says_so";
+    let test = "a_run_behind_a_firewall_says_so";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     scene.shell(
@@ -181,13 +190,13 @@ fn a_climb_behind_a_firewall_says_so() {
     let output = generators.ladder(&scene, &["--steps", "gro-off"]).output().expect("started");
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
-    assert!(err.contains("of what was sent to 198.18.0.1:7777 nothing came in: "), "{err}");
+    assert!(err.contains("no request sent to 198.18.0.1:7777 came in: "), "{err}");
     all_back(&scene, &before);
 }
 
 #[test]
-fn a_climb_that_cannot_begin_says_why_and_changes_nothing() {
-    let test = "a_climb_that_cannot_begin_says_why_and_changes_nothing";
+fn a_run_that_cannot_begin_says_why_and_changes_nothing() {
+    let test = "a_run_that_cannot_begin_says_why_and_changes_nothing";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let refused = |arguments: &[&str], words: &str| {
         let mut command = scene.on_host(program());
@@ -196,10 +205,10 @@ fn a_climb_that_cannot_begin_says_why_and_changes_nothing() {
         assert!(err.contains(words) && err.lines().count() == 1, "{arguments:?}: {out}{err}");
     };
     refused(&["--interface", "eth9"], "no interface 'eth9': there are ");
-    refused(&["--interface", "eth0"], "eth0 does not tell its speed");
+    refused(&["--interface", "eth0"], "eth0 does not report its speed");
     let eth0 = ["--interface", "eth0", "--link", "10G"];
     refused(&[&eth0[..], &["--listen", "198.18.0.9:7"]].concat(), "198.18.0.9 is not an address of eth0");
-    refused(&[&eth0[..], &["--ssh", "'ssh"]].concat(), "--ssh: ''ssh' is no command");
+    refused(&[&eth0[..], &["--ssh", "'ssh"]].concat(), "--ssh: ''ssh' is not a command");
     refused(&[&eth0[..], &["--ssh", "/nowhere/ssh"]].concat(), "cannot run '/nowhere/ssh' here");
     refused(&[&eth0[..], &["--steps", "xsp"]].concat(), "unknown step 'xsp'");
     refused(&[&eth0[..], &["--for", "nothing"]].concat(), "no profile 'nothing'");

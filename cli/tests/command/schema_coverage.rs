@@ -14,8 +14,8 @@ fn schemas() -> BTreeSet<&'static str> {
 
 #[test]
 fn promises_are_read_as_they_are_written() {
-    let promise = DocumentedKeys::of("linerate.ladder/1").expect("a section");
-    for key in ["schema", "argv", "steps", "warnings", "settings"] {
+    let promise = DocumentedKeys::of("linerate.ladder/2").expect("a section");
+    for key in ["config", "testbed", "steps", "settings"] {
         assert!(promise.keys.iter().any(|promised| promised == key), "{key}: {promise:?}");
     }
     let (list, keys) = &promise.things[0];

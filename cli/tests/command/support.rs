@@ -22,7 +22,7 @@ pub(crate) fn skip(test: &str, why: &str) {
     let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }
 
-/// Some tests look at the whole machine, and a climb takes all of it: one at a time.
+/// Some tests look at the whole machine, and a run takes all of it: one at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 /// Waits for the machine.

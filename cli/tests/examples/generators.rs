@@ -51,12 +51,12 @@ fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
     stage.run_or_fail("ip route add 192.168.0.3 dev eth0", ExampleHost::Server)
 }
 
-/// Whether a climb that was interrupted said so, reported what it had measured, and nothing of it is left.
+/// Whether a run that was interrupted said so, reported what it had measured, and nothing of it is left.
 pub(crate) fn is_over(stage: &ExampleTestbed, command: &str, ran: &CommandResult) -> Result<bool, String> {
     stage.run_or_fail("linerate tune status | grep -q '^No tune is in force'", ExampleHost::Server)?;
     let said = format!("{}{}", ran.stdout, ran.stderr);
     let reported = !command.contains("--html report.html")
-        || said.contains("All settings are as they were before") && stage.path("work/report.html").exists();
+        || said.contains("All settings are restored") && stage.path("work/report.html").exists();
     // 130 is of the terminal's shell, or where there is nothing to report yet.
     Ok(matches!(ran.status.code(), Some(2 | 130)) && said.contains("interrupted") && reported)
 }

@@ -233,12 +233,12 @@ fn examples_do_what_they_say() {
     let only = std::env::var("LINERATE_TEST_EXAMPLES").ok();
     let documents = documents();
     let wanted = documents.iter().filter(|(file, _)| only.as_ref().is_none_or(|only| file.contains(only)));
-    // What is measured in some is wrong beside a climb, which takes all CPUs there are.
-    let climbs = |document: &MarkdownDocument| {
+    // What is measured in some is wrong beside a run, which takes all CPUs there are.
+    let runs = |document: &MarkdownDocument| {
         let marks = document.blocks.iter().map(|block| BlockAction::of(block, &subcommands));
         marks.into_iter().any(|mark| matches!(mark, Ok(BlockAction::Run(setting)) if setting.generators))
     };
-    let (mut alone, together): (Vec<_>, Vec<_>) = wanted.partition(|(_, document)| climbs(document));
+    let (mut alone, together): (Vec<_>, Vec<_>) = wanted.partition(|(_, document)| runs(document));
     let queue = Mutex::new(together.into_iter());
     let again = Mutex::new(Vec::new());
     let next = || queue.lock().expect("the queue").next();

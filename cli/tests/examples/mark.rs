@@ -32,7 +32,7 @@ pub(crate) struct ExampleSettings {
     pub terminal: bool,
     /// When which commands get what Ctrl-C sends; of several for a command, the first counts.
     pub interrupts: Vec<ExampleInterrupt>,
-    /// Whether hosts that generate load can be reached by ssh, and commands are climbs that are interrupted.
+    /// Whether hosts that generate load can be reached by ssh, and commands are runs that are interrupted.
     pub generators: bool,
     /// A program that is no part of us, without which the commands are not run.
     pub program: Option<String>,

@@ -109,6 +109,8 @@ pub struct ChangeRecords<'a> {
 #[derive(Debug)]
 pub struct HostRunResult {
     pub report: LadderReport,
+    /// Warnings about the whole run.
+    pub warnings: Vec<LadderWarning>,
     /// The state of each setting that was changed.
     pub undone: UndoReport,
 }
@@ -158,6 +160,7 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
         wire: config.run.wire(version, speed)?,
         changes: StepChanges::from_plan(&plan, config.run.host_wide),
         queues: link.and_then(|link| link.receive_queues.value().copied()).unwrap_or(1),
+        numa_nodes: path.machine.numa_nodes.value().copied(),
         host,
         service,
     };
@@ -256,17 +259,16 @@ pub fn run(
         undo: error,
         tune,
     })?;
-    let LadderOutcome { mut report, kept } = measured?;
-    report.argv = records.argv.to_vec();
-    report.warnings.extend(not_restored(&undone));
+    let LadderOutcome { mut report, mut warnings, kept } = measured?;
+    warnings.extend(not_restored(&undone));
     let restored = !undone.has_failures() && !undone.has_left();
     let mut settings = SettingsFacts { tune, restored, kept_tune: None };
-    let complete = report.warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
+    let complete = warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
     if prepared.config.keep_better && restored && complete {
-        settings.kept_tune = keep(prepared, &kept, &mut writer, &records, &mut report.warnings)?;
+        settings.kept_tune = keep(prepared, &kept, &mut writer, &records, &mut warnings)?;
     }
     report.settings = Some(settings);
-    Ok(HostRunResult { report, undone })
+    Ok(HostRunResult { report, warnings, undone })
 }
 
 /// The tune has ended when this returns, with a result or an error.
@@ -283,7 +285,7 @@ fn measure(
     let measured = testbed
         .exclude_others(prepared.exclusions())
         .and_then(|()| testbed.begin())
-        .and_then(|()| run::run(&mut testbed, config, started, "root", observer));
+        .and_then(|()| run::run(&mut testbed, config, started, observer));
     let ended = testbed.end(measured.as_ref().err().map(ToString::to_string));
     let measured = measured?;
     ended?;

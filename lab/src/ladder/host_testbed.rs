@@ -67,6 +67,7 @@ pub(crate) struct HostSetup {
     pub(crate) service: MeasuredServer,
     /// Receive queues of the interface.
     pub(crate) queues: u32,
+    pub(crate) numa_nodes: Option<u32>,
     pub(crate) changes: StepChanges,
     pub(crate) wire: WireFormat,
 }
@@ -251,6 +252,9 @@ impl Testbed for HostTestbed<'_> {
     fn facts(&self) -> TestbedFacts {
         TestbedFacts {
             kind: TestbedKind::Host,
+            privilege: "root".to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            numa_nodes: self.setup.numa_nodes,
             server_cpus: self.setup.service.cpus.clone(),
             queues: self.setup.queues,
             server_address: self.setup.service.address.to_string(),

@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use crate::ladder::config::{LadderConfig, LadderCpusError};
 use crate::ladder::lab_testbed::LabTestbed;
-use crate::ladder::report::LadderReport;
-use crate::ladder::run::{self, LadderEvent};
+use crate::ladder::run::{self, LadderEvent, LadderOutcome};
 use crate::ladder::testbed::TestbedError;
 
 /// Why a run in the lab has no report: one line.
@@ -21,20 +20,18 @@ pub enum LabRunError {
 
 /// Starts a lab, measures in it, removes it, and reports.
 ///
-/// `privilege` is for the report: `root` or `user-namespace`. The run ends early when `cancel` is set, and reports the
-/// steps up to there.
+/// The run ends early when `cancel` is set, and reports the steps up to there.
 ///
 /// # Errors
 /// [`LabRunError`], before anything is measured or when the baseline cannot be measured.
 pub fn run(
     config: &LadderConfig,
-    privilege: &str,
     cancel: Arc<AtomicBool>,
     observer: &mut dyn FnMut(&LadderEvent<'_>),
-) -> Result<LadderReport, LabRunError> {
+) -> Result<LadderOutcome, LabRunError> {
     let started = Instant::now();
     let mut config = config.clone();
     config.resolve_cpus()?;
     let mut testbed = LabTestbed::start(&config, cancel)?;
-    Ok(run::run(&mut testbed, &config, started, privilege, observer)?.report)
+    Ok(run::run(&mut testbed, &config, started, observer)?)
 }

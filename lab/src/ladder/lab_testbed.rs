@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use linerate_engine::{Echo, RunningServer};
-use linerate_host::stage::machine::CpuTime;
+use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
 use linerate_load::wire::WireFormat;
@@ -153,6 +153,10 @@ impl Testbed for LabTestbed<'_> {
     fn facts(&self) -> TestbedFacts {
         TestbedFacts {
             kind: TestbedKind::Lab,
+            // A caller that entered a user namespace replaces it.
+            privilege: "root".to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            numa_nodes: MachineState::observe(&self.host).numa_nodes.into_value(),
             server_cpus: self.placement.server.clone(),
             queues: self.receiver.queues,
             server_address: self.address.to_string(),

@@ -1,4 +1,4 @@
-//! The result of a run, schema `linerate.ladder/1`.
+//! The result of a run.
 //!
 //! Keys carry base units: `_per_second`, `_ns`, `_bytes`; ratios are fractions of one. `null` means unknown, and a
 //! warning has the reason.
@@ -11,18 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ladder::config::LadderConfig;
 
-pub const SCHEMA: &str = "linerate.ladder/1";
-
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LadderReport {
-    /// Always [`SCHEMA`].
-    pub schema: String,
-    pub version: String,
-    pub argv: Vec<String>,
-    /// Start of the run, seconds since 1970-01-01 UTC.
-    pub started_unix_seconds: u64,
     pub elapsed_seconds: f64,
-    pub host: HostFacts,
     pub config: LadderConfig,
     pub testbed: TestbedFacts,
     /// The host's settings after the run; `None` in a lab, which is gone by then.
@@ -32,29 +23,17 @@ pub struct LadderReport {
     pub steps: Vec<StepReport>,
     /// Published ladders for comparison of the shape. They were not measured here.
     pub published: Vec<PublishedLadder>,
-    /// Warnings about the whole run.
-    pub warnings: Vec<LadderWarning>,
-}
-
-/// The machine of a run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct HostFacts {
-    /// `uname -r`.
-    pub kernel: String,
-    /// `uname -m`.
-    pub architecture: String,
-    pub cpu_model: Option<String>,
-    pub numa_nodes: Option<u32>,
-    /// Whether a hypervisor runs it.
-    pub hypervisor: Option<bool>,
-    /// `root` or `user-namespace`.
-    pub privilege: String,
 }
 
 /// Where the run took place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TestbedFacts {
     pub kind: TestbedKind,
+    /// `root` or `user-namespace`.
+    pub privilege: String,
+    /// `uname -m`.
+    pub architecture: String,
+    pub numa_nodes: Option<u32>,
     /// CPUs of the server's workers.
     pub server_cpus: Vec<u32>,
     /// Queues of the receiver's interface.
@@ -211,6 +190,21 @@ pub enum WarningKind {
 }
 
 impl WarningKind {
+    pub const ALL: [WarningKind; 12] = [
+        WarningKind::GeneratorBound,
+        WarningKind::SharedCpus,
+        WarningKind::Unconfirmed,
+        WarningKind::CpuSteal,
+        WarningKind::Noisy,
+        WarningKind::Unknown,
+        WarningKind::Fallback,
+        WarningKind::NoEffectExpected,
+        WarningKind::Interrupted,
+        WarningKind::GeneratorLost,
+        WarningKind::LeftAsFound,
+        WarningKind::NotRestored,
+    ];
+
     /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -1,16 +1,16 @@
 //! A run of the ladder: each step alternated with the configuration before it, and judged.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use linerate_host::stage::machine::{CpuTime, MachineState};
-use linerate_host::{Host, Known};
+use linerate_host::Known;
+use linerate_host::stage::machine::CpuTime;
 use linerate_load::stats::{self, ComparisonVerdict};
 
 use crate::ladder::config::{KeepPolicy, LadderConfig};
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::report::{
-    self, HostFacts, LadderReport, LadderWarning, SettingDifference, StepReport, TestbedFacts, WarningKind,
+    self, LadderReport, LadderWarning, SettingDifference, StepReport, TestbedFacts, WarningKind,
 };
 use crate::ladder::step::{BASELINE, LadderStep};
 use crate::ladder::summary;
@@ -36,10 +36,13 @@ pub enum LadderEvent<'a> {
     Done(&'a StepReport),
 }
 
-/// A run's report, and the configuration that its policy keeps.
+/// The result of a run.
 #[derive(Debug)]
 pub struct LadderOutcome {
     pub report: LadderReport,
+    /// Warnings about the whole run.
+    pub warnings: Vec<LadderWarning>,
+    /// The configuration that the policy keeps.
     pub kept: ServerConfiguration,
 }
 
@@ -56,8 +59,6 @@ const GRID: f64 = 1.05;
 
 /// Measures the steps of `config` on a testbed that is ready.
 ///
-/// `privilege` is for the report: `root` or `user-namespace`.
-///
 /// # Errors
 /// When the baseline could not be measured at all. A step that fails by itself is reported as skipped. A run that cannot
 /// go on or is cancelled reports the steps up to there, including samples of the last one.
@@ -65,7 +66,6 @@ pub(crate) fn run(
     testbed: &mut dyn Testbed,
     config: &LadderConfig,
     started: Instant,
-    privilege: &str,
     observer: &mut dyn FnMut(&LadderEvent<'_>),
 ) -> Result<LadderOutcome, TestbedError> {
     let facts = testbed.facts();
@@ -87,31 +87,15 @@ pub(crate) fn run(
         step.published_ratio = report::published_ratio(&published, &step.id);
     }
     warnings.extend(testbed.run_warnings());
-    let unix_now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let elapsed = started.elapsed();
-    let machine = MachineState::observe(&Host::live());
     let report = LadderReport {
-        schema: report::SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        argv: Vec::new(),
-        started_unix_seconds: unix_now.saturating_sub(elapsed).as_secs(),
-        elapsed_seconds: elapsed.as_secs_f64(),
-        host: HostFacts {
-            kernel: machine.kernel.into_value().unwrap_or_else(|| "unknown".to_owned()),
-            architecture: std::env::consts::ARCH.to_owned(),
-            cpu_model: machine.cpu_model.into_value(),
-            numa_nodes: machine.numa_nodes.into_value(),
-            hypervisor: machine.hypervisor.into_value(),
-            privilege: privilege.to_owned(),
-        },
+        elapsed_seconds: started.elapsed().as_secs_f64(),
         config: config.clone(),
         testbed: testbed.facts(),
         settings: None,
         steps,
         published,
-        warnings,
     };
-    Ok(LadderOutcome { report, kept })
+    Ok(LadderOutcome { report, warnings, kept })
 }
 
 /// A step's report, and the error that ends the run there, if one did.

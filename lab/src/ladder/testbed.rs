@@ -6,8 +6,8 @@ use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
 use linerate_load::Latency;
 
+use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::report::{LadderWarning, TestbedFacts};
-use crate::ladder::server::ServerConfiguration;
 use crate::ladder::step::LadderStep;
 
 pub trait Testbed {

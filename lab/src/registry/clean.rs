@@ -1,4 +1,4 @@
-//! Clearing up after labs that were killed.
+//! Removes the remains of killed labs.
 
 use std::fs;
 use std::time::Duration;
@@ -12,24 +12,22 @@ use crate::error::Result;
 use crate::namespace::NamespaceId;
 use crate::process::{self, FoundProcess};
 
-/// How long a living lab may take to end when it is told to.
+/// Longest wait for a running lab to end.
 const END_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Which labs to clear away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleanScope<'a> {
-    /// Those whose process is gone.
+    /// Labs whose process is gone.
     Dead,
-    /// Those, and the one of this name even if it is alive.
+    /// Dead labs, and the lab of this name even if it is alive.
     Named(&'a str),
-    /// All, but for those of the calling process.
+    /// All labs except those of the calling process.
     All,
 }
 
-/// What was cleared away.
 #[derive(Debug, Default, Serialize)]
 pub struct CleanReport {
-    /// Labs of which something was there.
+    /// Labs that were removed or had something to remove.
     pub labs: Vec<CleanedLab>,
     /// Names of the labs that were left alone because they are alive.
     pub alive: Vec<String>,
@@ -37,50 +35,47 @@ pub struct CleanReport {
     pub unreadable: Vec<String>,
 }
 
-/// A lab that was cleared away.
 #[derive(Debug, Serialize)]
 pub struct CleanedLab {
     pub id: String,
     pub name: String,
-    /// The process that had made it.
     pub pid: i32,
-    /// It was alive, and was told to end.
+    /// It was alive and was asked to end.
     pub was_alive: bool,
     /// Processes found in its namespaces and killed.
     pub killed: Vec<FoundProcess>,
-    /// Processes that could not be killed. As long as they are there, their namespace is.
+    /// Processes that could not be killed. They keep their namespace alive.
     pub not_killed: Vec<FoundProcess>,
-    /// Host-wide settings put back to what they were.
+    /// Host-wide settings that were restored.
     pub restored: Vec<String>,
-    /// Host-wide settings that could not be.
+    /// Host-wide settings that could not be restored.
     pub not_restored: Vec<NotRestored>,
     /// Whether nothing of it is left, nor its file.
     pub gone: bool,
 }
 
-/// A setting that could not be put back.
 #[derive(Debug, Serialize)]
 pub struct NotRestored {
     pub key: String,
-    /// What it was before the lab.
+    /// Its value before the lab.
     pub original: Value,
     pub why: String,
 }
 
 impl CleanReport {
-    /// Whether nothing is left that had to be cleared away.
+    /// Whether everything was removed and restored.
     pub fn is_complete(&self) -> bool {
         self.unreadable.is_empty() && self.labs.iter().all(|lab| lab.gone)
     }
 }
 
 impl LabRegistry {
-    /// Clears away what labs left that were killed: processes in their namespaces (the namespaces
-    /// and links go with them), host-wide settings, files.
+    /// Removes the remains of killed labs: processes in their namespaces (namespaces and links end with them), changed
+    /// host-wide settings, files.
     ///
     /// `restore` gets the key and the original value of a setting, in the reverse order of the
-    /// changes. It must not use this registry, which is locked meanwhile. After a reboot there is
-    /// nothing to restore, and it is not called.
+    /// changes. It must not use this registry, which is locked. After a reboot it is not called, because the settings are
+    /// gone.
     ///
     /// # Errors
     /// [`Error::File`](crate::LabError::File) if the registry cannot be read or written. What could
@@ -106,11 +101,11 @@ impl LabRegistry {
         let _lock = self.lock()?;
         let now = self.labs()?;
         report.unreadable = now.unreadable.iter().map(ToString::to_string).collect();
-        // Labs that were told to end have mostly removed their own files.
+        // Labs that ended removed their own files.
         let gone = |lab: &LabState| now.labs.iter().all(|there| there.id != lab.id);
         for mut lab in found.labs {
             if ended.contains(&lab.id) && gone(&lab) {
-                // They do so only when there is nothing to restore any more.
+                // They do so only if nothing is left to restore.
                 lab.host_wide.clear();
                 report.labs.push(self.clear(lab, true, restore)?);
             }
@@ -138,8 +133,7 @@ impl LabRegistry {
             let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
             let marks = lab.marks();
             process::end_all(|pid| {
-                // Which namespace a process is in cannot be seen if that belongs to another user
-                // namespace; but as the same user we may end it.
+                // The namespace of a process in another user namespace is hidden, but the same user may end it.
                 let perhaps = process::is_inside(pid, &namespaces).unwrap_or_else(|| process::is_own(pid));
                 perhaps && process::has_addresses(pid, &marks)
             })
@@ -202,11 +196,11 @@ impl CleanScope<'_> {
     }
 }
 
-/// Tells a lab's process to end; if it does not, kills it.
+/// Sends SIGTERM to a lab's process, and SIGKILL if it does not end.
 fn end(lab: &LabState) {
     let ended = lab.process.end(Signal::TERM, END_DEADLINE).unwrap_or(false);
     if !ended {
-        // Whatever keeps it from ending shows in the report: it is still alive then.
+        // The report shows a process that still runs.
         let _ = lab.process.end(Signal::KILL, END_DEADLINE);
     }
 }

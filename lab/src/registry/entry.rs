@@ -1,4 +1,4 @@
-//! The file of a lab of this process.
+//! The registry file of a lab of this process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use super::{HolderKind, HostState, HostWide, LabRegistry, LabState};
 use crate::error::{LabError, Result, warn};
 use crate::topology::LabLink;
 
-/// Keeps the file up to date, and removes it in the end.
+/// Keeps the file up to date and removes it at the end.
 #[derive(Debug)]
 pub(crate) struct RegistryEntry {
     registry: LabRegistry,
@@ -16,7 +16,7 @@ pub(crate) struct RegistryEntry {
 }
 
 impl RegistryEntry {
-    /// Enters a lab that is about to be made.
+    /// Call before the lab is made.
     pub(crate) fn new(registry: LabRegistry, name: Option<&str>, kind: HolderKind) -> Result<Self> {
         let state = LabState::new(name, kind)?;
         let lock = registry.lock()?;
@@ -30,12 +30,11 @@ impl RegistryEntry {
         Ok(Self { registry, state: Mutex::new(state) })
     }
 
-    /// What the file says.
     pub(crate) fn state(&self) -> MutexGuard<'_, LabState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the lab consists of.
+    /// Records hosts and links.
     pub(crate) fn settle(&self, hosts: Vec<HostState>, links: Vec<LabLink>) -> Result<()> {
         self.change(|state| {
             state.hosts = hosts;
@@ -43,7 +42,7 @@ impl RegistryEntry {
         })
     }
 
-    /// Notes what a setting was. What is noted already stays.
+    /// Records the original value of a setting. An existing record stays.
     pub(crate) fn record(&self, key: &str, original: Value) -> Result<()> {
         let _lock = self.registry.lock()?;
         let own = self.state().id.clone();
@@ -64,7 +63,7 @@ impl RegistryEntry {
         })
     }
 
-    /// Strikes a setting that is what it was.
+    /// Removes the record of a restored setting.
     pub(crate) fn forget(&self, key: &str) -> Result<()> {
         self.change(|state| state.host_wide.retain(|noted| noted.key != key))
     }
@@ -85,7 +84,7 @@ impl Drop for RegistryEntry {
         let done = if self.state().host_wide.is_empty() {
             self.registry.remove(&id)
         } else {
-            // Somebody must still restore these.
+            // These must still be restored.
             self.change(|state| state.ended = true)
         };
         if let Err(error) = done {

@@ -1,4 +1,4 @@
-//! What the registry knows of a lab.
+//! The state of a lab in the registry.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,22 +16,20 @@ use crate::topology::LabLink;
 /// Version of the file format. Readers refuse a later one and accept keys they do not know.
 const VERSION: u32 = 1;
 
-/// What holds a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HolderKind {
-    /// A process that uses the lab itself and ends it when it is done.
+    /// A process that uses the lab and ends it.
     Running,
-    /// A process that does nothing but hold it for others, until it is told to end.
+    /// A process that only keeps the lab for others.
     Held,
 }
 
-/// A lab as its file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabState {
     /// Version of the format.
     pub version: u32,
-    /// 16 hexadecimal digits, of no meaning.
+    /// 16 random hexadecimal digits.
     pub id: String,
     pub name: String,
     pub kind: HolderKind,
@@ -39,15 +37,14 @@ pub struct LabState {
     pub process: ProcessId,
     /// The boot in which that process ran (/proc/sys/kernel/random/boot_id).
     pub boot: String,
-    /// When it was made, in seconds since 1970.
+    /// Start, seconds since 1970.
     pub since: u64,
-    /// Its hosts; none while it is being made.
+    /// Empty while the lab starts.
     #[serde(default)]
     pub hosts: Vec<HostState>,
-    /// Its links, with all names and addresses.
     #[serde(default)]
     pub links: Vec<LabLink>,
-    /// Settings of the whole machine that were changed for it, in the order they were.
+    /// Settings of the whole machine that the lab changed, in order.
     #[serde(default)]
     pub host_wide: Vec<HostWide>,
     /// It has ended, but not all of `host_wide` was restored.
@@ -55,7 +52,6 @@ pub struct LabState {
     pub ended: bool,
 }
 
-/// A host as the file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostState {
     pub name: String,
@@ -67,13 +63,12 @@ pub struct HostState {
 /// A setting of the whole machine as it was before a lab changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostWide {
-    /// Which setting, in the words of whoever changes it.
+    /// The setting, as the program that changes it names it.
     pub key: String,
     pub original: Value,
 }
 
 impl LabState {
-    /// A lab of this process that is about to be made.
     pub(crate) fn new(name: Option<&str>, kind: HolderKind) -> Result<Self> {
         let id = new_id()?;
         let name = match name {
@@ -123,8 +118,7 @@ impl LabState {
 
     /// The loopback addresses that mark its namespaces.
     ///
-    /// The number of a namespace passes to another when it is gone, perhaps to that of somebody's
-    /// container. What a killed lab left is therefore told by these.
+    /// The kernel reuses the number of a namespace, so these addresses identify the remains of a killed lab.
     pub(crate) fn marks(&self) -> [Ipv4Addr; 2] {
         marks(&self.id)
     }

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use linerate_lab::{Lab, LabAbility, LabError, LabHost, probe};
+use linerate_lab::{Lab, LabError, LabHost};
 
 use crate::Skipped;
 use crate::scene::{Scene, eventually, interfaces, processes_in};
@@ -104,21 +104,6 @@ pub(crate) fn sysfs_shows_the_hosts_own() -> Skipped {
         let read = || std::fs::read_to_string(table).unwrap();
         let addresses = lab.senders()[0].run(read).unwrap();
         assert_eq!(addresses.matches("eth0").count(), 1, "{addresses}");
-    }
-    Ok(())
-}
-
-pub(crate) fn the_probe_agrees_with_the_lab() -> Skipped {
-    let scene = Scene::new();
-    let lab = scene.builder().start().unwrap();
-    let found = probe();
-    let works = |ability: &LabAbility| *ability == LabAbility::Works;
-    assert!(works(&found.namespaces) && works(&found.veth), "{found:?}");
-    assert_eq!(works(&found.sysfs), lab.receiver().sys_path().is_ok(), "{found:?}");
-    assert_eq!(works(&found.ipv6), lab.no_ipv6().is_none(), "{found:?}");
-    if let Ok(sys) = lab.receiver().sys_path() {
-        let second = sys.join("class/net/eth0/queues/rx-1");
-        assert_eq!(works(&found.multi_queue), second.exists(), "{found:?}");
     }
     Ok(())
 }

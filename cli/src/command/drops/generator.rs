@@ -1,4 +1,4 @@
-//! The generator's side, from what `linerate load` wrote.
+//! The generator's counts, from the file that `linerate load` wrote.
 
 use std::fs;
 use std::time::SystemTime;
@@ -7,17 +7,17 @@ use anyhow::{Context, Result, ensure};
 use linerate_load::load_document::LoadDocument;
 use linerate_trace::drops::GeneratorSaid;
 
-/// A file that a run of load is to write while packets are counted.
+/// A file that a run of `load` writes while packets are counted.
 pub(crate) struct LoadFile {
     name: String,
     /// When counting began.
     begun: SystemTime,
-    /// As it was then; none where there was no such file.
+    /// Its modification time then; `None` if there was no such file.
     before: Option<SystemTime>,
 }
 
 impl LoadFile {
-    /// To be called before packets are counted.
+    /// Call before packets are counted.
     pub(super) fn expected(name: &str) -> Result<Self> {
         let before = fs::metadata(name).and_then(|metadata| metadata.modified()).ok();
         ensure!(
@@ -31,7 +31,7 @@ impl LoadFile {
         &self.name
     }
 
-    /// What the generator says, once it has ended.
+    /// Reads the counts after the load has ended.
     pub(super) fn read(&self) -> Result<GeneratorSaid> {
         let name = &self.name;
         let unread = || format!("cannot read --load {name}: the load has to end before counting does");

@@ -1,50 +1,44 @@
-//! `linerate load merge`: what several generators found at the same time, as one result.
+//! `linerate load merge`: results of several generators as one.
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use linerate_load::load_document::{self, LoadDocument};
 
 use super::run::exit;
-use crate::output::{self, OutputTarget};
-use crate::render::{load_html, load_text};
+use crate::command::results::ResultArgs;
+use crate::output;
+use crate::render::style::TextStyle;
+use crate::render::{html, text};
+use crate::view;
 
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
     /// Files written by `linerate load --json`
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
     files: Vec<String>,
-    /// Write the result as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE")]
-    json: Option<String>,
-    /// Write the result as one self-contained HTML page
-    #[arg(long, value_name = "FILE")]
-    html: Option<String>,
+    #[command(flatten)]
+    results: ResultArgs,
 }
 
 impl MergeArgs {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let json = OutputTarget::from_option(self.json.as_deref())?;
-        let html = OutputTarget::from_option(self.html.as_deref())?;
-        let on_stdout = |target: &Option<OutputTarget>| *target == Some(OutputTarget::Stdout);
-        ensure!(
-            !(on_stdout(&json) && on_stdout(&html)),
-            "--json - and --html - both want standard output; give one of them a file"
-        );
+        let targets = self.results.targets()?;
         let parts = self.files.iter().map(|file| Ok((file.clone(), read(file)?)));
         let parts = parts.collect::<Result<Vec<_>>>()?;
         let mut document = load_document::merge(&parts)?;
         document.version = env!("CARGO_PKG_VERSION").to_owned();
         document.argv = output::argv();
-        if let Some(target) = &json {
+        if let Some(target) = &targets.json {
             target.write_json(&document)?;
         }
-        if let Some(target) = &html {
-            target.write(&load_html::slot(&document)?)?;
+        let view = view::load::slot(&document);
+        if let Some(target) = &targets.html {
+            target.write(&html::page(&view)?)?;
         }
-        if !on_stdout(&json) && !on_stdout(&html) {
-            output::print(&load_text::slot(&document))?;
+        if targets.text {
+            output::print(&text::text(&view, TextStyle::stdout()))?;
         }
         Ok(exit(document.outcome.answered > 0))
     }

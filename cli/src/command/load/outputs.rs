@@ -1,4 +1,4 @@
-//! Where the progress and the result of a run go.
+//! Outputs of a run: live lines, a stream of events, and the result.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -9,8 +9,11 @@ use serde::Serialize;
 
 use super::arguments::OutputArgs;
 use super::workload;
+use crate::document::Document;
 use crate::output::{self, OutputTarget};
-use crate::render::load_live::LiveIntervals;
+use crate::render::style::TextStyle;
+use crate::render::{html, text};
+use crate::view::load::live::LiveIntervals;
 
 /// The schema of the lines of `--json-stream`.
 const STREAM_SCHEMA: &str = "linerate.load-stream/1";
@@ -97,22 +100,17 @@ impl LoadOutputs {
         &mut self.live
     }
 
-    /// Writes the result wherever it is wanted.
-    pub(crate) fn finished(
-        &mut self,
-        document: &impl Serialize,
-        text: impl FnOnce() -> String,
-        html: impl FnOnce() -> Result<String>,
-    ) -> Result<()> {
-        self.event("end", document);
+    /// Writes the result as JSON, and its document for people as HTML and text.
+    pub(crate) fn finished(&mut self, result: &impl Serialize, document: &Document) -> Result<()> {
+        self.event("end", result);
         if let Some(target) = &self.json {
-            target.write_json(document)?;
+            target.write_json(result)?;
         }
         if let Some(target) = &self.html {
-            target.write(&html()?)?;
+            target.write(&html::page(document)?)?;
         }
         if self.text {
-            output::print(&text())?;
+            output::print(&text::text(document, TextStyle::stdout()))?;
         }
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),

@@ -3,35 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use linerate_load::PacingMode;
 use linerate_load::capacity::{self, OverloadResult};
-use linerate_load::{GeneratorDescription, PacingMode};
-use serde::{Deserialize, Serialize};
+use linerate_load::load_document::{OVERLOAD_SCHEMA, OverloadDocument};
 
 use super::run::{LoadRun, exit};
 use super::workload;
 use crate::origin;
-use crate::render::{load_html, load_text};
-
-/// The schema of the result.
-pub(crate) const SCHEMA: &str = "linerate.load-overload/1";
-
-/// The result: schema `linerate.load-overload/1`.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct OverloadDocument {
-    pub(crate) schema: String,
-    pub(crate) version: String,
-    pub(crate) argv: Vec<String>,
-    /// When it began; null where the clock does not say.
-    #[serde(default)]
-    pub(crate) started_unix_seconds: Option<u64>,
-    /// What the host that offers the load calls itself.
-    #[serde(default)]
-    pub(crate) host: Option<String>,
-    pub(crate) generator: GeneratorDescription,
-    pub(crate) capacity_per_second: f64,
-    pub(crate) overload: Vec<OverloadResult>,
-    pub(crate) warnings: Vec<String>,
-}
+use crate::view;
 
 impl LoadRun {
     /// Offers multiples of a capacity known from elsewhere, and reports what was answered.
@@ -40,7 +19,7 @@ impl LoadRun {
         let started = origin::unix_seconds();
         let overload = self.goodput(capacity)?;
         let document = OverloadDocument {
-            schema: SCHEMA.to_owned(),
+            schema: OVERLOAD_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
             started_unix_seconds: started,
@@ -50,11 +29,7 @@ impl LoadRun {
             overload,
             warnings: self.notes.clone(),
         };
-        self.outputs.finished(
-            &document,
-            || load_text::overload(&document),
-            || load_html::overload(&document),
-        )?;
+        self.outputs.finished(&document, &view::load::overload(&document))?;
         Ok(exit(
             document.overload.iter().any(|one| one.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0)),
         ))

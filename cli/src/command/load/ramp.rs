@@ -4,15 +4,17 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
-use linerate_load::{GeneratorDescription, PacingMode, SlotOutcome};
-use serde::{Deserialize, Serialize};
+use linerate_load::PacingMode;
+use linerate_load::load_document::{RAMP_SCHEMA, RampDocument};
 
 use super::run::{LoadRun, exit};
 use super::slot::{nothing_sent, warnings};
 use super::workload;
 use crate::origin;
 use crate::quantity;
-use crate::render::{format, load_html, load_text};
+use crate::render::format;
+use crate::view;
+use crate::view::load::live::{RAMP_HEADER, ramp_step};
 
 /// Rates in rising order, requests a second.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,24 +73,6 @@ fn evenly(low: f64, high: f64, count: u32) -> std::result::Result<RateRamp, Stri
     Ok(RateRamp((0..count).map(|index| low + step * f64::from(index)).collect()))
 }
 
-/// The schema of the result.
-pub(crate) const SCHEMA: &str = "linerate.load-ramp/1";
-
-/// The result: schema `linerate.load-ramp/1`.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct RampDocument {
-    pub(crate) schema: String,
-    pub(crate) version: String,
-    pub(crate) argv: Vec<String>,
-    /// What the host that offers the load calls itself.
-    #[serde(default)]
-    pub(crate) host: Option<String>,
-    pub(crate) generator: GeneratorDescription,
-    /// What came of each rate, in order.
-    pub(crate) steps: Vec<SlotOutcome>,
-    pub(crate) warnings: Vec<String>,
-}
-
 impl LoadRun {
     /// Offers one rate after the other, and reports all.
     pub(crate) fn ramp(&mut self, rates: &[f64]) -> Result<ExitCode> {
@@ -96,9 +80,9 @@ impl LoadRun {
             self.times.step(PacingMode::Rate { per_second: *rate }, true).check()?;
         }
         self.outputs.started(&self.generator.describe())?;
-        self.outputs.live().note(&load_text::ramp_header());
+        self.outputs.live().note(RAMP_HEADER);
         let mut document = RampDocument {
-            schema: SCHEMA.to_owned(),
+            schema: RAMP_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
             host: origin::host_name(),
@@ -124,11 +108,11 @@ impl LoadRun {
             document
                 .warnings
                 .extend(warnings(&outcome).iter().map(|warning| format!("at {at}/s: {warning}")));
-            self.outputs.live().note(&load_text::ramp_step(&outcome));
+            self.outputs.live().note(&ramp_step(&outcome));
             self.outputs.event("step", &outcome);
             document.steps.push(outcome);
         }
-        self.outputs.finished(&document, || load_text::ramp(&document), || load_html::ramp(&document))?;
+        self.outputs.finished(&document, &view::load::ramp(&document))?;
         Ok(exit(document.steps.iter().any(|step| step.answered > 0)))
     }
 }

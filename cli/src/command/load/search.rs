@@ -5,53 +5,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use linerate_load::capacity::{
-    self, OverloadResult, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions,
-};
-use linerate_load::{GeneratorDescription, GeneratorError, stats};
-use serde::{Deserialize, Serialize};
+use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
+use linerate_load::load_document::{SEARCH_SCHEMA, SearchDocument, SearchMethod};
+use linerate_load::{GeneratorError, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit, seconds};
 use super::workload;
 use crate::origin;
-use crate::render::{format, load_html, load_search};
+use crate::render::format;
+use crate::view;
+use crate::view::load::live::{PROBE_HEADER, probe};
 
 const DEFAULT_MAX_LOSS: f64 = 0.001;
-
-/// The schema of the result.
-pub(crate) const SCHEMA: &str = "linerate.load-search/1";
-
-/// The result: schema `linerate.load-search/1`.
-#[derive(Debug, Serialize)]
-pub(crate) struct SearchDocument {
-    pub(crate) schema: String,
-    pub(crate) version: String,
-    pub(crate) argv: Vec<String>,
-    /// When it began; null where the clock does not say.
-    pub(crate) started_unix_seconds: Option<u64>,
-    /// What the host that offers the load calls itself.
-    pub(crate) host: Option<String>,
-    pub(crate) generator: GeneratorDescription,
-    pub(crate) method: SearchMethod,
-    #[serde(flatten)]
-    pub(crate) capacity: RepeatedCapacity,
-    pub(crate) overload: Vec<OverloadResult>,
-    pub(crate) missed: Vec<String>,
-    pub(crate) warnings: Vec<String>,
-}
-
-/// What was looked for, and how.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct SearchMethod {
-    pub(crate) max_loss_ratio: f64,
-    pub(crate) max_p99_ns: Option<u64>,
-    pub(crate) resolution_ratio: f64,
-    pub(crate) slot_seconds: f64,
-    pub(crate) lead_in_seconds: f64,
-    pub(crate) confirm_slot_seconds: f64,
-    pub(crate) searches_wanted: u32,
-}
 
 /// Failures that something else on the machine may have caused are not counted so often.
 const EXCUSED: u32 = 5;
@@ -67,13 +33,13 @@ impl LoadRun {
         let max_loss = bounds.max_loss.unwrap_or(DEFAULT_MAX_LOSS);
         let cancel = self.interrupt.flag();
         self.outputs.started(&self.generator.describe())?;
-        self.outputs.live().note(load_search::HEADER);
+        self.outputs.live().note(PROBE_HEADER);
         let outputs = RefCell::new(&mut self.outputs);
         let observer = |event: SearchEvent<'_>| {
-            if let SearchEvent::Offered(probe) = event {
+            if let SearchEvent::Offered(offered) = event {
                 let mut outputs = outputs.borrow_mut();
-                outputs.live().note(&load_search::probe(probe));
-                outputs.event("probe", probe);
+                outputs.live().note(&probe(offered));
+                outputs.event("probe", offered);
             }
         };
         let options = SearchOptions {
@@ -115,7 +81,7 @@ impl LoadRun {
             overload => overload?,
         };
         let document = SearchDocument {
-            schema: SCHEMA.to_owned(),
+            schema: SEARCH_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: workload::argv(),
             started_unix_seconds: started,
@@ -127,7 +93,7 @@ impl LoadRun {
             capacity,
             overload,
         };
-        self.outputs.finished(&document, || load_search::text(&document), || load_html::search(&document))?;
+        self.outputs.finished(&document, &view::load::search(&document)?)?;
         let found = document.capacity.transactions_per_second.median > 0.0;
         Ok(exit(found && document.missed.is_empty()))
     }

@@ -10,7 +10,8 @@ use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit};
 use super::workload;
 use crate::origin;
-use crate::render::{format, load_html, load_text};
+use crate::render::format;
+use crate::view;
 
 impl LoadRun {
     /// Offers load once, and reports it.
@@ -43,7 +44,7 @@ impl LoadRun {
             merged: Vec::new(),
             overlap_ratio: None,
         };
-        self.outputs.finished(&document, || load_text::slot(&document), || load_html::slot(&document))?;
+        self.outputs.finished(&document, &view::load::slot(&document))?;
         Ok(exit(document.outcome.answered > 0 && document.missed.is_empty()))
     }
 

@@ -4,18 +4,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use linerate_load::load_document::{self, LoadDocument};
+use linerate_lab::ladder::report::LadderReport;
+use linerate_load::load_document::{self, LoadDocument, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
 use linerate_trace::cost::{CostComparison, CostResult};
+use linerate_trace::drops::DropsResult;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::command::load::{overload, ramp, search};
-use crate::command::{doctor, drops, flame};
+use crate::command::{doctor, flame};
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
+use crate::render::doctor_html;
 use crate::render::report::{BenchDocument, SoakInput, SummarySheet, boost, tune};
-use crate::render::{doctor_html, load_html};
+use crate::view;
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
 pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
@@ -24,14 +26,8 @@ pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
 #[derive(Debug)]
 pub(crate) enum ResultContent {
     Doctor(Box<doctor_html::DoctorPageInput>),
-    Ladder(Box<linerate_lab::ladder::report::LadderReport>),
-    Search(Box<load_html::SearchPageInput>),
-    Load(Box<LoadDocument>),
-    Ramp(Box<ramp::RampDocument>),
-    Overload(Box<overload::OverloadDocument>),
     /// Of a command whose result is an envelope.
     Document(Box<Document>),
-    Drops(Box<drops::DropsDocument>),
     Flame(Box<flame::FlameDocument>),
     FlameDiff(Box<flame::FlameComparison>),
     /// Of a command whose results have no page of their own.
@@ -132,14 +128,14 @@ type Reader = fn(&str) -> Result<ResultContent>;
 /// The schemas there is a body for, and how they are read.
 const READERS: [(&str, Reader); 18] = [
     (doctor::SCHEMA, |text| Ok(ResultContent::Doctor(whole(text)?))),
-    (linerate_lab::ladder::report::SCHEMA, |text| Ok(ResultContent::Ladder(whole(text)?))),
-    (search::SCHEMA, |text| Ok(ResultContent::Search(whole(text)?))),
-    (load_document::SCHEMA, |text| Ok(ResultContent::Load(Box::new(LoadDocument::parse(text)?)))),
-    (ramp::SCHEMA, |text| Ok(ResultContent::Ramp(whole(text)?))),
-    (overload::SCHEMA, |text| Ok(ResultContent::Overload(whole(text)?))),
+    (LadderReport::SCHEMA, enveloped::<LadderReport>),
+    (SEARCH_SCHEMA, |text| document(view::load::search_summary(&serde_json::from_str(text)?))),
+    (load_document::SCHEMA, |text| document(view::load::slot(&LoadDocument::parse(text)?))),
+    (RAMP_SCHEMA, |text| document(view::load::ramp(&serde_json::from_str(text)?))),
+    (OVERLOAD_SCHEMA, |text| document(view::load::overload(&serde_json::from_str(text)?))),
     (CostResult::SCHEMA, enveloped::<CostResult>),
     (CostComparison::SCHEMA, enveloped::<CostComparison>),
-    (drops::SCHEMA, |text| Ok(ResultContent::Drops(whole(text)?))),
+    (DropsResult::SCHEMA, enveloped::<DropsResult>),
     (flame::SCHEMA, |text| {
         let document: Box<flame::FlameDocument> = whole(text)?;
         document.check()?;
@@ -155,8 +151,12 @@ const READERS: [(&str, Reader); 18] = [
     ("linerate.soak/1", |text| Ok(ResultContent::Sheet(whole::<SoakInput>(text)?))),
 ];
 
+fn document(document: Document) -> Result<ResultContent> {
+    Ok(ResultContent::Document(Box::new(document)))
+}
+
 fn enveloped<T: CommandResult>(text: &str) -> Result<ResultContent> {
-    Ok(ResultContent::Document(Box::new(Envelope::<T>::parse(text)?.document())))
+    document(Envelope::<T>::parse(text)?.document())
 }
 
 fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {

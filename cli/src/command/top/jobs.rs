@@ -9,14 +9,15 @@ use anyhow::{Context, Result};
 use linerate_host::Host;
 use linerate_host::live::{HistoryItem, Snapshot};
 use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
-use linerate_trace::drops::{DropsWatch, PacketAccounting};
+use linerate_trace::drops::{DropsResult, DropsWatch, PacketAccounting};
 use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
 
 use super::feed::SessionEvent;
-use crate::command::drops::DropsDocument;
+use crate::envelope::Envelope;
+use crate::origin::HostSummary;
 use crate::output::OutputTarget;
-use crate::render::drops_text;
 use crate::render::style::TextStyle;
+use crate::render::text;
 use crate::top::state::{TopAction, TopState};
 
 /// How long is looked.
@@ -106,7 +107,8 @@ fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
     thread::sleep(TIME);
     let ledger = PacketAccounting::make(&watch.total(&host).context("drops")?);
     let style = TextStyle { width: WIDTH, colour: false };
-    let text = drops_text::drops(&DropsDocument::new(None, ledger, None, None), false, style);
+    let envelope = Envelope::new(HostSummary::default(), None, DropsResult::new(ledger));
+    let text = text::text(&envelope.document(), style);
     Ok(text.lines().map(str::to_owned).collect())
 }
 

@@ -7,33 +7,35 @@ use std::path::Path;
 
 use linerate_host::diagnosis::UnknownItem;
 use linerate_host::{Diagnosis, HostView};
-use linerate_trace::drops::PacketAccounting;
+use linerate_load::load_document::{OVERLOAD_SCHEMA, OverloadDocument, RAMP_SCHEMA, RampDocument};
+use linerate_trace::drops::{DropsResult, PacketAccounting};
 use serde_json::{Value, json};
 
 use crate::command::doctor;
-use crate::command::drops;
-use crate::command::load::{overload, ramp};
 use crate::command::report::reading;
+use crate::envelope::Envelope;
+use crate::origin::HostSummary;
 use crate::render::report::{OrderedResults, page};
 use crate::render::{
-    doctor_html, doctor_picture, drops_html, drops_text, flame_html, html, ladder_html, load_html, made_up,
-    made_up_cost, made_up_flame, made_up_load,
+    doctor_html, doctor_picture, flame_html, html, made_up, made_up_cost, made_up_flame, made_up_load,
 };
+use crate::view;
+use crate::view::drops::tests::accounting;
 
 /// All of them by name, at last those of several results, for which files are written to `directory`.
 pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
     let mut pages = vec![
-        ("ladder", ladder_html::ladder(&made_up::ladder_run())),
-        ("ladder-little", ladder_html::ladder(&made_up::little_known())),
-        ("ladder-stopped", ladder_html::ladder(&made_up::interrupted())),
-        ("ladder-hostile", ladder_html::ladder(&made_up::hostile())),
-        ("load", load_html::slot(&made_up_load::document())),
-        ("ramp", load_html::ramp(&ramp())),
-        ("overload", load_html::overload(&overload())),
+        ("ladder", html::page(&made_up::ladder_run().document())),
+        ("ladder-little", html::page(&made_up::little_known().document())),
+        ("ladder-stopped", html::page(&made_up::interrupted().document())),
+        ("ladder-hostile", html::page(&made_up::hostile().document())),
+        ("load", html::page(&view::load::slot(&made_up_load::document()))),
+        ("ramp", html::page(&view::load::ramp(&ramp()))),
+        ("overload", html::page(&view::load::overload(&overload()))),
         ("cost", html::page(&made_up_cost::envelope().document())),
         ("cost-hostile", html::page(&made_up_cost::hostile().document())),
-        ("drops", drops_html::drops(&drops(true))),
-        ("drops-none", drops_html::drops(&drops(false))),
+        ("drops", html::page(&drops(true).document())),
+        ("drops-none", html::page(&drops(false).document())),
         ("flame", flame_html::flame(&made_up_flame::run())),
     ];
     for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
@@ -57,9 +59,9 @@ fn with_doctor<T>(fixture: &str, with: impl FnOnce(&doctor::DoctorDocument<'_>) 
     with(&doctor::DoctorDocument::about(&view, &diagnosis, Some(1_772_355_000), false))
 }
 
-fn ramp() -> ramp::RampDocument {
-    ramp::RampDocument {
-        schema: ramp::SCHEMA.to_owned(),
+fn ramp() -> RampDocument {
+    RampDocument {
+        schema: RAMP_SCHEMA.to_owned(),
         version: "0.0.0".to_owned(),
         argv: ["linerate", "load", "10.0.0.1:53", "--ramp", "1k-3k/3"].map(str::to_owned).to_vec(),
         host: Some("gen1".to_owned()),
@@ -71,13 +73,13 @@ fn ramp() -> ramp::RampDocument {
     }
 }
 
-fn overload() -> overload::OverloadDocument {
+fn overload() -> OverloadDocument {
     let overload = json!([
         {"factor": 2.0, "offered_per_second": 400_000.0, "goodput_ratio": 0.93},
         {"factor": 5.0, "offered_per_second": 700_000.0, "goodput_ratio": {"unknown": "the generator offered 70 % of it"}},
     ]);
-    overload::OverloadDocument {
-        schema: overload::SCHEMA.to_owned(),
+    OverloadDocument {
+        schema: OVERLOAD_SCHEMA.to_owned(),
         version: "0.0.0".to_owned(),
         argv: ["linerate", "load", "10.0.0.1:53", "--overload", "2,5"].map(str::to_owned).to_vec(),
         started_unix_seconds: Some(1_772_375_500),
@@ -127,8 +129,8 @@ fn search() -> Value {
 }
 
 /// What was lost; or all that was answered.
-fn drops(lossy: bool) -> drops::DropsDocument {
-    let mut ledger: PacketAccounting = drops_text::tests::ledger();
+fn drops(lossy: bool) -> Envelope<DropsResult> {
+    let mut ledger: PacketAccounting = accounting();
     if lossy {
         ledger.elsewhere = ledger.requests.stages.iter().flat_map(|stage| stage.losses.clone()).collect();
         ledger.requests.stages[1].waiting = 12;
@@ -142,7 +144,7 @@ fn drops(lossy: bool) -> drops::DropsDocument {
             stage.packets_out = linerate_host::Known::Value(900);
         }
     }
-    drops::DropsDocument::new(Some(1_772_375_600), ledger, None, None)
+    Envelope::new(HostSummary::default(), Some(1_772_375_600), DropsResult::new(ledger))
 }
 
 /// Each kind of result in a file, and what there is no page for.

@@ -170,8 +170,9 @@ impl DropsProcess {
         std::io::Read::read_to_string(&mut self.errors, &mut errors).expect("text");
         let status = self.child.wait().expect("it ends").code();
         let file = File::open(&self.document).unwrap_or_else(|error| panic!("{error}: {errors}"));
-        let document = serde_json::from_reader(BufReader::new(file)).expect("JSON");
-        conforms(&document, "linerate.drops/1");
+        let mut document: Value = serde_json::from_reader(BufReader::new(file)).expect("JSON");
+        conforms(&document, "linerate.drops/2");
+        let document = document["result"].take();
         DropsOutput { document, status, errors }
     }
 }

@@ -95,6 +95,9 @@ impl Testbed for FakeTestbed {
     fn facts(&self) -> TestbedFacts {
         TestbedFacts {
             kind: TestbedKind::Lab,
+            privilege: "root".to_owned(),
+            architecture: "x86_64".to_owned(),
+            numa_nodes: None,
             server_cpus: vec![0],
             queues: 1,
             server_address: "198.18.0.1:7777".to_owned(),
@@ -121,7 +124,7 @@ fn run_fake(fake: &mut FakeTestbed, names: &[&str], policy: KeepPolicy) -> Ladde
 }
 
 fn run_config(fake: &mut FakeTestbed, config: &LadderConfig) -> Result<LadderOutcome, TestbedError> {
-    run(fake, config, Instant::now(), "root", &mut |_| {})
+    run(fake, config, Instant::now(), &mut |_| {})
 }
 
 fn by_sharing(configuration: &ServerConfiguration) -> f64 {
@@ -204,7 +207,7 @@ fn a_cancelled_run_reports_its_steps() {
     let outcome = run_fake(&mut fake, &["reuseport", "pin-threads", "ip-id-skip"], KeepPolicy::KeepAll);
     let ids: Vec<&str> = outcome.report.steps.iter().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["baseline", "reuseport", "pin-threads"]);
-    assert_eq!(outcome.report.warnings[0].kind, WarningKind::Interrupted);
+    assert_eq!(outcome.warnings[0].kind, WarningKind::Interrupted);
     let stopped = &outcome.report.steps[2];
     assert_eq!(stopped.skipped_because.as_deref(), Some("the run ended before it was measured: interrupted"));
     assert_eq!(stopped.warnings[0].kind, WarningKind::Interrupted);

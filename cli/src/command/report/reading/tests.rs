@@ -14,10 +14,10 @@ fn what_is_no_result_says_why() {
 
 #[test]
 fn another_version_and_what_has_no_page_are_told_apart() {
-    let newer = refused("{\"schema\": \"linerate.drops/2\", \"version\": \"3.1.0\"}");
-    assert_eq!(newer.schema.as_deref(), Some("linerate.drops/2"));
+    let newer = refused("{\"schema\": \"linerate.drops/3\", \"version\": \"3.1.0\"}");
+    assert_eq!(newer.schema.as_deref(), Some("linerate.drops/3"));
     assert!(
-        newer.why.contains("of version 3.1.0; this one") && newer.why.ends_with("reads linerate.drops/1"),
+        newer.why.contains("of version 3.1.0; this one") && newer.why.ends_with("reads linerate.drops/2"),
         "{newer:?}"
     );
     let other = refused("{\"schema\": \"linerate.labs/1\"}");
@@ -26,8 +26,8 @@ fn another_version_and_what_has_no_page_are_told_apart() {
 
 #[test]
 fn a_result_that_is_cut_short_is_named() {
-    let half = refused("{\"schema\": \"linerate.ladder/1\", \"version\": \"0.1.0\"}");
-    assert!(half.why.starts_with("not a whole linerate.ladder/1 document: missing field"), "{half:?}");
+    let half = refused("{\"schema\": \"linerate.ladder/2\", \"version\": \"0.1.0\"}");
+    assert!(half.why.starts_with("not a whole linerate.ladder/2 document: missing field"), "{half:?}");
 }
 
 #[test]

@@ -1,63 +1,52 @@
-//! What a ledger comes to, in a line a way.
+//! The verdict: one line per path.
 
 use linerate_trace::drops::{
     AccountingPath, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
 };
 
-use super::drops_text::named_paths;
-use super::format::grouped;
-use super::style::TextTone;
-use super::tune_plan::count_with_noun;
+use super::named_paths;
+use crate::document::Tone;
+use crate::render::format::grouped;
+use crate::render::tune_plan::count_with_noun;
 
 /// Losses named in a verdict; more are a number.
 const MOST: usize = 3;
 
-/// A line and what it means.
 pub(crate) struct VerdictLine {
-    pub(crate) tone: TextTone,
+    pub(crate) tone: Tone,
     pub(crate) text: String,
 }
 
-/// The lines of both ways, the requests first.
+/// The requests come first.
 pub(crate) fn lines(ledger: &PacketAccounting) -> Vec<VerdictLine> {
     if let Some(answered) = all_answered(ledger) {
         let text =
             format!("All of {} requests were answered; nothing is unaccounted for.", grouped(answered));
-        return vec![VerdictLine { tone: TextTone::Good, text }];
+        return vec![VerdictLine { tone: Tone::Good, text }];
     }
     if !is_anything(ledger) {
-        let text = "No packets of it were seen, and none were lost.".to_owned();
-        return vec![VerdictLine { tone: TextTone::Warn, text }];
+        let text = "No packets were seen, and none were lost.".to_owned();
+        return vec![VerdictLine { tone: Tone::Warn, text }];
     }
     let elsewhere = (!ledger.elsewhere.is_empty()).then(|| {
         let text = format!("Elsewhere: {}.", named(ledger.elsewhere.iter().map(|loss| (None, loss))));
-        VerdictLine { tone: TextTone::Warn, text }
+        VerdictLine { tone: Tone::Warn, text }
     });
     named_paths(ledger).map(|(name, way)| line(name, way)).chain(elsewhere).collect()
 }
 
-/// Whether anything was lost or is unaccounted for.
-pub(crate) fn is_clean(ledger: &PacketAccounting) -> bool {
-    let lost = |way: &AccountingPath| way.losses().any(|(_, loss)| loss.packets > 0);
-    let unseen = ledger.sampled.is_some_and(|sampled| sampled.socket_drops_packets > 0);
-    !unseen
-        && ledger.is_balanced()
-        && !ledger.ways().any(lost)
-        && ledger.elsewhere.iter().all(|loss| loss.packets == 0)
-}
-
-/// What the generator says was answered, where that is all that it sent and nothing else went wrong.
+/// The generator's count of replies, if every request was answered and nothing was lost.
 fn all_answered(ledger: &PacketAccounting) -> Option<u64> {
     let generator = |way: &AccountingPath| way.entry(PathStep::Generator).cloned();
     let sent = *generator(&ledger.requests)?.packets_in.value()?;
     let answered = *generator(&ledger.replies)?.packets_out.value()?;
-    (sent == answered && sent > 0 && is_clean(ledger)).then_some(sent)
+    (sent == answered && sent > 0 && ledger.is_clean()).then_some(sent)
 }
 
 fn is_anything(ledger: &PacketAccounting) -> bool {
     let counted =
         ledger.ways().flat_map(|way| &way.stages).flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
-    !is_clean(ledger) || counted.filter_map(|packets| packets.value()).any(|packets| *packets > 0)
+    !ledger.is_clean() || counted.filter_map(|packets| packets.value()).any(|packets| *packets > 0)
 }
 
 fn line(name: &str, way: &AccountingPath) -> VerdictLine {
@@ -75,8 +64,8 @@ fn line(name: &str, way: &AccountingPath) -> VerdictLine {
     parts.extend(unaccounted(way));
     parts.extend(with(waiting(way), "waiting at the end"));
     let tone = match (lost.is_empty(), way.is_balanced()) {
-        (true, true) => TextTone::Good,
-        _ => TextTone::Bad,
+        (true, true) => Tone::Good,
+        _ => Tone::Bad,
     };
     VerdictLine { tone, text: format!("{name}: {}.", parts.join(", ")) }
 }
@@ -105,7 +94,7 @@ fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) ->
 }
 
 /// A function without the place in it.
-pub(crate) fn function(symbol: &str) -> &str {
+fn function(symbol: &str) -> &str {
     symbol.split_once('+').map_or(symbol, |(function, _)| function)
 }
 

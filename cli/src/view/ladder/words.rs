@@ -1,4 +1,4 @@
-//! What a run comes to in words, the same in every rendering.
+//! Sentences about a run.
 
 use linerate_lab::ladder::config::KeepPolicy;
 use linerate_lab::ladder::report::{
@@ -6,42 +6,46 @@ use linerate_lab::ladder::report::{
 };
 use linerate_load::stats::ComparisonVerdict;
 
-use super::format;
+use crate::envelope::Envelope;
+use crate::render::format;
 
-/// One doubt, and the steps it applies to.
+/// A warning, and the steps it applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StepCaveat {
-    /// Which kind, for ordering.
-    pub(crate) kind: WarningKind,
+    pub(crate) kind: String,
     /// The evidence, as first given.
     pub(crate) detail: String,
-    /// Rungs with exactly this evidence.
+    /// Steps with exactly this evidence.
     pub(crate) steps: Vec<String>,
-    /// Rungs whose evidence differs in its figures only.
+    /// Steps whose evidence differs in its figures only.
     pub(crate) alike: Vec<String>,
     /// Whether it applies to the run as a whole.
     pub(crate) whole_run: bool,
 }
 
 /// Every warning once, ordered by kind, then by first appearance.
-pub(crate) fn step_caveats(report: &LadderReport) -> Vec<StepCaveat> {
-    let of_run = report.warnings.iter().map(|warning| (None, warning));
-    let of_steps = report
-        .steps
+pub(crate) fn caveats(envelope: &Envelope<LadderReport>) -> Vec<StepCaveat> {
+    let report = &envelope.result;
+    let of_run = envelope
+        .warnings
         .iter()
-        .flat_map(|step| step.warnings.iter().map(move |warning| (Some(step.id.as_str()), warning)));
+        .map(|warning| (None, warning.kind.as_deref().unwrap_or("note"), warning.detail.as_str()));
+    let of_steps = report.steps.iter().flat_map(|step| {
+        step.warnings
+            .iter()
+            .map(move |warning| (Some(step.id.as_str()), warning.kind.name(), warning.detail.as_str()))
+    });
     let mut found: Vec<StepCaveat> = Vec::new();
-    for (step, warning) in of_run.chain(of_steps) {
-        let key = without_figures(&warning.detail);
-        let known = found
-            .iter_mut()
-            .find(|doubt| doubt.kind == warning.kind && without_figures(&doubt.detail) == key);
-        let doubt = match known {
-            Some(doubt) => doubt,
+    for (step, kind, detail) in of_run.chain(of_steps) {
+        let key = without_figures(detail);
+        let known =
+            found.iter_mut().find(|caveat| caveat.kind == kind && without_figures(&caveat.detail) == key);
+        let caveat = match known {
+            Some(caveat) => caveat,
             None => {
                 found.push(StepCaveat {
-                    kind: warning.kind,
-                    detail: warning.detail.clone(),
+                    kind: kind.to_owned(),
+                    detail: detail.to_owned(),
                     steps: Vec::new(),
                     alike: Vec::new(),
                     whole_run: false,
@@ -51,17 +55,20 @@ pub(crate) fn step_caveats(report: &LadderReport) -> Vec<StepCaveat> {
             }
         };
         match step {
-            None => doubt.whole_run = true,
+            None => caveat.whole_run = true,
             Some(step) => {
-                let exact = doubt.detail == warning.detail;
-                let known = doubt.steps.iter().chain(&doubt.alike).any(|known| known == step);
+                let exact = caveat.detail == detail;
+                let known = caveat.steps.iter().chain(&caveat.alike).any(|known| known == step);
                 if !known {
-                    if exact { &mut doubt.steps } else { &mut doubt.alike }.push(step.to_owned());
+                    if exact { &mut caveat.steps } else { &mut caveat.alike }.push(step.to_owned());
                 }
             }
         }
     }
-    found.sort_by_key(|doubt| doubt.kind);
+    // In the order of the kinds; unknown kinds last.
+    found.sort_by_key(|caveat| {
+        WarningKind::ALL.iter().position(|kind| kind.name() == caveat.kind).unwrap_or(usize::MAX)
+    });
     found
 }
 
@@ -81,24 +88,6 @@ impl StepCaveat {
             parts.push(format!("with other figures {}", self.alike.join(", ")));
         }
         parts.join("; ")
-    }
-}
-
-/// The name of a kind of doubt, as in JSON.
-pub(crate) fn kind_name(kind: WarningKind) -> &'static str {
-    match kind {
-        WarningKind::GeneratorBound => "generator-bound",
-        WarningKind::SharedCpus => "shared-cpus",
-        WarningKind::Unconfirmed => "unconfirmed",
-        WarningKind::CpuSteal => "cpu-steal",
-        WarningKind::Noisy => "noisy",
-        WarningKind::Unknown => "unknown",
-        WarningKind::Fallback => "fallback",
-        WarningKind::NoEffectExpected => "no-effect-expected",
-        WarningKind::Interrupted => "interrupted",
-        WarningKind::GeneratorLost => "generator-lost",
-        WarningKind::LeftAsFound => "left-as-found",
-        WarningKind::NotRestored => "not-restored",
     }
 }
 
@@ -128,12 +117,13 @@ pub(crate) fn was_reverted(report: &LadderReport, step: &StepReport) -> bool {
 }
 
 /// Whether the run was stopped before its end.
-pub(crate) fn was_interrupted(report: &LadderReport) -> bool {
-    report.warnings.iter().any(|warning| warning.kind == WarningKind::Interrupted)
+pub(crate) fn was_interrupted(envelope: &Envelope<LadderReport>) -> bool {
+    let interrupted = WarningKind::Interrupted.name();
+    envelope.warnings.iter().any(|warning| warning.kind.as_deref() == Some(interrupted))
 }
 
 /// The first step with a rate: what the others are held against.
-pub(crate) fn first_measured(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
+fn first_measured(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
     measured(report).next()
 }
 
@@ -242,17 +232,18 @@ pub(crate) fn published_sources(report: &LadderReport) -> Vec<&str> {
 }
 
 /// The machine in one line.
-pub(crate) fn machine(report: &LadderReport) -> String {
-    let host = &report.host;
+pub(crate) fn machine(envelope: &Envelope<LadderReport>) -> String {
+    let (host, report) = (&envelope.host, &envelope.result);
+    let kernel = host.kernel.as_deref().unwrap_or("unknown");
     let mut parts = vec![
-        format!("Linux {} {}", host.kernel, host.architecture),
+        format!("Linux {kernel} {}", report.testbed.architecture),
         host.cpu_model.clone().unwrap_or_else(|| "CPU model unknown".to_owned()),
         plural(report.config.cpus.len() as u64, "CPU"),
     ];
     if host.hypervisor == Some(true) {
         parts.push("virtual machine".to_owned());
     }
-    parts.push(host.privilege.replace('-', " "));
+    parts.push(report.testbed.privilege.replace('-', " "));
     parts.join(" · ")
 }
 
@@ -309,6 +300,7 @@ mod tests {
     use linerate_lab::ladder::report::LadderWarning;
 
     use super::*;
+    use crate::origin::Warning;
     use crate::render::made_up;
 
     fn warning(kind: WarningKind, detail: &str) -> LadderWarning {
@@ -317,31 +309,29 @@ mod tests {
 
     #[test]
     fn hosts_that_sent_are_named() {
-        let mut report = made_up::ladder_run();
+        let mut report = made_up::ladder_run().result;
         report.testbed.generator_hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
         assert!(method(&report).starts_with("load from ssh://a, ssh://b · "), "{}", method(&report));
     }
 
     #[test]
-    fn a_doubt_is_told_once_and_names_its_steps() {
-        let mut report = made_up::ladder_run();
-        report.warnings.clear();
+    fn a_caveat_is_told_once_and_names_its_steps() {
+        let mut envelope = made_up::ladder_run();
+        envelope.warnings = vec![Warning::new("unknown", "no cycles: no counters")];
+        let report = &mut envelope.result;
         for step in &mut report.steps {
             step.warnings.clear();
         }
-        report.warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
         report.steps[0].warnings.push(warning(WarningKind::Unknown, "no cycles: no counters"));
         report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 3.5 % of 2 CPUs"));
         report.steps[2].warnings.push(warning(WarningKind::CpuSteal, "lost 12 % of 2 CPUs"));
         report.steps[1].warnings.push(warning(WarningKind::CpuSteal, "lost 4 % of 2 CPUs"));
-        let doubts = step_caveats(&report);
-        assert_eq!(doubts.len(), 2);
-        assert_eq!(doubts[0].kind, WarningKind::CpuSteal);
-        assert_eq!(
-            doubts[0].scope(),
-            format!("step {}; with other figures {}", report.steps[1].id, report.steps[2].id)
-        );
-        assert_eq!(doubts[1].scope(), "the whole run; step baseline");
+        let ids: Vec<String> = report.steps.iter().map(|step| step.id.clone()).collect();
+        let caveats = caveats(&envelope);
+        assert_eq!(caveats.len(), 2);
+        assert_eq!(caveats[0].kind, "cpu-steal");
+        assert_eq!(caveats[0].scope(), format!("step {}; with other figures {}", ids[1], ids[2]));
+        assert_eq!(caveats[1].scope(), "the whole run; step baseline");
     }
 
     #[test]
@@ -351,8 +341,8 @@ mod tests {
     }
 
     #[test]
-    fn the_best_step_is_told_with_its_doubt() {
-        let mut report = made_up::ladder_run();
+    fn the_best_step_is_told_with_its_caveat() {
+        let mut report = made_up::ladder_run().result;
         assert!(best(&report).starts_with("Best: "), "{}", best(&report));
         assert!(!best(&report).contains("overlap"));
         for step in &mut report.steps {
@@ -380,14 +370,14 @@ mod tests {
 
     #[test]
     fn a_run_that_only_fell_says_so() {
-        let mut report = made_up::ladder_run();
+        let mut report = made_up::ladder_run().result;
         report.steps.truncate(2);
         assert_eq!(best(&report), "No step did better than baseline: 204 k tps.");
     }
 
     #[test]
     fn the_caveat_names_the_shared_cpus_of_a_lab() {
-        let mut report = made_up::ladder_run();
+        let mut report = made_up::ladder_run().result;
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
         report.testbed.shares_cpus = false;
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("one machine")));

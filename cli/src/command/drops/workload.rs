@@ -1,4 +1,4 @@
-//! What goes on while packets are counted: a command, or time.
+//! A command or a time during which packets are counted.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -7,59 +7,53 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use linerate_trace::drops::CountedCommand;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-use serde::{Deserialize, Serialize};
 
-use super::arguments::DropsTargetArgs;
+use super::session::DropsTargetArgs;
 use crate::interrupt::InterruptFlag;
 use crate::render::format::command_line;
 
-/// How long a command may take to end when it is asked to.
+/// Longest wait for the command to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What is waited for.
 pub(super) enum ConcurrentWorkload {
-    /// This command, until it ends.
     Command(RefCell<RunningCommand>),
-    /// This long; none for until a signal comes.
-    Time { begun: Instant, time: Option<Duration> },
+    /// `None`: until a signal.
+    Time {
+        begun: Instant,
+        time: Option<Duration>,
+    },
 }
 
-/// A command that runs.
 pub(super) struct RunningCommand {
     argv: Vec<String>,
     child: Child,
 }
 
-/// A command that ended.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct EndedCommand {
-    argv: Vec<String>,
-    /// Null where a signal ended it.
-    status: Option<i32>,
-    /// Whether it was ended because counting was.
-    interrupted: bool,
-    #[serde(skip)]
-    told: String,
+#[derive(Debug)]
+pub(super) struct EndedCommand {
+    pub(super) command: CountedCommand,
+    /// The status in words.
+    ending: String,
 }
 
 impl ConcurrentWorkload {
-    /// Starts the command, or the time.
-    pub(super) fn begin(asked: &DropsTargetArgs) -> Result<Self> {
-        let Some((program, arguments)) = asked.command.split_first() else {
-            return Ok(Self::Time { begun: Instant::now(), time: asked.time() });
+    pub(super) fn begin(args: &DropsTargetArgs) -> Result<Self> {
+        let Some((program, arguments)) = args.command.split_first() else {
+            return Ok(Self::Time { begun: Instant::now(), time: args.time() });
         };
         let mut command = Command::new(program);
-        // Standard output is the result's.
+        // Standard output is for the result.
         let output = rustix::io::dup(rustix::stdio::stderr()).map_err(io::Error::from);
         command.args(arguments).stdout(output.context("cannot copy standard error")?);
         let text = |argument: &OsString| argument.to_string_lossy().into_owned();
-        let argv: Vec<String> = asked.command.iter().map(text).collect();
+        let argv: Vec<String> = args.command.iter().map(text).collect();
         let child = command.spawn().with_context(|| format!("cannot run {}", command_line(&argv)))?;
         Ok(Self::Command(RefCell::new(RunningCommand { argv, child })))
     }
 
-    /// Waits for its end, a signal, or for `at_most`; what ended, or none where it goes on, or it was no command.
+    /// Waits for the end, a signal, or `at_most`. Returns the command if it ended.
     pub(super) fn wait(
         &self,
         interrupt: &InterruptFlag,
@@ -83,7 +77,7 @@ impl ConcurrentWorkload {
         }
     }
 
-    /// Whether the time is over; of a command, [`wait`](Self::wait) tells.
+    /// Whether the time is over; `false` for a command.
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Command(_) => false,
@@ -110,7 +104,7 @@ impl RunningCommand {
         self.end().map(Some)
     }
 
-    /// Ends it, since counting ends.
+    /// Ends the command because the counting ends.
     fn end(&mut self) -> Result<EndedCommand> {
         // It may have ended by the same signal from the terminal.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
@@ -127,13 +121,14 @@ impl RunningCommand {
     }
 
     fn ended(&self, status: ExitStatus, interrupted: bool) -> EndedCommand {
-        EndedCommand { argv: self.argv.clone(), status: status.code(), interrupted, told: status.to_string() }
+        let command = CountedCommand { argv: self.argv.clone(), status: status.code(), interrupted };
+        EndedCommand { command, ending: status.to_string() }
     }
 }
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        // What was counted could not be told: then nobody waits for the command, either.
+        // Counting failed, so the command has no purpose.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -142,11 +137,11 @@ impl Drop for RunningCommand {
 }
 
 impl EndedCommand {
-    /// Sees that it ended well, or because it was asked to.
+    /// An error if the command failed by itself.
     pub(super) fn must_have_succeeded(&self) -> Result<()> {
-        if self.interrupted || self.status == Some(0) {
+        if self.command.interrupted || self.command.status == Some(0) {
             return Ok(());
         }
-        bail!("the command {} failed: {}", command_line(&self.argv), self.told)
+        bail!("the command {} failed: {}", command_line(&self.command.argv), self.ending)
     }
 }

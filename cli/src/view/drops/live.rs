@@ -1,19 +1,20 @@
-//! Losses as they happen, a line a second, so that it can be read in any terminal and kept in a file.
+//! `--watch`: one line per second.
 
 use linerate_trace::drops::{AccountingPath, PacketAccounting, StageLoss};
 
-use super::column::cut;
-use super::format::grouped;
-use super::style::{TextStyle, TextTone};
+use crate::document::Tone;
+use crate::render::column::cut;
+use crate::render::format::grouped;
+use crate::render::style::TextStyle;
 
 /// Lines between two heads.
 const A_SCREEN: u32 = 20;
-/// Columns that the figures take; what is named behind them is cut in a narrow terminal.
+/// Columns of the figures; the names behind them are cut in a narrow terminal.
 const LEAST_WIDTH: usize = 92;
 /// Losses named in a line.
 const MOST: usize = 3;
 
-/// What was told so far.
+/// The totals so far.
 #[derive(Debug, Default)]
 pub(crate) struct PrintedDrops {
     seconds: u32,
@@ -23,7 +24,7 @@ pub(crate) struct PrintedDrops {
 }
 
 impl PrintedDrops {
-    /// The line of a second, below a head where it is time for one.
+    /// The line of one second, below headings every 20 lines.
     pub(crate) fn second(&mut self, now: &PacketAccounting, style: TextStyle) -> String {
         let (requests_lost, replies_lost) = (lost(&now.requests), lost(&now.replies));
         let unaccounted = now.ways().map(AccountingPath::unaccounted).fold(0, u64::saturating_add);
@@ -42,9 +43,9 @@ impl PrintedDrops {
         let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
         let line = format!("{}  {}", cells(&time, figures.each_ref().map(String::as_str)), named(now));
         let line = cut(line.trim_end(), style.width.max(LEAST_WIDTH));
-        let tone = if requests_lost > 0 || replies_lost > 0 { TextTone::Bad } else { TextTone::Plain };
+        let tone = if requests_lost > 0 || replies_lost > 0 { Tone::Bad } else { Tone::Plain };
         let head = cells("time", ["requests", "lost", "total", "replies", "lost", "total", "unaccounted"]);
-        let head = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(TextTone::Faint, &head));
+        let head = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &head));
         self.seconds += 1;
         let lines: Vec<String> = head.into_iter().chain([style.paint(tone, &line), String::new()]).collect();
         lines.join("\n")
@@ -59,7 +60,7 @@ fn cells(time: &str, figures: [&str; 7]) -> String {
 }
 
 fn count(packets: Option<u64>) -> String {
-    packets.map_or_else(|| super::format::UNKNOWN.to_owned(), grouped)
+    packets.map_or_else(|| crate::render::format::UNKNOWN.to_owned(), grouped)
 }
 
 /// All that were lost, also those that a device counts.
@@ -80,18 +81,18 @@ fn named(ledger: &PacketAccounting) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::drops_text::tests::ledger;
+    use crate::view::drops::tests::accounting;
 
     #[test]
     fn a_line_a_second_adds_up() {
         let style = TextStyle { width: 120, colour: false };
         let mut told = PrintedDrops::default();
-        let first = told.second(&ledger(), style);
-        let second = told.second(&ledger(), style);
+        let first = told.second(&accounting(), style);
+        let second = told.second(&accounting(), style);
         assert!(first.starts_with("time ") && first.ends_with('\n') && first.lines().count() == 2, "{first}");
         let cells: Vec<&str> = second.split_whitespace().skip(1).collect();
         assert_eq!(cells, ["1,000", "100", "200", "900", "0", "0", "0", "netfilter-rule", "100"]);
-        let narrow = told.second(&ledger(), TextStyle { width: 20, colour: false });
+        let narrow = told.second(&accounting(), TextStyle { width: 20, colour: false });
         assert!(narrow.lines().all(|line| line.chars().count() <= LEAST_WIDTH), "{narrow}");
     }
 }

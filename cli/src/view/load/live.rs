@@ -1,14 +1,15 @@
-//! What happens under load, a line an interval, as iperf3 shows it.
+//! Live lines on standard error: one per interval, rate or probe.
 
-use linerate_load::SlotInterval;
+use linerate_load::capacity::{ProbeResult, ProbeVerdict};
+use linerate_load::{SlotInterval, SlotOutcome};
 
-use super::format;
+use crate::render::format;
 
 /// Shows intervals on standard error as they come.
 pub(crate) struct LiveIntervals {
     on: bool,
     headed: bool,
-    /// Sent and not answered so far; a reply may come before its request's interval is told.
+    /// Sent minus received. A reply can arrive before the interval of its request ends.
     unanswered: i64,
 }
 
@@ -57,6 +58,48 @@ fn line(interval: &SlotInterval, unanswered: i64) -> String {
         latency(interval.latency_ns.p99),
         format::grouped(unanswered.max(0).unsigned_abs()),
     )
+}
+
+/// Headings of [`ramp_step`].
+pub(crate) const RAMP_HEADER: &str = "  asked/s   offered/s  answered/s      loss     p50 us     p99 us";
+
+pub(crate) fn ramp_step(outcome: &SlotOutcome) -> String {
+    let latency =
+        |quantile| outcome.latency_ns.quantile(quantile).map_or_else(|| "-".to_owned(), format::microseconds);
+    format!(
+        "{:>9}  {:>10}  {:>10}  {:>8} {:>10} {:>10}",
+        outcome.asked_per_second.map_or_else(|| "-".to_owned(), format::rate),
+        format::rate(outcome.offered_per_second),
+        format::rate(outcome.answered_per_second),
+        format::percent(outcome.loss_ratio()),
+        latency(0.5),
+        latency(0.99),
+    )
+}
+
+/// Headings of [`probe`].
+pub(crate) const PROBE_HEADER: &str = "offered/s  answered/s      loss     p99 us  verdict";
+
+pub(crate) fn probe(probe: &ProbeResult) -> String {
+    format!(
+        "{:>9}  {:>10}  {:>8} {:>10}  {}",
+        format::rate(probe.offered_per_second),
+        format::rate(probe.answered_per_second),
+        format::percent(probe.loss_ratio),
+        probe.latency_ns.quantile(0.99).map_or_else(|| "-".to_owned(), format::microseconds),
+        verdict(probe.verdict),
+    )
+}
+
+fn verdict(verdict: ProbeVerdict) -> &'static str {
+    match verdict {
+        ProbeVerdict::Holds => "holds",
+        ProbeVerdict::NothingAnswered => "nothing answered",
+        ProbeVerdict::Loss => "loss",
+        ProbeVerdict::TooSlow => "too slow",
+        ProbeVerdict::QueueGrows => "queue grows",
+        ProbeVerdict::GeneratorBound => "generator bound",
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,119 @@
+//! The arguments of `linerate drops`, and the counting that they ask for.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use linerate_host::Host;
+use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
+use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting, SampledWatch};
+
+#[derive(Debug, Args)]
+pub(super) struct DropsTargetArgs {
+    /// Only packets to this UDP port, and replies from it; repeatable [default: the whole host]
+    #[arg(short = 'p', long = "port", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) ports: Vec<u16>,
+    /// Only packets from and to this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) peer: Option<IpAddr>,
+    /// Interface whose counters are read; repeatable [default: all with a device]
+    #[arg(short = 'i', long = "interface", value_name = "IF")]
+    pub(super) interfaces: Vec<String>,
+    /// Duration, seconds [default: 10; with --watch until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "command")]
+    pub(super) duration: Option<Duration>,
+    /// Print the losses of each second
+    #[arg(long)]
+    pub(super) watch: bool,
+    /// File that `linerate load --json` writes meanwhile; its sent and answered requests are
+    /// included
+    #[arg(long, value_name = "FILE")]
+    pub(super) load: Option<String>,
+    /// Print all stages, also those without losses
+    #[arg(long)]
+    pub(super) full: bool,
+    /// Count every packet while this command runs; its output goes to standard error
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+}
+
+impl DropsTargetArgs {
+    /// Whether every packet must be counted, to compare with a generator or a command. Otherwise counting may be sampled.
+    pub(super) fn counts_all(&self) -> bool {
+        self.load.is_some() || !self.command.is_empty()
+    }
+
+    /// Counting time without a command; `None`: until Ctrl-C.
+    pub(super) fn time(&self) -> Option<Duration> {
+        const DEFAULT: Duration = Duration::from_secs(10);
+        self.duration.or((!self.watch).then_some(DEFAULT))
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("'{text}' is not a number of seconds from 0.1 to 86400"))
+}
+
+pub(super) struct DropsSession {
+    host: Host,
+    counting: CountingMode,
+}
+
+/// All packets, or samples.
+enum CountingMode {
+    All(Box<DropsWatch>),
+    Sampled(Box<SampledWatch>),
+}
+
+impl DropsSession {
+    pub(super) fn start(args: &DropsTargetArgs) -> Result<Self> {
+        let host = Host::live();
+        for interface in &args.interfaces {
+            let index = format!("/sys/class/net/{interface}/ifindex");
+            host.read(&index).with_context(|| format!("there is no interface {interface} here"))?;
+        }
+        let subject =
+            PortSubject { network: NamespaceScope::Here, ports: args.ports.clone(), peer: args.peer };
+        let counting = if args.counts_all() {
+            CountingMode::All(Box::new(DropsWatch::start(&host, &subject, &args.interfaces)?))
+        } else {
+            CountingMode::Sampled(Box::new(SampledWatch::start(&host, &subject, &args.interfaces)?))
+        };
+        Ok(Self { host, counting })
+    }
+
+    /// Pauses or resumes a sampled count; returns when to call this again, `None` for never.
+    pub(super) fn turn(&mut self) -> Result<Option<Duration>> {
+        match &mut self.counting {
+            CountingMode::All(_) => Ok(None),
+            CountingMode::Sampled(watch) => Ok(Some(watch.turn(&self.host)?)),
+        }
+    }
+
+    /// Ends the counting. Then `said` reads the generator's counts.
+    pub(super) fn end(
+        self,
+        said: impl FnOnce() -> Result<Option<GeneratorSaid>>,
+    ) -> Result<PacketAccounting> {
+        let mut evidence = match self.counting {
+            CountingMode::All(mut watch) => watch.total(&self.host)?,
+            CountingMode::Sampled(watch) => watch.total(&self.host)?,
+        };
+        evidence.generator = said()?;
+        Ok(PacketAccounting::make(&evidence))
+    }
+
+    /// The packets since the last call; `None` if no window was counted since.
+    pub(super) fn lap(&mut self) -> Result<Option<PacketAccounting>> {
+        let evidence = match &mut self.counting {
+            CountingMode::All(watch) => Some(watch.lap(&self.host)?),
+            CountingMode::Sampled(watch) => watch.lap(&self.host)?,
+        };
+        Ok(evidence.map(|evidence| PacketAccounting::make(&evidence)))
+    }
+}

@@ -1,0 +1,282 @@
+//! `linerate drops`.
+
+mod live;
+mod verdict;
+
+use linerate_host::Known;
+use linerate_trace::drops::{
+    AccountingPath, DropsResult, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
+};
+
+use crate::document::{
+    Audience, BarChart, Block, Document, Mark, Section, SegmentFill, StackedBar, Table, Tone,
+};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{UNKNOWN, grouped, percent, time_span};
+use crate::render::tune_plan::count_with_noun;
+pub(crate) use live::PrintedDrops;
+
+/// Least width of a segment with packets.
+const LEAST_SHARE: f64 = 0.004;
+
+impl CommandResult for DropsResult {
+    const SCHEMA: &'static str = "linerate.drops/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let result = &envelope.result;
+        let accounting = &result.accounting;
+        let mut lines = verdict::lines(accounting).into_iter();
+        let first = lines.next().map(|line| line.text).unwrap_or_default();
+        let mut document =
+            Document::new("What became of packets", first, envelope.origin(), &envelope.warnings);
+        document.mark = Some(match (result.clean, result.balanced) {
+            (true, _) => Mark::new(Tone::Good, "nothing lost"),
+            (false, true) => Mark::new(Tone::Bad, "packets lost"),
+            (false, false) => Mark::new(Tone::Bad, "does not balance"),
+        });
+        document.about = about(result).trim_end_matches('.').to_owned();
+        let mut others = Section::default();
+        others.blocks.extend(lines.map(|line| (Audience::Both, Block::Paragraph(line.tone, line.text))));
+        let others = others
+            .with_for(Audience::Text, Block::faint(about(result)))
+            .with_for(Audience::Text, Block::faint(overhead(accounting)));
+        document.sections.push(others);
+        document.sections.extend(named_paths(accounting).map(|(name, path)| {
+            Section {
+                half_width: true,
+                ..Section::new(name)
+                    .with_for(Audience::Page, bars(path, &path.stages.iter().collect::<Vec<_>>(), 0))
+                    .with_for(Audience::Text, visible_bars(path, result.full))
+            }
+        }));
+        document.sections.push(elsewhere(accounting));
+        document.sections.push(remedies(accounting));
+        document.sections.push(
+            Section::new("How packets were counted")
+                .only_for(Audience::Page)
+                .with(
+                    "Exact figures are from tracepoints that every packet passes, with the reason that the kernel \
+                     reports when it drops one. Counters of a device or of the whole host include all packets there \
+                     and are marked.",
+                )
+                .with(overhead(accounting)),
+        );
+        let notes = accounting.notes.iter().map(|note| Block::faint(format!("{note}.")));
+        let mut section = Section::default();
+        section.blocks.extend(notes.map(|note| (Audience::Both, note)));
+        document.sections.push(section);
+        document
+    }
+}
+
+/// Whose packets, and for how long.
+fn about(result: &DropsResult) -> String {
+    let accounting = &result.accounting;
+    let seconds = |seconds: f64| time_span(seconds * 1e9);
+    let of = accounting.sampled.map(|sampled| format!(" of {}", seconds(sampled.of_seconds)));
+    let load = result.load.as_ref().map(|load| format!("; the generator's counts are from {load}"));
+    format!(
+        "{}, counted for {}{}{}.",
+        accounting.subject,
+        seconds(accounting.seconds),
+        of.unwrap_or_default(),
+        load.unwrap_or_default()
+    )
+}
+
+fn overhead(accounting: &PacketAccounting) -> String {
+    let overhead = match &accounting.overhead {
+        Known::Value(overhead) => format!(
+            "Counting took {} of one CPU: {:.0} ns per run of a program, timed over {}.",
+            percent(overhead.cpu_share),
+            overhead.run_ns,
+            time_span(overhead.timed_seconds * 1e9),
+        ),
+        Known::Unknown { why } => format!("The CPU time of counting is not known: {why}."),
+    };
+    [Some(overhead), sampled(accounting)].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// Why only parts of the time were counted.
+fn sampled(accounting: &PacketAccounting) -> Option<String> {
+    let sampled = accounting.sampled?;
+    let dropped = match sampled.socket_drops_packets {
+        0 => "The sockets dropped nothing in the whole time.".to_owned(),
+        1 => "The sockets dropped 1 datagram in the whole time.".to_owned(),
+        packets => format!("The sockets dropped {} datagrams in the whole time.", grouped(packets)),
+    };
+    Some(format!(
+        "Sampled, because counting every packet took up to {} of one CPU: all figures are of the windows counted. \
+         {dropped} To count every packet, give a command to run meanwhile (-- COMMAND).",
+        percent(sampled.counting_cpu_share)
+    ))
+}
+
+/// The paths with their names; that of forwarded packets if there were any.
+fn named_paths(accounting: &PacketAccounting) -> impl Iterator<Item = (&'static str, &AccountingPath)> {
+    let paths = [
+        ("Requests", &accounting.requests),
+        ("Replies", &accounting.replies),
+        ("Forwarded", &accounting.forwarded),
+    ];
+    paths.into_iter().filter(|(name, path)| *name != "Forwarded" || !path.stages.is_empty())
+}
+
+/// The first and last stage with a count, and those where packets were lost, wait or are missing.
+fn visible_stages(path: &AccountingPath, full: bool) -> Vec<&StageEntry> {
+    let counted =
+        |entry: &StageEntry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
+    let first = path.stages.iter().position(counted);
+    let last = path.stages.iter().rposition(counted);
+    let is_shown = |(index, entry): &(usize, &StageEntry)| {
+        full || Some(*index) == first
+            || Some(*index) == last
+            || entry.waiting != 0
+            || entry.forwarded > 0
+            || entry.unaccounted.value().is_some_and(|packets| *packets != 0)
+            || entry.losses.iter().any(|loss| loss.packets > 0)
+    };
+    path.stages.iter().enumerate().filter(is_shown).map(|(_, entry)| entry).collect()
+}
+
+fn visible_bars(path: &AccountingPath, full: bool) -> BarChart {
+    let visible = visible_stages(path, full);
+    let counts = visible.iter().flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
+    let width = counts.map(|count| packets(count).chars().count()).max().unwrap_or(0);
+    let folded = path.stages.len() - visible.len();
+    let caption = if folded > 0 {
+        format!("({} that lost nothing: --full)", count_with_noun(folded, "stage"))
+    } else {
+        String::new()
+    };
+    BarChart { caption, ..bars(path, &visible, width) }
+}
+
+/// One bar per stage, narrower where packets were lost. `width` aligns the counts of text.
+fn bars(path: &AccountingPath, stages: &[&StageEntry], width: usize) -> BarChart {
+    let counts = path.stages.iter().flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
+    let most = counts.filter_map(|packets| packets.value().copied()).max().unwrap_or(0);
+    BarChart {
+        legend: vec![
+            (SegmentFill::Passed, "passed on"),
+            (SegmentFill::Lost, "lost"),
+            (SegmentFill::Waiting, "waiting at the end"),
+        ],
+        bars: stages.iter().map(|entry| bar(entry, most, width)).collect(),
+        ..BarChart::default()
+    }
+}
+
+fn bar(entry: &StageEntry, most: u64, width: usize) -> StackedBar {
+    let share = |packets: u64| match packets {
+        0 => 0.0,
+        packets => (packets as f64 / most.max(packets) as f64).max(LEAST_SHARE),
+    };
+    let lost_packets = entry.losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
+    let lost = share(lost_packets);
+    let waiting = share(u64::try_from(entry.waiting).unwrap_or(0));
+    let through = entry.packets_out.value().or(entry.packets_in.value()).copied().unwrap_or(0);
+    let passed = share(through).min((1.0 - lost - waiting).max(0.0));
+    let (came, left) = (packets(&entry.packets_in), packets(&entry.packets_out));
+    let mut details = Vec::new();
+    if entry.waiting != 0 {
+        let count = grouped(entry.waiting.unsigned_abs());
+        let than = if entry.waiting > 0 { "more" } else { "fewer" };
+        details.push((Tone::Plain, count, format!("{than} waiting at the end than at the beginning")));
+    }
+    if entry.forwarded > 0 {
+        details.push((Tone::Plain, grouped(entry.forwarded), "forwarded".to_owned()));
+    }
+    for loss in entry.losses.iter().filter(|loss| loss.packets > 0) {
+        details.push((Tone::Bad, format!("{} lost:", grouped(loss.packets)), loss_line(loss)));
+    }
+    details.extend(unaccounted(entry).into_iter().map(|text| (Tone::Warn, String::new(), text)));
+    StackedBar {
+        name: entry.stage.name().to_owned(),
+        name_aside: does(entry.stage).to_owned(),
+        value: format!("{came:>width$} in  {left:>width$} out"),
+        description: format!("{}: {came} in, {left} out", entry.stage.name()),
+        segments: BarChart::segments([
+            (SegmentFill::Passed, passed),
+            (SegmentFill::Lost, lost),
+            (SegmentFill::Waiting, waiting),
+        ]),
+        details,
+        ..StackedBar::default()
+    }
+}
+
+/// A short explanation of a stage.
+fn does(step: PathStep) -> &'static str {
+    match step {
+        PathStep::Generator => "sends the requests",
+        PathStep::Wire => "between generator and device",
+        PathStep::Link => "device, rings, driver",
+        PathStep::Xdp => "programs in the driver",
+        PathStep::Softirq => "backlog of a CPU",
+        PathStep::Ingress => "generic XDP, tc",
+        PathStep::Filter => "netfilter, conntrack",
+        PathStep::Route => "headers and routes",
+        PathStep::Socket => "lookup, receive buffer",
+        PathStep::Application => "reads and sends",
+        PathStep::Transmit => "queueing discipline",
+    }
+}
+
+fn packets(packets: &Known<u64>) -> String {
+    packets.value().map_or_else(|| UNKNOWN.to_owned(), |packets| grouped(*packets))
+}
+
+/// A loss in one line: cause, place, and the counter that reports it.
+fn loss_line(loss: &StageLoss) -> String {
+    let mut parts = vec![loss.what.clone(), loss.name.clone()];
+    parts.extend(loss.symbol.as_ref().map(|symbol| format!("in {symbol}")));
+    parts.extend(loss.place.clone());
+    parts.push(loss.source.clone());
+    parts.extend(match loss.exactness {
+        LossExactness::Exact => None,
+        LossExactness::OfDevice => Some("of all packets there, not of these alone".to_owned()),
+        LossExactness::Sampled => Some("sampled".to_owned()),
+    });
+    parts.join(" · ")
+}
+
+/// The packets missing at a stage, and where they may be.
+fn unaccounted(entry: &StageEntry) -> Vec<String> {
+    let Some(packets) = entry.unaccounted.value().copied().filter(|packets| *packets != 0) else {
+        return Vec::new();
+    };
+    let count = grouped(packets.unsigned_abs());
+    let more = if packets > 0 { "" } else { " more out than in" };
+    let head = format!("unaccounted: {count}{more}");
+    std::iter::once(head).chain(entry.likely.iter().map(|likely| format!("perhaps: {likely}"))).collect()
+}
+
+fn elsewhere(accounting: &PacketAccounting) -> Section {
+    let rows = accounting.elsewhere.iter().map(|loss| [grouped(loss.packets), loss_line(loss)]);
+    Section::new("Elsewhere").with(Table::new(&[">lost", "cause"]).with_rows(rows).into_listing().wrapping())
+}
+
+/// Each cause once, with its remedy.
+fn remedies(accounting: &PacketAccounting) -> Section {
+    let losses = accounting.ways().flat_map(|way| way.losses().map(|(_, loss)| loss));
+    let mut causes: Vec<&StageLoss> = Vec::new();
+    for loss in losses.chain(&accounting.elsewhere).filter(|loss| loss.packets > 0) {
+        if !causes.iter().any(|cause| cause.name == loss.name) {
+            causes.push(loss);
+        }
+    }
+    let mut section = Section::new("What you can do");
+    for cause in causes {
+        section = section.with(Block::Heading(format!("{}: {}", cause.name, cause.what)));
+        if !cause.remedy.is_empty() {
+            section = section.with(format!("{}.", cause.remedy));
+        }
+        let explain = cause.finding.iter().map(|finding| format!("linerate doctor --explain {finding}"));
+        section = section.with(Block::Commands(explain.collect()));
+    }
+    section
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

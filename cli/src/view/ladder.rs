@@ -1,0 +1,514 @@
+//! `linerate lab` and `linerate ladder`.
+
+mod words;
+
+use linerate_lab::ladder::report::{
+    ComparisonVerdict, LadderReport, PublishedLadder, StepReport, TestbedKind, VersusPrevious,
+};
+
+use crate::document::{
+    Audience, Badge, Block, Cell, ChartScale, Document, Fact, Mark, MarkShape, Note, RangeChart, RangeLayout,
+    RangeMark, RangeRow, Section, Table, Tile, Tone,
+};
+use crate::envelope::{CommandResult, Envelope};
+use crate::origin::HostSummary;
+use crate::render::format::{
+    self, UNKNOWN, cpu_list, grouped, megabits, microseconds, percent, plus_minus, rate, rate_range, ratio,
+};
+pub(crate) use words::verdict_name;
+use words::{
+    best, caveats, fastest, gain, is_lower_bound, lab_caveat, machine, method, published_sources,
+    ratio_interval, was_interrupted, was_reverted,
+};
+
+impl CommandResult for LadderReport {
+    const SCHEMA: &'static str = "linerate.ladder/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let report = &envelope.result;
+        let mut document = Document::new("The ladder", best(report), envelope.origin(), &[]);
+        document.about =
+            format!("{}, took {}", testbed_name(report), format::elapsed(report.elapsed_seconds));
+        if was_interrupted(envelope) {
+            document.mark = Some(Mark::new(Tone::Warn, "interrupted"));
+            let text = "The run was stopped before its end. It has results up to there.";
+            document.notes.push(Note::alarm("Interrupted.", text));
+        }
+        document.notes.extend(lab_caveat(report).map(Note::new));
+        document.tiles = tiles(report);
+        document.sections = sections(envelope);
+        document
+    }
+}
+
+fn sections(envelope: &Envelope<LadderReport>) -> Vec<Section> {
+    let report = &envelope.result;
+    let skipped = report.steps.iter().filter(|step| !step.applied);
+    let skipped = skipped.map(|step| Fact::new(step.id.clone(), reason(step))).collect::<Vec<_>>();
+    let warnings = caveats(envelope);
+    let warnings = warnings.iter().map(|caveat| {
+        let detail = caveat.detail.trim_end_matches('.');
+        Fact::new(caveat.kind.clone(), format!("{detail} ({})", caveat.scope()))
+    });
+    let mut sections = vec![
+        Section::default()
+            .only_for(Audience::Text)
+            .with(Block::faint(machine(envelope)))
+            .with(Block::faint(method(report))),
+        Section::new("Capacity of each step")
+            .with_for(Audience::Page, capacity_chart(report))
+            .with(rates(report)),
+        Section::new("Skipped steps").only_for(Audience::Text).with(skipped),
+        Section::new("Latency").with_for(Audience::Page, latency_chart(report)).with(latency_table(report)),
+        Section::new("Overload: share of the capacity still answered")
+            .only_for(Audience::Page)
+            .with(goodput_chart(report)),
+        Section::new("Cost per transaction, whole machine").with(costs(report)),
+        Section::new("Warnings").with(warnings.collect::<Vec<_>>()),
+    ];
+    let mut changes = Section::new("Steps and their changes").only_for(Audience::Page);
+    changes.blocks.extend(report.steps.iter().map(|step| (Audience::Page, step_details(step))));
+    sections.push(changes);
+    let mut published =
+        Section::new("Published ladders: other hardware, not measured here").only_for(Audience::Page);
+    for ladder in &report.published {
+        let host = ladder.host.as_ref().map_or_else(String::new, |host| format!(" {host}."));
+        let about = format!(
+            "{}.{host} {} B payload, {} per second.",
+            ladder.source, ladder.payload_bytes, ladder.counts
+        );
+        let asides: Vec<String> = ladder
+            .asides
+            .iter()
+            .map(|aside| {
+                let (from, to) = (aside.from_per_second, aside.to_per_second);
+                format!("{}: {}, from {} to {}", aside.id, ratio(to / from), rate(from), rate(to))
+            })
+            .collect();
+        published = published
+            .with(Block::Heading(ladder.id.clone()))
+            .with(Block::faint(about))
+            .with(published_chart(ladder, &report.published))
+            .with(Block::List(asides));
+    }
+    sections.push(published);
+    sections.extend(facts(&envelope.host, report));
+    sections
+}
+
+fn reason(step: &StepReport) -> &str {
+    step.skipped_because.as_deref().unwrap_or("no reason recorded")
+}
+
+fn known<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), show)
+}
+
+fn applied(report: &LadderReport) -> impl Iterator<Item = &StepReport> {
+    report.steps.iter().filter(|step| step.applied)
+}
+
+/// The median; a lower bound is marked.
+fn rate_words(step: &StepReport) -> String {
+    let bound = if is_lower_bound(step) { "≥" } else { "" };
+    known(step.transactions_per_second, |estimate| format!("{bound}{}", rate(estimate.median)))
+}
+
+fn uncertainty(step: &StepReport) -> String {
+    known(step.transactions_per_second, |estimate| match estimate.samples {
+        0 | 1 => "n=1".to_owned(),
+        _ => plus_minus(estimate.median, estimate.low, estimate.high),
+    })
+}
+
+fn verdict_tone(versus: &VersusPrevious) -> (Tone, &'static str) {
+    match versus.verdict {
+        ComparisonVerdict::Better => (Tone::Good, "▲"),
+        ComparisonVerdict::Worse => (Tone::Bad, "▼"),
+        ComparisonVerdict::NoDifferenceShown => (Tone::Faint, "≈"),
+    }
+}
+
+fn verdict_words(report: &LadderReport, step: &StepReport, versus: &VersusPrevious) -> String {
+    let reverted = if was_reverted(report, step) { ", undone" } else { "" };
+    format!("{}{reverted}", verdict_name(versus.verdict))
+}
+
+fn rates(report: &LadderReport) -> Table {
+    let rows = applied(report).map(|step| {
+        let versus = step.versus_previous.as_ref();
+        let interval =
+            known(step.transactions_per_second, |estimate| rate_range(estimate.low, estimate.high));
+        let verdict =
+            versus.map(|versus| Cell::toned(verdict_words(report, step, versus), verdict_tone(versus).0));
+        [
+            Cell::from(step.id.clone()),
+            Cell::toned(rate_words(step), Tone::Strong),
+            uncertainty(step).into(),
+            interval.into(),
+            known(step.wire_bits_per_second, megabits).into(),
+            known(step.line_rate_ratio, percent).into(),
+            versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
+            versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
+            verdict.unwrap_or_default(),
+        ]
+    });
+    Table::new(&["step", ">tps", ">±", ">95 % of tps", ">Mbit/s", ">of link", ">ratio", ">95 %", "verdict"])
+        .with_rows(rows)
+        .only_for(Audience::Page, &["95 % of tps"])
+        .with_caption("ratio: rate against the configuration before the step, by alternation")
+}
+
+fn latency_table(report: &LadderReport) -> Table {
+    let rows = applied(report).map(|step| {
+        let latency = step.latency_ns;
+        let goodput = |factor| known(step.goodput_at_overload.get(factor).copied().flatten(), percent);
+        [
+            step.id.clone(),
+            known(step.loss_ratio, percent),
+            known(latency, |latency| microseconds(latency.p50)),
+            known(latency, |latency| microseconds(latency.p99)),
+            known(latency, |latency| microseconds(latency.p999)),
+            goodput("2"),
+            goodput("5"),
+        ]
+    });
+    Table::new(&["step", ">loss", ">p50 us", ">p99 us", ">p99.9 us", ">at 2x", ">at 5x"])
+        .with_rows(rows)
+        .with_caption("at 2x, 5x: share of the capacity still answered when that much is offered")
+}
+
+fn costs(report: &LadderReport) -> Table {
+    let rows = applied(report).map(|step| {
+        [
+            step.id.clone(),
+            known(step.cycles_per_transaction, rate),
+            known(step.instructions_per_transaction, rate),
+            step.published_ratio.map_or_else(String::new, ratio),
+        ]
+    });
+    let sources = published_sources(report);
+    let caption = if sources.is_empty() {
+        String::new()
+    } else {
+        let sources = sources.join(", ");
+        format!("published ratio: the same step in {sources}, other hardware, not measured here")
+    };
+    Table::new(&["step", ">cycles", ">instructions", ">published ratio"])
+        .with_rows(rows)
+        .with_caption(caption)
+}
+
+fn step_details(step: &StepReport) -> Block {
+    let mut changes = Table::new(&["setting", "before", "after"]).into_listing();
+    for change in &step.changes {
+        changes.row([change.setting.clone(), change.from.clone(), change.to.clone()]);
+    }
+    let skipped = if step.applied { String::new() } else { format!("skipped: {}", reason(step)) };
+    let warnings = step.warnings.iter().map(|warning| format!("{}: {}", warning.kind.name(), warning.detail));
+    Block::Details {
+        summary: format!("{}: {}", step.id, step.title),
+        anchor: None,
+        blocks: vec![
+            step.what.as_str().into(),
+            skipped.into(),
+            changes.into(),
+            Block::List(warnings.collect()),
+        ],
+    }
+}
+
+fn capacity_chart(report: &LadderReport) -> RangeChart {
+    let rows = report.steps.iter().map(|step| {
+        let badge = step.versus_previous.as_ref().map(|versus| {
+            let (tone, sign) = verdict_tone(versus);
+            Badge {
+                tone,
+                sign,
+                words: verdict_words(report, step, versus),
+                ratio: ratio(versus.ratio.median),
+                interval: ratio_interval(&versus.ratio).unwrap_or_default(),
+                against: versus.id.clone(),
+            }
+        });
+        let row = RangeRow { label: step.id.clone(), value: UNKNOWN.to_owned(), ..RangeRow::default() };
+        if !step.applied {
+            let description = format!("{}: skipped, {}", step.id, reason(step));
+            return RangeRow { description, skipped: Some(reason(step).to_owned()), badge, ..row };
+        }
+        let Some(estimate) = step.transactions_per_second else {
+            return RangeRow { description: format!("{}: capacity unknown", step.id), badge, ..row };
+        };
+        let compared = badge.as_ref().map_or_else(String::new, |badge| {
+            format!("; {} the rate of {}, {}", badge.ratio, badge.against, badge.words)
+        });
+        let value = rate_words(step);
+        RangeRow {
+            description: format!(
+                "{}: {value} transactions per second, interval {}{compared}",
+                step.id,
+                rate_range(estimate.low, estimate.high)
+            ),
+            span: Some((estimate.low, estimate.high)),
+            marks: vec![RangeMark { at: estimate.median, shape: MarkShape::Dot }],
+            linked: Some(estimate.median),
+            value,
+            aside: uncertainty(step),
+            badge,
+            ..row
+        }
+    });
+    RangeChart {
+        axis: "transactions per second",
+        scale: ChartScale::Automatic,
+        include: Vec::new(),
+        ticks: 7,
+        format: rate,
+        layout: RangeLayout::Comparison,
+        legend: Vec::new(),
+        rows: rows.collect(),
+    }
+}
+
+fn latency_chart(report: &LadderReport) -> RangeChart {
+    let rows = report.steps.iter().filter_map(|step| {
+        let latency = step.latency_ns?;
+        let points = [latency.p50, latency.p99, latency.p999];
+        let [p50, p99, p999] = points.map(|nanoseconds| nanoseconds as f64);
+        let [a, b, c] = points.map(microseconds);
+        Some(RangeRow {
+            label: step.id.clone(),
+            description: format!("{}: half within {a} us, 99 % within {b} us, 99.9 % within {c} us", step.id),
+            span: Some((p50, p999)),
+            marks: vec![
+                RangeMark { at: p50, shape: MarkShape::Dot },
+                RangeMark { at: p99, shape: MarkShape::Ring },
+                RangeMark { at: p999, shape: MarkShape::Bar },
+            ],
+            value: format!("{a} · {b} · {c}"),
+            ..RangeRow::default()
+        })
+    });
+    RangeChart {
+        axis: "microseconds from the intended send time",
+        scale: ChartScale::Logarithmic,
+        include: Vec::new(),
+        ticks: 5,
+        format: |nanoseconds| microseconds(nanoseconds as u64),
+        layout: RangeLayout::Figures,
+        legend: vec![(MarkShape::Dot, "p50"), (MarkShape::Ring, "p99"), (MarkShape::Bar, "p99.9")],
+        rows: rows.collect(),
+    }
+}
+
+fn goodput_chart(report: &LadderReport) -> RangeChart {
+    let rows = report.steps.iter().filter_map(|step| {
+        let share = |factor| step.goodput_at_overload.get(factor).copied().flatten();
+        let (twice, five) = (share("2"), share("5"));
+        twice.or(five)?;
+        let [a, b] = [twice, five].map(|share| known(share, percent));
+        let mark = |share: Option<f64>, shape| share.map(|at| RangeMark { at, shape });
+        Some(RangeRow {
+            label: step.id.clone(),
+            description: format!(
+                "{}: {a} of the capacity answered when twice the capacity is offered, {b} at five times",
+                step.id
+            ),
+            span: five.zip(twice),
+            marks: [mark(twice, MarkShape::Dot), mark(five, MarkShape::Ring)].into_iter().flatten().collect(),
+            value: format!("{a} · {b}"),
+            ..RangeRow::default()
+        })
+    });
+    RangeChart {
+        axis: "share of the capacity",
+        scale: ChartScale::Linear,
+        include: vec![1.0],
+        ticks: 7,
+        format: percent,
+        layout: RangeLayout::Figures,
+        legend: vec![(MarkShape::Dot, "at twice the capacity"), (MarkShape::Ring, "at five times")],
+        rows: rows.collect(),
+    }
+}
+
+/// The rates as multiples of the ladder's first step. All ladders have the same axis.
+fn published_chart(ladder: &PublishedLadder, all: &[PublishedLadder]) -> RangeChart {
+    let rows = ladder.steps.iter().zip(multiples(ladder)).map(|(step, (low, high))| {
+        let multiple = (low * high).sqrt();
+        RangeRow {
+            label: step.id.clone(),
+            description: format!(
+                "{}: {} {} per second, {} its own first step; published, not measured here",
+                step.id,
+                rate_range(step.low_per_second, step.high_per_second),
+                ladder.counts,
+                ratio(multiple),
+            ),
+            span: (low < high).then_some((low, high)),
+            marks: vec![RangeMark { at: multiple, shape: MarkShape::Ring }],
+            linked: Some(multiple),
+            value: ratio(multiple),
+            ..RangeRow::default()
+        }
+    });
+    RangeChart {
+        axis: "multiples of its own first step",
+        scale: ChartScale::Logarithmic,
+        include: all.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]).collect(),
+        ticks: 4,
+        // Round values, apart from the error of powers of ten.
+        format: |value| format!("×{}", (value * 1e6).round() / 1e6),
+        layout: RangeLayout::Published,
+        legend: Vec::new(),
+        rows: rows.collect(),
+    }
+}
+
+fn multiples(ladder: &PublishedLadder) -> Vec<(f64, f64)> {
+    let midpoint = |low: f64, high: f64| (low * high).sqrt();
+    let first = ladder.steps.first();
+    let first = first.map_or(f64::NAN, |step| midpoint(step.low_per_second, step.high_per_second));
+    ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
+}
+
+fn tiles(report: &LadderReport) -> Vec<Tile> {
+    let Some((best, estimate)) = fastest(report) else { return Vec::new() };
+    let bound = if is_lower_bound(best) { "≥" } else { "" };
+    let highest = format!("highest rate held: {}", best.id);
+    let mut tiles = vec![Tile::new(format!("{bound}{}", rate(estimate.median)), "tps", highest)];
+    if let Some((first, gain)) = gain(report) {
+        tiles.push(Tile::new(ratio(gain), "", format!("the rate of {}", first.id)));
+    }
+    if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {
+        let link = format::link(report.testbed.link_bits_per_second);
+        tiles.push(Tile::new(megabits(wire), "Mbit/s", format!("on the wire, {} of {link}", percent(share))));
+    }
+    if let Some(latency) = best.latency_ns {
+        let label = format!("99 % answered within, half within {}", microseconds(latency.p50));
+        tiles.push(Tile::new(microseconds(latency.p99), "us", label));
+    }
+    tiles
+}
+
+fn facts(host: &HostSummary, report: &LadderReport) -> Vec<Section> {
+    let LadderReport { config, testbed, .. } = report;
+    let generator = testbed.generator.as_ref();
+    let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let unknown = || "unknown".to_owned();
+    let machine = vec![
+        Fact::new("kernel", host.kernel.clone().unwrap_or_else(unknown)),
+        Fact::new("architecture", testbed.architecture.clone()),
+        Fact::new("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
+        Fact::new("CPUs", cpu_list(&config.cpus)),
+        Fact::new("NUMA nodes", testbed.numa_nodes.map_or_else(unknown, |nodes| nodes.to_string())),
+        Fact::new("virtual", host.hypervisor.map_or_else(unknown, yes_no)),
+        Fact::new("privilege", testbed.privilege.clone()),
+    ];
+    let of_generator = vec![
+        Fact::new("backend", known(generator, |generator| generator.backend.clone())),
+        Fact::new("threads", known(generator, |generator| generator.threads.to_string())),
+        Fact::new("CPUs", known(generator, |generator| cpu_list(&generator.cpus))),
+        Fact::new("shared with the server", yes_no(testbed.shares_cpus)),
+        Fact::new("flows", known(generator, |generator| grouped(generator.flows as u64))),
+        Fact::new("payload", format!("{} B", grouped(config.payload_bytes.into()))),
+    ];
+    let of_method = vec![
+        Fact::new("testbed", testbed_name(report)),
+        Fact::new("server", testbed.server_address.clone()),
+        Fact::new("server CPUs", cpu_list(&testbed.server_cpus)),
+        Fact::new("workers, queues", format!("{}, {}", testbed.server_cpus.len(), testbed.queues)),
+        Fact::new("rate holds with loss up to", percent(config.max_loss_ratio)),
+        Fact::new("one probe", format!("{} s", config.timing.slot.as_secs_f64())),
+        Fact::new("samples per comparison", config.timing.samples.to_string()),
+        Fact::new(
+            "one transaction on the wire",
+            format!("{} bits", grouped(testbed.wire_bits_per_transaction)),
+        ),
+        Fact::new("policy", config.policy.name()),
+    ];
+    [("Machine", machine), ("Generator", of_generator), ("Method", of_method)]
+        .into_iter()
+        .map(|(heading, facts)| Section {
+            half_width: true,
+            ..Section::new(heading).only_for(Audience::Page).with(facts)
+        })
+        .collect()
+}
+
+fn testbed_name(report: &LadderReport) -> &'static str {
+    match report.testbed.kind {
+        TestbedKind::Lab => "lab",
+        TestbedKind::Host => "host",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::made_up;
+    use crate::render::style::TextStyle;
+    use crate::render::{html, text};
+
+    const PLAIN: TextStyle = TextStyle { width: 100, colour: false };
+
+    fn plain(envelope: &Envelope<LadderReport>) -> String {
+        text::text(&envelope.document(), PLAIN)
+    }
+
+    #[test]
+    fn a_run_as_text() {
+        let text = plain(&made_up::ladder_run());
+        assert!(text.starts_with("Best: "), "{text}");
+        let row = text.lines().find(|line| line.trim_start().starts_with("pin-threads")).expect("a row");
+        assert!(row.contains("279 k"), "{row}");
+        for words in ["Capacity of each step", "Skipped steps", "Latency", "Warnings", "cpu-steal"] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_a_measured_step() {
+        let text = plain(&made_up::all_skipped());
+        assert!(text.starts_with("No step was measured."), "{text}");
+        assert!(text.contains("needs root: made-up reason") && !text.contains("Latency"), "{text}");
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so_first() {
+        let text = plain(&made_up::interrupted());
+        assert!(text.starts_with("interrupted: Best: "), "{text}");
+        let page = html::page(&made_up::interrupted().document()).expect("a page");
+        assert!(page.contains("<b>Interrupted.</b>"), "{page}");
+    }
+
+    #[test]
+    fn unknown_values_are_question_marks() {
+        let text = plain(&made_up::little_known());
+        assert!(text.contains("this machine has no hardware counters") && text.contains('?'), "{text}");
+        let page = html::page(&made_up::little_known().document()).expect("a page");
+        assert!(!page.contains("Published ladders") && !page.contains("microseconds from"), "{page}");
+    }
+
+    #[test]
+    fn reverted_steps_are_marked() {
+        let mut envelope = made_up::ladder_run();
+        envelope.result.config.policy = linerate_lab::ladder::config::KeepPolicy::KeepBetter;
+        envelope.result.steps[1].kept = false;
+        assert!(plain(&envelope).contains("worse, undone"));
+    }
+
+    #[test]
+    fn a_page_describes_every_row_and_escapes_texts() {
+        let page = html::page(&made_up::ladder_run().document()).expect("a page");
+        let row = "reuseport: 231 k transactions per second, interval 225–236 k; ×1.24 the rate of irq-affinity-rps, better";
+        assert!(page.contains(row), "{page}");
+        assert!(page.contains("changes the whole host: ask for it with --host-wide"));
+        let naive =
+            "naive: 197–350 k packets per second, ×1.00 its own first step; published, not measured here";
+        assert!(page.contains(naive));
+        let page = html::page(&made_up::hostile().document()).expect("a page");
+        assert!(!page.contains("<script"), "{page}");
+    }
+}

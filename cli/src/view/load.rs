@@ -1,0 +1,479 @@
+//! `linerate load`: one slot or several merged, a ramp, overload. `search` has the search for the capacity.
+
+pub(crate) mod live;
+mod search;
+
+use linerate_load::capacity::OverloadResult;
+use linerate_load::load_document::{LoadDocument, OverloadDocument, RampDocument};
+use linerate_load::{CodeCount, GeneratorDescription, Latency, LeftAs, SlotInterval, SlotOutcome};
+
+use crate::document::{
+    Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Mark, Note, Section,
+    Table, Tile, Tone,
+};
+use crate::origin::{HostSummary, Origin};
+use crate::render::format::{UNKNOWN, cpu_list, grouped, microseconds, percent, rate};
+pub(crate) use search::{search, search_summary};
+
+/// One slot, or several merged.
+pub(crate) fn slot(document: &LoadDocument) -> Document {
+    let outcome = &document.outcome;
+    let verdict = format!(
+        "{}/s answered of {}/s offered, {} lost",
+        rate(outcome.answered_per_second),
+        rate(outcome.offered_per_second),
+        percent(outcome.loss_ratio()),
+    );
+    let several = match document.merged.len() {
+        0 => String::new(),
+        runs => format!("{runs} runs merged, "),
+    };
+    let time = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
+    let about = format!("{several}{}, {time} s", generator_text(&document.generator));
+    let mut facts = generator_facts(&document.generator);
+    facts.push(Fact::new("sent for", seconds(outcome.duration.as_secs_f64())));
+    if outcome.bursts.max_requests > 0 {
+        let bursts = &outcome.bursts;
+        let words = format!("median {}, largest {} requests", bursts.median_requests, bursts.max_requests);
+        facts.push(Fact::new("bursts", words));
+    }
+    let origin = Origin {
+        schema: document.schema.clone(),
+        version: document.version.clone(),
+        argv: document.argv.clone(),
+        started_unix_seconds: Some(outcome.started_realtime_ns / 1_000_000_000),
+        host: HostSummary::named(document.host.clone()),
+    };
+    let charts = timeline_charts(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns));
+    let mut sections = vec![
+        Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(document)),
+        chart_section(charts),
+        Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
+        Section::new("Every datagram").only_for(Audience::Page).with(account_table(outcome)),
+    ];
+    if !outcome.codes.is_empty() {
+        sections.push(Section::new("Replies by code").only_for(Audience::Page).with(codes_table(outcome)));
+    }
+    let result = Document {
+        tiles: slot_tiles(outcome),
+        about,
+        mark: mark(&document.missed),
+        sections,
+        ..document_of("Load", verdict, origin, &document.missed, &document.warnings)
+    };
+    measured(result, facts)
+}
+
+/// Rates one after the other.
+pub(crate) fn ramp(document: &RampDocument) -> Document {
+    let steps = &document.steps;
+    let best = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
+    let highest = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
+    let origin = Origin {
+        schema: document.schema.clone(),
+        version: document.version.clone(),
+        argv: document.argv.clone(),
+        started_unix_seconds: steps.first().map(|step| step.started_realtime_ns / 1_000_000_000),
+        host: HostSummary::named(document.host.clone()),
+    };
+    let mut facts = generator_facts(&document.generator);
+    let each = steps.first().map(|step| Fact::new("each step", seconds(step.duration.as_secs_f64())));
+    facts.extend(each);
+    let rows = steps.iter().map(|step| {
+        [
+            step.asked_per_second.map_or_else(|| UNKNOWN.to_owned(), rate),
+            rate(step.offered_per_second),
+            rate(step.answered_per_second),
+            percent(step.loss_ratio()),
+            latency_at(&step.latency_ns, 0.5),
+            latency_at(&step.latency_ns, 0.99),
+            latency_at(&step.latency_ns, 1.0),
+        ]
+    });
+    let table =
+        Table::new(&[">asked/s", ">offered/s", ">answered/s", ">loss", ">p50 us", ">p99 us", ">max us"])
+            .with_rows(rows);
+    let verdict = format!("Up to {}/s answered of {}/s offered", rate(best), rate(highest));
+    let result = Document {
+        about: generator_text(&document.generator),
+        sections: vec![chart_section(rate_charts(steps)), Section::new("Each rate").with(table)],
+        ..document_of("Load, rate by rate", verdict, origin, &[], &document.warnings)
+    };
+    measured(result, facts)
+}
+
+/// Multiples of a known capacity.
+pub(crate) fn overload(document: &OverloadDocument) -> Document {
+    let origin = Origin {
+        schema: document.schema.clone(),
+        version: document.version.clone(),
+        argv: document.argv.clone(),
+        started_unix_seconds: document.started_unix_seconds,
+        host: HostSummary::named(document.host.clone()),
+    };
+    let verdict = format!("Above a capacity of {}/s", rate(document.capacity_per_second));
+    let result = Document {
+        about: generator_text(&document.generator),
+        sections: vec![overload_section(&document.overload)],
+        ..document_of("Load above capacity", verdict, origin, &[], &document.warnings)
+    };
+    measured(result, generator_facts(&document.generator))
+}
+
+fn document_of(
+    title: &'static str,
+    verdict: String,
+    origin: Origin,
+    missed: &[String],
+    warnings: &[String],
+) -> Document {
+    let missed = missed.iter().map(|missed| Note::alarm("Missed:", format!("{missed}.")));
+    let warnings = warnings.iter().map(|warning| Note {
+        tone: Tone::Warn,
+        lead: "Warning:",
+        ..Note::new(format!("{warning}."))
+    });
+    let notes = missed.chain(warnings).collect();
+    Document { notes, ..Document::new(title, verdict, origin, &[]) }
+}
+
+fn mark(missed: &[String]) -> Option<Mark> {
+    (!missed.is_empty()).then(|| Mark::new(Tone::Bad, "threshold missed"))
+}
+
+/// Adds the section about the generator and the method.
+fn measured(mut document: Document, facts: Vec<Fact>) -> Document {
+    let section = Section::new("How it was measured").only_for(Audience::Page).with(facts);
+    document.sections.push(section);
+    document
+}
+
+fn chart_section(charts: impl IntoIterator<Item = LineChart>) -> Section {
+    charts.into_iter().fold(Section::new("Charts").only_for(Audience::Page), Section::with)
+}
+
+/// The generator in one line.
+fn generator_text(generator: &GeneratorDescription) -> String {
+    format!(
+        "{} flows, {}, {} bytes, {} backend, {} thread{}",
+        generator.flows,
+        generator.workload,
+        generator.payload_bytes,
+        generator.backend,
+        generator.threads,
+        if generator.threads == 1 { "" } else { "s" },
+    )
+}
+
+fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
+    let list = |items: Vec<String>| {
+        const MOST: usize = 8;
+        let more = items.len().saturating_sub(MOST);
+        let shown = items.into_iter().take(MOST).collect::<Vec<_>>().join(", ");
+        if more > 0 { format!("{shown} and {more} more") } else { shown }
+    };
+    let mut facts = vec![
+        Fact::new("targets", list(generator.targets.iter().map(ToString::to_string).collect())),
+        Fact::new("workload", format!("{}, {} bytes", generator.workload, generator.payload_bytes)),
+        Fact::new("backend", generator.backend.clone()),
+        Fact::new("threads, flows", format!("{}, {}", generator.threads, generator.flows)),
+    ];
+    if !generator.cpus.is_empty() {
+        facts.push(Fact::new("CPUs", cpu_list(&generator.cpus)));
+    }
+    if !generator.sources.is_empty() {
+        facts.push(Fact::new("sources", list(generator.sources.iter().map(ToString::to_string).collect())));
+    }
+    facts.extend(generator.fallbacks.iter().map(|fallback| Fact::new("instead", fallback.clone())));
+    facts
+}
+
+/// The counts of a slot, as text.
+fn slot_facts(document: &LoadDocument) -> Vec<Fact> {
+    let outcome = &document.outcome;
+    let (offered, answered) = (rate(outcome.offered_per_second), rate(outcome.answered_per_second));
+    let counts = [outcome.sent, outcome.answered, outcome.lost].map(grouped);
+    let [sent, replies, lost] = &counts;
+    let loss = percent(outcome.loss_ratio());
+    let mut facts = vec![
+        Fact::new("rate", format!("offered {offered}/s, answered {answered}/s")),
+        Fact::new("requests", format!("sent {sent}, answered {replies}, lost {lost} ({loss})")),
+    ];
+    let (way, bursts) = (outcome.self_watch.left_as, &outcome.bursts);
+    if bursts.max_requests > 0 {
+        let words =
+            format!("{way}, median {} at a time, at most {}", bursts.median_requests, bursts.max_requests);
+        facts.push(Fact::new("sent as", words));
+    }
+    let others = format!(
+        "duplicate {}, reordered {}, corrupt {}, foreign {}, late {}",
+        outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.foreign, outcome.late
+    );
+    facts.push(Fact::new("other replies", others));
+    if outcome.lost > 0 {
+        facts.push(Fact::new("no reply", unanswered(outcome)));
+    }
+    facts.push(Fact::new("latency", latency_text(&outcome.latency_ns)));
+    if !outcome.codes.is_empty() {
+        let codes = outcome.codes.iter().map(|code| {
+            let truncated = match code.truncated {
+                0 => String::new(),
+                count => format!(" ({} truncated)", grouped(count)),
+            };
+            format!("{} {}{truncated}", code_name(code), grouped(code.count))
+        });
+        facts.push(Fact::new("codes", codes.collect::<Vec<_>>().join(", ")));
+    }
+    facts.extend(document.generator.fallbacks.iter().map(|fallback| Fact::new("instead", fallback.clone())));
+    facts
+}
+
+fn code_name(code: &CodeCount) -> String {
+    code.name.clone().unwrap_or_else(|| format!("code {}", code.code))
+}
+
+/// Known reasons of missing replies.
+fn unanswered(outcome: &SlotOutcome) -> String {
+    let watch = &outcome.self_watch;
+    let known = [
+        (watch.refused_by_link, "found the link's receiving queue full"),
+        (watch.receive_drops, "replies dropped by the generator's own sockets"),
+        (outcome.send_errors.refused, "refused by ICMP: nobody listened"),
+        (outcome.corrupt, "replies corrupt"),
+        (outcome.late, "replies to earlier requests, too late"),
+    ];
+    let mut rest = outcome.lost;
+    let mut reasons = Vec::new();
+    for (count, what) in known.into_iter().filter(|(count, _)| *count > 0) {
+        rest = rest.saturating_sub(count);
+        reasons.push(format!("{} {what}", grouped(count)));
+    }
+    reasons.push(format!("{} without any reply", grouped(rest)));
+    reasons.join(", ")
+}
+
+fn latency_text(latency: &Latency) -> String {
+    let at = |quantile| {
+        let latency = latency.quantile(quantile);
+        latency.map_or_else(|| "-".to_owned(), |ns| format!("{} us", microseconds(ns)))
+    };
+    let [p50, p90, p99, p999, max] = [0.5, 0.9, 0.99, 0.999, 1.0].map(at);
+    format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {max}")
+}
+
+fn slot_tiles(outcome: &SlotOutcome) -> Vec<Tile> {
+    let lost = format!("lost: {} of {}", grouped(outcome.lost), grouped(outcome.sent));
+    vec![
+        Tile::new(rate(outcome.answered_per_second), "/s", "answered"),
+        Tile::new(percent(outcome.loss_ratio()), "", lost),
+        Tile::new(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
+        Tile::new(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
+    ]
+}
+
+fn latency_table(outcome: &SlotOutcome) -> Table {
+    let quantiles = [0.5, 0.9, 0.99, 0.999, 0.9999, 1.0];
+    let figures = quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile));
+    Table::new(&["", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">max"])
+        .with_rows([std::iter::once("from the intended send time".to_owned()).chain(figures)])
+}
+
+fn account_table(outcome: &SlotOutcome) -> Table {
+    let counts = [
+        outcome.sent,
+        outcome.answered,
+        outcome.lost,
+        outcome.duplicate,
+        outcome.reordered,
+        outcome.corrupt,
+        outcome.foreign,
+        outcome.late,
+        outcome.send_errors.total(),
+    ];
+    Table::new(&[
+        "",
+        ">sent",
+        ">answered",
+        ">lost",
+        ">duplicate",
+        ">reordered",
+        ">corrupt",
+        ">foreign",
+        ">late",
+        ">not sent",
+    ])
+    .with_rows([std::iter::once("datagrams".to_owned()).chain(counts.map(grouped))])
+}
+
+fn codes_table(outcome: &SlotOutcome) -> Table {
+    let rows = outcome.codes.iter().map(|code| {
+        let share = code.count as f64 / outcome.answered.max(1) as f64;
+        [code_name(code), grouped(code.count), percent(share), grouped(code.truncated)]
+    });
+    Table::new(&["code", ">replies", ">share", ">truncated"]).with_rows(rows)
+}
+
+/// The share of the capacity that is answered at each multiple of it.
+fn overload_section(overload: &[OverloadResult]) -> Section {
+    let rows = overload.iter().map(|one| {
+        let way = match one.left_as {
+            LeftAs::LiveFrames => ", sent as live frames",
+            _ => "",
+        };
+        let goodput = match (one.goodput_ratio.value(), one.goodput_ratio.why()) {
+            (Some(ratio), _) => format!("{}{way}", percent(*ratio)),
+            (None, why) => format!("unknown: {}", why.unwrap_or("no reason recorded")),
+        };
+        [format!("{} x", one.factor), rate(one.offered_per_second), goodput]
+    });
+    let table = Table::new(&["asked", ">offered/s", "of capacity still answered"]).with_rows(rows);
+    Section::new("Above capacity").with(table)
+}
+
+/// A latency, us.
+fn latency_at(latency: &Latency, quantile: f64) -> String {
+    latency.quantile(quantile).map_or_else(|| UNKNOWN.to_owned(), microseconds)
+}
+
+fn seconds(value: f64) -> String {
+    format!("{} s", (value * 100.0).round() / 100.0)
+}
+
+fn axis(name: &'static str, scale: ChartScale, format: fn(f64) -> String) -> LineAxis {
+    LineAxis { name, scale, include: Vec::new(), format }
+}
+
+fn rates_axis(name: &'static str) -> LineAxis {
+    axis(name, ChartScale::Linear, rate)
+}
+
+fn latency_axis() -> LineAxis {
+    axis("microseconds from the intended send time", ChartScale::Logarithmic, |ns| microseconds(ns as u64))
+}
+
+/// Shares, at least up to 1 % so that small losses look small.
+fn loss_axis() -> LineAxis {
+    LineAxis { include: vec![0.01], ..axis("share of the requests sent", ChartScale::Linear, percent) }
+}
+
+fn line_chart(title: &str, across: LineAxis, upward: LineAxis, series: Vec<LineSeries>) -> LineChart {
+    LineChart { title: title.to_owned(), across, upward, series, marker: None }
+}
+
+/// Rate, latency and loss over time.
+fn timeline_charts(intervals: &[SlotInterval]) -> Vec<LineChart> {
+    if intervals.len() < 2 {
+        return Vec::new();
+    }
+    let middle = |interval: &SlotInterval| interval.begins_seconds + interval.seconds / 2.0;
+    let series = |style, name, pick: &dyn Fn(&SlotInterval) -> Option<f64>| LineSeries {
+        style,
+        name,
+        values: intervals.iter().map(|interval| (middle(interval), pick(interval))).collect(),
+        joined: true,
+    };
+    let time = || LineAxis {
+        include: intervals.iter().map(|interval| interval.begins_seconds + interval.seconds).collect(),
+        ..axis("seconds from the start", ChartScale::Linear, seconds)
+    };
+    let per_second = |count: u64, interval: &SlotInterval| Some(count as f64 / interval.seconds);
+    let ns = |value: Option<u64>| value.map(|ns| ns as f64);
+    let loss = |interval: &SlotInterval| {
+        let answered = interval.answered?;
+        (interval.sent > 0).then(|| 1.0 - answered as f64 / interval.sent as f64)
+    };
+    vec![
+        line_chart(
+            "Rate",
+            time(),
+            rates_axis("per second"),
+            vec![
+                series(LineStyle::First, "sent", &|interval| per_second(interval.sent, interval)),
+                series(LineStyle::Second, "received", &|interval| per_second(interval.received, interval)),
+            ],
+        ),
+        line_chart(
+            "Latency",
+            time(),
+            latency_axis(),
+            vec![
+                series(LineStyle::Third, "max", &|interval| ns(interval.latency_ns.max)),
+                series(LineStyle::Second, "p99", &|interval| ns(interval.latency_ns.p99)),
+                series(LineStyle::First, "p50", &|interval| ns(interval.latency_ns.p50)),
+            ],
+        ),
+        line_chart(
+            "Loss",
+            time(),
+            loss_axis(),
+            vec![series(LineStyle::First, "lost of the requests of that time", &loss)],
+        ),
+    ]
+}
+
+/// Latency by the share answered within it: each step to the right is a tenth of the remaining replies.
+fn distribution(latency: &Latency) -> Option<LineChart> {
+    // The last point is one sample of all.
+    let rarest = (latency.count() as f64).clamp(10.0, 1e6);
+    let steps = (rarest.log10() * 8.0).floor() as u32;
+    let values = (0..=steps).map(|step| {
+        let rarity = 10_f64.powf(f64::from(step) / 8.0);
+        (rarity, latency.quantile(1.0 - 1.0 / rarity).map(|ns| ns as f64))
+    });
+    let across = LineAxis {
+        include: vec![1.0, rarest],
+        ..axis("share of the replies, each line a tenth of those left", ChartScale::Logarithmic, share_within)
+    };
+    let values = values.collect();
+    let series = LineSeries { style: LineStyle::First, name: "answered within", values, joined: true };
+    (latency.count() > 0).then(|| line_chart("Latency by share", across, latency_axis(), vec![series]))
+}
+
+/// All but one in `rarity`, with enough digits to differ from 100 %: `96.67 %`.
+fn share_within(rarity: f64) -> String {
+    let digits = rarity.log10().floor().max(0.0) as usize + 1;
+    let text = format!("{:.digits$}", (1.0 - 1.0 / rarity) * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Replies, latency and loss against the rate offered.
+fn rate_charts(steps: &[SlotOutcome]) -> Vec<LineChart> {
+    let series = |style, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| LineSeries {
+        style,
+        name,
+        values: steps.iter().map(|step| (step.offered_per_second, pick(step))).collect(),
+        joined: true,
+    };
+    let offered = || rates_axis("offered per second");
+    let quantile =
+        |quantile| move |step: &SlotOutcome| step.latency_ns.quantile(quantile).map(|latency| latency as f64);
+    vec![
+        line_chart(
+            "Replies",
+            offered(),
+            rates_axis("per second"),
+            vec![
+                series(LineStyle::Third, "offered", &|step| Some(step.offered_per_second)),
+                series(LineStyle::First, "answered", &|step| Some(step.answered_per_second)),
+            ],
+        ),
+        line_chart(
+            "Latency",
+            offered(),
+            latency_axis(),
+            vec![
+                series(LineStyle::Second, "p99", &quantile(0.99)),
+                series(LineStyle::First, "p50", &quantile(0.5)),
+            ],
+        ),
+        line_chart(
+            "Loss",
+            offered(),
+            loss_axis(),
+            vec![series(LineStyle::First, "lost", &|step| Some(step.loss_ratio()))],
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

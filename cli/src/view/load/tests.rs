@@ -1,0 +1,145 @@
+use std::time::Duration;
+
+use linerate_load::capacity::{self, SearchOptions};
+use linerate_load::generator::GeneratorBuilder;
+use linerate_load::load_document::{
+    OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA, SearchDocument, SearchMethod,
+};
+
+use super::*;
+use crate::render::made_up_load;
+use crate::render::style::TextStyle;
+use crate::render::{html, text};
+
+fn page(document: &Document) -> String {
+    let page = html::page(document).expect("a page");
+    for broken in ["<script", "NaN", "inf,", ",inf", "<warning>", "<lo>"] {
+        assert!(!page.contains(broken), "{broken}");
+    }
+    page
+}
+
+fn plain(document: &Document) -> String {
+    text::text(document, TextStyle { width: 100, colour: false })
+}
+
+fn curves(page: &str) -> usize {
+    page.matches("<svg class=\"curves\"").count()
+}
+
+#[test]
+fn a_slot_has_its_curves_over_time() {
+    let page = page(&slot(&made_up_load::document()));
+    assert_eq!(curves(&page), 4);
+    for words in ["NOERROR", "code 11", "Missed:"] {
+        assert!(page.contains(words), "{words}");
+    }
+    // Loss of 3 % in the second second.
+    assert!(page.contains("lost of the requests of that time: 3.0 % at 1.5 s"), "{page}");
+}
+
+#[test]
+fn a_slot_without_intervals_or_replies_is_a_page_too() {
+    let mut document = made_up_load::document();
+    document.outcome = made_up_load::outcome(1.0, 3);
+    document.outcome.intervals.clear();
+    document.outcome.codes.clear();
+    assert_eq!(curves(&page(&slot(&document))), 0);
+}
+
+#[test]
+fn a_ramp_has_its_curves_over_the_rate() {
+    let document = RampDocument {
+        schema: RAMP_SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
+        argv: vec!["linerate".to_owned()],
+        host: None,
+        generator: made_up_load::generator(),
+        steps: vec![made_up_load::outcome(100.0, 0), made_up_load::outcome(200.0, 30)],
+        warnings: Vec::new(),
+    };
+    let page = page(&ramp(&document));
+    assert_eq!(curves(&page), 3);
+    assert!(page.contains("lost: 5.0 % at 200"), "{page}");
+}
+
+fn generator() -> Box<dyn linerate_load::Generator> {
+    let target = "127.0.0.1:9".parse().expect("an address");
+    Box::new(GeneratorBuilder::default().targets(vec![target]).start_socket().expect("a generator"))
+}
+
+#[test]
+fn unknown_overload_has_its_reason() {
+    let overload_results = capacity::overload(&mut *generator(), 0.0, &[2.0], Duration::from_millis(1))
+        .expect("nothing is sent");
+    let document = OverloadDocument {
+        schema: OVERLOAD_SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
+        argv: Vec::new(),
+        started_unix_seconds: None,
+        host: None,
+        generator: made_up_load::generator(),
+        capacity_per_second: 10.0,
+        overload: overload_results,
+        warnings: Vec::new(),
+    };
+    assert!(page(&overload(&document)).contains("unknown: capacity is not known"));
+}
+
+#[test]
+fn a_search_without_a_result_is_a_page_and_a_text_too() {
+    // No time, so nothing is sent.
+    let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
+    let capacity = capacity::search_repeatedly(&mut *generator(), &options, 3).expect("a result");
+    let document = SearchDocument {
+        schema: SEARCH_SCHEMA.to_owned(),
+        version: "0.0.0".to_owned(),
+        argv: Vec::new(),
+        started_unix_seconds: None,
+        host: None,
+        generator: made_up_load::generator(),
+        method: SearchMethod {
+            max_loss_ratio: 0.001,
+            max_p99_ns: Some(1_000_000),
+            resolution_ratio: 0.01,
+            slot_seconds: 0.5,
+            lead_in_seconds: 0.25,
+            confirm_slot_seconds: 2.25,
+            searches_wanted: 3,
+        },
+        capacity,
+        overload: Vec::new(),
+        missed: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let document = search(&document).expect("a document");
+    let page = page(&document);
+    assert!(page.contains("Capacity: none: no rate holds"));
+    let text = plain(&document);
+    assert!(text.starts_with("Capacity: none: no rate holds\n"), "{text}");
+    assert!(text.contains("99 % answered within 1.00"), "{text}");
+}
+
+#[test]
+fn the_text_of_a_slot() {
+    let text = plain(&slot(&made_up_load::document()));
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.starts_with("threshold missed: "), "{text}");
+    assert!(words.contains("sent 3,000, answered 2,970, lost 30 (1.0 %)"), "{text}");
+    assert!(words.contains("NOERROR 2,963 (12 truncated), code 11 7"), "{text}");
+    assert!(words.contains("Warning: a <warning> & more."), "{text}");
+}
+
+#[test]
+fn requests_without_a_reply_have_reasons_that_add_up() {
+    let mut document = made_up_load::document();
+    let outcome = &mut document.outcome;
+    (outcome.answered, outcome.lost) = (outcome.sent - 100, 100);
+    (outcome.corrupt, outcome.late) = (3, 5);
+    outcome.self_watch.refused_by_link = 40;
+    let reasons = unanswered(&document.outcome);
+    let counts = reasons.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
+    assert_eq!(counts.collect::<Vec<_>>(), [40, 3, 5, 52], "{reasons}");
+    document.outcome.lost = 0;
+    assert!(!plain(&slot(&document)).contains("no reply"));
+}
