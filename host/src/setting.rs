@@ -4,27 +4,22 @@
 //! one to the other.
 
 mod audit;
-mod channels;
-mod coalesce;
 mod error;
+mod ethtool;
 mod flow_hash;
-mod governor;
 mod iptables;
 mod irq_affinity;
 mod irqbalance_bans;
 mod knob;
 mod nftables;
 mod ntuple_rule;
-mod number_file;
 mod offload;
-mod pairs;
 mod qdisc;
-mod queue_cpus;
-mod rings;
 mod rss_table;
 mod socket_knob;
 mod steering;
 mod sysctl;
+mod sysfs;
 mod thread_cpus;
 mod value;
 mod virtual_functions;
@@ -38,7 +33,9 @@ use serde::{Deserialize, Serialize};
 use crate::Host;
 use crate::stage::filter::IpFamily;
 use crate::stage::socket::SocketProtocol;
+use ethtool::{PairsKind, PairsKnob};
 use knob::{Knob, WriteRefusal};
+use sysfs::SysfsFile;
 
 pub use error::SettingError;
 pub(crate) use flow_hash::any_fields;
@@ -46,14 +43,13 @@ pub use irqbalance_bans::list as interrupts;
 pub(crate) use irqbalance_bans::parse as any_interrupts;
 pub use nftables::NftFamily;
 pub(crate) use nftables::any_ruleset;
-pub use number_file::NapiKnob;
 pub use offload::Offload;
-pub use queue_cpus::QueueDirection;
 pub use rss_table::table_entries;
 pub(crate) use rss_table::{any_table, table_value};
 pub(crate) use socket_knob::words as socket_words;
 pub use socket_knob::{SocketAt, SocketKnob};
 pub use steering::{SteeredSocket, SteeredSockets, SteeringTable, steered};
+pub use sysfs::{NapiKnob, QueueDirection};
 pub use value::SettingValue;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -180,15 +176,13 @@ impl Setting {
         match self {
             Setting::Sysctl(name) => Box::new(sysctl::SysctlKnob(name)),
             Setting::QueueCpus { interface, direction, queue } => {
-                Box::new(queue_cpus::QueueMask::cpus(interface, *direction, *queue))
+                Box::new(SysfsFile::cpus(interface, *direction, *queue))
             }
             Setting::QueueReceivers { interface, queue } => {
-                Box::new(queue_cpus::QueueMask::receive_queues(interface, *queue))
+                Box::new(SysfsFile::receive_queues(interface, *queue))
             }
-            Setting::QueueFlows { interface, queue } => {
-                Box::new(number_file::NumberFile::flows(interface, *queue))
-            }
-            Setting::Napi { interface, knob } => Box::new(number_file::NumberFile::napi(interface, *knob)),
+            Setting::QueueFlows { interface, queue } => Box::new(SysfsFile::flows(interface, *queue)),
+            Setting::Napi { interface, knob } => Box::new(SysfsFile::napi(interface, *knob)),
             Setting::Offload { interface, offload } => {
                 Box::new(offload::OffloadKnob { interface, offload: *offload })
             }
@@ -197,9 +191,9 @@ impl Setting {
             Setting::NtupleRule { interface, location } => {
                 Box::new(ntuple_rule::NtupleKnob { interface, location: *location })
             }
-            Setting::Rings { interface } => Box::new(rings::RingsKnob { interface }),
-            Setting::Channels { interface } => Box::new(channels::ChannelsKnob { interface }),
-            Setting::Coalesce { interface } => Box::new(coalesce::ModerationKnob { interface }),
+            Setting::Rings { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Rings }),
+            Setting::Channels { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Channels }),
+            Setting::Coalesce { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Coalesce }),
             Setting::Qdisc { interface } => Box::new(qdisc::RootQdisc { interface }),
             Setting::VirtualFunctions { interface } => {
                 Box::new(virtual_functions::VirtualFunctions { interface })
@@ -215,7 +209,7 @@ impl Setting {
                 Box::new(iptables::IptablesDump { family: *family, table })
             }
             Setting::IrqAffinity { irq, action } => Box::new(irq_affinity::IrqAffinity { irq: *irq, action }),
-            Setting::Governor { cpu } => Box::new(governor::GovernorKnob { cpu: *cpu }),
+            Setting::Governor { cpu } => Box::new(SysfsFile::governor(*cpu)),
             Setting::Audit => Box::new(audit::AuditKnob),
             Setting::IrqbalanceBans { pid, started } => {
                 Box::new(irqbalance_bans::IrqbalanceBans { pid: *pid, started: *started })

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::SettingValue;
 use super::knob::{Knob, WriteRefusal};
-use super::queue_cpus::mask;
+use super::sysfs::mask;
 use crate::stage::irq::interrupts;
 use crate::{CpuSet, Host, HostError};
 
