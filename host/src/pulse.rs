@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use crate::netlink::qdisc;
 use crate::netlink::qstats::QueueStatistics;
+use crate::setting::QueueDirection;
 use crate::stage::irq::interrupts;
 use crate::stage::link::LinkState;
 use crate::stage::machine::CpuTimes;
-use crate::stage::rss::{CountDirection, QueueCounts, queue_counts};
+use crate::stage::rss::{QueueCounts, queue_counts};
 use crate::stage::socket::udp_sockets;
 use crate::stage::softirq::{SoftnetCpu, softirqs};
 use crate::stage::thread::TaskStat;
@@ -143,8 +144,8 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
         link.statistics = Known::offered(host.statistics(&name));
     }
     InterfacePulse {
-        receive: queue_counts(link, &told, CountDirection::Receive),
-        transmit: queue_counts(link, &told, CountDirection::Transmit),
+        receive: queue_counts(link, &told, QueueDirection::Receive),
+        transmit: queue_counts(link, &told, QueueDirection::Transmit),
         disciplines,
         interface: name,
         index,

@@ -17,7 +17,6 @@
 mod account;
 mod accounted;
 pub mod calibrate;
-mod call;
 mod cgroup;
 mod compare;
 mod counted;

@@ -4,6 +4,7 @@
 //! Observation only. BPF programs at BTF tracepoints count in the kernel, and end with the value
 //! that holds them or with the process; nothing is pinned. Nothing here prints.
 
+mod call;
 pub mod contention;
 pub mod cost;
 pub mod drops;

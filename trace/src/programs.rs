@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use aya::maps::{HashMap, PerCpuArray};
@@ -14,6 +13,7 @@ use aya::programs::{
 };
 use aya::sys::{Stats, enable_stats};
 use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
+use linerate_host::bpf;
 
 use crate::TraceError;
 
@@ -124,19 +124,8 @@ impl TracePrograms {
         table.iter().collect::<Result<_, _>>().map_err(|error| failed(what, error))
     }
 
-    /// Runs that the kernel skipped, because the same program was running on that CPU
-    /// (`recursion_misses`, Linux 5.12).
-    pub(crate) fn left_out(&self, what: &'static str) -> Result<u64, TraceError> {
-        let mut sum = 0;
-        for (_, program) in self.object.programs() {
-            let Program::BtfTracePoint(program) = program else { continue };
-            // A program without tracepoint is not loaded.
-            let Ok(descriptor) = program.fd() else { continue };
-            let path = format!("/proc/self/fdinfo/{}", descriptor.as_fd().as_raw_fd());
-            let text = fs::read_to_string(path).map_err(|source| TraceError::Kernel { what, source })?;
-            sum += recursion_misses(&text);
-        }
-        Ok(sum)
+    pub(crate) fn skipped_runs(&self, what: &'static str) -> Result<u64, TraceError> {
+        bpf::skipped_runs(&self.object).map_err(|source| TraceError::Kernel { what, source })
     }
 
     /// The only item of a per-CPU array, in order of possible CPUs.
@@ -196,12 +185,6 @@ impl TracePrograms {
         }
         Ok(sum)
     }
-}
-
-/// From the fdinfo of a program; 0 if it is missing.
-fn recursion_misses(text: &str) -> u64 {
-    let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

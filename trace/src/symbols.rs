@@ -11,6 +11,12 @@ const RESTRICT: &str = "/proc/sys/kernel/kptr_restrict";
 /// No function is longer; an address farther behind the last one is in none.
 const LONGEST: u64 = 1 << 20;
 
+/// A function's name in the source, without suffixes of compiler clones: `.isra.0`, `.part.0`,
+/// `.constprop.0`, `.cold`.
+pub(crate) fn source_name(function: &str) -> &str {
+    function.split('.').next().unwrap_or(function)
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
     pub name: String,
@@ -119,6 +125,13 @@ pub(crate) fn any_symbols(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_function_are_one() {
+        assert_eq!(source_name("handle_softirqs.isra.0"), "handle_softirqs");
+        assert_eq!(source_name("nf_hook_slow.constprop.0.cold"), "nf_hook_slow");
+        assert_eq!(source_name("bpf_prog_6deef7357e7b4530_counts"), "bpf_prog_6deef7357e7b4530_counts");
+    }
 
     const TEXT: &str = "\
 ffffffff81000000 T _stext

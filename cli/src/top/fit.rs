@@ -1,6 +1,6 @@
 //! A panel fitted into a width: lines of painted pieces, aligned.
 
-use linerate_host::live::picture::LiveSeverity;
+use linerate_host::Severity;
 use linerate_host::live::{HistoryItem, SnapshotHistory};
 
 use super::panel::{PanelRow, RowBlock, TopPanel};
@@ -89,12 +89,12 @@ impl<'p> PanelFit<'p> {
 }
 
 /// A sign of how much a finding matters, which can be told without colour too.
-pub(crate) fn severity_sign(mark: Option<LiveSeverity>) -> StyledSpan {
+pub(crate) fn severity_sign(mark: Option<Severity>) -> StyledSpan {
     match mark {
-        Some(LiveSeverity::High) => ("▲".to_owned(), TextTone::Bad),
-        Some(LiveSeverity::Medium) => ("◆".to_owned(), TextTone::Warn),
-        Some(LiveSeverity::Low) => ("•".to_owned(), TextTone::Warn),
-        Some(LiveSeverity::Note) => ("·".to_owned(), TextTone::Faint),
+        Some(Severity::High) => ("▲".to_owned(), TextTone::Bad),
+        Some(Severity::Medium) => ("◆".to_owned(), TextTone::Warn),
+        Some(Severity::Low) => ("•".to_owned(), TextTone::Warn),
+        Some(Severity::Note) => ("·".to_owned(), TextTone::Faint),
         None => (" ".to_owned(), TextTone::Plain),
     }
 }

@@ -1,6 +1,6 @@
 //! A stage of the path as `linerate top` shows it: blocks of rows of cells, before anybody knows how wide they may be.
 
-use linerate_host::live::picture::LiveSeverity;
+use linerate_host::Severity;
 use linerate_host::live::{HistoryItem, HistoryMetric};
 
 use crate::render::style::TextTone;
@@ -44,7 +44,7 @@ pub(crate) struct RowBlock {
     pub(crate) title: String,
     /// Further words, which give way.
     pub(crate) facts: String,
-    pub(crate) mark: Option<LiveSeverity>,
+    pub(crate) mark: Option<Severity>,
     pub(crate) gone: bool,
     pub(crate) rows: Vec<PanelRow>,
     /// What is said of the rows that are folded away.
@@ -57,7 +57,7 @@ pub(crate) struct PanelRow {
     pub(crate) name: String,
     /// What a filter looks in.
     pub(crate) words: String,
-    pub(crate) mark: Option<LiveSeverity>,
+    pub(crate) mark: Option<Severity>,
     pub(crate) gone: bool,
     /// Whether nothing happens there.
     pub(crate) idle: bool,
@@ -184,9 +184,8 @@ impl RowBlock {
         if self.rows.len() <= FEW {
             return;
         }
-        let keeps = |row: &PanelRow| {
-            !row.idle || row.gone || row.mark.is_some_and(|mark| mark >= LiveSeverity::Medium)
-        };
+        let keeps =
+            |row: &PanelRow| !row.idle || row.gone || row.mark.is_some_and(|mark| mark >= Severity::Medium);
         let all = self.rows.len();
         let untold = self.rows.iter().filter(|row| !keeps(row) && row.figures[0].is_nan()).count();
         self.rows.retain(keeps);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use linerate_host::live::picture::{
-    CpuSnapshot, FindingSite, InterfaceSnapshot, LiveSeverity, ReceiveQueue, ServiceSnapshot, SocketSnapshot,
+    CpuSnapshot, FindingSite, InterfaceSnapshot, ReceiveQueue, ServiceSnapshot, SocketSnapshot,
     ThreadLocality, ThreadSnapshot, TransmitQueueSnapshot,
 };
 use linerate_host::live::{HistoryItem, HistoryMetric, Snapshot};
-use linerate_host::{Known, StageName};
+use linerate_host::{Known, Severity, StageName};
 
 use super::panel::{PanelCell, PanelHead, PanelRow, PanelStage, RowBlock, RowSelection, TopPanel};
 use crate::render::format;
@@ -342,7 +342,7 @@ fn figures(first: Option<f64>, second: Option<f64>) -> [f64; 2] {
 }
 
 /// The worst finding at a site.
-fn mark(snapshot: &Snapshot, site: &FindingSite) -> Option<LiveSeverity> {
+fn mark(snapshot: &Snapshot, site: &FindingSite) -> Option<Severity> {
     snapshot.findings_at(site).map(|found| found.severity).max()
 }
 

@@ -1,13 +1,13 @@
 //! Pictures of `linerate top` for tests.
 
 use linerate_host::live::picture::{
-    CpuSnapshot, FindingSite, HostLine, InterfaceSnapshot, LiveFinding, LiveSeverity, NodeSnapshot,
-    PathTotals, QdiscSnapshot, ReceiveQueue, ServiceSnapshot, Snapshot, SnapshotCost, SocketSnapshot,
-    ThreadLocality, ThreadSnapshot, TransmitQueueSnapshot,
+    CpuSnapshot, FindingSite, HostLine, InterfaceSnapshot, LiveFinding, NodeSnapshot, PathTotals,
+    QdiscSnapshot, ReceiveQueue, ServiceSnapshot, Snapshot, SnapshotCost, SocketSnapshot, ThreadLocality,
+    ThreadSnapshot, TransmitQueueSnapshot,
 };
 use linerate_host::live::{LiveHost, SnapshotSource};
 use linerate_host::recording::RecordedEntry;
-use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, StageName};
+use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, Severity, StageName};
 use linerate_testkit::fixture::Node as Kept;
 
 /// A host of four CPUs and an interface with two queues, one of which loses packets.
@@ -31,7 +31,7 @@ pub(crate) fn small() -> Snapshot {
             LiveFinding {
                 id: "socket.buffer-small".into(),
                 stage: StageName::Socket,
-                severity: LiveSeverity::High,
+                severity: Severity::High,
                 title: "udp 10.0.0.1:53 (nsd) loses 12,300 packets/s: its receive buffer is too small".into(),
                 remedy: "Raise net.core.rmem_max and have the server ask for more.".into(),
                 places: vec![FindingSite::Service("udp 10.0.0.1:53 (nsd)".into())],
@@ -39,7 +39,7 @@ pub(crate) fn small() -> Snapshot {
             LiveFinding {
                 id: "irq.stacked".into(),
                 stage: StageName::Irq,
-                severity: LiveSeverity::Medium,
+                severity: Severity::Medium,
                 title: "Interrupts of 2 queues of eth0 go to CPU 0".into(),
                 remedy: "Spread them.".into(),
                 places: vec![FindingSite::Receive("eth0".into(), 1), FindingSite::Cpu(0)],

@@ -1,18 +1,13 @@
 //! Counts clients that were answered before a change, and after it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 
+use aya::Ebpf;
 use aya::maps::Array;
-use aya::{Btf, Ebpf, EbpfLoader};
 use serde::Serialize;
 
-use super::program::{bits, entries, missing, program, refused};
-use crate::root::pause_after_burst;
-use crate::stage::socket::chain;
-use crate::{Host, HostError};
+use crate::{Host, HostError, bpf};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/flows.bpf.o"));
@@ -59,21 +54,32 @@ impl FlowWatch {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
-        load(ports).map(|object| Self { object }).map_err(call)
+        let start = || {
+            let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
+            bpf::attached(
+                OBJECT,
+                |loader| {
+                    loader.override_global("network", &network, true);
+                    loader.override_global("ports", ports.as_slice(), true);
+                },
+                &PROGRAMS,
+            )
+        };
+        start().map(|object| Self { object }).map_err(call)
     }
 
     /// Counts packets from now on as after the change.
     pub fn changed(&mut self) -> Result<(), HostError> {
         let mut set = || {
-            let map = self.object.map_mut("phase").ok_or_else(|| missing("phase"))?;
-            let mut phase: Array<_, u32> = map.try_into().map_err(chain)?;
-            phase.set(0, 1, 0).map_err(chain)
+            let map = self.object.map_mut("phase").ok_or_else(|| bpf::missing("phase"))?;
+            let mut phase: Array<_, u32> = map.try_into().map_err(bpf::error)?;
+            phase.set(0, 1, 0).map_err(bpf::error)
         };
         set().map_err(call)
     }
 
     pub fn read(&self) -> Result<FlowCounts, HostError> {
-        let flows: BTreeMap<[u32; 5], [u32; 6]> = entries(&self.object, "flows").map_err(call)?;
+        let flows: BTreeMap<[u32; 5], [u32; 6]> = bpf::entries(&self.object, "flows").map_err(call)?;
         Ok(FlowCounts::of(flows.into_values()))
     }
 }
@@ -101,28 +107,6 @@ impl FlowCounts {
 
 fn call(source: io::Error) -> HostError {
     HostError::Call { what: WHAT.to_owned(), source }
-}
-
-fn load(ports: &[u16]) -> io::Result<Ebpf> {
-    let btf = Btf::from_sys_fs().map_err(chain)?;
-    pause_after_burst();
-    let network = u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)?;
-    let mut loader = EbpfLoader::new();
-    pause_after_burst();
-    let mut object = loader
-        .btf(Some(&btf))
-        .override_global("network", &network, true)
-        .override_global("ports", bits(ports).as_slice(), true)
-        .load(OBJECT)
-        .map_err(chain)?;
-    for (name, tracepoint) in PROGRAMS {
-        pause_after_burst();
-        program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
-    }
-    for (name, _) in PROGRAMS {
-        program(&mut object, name)?.attach().map_err(chain)?;
-    }
-    Ok(object)
 }
 
 #[cfg(test)]

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
-use aya::maps::{Array, HashMap};
-use aya::programs::{BtfTracePoint, Program as BpfProgram, ProgramError};
-use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
+use aya::Ebpf;
+use aya::maps::Array;
 
 use super::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
-use crate::root::pause_after_burst;
-use crate::stage::socket::chain;
+use crate::bpf;
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/landing.bpf.o"));
@@ -42,59 +39,41 @@ pub(super) struct DeliveryProgram {
 
 impl DeliveryProgram {
     pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
-        let btf = Btf::from_sys_fs().map_err(chain)?;
-        pause_after_burst();
-        let network =
-            u32::try_from(fs::metadata("/proc/thread-self/ns/net")?.ino()).map_err(io::Error::other)?;
+        let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
         let (device, inode) = processes()?;
-        let bits = bits(ports);
-        let mut loader = EbpfLoader::new();
-        pause_after_burst();
-        let mut object = loader
-            .btf(Some(&btf))
-            .override_global("network", &network, true)
-            .override_global("processes_device", &device, true)
-            .override_global("processes_inode", &inode, true)
-            .override_global("ports", bits.as_slice(), true)
-            .load(OBJECT)
-            .map_err(chain)?;
-        for (name, tracepoint) in PROGRAMS {
-            pause_after_burst();
-            program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
-        }
-        for (name, _) in PROGRAMS {
-            program(&mut object, name)?.attach().map_err(chain)?;
-        }
+        let object = bpf::attached(
+            OBJECT,
+            |loader| {
+                loader
+                    .override_global("network", &network, true)
+                    .override_global("processes_device", &device, true)
+                    .override_global("processes_inode", &inode, true)
+                    .override_global("ports", ports.as_slice(), true);
+            },
+            &PROGRAMS,
+        )?;
         Ok(Self { object, begin: Instant::now() })
     }
 
     /// Reads are collected before arrivals, so that each read datagram is also an arrival.
     pub(super) fn read(&self) -> io::Result<DeliveryReport> {
         let seconds = self.begin.elapsed().as_secs_f64();
-        let read: BTreeMap<_, _> = entries(&self.object, "readings")?;
-        let arrived: BTreeMap<_, _> = entries(&self.object, "arrivals")?;
+        let read: BTreeMap<_, _> = bpf::entries(&self.object, "readings")?;
+        let arrived: BTreeMap<_, _> = bpf::entries(&self.object, "arrivals")?;
         Ok(DeliveryReport {
             seconds,
             read: read.into_iter().map(|(key, packets)| landing(key, packets)).collect(),
             arrived: arrived.into_iter().map(|(key, counts)| arrival(key, counts)).collect(),
-            sent: sendings(&entries(&self.object, "sendings")?),
+            sent: sendings(&bpf::entries(&self.object, "sendings")?),
             missed: self.missed()?,
         })
     }
 
-    /// Runs that the kernel skipped because another program ran on the same CPU
-    /// (`recursion_misses`, Linux 5.12), and losses of full tables.
+    /// Runs that the kernel skipped, and losses of full tables.
     fn missed(&self) -> io::Result<u64> {
-        let Some(map) = self.object.map("missed") else { return Err(missing("missed")) };
-        let table: Array<_, u64> = map.try_into().map_err(chain)?;
-        let mut missed = table.get(&0, 0).map_err(chain)?;
-        for (_, program) in self.object.programs() {
-            let BpfProgram::BtfTracePoint(program) = program else { continue };
-            let descriptor = program.fd().map_err(chain)?;
-            let path = format!("/proc/self/fdinfo/{}", descriptor.as_fd().as_raw_fd());
-            missed += left_out(&fs::read_to_string(path)?);
-        }
-        Ok(missed)
+        let Some(map) = self.object.map("missed") else { return Err(bpf::missing("missed")) };
+        let table: Array<_, u64> = map.try_into().map_err(bpf::error)?;
+        Ok(table.get(&0, 0).map_err(bpf::error)? + bpf::skipped_runs(&self.object)?)
     }
 }
 
@@ -110,41 +89,10 @@ fn processes() -> io::Result<(u64, u64)> {
     Ok((u64::from(major) << 20 | u64::from(minor), namespace.ino()))
 }
 
-/// One bit per port.
-pub(super) fn bits(ports: &[u16]) -> Vec<u8> {
-    let mut bits = vec![0; 8192];
-    for port in ports {
-        bits[usize::from(port >> 3)] |= 1 << (port & 7);
-    }
-    bits
-}
-
-pub(super) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mut BtfTracePoint> {
-    object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(chain)
-}
-
-pub(super) fn refused(tracepoint: &str, error: ProgramError) -> io::Error {
-    if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = error {
-        let why = format!("the kernel has no tracepoint {tracepoint}: it takes Linux 6.3 or later");
-        return io::Error::new(io::ErrorKind::Unsupported, why);
-    }
-    chain(error)
-}
-
-pub(super) fn missing(name: &str) -> io::Error {
-    io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
-}
-
-pub(super) fn entries<K: Pod + Ord, V: Pod>(object: &Ebpf, name: &str) -> io::Result<BTreeMap<K, V>> {
-    let Some(map) = object.map(name) else { return Err(missing(name)) };
-    let table: HashMap<_, K, V> = map.try_into().map_err(chain)?;
-    table.iter().collect::<Result<_, _>>().map_err(chain)
-}
-
 /// From `struct reading`, in 8-byte words of this host's byte order.
 fn landing([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCount {
-    let (arrived_on, read_on) = halves(cpus);
-    let (pid, tid) = halves(thread);
+    let (arrived_on, read_on) = bpf::halves(cpus);
+    let (pid, tid) = bpf::halves(thread);
     let arrived_on = Some(arrived_on).filter(|cpu| *cpu != CAME_BEFORE);
     DeliveryCount { cookie, arrived_on, read_on, pid, tid, packets }
 }
@@ -165,17 +113,4 @@ fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<SendCount> {
         socket.largest_bytes = socket.largest_bytes.max(largest_bytes);
     }
     sockets.into_values().collect()
-}
-
-/// The two halves of a word in memory order.
-fn halves(word: u64) -> (u32, u32) {
-    let bytes = word.to_ne_bytes();
-    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
-    (half(0), half(4))
-}
-
-/// `recursion_misses` from the fdinfo of a program.
-fn left_out(text: &str) -> u64 {
-    let count = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }

@@ -7,13 +7,13 @@ mod places;
 mod services;
 mod threads;
 
+use crate::diagnosis::UnknownItem;
 use crate::pulse::CounterSample;
 use crate::{CpuSet, Finding, Known, PacketPath};
 
 use crate::live::growth::sum;
 use crate::live::picture::{
-    HostLine, InterfaceSnapshot, LiveFinding, LiveUnknown, NodeSnapshot, PathTotals, ServiceSnapshot,
-    Snapshot,
+    HostLine, InterfaceSnapshot, LiveFinding, NodeSnapshot, PathTotals, ServiceSnapshot, Snapshot,
 };
 use interrupts::InterruptRates;
 
@@ -37,7 +37,7 @@ impl SnapshotInput<'_> {
         let mut unknown = Vec::new();
         let mut note = |what: &str, why: Option<&str>| {
             if let Some(why) = why {
-                unknown.push(LiveUnknown { what: what.to_owned(), why: why.to_owned() });
+                unknown.push(UnknownItem { what: what.to_owned(), why: why.to_owned() });
             }
         };
         note("interrupts", self.now.interrupts.why());

@@ -1,7 +1,8 @@
 //! Rates of a packet path in one interval, in the order a packet passes. Can be written as JSON and
 //! read again.
 
-use crate::{CpuSet, Known, StageName};
+use crate::diagnosis::UnknownItem;
+use crate::{CpuSet, Known, Severity, StageName};
 use serde::{Deserialize, Serialize};
 
 pub const SCHEMA: &str = "linerate.top/1";
@@ -24,7 +25,7 @@ pub struct Snapshot {
     /// Worst first, as of the last run of the rules.
     pub findings: Vec<LiveFinding>,
     pub totals: PathTotals,
-    pub unknown: Vec<LiveUnknown>,
+    pub unknown: Vec<UnknownItem>,
     /// The cost of this snapshot.
     pub cost: SnapshotCost,
 }
@@ -208,19 +209,10 @@ pub enum ThreadLocality {
 pub struct LiveFinding {
     pub id: String,
     pub stage: StageName,
-    pub severity: LiveSeverity,
+    pub severity: Severity,
     pub title: String,
     pub remedy: String,
     pub places: Vec<FindingSite>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LiveSeverity {
-    Note,
-    Low,
-    Medium,
-    High,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -252,12 +244,6 @@ pub struct PathTotals {
     pub tx_drops_per_second: Option<f64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LiveUnknown {
-    pub what: String,
-    pub why: String,
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotCost {
     /// Wall-clock time of reading the counters.
@@ -265,29 +251,6 @@ pub struct SnapshotCost {
     /// Wall-clock time of the last full reading with its findings.
     pub whole_reading_seconds: f64,
     pub whole_reading_age_seconds: f64,
-}
-
-impl From<crate::Severity> for LiveSeverity {
-    fn from(severity: crate::Severity) -> Self {
-        match severity {
-            crate::Severity::Note => Self::Note,
-            crate::Severity::Low => Self::Low,
-            crate::Severity::Medium => Self::Medium,
-            crate::Severity::High => Self::High,
-        }
-    }
-}
-
-impl LiveSeverity {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Note => "note",
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
 }
 
 impl HostLine {

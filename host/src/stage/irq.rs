@@ -11,6 +11,7 @@ pub(crate) mod served;
 
 pub use observe::names;
 use serde::Serialize;
+pub(crate) use served::contains_word;
 
 use super::{StageInfo, StageName};
 use crate::setting::QueueDirection;

@@ -17,7 +17,7 @@ use crate::Known;
 
 pub(crate) use observe::{flow_hash, indirection};
 pub use queue_counts::QueueCounts;
-pub(crate) use queue_counts::{CountDirection, any_name, queue_counts};
+pub(crate) use queue_counts::{any_name, queue_counts};
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Rss,

@@ -24,7 +24,7 @@ use super::{StageInfo, StageName};
 use crate::Known;
 
 pub use chooser::{ChooserMember, ChoosingProgram, GroupChooser};
-pub(crate) use chooser::{ask as choosers, chain, members};
+pub(crate) use chooser::{ask as choosers, members};
 pub(crate) use copy::{copy, copy_of_any};
 pub(crate) use observe::udp_sockets;
 pub use options::SocketOptions;

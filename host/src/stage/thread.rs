@@ -18,6 +18,7 @@ use crate::{CpuSet, Known};
 pub use audit::AuditRules;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
+pub(crate) use serving::TICKS_PER_SECOND;
 pub use task::TaskStat;
 pub(crate) use {
     sampling::registered,

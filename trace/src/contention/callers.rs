@@ -69,8 +69,3 @@ pub(super) fn callers(functions: &[String]) -> Vec<String> {
     let wanted = functions.iter().skip_while(|name| is_one_of(&OF_LOCKS, name));
     wanted.take_while(|name| !is_one_of(&BEGINNINGS, name)).cloned().collect()
 }
-
-/// Without suffixes of compiler clones.
-pub(super) fn plain(name: &str) -> String {
-    name.split('.').next().unwrap_or(name).to_owned()
-}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::{PerCpuArray, StackTraceMap};
+use aya::maps::StackTraceMap;
 
 use super::WHAT;
 use crate::TraceError;
@@ -70,10 +70,8 @@ impl ContentionProgram {
 
     /// Losses of full tables, and runs that the kernel skipped.
     fn missed(&self) -> Result<u64, TraceError> {
-        let map = self.programs.object.map("missed").ok_or_else(|| absent(WHAT, "missed"))?;
-        let map: PerCpuArray<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
-        let counts = map.get(&0, 0).map_err(|error| failed(WHAT, error))?;
-        Ok(counts.iter().sum::<u64>() + self.programs.left_out(WHAT)?)
+        let counts: Vec<u64> = self.programs.of_each_cpu(WHAT, "missed")?;
+        Ok(counts.iter().sum::<u64>() + self.programs.skipped_runs(WHAT)?)
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use linerate_host::Known;
 
-use super::callers::{callers, plain};
+use super::callers::callers;
 use super::program::{ContentionCounts, WaitPlace};
 use super::{LockContention, LockKind, WaitSite};
 use crate::flame::spots::TABLE;
-use crate::symbols::KernelSymbols;
+use crate::symbols::{KernelSymbols, source_name};
 
 /// Part of the name with paravirtual spinlocks, when every wait has the tracepoints.
 const PARAVIRTUAL: &str = "__pv_queued_spin_lock_slowpath";
@@ -48,7 +48,7 @@ fn names(addresses: &[u64], symbols: &KernelSymbols) -> Vec<String> {
         // Return addresses may be past the function's end, except the innermost address.
         let at = if depth == 0 { *address } else { address.saturating_sub(1) };
         match symbols.name(at) {
-            Known::Value(symbol) => plain(&symbol.name),
+            Known::Value(symbol) => source_name(&symbol.name).to_owned(),
             Known::Unknown { .. } => format!("{address:#x}"),
         }
     };

@@ -8,7 +8,7 @@ use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::softirq::SoftnetCpu;
 
 use super::counted::{
-    CountedCost, CountedSpan, DevicePolls, InterruptCounts, PolledOn, ThreadOn, ThreadTurns,
+    CountedCost, CountedSpan, Counters, DevicePolls, InterruptCounts, PolledOn, ThreadOn, ThreadTurns,
 };
 use super::untraced::{UntracedIrq, UntracedTime};
 use super::{COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime};
@@ -72,8 +72,8 @@ impl AccountInput<'_> {
         let (mut for_packets, mut for_others) = (InterruptCounts::default(), InterruptCounts::default());
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
             if turns.role() != ThreadRole::Packets {
-                for_packets = for_packets.plus(turns.taken.packet_irqs);
-                for_others = for_others.plus(turns.taken.other_irqs);
+                for_packets.add(&turns.taken.packet_irqs);
+                for_others.add(&turns.taken.other_irqs);
             }
             match turns.role() {
                 ThreadRole::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
@@ -141,7 +141,7 @@ impl AccountInput<'_> {
                 ..turns.clone()
             });
             all.on_cpu += turns.on_cpu;
-            all.taken += turns.taken;
+            all.taken.add(&turns.taken);
             all.displaced += turns.displaced;
         }
         let mut victims: Vec<CostVictim> =

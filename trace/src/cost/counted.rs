@@ -1,7 +1,8 @@
 //! Decodes the tables of bpf/cost.bpf.c.
 
 use std::collections::BTreeMap;
-use std::ops::{AddAssign, Sub};
+
+use linerate_host::bpf::halves;
 
 pub(super) const TOLD_WORDS: usize = 24;
 pub(super) const TURNS_WORDS: usize = 18;
@@ -120,6 +121,46 @@ pub(super) struct CountedSpan {
     pub(super) shares: Vec<f64>,
 }
 
+/// Arithmetic on the numbers of a structure. Names, ids and times are those of `self`.
+pub(super) trait Counters: Sized {
+    fn with(&self, other: &Self, of: &dyn Fn(i64, i64) -> i64) -> Self;
+
+    fn scaled(&self, by: f64) -> Self {
+        self.with(self, &|sum, _| scaled(sum, by))
+    }
+
+    fn minus(&self, before: &Self) -> Self {
+        self.with(before, &|now, before| now - before)
+    }
+
+    /// Names, ids and times become those of `more`, which is later.
+    fn add(&mut self, more: &Self) {
+        *self = more.with(self, &|more, sum| sum + more);
+    }
+}
+
+/// `plain` fields are numbers, `nested` ones are counters themselves.
+macro_rules! counters {
+    ($type:ident { $($plain:ident),* } { $($nested:ident),* }) => {
+        impl Counters for $type {
+            fn with(&self, other: &Self, of: &dyn Fn(i64, i64) -> i64) -> Self {
+                let mut result = self.clone();
+                $(result.$plain = of(self.$plain, other.$plain);)*
+                $(result.$nested = self.$nested.with(&other.$nested, of);)*
+                result
+            }
+        }
+    };
+}
+
+counters!(InterruptCounts { by_timer, by_cpu, by_device } {});
+counters!(CpuTotals { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call } { packet_irqs, other_irqs });
+counters!(CpuReading {
+    idle, from_idle, tasks, rx_runs, polls, packets, events, interrupts, missed, irq_events, entered
+} { totals });
+counters!(ThreadTurns { on_cpu, displaced } { taken });
+counters!(DevicePolls { ns, polls, threaded, busy, packets, exhausted } {});
+
 impl CpuTotals {
     fn of(words: [u64; TOTALS_WORDS]) -> Self {
         let [net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, a, b, c, d, e, f] =
@@ -127,19 +168,6 @@ impl CpuTotals {
         let packet_irqs = InterruptCounts { by_timer: a, by_cpu: b, by_device: c };
         let other_irqs = InterruptCounts { by_timer: d, by_cpu: e, by_device: f };
         Self { net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, packet_irqs, other_irqs }
-    }
-
-    fn scaled(&self, by: f64) -> Self {
-        Self {
-            net_rx: scaled(self.net_rx, by),
-            net_tx: scaled(self.net_tx, by),
-            other_softirq: scaled(self.other_softirq, by),
-            packet_irq: scaled(self.packet_irq, by),
-            other_irq: scaled(self.other_irq, by),
-            own_call: scaled(self.own_call, by),
-            packet_irqs: self.packet_irqs.map(|count| scaled(count, by)),
-            other_irqs: self.other_irqs.map(|count| scaled(count, by)),
-        }
     }
 
     pub(super) fn packets(&self) -> i64 {
@@ -151,55 +179,9 @@ impl CpuTotals {
     }
 }
 
-impl Sub for CpuTotals {
-    type Output = Self;
-
-    fn sub(self, before: Self) -> Self {
-        Self {
-            net_rx: self.net_rx - before.net_rx,
-            net_tx: self.net_tx - before.net_tx,
-            other_softirq: self.other_softirq - before.other_softirq,
-            packet_irq: self.packet_irq - before.packet_irq,
-            other_irq: self.other_irq - before.other_irq,
-            own_call: self.own_call - before.own_call,
-            packet_irqs: self.packet_irqs.with(before.packet_irqs, |now, before| now - before),
-            other_irqs: self.other_irqs.with(before.other_irqs, |now, before| now - before),
-        }
-    }
-}
-
-impl AddAssign for CpuTotals {
-    fn add_assign(&mut self, more: Self) {
-        self.net_rx += more.net_rx;
-        self.net_tx += more.net_tx;
-        self.other_softirq += more.other_softirq;
-        self.packet_irq += more.packet_irq;
-        self.other_irq += more.other_irq;
-        self.own_call += more.own_call;
-        self.packet_irqs = self.packet_irqs.plus(more.packet_irqs);
-        self.other_irqs = self.other_irqs.plus(more.other_irqs);
-    }
-}
-
 impl InterruptCounts {
     pub(super) fn sum(self) -> i64 {
         self.by_timer + self.by_cpu + self.by_device
-    }
-
-    pub(super) fn plus(self, more: Self) -> Self {
-        self.with(more, |sum, more| sum + more)
-    }
-
-    fn map(self, each: impl Fn(i64) -> i64) -> Self {
-        self.with(self, |count, _| each(count))
-    }
-
-    fn with(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
-        Self {
-            by_timer: of(self.by_timer, other.by_timer),
-            by_cpu: of(self.by_cpu, other.by_cpu),
-            by_device: of(self.by_device, other.by_device),
-        }
     }
 }
 
@@ -239,58 +221,7 @@ impl CpuReading {
     }
 
     pub(super) fn since(&self, before: &Self) -> Self {
-        Self {
-            at: self.at - before.at,
-            totals: self.totals - before.totals,
-            idle: self.idle - before.idle,
-            from_idle: self.from_idle - before.from_idle,
-            tasks: self.tasks - before.tasks,
-            rx_runs: self.rx_runs - before.rx_runs,
-            polls: self.polls - before.polls,
-            packets: self.packets - before.packets,
-            events: self.events - before.events,
-            interrupts: self.interrupts - before.interrupts,
-            missed: self.missed - before.missed,
-            irq_events: self.irq_events - before.irq_events,
-            entered: self.entered - before.entered,
-        }
-    }
-
-    pub(super) fn scaled(&self, by: f64) -> Self {
-        Self {
-            at: self.at,
-            totals: self.totals.scaled(by),
-            idle: scaled(self.idle, by),
-            from_idle: scaled(self.from_idle, by),
-            tasks: scaled(self.tasks, by),
-            rx_runs: scaled(self.rx_runs, by),
-            polls: scaled(self.polls, by),
-            packets: scaled(self.packets, by),
-            events: scaled(self.events, by),
-            interrupts: scaled(self.interrupts, by),
-            missed: scaled(self.missed, by),
-            irq_events: scaled(self.irq_events, by),
-            entered: scaled(self.entered, by),
-        }
-    }
-}
-
-impl AddAssign for CpuReading {
-    /// The time is that of the later reading.
-    fn add_assign(&mut self, more: Self) {
-        self.at = more.at;
-        self.totals += more.totals;
-        self.idle += more.idle;
-        self.from_idle += more.from_idle;
-        self.tasks += more.tasks;
-        self.rx_runs += more.rx_runs;
-        self.polls += more.polls;
-        self.packets += more.packets;
-        self.events += more.events;
-        self.interrupts += more.interrupts;
-        self.missed += more.missed;
-        self.irq_events += more.irq_events;
-        self.entered += more.entered;
+        Self { at: self.at - before.at, ..self.minus(before) }
     }
 }
 
@@ -316,37 +247,6 @@ impl ThreadTurns {
             is_kernel_thread: flags & KERNEL_THREAD != 0,
         }
     }
-
-    fn since(&self, before: Option<&Self>) -> Self {
-        let Some(before) = before else { return self.clone() };
-        Self {
-            on_cpu: self.on_cpu - before.on_cpu,
-            taken: self.taken - before.taken,
-            displaced: self.displaced - before.displaced,
-            ..self.clone()
-        }
-    }
-
-    fn scaled(&self, by: f64) -> Self {
-        Self {
-            on_cpu: scaled(self.on_cpu, by),
-            taken: self.taken.scaled(by),
-            displaced: scaled(self.displaced, by),
-            ..self.clone()
-        }
-    }
-
-    /// The sum for the same thread, with the later name.
-    fn with(&self, later: &Self) -> Self {
-        let mut taken = self.taken;
-        taken += later.taken;
-        Self {
-            on_cpu: self.on_cpu + later.on_cpu,
-            taken,
-            displaced: self.displaced + later.displaced,
-            ..later.clone()
-        }
-    }
 }
 
 impl PolledOn {
@@ -363,43 +263,6 @@ impl DevicePolls {
         let [ns, polls, threaded, busy, packets, exhausted] = counts.map(u64::cast_signed);
         Self { ns, polls, threaded, busy, packets, exhausted, name: text([first, second]) }
     }
-
-    fn since(&self, before: Option<&Self>) -> Self {
-        let Some(before) = before else { return self.clone() };
-        Self {
-            ns: self.ns - before.ns,
-            polls: self.polls - before.polls,
-            threaded: self.threaded - before.threaded,
-            busy: self.busy - before.busy,
-            packets: self.packets - before.packets,
-            exhausted: self.exhausted - before.exhausted,
-            name: self.name.clone(),
-        }
-    }
-
-    fn scaled(&self, by: f64) -> Self {
-        Self {
-            ns: scaled(self.ns, by),
-            polls: scaled(self.polls, by),
-            threaded: scaled(self.threaded, by),
-            busy: scaled(self.busy, by),
-            packets: scaled(self.packets, by),
-            exhausted: scaled(self.exhausted, by),
-            name: self.name.clone(),
-        }
-    }
-
-    fn with(&self, later: &Self) -> Self {
-        Self {
-            ns: self.ns + later.ns,
-            polls: self.polls + later.polls,
-            threaded: self.threaded + later.threaded,
-            busy: self.busy + later.busy,
-            packets: self.packets + later.packets,
-            exhausted: self.exhausted + later.exhausted,
-            name: later.name.clone(),
-        }
-    }
 }
 
 /// Extrapolates a sum.
@@ -411,40 +274,38 @@ fn scaled(sum: i64, by: f64) -> i64 {
 impl ThreadTables {
     /// The difference to an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Self {
-        let turns = |(key, turns): (&ThreadOn, &ThreadTurns)| (*key, turns.since(before.threads.get(key)));
-        let polled = |(key, polled): (&PolledOn, &DevicePolls)| (*key, polled.since(before.devices.get(key)));
         Self {
-            threads: self.threads.iter().map(turns).filter(|(_, turns)| turns.on_cpu > 0).collect(),
-            devices: self.devices.iter().map(polled).filter(|(_, polled)| polled.polls > 0).collect(),
+            threads: grown(&self.threads, &before.threads, |turns| turns.on_cpu),
+            devices: grown(&self.devices, &before.devices, |polled| polled.polls),
         }
     }
 
     /// Adds counters of a part of the time, multiplied by `scale` of the CPU.
     pub(super) fn add(&mut self, more: &Self, scale: impl Fn(u32) -> f64) {
         for (key, turns) in &more.threads {
-            let turns = turns.scaled(scale(key.cpu));
-            let sum = self.threads.get(key).map_or_else(|| turns.clone(), |before| before.with(&turns));
-            self.threads.insert(*key, sum);
+            self.threads.entry(*key).or_default().add(&turns.scaled(scale(key.cpu)));
         }
         for (key, polled) in &more.devices {
-            let polled = polled.scaled(scale(key.cpu));
-            let sum = self.devices.get(key).map_or_else(|| polled.clone(), |before| before.with(&polled));
-            self.devices.insert(*key, sum);
+            self.devices.entry(*key).or_default().add(&polled.scaled(scale(key.cpu)));
         }
     }
+}
+
+/// The counters that grew.
+fn grown<K: Copy + Ord, V: Clone + Counters>(
+    now: &BTreeMap<K, V>,
+    before: &BTreeMap<K, V>,
+    count: impl Fn(&V) -> i64,
+) -> BTreeMap<K, V> {
+    let since = |key, now: &V| before.get(key).map_or_else(|| now.clone(), |before| now.minus(before));
+    let grown = now.iter().map(|(key, now)| (*key, since(key, now)));
+    grown.filter(|(_, grown)| count(grown) > 0).collect()
 }
 
 /// `struct totals`, which comes first, and the words after it.
 fn split<const REST: usize>(words: &[u64]) -> (CpuTotals, [u64; REST]) {
     let (totals, rest) = words.split_at(TOTALS_WORDS);
     (CpuTotals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
-}
-
-/// The two halves of a word in memory order.
-fn halves(word: u64) -> (u32, u32) {
-    let bytes = word.to_ne_bytes();
-    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
-    (half(0), half(4))
 }
 
 /// At most 16 bytes.

@@ -10,15 +10,15 @@ use linerate_host::{CpuSet, Host, HostError, Known};
 
 use super::account::{AccountInput, KernelCpuTimes};
 use super::accounted::AccountedTimes;
-use super::call::CallCost;
 use super::cgroup;
-use super::counted::{CountedCost, ThreadTables};
+use super::counted::{CountedCost, Counters as _, ThreadTables};
 use super::pace::{LEAD_IN, PERIOD, TracePace};
 use super::tracer::{CostTracer, TracePoint};
 use super::untraced::UntracedIrq;
 use super::windows::{self, TraceWindow};
 use super::{CostOptions, CostReport, WHAT};
 use crate::TraceError;
+use crate::call::CallOverhead;
 use crate::programs::RunCounting;
 use crate::window;
 
@@ -51,8 +51,7 @@ const NEXT_PLACE: f64 = 0.618_033_988_749_895;
 pub struct CostSession {
     tracer: CostTracer,
     timed: Option<RunCounting>,
-    /// Call overhead, and the clock's part, ns.
-    call: Result<(CallCost, f64), String>,
+    call: Result<CallOverhead, String>,
     ns_a_run: Known<f64>,
     pace: TracePace,
     is_exact: bool,
@@ -113,11 +112,11 @@ impl CostSession {
         let mut notes = Vec::new();
         let nic_irqs = nic_irqs(host);
         let mut tracer = CostTracer::load(&watched, &nic_irqs)?;
-        let way = CallCost::time(&mut tracer)?;
+        let way_ns = tracer.way_ns()?;
         let (timed, call) = match RunCounting::start(WHAT) {
             Ok(counting) => {
-                let clock = CallCost::clock_ns(&mut tracer)?;
-                (Some(counting), clock.map(|clock| (way, clock)).ok_or_else(|| "no program ran".to_owned()))
+                let clock = tracer.clock_ns()?.ok_or_else(|| "no program ran".to_owned());
+                (Some(counting), clock.map(|clock_ns| CallOverhead { way_ns, clock_ns }))
             }
             Err(error) => (None, Err(format!("the kernel does not time programs here: {error}"))),
         };
@@ -329,7 +328,8 @@ impl CostSession {
     fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
         let mut counts = BTreeMap::<u32, i64>::new();
         for (key, turns) in &self.counted.tables.threads {
-            let interrupts = turns.taken.packet_irqs.plus(turns.taken.other_irqs);
+            let mut interrupts = turns.taken.packet_irqs;
+            interrupts.add(&turns.taken.other_irqs);
             *counts.entry(key.cpu).or_default() += interrupts.sum();
         }
         let Some((&cpu, &count)) = counts.iter().max_by_key(|(_, count)| **count) else { return Ok(None) };
@@ -374,10 +374,7 @@ impl CostSession {
             return;
         }
         self.ns_a_run = match (self.tracer.runs(), &self.call) {
-            (Ok(ran), Ok((call, clock_ns))) if ran.runs > 0 => {
-                let timed = ran.time.as_nanos() as f64 / ran.runs as f64;
-                Known::Value(call.way_ns + (timed - clock_ns).max(0.0))
-            }
+            (Ok(ran), Ok(call)) if ran.runs > 0 => Known::Value(call.run_ns(ran)),
             (Ok(_), Ok(_)) => Known::unknown("no program ran while they were timed"),
             (Ok(_), Err(why)) => Known::unknown(why.clone()),
             (Err(error), _) => Known::unknown(error.to_string()),

@@ -111,7 +111,7 @@ pub(super) struct CostTracer {
 impl CostTracer {
     /// Loads the programs for these CPUs, without those that are offline.
     pub(super) fn load(cpus: &[u32], nic_irqs: &[u32]) -> Result<Self, TraceError> {
-        let bits = bits(nic_irqs);
+        let bits = linerate_host::bpf::bit_set(nic_irqs.iter().copied(), IRQS);
         let mut programs = TracePrograms::load(
             WHAT,
             OBJECT,
@@ -192,17 +192,14 @@ impl CostTracer {
         self.programs.runs(WHAT, &[&OF_IRQS[..], &OFTEN].concat())
     }
 
-    /// Of the empty program.
-    pub(super) fn runs_of_nothing(&self) -> Result<ProgramRuns, TraceError> {
-        self.programs.runs(WHAT, &NOTHING)
+    /// Call and return of a program, ns.
+    pub(super) fn way_ns(&mut self) -> Result<f64, TraceError> {
+        self.programs.way_ns(WHAT, &NOTHING)
     }
 
-    /// Runs a closure while the empty program is attached.
-    pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
-        self.programs.attach(WHAT, &NOTHING)?;
-        let result = what();
-        self.programs.detach(WHAT, &NOTHING)?;
-        Ok(result)
+    /// The clock's part of a run, ns.
+    pub(super) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
+        self.programs.clock_ns(WHAT, &NOTHING)
     }
 
     /// On all observed CPUs that are online.
@@ -222,15 +219,4 @@ impl CostTracer {
         let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;
         Ok(ran.filter(|told| *told != 0).map(|_| AskedAt { before, after: Instant::now() }))
     }
-}
-
-/// One bit per interrupt.
-fn bits(irqs: &[u32]) -> Vec<u8> {
-    let mut bits = vec![0; IRQS / 8];
-    for irq in irqs {
-        if let Some(byte) = bits.get_mut((irq >> 3) as usize) {
-            *byte |= 1 << (irq & 7);
-        }
-    }
-    bits
 }

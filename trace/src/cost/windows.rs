@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use linerate_host::Known;
 
 use super::CostReport;
-use super::counted::{CountedCost, CountedSpan, CpuReading, ThreadTables};
+use super::counted::{CountedCost, CountedSpan, Counters, CpuReading, ThreadTables};
 use super::pace::ProgramRates;
 use super::tracer::TracePoint;
 
@@ -49,7 +49,7 @@ impl TraceWindow {
             let traced_ns = from.until(to, u64::try_from(told.at).unwrap_or(0));
             span.traced_ns += traced_ns;
             span.shares.push(told.totals.packets() as f64 / traced_ns.max(1) as f64);
-            span.told += told;
+            span.told.add(&told);
         }
     }
 
@@ -69,7 +69,7 @@ impl TraceWindow {
             let sum = counted.cpus.entry(*cpu).or_default();
             sum.elapsed_ns += elapsed_of(span);
             sum.traced_ns += span.traced_ns;
-            sum.told += span.told.scaled(scale(*cpu));
+            sum.told.add(&span.told.scaled(scale(*cpu)));
             if !all_traced {
                 sum.shares.extend(&span.shares);
             }

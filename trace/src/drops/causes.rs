@@ -35,7 +35,7 @@ pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 /// 5.17), the function decides. `None` if neither is known. `route_error` is the errno of the
 /// packet's route, of either sign.
 pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<StagedCause> {
-    let function = function.map(base);
+    let function = function.map(crate::symbols::source_name);
     if let Some(met) = reasons::by_function(reason, function, route_error) {
         return Some(met);
     }
@@ -63,11 +63,6 @@ pub(super) fn unknown() -> &'static LossCause {
         finding: None,
     };
     &UNKNOWN
-}
-
-/// Without suffixes of the compiler: `.isra.0`, `.constprop.0`, `.part.0`, `.cold`.
-fn base(function: &str) -> &str {
-    function.split_once('.').map_or(function, |(base, _)| base)
 }
 
 #[cfg(test)]

@@ -271,7 +271,7 @@ impl DropsTracer {
             unparsed_packets: notes.unparsed,
             lost_fragments_packets: notes.lost_fragments,
             lost_unparsed_packets: notes.lost_unparsed,
-            missed: notes.missed + self.attached.left_out()?,
+            missed: notes.missed + self.attached.skipped_runs()?,
             lacking: lacking.collect(),
             notes: self.notes(),
             devices: devices(host),

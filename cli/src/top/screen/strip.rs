@@ -1,7 +1,8 @@
 //! The whole path in a strip: what each stage does, with the worst that was found there.
 
+use linerate_host::Severity;
 use linerate_host::StageName;
-use linerate_host::live::picture::{LiveSeverity, Snapshot};
+use linerate_host::live::picture::Snapshot;
 use linerate_host::live::{HistoryItem, HistoryMetric};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -146,7 +147,7 @@ fn seats(picture: &Snapshot) -> StyledSpan {
     }
 }
 
-fn worst(picture: &Snapshot, stage: PanelStage) -> Option<LiveSeverity> {
+fn worst(picture: &Snapshot, stage: PanelStage) -> Option<Severity> {
     let is_here = |name: StageName| match stage {
         PanelStage::Queues => matches!(name, StageName::Link | StageName::Rss),
         PanelStage::Cpus => {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::setting::{QueueDirection, Setting};
+use crate::stage::irq::contains_word;
 use crate::{Finding, PacketPath, StageName};
 
 use crate::live::picture::{FindingSite, LiveFinding};
@@ -37,7 +38,7 @@ pub(super) fn found(path: &PacketPath, finding: &Finding) -> LiveFinding {
     LiveFinding {
         id: finding.id.to_owned(),
         stage: finding.stage,
-        severity: finding.severity.into(),
+        severity: finding.severity,
         title: finding.title.clone(),
         remedy: finding.remedy.to_owned(),
         places: places.into_iter().collect(),
@@ -75,7 +76,7 @@ fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut 
             }
             _ => false,
         });
-        if !has_one && words.iter().any(|text| has_word(text, interface)) {
+        if !has_one && words.iter().any(|text| contains_word(text, interface)) {
             places.insert(FindingSite::Interface(interface.to_owned()));
         }
     }
@@ -99,17 +100,6 @@ fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut 
     }
 }
 
-/// Whether the text contains the word, not as part of a longer one.
-fn has_word(text: &str, word: &str) -> bool {
-    let part = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_alphanumeric());
-    !word.is_empty()
-        && text.match_indices(word).any(|(at, _)| {
-            let (before, after) = (text.get(..at), text.get(at + word.len()..));
-            !part(before.and_then(|text| text.chars().next_back()))
-                && !part(after.and_then(|text| text.chars().next()))
-        })
-}
-
 /// The numbers after the word `CPU`.
 fn cpus_in(text: &str) -> Vec<u32> {
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -125,8 +115,11 @@ mod tests {
 
     #[test]
     fn names_are_words_and_cpus_numbers_after_that_word() {
-        assert!(has_word("eth0 loses packets", "eth0") && has_word("/sys/class/net/eth0/queues", "eth0"));
-        assert!(!has_word("eth01 loses packets", "eth0") && !has_word("veth0", "eth0"));
+        assert!(
+            contains_word("eth0 loses packets", "eth0")
+                && contains_word("/sys/class/net/eth0/queues", "eth0")
+        );
+        assert!(!contains_word("eth01 loses packets", "eth0") && !contains_word("veth0", "eth0"));
         assert_eq!(cpus_in("CPU 3 takes all, and not CPU 17, or CPUs"), [3, 17]);
         assert!(cpus_in("").is_empty());
     }

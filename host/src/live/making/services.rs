@@ -4,24 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::Known;
 use crate::pulse::{CounterSample, SocketPulse};
-use crate::stage::socket::{self, SocketProtocol, SteeringState};
+use crate::stage::socket::{self, SteeringState};
 
 use super::SnapshotInput;
 use crate::live::growth::rate;
 use crate::live::picture::{ServiceSnapshot, SocketSnapshot};
 
-/// Default of `ip_local_port_range` (inet_init_net in net/ipv4/af_inet.c).
-const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
-
 /// The UDP services of the path, without ephemeral ports unless named.
 pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     let sockets = &readings.path.socket;
-    let (first, last) = sockets.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
-    let services = match &sockets.services {
-        Known::Value(services) => services,
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
-    if let Some(why) = readings.now.sockets.why() {
+    if let Some(why) = sockets.services.why().or(readings.now.sockets.why()) {
         return Known::unknown(why);
     }
     let of = |pulse: Option<&CounterSample>| -> BTreeMap<u64, SocketPulse> {
@@ -29,11 +21,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
         all.map(|item| (item.inode, item.clone())).collect()
     };
     let (before, now) = (of(readings.before), of(Some(readings.now)));
-    let shown = services.iter().filter(|service| {
-        let port = service.local.port();
-        service.protocol == SocketProtocol::Udp && (service.named || port < first || port > last)
-    });
-    let services = shown.filter_map(|service| {
+    let services = sockets.udp_services().filter_map(|service| {
         let sockets: Vec<SocketSnapshot> = (0..)
             .zip(&service.sockets)
             .filter_map(|(place, known)| socket(place, known, (&before, &now), readings.seconds))

@@ -1,16 +1,12 @@
 //! Threads that serve sockets: their CPU time, and their place relative to the packets.
 
-use crate::stage::thread::{ServingThread, TaskStat};
+use crate::stage::thread::{ServingThread, TICKS_PER_SECOND, TaskStat};
 use crate::{CpuSet, Known};
 
 use super::interfaces::overlap;
 use super::{SnapshotInput, list};
 use crate::live::growth::rate;
 use crate::live::picture::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
-
-/// Ticks of `USER_HZ` per second: 100 on every architecture (include/asm-generic/param.h) except
-/// Alpha and ia64.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A CPU with less than this share of all packets, or this rate, does not count as receiving them.
 const LEAST_SHARE: f64 = 0.02;

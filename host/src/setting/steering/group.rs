@@ -140,7 +140,7 @@ impl GroupMembers {
 
 /// Sockets and groups are listed in the calling thread's network namespace.
 fn must_be_in(namespace: u64) -> io::Result<()> {
-    let here = std::fs::metadata("/proc/thread-self/ns/net")?.st_ino();
+    let here = u64::from(crate::bpf::network_namespace()?);
     if here == namespace {
         return Ok(());
     }

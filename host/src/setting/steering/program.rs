@@ -10,9 +10,9 @@ use aya::{Ebpf, EbpfLoader};
 
 use super::placed::Entry;
 use crate::root::pause_after_burst;
-use crate::stage::socket::{ChoosingProgram, chain};
+use crate::stage::socket::ChoosingProgram;
 use crate::sys::socket_array;
-use crate::{CpuSet, Host};
+use crate::{CpuSet, Host, bpf};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/steer.bpf.o"));
@@ -42,9 +42,9 @@ impl SteeringMaps {
             .map_max_entries("steer_sockets", places)
             .map_max_entries("steer_chosen", places)
             .load(OBJECT)
-            .map_err(chain)?;
+            .map_err(bpf::error)?;
         pause_after_burst();
-        loaded(&mut object)?.load().map_err(chain)?;
+        loaded(&mut object)?.load().map_err(bpf::error)?;
         let mut maps = FoundMaps::default();
         for name in FoundMaps::NAMES {
             maps.take(name, object.take_map(name).ok_or(io::ErrorKind::NotFound)?)?;
@@ -57,9 +57,9 @@ impl SteeringMaps {
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
         let mut maps = FoundMaps::default();
         for map in maps_of(id)? {
-            let data = MapData::from_id(map).map_err(chain)?;
-            let name = data.info().map_err(chain)?.name_as_str().unwrap_or_default().to_owned();
-            let map = Map::from_map_data(data).map_err(chain)?;
+            let data = MapData::from_id(map).map_err(bpf::error)?;
+            let name = data.info().map_err(bpf::error)?.name_as_str().unwrap_or_default().to_owned();
+            let map = Map::from_map_data(data).map_err(bpf::error)?;
             if maps.take(&name, map).is_err() {
                 return Ok(None);
             }
@@ -86,7 +86,7 @@ impl SteeringMaps {
     pub(super) fn put(&mut self, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let zeros = vec![0; possible_cpus()?.len()];
         let zeros = PerCpuValues::try_from(zeros)?;
-        self.chosen.set(place, zeros, 0).map_err(chain)?;
+        self.chosen.set(place, zeros, 0).map_err(bpf::error)?;
         socket_array::put(self.array(), place, socket)
     }
 
@@ -99,30 +99,30 @@ impl SteeringMaps {
         let table = match self.tables.get(&0, 0) {
             Ok(table) => table,
             Err(MapError::KeyNotFound) => return Ok(Vec::new()),
-            Err(error) => return Err(chain(error)),
+            Err(error) => return Err(bpf::error(error)),
         };
-        table.iter().collect::<Result<_, _>>().map_err(chain)
+        table.iter().collect::<Result<_, _>>().map_err(bpf::error)
     }
 
     /// Activates a table. When this returns, no packet uses the previous one: the kernel waits for
     /// running programs (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
     pub(super) fn put_in_force(&mut self, entries: &[Entry]) -> io::Result<()> {
         let length = u32::try_from(entries.len()).map_err(io::Error::other)?;
-        let mut table = Array::create(length, ANY_LENGTH).map_err(chain)?;
+        let mut table = Array::create(length, ANY_LENGTH).map_err(bpf::error)?;
         for (index, entry) in (0..).zip(entries) {
-            table.set(index, entry, 0).map_err(chain)?;
+            table.set(index, entry, 0).map_err(bpf::error)?;
         }
-        self.tables.set(0, &table, 0).map_err(chain)
+        self.tables.set(0, &table, 0).map_err(bpf::error)
     }
 
     /// Packets of the socket at a place, by CPU.
     pub(super) fn chosen(&self, place: u32) -> io::Result<BTreeMap<u32, u64>> {
-        by_cpu(&self.chosen.get(&place, 0).map_err(chain)?)
+        by_cpu(&self.chosen.get(&place, 0).map_err(bpf::error)?)
     }
 
     /// Packets left to the hash, by CPU.
     pub(super) fn hashed(&self) -> io::Result<BTreeMap<u32, u64>> {
-        by_cpu(&self.hashed.get(&0, 0).map_err(chain)?)
+        by_cpu(&self.hashed.get(&0, 0).map_err(bpf::error)?)
     }
 
     fn array(&self) -> BorrowedFd<'_> {
@@ -133,13 +133,13 @@ impl SteeringMaps {
 impl LoadedSteering {
     /// Attaches it to the group of this socket, in place of any other.
     pub(super) fn attach(mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        loaded(&mut self.0)?.attach(socket).map_err(chain)
+        loaded(&mut self.0)?.attach(socket).map_err(bpf::error)
     }
 }
 
 /// Detaches the program of a socket's group, whichever it is (Linux 5.3).
 pub(super) fn detach(socket: BorrowedFd<'_>) -> io::Result<()> {
-    SkReuseport::detach(socket).map_err(chain)
+    SkReuseport::detach(socket).map_err(bpf::error)
 }
 
 /// Possible CPUs, in the order of per-CPU values.
@@ -151,17 +151,17 @@ pub(super) fn possible_cpus() -> io::Result<Vec<u32>> {
 
 fn loaded(object: &mut Ebpf) -> io::Result<&mut SkReuseport> {
     let program = object.program_mut(ChoosingProgram::STEER).ok_or(io::ErrorKind::NotFound)?;
-    program.try_into().map_err(chain)
+    program.try_into().map_err(bpf::error)
 }
 
 fn maps_of(id: u32) -> io::Result<Vec<u32>> {
     for program in loaded_programs() {
         match program {
             Ok(program) if program.id() == id => {
-                return Ok(program.map_ids().map_err(chain)?.unwrap_or_default());
+                return Ok(program.map_ids().map_err(bpf::error)?.unwrap_or_default());
             }
             Ok(_) => {}
-            Err(error) => match chain(error) {
+            Err(error) => match bpf::error(error) {
                 // It was removed meanwhile.
                 error if error.raw_os_error() == Some(libc::ENOENT) => {}
                 error => return Err(error),
@@ -191,9 +191,9 @@ impl FoundMaps {
     fn take(&mut self, name: &str, map: Map) -> io::Result<()> {
         match (name, map) {
             ("steer_sockets", Map::ReusePortSockArray(data)) => self.sockets = Some(data),
-            ("steer_tables", map) => self.tables = Some(map.try_into().map_err(chain)?),
-            ("steer_chosen", map) => self.chosen = Some(map.try_into().map_err(chain)?),
-            ("steer_hashed", map) => self.hashed = Some(map.try_into().map_err(chain)?),
+            ("steer_tables", map) => self.tables = Some(map.try_into().map_err(bpf::error)?),
+            ("steer_chosen", map) => self.chosen = Some(map.try_into().map_err(bpf::error)?),
+            ("steer_hashed", map) => self.hashed = Some(map.try_into().map_err(bpf::error)?),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
         Ok(())

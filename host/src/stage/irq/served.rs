@@ -55,7 +55,7 @@ impl VectorNames<'_> {
 }
 
 /// Whether `text` contains `word`, not as part of a longer name.
-fn contains_word(text: &str, word: &str) -> bool {
+pub(crate) fn contains_word(text: &str, word: &str) -> bool {
     let part_of_name = |letter: char| letter.is_ascii_alphanumeric();
     !word.is_empty()
         && text.match_indices(word).any(|(at, _)| {

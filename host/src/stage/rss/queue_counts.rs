@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::queue_names::{NAMES, QueueCounterKind};
 use crate::Known;
 use crate::netlink::qstats::{QueueStatistic, QueueStatistics};
+use crate::setting::QueueDirection;
 use crate::stage::link::LinkState;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -22,36 +23,30 @@ pub struct QueueCounts {
     pub read_from: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CountDirection {
-    Receive,
-    Transmit,
-}
-
 /// `None` without a source.
 pub(super) fn observe(
     link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
 ) -> Known<Option<Vec<QueueCounts>>> {
-    queue_counts(link, statistics, CountDirection::Receive)
+    queue_counts(link, statistics, QueueDirection::Receive)
 }
 
 /// `None` without a source.
 pub(crate) fn queue_counts(
     link: &LinkState,
     statistics: &Known<Option<QueueStatistics>>,
-    direction: CountDirection,
+    direction: QueueDirection,
 ) -> Known<Option<Vec<QueueCounts>>> {
     let told = statistics.value().and_then(Option::as_ref).map(|told| match direction {
-        CountDirection::Receive => kernel_counts(&told.rx),
-        CountDirection::Transmit => kernel_counts(&told.tx),
+        QueueDirection::Receive => kernel_counts(&told.rx),
+        QueueDirection::Transmit => kernel_counts(&told.tx),
     });
     if let Some(counts) = told.filter(|counts| !counts.is_empty()) {
         return Known::Value(Some(counts));
     }
     let queues = match direction {
-        CountDirection::Receive => &link.receive_queues,
-        CountDirection::Transmit => &link.transmit_queues,
+        QueueDirection::Receive => &link.receive_queues,
+        QueueDirection::Transmit => &link.transmit_queues,
     };
     let most = queues.value().copied().unwrap_or(u32::MAX);
     match (&link.statistics, statistics.why()) {
@@ -73,10 +68,10 @@ pub(crate) fn queue_counts(
 
 /// Whether the interface carried packets: then queues whose counters are all zero do not count
 /// them. A veth counts only packets of NAPI (drivers/net/veth.c, Linux 6.18).
-fn carried(link: &LinkState, direction: CountDirection) -> bool {
+fn carried(link: &LinkState, direction: QueueDirection) -> bool {
     let name = match direction {
-        CountDirection::Receive => "rx_packets",
-        CountDirection::Transmit => "tx_packets",
+        QueueDirection::Receive => "rx_packets",
+        QueueDirection::Transmit => "tx_packets",
     };
     link.totals.value().and_then(|totals| totals.get(name)).is_some_and(|packets| *packets > 0)
 }
@@ -99,7 +94,7 @@ fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
 fn driver_counts(
     interface: &str,
     statistics: &BTreeMap<String, u64>,
-    direction: CountDirection,
+    direction: QueueDirection,
     most: u32,
 ) -> Vec<QueueCounts> {
     let mut queues: BTreeMap<u32, CounterSum<'_>> = BTreeMap::new();
@@ -107,13 +102,13 @@ fn driver_counts(
         for (counted, queue) in meanings(name).filter(|(_, queue)| *queue < most) {
             let sum = queues.entry(queue).or_default();
             match (direction, counted) {
-                (CountDirection::Receive, QueueCounterKind::ReceivedPackets)
-                | (CountDirection::Transmit, QueueCounterKind::SentPackets) => {
+                (QueueDirection::Receive, QueueCounterKind::ReceivedPackets)
+                | (QueueDirection::Transmit, QueueCounterKind::SentPackets) => {
                     add(&mut sum.packets, *value);
                     sum.name = sum.name.or(Some(name));
                 }
-                (CountDirection::Receive, QueueCounterKind::ReceivedBytes) => add(&mut sum.bytes, *value),
-                (CountDirection::Receive, QueueCounterKind::ReceiveDrops) => add(&mut sum.drops, *value),
+                (QueueDirection::Receive, QueueCounterKind::ReceivedBytes) => add(&mut sum.bytes, *value),
+                (QueueDirection::Receive, QueueCounterKind::ReceiveDrops) => add(&mut sum.drops, *value),
                 _ => {}
             }
         }
@@ -162,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    fn counts(names: &[(&str, u64)], direction: CountDirection, most: u32) -> Vec<QueueCounts> {
+    fn counts(names: &[(&str, u64)], direction: QueueDirection, most: u32) -> Vec<QueueCounts> {
         let statistics = names.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         driver_counts("eth0", &statistics, direction, most)
     }
@@ -178,7 +173,7 @@ mod tests {
             ("rx_queue_2_packets", 0),
             ("tx_queue_0_packets", 7),
         ];
-        let received = counts(&names, CountDirection::Receive, 2);
+        let received = counts(&names, QueueDirection::Receive, 2);
         assert_eq!(
             received.iter().map(|item| (item.queue, item.packets)).collect::<Vec<_>>(),
             [(0, 10), (1, 20)]
@@ -186,7 +181,7 @@ mod tests {
         assert_eq!(received[1].bytes, Some(2000));
         assert_eq!(received[1].drops, None);
         assert_eq!(received[1].read_from, "ethtool -S eth0: rx_queue_1_packets");
-        assert_eq!(counts(&names, CountDirection::Transmit, 2)[0].packets, 7);
+        assert_eq!(counts(&names, QueueDirection::Transmit, 2)[0].packets, 7);
     }
 
     #[test]
@@ -205,7 +200,7 @@ mod tests {
             ("Queue[8] InPackets", 8),
             ("rx_queue_10_xdp_packets", 10),
         ] {
-            let received = counts(&[(name, 1)], CountDirection::Receive, u32::MAX);
+            let received = counts(&[(name, 1)], QueueDirection::Receive, u32::MAX);
             assert_eq!(received.iter().map(|item| item.queue).collect::<Vec<_>>(), [queue], "{name}");
         }
     }
@@ -218,7 +213,7 @@ mod tests {
             ("[0]: rx_bcast_packets", 1),
             ("[0]: rx_discards", 2),
         ];
-        let received = counts(&names, CountDirection::Receive, 1);
+        let received = counts(&names, QueueDirection::Receive, 1);
         assert_eq!((received[0].packets, received[0].drops), (9, Some(2)));
     }
 
@@ -227,7 +222,7 @@ mod tests {
         for name in
             ["rx_packets", "rx_bytes", "rx_x_packets", "rx_queue__packets", "rx_queue_-1_packets", "", "]"]
         {
-            assert_eq!(counts(&[(name, 1)], CountDirection::Receive, u32::MAX), [], "{name}");
+            assert_eq!(counts(&[(name, 1)], QueueDirection::Receive, u32::MAX), [], "{name}");
         }
     }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SocketProtocol;
 use crate::root::pause_after_burst;
-use crate::{Host, HostError};
+use crate::{Host, HostError, bpf};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/reuseport.bpf.o"));
@@ -117,8 +117,8 @@ pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
     let iterator = iterator(object, protocol)?;
     // An iterator uses the namespace of the thread that opens it (bpf_iter_init_seq_net of
     // fs/proc/proc_net.c).
-    let link = iterator.attach().map_err(chain)?;
-    let link = iterator.take_link(link).map_err(chain)?;
+    let link = iterator.attach().map_err(bpf::error)?;
+    let link = iterator.take_link(link).map_err(bpf::error)?;
     drop(loaded);
     let mut bytes = Vec::new();
     link.into_file().map_err(io::Error::other)?.read_to_end(&mut bytes)?;
@@ -130,9 +130,9 @@ fn load(protocol: SocketProtocol) -> io::Result<Ebpf> {
     pause_after_burst();
     let mut loader = EbpfLoader::new();
     pause_after_burst();
-    let mut object = loader.btf(Some(&btf)).load(OBJECT).map_err(chain)?;
+    let mut object = loader.btf(Some(&btf)).load(OBJECT).map_err(bpf::error)?;
     pause_after_burst();
-    iterator(&mut object, protocol)?.load(protocol.name(), &btf).map_err(chain)?;
+    iterator(&mut object, protocol)?.load(protocol.name(), &btf).map_err(bpf::error)?;
     Ok(object)
 }
 
@@ -143,24 +143,6 @@ fn iterator(object: &mut Ebpf, protocol: SocketProtocol) -> io::Result<&mut Iter
     };
     let program = object.program_mut(name).ok_or(io::ErrorKind::NotFound)?;
     program.try_into().map_err(io::Error::other)
-}
-
-/// The system's error if there is one, because captures keep its number; else all messages.
-pub(crate) fn chain(error: impl std::error::Error) -> io::Error {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
-            return io::Error::from_raw_os_error(errno);
-        }
-        // Some of the library's errors include the message of their cause.
-        let told = error.to_string();
-        if !words.contains(&told) {
-            words = format!("{words}: {told}");
-        }
-        cause = error.source();
-    }
-    io::Error::other(words.lines().next().unwrap_or_default().to_owned())
 }
 
 pub(crate) fn members(bytes: &[u8]) -> io::Result<Vec<ChooserMember>> {

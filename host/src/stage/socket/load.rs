@@ -1,6 +1,6 @@
 //! Which services are judged: those that the user named, and those with load or losses.
 
-use super::{ServiceSockets, SocketProtocol, SocketState};
+use super::{HostSockets, ServiceSockets, SocketProtocol, SocketState};
 use crate::CpuSet;
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
@@ -13,15 +13,20 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 const BUSY_NOW: f64 = 0.2;
 const BUSY_SINCE_BOOT: f64 = 0.02;
 
-impl<'a> HostView<'a> {
-    /// UDP services without ephemeral ports.
-    pub(in crate::stage) fn udp_services(&self) -> impl Iterator<Item = &'a ServiceSockets> + use<'a> {
-        let now = self.now;
-        let (first, last) = now.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
-        now.socket.services().iter().filter(move |service| {
+impl HostSockets {
+    /// UDP services, without ephemeral ports unless named.
+    pub(crate) fn udp_services(&self) -> impl Iterator<Item = &ServiceSockets> {
+        let (first, last) = self.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
+        self.services().iter().filter(move |service| {
             let port = service.local.port();
             service.protocol == SocketProtocol::Udp && (service.named || port < first || port > last)
         })
+    }
+}
+
+impl<'a> HostView<'a> {
+    pub(in crate::stage) fn udp_services(&self) -> impl Iterator<Item = &'a ServiceSockets> + use<'a> {
+        self.now.socket.udp_services()
     }
 
     /// Whether the user named the service, or it loses packets or uses enough CPU time to be

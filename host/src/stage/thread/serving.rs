@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use super::{ServingEvidence, ServingThread};
 use crate::stage::HostView;
 
-/// Ticks of `USER_HZ` per second on all supported architectures (include/asm-generic/param.h).
-const TICKS_PER_SECOND: f64 = 100.0;
+/// Ticks of `USER_HZ` per second: 100 on every architecture (include/asm-generic/param.h) except
+/// Alpha and ia64.
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
 impl ServingEvidence {
     /// Certainty: observed before assumed.

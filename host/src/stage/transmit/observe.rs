@@ -3,8 +3,9 @@
 use super::{TransmitQueueState, TransmitState};
 use crate::netlink::qdisc;
 use crate::netlink::qstats::QueueStatistics;
+use crate::setting::QueueDirection;
 use crate::stage::link::LinkState;
-use crate::stage::rss::{CountDirection, QueueCounts, queue_counts};
+use crate::stage::rss::{QueueCounts, queue_counts};
 use crate::{CpuSet, Host, HostError, Known};
 
 impl TransmitState {
@@ -15,7 +16,7 @@ impl TransmitState {
         link: &LinkState,
         statistics: &Known<Option<QueueStatistics>>,
     ) -> Self {
-        let counts = queue_counts(link, statistics, CountDirection::Transmit);
+        let counts = queue_counts(link, statistics, QueueDirection::Transmit);
         let directory = format!("/sys/class/net/{}/queues", link.interface);
         let queues = host.list(&directory).map(|names| {
             numbers(&names).into_iter().map(|queue| read_queue(host, &directory, queue, &counts)).collect()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use linerate_host::bpf::halves;
 use serde::{Deserialize, Serialize};
 
 use super::PacketDirection;
@@ -223,19 +224,6 @@ fn is_no_loss(function: &str) -> bool {
 /// Reasons of subsystems in the upper half (include/net/dropreason.h, Linux 6.4) have no name here.
 fn named(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
-}
-
-/// The two halves of a word in memory order.
-fn halves(word: u64) -> (u32, u32) {
-    let bytes = word.to_ne_bytes();
-    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
-    (half(0), half(4))
-}
-
-type PassedKey = (PathPoint, PacketDirection);
-
-fn passed_key(passed: &PassedCount) -> PassedKey {
-    (passed.point, passed.direction)
 }
 
 /// Without zeros.

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use linerate_host::Known;
-use rustix::thread::{name, set_name};
 use serde::{Deserialize, Serialize};
 
 use super::program::{AttachedDrops, WHAT};
 use crate::TraceError;
-use crate::programs::RunCounting;
+use crate::call::CallOverhead;
+use crate::programs::{ProgramRuns, RunCounting};
 
 /// Duration and interval of timing.
 const TIMED: Duration = Duration::from_millis(10);
@@ -46,17 +46,10 @@ pub(super) struct ProgramTiming {
     seen_run_ns: Vec<f64>,
 }
 
-/// Call overhead of a program, ns: the call and return, and the clock's part of a run.
-#[derive(Debug, Clone, Copy)]
-struct CallOverhead {
-    way_ns: f64,
-    clock_ns: f64,
-}
-
 impl ProgramTiming {
     /// No other programs may be attached yet.
     pub(super) fn start(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
-        let way = CallOverhead::time(attached)?;
+        let way = attached.call_overhead()?;
         let (stop, stopped) = mpsc::channel();
         let (tell, timed) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -84,14 +77,14 @@ impl ProgramTiming {
 
     pub(super) fn overhead(&mut self, attached: &AttachedDrops) -> Known<TraceOverhead> {
         self.seconds += self.timed.try_iter().sum::<Duration>();
-        let (ran, _) = match attached.runs() {
+        let ran = match attached.runs() {
             Ok(runs) => runs,
             Err(error) => return Known::unknown(error.to_string()),
         };
         if self.seconds.is_zero() {
             return Known::unknown("it was not timed for long enough");
         }
-        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(ran.runs, ran.time));
+        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(ran));
         let timed_seconds = self.seconds.as_secs_f64();
         let cpu_share = ran.runs as f64 * run_ns / 1e9 / timed_seconds;
         Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
@@ -108,17 +101,18 @@ impl ProgramTiming {
     /// Times programs for 10 ms, and returns their share of one CPU; `None` if the kernel cannot
     /// time them.
     pub(super) fn time_now(&mut self, attached: &AttachedDrops) -> Option<f64> {
-        let (before, _) = attached.runs().ok()?;
+        let before = attached.runs().ok()?;
         let begin = Instant::now();
         let counting = RunCounting::start(WHAT).ok()?;
         std::thread::sleep(TIMED);
         drop(counting);
         let elapsed = begin.elapsed();
         self.seconds += elapsed;
-        let (after, _) = attached.runs().ok()?;
+        let after = attached.runs().ok()?;
         let runs = after.runs.saturating_sub(before.runs);
         if runs > 0 {
-            self.seen_run_ns.push(self.way.run_ns(runs, after.time.saturating_sub(before.time)));
+            let time = after.time.saturating_sub(before.time);
+            self.seen_run_ns.push(self.way.run_ns(ProgramRuns { runs, time }));
         }
         let run_ns = median(&self.seen_run_ns).unwrap_or_default();
         Some(runs as f64 * run_ns / 1e9 / elapsed.as_secs_f64())
@@ -131,50 +125,9 @@ impl Drop for ProgramTiming {
     }
 }
 
-impl CallOverhead {
-    /// Time of one of these runs, ns.
-    fn run_ns(&self, runs: u64, time: Duration) -> f64 {
-        match runs {
-            0 => self.way_ns,
-            runs => self.way_ns + (time.as_nanos() as f64 / runs as f64 - self.clock_ns).max(0.0),
-        }
-    }
-
-    fn time(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
-        let without = fastest();
-        let with = attached.with_nothing(fastest)?;
-        let clock_ns = match RunCounting::start(WHAT) {
-            Ok(_counting) => {
-                attached.with_nothing(fastest)?;
-                let (_, nothing) = attached.runs()?;
-                nothing.time.as_nanos() as f64 / (nothing.runs.max(1)) as f64
-            }
-            Err(_) => 0.0,
-        };
-        Ok(Self { way_ns: (with - without).max(0.0), clock_ns })
-    }
-}
-
 /// The lower one of two in the middle.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(values.len().saturating_sub(1) / 2).copied()
-}
-
-/// The time this thread takes to set its name, ns: the fastest of some batches.
-fn fastest() -> f64 {
-    const PASSES: u32 = 200;
-    const BATCHES: u32 = 20;
-    let Ok(name) = name() else { return 0.0 };
-    let batch = || {
-        let begin = Instant::now();
-        for _ in 0..PASSES {
-            // It is the current name.
-            let _ = set_name(&name);
-        }
-        begin.elapsed()
-    };
-    let fastest = (0..BATCHES).map(|_| batch()).min().unwrap_or_default();
-    fastest.as_nanos() as f64 / f64::from(PASSES)
 }

@@ -1,18 +1,17 @@
 //! Loads and attaches the BPF programs.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt as _;
 
 use aya::Pod;
 use aya::maps::{HashMap, MapData, PerCpuHashMap};
+use linerate_host::bpf;
 
 use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
-use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, absent, failed};
+use crate::call::CallOverhead;
+use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, absent, failed};
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -52,7 +51,7 @@ impl AttachedDrops {
     ) -> Result<Self, TraceError> {
         let network = inode(subject.network)?;
         let some_ports = u32::from(!subject.ports.is_empty());
-        let bits = bits(&subject.ports);
+        let ports = bpf::port_set(&subject.ports);
         let (version, peer) = address(subject.peer);
         let mut programs = PROGRAMS;
         if !has_reasons {
@@ -65,7 +64,7 @@ impl AttachedDrops {
                 loader
                     .override_global("network", &network, true)
                     .override_global("some_ports", &some_ports, true)
-                    .override_global("ports", bits.as_slice(), true)
+                    .override_global("ports", ports.as_slice(), true)
                     .override_global("peer_version", &version, true)
                     .override_global("peer", &peer, true);
             },
@@ -84,17 +83,19 @@ impl AttachedDrops {
         self.programs.detach(WHAT, &self.at)
     }
 
-    /// Runs a closure while the empty program is attached.
-    pub(super) fn with_nothing<T>(&mut self, what: impl FnOnce() -> T) -> Result<T, TraceError> {
-        self.programs.attach(WHAT, &NOTHING)?;
-        let result = what();
-        self.programs.detach(WHAT, &NOTHING)?;
-        Ok(result)
+    /// No other programs may be attached yet.
+    pub(super) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
+        let way_ns = self.programs.way_ns(WHAT, &NOTHING)?;
+        let clock_ns = match RunCounting::start(WHAT) {
+            Ok(_counting) => self.programs.clock_ns(WHAT, &NOTHING)?.unwrap_or(0.0),
+            Err(_) => 0.0,
+        };
+        Ok(CallOverhead { way_ns, clock_ns })
     }
 
-    /// Runs and time while the kernel timed them; and those of the empty program.
-    pub(super) fn runs(&self) -> Result<(ProgramRuns, ProgramRuns), TraceError> {
-        Ok((self.programs.runs(WHAT, &self.at)?, self.programs.runs(WHAT, &NOTHING)?))
+    /// Runs and time while the kernel timed them.
+    pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
+        self.programs.runs(WHAT, &self.at)
     }
 
     /// Tracepoints that this kernel lacks.
@@ -110,9 +111,8 @@ impl AttachedDrops {
         sums(&self.programs, "lost")
     }
 
-    /// Runs that the kernel skipped.
-    pub(super) fn left_out(&self) -> Result<u64, TraceError> {
-        self.programs.left_out(WHAT)
+    pub(super) fn skipped_runs(&self) -> Result<u64, TraceError> {
+        self.programs.skipped_runs(WHAT)
     }
 }
 
@@ -142,19 +142,10 @@ fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
     match network {
         NamespaceScope::All => Ok(0),
         NamespaceScope::Inode(inode) => Ok(inode),
-        NamespaceScope::Here => fs::metadata("/proc/thread-self/ns/net")
-            .and_then(|namespace| u32::try_from(namespace.ino()).map_err(io::Error::other))
-            .map_err(|source| TraceError::Kernel { what: WHAT, source }),
+        NamespaceScope::Here => {
+            bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })
+        }
     }
-}
-
-/// One bit per port.
-fn bits(ports: &[u16]) -> Vec<u8> {
-    let mut bits = vec![0; 8192];
-    for port in ports {
-        bits[usize::from(port >> 3)] |= 1 << (port & 7);
-    }
-    bits
 }
 
 /// Version, 0 for none, and the address as words in network order. An IPv4-mapped IPv6 address is

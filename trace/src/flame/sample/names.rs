@@ -9,13 +9,10 @@ use linerate_host::{Host, Known};
 use super::mappings;
 use crate::TraceError;
 use crate::flame::profile::{FrameKind, StackFrame};
-use crate::symbols::KernelSymbols;
+use crate::symbols::{KernelSymbols, source_name};
 
 /// Attempts for addresses of a process that fail together.
 const TRIES: u32 = 64;
-
-/// Suffixes that compilers add to parts and copies of a function.
-const SUFFIXES: [&str; 5] = [".cold", ".isra.", ".constprop.", ".part.", ".llvm."];
 
 pub(super) struct FunctionNames {
     symbols: KernelSymbols,
@@ -82,7 +79,7 @@ impl FunctionNames {
             return *index;
         }
         let (name, module) = match self.symbols.name(address) {
-            Known::Value(symbol) => (plain(&symbol.name).to_owned(), symbol.module),
+            Known::Value(symbol) => (source_name(&symbol.name).to_owned(), symbol.module),
             Known::Unknown { .. } => (StackFrame::UNKNOWN.to_owned(), None),
         };
         let index = self.index(StackFrame { name, module, kind: FrameKind::Kernel });
@@ -194,22 +191,4 @@ fn user_frame(named: Option<Named>, mapped: Option<&str>) -> StackFrame {
     let module =
         path.and_then(|path| path.rsplit('/').next().map(str::to_owned)).filter(|file| !file.is_empty());
     StackFrame { name, module, kind: FrameKind::User }
-}
-
-/// Without compiler suffixes, so that parts and copies are one.
-fn plain(name: &str) -> &str {
-    let cut = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
-    cut.map_or(name, |cut| &name[..cut])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_of_a_function_are_one() {
-        assert_eq!(plain("handle_softirqs.isra.0"), "handle_softirqs");
-        assert_eq!(plain("nf_hook_slow.constprop.0.cold"), "nf_hook_slow");
-        assert_eq!(plain("bpf_prog_6deef7357e7b4530_counts"), "bpf_prog_6deef7357e7b4530_counts");
-    }
 }

@@ -111,7 +111,7 @@ impl SpotTable {
     }
 
     pub(super) fn judge<'n>(&self, name: &'n str, kind: FrameKind) -> JudgedFunction<'n> {
-        let plain = plain(name);
+        let plain = crate::symbols::source_name(name);
         let could = |(index, spot): (usize, &KnownSpot)| spot.could_be(plain, kind).then_some(index);
         JudgedFunction {
             name,
@@ -276,9 +276,4 @@ impl NamePatterns {
         self.whole.iter().any(|whole| whole == name)
             || self.beginnings.iter().any(|beginning| name.starts_with(beginning.as_str()))
     }
-}
-
-/// Without suffixes of compiler clones (`.isra.0`, `.part.0`, `.constprop.0`).
-fn plain(name: &str) -> &str {
-    name.split('.').next().unwrap_or(name)
 }

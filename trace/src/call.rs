@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{name, set_name};
 
-use super::tracer::CostTracer;
 use crate::TraceError;
+use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
 
 /// Calls per batch: about 50 us.
 const PASSES: u32 = 200;
@@ -22,30 +22,62 @@ const BATCHES: u32 = 10;
 const ROUNDS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct CallCost {
+pub(crate) struct CallOverhead {
     /// Call and return, ns.
-    pub(super) way_ns: f64,
+    pub(crate) way_ns: f64,
+    /// The clock's part of a measured run, ns.
+    pub(crate) clock_ns: f64,
 }
 
-impl CallCost {
-    /// Requires that the kernel does not measure programs.
-    pub(super) fn time(tracer: &mut CostTracer) -> Result<Self, TraceError> {
+impl CallOverhead {
+    /// Time per run including the call, ns.
+    pub(crate) fn run_ns(&self, ran: ProgramRuns) -> f64 {
+        match ran.runs {
+            0 => self.way_ns,
+            runs => self.way_ns + (ran.time.as_nanos() as f64 / runs as f64 - self.clock_ns).max(0.0),
+        }
+    }
+}
+
+impl TracePrograms {
+    /// Call and return of the empty program, ns. Requires that the kernel does not measure programs.
+    pub(crate) fn way_ns(
+        &mut self,
+        what: &'static str,
+        empty: &[ProgramAttachment],
+    ) -> Result<f64, TraceError> {
         let mut ways = Vec::new();
         for _ in 0..ROUNDS {
             let without = fastest();
-            let with = tracer.with_nothing(fastest)?;
-            ways.push((with - without).max(0.0));
+            ways.push((self.with(what, empty, fastest)? - without).max(0.0));
         }
         ways.sort_by(f64::total_cmp);
-        Ok(Self { way_ns: ways[ways.len() / 2] })
+        Ok(ways[ways.len() / 2])
     }
 
     /// The clock's part of a run, ns, while the kernel measures programs; `None` if it does not
     /// report it.
-    pub(super) fn clock_ns(tracer: &mut CostTracer) -> Result<Option<f64>, TraceError> {
-        tracer.with_nothing(fastest)?;
-        let ran = tracer.runs_of_nothing()?;
+    pub(crate) fn clock_ns(
+        &mut self,
+        what: &'static str,
+        empty: &[ProgramAttachment],
+    ) -> Result<Option<f64>, TraceError> {
+        self.with(what, empty, fastest)?;
+        let ran = self.runs(what, empty)?;
         Ok((ran.runs > 0).then(|| ran.time.as_nanos() as f64 / ran.runs as f64))
+    }
+
+    /// Runs a closure while these programs are attached.
+    fn with<T>(
+        &mut self,
+        what: &'static str,
+        programs: &[ProgramAttachment],
+        run: impl FnOnce() -> T,
+    ) -> Result<T, TraceError> {
+        self.attach(what, programs)?;
+        let result = run();
+        self.detach(what, programs)?;
+        Ok(result)
     }
 }
 
