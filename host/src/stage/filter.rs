@@ -26,9 +26,9 @@ pub use tables::{BaseChain, IpFamily, IptablesTable, NftTable};
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Filter,
-    explain: "XDP programs see a packet before it has a socket buffer, tc after that, and netfilter at its hooks on the way \
-              in and out. Each hook costs each packet, with rules or without; connection tracking looks up and makes \
-              an entry a flow.",
+    explain: "XDP programs see a packet before it has a socket buffer, tc after that, and netfilter at its \
+              hooks on the way in and out. Each hook costs time per packet, with or without rules; \
+              connection tracking looks up each packet and creates an entry per flow.",
     rules: RULES,
     counters: conntrack::counters,
 };

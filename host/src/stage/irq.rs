@@ -19,9 +19,9 @@ use crate::{CpuSet, Known};
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Irq,
-    explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue are then \
-              processed there. Drivers hint where, irqbalance and others decide; the interrupts of many queues on few \
-              CPUs leave the other CPUs without packets.",
+    explain: "Each queue's vector interrupts one of the CPUs of its affinity, and the packets of that queue \
+              are then processed there. Drivers give hints, irqbalance and other programs decide. If the \
+              interrupts of many queues go to few CPUs, the other CPUs get no packets.",
     rules: rules::RULES,
     counters: counters::counters,
 };

@@ -22,9 +22,9 @@ pub use observe::observe;
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Link,
-    explain: "The NIC puts each frame into a ring of buffers that its driver gave it, a ring a receive queue. Where \
-              rings are short, queues few, or the NIC far from the CPUs, packets end here, and only its own counters \
-              show it.",
+    explain: "The NIC puts each frame into a ring of buffers, one ring per receive queue. If rings are \
+              short, queues few, or the NIC far from the CPUs, packets are lost here, and only the NIC's own \
+              counters show it.",
     rules: RULES,
     counters: losses::counters,
 };

@@ -21,8 +21,8 @@ pub(crate) use proc_stat::{cpu_time, cpu_times};
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Machine,
-    explain: "Packets are processed by CPUs: how many there are, which share a core or a node, how fast they may run and \
-              who else runs on them bounds all that follows.",
+    explain: "Packets are processed by CPUs: their number, shared cores and nodes, frequency, and other work \
+              on them limit all later stages.",
     rules: RULES,
     counters: proc_stat::counters,
 };

@@ -16,8 +16,8 @@ pub(crate) use snmp::{pairs_of_lines, words};
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Route,
-    explain: "The kernel looks up where each packet is for; with source validation it looks up a second time, where an \
-              answer to it would go. Early demux looks for a connected socket first, to save the lookup.",
+    explain: "The kernel looks up the route of each packet; with source validation it also looks up the \
+              route back to its source. Early demux looks for a connected socket first, to save the lookup.",
     rules: RULES,
     counters: snmp::counters,
 };

@@ -36,9 +36,9 @@ pub(crate) use steering::program_type;
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Socket,
-    explain: "A packet is put into the receive queue of the socket it is for, under that socket's lock, and lost if the \
-              buffer is full. Of a reuseport group one socket is chosen: by hash, by a program, or by the CPU the \
-              packet came by.",
+    explain: "A packet is put into the receive queue of its socket, under that socket's lock, and lost if \
+              the buffer is full. In a reuseport group one socket is chosen: by hash, by a program, or by \
+              the CPU of the packet.",
     rules: rules::RULES,
     counters: counters::counters,
 };

@@ -18,9 +18,9 @@ use crate::{CpuSet, Known};
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Softirq,
-    explain: "The interrupt's CPU polls the queue in the NET_RX softirq, up to 64 packets a turn, and takes each up to \
-              the socket; with RPS it hands each to the backlog of another CPU chosen by hash. Nothing else runs on a \
-              CPU that is in softirq.",
+    explain: "The interrupt's CPU polls the queue in the NET_RX softirq, up to 64 packets per poll, and \
+              processes each up to the socket; with RPS it hands each to the backlog of another CPU chosen \
+              by hash. Nothing else runs on a CPU that is in softirq.",
     rules: rules::RULES,
     counters: counters::counters,
 };

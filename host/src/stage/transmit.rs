@@ -13,8 +13,9 @@ pub(crate) use observe::any_file;
 
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Transmit,
-    explain: "A packet leaves by a transmit queue, through that queue's discipline and under its lock. XPS chooses the \
-              queue by CPU, so that each CPU has its own; without it the flow's hash chooses, and CPUs meet at locks.",
+    explain: "A packet leaves by a transmit queue, through that queue's qdisc and under its lock. XPS \
+              chooses the queue by CPU, so that each CPU has its own; without XPS the flow's hash chooses, \
+              and CPUs wait at locks.",
     rules: rules::RULES,
     counters: counters::counters,
 };

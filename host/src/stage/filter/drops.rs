@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     why: "A packet that a rule drops at prerouting or input was received and routed, but no socket gets it and no \
           counter of the IP layer names it. The number of such packets is the packets received minus those that were \
           delivered, forwarded or counted as an error.",
-    effect: "If they belong to the service: every packet dropped is one that it did not answer.",
+    effect: "If they belong to the service: each is a request without an answer.",
     published_ratio: None,
     source: "net/ipv4/ip_input.c, ip_rcv_core and ip_local_deliver_finish; RFC 4293, ipSystemStats",
     kernels: "all; IPv4 only",

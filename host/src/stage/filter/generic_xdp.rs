@@ -9,15 +9,16 @@ use crate::stage::link::DeviceKind;
 pub(super) const RULE: Rule = Rule {
     id: "filter.generic-xdp",
     title: "An XDP program runs in generic mode",
-    why: "In generic mode the program runs after the driver made a socket buffer for the packet, which XDP exists to \
-          avoid; a packet whose headroom is less than the program is promised is copied first. It is used if the \
-          driver cannot run programs, or if a loader falls back silently.",
-    effect: "In native mode a packet that the program drops or sends back costs no socket buffer: here an echo in the \
-             program answered 3.1 M packets/s under a flood on one CPU, where a socket answered 0.01 M.",
+    why: "In generic mode the program runs after the driver has created a socket buffer for the packet, \
+          which XDP is supposed to avoid. A packet with too little headroom is copied first. Generic mode is \
+          used if the driver cannot run programs, or if a loader falls back silently.",
+    effect: "In native mode a packet that the program drops or sends back needs no socket buffer: an echo in \
+             the program answered 3.1 M packets/s under a flood on one CPU, an echo on a socket 0.01 M \
+             packets/s.",
     published_ratio: None,
     source: "net/core/dev.c, netif_receive_generic_xdp; the second measured on a veth, Linux 6.18",
     kernels: "4.12 and later",
-    remedy: "Have its owner attach the program in native mode (`xdpdrv`), if the driver can.",
+    remedy: "Let its owner attach the program in native mode (`xdpdrv`), if the driver supports it.",
     caveats: "The driver cannot run XDP programs, or the program requires generic mode.",
     check,
 };

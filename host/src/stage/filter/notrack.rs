@@ -25,17 +25,18 @@ const MOST_PORTS: usize = 8;
 pub(super) const RULE: Rule = Rule {
     id: "filter.conntrack-for-udp",
     title: "Packets of a UDP service are tracked",
-    why: "Connection tracking looks each packet up in its table, and makes an entry for each new pair of address and port, \
-          which stays for 30 seconds and more. A service that answers many clients fills the table with flows of two \
-          packets; when it is full, packets of new flows are dropped.",
+    why: "Connection tracking looks up each packet in its table, and creates an entry for each new flow, \
+          which stays for at least 30 seconds. A service that answers many clients fills the table with \
+          flows of two packets; when it is full, packets of new flows are dropped.",
     effect: "No lookup and no entry for each flow, and no packet lost to a full table.",
     published_ratio: None,
     source: "Linux Documentation/networking/nf_conntrack-sysctl.rst; net/netfilter/nf_conntrack_core.c, nf_conntrack_in",
-    kernels: "all; before 4.10 packets are tracked as soon as the module is loaded, later where a rule asks for it",
-    remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. A rule that accepts \
-             established flows no longer covers them: accept the port by itself. Where tracking has to stay, raise \
-             nf_conntrack_max.",
-    caveats: "The service is behind NAT on this host, or rules about the state of its flows are wanted.",
+    kernels: "all; before 4.10 packets are tracked as soon as the module is loaded, later if a rule requests \
+              it",
+    remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. A \
+             rule that accepts established flows no longer matches them, so accept the port explicitly. If \
+             tracking has to stay, raise nf_conntrack_max.",
+    caveats: "The service is behind NAT on this host, or rules about the state of its flows are required.",
     check,
 };
 

@@ -15,10 +15,10 @@ use crate::stage::PacketPath;
 
 pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
 
-const CAVEATS: &str = "Somebody put them there on purpose, as to keep CPUs free for a service that does not use the \
-                       network. A program that sets them must leave them alone, or it reverts the change: irqbalance \
-                       within ten seconds. Do not switch irqbalance off on EC2, which advises against it; Google's \
-                       images come without it.";
+const CAVEATS: &str = "Somebody put them there on purpose, for example to keep CPUs free for a service that \
+                       does not use the network. A program that sets them must leave them alone, or it \
+                       reverts the change: irqbalance within ten seconds. Do not switch irqbalance off on \
+                       EC2, because Amazon advises against it. Google's images do not have it.";
 
 /// Adds the CPUs of the vectors that serve receive queues.
 fn with_vectors(sighting: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {

@@ -11,16 +11,17 @@ use crate::{CpuSet, Setting, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "link.far-node",
     title: "Packets are processed on another NUMA node than that of their NIC",
-    why: "A NIC writes packets and descriptors into memory of its own node, or the cache of it. CPUs of another node fetch \
-          each over the interconnect, about 40 ns a cache miss more.",
-    effect: "1,000,000 to 1,400,000 packets/s where four receivers were moved to the NIC's node.",
+    why: "A NIC writes packets and descriptors into the memory or cache of its own node. CPUs of another \
+          node fetch each over the interconnect, which costs about 40 ns more per cache miss.",
+    effect: "1,000,000 to 1,400,000 packets/s when four receivers were moved to the NIC's node.",
     published_ratio: Some(1.4),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "all",
     remedy: "Send the interrupts of its queues to CPUs of its node, and have the service's threads run there; or let the \
              service listen on a NIC of the node it runs on.",
-    caveats: "The CPUs of the NIC's node are kept for another NIC, or the service's threads are bound to the other node. \
-             Where irqbalance runs, it has to leave these interrupts alone first, or it undoes the change.",
+    caveats: "The CPUs of the NIC's node are kept for another NIC, or the service's threads are bound to the \
+              other node. If irqbalance runs, first make it leave these interrupts alone, or it reverts the \
+              change.",
     check,
 };
 

@@ -10,8 +10,9 @@ use crate::{Known, Setting, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "link.gro-for-udp",
     title: "Packets of a UDP service are looked at for merging, which never happens",
-    why: "Generic receive offload compares each packet with those held back, to merge packets of one stream. Datagrams \
-          are merged only for sockets that ask for it (UDP_GRO), so that for others all of this is in vain.",
+    why: "Generic receive offload compares each packet with those held back, to merge packets of one stream. \
+          Datagrams are merged only for sockets that request it (UDP_GRO), so for others this work is \
+          wasted.",
     effect: "4.9 % of the CPU's time (dev_gro_receive); 5,050,000 to 5,180,000 transactions/s.",
     published_ratio: Some(1.026),
     source: "T. Makita, Boost UDP Transaction Performance (2016), step 'GRO off'",

@@ -20,10 +20,10 @@ pub(super) const HARDWARE_DROPS: Rule = Rule {
     source: "M. Majkowski, How to receive a million packets per second (2015): rx_nodesc_drop_cnt at 451,000/s; \
              Documentation/networking/statistics.rst",
     kernels: "all",
-    remedy: "Where rings ran dry: spread the load over more queues and CPUs first (see the findings of rss, irq and \
-             softirq), then lengthen the rings. Where the NIC's buffer overran without dry rings: look at the PCIe width and \
-             at flow control. Where frames came damaged: cable, optics, switch port. Where buffers could not be had: \
-             memory pressure.",
+    remedy: "If rings ran dry, spread the load over more queues and CPUs first (see the findings of rss, irq \
+             and softirq), then lengthen the rings. If the NIC's buffer overran without dry rings, check the \
+             PCIe width and flow control. If frames were damaged, check cable, optics and switch port. If \
+             the driver got no buffers, check memory pressure.",
     caveats: "The load was a test, or a flood beyond the intended load of the service.",
     check: hardware_drops,
 };
@@ -31,23 +31,24 @@ pub(super) const HARDWARE_DROPS: Rule = Rule {
 pub(super) const RING_SMALL: Rule = Rule {
     id: "link.ring-small",
     title: "Receive rings run dry at peaks and could be longer",
-    why: "A ring holds packets while its CPU is busy with others. Short rings lose packets in bursts of a fraction of a \
-          millisecond, though the CPU would keep up on average.",
+    why: "A ring holds packets while its CPU is busy with others. Short rings lose packets in bursts of a \
+          fraction of a millisecond, although the CPU keeps up on average.",
     effect: "Bursts up to the new length survive; the sustained rate stays as it is.",
     published_ratio: None,
     source: "Documentation/networking/device_drivers/ethernet/intel/ice.rst, Rx Descriptor Ring Size",
     kernels: "all",
-    remedy: "Lengthen the receive rings with ethtool -G, four times at first, and watch the counter.",
-    caveats: "Latency under load matters more than loss, since a longer ring lets packets wait longer and leaves the CPU's \
-             cache; or the interface must not pause now, since most drivers reset it to change its rings.",
+    remedy: "Lengthen the receive rings with ethtool -G, to four times at first, and watch the counter.",
+    caveats: "Latency under load matters more than loss, because packets wait longer in a longer ring, which \
+              also exceeds the CPU's cache; or the interface must not pause now, because most drivers reset \
+              it to change its rings.",
     check: ring_small,
 };
 
 pub(super) const ALLOWANCE_EXCEEDED: Rule = Rule {
     id: "link.allowance-exceeded",
     title: "The cloud holds packets back because the instance's allowance is used up",
-    why: "An instance has allowances of bandwidth, packets per second and tracked connections. Traffic above them is \
-          queued or dropped outside the machine, and nothing inside shows it but these counters of the ENA device.",
+    why: "An instance has allowances of bandwidth, packets per second and tracked connections. Traffic above \
+          them is queued or dropped outside the machine, and only these counters of the ENA device show it.",
     effect: "Up to the allowance of the larger instance; nothing on this machine changes it.",
     published_ratio: None,
     source: "Amazon EC2 User Guide, Monitor network performance for ENA settings on your EC2 instance",

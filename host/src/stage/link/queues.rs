@@ -12,14 +12,14 @@ pub(super) const SINGLE: Rule = Rule {
     title: "All packets come in by one receive queue",
     why: "A receive queue has one interrupt, and one CPU at a time polls it. With a single queue that CPU does all the work \
           of the network stack up to the socket, and the others wait for it.",
-    effect: "One queue carried 450,000 packets/s into a virtual machine, several 800,000; it grows with the queues as far as \
-             CPUs and flows do.",
+    effect: "One queue carried 450,000 packets/s into a virtual machine, several queues 800,000. The rate \
+             grows with the number of queues if there are enough CPUs and flows.",
     published_ratio: Some(1.78),
     source: "a study of packet rates, multi-queue and SR-IOV for virtual machines: 450,000 to 800,000 packets/s",
     kernels: "all",
-    remedy: "Give the interface more channels with ethtool -L. A virtual machine gets them from its hypervisor: \
-             queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. Where neither is possible, \
-             RPS spreads the work after the first CPU has taken the packet in.",
+    remedy: "Give the interface more channels with ethtool -L. A virtual machine gets them from its \
+             hypervisor: queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. \
+             If neither is possible, RPS spreads the work after the first CPU has received the packet.",
     caveats: "The load is far below the capacity of one CPU, or all of it is one flow, which never leaves its queue.",
     check: single,
 };
@@ -27,14 +27,15 @@ pub(super) const SINGLE: Rule = Rule {
 pub(super) const BELOW_CPUS: Rule = Rule {
     id: "link.queues-below-cpus",
     title: "There are fewer receive queues than CPUs",
-    why: "CPUs without a queue take no packets in; unless RPS gives them some, they only run threads, whose packets come \
-          from other CPUs.",
-    effect: "Hyper-threads without queues, once RPS on every queue gave them work, raised 6,010,000 transactions/s to \
-             7,010,000.",
+    why: "CPUs without a queue receive no packets. Unless RPS gives them some, they only run threads, whose \
+          packets come from other CPUs.",
+    effect: "RPS on every queue gave work to hyper-threads without queues, which raised 6,010,000 \
+             transactions/s to 7,010,000.",
     published_ratio: Some(1.17),
     source: "T. Makita, Boost UDP Transaction Performance (2016): hyper-threading, RPS on every queue",
     kernels: "all",
-    remedy: "As many channels as cores with ethtool -L; where the device has no more, RPS for the CPUs without a queue.",
+    remedy: "Set as many channels as cores with ethtool -L. If the device has no more, use RPS for the CPUs \
+             without a queue.",
     caveats: "CPUs are kept for other work on purpose, or the interface must not pause now, since most drivers reset it to \
              change its channels.",
     check: below_cpus,

@@ -9,16 +9,17 @@ use crate::{Known, Setting, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "link.vf-unused",
     title: "Virtual machines go through a bridge, though the NIC has virtual functions",
-    why: "Each packet of a virtual machine on a bridge is handled by the host's softirq, a tap and vhost, and then by the \
-          machine. A virtual function of the NIC (SR-IOV) that is passed to it leaves the host out.",
+    why: "Each packet of a virtual machine on a bridge is handled by the host's softirq, a tap and vhost, \
+          and then by the machine. A virtual function of the NIC (SR-IOV) in the machine bypasses the host.",
     effect: "450,000 to 650,000 packets/s with one queue, 800,000 to 1,200,000 with several.",
     published_ratio: Some(1.5),
     source: "a study of packet rates, multi-queue and SR-IOV for virtual machines",
     kernels: "3.8 and later (sriov_numvfs)",
-    remedy: "Switch the IOMMU on, make virtual functions, and pass one to each machine that needs the rate (hostdev in \
-             libvirt).",
-    caveats: "The machines must migrate while they run, or the host's bridge filters or counts their traffic: a virtual \
-             function passes both by. On some NICs virtual functions also take queues from the host.",
+    remedy: "Switch the IOMMU on, create virtual functions, and assign one to each machine that needs the \
+             rate (hostdev in libvirt).",
+    caveats: "The machines must migrate while they run, or the host's bridge filters or counts their \
+              traffic: a virtual function bypasses both. On some NICs virtual functions also take queues \
+              from the host.",
     check,
 };
 

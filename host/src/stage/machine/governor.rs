@@ -44,18 +44,18 @@ pub(super) fn driver(host: &Host, online: &Known<CpuSet>) -> Known<Option<String
 pub(super) const RULE: Rule = Rule {
     id: "machine.governor",
     title: "CPUs do not run at full frequency",
-    why: "The governor decides how fast a CPU runs. `powersave` keeps it at its lowest frequency, except where the CPU \
-          itself decides (intel_pstate and amd-pstate in active mode), where it only prefers saving energy. `ondemand`, \
-          `conservative` and `schedutil` follow the load, and so come late for each burst of packets; time in softirq of an \
-          otherwise idle CPU may not count as load at all.",
-    effect: "As the ratio of the frequencies for `powersave` without a CPU that decides itself; a few per cent and steadier \
-             latency for the others.",
+    why: "The governor decides how fast a CPU runs. `powersave` keeps it at its lowest frequency, except \
+          where the CPU itself decides (intel_pstate and amd-pstate in active mode), where it only prefers \
+          saving energy. `ondemand`, `conservative` and `schedutil` follow the load, and so react late to \
+          each burst of packets; softirq time of an otherwise idle CPU may not count as load at all.",
+    effect: "The ratio of the frequencies for `powersave`, unless the CPU decides itself; a few percent and \
+             steadier latency for the others.",
     published_ratio: None,
     source: "Linux Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst and amd-pstate.rst",
     kernels: "all with frequency scaling",
     remedy: "Set the governor `performance` on the CPUs that process packets and run the service.",
-    caveats: "Power or heat is budgeted, few CPUs are busy and gain more from the turbo frequency that idle ones leave \
-             them, or somebody else (TuneD, the platform's firmware) owns the governor: change it there.",
+    caveats: "Power or heat is limited, few CPUs are busy and gain more from the turbo frequency that idle \
+              CPUs leave them, or another program (TuneD, the firmware) sets the governor: change it there.",
     check,
 };
 

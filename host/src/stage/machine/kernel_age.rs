@@ -120,14 +120,16 @@ const LATER: &[KernelChange] = &[
 pub(super) const RULE: Rule = Rule {
     id: "machine.kernel-age",
     title: "Later kernels do more for UDP",
-    why: "The receive and transmit paths of UDP keep changing. The listed changes came after this kernel and affect \
-          services of many small datagrams; some work automatically, others must be used by the service.",
-    effect: "Named with each change where somebody measured it.",
+    why: "The receive and transmit paths of UDP keep changing. The listed changes came after this kernel and \
+          affect services of many small datagrams; some work automatically, others require support in the \
+          service.",
+    effect: "Listed with each change if somebody measured it.",
     published_ratio: None,
-    source: "Linux documentation and sources, named with each change",
+    source: "Linux documentation and sources, listed with each change",
     kernels: "all",
     remedy: "Consider a newer kernel before you work around problems that it fixes.",
-    caveats: "The kernel is a distribution's: those (RHEL above all) carry later changes under an older version number.",
+    caveats: "The kernel is a distribution's: distributions (RHEL above all) backport later changes under an \
+              older version number.",
     check,
 };
 

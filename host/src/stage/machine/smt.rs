@@ -23,17 +23,19 @@ pub(super) fn control(host: &Host) -> Known<Option<String>> {
 pub(super) const SHARED: Rule = Rule {
     id: "machine.smt",
     title: "Hardware threads share cores",
-    why: "Two hardware threads of a core share its execution units and its first caches. A thread of the service on the \
-          sibling of a CPU that processes packets competes with it; all CPUs of a host doing both, each for itself, gain \
-          from the units that would idle.",
-    effect: "On one host all siblings with RPS on every queue gave 17 % (6.01 to 7.01 M transactions/s); on another a \
-             receiver on the sibling of the queue's CPU got 200 kpps where one on another core got 360.",
+    why: "Two hardware threads of a core share its execution units and its first caches. A thread of the \
+          service on the sibling of a CPU that processes packets competes with it. But if all CPUs of a host \
+          do both, they gain from units that would otherwise be idle.",
+    effect: "On one host, siblings with RPS on every queue gained 17 % (6.01 to 7.01 M transactions/s). On \
+             another, a receiver on the sibling of the queue's CPU got 200 kpps, and one on another core 360 \
+             kpps.",
     published_ratio: None,
     source: "T. Makita, LinuxCon Japan 2016; M. Majkowski, How to receive a million packets per second, 2015",
     kernels: "all",
-    remedy: "Nothing need be done. Count cores, not CPUs, when comparing hosts; give every hardware thread its share of \
-             queues or RPS, with its own socket and thread, or leave the siblings of packet CPUs idle.",
-    caveats: "This is a fact and no fault.",
+    remedy: "Nothing need be done. Count cores, not CPUs, when you compare hosts. Give every hardware thread \
+             its share of queues or RPS, with its own socket and thread, or leave the siblings of packet \
+             CPUs idle.",
+    caveats: "This is a fact, not a fault.",
     check: check_shared,
 };
 
@@ -57,8 +59,8 @@ fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
 pub(super) const OFF: Rule = Rule {
     id: "machine.smt-off",
     title: "Hardware threads are switched off on a busy host",
-    why: "If all CPUs are busy, the second hardware thread of each core uses the core while the first waits for \
-          memory, which packet processing does much.",
+    why: "If all CPUs are busy, the second hardware thread of each core uses the core while the first waits \
+          for memory, which is frequent in packet processing.",
     effect: "6.01 to 7.01 M transactions/s (17 %) with hyper-threading on and RPS on every queue.",
     published_ratio: Some(7.01 / 6.01),
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",

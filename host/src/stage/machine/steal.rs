@@ -15,12 +15,13 @@ pub(super) const RULE: Rule = Rule {
     title: "The hypervisor takes CPU time",
     why: "Steal is time in which a virtual CPU had work and the hypervisor ran something else. Packets wait in the \
           ring meanwhile, and are lost when it is full; a measurement during that time is not of the service alone.",
-    effect: "At least the share that is taken, and losses at peaks, since it is taken in pieces of milliseconds.",
+    effect: "At least the share of steal, and losses at peaks, because steal comes in pieces of \
+             milliseconds.",
     published_ratio: None,
     source: "proc(5), /proc/stat",
     kernels: "all; the hypervisor must report it (KVM and Xen do)",
-    remedy: "Nothing on this host fixes it: ask for CPUs of its own, a machine type without CPU credits, or fewer \
-             virtual CPUs than the physical host has free.",
+    remedy: "Nothing on this host fixes it: ask for dedicated CPUs, a machine type without CPU credits, or \
+             fewer virtual CPUs than the physical host has free.",
     caveats: "The time was taken while the service was idle.",
     check,
 };

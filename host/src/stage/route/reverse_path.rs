@@ -20,19 +20,19 @@ const NOTABLE_SHARE: f64 = 0.001;
 pub(super) const VALIDATION: Rule = Rule {
     id: "route.source-validation",
     title: "Each packet's source is looked up too",
-    why: "With rp_filter on, in either mode, the kernel looks up the route of each IPv4 packet a second time, from its \
-          destination back to its source, and drops the packet where that does not lead back to its interface. What is \
-          in force is the larger value of `all` and of the interface. Before Linux 4.15 the second lookup is left \
-          out only if accept_local is on as well, since it also guards against packets from the host's own addresses; \
-          later kernels check that in a hash table instead.",
+    why: "With rp_filter on, in either mode, the kernel looks up the route of each IPv4 packet a second \
+          time, from its destination back to its source, and drops the packet if that does not lead back to \
+          its interface. The larger value of `all` and of the interface is in effect. Before Linux 4.15 the \
+          second lookup is skipped only if accept_local is also on, because it also guards against packets \
+          from the host's own addresses; later kernels check that in a hash table instead.",
     effect: "5.38 to 5.49 M transactions/s (1.8 % of CPU in the second fib_table_lookup).",
     published_ratio: Some(5.49 / 5.38),
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; net/ipv4/fib_frontend.c",
     kernels: "all; accept_local matters before 4.15. IPv4 only",
     remedy: "Set rp_filter to 0 for `all` and for the interface; before Linux 4.15 also accept_local to 1 for the interface.",
-    caveats: "The host routes for others, has several uplinks, or nothing in front of it drops packets with forged \
-             sources: a UDP service that answers them serves reflection attacks. Where the network filters at its edge \
-             (BCP 38), the host need not.",
+    caveats: "The host routes for others, has several uplinks, or nothing in front of it drops packets with \
+              forged sources: a UDP service that answers them can be used for reflection attacks. If the \
+              network filters at its edge (BCP 38), the host need not.",
     check: check_validation,
 };
 
@@ -102,16 +102,17 @@ fn describe(sighting: RuleMatch, interface: &InterfaceRoute, needs_accept_local:
 pub(super) const DROPS: Rule = Rule {
     id: "route.reverse-path-drops",
     title: "The reverse-path filter drops packets",
-    why: "A packet whose source is routed by another interface than it came by is dropped in strict mode (1), one \
-          whose source has no route in loose mode (2). On a host with several uplinks, with answers that leave by \
-          another interface, that hits honest clients, and only this counter shows it.",
-    effect: "The packets counted reach the service, where they were honest.",
+    why: "A packet whose source is routed by another interface than it came by is dropped in strict mode \
+          (1), one whose source has no route in loose mode (2). On a host with several uplinks, whose \
+          replies leave by another interface, legitimate clients are dropped, and only this counter shows \
+          it.",
+    effect: "The counted packets reach the service, if they are legitimate.",
     published_ratio: None,
     source: "Linux Documentation/networking/ip-sysctl.rst, rp_filter; RFC 3704",
     kernels: "3.10 and later for the counter",
-    remedy: "Find out whose packets they are (`log_martians` names them), then set loose mode (2) where the routing is \
-             asymmetric on purpose.",
-    caveats: "The packets are forged: then the filter does its work.",
+    remedy: "Find out whose packets they are (`log_martians` names them), then set loose mode (2) if the \
+             routing is asymmetric on purpose.",
+    caveats: "The packets are forged: the filter does its work.",
     check: check_drops,
 };
 

@@ -9,12 +9,13 @@ use crate::stage::{HostView, spread};
 pub(super) const RULE: Rule = Rule {
     id: "irq.not-hint",
     title: "Interrupts do not go where their driver hints",
-    why: "Many drivers make a queue a CPU, set XPS to that, and hint each vector to the queue's CPU. Where the vector goes \
-          elsewhere, packets come in on one CPU and answers leave by the queue of another, and several vectors may share \
-          a CPU. Kernels do not follow hints by themselves, and irqbalance has no option to since 1.7.",
-    effect: "Following the hints spread 20 queues over 20 cores instead of ten. The steps from 270,000 to 4,250,000 \
-             transactions/s require that. Alone it made the server slower (17,000), because all threads shared one \
-             socket.",
+    why: "Many drivers create one queue per CPU, set XPS accordingly, and hint each vector to the queue's \
+          CPU. If the vector goes elsewhere, packets arrive on one CPU and replies leave by the queue of \
+          another, and several vectors may share a CPU. Kernels do not follow hints by themselves, and \
+          irqbalance has no option for it since 1.7.",
+    effect: "Following the hints spread 20 queues over 20 cores instead of ten. The steps from 270,000 to \
+             4,250,000 transactions/s require this. Alone it made the server slower (17,000), because all \
+             threads shared one socket.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "2.6.35 and later",

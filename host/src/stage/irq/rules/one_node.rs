@@ -10,9 +10,9 @@ use crate::stage::{HostView, PacketPath, spread};
 pub(super) const RULE: Rule = Rule {
     id: "irq.one-node",
     title: "All interrupts of an interface go to one NUMA node",
-    why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has CPUs, \
-          several queues share each CPU there, those CPUs do nothing but softirqs, and the CPUs of the other node get \
-          packets only through CPUs of the first node.",
+    why: "irqbalance and drivers prefer the node the NIC is on. With more receive queues than that node has \
+          CPUs, several queues share each CPU of that node. These CPUs do nothing but softirqs, and the CPUs \
+          of the other node get packets only through them.",
     effect: "This was the state at 270,000 transactions/s: the ten cores of one node did nothing but softirqs, those of the \
              other waited for them. All later steps, up to 7,010,000, need queues on all cores. By itself, spreading them \
              made matters worse (17,000) while all threads shared one socket.",

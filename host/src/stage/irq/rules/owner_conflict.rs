@@ -9,16 +9,17 @@ use crate::stage::{HostView, PacketPath, spread};
 pub(super) const RULE: Rule = Rule {
     id: "irq.owner-conflict",
     title: "Affinities are set by more than one",
-    why: "irqbalance moves interrupts every ten seconds by load. An affinity that a .link file, TuneD, a cloud's agent \
-          or a person set stays only as long as irqbalance sees no reason to move it. Packets then change CPUs under \
-          load, away from the sockets, threads and transmit queues that were matched to them.",
-    effect: "None while irqbalance leaves them; if it moves them, the gain of a careful placement is lost.",
+    why: "irqbalance moves interrupts every ten seconds by load. An affinity set by a .link file, TuneD, a \
+          cloud agent or an administrator stays only until irqbalance moves it. Packets then change CPUs \
+          under load, away from the matching sockets, threads and transmit queues.",
+    effect: "None while irqbalance leaves them alone. If it moves them, the gain of a careful placement is \
+             lost.",
     published_ratio: None,
     source: "irqbalance(1), systemd.link(5); T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "all",
-    remedy: "Decide for one owner. To place the NIC's interrupts by hand or by another program, have irqbalance leave them \
-             alone: --banirq for each. Numbers of interrupts may change at the next boot; a --policyscript that bans by \
-             device outlasts that.",
+    remedy: "Decide for one owner. To place the NIC's interrupts manually or by another program, make \
+             irqbalance leave them alone: --banirq for each. Interrupt numbers may change at the next boot; \
+             a --policyscript that bans by device remains valid.",
     caveats: "Load on this host changes so much that a fixed placement would be wrong most of the time. On EC2 keep \
              irqbalance running and ban the NIC's interrupts only; Google's images come without it.",
     check,

@@ -12,8 +12,8 @@ pub(super) const RULE: Rule = Rule {
     title: "Several receive queues interrupt the same CPU",
     why: "A CPU polls the queues whose vectors go to it one after the other. Two queues on one CPU share its capacity, \
           however evenly the NIC spreads packets over them, while a CPU without a queue takes no part.",
-    effect: "Packet processing is bounded by the fullest CPU: one with n queues gives each 1/n of a CPU. As found at \
-             270,000 transactions/s, 20 queues shared nine of 20 CPUs, with up to four on one.",
+    effect: "Packet processing is limited by the fullest CPU: with n queues, each gets 1/n of it. At 270,000 \
+             transactions/s, 20 queues shared nine of 20 CPUs, with up to four queues on one CPU.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
     kernels: "all",

@@ -12,19 +12,20 @@ use crate::stage::softirq::traffic;
 pub(super) const RULE: Rule = Rule {
     id: "rss.hash-without-ports",
     title: "The NIC's hash of UDP packets leaves out their ports",
-    why: "With addresses alone in the hash, all packets between two hosts come into one receive queue, and so to one CPU, \
-          whatever their ports. Behind a proxy, a resolver or a translated network there are few addresses, and most \
-          queues stay empty. Many drivers start like that (ixgbe, igb, sfc), because fragments carry no ports.",
-    effect: "One queue carried 350,000 packets/s and its NIC then lost 451,000 a second; the same load over two addresses \
-             filled two queues with 650,000.",
+    why: "With only addresses in the hash, all packets between two hosts come into one receive queue, and so \
+          to one CPU, whatever their ports. Behind a proxy, a resolver or NAT there are few addresses, and \
+          most queues stay empty. This is the default of many drivers (ixgbe, igb, sfc), because fragments \
+          carry no ports.",
+    effect: "One queue carried 350,000 packets/s and the NIC lost 451,000 packets/s; the same load over two \
+             addresses filled two queues with 650,000 packets/s.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second, 2015",
-    kernels: "all; the NIC has to offer it",
-    remedy: "Add the ports to the hash. Where the NIC refuses, let clients use several addresses of the service, or spread \
-             the packets by RPS, whose own hash has the ports.",
-    caveats: "Datagrams larger than the MTU matter: the fragments of one are hashed without ports and come into \
-             another queue than whole datagrams of their flow, which reorders them. With very many client addresses it \
-             changes little.",
+    kernels: "all; the NIC must support it",
+    remedy: "Add the ports to the hash. If the NIC refuses, let clients use several addresses of the \
+             service, or spread the packets by RPS, whose hash includes the ports.",
+    caveats: "Datagrams larger than the MTU matter: fragments are hashed without ports and come into another \
+              queue than complete datagrams of their flow, which reorders them. With very many client \
+              addresses it changes little.",
     check,
 };
 

@@ -8,14 +8,15 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "rss.queue-imbalance",
     title: "One receive queue takes in several times its part of the packets",
-    why: "A queue is polled by one CPU at a time. That CPU alone processes the surplus of its queue while others wait, \
-          and when it cannot, the NIC drops. The cause is a hash without ports, an uneven table, or few flows.",
+    why: "A queue is polled by one CPU at a time. That CPU alone processes the surplus of its queue while \
+          others wait. When it cannot keep up, the NIC drops packets. The cause is a hash without ports, an \
+          uneven table, or few flows.",
     effect: "One queue on one CPU carried 350,000 to 430,000 packets/s; two of them 650,000.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second, 2015",
     kernels: "all",
-    remedy: "Fix the hash and the table where they are at fault. With few flows, or a virtual NIC whose host chooses the \
-             queue, spread that queue's packets over CPUs by RPS.",
+    remedy: "Fix the hash and the table if they are the cause. With few flows, or a virtual NIC whose host \
+             chooses the queue, spread that queue's packets over CPUs by RPS.",
     caveats: "The rate is far below the capacity of one CPU, or rules put a service's packets into one queue on \
               purpose.",
     check,

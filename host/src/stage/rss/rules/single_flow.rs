@@ -8,9 +8,9 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "rss.single-flow",
     title: "Nearly all packets are of one flow, or of very few",
-    why: "All packets of a flow, that is with the same addresses and ports, have the same hash and come into one queue, so \
-          that one CPU processes them. No setting of the NIC changes that, and RPS hashes the same fields: only more flows \
-          do, or a later hand-over to other CPUs.",
+    why: "All packets of a flow (the same addresses and ports) have the same hash and come into one queue, \
+          so one CPU processes them. No setting of the NIC changes that, and RPS hashes the same fields. \
+          Only more flows help, or threads on other CPUs.",
     effect: "One sender filled one queue with 350,000 packets/s, and a second sender of the same flow added nothing.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second, 2015",
@@ -18,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
     remedy: "Let the peer use more flows: several source ports, or several addresses of the service. A test with one \
              sender needs many source ports to resemble many clients. For a tunnel, hash the inner headers if the NIC \
              supports it.",
-    caveats: "One peer is meant to send all, and one CPU can keep up.",
+    caveats: "One peer is supposed to send everything, and one CPU can keep up.",
     check,
 };
 

@@ -10,16 +10,16 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "rss.table-misses-queues",
     title: "The indirection table leaves out some of the receive queues",
-    why: "The hash of a packet chooses an entry of the table, and the entry a queue. A queue that no entry names gets \
-          nothing, and the CPU of its interrupt takes no packet. Tables are left like that by a change of the number of \
-          channels, by hand, or by hardware whose entries are too small for more queues.",
-    effect: "The queues that are left out join in: 20 instead of 16 CPUs process packets. Where the hardware cannot name \
-             them, RPS gives their CPUs a part of the other queues' packets.",
+    why: "The hash of a packet chooses an entry of the table, and the entry a queue. A queue that no entry \
+          names gets nothing, and the CPU of its interrupt takes no packet. The causes are a change of the \
+          number of channels, a manual change, or hardware whose entries are too small for more queues.",
+    effect: "The missing queues get packets: 20 instead of 16 CPUs process packets. If the hardware cannot \
+             name them, RPS gives their CPUs some of the other queues' packets.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016 (queues 16 to 19 of an 82599 saw nothing)",
     kernels: "2.6.36 and later",
-    remedy: "Name all queues in the table. Intel's 82599 and X540 name 16 at most: hand the other CPUs packets by RPS, or \
-             use no more channels than that.",
+    remedy: "Name all queues in the table. Intel's 82599 and X540 name at most 16: give the other CPUs \
+             packets by RPS, or use no more channels than that.",
     caveats: "Queues are kept out of the table on purpose, for AF_XDP or an application of their own.",
     check,
 };

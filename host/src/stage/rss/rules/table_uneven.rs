@@ -8,14 +8,15 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "rss.table-uneven",
     title: "The indirection table gives some queues several times the packets of others",
-    why: "Every entry of the table takes an equal part of the hash's values, so that a queue's part of the packets is its \
-          part of the entries. The queue with most entries is full while others have room, and its CPU bounds the host.",
-    effect: "Throughput is bounded by the fullest queue: with an even table each of N queues takes one Nth.",
+    why: "Every entry of the table gets an equal part of the hash values, so a queue's share of the packets \
+          is its share of the entries. The queue with most entries is full while others have room, and its \
+          CPU limits the host.",
+    effect: "Throughput is limited by the fullest queue: with an even table each of N queues gets one Nth.",
     published_ratio: None,
     source: "Documentation/networking/scaling.rst of the kernel",
     kernels: "2.6.36 and later",
     remedy: "Give each queue the same number of entries.",
-    caveats: "Queues were weighted on purpose, as for CPUs of different speed or CPUs that serve something else.",
+    caveats: "Queues were weighted on purpose, for example for CPUs of different speed or with other work.",
     check,
 };
 

@@ -30,16 +30,17 @@ const SNMP: &str = "/proc/net/snmp";
 pub(super) const RECEIVE_DROPS: Rule = Rule {
     id: "socket.receive-drops",
     title: "Packets are lost because a socket's receive buffer is full",
-    why: "A packet that finds the receive buffer full is dropped, after all the work of receiving it was done. It means that the \
-          threads do not take packets out as fast as they come, always or for the time of a burst. The counter of a socket also \
-          has the few packets with a wrong checksum. On Linux 6.18 and 6.19 it also has packets that /proc/net/snmp does not count \
-          (fixed by commit 820990d66577).",
-    effect: "Every packet counted is one that the service did not answer.",
+    why: "A packet that finds the receive buffer full is dropped, after all the work of receiving it. The \
+          threads do not read packets as fast as they come, either all the time or during a burst. The \
+          counter of a socket also includes the few packets with a wrong checksum. On Linux 6.18 and 6.19 it \
+          also includes packets that /proc/net/snmp does not count (fixed by commit 820990d66577).",
+    effect: "Each counted packet is a request without an answer.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second (2015); net/ipv4/udp.c, __udp_enqueue_schedule_skb",
     kernels: "2.6.27 and later (drops of a socket in /proc/net/udp)",
-    remedy: "If the threads of the service use up their CPUs, give it more: a socket and a thread for each CPU. If they are idle \
-             most of the time, it is bursts: give the socket a larger buffer (SO_RCVBUF).",
+    remedy: "If the threads of the service use up their CPUs, give it more: a socket and a thread for each \
+             CPU. If they are idle most of the time, the cause is bursts: give the socket a larger buffer \
+             (SO_RCVBUF).",
     caveats: "The service sheds load on purpose.",
     check: receive_drops,
 };
@@ -47,32 +48,33 @@ pub(super) const RECEIVE_DROPS: Rule = Rule {
 pub(super) const SMALL: Rule = Rule {
     id: "socket.buffer-small",
     title: "A socket that loses packets has the default receive buffer, or a tiny one",
-    why: "The default of 212,992 bytes holds some 90 to 280 small packets, since the kernel charges 768 to 2,304 bytes for one, \
-          depending on how the driver made it: at a million packets/s that is 0.1 to 0.3 ms, less than a thread may have to \
-          wait for a CPU.",
-    effect: "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
+    why: "The default of 212,992 bytes holds about 90 to 280 small packets, because the kernel charges 768 \
+          to 2,304 bytes per packet, depending on the driver. At a million packets/s that is 0.1 to 0.3 ms, \
+          less than a thread may have to wait for a CPU.",
+    effect: "Fewer packets lost in bursts. No gain if the threads are too slow for the rate.",
     published_ratio: None,
     source: "Linux, Documentation/networking/ip-sysctl and net/core/sock.c",
-    kernels: "all; since 6.18 a server may ask for 4 MiB without privilege (net.core.rmem_max)",
-    remedy: "Have the server ask for more (SO_RCVBUF, bounded by net.core.rmem_max), or raise net.core.rmem_default for sockets that \
-             are made from then on, and restart the server.",
-    caveats: "Latency matters more than loss: a longer queue is a longer wait. Raising the default gives every socket of the host \
-             that much.",
+    kernels: "all; since 6.18 a server may request 4 MiB without privilege (net.core.rmem_max)",
+    remedy: "Let the server request more (SO_RCVBUF, limited by net.core.rmem_max), or raise \
+             net.core.rmem_default for new sockets, and restart the server.",
+    caveats: "Latency matters more than loss: a longer queue is a longer wait. A larger default applies to \
+              every socket of the host.",
     check: small,
 };
 
 pub(super) const GRO_SMALL: Rule = Rule {
     id: "socket.gro-buffer-small",
     title: "A socket takes merged datagrams, and its receive buffer hardly holds one",
-    why: "With UDP_GRO a thread gets up to 64 KiB of datagrams in one call. The receive buffer must hold several of these, and the \
-          thread's own buffer one whole, or the rest of the datagrams is cut off (MSG_TRUNC) without a counter: Envoy lost \
-          datagrams so. The thread's own buffer cannot be seen from outside.",
-    effect: "No datagrams cut off.",
+    why: "With UDP_GRO a thread gets up to 64 KiB of datagrams in one call. The receive buffer must hold \
+          several of these, and the thread's own buffer a complete one. Otherwise the remaining datagrams \
+          are truncated (MSG_TRUNC) without a counter: Envoy lost datagrams like this. The thread's own \
+          buffer is not visible from outside.",
+    effect: "No truncated datagrams.",
     published_ratio: None,
     source: "Linux 5.0, UDP_GRO; the Envoy project's report of datagrams lost to MSG_TRUNC",
     kernels: "5.0 and later (UDP_GRO)",
     remedy: "Give the socket a receive buffer of 1 MiB or more (SO_RCVBUF), and each recvmsg a buffer of 64 KiB.",
-    caveats: "Only a few datagrams a second arrive.",
+    caveats: "Only a few datagrams per second arrive.",
     check: gro_small,
 };
 

@@ -13,33 +13,34 @@ const IDLE_SHARE: f64 = 0.1;
 pub(super) const IMBALANCE: Rule = Rule {
     id: "socket.group-imbalance",
     title: "Some sockets of a reuseport group do the work, others get nothing",
-    why: "A hash of addresses and ports selects the socket. Few clients make few hashes, and some sockets get none of \
-          them; by CPU, a socket gets nothing when no packets come by its CPU. The kernel does not count the packets \
-          of a UDP socket: the rule compares the CPU time of its threads, and its losses.",
+    why: "A hash of addresses and ports selects the socket. Few clients have few hashes, and some sockets \
+          get none of them. With steering by CPU, a socket gets nothing if no packets come by its CPU. The \
+          kernel does not count the packets of a UDP socket: the rule compares the CPU time of its threads, \
+          and its losses.",
     effect: "Hashes collided in one published case: two of four sockets got nothing, and half of the server's capacity \
              was lost.",
     published_ratio: None,
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "3.9 and later (SO_REUSEPORT)",
-    remedy: "Have the group chosen from by CPU (socket.not-steered) and packets spread over all CPUs (the findings of rss, irq \
-             and softirq); with few clients, more source ports or destination addresses help.",
-    caveats: "Only a few clients are served, as in a test with one source port.",
+    remedy: "Steer the group by CPU (socket.not-steered) and spread packets over all CPUs (the findings of \
+             rss, irq and softirq). With few clients, more source ports or destination addresses help.",
+    caveats: "There are only a few clients, for example in a test with one source port.",
     check: imbalance,
 };
 
 pub(super) const BELOW_QUEUES: Rule = Rule {
     id: "socket.group-below-queues",
     title: "Fewer sockets than CPUs that receive packets for them",
-    why: "Each CPU on which packets meet the network stack puts them into a socket's queue under that socket's lock. With fewer \
-          sockets than such CPUs, several of them wait for the same lock, and what the threads of these sockets can take out \
-          bounds the rate however many CPUs receive.",
-    effect: "Four sockets received 1.1 million packets/s where one received 480,000.",
+    why: "Each CPU on which packets meet the network stack puts them into a socket's queue under that \
+          socket's lock. With fewer sockets than such CPUs, several of them wait for the same lock, and the \
+          threads of these sockets limit the rate however many CPUs receive.",
+    effect: "Four sockets received 1.1 million packets/s, one socket 480,000.",
     published_ratio: Some(2.29),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "3.9 and later (SO_REUSEPORT)",
-    remedy: "Have the server open as many sockets with SO_REUSEPORT, each with its thread, as there are CPUs that receive; or let \
-             fewer CPUs receive.",
-    caveats: "The rate is low enough for the threads there are, or the service must leave CPUs to others.",
+    remedy: "Let the server open as many sockets with SO_REUSEPORT, each with its thread, as there are CPUs \
+             that receive; or let fewer CPUs receive.",
+    caveats: "The rate is low enough for the existing threads, or the service must leave CPUs to others.",
     check: below_queues,
 };
 

@@ -18,14 +18,14 @@ pub(super) const RULE: Rule = Rule {
     title: "The memory for all UDP sockets is used up or too small",
     why: "All UDP sockets of a host share one limit, net.ipv4.udp_mem. A packet that would exceed it is dropped although the \
           receive buffer of its socket has room, and counted as MemErrors. A larger receive buffer makes that worse.",
-    effect: "Every packet counted is one that the service did not answer.",
+    effect: "Each counted packet is a request without an answer.",
     published_ratio: None,
     source: "net/ipv4/udp.c, __udp_queue_rcv_skb and udp_rmem_schedule; Documentation/networking/ip-sysctl.rst, udp_mem",
     kernels: "2.6.25 and later; the counter MemErrors since 5.12",
-    remedy: "Find the sockets with long receive queues (ss -uanm) and have their threads read faster or their buffers be smaller. \
-             If the queues are wanted, raise net.ipv4.udp_mem, whose values are pages, to what the receive buffers hold \
-             together.",
-    caveats: "The host has no memory to spare: the limit protects the rest of it.",
+    remedy: "Find the sockets with long receive queues (ss -uanm), and make their threads read faster or \
+             their buffers smaller. If the queues are intended, raise net.ipv4.udp_mem (in pages) to the sum \
+             of the receive buffers.",
+    caveats: "The host has no memory to spare: the limit protects its other programs.",
     check,
 };
 

@@ -11,17 +11,18 @@ const SHOWN: usize = 8;
 pub(super) const SHARED_BY_THREADS: Rule = Rule {
     id: "socket.shared-by-threads",
     title: "Several threads serve one UDP socket",
-    why: "A UDP socket has one receive queue and one lock. Every CPU in softirq that has a packet for it takes that lock, and \
-          so does every thread that takes a packet out. More threads then wait more and do not receive more; with all CPUs \
-          in softirq they hardly receive at all.",
-    effect: "480,000 packets/s with threads that share a socket, 1.1 million with a SO_REUSEPORT socket for each of four. On 20 \
-             cores, 270,000 transactions/s with one socket; 2.54 million with a socket a thread and interrupts spread too.",
+    why: "A UDP socket has one receive queue and one lock. Every CPU in softirq that has a packet for it \
+          takes that lock, and so does every thread that takes a packet out. More threads then wait more \
+          without receiving more; with all CPUs in softirq they receive almost nothing.",
+    effect: "480,000 packets/s with threads that share a socket, 1.1 million with four SO_REUSEPORT sockets. \
+             On 20 cores, 270,000 transactions/s with one socket; 2.54 million with one socket per thread \
+             and interrupts on all CPUs.",
     published_ratio: Some(2.29),
     source: "M. Majkowski, How to receive a million packets per second (2015); T. Makita, Boost UDP Transaction Performance \
              (2016)",
     kernels: "3.9 and later (SO_REUSEPORT)",
-    remedy: "Have the server open a socket for each thread with SO_REUSEPORT; many have an option for it (unbound so-reuseport, \
-             nsd reuseport, a number of listeners or of UDP sockets).",
+    remedy: "Let the server open a socket for each thread with SO_REUSEPORT. Many servers have an option for \
+             it (unbound so-reuseport, nsd reuseport, a number of listeners or of UDP sockets).",
     caveats: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
              moves to another socket when sockets are added to the group or closed.",
     check: shared,

@@ -7,32 +7,32 @@ use crate::stage::socket::{ServiceSockets, SocketState, SteeringState};
 pub(super) const NOT_STEERED: Rule = Rule {
     id: "socket.not-steered",
     title: "A reuseport group is chosen from by hash, not by CPU",
-    why: "The kernel picks a socket of the group by a hash of addresses and ports. NIC and kernel hash differently, so that two \
-          CPUs in softirq have packets for the same socket and wait for its lock, and a thread gets packets that another \
-          CPU's cache holds. A program of SO_ATTACH_REUSEPORT_CBPF that returns the CPU's number picks the socket of that \
-          CPU, and none is shared.",
+    why: "The kernel picks a socket of the group by a hash of addresses and ports. NIC and kernel hash \
+          differently, so two CPUs in softirq have packets for the same socket and wait for its lock, and a \
+          thread gets packets from another CPU's cache. A program attached with SO_ATTACH_REUSEPORT_CBPF \
+          that returns the CPU number picks the socket of that CPU, and no socket is shared.",
     effect: "2.54 to 4.25 million transactions/s on 20 cores.",
     published_ratio: Some(1.67),
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
     kernels: "4.5 and later for UDP, 4.6 for TCP; without a program, by SO_INCOMING_CPU, 6.2 and later",
-    remedy: "Have the server attach a program by CPU to its group (SO_ATTACH_REUSEPORT_CBPF; the library's steer module does \
-             it), or set SO_INCOMING_CPU on each socket, with a thread pinned to the CPU of each.",
-    caveats: "Packets of a flow must stay with a socket while interrupts move, as for QUIC without a program of its own, or there \
-             are fewer sockets than CPUs that receive.",
+    remedy: "Let the server attach a program by CPU to its group (SO_ATTACH_REUSEPORT_CBPF; the library's \
+             steer module does it), or set SO_INCOMING_CPU on each socket, and pin a thread to each CPU.",
+    caveats: "Packets of a flow must stay with a socket while interrupts move, for example for QUIC without \
+              a program of its own, or there are fewer sockets than CPUs that receive.",
     check: not_steered,
 };
 
 pub(super) const MISMATCH: Rule = Rule {
     id: "socket.steering-mismatch",
     title: "A socket gets the packets of one CPU, and its thread runs on another",
-    why: "SO_INCOMING_CPU marks a socket for packets processed on one CPU. That is worth it if the thread that takes \
-          them out runs there too, and if packets are processed there at all.",
+    why: "SO_INCOMING_CPU marks a socket for packets processed on one CPU. This helps only if the thread of \
+          the socket runs on that CPU too, and if packets are processed there at all.",
     effect: "4.25 to 5.05 million transactions/s on 20 cores from running each thread on the CPU of its socket.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
-    kernels: "6.2 and later, which honour SO_INCOMING_CPU in a reuseport group",
-    remedy: "Pin the thread of each socket to the CPU that its socket asks for.",
-    caveats: "The thread is kept off that CPU on purpose, as where softirq alone fills it.",
+    kernels: "6.2 and later, which use SO_INCOMING_CPU in a reuseport group",
+    remedy: "Pin the thread of each socket to the CPU of its SO_INCOMING_CPU.",
+    caveats: "The thread is kept off that CPU on purpose, for example because softirq alone fills it.",
     check: mismatch,
 };
 

@@ -7,14 +7,15 @@ use crate::stage::softirq::load;
 pub(super) const RULE: Rule = Rule {
     id: "softirq.backlog-drops",
     title: "Packets are lost at a full backlog",
-    why: "Packets that RPS hands to a CPU, and those of veth, tun and the loopback, wait in that CPU's backlog, which \
-          holds net.core.netdev_max_backlog of them. Packets that arrive while it is full are lost. A longer one helps \
-          over peaks, and not against more than the CPU can process.",
-    effect: "Losses at peaks go. If the CPU is full all the time, they only come later, and packets wait longer.",
+    why: "Packets that RPS hands to a CPU, and those of veth, tun and the loopback, wait in that CPU's \
+          backlog, which holds net.core.netdev_max_backlog of them. Packets that arrive while it is full are \
+          lost. A longer backlog bridges peaks, but does not help if the CPU cannot keep up.",
+    effect: "No losses at peaks. If the CPU is full all the time, losses only start later, and packets wait \
+             longer.",
     published_ratio: None,
     source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, enqueue_to_backlog",
     kernels: "2.6.35 and later",
-    remedy: "See first whether one CPU takes all (softirq.skew), then lengthen the backlog.",
+    remedy: "First check whether one CPU gets all packets (softirq.skew), then lengthen the backlog.",
     caveats: "Latency matters more than loss, or the CPU that loses packets is full all the time.",
     check,
 };

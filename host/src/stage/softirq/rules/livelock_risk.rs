@@ -13,18 +13,20 @@ use crate::stage::{HostView, PacketPath};
 pub(super) const RULE: Rule = Rule {
     id: "softirq.livelock-risk",
     title: "The server's only thread shares its CPUs with all softirqs",
-    why: "Softirqs go before threads. When more packets come than the CPU can process, the softirq fills the socket's \
-          buffer and the thread that would empty it does not run: the host is busy with packets it then throws away, \
-          and answers hardly any.",
-    effect: "At five times its capacity, a server on the softirqs' CPU fell from 270,000 to 11,000 transactions/s (4 \
-             %). Up to the limit the same CPU is the best place: 430 kpps, where another core of the node had 360.",
+    why: "Softirqs have priority over threads. When more packets come than the CPU can process, the softirq \
+          fills the socket's buffer and the thread that should empty it does not run: the host is busy with \
+          packets that it then drops, and answers almost none.",
+    effect: "At five times its capacity, a server on the softirqs' CPU fell from 270,000 to 11,000 \
+             transactions/s (4 %). Up to the limit the same CPU is the best place: 430 kpps, compared with \
+             360 kpps on another core of the node.",
     published_ratio: None,
     source: "measured with a paced load in network namespaces on Linux 6.18; M. Majkowski, How to receive a million \
              packets per second, 2015",
     kernels: "all",
-    remedy: "Let the thread run on another CPU of the same node too, or give the service more threads and sockets than \
-             one CPU's. Threaded NAPI (Linux 5.12) has the scheduler share the CPU between both. A server on linerate's engine can refuse early what it \
-             could not answer (serve --overload protect, docs/overload.md).",
+    remedy: "Let the thread run on another CPU of the same node too, or give the service more threads and \
+             sockets on other CPUs. With threaded NAPI (Linux 5.12) the scheduler shares the CPU between \
+             both. A server on linerate's engine can refuse early the requests that it could not answer in \
+             time (serve --overload protect, docs/overload.md).",
     caveats: "The load can never exceed the capacity of the service.",
     check,
 };

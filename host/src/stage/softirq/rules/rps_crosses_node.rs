@@ -10,10 +10,10 @@ use crate::stage::{HostView, PacketPath};
 pub(super) const RULE: Rule = Rule {
     id: "softirq.rps-crosses-node",
     title: "RPS hands packets to CPUs of another NUMA node",
-    why: "The queue's CPU wrote the packet's buffers into its own node's memory and caches. A CPU of another node fetches \
-          each line of them over the link between nodes.",
-    effect: "A receiver on the other node got 330 kpps, erratically, where one on the same node got 360; a line from the \
-             other node costs about 40 ns more.",
+    why: "The packet's buffers are in the memory and caches of the queue's node. A CPU of another node \
+          fetches each line over the link between nodes.",
+    effect: "A receiver on the other node got an unsteady 330 kpps, one on the same node 360 kpps. A cache \
+             line from the other node costs about 40 ns more.",
     published_ratio: Some(360.0 / 330.0),
     source: "M. Majkowski, How to receive a million packets per second, 2015; Documentation/networking/scaling.rst",
     kernels: "2.6.35 and later",

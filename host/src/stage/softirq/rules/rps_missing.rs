@@ -12,19 +12,19 @@ use crate::stage::{HostView, PacketPath};
 pub(super) const RULE: Rule = Rule {
     id: "softirq.rps-missing",
     title: "CPUs get no packets, and RPS is off",
-    why: "A NIC spreads packets over the receive queues its indirection table reaches, and each queue interrupts one CPU. \
-          With fewer such queues than CPUs, the others process no packets. RPS has the CPU of a queue hand packets on to \
-          others by their hash, which costs it less than processing them.",
-    effect: "At most as many CPUs more as had no packets: four on 20 in the published case. RPS alone, with one socket \
-             for all threads, made matters worse there (17,000 transactions/s); with a socket a thread it was part of \
-             all that followed, and 7,010,000 were reached with RPS on every queue.",
+    why: "A NIC spreads packets over the receive queues in its indirection table, and each queue interrupts \
+          one CPU. With fewer queues than CPUs, the other CPUs process no packets. With RPS the CPU of a \
+          queue hands packets to other CPUs by hash, which costs less than processing them.",
+    effect: "Adds at most the CPUs that receive no packets now: four of 20 in the published case. RPS alone, \
+             with one socket for all threads, made it worse there (17,000 transactions/s). With one socket \
+             per thread it was part of all later steps, and RPS on every queue reached 7,010,000.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
     kernels: "2.6.35 and later",
     remedy: "Raise the number of queues first if the NIC has more. Else give the CPUs without packets to queues whose own \
              CPU is on the same node. First give each thread its own socket (SO_REUSEPORT).",
-    caveats: "The queues' CPUs have time left, or the CPUs without packets are those the service's threads run on and need. \
-             With two CPUs one for packets and one for the service is often best.",
+    caveats: "The queues' CPUs have time left, or the service's threads need the CPUs without packets. With \
+              two CPUs, one for packets and one for the service is often best.",
     check,
 };
 

@@ -12,9 +12,9 @@ pub(super) const RULE: Rule = Rule {
     title: "RPS hands packets to the sibling of the queue's CPU",
     why: "Both hardware threads of a core share its execution units and first caches: work on the sibling slows the \
           queue's CPU down. While other cores have no packets, one of these is the better choice.",
-    effect: "It depends on whether cores are left. A receiver on the sibling got 200 kpps where one on another core got \
-             360. But with all cores busy, RPS over both threads of each core gave 17 % more (6.01 to 7.01 M \
-             transactions/s).",
+    effect: "It depends on whether other cores are free. A receiver on the sibling got 200 kpps, one on \
+             another core 360 kpps. But with all cores busy, RPS over both threads of each core gained 17 % \
+             (6.01 to 7.01 M transactions/s).",
     published_ratio: Some(360.0 / 200.0),
     source: "M. Majkowski, How to receive a million packets per second, 2015; T. Makita, LinuxCon Japan 2016",
     kernels: "2.6.35 and later",

@@ -13,15 +13,17 @@ use crate::stage::spread;
 pub(super) const RULE: Rule = Rule {
     id: "softirq.skew",
     title: "One CPU processes most packets",
-    why: "A CPU's softirqs are done by that CPU alone. If most packets come to one, it is full while the others wait: \
-          because of one queue, one flow, vectors on one CPU, or a hash that does not separate flows.",
+    why: "A CPU's softirqs run on that CPU only. If most packets come to one CPU, it is full while the \
+          others wait. The cause is a single queue, a single flow, vectors on one CPU, or a hash that does \
+          not separate flows.",
     effect: "The rate of one CPU is the limit of the host: 200 to 450 kpps in one published case, where spreading over \
              two queues gave 650 kpps.",
     published_ratio: Some(650.0 / 370.0),
     source: "M. Majkowski, How to receive a million packets per second, 2015",
     kernels: "all",
-    remedy: "Look at the other findings of rss, irq and softirq for the cause: more queues, ports in the hash, vectors on \
-             CPUs of their own, or RPS. Where RPS hands all queues to one CPU, give each queue a CPU of its own.",
+    remedy: "Look at the other findings of rss, irq and softirq for the cause: more queues, ports in the \
+             hash, vectors on CPUs of their own, or RPS. If RPS hands the packets of all queues to one CPU, \
+             give each queue its own CPU.",
     caveats: "That CPU has time left, or the host has two CPUs of which the other runs the service.",
     check,
 };

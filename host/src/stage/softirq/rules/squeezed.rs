@@ -10,12 +10,12 @@ pub(super) const RULE: Rule = Rule {
     title: "Softirqs often stop with packets left",
     why: "A NET_RX softirq ends after net.core.netdev_budget packets or netdev_budget_usecs, even if packets are left; \
           these wait until it runs again, perhaps in ksoftirqd behind other threads. Rings fill meanwhile.",
-    effect: "A few per cent where each run ends so; nothing where the CPU is full anyway.",
+    effect: "A few percent if every run ends like this; nothing if the CPU is full anyway.",
     published_ratio: None,
     source: "Documentation/admin-guide/sysctl/net.rst; net/core/dev.c, net_rx_action",
     kernels: "all; netdev_budget_usecs from 4.12",
-    remedy: "Double both limits and see whether the rate of squeezes falls and that of packets rises.",
-    caveats: "Other work on these CPUs needs them: a larger budget takes more time from it at once.",
+    remedy: "Double both limits and check whether squeezes decrease and packets increase.",
+    caveats: "These CPUs have other work: with a larger budget it waits longer at a time.",
     check,
 };
 

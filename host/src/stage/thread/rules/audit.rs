@@ -7,15 +7,15 @@ use crate::stage::HostView;
 pub(super) const AUDIT: Rule = Rule {
     id: "thread.audit",
     title: "System calls are audited",
-    why: "With auditing on, a task that began since has an audit context, and each of its system calls enters and leaves through \
-          the slow path that fills it in (syscall_trace_enter, __audit_syscall_entry), even if no rule asks for anything. A UDP \
-          server that makes two calls a transaction pays twice.",
+    why: "With auditing on, a task started since then has an audit context, and each of its system calls \
+          takes the slow path that fills it (syscall_trace_enter, __audit_syscall_entry), even without a \
+          rule. A UDP server with two calls per transaction pays twice.",
     effect: "5.49 to 5.86 million transactions/s on 20 cores; 2.5 % of CPU.",
     published_ratio: Some(1.07),
     source: "T. Makita, Boost UDP Transaction Performance (2016); kernel/auditsc.c",
     kernels: "2.6 and later with CONFIG_AUDITSYSCALL",
-    remedy: "Switch auditing off, or load the one rule `never,task`, under which tasks that begin from then on have no context; then \
-             restart the server, since a task keeps the context it has.",
+    remedy: "Switch auditing off, or load the single rule `never,task`, so that new tasks have no audit \
+             context. Then restart the server, because a task keeps its context.",
     caveats: "Policy or a standard asks for an audit trail.",
     check: audit,
 };

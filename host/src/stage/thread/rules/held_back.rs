@@ -12,9 +12,9 @@ const OFTEN: f64 = 0.01;
 pub(super) const RULE: Rule = Rule {
     id: "thread.held-back",
     title: "The server does not get the CPU time that the host has",
-    why: "A CPU quota stops all threads of a cgroup for the rest of each period, a cpuset or an affinity can put several threads \
-          on one CPU, SCHED_IDLE lets them run only where nothing else does, and a stopped process does not run at all. \
-          Packets wait in the receive buffer meanwhile, and are lost when it is full.",
+    why: "A CPU quota stops all threads of a cgroup for the rest of each period, a cpuset or an affinity can \
+          put several threads on one CPU, SCHED_IDLE lets them run only on idle CPUs, and a stopped process \
+          does not run at all. Packets wait in the receive buffer meanwhile, and are lost when it is full.",
     effect: "The threads read as fast as the CPUs allow.",
     published_ratio: None,
     source: "Documentation/admin-guide/cgroup-v2.rst, cpu.max; sched(7); kernel/sched/fair.c, throttle_cfs_rq",

@@ -12,13 +12,13 @@ const SHOWN: usize = 8;
 pub(super) const FAR_NODE: Rule = Rule {
     id: "thread.far-node",
     title: "Serving threads run on another NUMA node than their packets",
-    why: "A packet is written to the memory of the node that its softirq runs on. A thread on another node fetches each of them, and \
-          the locks they share, across the link between the nodes.",
-    effect: "1.4 million packets/s with everything on one node, 1.0 million on the other; one thread 360,000 and 330,000, the latter \
-             erratic.",
+    why: "A packet is in the memory of the node on which its softirq ran. A thread on another node fetches \
+          packets and locks across the link between the nodes.",
+    effect: "1.4 million packets/s with everything on one node, 1.0 million with the threads on the other; \
+             for one thread 360,000 and an unsteady 330,000.",
     published_ratio: Some(1.4),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
-    kernels: "all; from 6.18 on the receive queue of a UDP socket is kept by node, which makes it cost less",
+    kernels: "all; since 6.18 a UDP socket has a receive queue per node, which reduces the cost",
     remedy: "Pin the threads to CPUs of the node on which packets are processed, or spread interrupts to the node of the threads too.",
     caveats: "The service needs the memory or the devices of that node more than it needs packets.",
     check: far_node,
@@ -27,9 +27,9 @@ pub(super) const FAR_NODE: Rule = Rule {
 pub(super) const NOT_WITH_QUEUE: Rule = Rule {
     id: "thread.not-with-queue",
     title: "Threads of a reuseport group are pinned to CPUs by which no packet comes",
-    why: "With a socket and a thread for each CPU, the packets of a CPU are best answered on that CPU: nothing moves between caches and \
-          nobody else takes the lock. A thread on a CPU without packets gets those of others, and the CPUs with packets have no \
-          thread.",
+    why: "With a socket and a thread for each CPU, the packets of a CPU are best answered on that CPU: \
+          nothing moves between caches and no other CPU takes the lock. A thread on a CPU without packets \
+          gets those of other CPUs, and the CPUs with packets have no thread.",
     effect: "4.25 to 5.05 million transactions/s on 20 cores from having each thread on the CPU of its packets.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016)",
@@ -43,14 +43,17 @@ pub(super) const NOT_WITH_QUEUE: Rule = Rule {
 pub(super) const ON_SIBLING: Rule = Rule {
     id: "thread.on-sibling",
     title: "A serving thread is pinned to the sibling of a CPU in softirq",
-    why: "Two hardware threads of a core share its execution units and its first caches. Where softirq keeps one of \
-          them busy, the server on the other gets the rest of the core, and takes it from softirq.",
-    effect: "200,000 packets/s on the sibling; 430,000 on the very CPU, though nothing under overload; 360,000 on another core of the node.",
+    why: "Two hardware threads of a core share its execution units and first caches. If softirq keeps one of \
+          them busy, the server on the other gets the rest of the core, and slows softirq down.",
+    effect: "200,000 packets/s on the sibling; 430,000 on the same CPU, but nothing under overload; 360,000 \
+             on another core of the node.",
     published_ratio: Some(1.8),
     source: "M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "all",
-    remedy: "Pin the thread to another core of the same node, or with a socket a CPU to the CPU that its packets are processed on.",
-    caveats: "All cores are busy already, and both siblings take packets: then hyper-threading as a whole gave 17 %.",
+    remedy: "Pin the thread to another core of the same node, or with one socket per CPU to the CPU on which \
+             its packets are processed.",
+    caveats: "All cores are busy, and both siblings process packets: then hyper-threading gained 17 % in \
+              total.",
     check: on_sibling,
 };
 

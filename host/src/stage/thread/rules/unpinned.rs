@@ -12,15 +12,17 @@ const SHOWN: usize = 8;
 pub(super) const UNPINNED: Rule = Rule {
     id: "thread.unpinned",
     title: "Serving threads may run on every CPU",
-    why: "The scheduler moves a thread that may run everywhere, and knows nothing of where its packets are processed. On another \
-          CPU than theirs, each packet is fetched from that CPU's cache, and the thread may land where softirq leaves it no time.",
-    effect: "4.25 to 5.05 million transactions/s on 20 cores, once each socket has the packets of one CPU; a single thread received \
-             197,000 to 350,000 packets/s where it was, and 360,000 to 370,000 pinned.",
+    why: "The scheduler moves a thread that may run everywhere, regardless of where its packets are \
+          processed. On another CPU, each packet is fetched from the first CPU's cache, and the thread may \
+          end up on a CPU that is busy with softirqs.",
+    effect: "4.25 to 5.05 million transactions/s on 20 cores, once each socket has the packets of one CPU. A \
+             single thread received 197,000 to 350,000 packets/s unpinned, and 360,000 to 370,000 pinned.",
     published_ratio: Some(1.19),
     source: "T. Makita, Boost UDP Transaction Performance (2016); M. Majkowski, How to receive a million packets per second (2015)",
     kernels: "all",
-    remedy: "Pin each thread to a CPU of its own: that of its socket where the group is steered by CPU. Many servers have an option \
-             for it (nsd server-cpu-affinity, CPUAffinity= of systemd for all threads together).",
+    remedy: "Pin each thread to a CPU of its own: that of its socket if the group is steered by CPU. Many \
+             servers have an option for it (nsd server-cpu-affinity, CPUAffinity= of systemd for all threads \
+             together).",
     caveats: "The CPUs are shared with work that must not wait, or the service has more threads than CPUs.",
     check: unpinned,
 };

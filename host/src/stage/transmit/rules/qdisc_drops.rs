@@ -7,15 +7,16 @@ use crate::stage::transmit::{QdiscState, TransmitState};
 pub(super) const RULE: Rule = Rule {
     id: "transmit.qdisc-drops",
     title: "The queueing discipline drops packets",
-    why: "A discipline queues packets that the driver cannot take, and drops when its queue is full or, as fq_codel \
-          and fq do, when packets waited long or one flow has many. The sender usually gets no error: the reply is \
-          lost on its own host.",
-    effect: "Each drop is a transaction that was served and not answered.",
+    why: "A qdisc queues packets that the driver cannot accept, and drops packets when its queue is full or, \
+          for fq_codel and fq, when packets waited too long or one flow has too many. The sender usually \
+          gets no error: the reply is lost on its own host.",
+    effect: "Each drop is a transaction without an answer, after all its work.",
     published_ratio: None,
     source: "tc(8) and net/sched of the kernel",
     kernels: "all",
-    remedy: "See first whether the link itself is full, and whether a shaper sets the rate. Where bursts are the reason, \
-             lengthen the discipline's queue (txqueuelen for pfifo_fast; limit and flow_limit for fq and fq_codel).",
+    remedy: "First check whether the link itself is full, and whether a shaper sets the rate. If bursts are \
+             the cause, lengthen the qdisc's queue (txqueuelen for pfifo_fast; limit and flow_limit for fq \
+             and fq_codel).",
     caveats: "Traffic is shaped or policed on purpose: drops are how that is done.",
     check,
 };

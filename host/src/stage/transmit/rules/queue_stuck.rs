@@ -7,15 +7,16 @@ use crate::stage::{HostView, PacketPath};
 pub(super) const RULE: Rule = Rule {
     id: "transmit.queue-stuck",
     title: "A transmit queue stood still until the watchdog woke its driver",
-    why: "A queue that the driver stopped and that finished nothing for seconds (NETDEV WATCHDOG in the kernel's log) is \
-          taken to be stuck, and most drivers then reset the NIC. All that waited is late or lost.",
+    why: "A queue that the driver stopped and that finished nothing for seconds (NETDEV WATCHDOG in the \
+          kernel's log) counts as stuck, and most drivers then reset the NIC. Waiting packets are late or \
+          lost.",
     effect: "Seconds without a reply each time.",
     published_ratio: None,
     source: "dev_watchdog, net/sched/sch_generic.c of the kernel",
     kernels: "3.1 and later",
     remedy: "Look for messages of the driver in the kernel's log; update driver and firmware; on a virtual machine, \
              look at the hypervisor's side.",
-    caveats: "A single time after a change of the link or of the driver's settings is no reason to act.",
+    caveats: "It happened once, after a change of the link or of the driver's settings.",
     check,
 };
 

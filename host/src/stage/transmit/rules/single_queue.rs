@@ -7,16 +7,16 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "transmit.single-queue",
     title: "All CPUs send by one transmit queue",
-    why: "Every packet takes the lock of its queue's discipline and that of the driver's ring. With one queue, all CPUs that \
-          send wait there for each other, and adding threads to a service adds waiting.",
-    effect: "Contention at queues: 1,086,000 transactions/s where any CPU used any queue, 5,050,000 with a queue a \
-             CPU, on 20 CPUs.",
+    why: "Every packet takes the lock of its queue's qdisc and that of the driver's ring. With one queue, \
+          all CPUs that send wait for each other, and more threads only wait more.",
+    effect: "1,086,000 transactions/s when any CPU used any queue, 5,050,000 with one queue per CPU, on 20 \
+             CPUs.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
-    kernels: "all; enqueueing without a lock from 6.19 on takes a part of it away",
+    kernels: "all; since 6.19 enqueueing needs no lock, which reduces the contention",
     remedy: "Give the interface more channels; for a virtual machine, more queues on the hypervisor's side first (virtio: \
              queues=N of the interface's driver).",
-    caveats: "One CPU sends all, as for a server with one thread.",
+    caveats: "One CPU sends everything, for example of a server with one thread.",
     check,
 };
 

@@ -8,17 +8,17 @@ use crate::stage::softirq::traffic;
 pub(super) const RULE: Rule = Rule {
     id: "transmit.xps-missing",
     title: "No CPU has a transmit queue of its own",
-    why: "Without XPS the flow's hash chooses the transmit queue of a packet, so that any CPU sends by any queue. Each queue \
-          has a lock in its discipline and one in its driver; CPUs meet there and wait for each other, and the queue's \
-          memory moves between them. Some drivers set XPS by themselves (ixgbe, i40e, ice, mlx5, virtio_net), some do not \
-          (igb, ena).",
-    effect: "1,086,000 transactions/s without XPS, 5,050,000 with it, on 20 CPUs: every CPU alone with its queue.",
+    why: "Without XPS the flow's hash chooses the transmit queue of a packet, so any CPU sends by any queue. \
+          Each queue has a lock in its qdisc and one in its driver. CPUs wait for each other at these locks, \
+          and the queue's memory moves between them. Some drivers set XPS by themselves (ixgbe, i40e, ice, \
+          mlx5, virtio_net), some do not (igb, ena).",
+    effect: "1,086,000 transactions/s without XPS, 5,050,000 with XPS, on 20 CPUs with one queue each.",
     published_ratio: Some(4.65),
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
     kernels: "2.6.38 and later",
     remedy: "Give each CPU the transmit queue of the same number as the receive queue that interrupts it.",
-    caveats: "Traffic is shaped a queue, or where a few CPUs send little: then nothing meets at the locks. Not where \
-             the hypervisor's side has fewer queues.",
+    caveats: "Traffic is shaped per queue, a few CPUs send little, so that they do not contend for the \
+              locks, or the hypervisor's side has fewer queues.",
     check,
 };
 

@@ -8,17 +8,17 @@ use crate::stage::HostView;
 pub(super) const RULE: Rule = Rule {
     id: "transmit.xps-wrong",
     title: "XPS does not give the CPUs transmit queues of their own",
-    why: "A CPU that is in no queue's mask sends by the hash of the flow, through the queues of other CPUs. CPUs that share a \
-          queue while others are unused wait at its lock. A CPU whose queue interrupts another node has its memory freed \
-          over there.",
-    effect: "1,086,000 transactions/s with no XPS at all, 5,050,000 with a queue a CPU, on 20 CPUs; a mask that is half right \
-             lies between.",
+    why: "A CPU that is in no queue's mask sends by the hash of the flow, through the queues of other CPUs. \
+          CPUs that share a queue while others are unused wait for its lock. If a CPU's queue interrupts \
+          another node, its memory is freed on that node.",
+    effect: "1,086,000 transactions/s without XPS, 5,050,000 with one queue per CPU, on 20 CPUs. A partly \
+             wrong mask is between.",
     published_ratio: None,
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; Documentation/networking/scaling.rst",
     kernels: "2.6.38 and later",
-    remedy: "Give each CPU one queue, all queues CPUs, and CPUs queues that interrupt their own node.",
-    caveats: "CPUs were left out because nothing that sends runs on them, or where classes of traffic have queues of \
-             their own.",
+    remedy: "Give each CPU one queue that interrupts its own node, and use all queues.",
+    caveats: "CPUs were left out because no sender runs on them, or classes of traffic have queues of their \
+              own.",
     check,
 };
 
