@@ -174,6 +174,18 @@ impl RuleMatch {
         self
     }
 
+    /// Adds a table of values by key.
+    #[must_use]
+    pub fn evidence_by<K: ToString, V: Into<serde_json::Value>>(
+        self,
+        what: impl Into<String>,
+        values: impl IntoIterator<Item = (K, V)>,
+        read_from: impl Into<String>,
+    ) -> Self {
+        let values = values.into_iter().map(|(key, value)| (key.to_string(), value.into()));
+        self.evidence(what, values.collect::<serde_json::Map<_, _>>(), read_from)
+    }
+
     #[must_use]
     pub fn change(mut self, setting: Setting, from: Option<SettingValue>, to: SettingValue) -> Self {
         self.changes.push(SettingChange { setting, from, to });

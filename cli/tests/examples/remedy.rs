@@ -14,7 +14,7 @@ use crate::stage::ExampleTestbed;
 /// from now on; and the evidence by which they show that the command was obeyed.
 const COUNTED: [(&str, &str); 5] = [
     ("link.ring-small", "descriptors of a receive ring"),
-    ("route.reverse-path-drops", "rp_filter in force on ens3"),
+    ("route.reverse-path-drops", "rp_filter in effect on ens3"),
     ("socket.buffer-small", "net.core.rmem_max"),
     ("softirq.backlog-drops", "netdev_max_backlog, packets"),
     ("softirq.squeezed", "netdev_budget"),

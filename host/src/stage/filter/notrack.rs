@@ -98,7 +98,7 @@ struct ConntrackLoss {
 fn lost(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss> {
     let drops = |path: &PacketPath| path.filter.conntrack.value()?.as_ref()?.drops();
     let lost = match view.before {
-        Some(_) => ConntrackLoss { packets: view.rate(drops)?, when: "each second", now: true },
+        Some(_) => ConntrackLoss { packets: view.rate(drops)?, when: "per second", now: true },
         #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
         None => ConntrackLoss { packets: conntrack.drops()? as f64, when: "since boot", now: false },
     };
@@ -252,7 +252,7 @@ mod tests {
             (path(10, 10, false, &[HOOK, NO_TABLES]), path(10, 30, false, &[HOOK, NO_TABLES]));
         let dropping = check(&HostView::twice(&before, &now)).pop().expect("a sighting");
         assert_eq!(dropping.severity, Severity::High);
-        assert!(dropping.title.ends_with("and tracking dropped 1 packets each second"), "{}", dropping.title);
+        assert!(dropping.title.ends_with("and tracking dropped 1 packets per second"), "{}", dropping.title);
         let once = found(&now);
         assert_eq!(once.severity, Severity::Medium);
         assert!(once.title.ends_with("dropped 30 packets since boot"), "{}", once.title);

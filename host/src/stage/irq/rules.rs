@@ -11,7 +11,7 @@ use super::IrqVector;
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch};
 use crate::setting::{Setting, SettingValue};
-use crate::stage::PacketPath;
+use crate::stage::{HostView, PacketPath, spread};
 
 pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
 
@@ -20,16 +20,25 @@ const CAVEATS: &str = "Somebody put them there on purpose, for example to keep C
                        reverts the change: irqbalance within ten seconds. Do not switch irqbalance off on \
                        EC2, because Amazon advises against it. Google's images do not have it.";
 
+fn each_interface(view: &HostView<'_>, of: fn(&HostView<'_>, &str) -> Option<RuleMatch>) -> Vec<RuleMatch> {
+    view.now.irq.interfaces.iter().filter_map(|item| of(view, &item.interface)).collect()
+}
+
 /// Adds the CPUs of the vectors that serve receive queues.
 fn with_vectors(sighting: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
-    let shown: serde_json::Map<String, serde_json::Value> = vectors
-        .iter()
-        .map(|vector| {
-            let cpus = vector.cpus().map_or_else(|| "unknown".to_owned(), ToString::to_string);
-            (format!("{} {}", vector.irq, vector.name), cpus.into())
-        })
-        .collect();
-    sighting.evidence("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
+    let shown = vectors.iter().map(|vector| {
+        let cpus = vector.cpus().map_or_else(|| "unknown".to_owned(), ToString::to_string);
+        (format!("{} {}", vector.irq, vector.name), cpus)
+    });
+    sighting.evidence_by("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
+}
+
+/// Adds the changes that spread the vectors well.
+fn fix_by_spread(sighting: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
+    match spread::plan(path, interface) {
+        Some(plan) => fix(sighting, path, interface, &plan),
+        None => sighting,
+    }
 }
 
 /// Adds the changes that move each vector according to `plan`, and the other tools that set them.

@@ -136,7 +136,7 @@ const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
             counted(NoBuffer, &["queue_*_rx_skb_alloc_fail"]),
             counted(Allowance("inbound bandwidth"), &["bw_in_allowance_exceeded"]),
             counted(Allowance("outbound bandwidth"), &["bw_out_allowance_exceeded"]),
-            counted(Allowance("packets a second"), &["pps_allowance_exceeded"]),
+            counted(Allowance("packets per second"), &["pps_allowance_exceeded"]),
             counted(Allowance("tracked connections"), &["conntrack_allowance_exceeded"]),
             counted(
                 Allowance("packets to name service, time service and metadata"),

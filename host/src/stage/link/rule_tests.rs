@@ -288,7 +288,7 @@ fn what_the_cloud_holds_back_is_found_by_what_was_used_up() {
     let (severity, title, _) = one(&loss_rules::ALLOWANCE_EXCEEDED, &view);
     assert_eq!(severity, Severity::High);
     assert!(title.starts_with("5,000 packets/s of eth0 were delayed or dropped outside this"), "{title}");
-    assert!(title.contains("allowance of packets a second"), "{title}");
+    assert!(title.contains("allowance of packets per second"), "{title}");
     assert!(none(&loss_rules::HARDWARE_DROPS, &view), "that is not the hardware's");
     assert!(none(&loss_rules::ALLOWANCE_EXCEEDED, &HostView::twice(&now, &later(&now, 2_000_000, &[]))));
 }

@@ -122,7 +122,7 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let since_boot = |name: &'static str| view.now.route.snmp(name).map(|value| value as f64);
     let (when, severity, read) = match view.before {
-        Some(_) => ("each second", Severity::Medium, of(&|name| view.rate(counter(name)))),
+        Some(_) => ("per second", Severity::Medium, of(&|name| view.rate(counter(name)))),
         None => ("since boot", Severity::Low, of(&since_boot)),
     };
     let Some((dropped, received)) = read.filter(|(dropped, received)| *dropped > received * NOTABLE_SHARE)
@@ -140,7 +140,7 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let strict = |interface: &&InterfaceRoute| interface.rp_filter == Known::Value(1);
     let evident = |sighting: RuleMatch, interface: &InterfaceRoute| {
         let name = &interface.interface;
-        sighting.evidence(format!("rp_filter in force on {name}"), 1, conf(name, "rp_filter")).change(
+        sighting.evidence(format!("rp_filter in effect on {name}"), 1, conf(name, "rp_filter")).change(
             Setting::sysctl(conf_name(name, "rp_filter")),
             interface.rp_filter_own.value().map(|own| SettingValue::new(own.to_string())),
             SettingValue::new("2"),
@@ -237,7 +237,7 @@ mod tests {
     fn drops_now_weigh_more_than_drops_since_boot() {
         let (before, now) = (counted("10.0", 100, 1000), counted("12.0", 300, 3000));
         let sightings = check_drops(&HostView::twice(&before, &now));
-        assert_eq!(sightings[0].title, "The reverse-path filter dropped 100 of 1,000 packets each second");
+        assert_eq!(sightings[0].title, "The reverse-path filter dropped 100 of 1,000 packets per second");
         assert_eq!(sightings[0].severity, Severity::Medium);
         assert_eq!(commands(&sightings[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
         let once = check_drops(&HostView::once(&now));

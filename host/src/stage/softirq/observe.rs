@@ -75,7 +75,7 @@ fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
         }
         // Only the first network namespace shows them (net/core/sysctl_net_core.c).
         Known::Value(None) => {
-            let why = format!("{path}: not there; a network namespace beside the host's own shows none");
+            let why = format!("{path}: does not exist; only the host's own network namespace shows it");
             Some((name.to_owned(), Known::unknown(why)))
         }
         Known::Value(Some(value)) => Some((name.to_owned(), Known::Value(value))),
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(
             softirq.sysctls["netdev_max_backlog"].why(),
             Some(
-                "/proc/sys/net/core/netdev_max_backlog: not there; a network namespace beside the host's own shows none"
+                "/proc/sys/net/core/netdev_max_backlog: does not exist; only the host's own network namespace shows it"
             )
         );
         assert_eq!(

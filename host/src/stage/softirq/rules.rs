@@ -8,6 +8,8 @@ mod rps_on_sibling;
 mod skew;
 mod squeezed;
 
+use std::collections::BTreeMap;
+
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch};
 use crate::setting::{QueueDirection, Setting, SettingValue};
@@ -36,6 +38,11 @@ fn with_rps(sighting: RuleMatch, path: &PacketPath, interface: &str, queue: u32,
         now.map(|cpus| SettingValue::new(cpus.to_mask())),
         SettingValue::new(to.to_mask()),
     )
+}
+
+/// Rates by CPU, as evidence.
+fn rounded(rates: &BTreeMap<u32, f64>) -> impl Iterator<Item = (u32, f64)> {
+    rates.iter().map(|(cpu, rate)| (*cpu, rate.round()))
 }
 
 fn with_sysctl(sighting: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {

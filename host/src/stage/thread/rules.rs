@@ -5,7 +5,8 @@ mod held_back;
 mod placement;
 mod unpinned;
 
-use crate::finding::Rule;
+use crate::finding::{Rule, RuleMatch};
+use crate::stage::thread::ServingThread;
 
 pub(super) const RULES: &[Rule] = &[
     unpinned::UNPINNED,
@@ -15,3 +16,11 @@ pub(super) const RULES: &[Rule] = &[
     held_back::RULE,
     audit::AUDIT,
 ];
+
+fn with_allowed_cpus(sighting: RuleMatch, threads: &[&ServingThread]) -> RuleMatch {
+    threads.iter().take(ServingThread::SHOWN).fold(sighting, |sighting, thread| {
+        let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
+        let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
+        sighting.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
+    })
+}

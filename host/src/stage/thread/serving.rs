@@ -90,6 +90,9 @@ impl<'a> HostView<'a> {
 }
 
 impl ServingThread {
+    /// Maximum number of threads listed individually.
+    pub(in crate::stage) const SHOWN: usize = 8;
+
     /// In ticks of `USER_HZ`.
     #[must_use]
     pub fn ticks(&self) -> Option<u64> {

@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
+    super::each_interface(view, of_interface)
 }
 
 fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
@@ -58,11 +58,9 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         }
     );
     let list: Vec<&IrqVector> = hinted.iter().map(|(vector, _)| *vector).collect();
-    let hints: serde_json::Map<String, serde_json::Value> =
-        hinted.iter().map(|(vector, cpu)| (vector.irq.to_string(), (*cpu).into())).collect();
-    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence(
+    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
         "hinted CPU by interrupt",
-        hints,
+        hinted.iter().map(|(vector, cpu)| (vector.irq, *cpu)),
         "/proc/irq/*/affinity_hint",
     );
     if !worse {

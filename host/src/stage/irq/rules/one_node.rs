@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
+    super::each_interface(view, of_interface)
 }
 
 fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
@@ -60,17 +60,12 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         if with_cpus == 2 { "node".to_owned() } else { format!("{} nodes", with_cpus - 1) },
     );
     let list: Vec<&IrqVector> = vectors.values().copied().collect();
-    let nodes: serde_json::Map<String, serde_json::Value> =
-        nodes.iter().map(|node| (node.node.to_string(), node.cpus.to_string().into())).collect();
-    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence(
+    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
         "CPUs by NUMA node",
-        nodes,
+        nodes.iter().map(|node| (node.node, node.cpus.to_string())),
         "/sys/devices/system/node/node*/cpulist",
     );
-    Some(match spread::plan(path, interface) {
-        Some(plan) => super::fix(sighting, path, interface, &plan),
-        None => sighting,
-    })
+    Some(super::fix_by_spread(sighting, path, interface))
 }
 
 /// `None` if they go to several nodes, or if it is unknown.

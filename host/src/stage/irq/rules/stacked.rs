@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.irq.interfaces.iter().filter_map(|item| of_interface(view, &item.interface)).collect()
+    super::each_interface(view, of_interface)
 }
 
 fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
@@ -56,10 +56,7 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     );
     let list: Vec<&IrqVector> = vectors.values().copied().collect();
     let sighting = super::with_vectors(RuleMatch::new(severity, title), &list);
-    Some(match spread::plan(path, interface) {
-        Some(plan) => super::fix(sighting, path, interface, &plan),
-        None => sighting,
-    })
+    Some(super::fix_by_spread(sighting, path, interface))
 }
 
 /// `None` if one of the vectors goes to several CPUs, or if it is unknown.

@@ -62,7 +62,7 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
     let severity = severity(view, scaled, &balance);
     let sighting = RuleMatch::new(severity, title)
         .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
-        .evidence("part of queue in per cent", percent, balance.read_from.clone());
+        .evidence("share of the queue in percent", percent, balance.read_from.clone());
     Some(match drops(view, scaled, &balance) {
         Some(drops) if drops > 0.0 => sighting.evidence(
             format!("packets per second that queue {} lost", balance.hottest),

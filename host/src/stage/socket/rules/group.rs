@@ -70,7 +70,7 @@ fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMat
     );
     let sighting = RuleMatch::new(severity, title);
     Some(loads.into_iter().fold(sighting, |sighting, (socket, cpus)| {
-        let what = format!("per cent of a CPU that the threads of socket {} take", socket.inode);
+        let what = format!("percent of a CPU used by the threads of socket {} take", socket.inode);
         let sighting = sighting.evidence(what, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
         match view.socket_loss_rate(socket).filter(|rate| *rate > 0.0) {
             Some(rate) => {

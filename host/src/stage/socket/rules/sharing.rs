@@ -5,9 +5,6 @@ use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 use crate::stage::thread::ServingThread;
 
-/// Maximum number of threads listed individually.
-const SHOWN: usize = 8;
-
 pub(super) const SHARED_BY_THREADS: Rule = Rule {
     id: "socket.shared-by-threads",
     title: "Several threads serve one UDP socket",
@@ -87,7 +84,7 @@ fn sighting(
     let mut sighting = RuleMatch::new(severity, title)
         .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall")
         .evidence("inode of the socket", socket.inode, service.read_from.clone());
-    for thread in threads.iter().take(SHOWN) {
+    for thread in threads.iter().take(ServingThread::SHOWN) {
         let (does, read_from) = thread.sight();
         sighting = sighting.evidence(format!("thread {} {}", thread.name, thread.tid), does, read_from);
     }

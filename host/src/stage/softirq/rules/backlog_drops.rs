@@ -59,12 +59,14 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         losing.join(", "),
         share * 100.0
     );
-    let shown: serde_json::Map<String, serde_json::Value> =
-        dropped.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
     Some(
         RuleMatch::new(severity, title)
-            .evidence("packets lost a second, by CPU", shown, "/proc/net/softnet_stat, column 2")
-            .evidence("packets processed a second", processed.round(), "/proc/net/softnet_stat, column 1"),
+            .evidence_by(
+                "packets lost per second, by CPU",
+                super::rounded(&dropped),
+                "/proc/net/softnet_stat, column 2",
+            )
+            .evidence("packets processed per second", processed.round(), "/proc/net/softnet_stat, column 1"),
     )
 }
 
@@ -80,12 +82,8 @@ fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let severity = if share >= CONSTANT { Severity::Low } else { Severity::Note };
     let title = format!("Since boot {dropped} packets were lost at a full backlog");
     let lines = view.now.softirq.softnet.value()?;
-    let shown: serde_json::Map<String, serde_json::Value> = lines
-        .iter()
-        .filter(|line| line.dropped > 0)
-        .map(|line| (line.cpu.to_string(), line.dropped.into()))
-        .collect();
-    Some(RuleMatch::new(severity, title).evidence(
+    let shown = lines.iter().filter(|line| line.dropped > 0).map(|line| (line.cpu, line.dropped));
+    Some(RuleMatch::new(severity, title).evidence_by(
         "packets lost by CPU",
         shown,
         "/proc/net/softnet_stat, column 2",

@@ -55,12 +55,11 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let can_be_helped =
         usable.iter().all(|cpu| path.machine.node_of(cpu).is_some_and(|node| with_queue.contains(&node)));
     let severity = if can_be_helped { Severity::Low } else { Severity::Note };
-    let shown: serde_json::Map<String, serde_json::Value> = crossing
+    let shown = crossing
         .iter()
-        .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string().into()))
-        .collect();
+        .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string()));
     let mut sighting =
-        RuleMatch::new(severity, title).evidence("CPUs of RPS", shown, super::rps_files(interface));
+        RuleMatch::new(severity, title).evidence_by("CPUs of RPS", shown, super::rps_files(interface));
     if can_be_helped {
         for (queue, (node, cpus)) in &crossing {
             let near: CpuSet = cpus.iter().filter(|cpu| !is_beyond(path, *cpu, *node)).collect();

@@ -53,14 +53,11 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
             if free == 1 { "core has" } else { "cores have" },
         ),
     };
-    let shown: serde_json::Map<String, serde_json::Value> = on_sibling
+    let shown = on_sibling
         .iter()
-        .map(|(queue, (own, siblings))| {
-            (format!("rx-{queue}, polled on CPU {own}"), siblings.to_string().into())
-        })
-        .collect();
+        .map(|(queue, (own, siblings))| (format!("rx-{queue}, polled on CPU {own}"), siblings.to_string()));
     let mut sighting = RuleMatch::new(severity, title)
-        .evidence("CPUs of RPS on the same core", shown, super::rps_files(interface))
+        .evidence_by("CPUs of RPS on the same core", shown, super::rps_files(interface))
         .evidence(
             "cores without packets",
             free.len(),

@@ -76,9 +76,11 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         amount::rate(rates.values().sum()),
         rates.len() - 1,
     );
-    let shown = shown(&rates);
-    let sighting =
-        RuleMatch::new(severity, title).evidence("packets/s by CPU", shown, "/proc/net/softnet_stat");
+    let sighting = RuleMatch::new(severity, title).evidence_by(
+        "packets/s by CPU",
+        super::rounded(&rates),
+        "/proc/net/softnet_stat",
+    );
     let sighting = match busy {
         Some(busy) => sighting.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
         None => sighting,
@@ -147,17 +149,11 @@ fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
         share * 100.0,
         ticks.len()
     );
-    let shown: serde_json::Map<String, serde_json::Value> =
-        ticks.iter().map(|(cpu, ticks)| (cpu.to_string(), (*ticks).into())).collect();
     Some(
         RuleMatch::new(Severity::Low, title)
-            .evidence("ticks in softirqs since boot, by CPU", shown, "/proc/stat")
+            .evidence_by("ticks in softirqs since boot, by CPU", ticks.clone(), "/proc/stat")
             .evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
     )
-}
-
-fn shown(rates: &BTreeMap<u32, f64>) -> serde_json::Map<String, serde_json::Value> {
-    rates.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect()
 }
 
 #[cfg(test)]

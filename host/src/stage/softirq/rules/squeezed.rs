@@ -65,15 +65,17 @@ fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
         return None;
     }
     let title = format!(
-        "Softirqs stop {} times a second with packets left, of {} packets/s",
+        "Softirqs stop {} times per second with packets left, of {} packets/s",
         amount::rate(rate),
         amount::rate(packets)
     );
-    let shown: serde_json::Map<String, serde_json::Value> =
-        squeezes.iter().map(|(cpu, rate)| (cpu.to_string(), rate.round().into())).collect();
     let mut sighting = RuleMatch::new(Severity::Low, title)
-        .evidence("squeezes a second, by CPU", shown, "/proc/net/softnet_stat, column 3")
-        .evidence("packets processed a second", packets.round(), "/proc/net/softnet_stat, column 1");
+        .evidence_by(
+            "squeezes per second, by CPU",
+            super::rounded(&squeezes),
+            "/proc/net/softnet_stat, column 3",
+        )
+        .evidence("packets processed per second", packets.round(), "/proc/net/softnet_stat, column 1");
     for (name, most) in [("netdev_budget", LARGE_BUDGET), ("netdev_budget_usecs", LONG_BUDGET)] {
         let Some(now) = super::sysctl(view.now, name) else { continue };
         sighting = sighting.evidence(name, now, format!("/proc/sys/net/core/{name}"));
@@ -113,7 +115,7 @@ mod tests {
         let sighting = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(
             sighting.title,
-            "Softirqs stop 200 times a second with packets left, of 100,000 packets/s"
+            "Softirqs stop 200 times per second with packets left, of 100,000 packets/s"
         );
         assert_eq!(sighting.severity, Severity::Low);
         let changes: Vec<String> =

@@ -64,7 +64,7 @@ fn throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch)
     let times = match view.before {
         Some(_) => {
             let rate = view.rate(count).filter(|rate| *rate > 0.0)?;
-            format!("stops it {rate:.1} times a second")
+            format!("stops it {rate:.1} times per second")
         }
         #[expect(clippy::cast_precision_loss, reason = "a share is compared with one in a hundred")]
         None if (quota.throttled as f64) < quota.periods as f64 * OFTEN || quota.throttled == 0 => {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(found(&HostView::once(&quota(0))), []);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stopped it in 9 of 100 periods";
         assert_eq!(found(&HostView::once(&quota(9))), [(Severity::Low, title.to_owned())]);
-        let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times a second";
+        let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times per second";
         let now = later(&quota(89));
         assert_eq!(found(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
         assert_eq!(found(&HostView::twice(&quota(89), &now)), []);

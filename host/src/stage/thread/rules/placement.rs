@@ -6,9 +6,6 @@ use crate::stage::socket::{ServiceSockets, SteeringState};
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
-/// Maximum number of threads listed individually.
-const SHOWN: usize = 8;
-
 pub(super) const FAR_NODE: Rule = Rule {
     id: "thread.far-node",
     title: "Serving threads run on another NUMA node than their packets",
@@ -114,11 +111,7 @@ fn each(
             receive.to_string(),
             "IRQ affinity and rps_cpus of all queues",
         );
-        Some(found.iter().take(SHOWN).fold(sighting, |sighting, thread| {
-            let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
-            let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
-            sighting.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
-        }))
+        Some(super::with_allowed_cpus(sighting, &found))
     };
     view.udp_services().filter(|service| view.matters(service)).filter_map(sighting).collect()
 }

@@ -6,9 +6,6 @@ use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ServingThread;
 
-/// Maximum number of threads listed individually.
-const SHOWN: usize = 8;
-
 pub(super) const UNPINNED: Rule = Rule {
     id: "thread.unpinned",
     title: "Serving threads may run on every CPU",
@@ -62,11 +59,7 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
         }
     };
     let homes = homes(view, service, &free, online);
-    let sighting = free.iter().take(SHOWN).fold(RuleMatch::new(severity, who), |sighting, thread| {
-        let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
-        let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
-        sighting.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
-    });
+    let sighting = super::with_allowed_cpus(RuleMatch::new(severity, who), &free);
     Some(free.iter().zip(homes).fold(sighting, |sighting, (thread, cpu)| {
         sighting.command(format!("taskset -pc {cpu} {}", thread.tid))
     }))
