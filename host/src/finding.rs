@@ -106,24 +106,24 @@ impl Rule {
     #[must_use]
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
         let Some(stage) = self.stage() else { return Vec::new() };
-        (self.check)(view).into_iter().map(|sighting| self.finding(stage, sighting)).collect()
+        (self.check)(view).into_iter().map(|matched| self.finding(stage, matched)).collect()
     }
 
-    fn finding(&self, stage: StageName, sighting: RuleMatch) -> Finding {
-        let typed = sighting.changes.iter().filter_map(|change| change.setting.command(&change.to));
-        let commands = sighting.first.into_iter().chain(typed).chain(sighting.commands).collect();
+    fn finding(&self, stage: StageName, matched: RuleMatch) -> Finding {
+        let typed = matched.changes.iter().filter_map(|change| change.setting.command(&change.to));
+        let commands = matched.first.into_iter().chain(typed).chain(matched.commands).collect();
         Finding {
             id: self.id,
             stage,
-            severity: sighting.severity,
-            title: sighting.title,
-            evidence: sighting.evidence,
+            severity: matched.severity,
+            title: matched.title,
+            evidence: matched.evidence,
             effect: self.effect,
             published_ratio: self.published_ratio,
             source: self.source,
             kernels: self.kernels,
             remedy: self.remedy,
-            changes: sighting.changes,
+            changes: matched.changes,
             commands,
             first: None,
             caveats: self.caveats,

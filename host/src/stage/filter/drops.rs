@@ -46,10 +46,10 @@ const FEWEST: f64 = 20.0;
 const MANY: f64 = 0.01;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    sighting(view).into_iter().collect()
+    matched(view).into_iter().collect()
 }
 
-fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
+fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
     if !has_rules(&view.now.filter) {
         return None;
     }
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn what_no_counter_accounts_for_was_dropped_by_rules() {
-        let sighting = found(&path(500, 400, 0), &path(100_500, 90_400, 0)).remove(0);
+        let matched = found(&path(500, 400, 0), &path(100_500, 90_400, 0)).remove(0);
         let title = "Firewall rules drop 1,000 of 10,000 IPv4 packets/s that were received";
-        assert_eq!((sighting.severity, sighting.title.as_str()), (Severity::Medium, title));
-        assert_eq!(sighting.commands, ["linerate drops --port 53"]);
+        assert_eq!((matched.severity, matched.title.as_str()), (Severity::Medium, title));
+        assert_eq!(matched.commands, ["linerate drops --port 53"]);
     }
 
     #[test]

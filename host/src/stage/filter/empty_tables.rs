@@ -51,16 +51,16 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             names.join(", ")
         ),
     };
-    let mut sighting = RuleMatch::new(Severity::Low, title);
+    let mut matched = RuleMatch::new(Severity::Low, title);
     for table in empty {
-        sighting = sighting.evidence(format!("rules in {}", table.name), 0, table.read_from);
-        sighting = match table.removal {
-            Some(TableRemoval::Change(setting)) => sighting.change(setting, None, SettingValue::new("")),
-            Some(TableRemoval::Command(command)) => sighting.command(command),
-            None => sighting,
+        matched = matched.evidence(format!("rules in {}", table.name), 0, table.read_from);
+        matched = match table.removal {
+            Some(TableRemoval::Change(setting)) => matched.change(setting, None, SettingValue::new("")),
+            Some(TableRemoval::Command(command)) => matched.command(command),
+            None => matched,
         };
     }
-    vec![sighting]
+    vec![matched]
 }
 
 fn count_of_hooks(hooks: u32) -> String {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::{Host, PacketPath, Scope};
 
-    fn sightings(files: &[(&str, &str)]) -> Vec<RuleMatch> {
+    fn matches(files: &[(&str, &str)]) -> Vec<RuleMatch> {
         check(&HostView::once(&PacketPath::observe(
             &Host::scripted(files.iter().copied()),
             &Scope::default(),
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn modules_of_empty_tables_can_be_unloaded() {
-        let found = sightings(&[
+        let found = matches(&[
             (
                 "/proc/modules",
                 "iptable_filter 16384 0 - Live 0x0\nip_tables 28672 1 iptable_filter, Live 0x0\n",
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_table_at_one_hook_is_said_to_be_at_one() {
         let found =
-            sightings(&[("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "fw", "hooks": 1}]"#)]);
+            matches(&[("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "fw", "hooks": 1}]"#)]);
         assert_eq!(found[0].title, "The table nftables ip fw holds no rule and is at a hook all the same");
     }
 
@@ -148,7 +148,7 @@ mod tests {
     fn empty_nftables_tables_can_be_deleted() {
         let tables =
             r#"[{"family": "inet", "name": "fw", "hooks": 3}, {"family": "ip", "name": "nat", "hooks": 4}]"#;
-        let found = sightings(&[("/calls/nfnetlink/tables.json", tables)]);
+        let found = matches(&[("/calls/nfnetlink/tables.json", tables)]);
         let typed = |change: &crate::SettingChange| change.setting.command(&change.to);
         let typed: Vec<String> = found[0].changes.iter().filter_map(typed).collect();
         assert_eq!(typed, ["nft delete table inet fw", "nft delete table ip nat"]);
@@ -160,7 +160,7 @@ mod tests {
             {"family": "inet", "name": "policy", "hooks": 1, "drops": true},
             {"family": "inet", "name": "off", "hooks": 1, "dormant": true},
             {"family": "inet", "name": "sets"}]"#;
-        let found = sightings(&[
+        let found = matches(&[
             ("/calls/nfnetlink/tables.json", tables),
             ("/proc/net/ip_tables_names", "filter\nnat\n"),
             ("/calls/iptables/ip/filter.json", r#"{"rules": 4, "hooks": 3}"#),

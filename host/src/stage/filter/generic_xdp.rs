@@ -24,10 +24,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.filter.interfaces.iter().filter_map(|filters| sighting(view, filters)).collect()
+    view.now.filter.interfaces.iter().filter_map(|filters| matched(view, filters)).collect()
 }
 
-fn sighting(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<RuleMatch> {
+fn matched(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<RuleMatch> {
     let attached = (*filters.xdp.value()?).filter(|attached| attached.mode == XdpAttachKind::Generic)?;
     let name = &filters.interface;
     let runs = filters.driver_runs_xdp.value().copied().flatten();
@@ -42,22 +42,22 @@ fn sighting(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<RuleMatch
         Some(false) => ", since its driver cannot run it itself",
         None => "",
     };
-    let mut sighting = RuleMatch::new(
+    let mut matched = RuleMatch::new(
         severity,
         format!("The XDP program on {name} runs in generic mode{can}"),
     )
     .evidence(format!("mode of the XDP program on {name}"), "generic", "RTM_GETLINK, IFLA_XDP");
     if let Some(id) = attached.id {
-        sighting = sighting.evidence("id of the program", id, "RTM_GETLINK, IFLA_XDP");
+        matched = matched.evidence("id of the program", id, "RTM_GETLINK, IFLA_XDP");
     }
     if let Some(runs) = runs {
-        sighting = sighting.evidence(
+        matched = matched.evidence(
             format!("the driver of {name} runs XDP programs"),
             runs,
             "netdev netlink, dev-get, xdp-features",
         );
     }
-    Some(sighting)
+    Some(matched)
 }
 
 #[cfg(test)]
@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn a_program_in_generic_mode_is_named_with_what_the_driver_can() {
-        let sightings = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(true))));
+        let matches = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(true))));
         assert_eq!(
-            sightings[0].title,
+            matches[0].title,
             "The XDP program on eth0 runs in generic mode, though its driver can run it itself"
         );
-        assert_eq!(sightings[0].severity, Severity::Low);
+        assert_eq!(matches[0].severity, Severity::Low);
         assert_eq!(
-            (&sightings[0].evidence[0].value, &sightings[0].evidence[1].value),
+            (&matches[0].evidence[0].value, &matches[0].evidence[1].value),
             (&"generic".into(), &17.into())
         );
         let cannot = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(false))));

@@ -72,8 +72,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if let Some(lost) = &lost {
         title += &format!(", and tracking dropped {} packets {}", amount::rate(lost.packets), lost.when);
     }
-    let sighting = evidence(RuleMatch::new(severity, title), filter, conntrack);
-    vec![remedy(sighting, filter, &ports)]
+    let matched = evidence(RuleMatch::new(severity, title), filter, conntrack);
+    vec![remedy(matched, filter, &ports)]
 }
 
 /// Whether entries are the only sign of tracking, and no rule is left that could request it:
@@ -122,32 +122,32 @@ fn perhaps_exempt(filter: &FilterState) -> bool {
         || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
 }
 
-fn evidence(sighting: RuleMatch, filter: &FilterState, conntrack: &ConntrackState) -> RuleMatch {
-    let mut sighting = sighting;
+fn evidence(matched: RuleMatch, filter: &FilterState, conntrack: &ConntrackState) -> RuleMatch {
+    let mut matched = matched;
     let hooks = filter.hooks.value().map_or(&[][..], Vec::as_slice);
     if let Some(hook) = hooks.iter().find(|hook| hook.function.contains("conntrack_in")) {
         let what = format!("function at the hook {} of {}", hook.hook, hook.family);
-        sighting = sighting.evidence(what, hook.function.clone(), "nfnetlink, NFNL_MSG_HOOK_GET");
+        matched = matched.evidence(what, hook.function.clone(), "nfnetlink, NFNL_MSG_HOOK_GET");
     }
     if let Some(count) = conntrack.count.value() {
-        sighting = sighting.evidence("entries in the table", *count, conntrack::COUNT);
+        matched = matched.evidence("entries in the table", *count, conntrack::COUNT);
     }
     if let Some(max) = conntrack.max.value() {
-        sighting = sighting.evidence("entries there can be", *max, conntrack::MAX);
+        matched = matched.evidence("entries there can be", *max, conntrack::MAX);
     }
     match conntrack.drops() {
-        Some(drops) => sighting.evidence(
+        Some(drops) => matched.evidence(
             "packets without an entry since boot: drop and insert_failed",
             drops,
             conntrack::STATISTICS,
         ),
-        None => sighting,
+        None => matched,
     }
 }
 
-fn remedy(sighting: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> RuleMatch {
+fn remedy(matched: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> RuleMatch {
     if ports.len() > MOST_PORTS {
-        return sighting;
+        return matched;
     }
     let iptables = filter.iptables.value().is_some_and(|tables| !tables.is_empty());
     let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
@@ -159,8 +159,8 @@ fn remedy(sighting: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> R
             chain: chain.to_owned(),
             rule: format!("-p udp {port} -j NOTRACK"),
         };
-        return list.iter().fold(sighting, |sighting, port| {
-            sighting
+        return list.iter().fold(matched, |matched, port| {
+            matched
                 .change(rule("PREROUTING", &format!("--dport {port}")), None, SettingValue::new("present"))
                 .change(rule("OUTPUT", &format!("--sport {port}")), None, SettingValue::new("present"))
         });
@@ -184,12 +184,12 @@ fn remedy(sighting: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> R
         .chain(rule("output", "sport"));
     let known = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
     let from = (known == Some(false)).then(|| SettingValue::new(""));
-    let sighting = sighting.change(
+    let matched = matched.change(
         Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() },
         from,
         SettingValue::new(ruleset),
     );
-    commands.fold(sighting, RuleMatch::command)
+    commands.fold(matched, RuleMatch::command)
 }
 
 #[cfg(test)]
@@ -221,24 +221,24 @@ mod tests {
     }
 
     fn found(path: &PacketPath) -> RuleMatch {
-        check(&HostView::once(path)).pop().expect("a sighting")
+        check(&HostView::once(path)).pop().expect("a matched")
     }
 
     #[test]
     fn a_tracked_service_gets_rules_that_keep_it_untracked() {
-        let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES]));
-        assert_eq!(sighting.title, "Packets of udp 10.0.0.1:53 (echo) are tracked as connections");
-        assert_eq!(sighting.severity, Severity::Medium);
+        let matched = found(&path(10, 0, true, &[HOOK, NO_TABLES]));
+        assert_eq!(matched.title, "Packets of udp 10.0.0.1:53 (echo) are tracked as connections");
+        assert_eq!(matched.severity, Severity::Medium);
         assert_eq!(
-            (&*sighting.evidence[0].what, &sighting.evidence[0].value),
+            (&*matched.evidence[0].what, &matched.evidence[0].value),
             ("function at the hook prerouting of ip", &"ipv4_conntrack_in".into())
         );
         assert_eq!(
-            sighting.commands[2],
+            matched.commands[2],
             "nft 'add rule inet linerate_notrack prerouting udp dport { 53 } notrack'"
         );
-        assert_eq!(sighting.changes[0].from, Some(SettingValue::new("")));
-        assert!(sighting.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
+        assert_eq!(matched.changes[0].from, Some(SettingValue::new("")));
+        assert!(matched.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
         // Nobody named the service, and no traffic is known.
         assert!(check(&HostView::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
     }
@@ -250,7 +250,7 @@ mod tests {
         assert!(full.title.ends_with("as connections, and the table is 95 % full"), "{}", full.title);
         let (before, now) =
             (path(10, 10, false, &[HOOK, NO_TABLES]), path(10, 30, false, &[HOOK, NO_TABLES]));
-        let dropping = check(&HostView::twice(&before, &now)).pop().expect("a sighting");
+        let dropping = check(&HostView::twice(&before, &now)).pop().expect("a matched");
         assert_eq!(dropping.severity, Severity::High);
         assert!(dropping.title.ends_with("and tracking dropped 1 packets per second"), "{}", dropping.title);
         let once = found(&now);
@@ -265,10 +265,10 @@ mod tests {
             ("/calls/iptables/ip/filter.json", r#"{"rules": 4, "hooks": 3}"#),
             ("/calls/iptables/ip/raw.json", r#"{"rules": 2, "hooks": 2}"#),
         ];
-        let sighting = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
-        assert_eq!(sighting.severity, Severity::Note);
+        let matched = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
+        assert_eq!(matched.severity, Severity::Note);
         let typed = |change: &crate::SettingChange| change.setting.command(&change.to);
-        let typed: Vec<String> = sighting.changes.iter().filter_map(typed).collect();
+        let typed: Vec<String> = matched.changes.iter().filter_map(typed).collect();
         assert_eq!(typed[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
         assert_eq!(typed[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
     }

@@ -28,15 +28,15 @@ pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
 
 /// Adds the tools as evidence, and as first command one that makes them leave these interrupts
 /// alone.
-pub(super) fn told(mut sighting: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
+pub(super) fn told(mut matched: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
     for owner in path.irq.owners.value().into_iter().flatten() {
-        let known = sighting.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
+        let known = matched.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
         if !known {
-            sighting = sighting.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
+            matched = matched.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
         }
-        sighting.first.extend(owner.ban_command(irqs));
+        matched.first.extend(owner.ban_command(irqs));
     }
-    sighting
+    matched
 }
 
 impl IrqOwner {

@@ -25,24 +25,24 @@ fn each_interface(view: &HostView<'_>, of: fn(&HostView<'_>, &str) -> Option<Rul
 }
 
 /// Adds the CPUs of the vectors that serve receive queues.
-fn with_vectors(sighting: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
+fn with_vectors(matched: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
     let shown = vectors.iter().map(|vector| {
         let cpus = vector.cpus().map_or_else(|| "unknown".to_owned(), ToString::to_string);
         (format!("{} {}", vector.irq, vector.name), cpus)
     });
-    sighting.evidence_by("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
+    matched.evidence_by("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
 }
 
 /// Adds the changes that spread the vectors well.
-fn fix_by_spread(sighting: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
+fn fix_by_spread(matched: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
     match spread::plan(path, interface) {
-        Some(plan) => fix(sighting, path, interface, &plan),
-        None => sighting,
+        Some(plan) => fix(matched, path, interface, &plan),
+        None => matched,
     }
 }
 
 /// Adds the changes that move each vector according to `plan`, and the other tools that set them.
-fn fix(mut sighting: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> RuleMatch {
+fn fix(mut matched: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> RuleMatch {
     let moved: Vec<(&IrqVector, u32)> = path
         .irq
         .vectors(interface)
@@ -54,13 +54,13 @@ fn fix(mut sighting: RuleMatch, path: &PacketPath, interface: &str, plan: &BTree
             (vector.cpu() != Some(cpu)).then_some((vector, cpu))
         })
         .collect();
-    sighting =
-        super::owner::told(sighting, path, &moved.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>());
+    matched =
+        super::owner::told(matched, path, &moved.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>());
     for (vector, cpu) in moved {
         let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
         let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-        sighting = sighting.change(setting, from, to);
+        matched = matched.change(setting, from, to);
     }
-    sighting
+    matched
 }

@@ -44,7 +44,7 @@ fn far(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         link.interface,
         list.join(" and ")
     );
-    let sighting = RuleMatch::new(Severity::Medium, title)
+    let matched = RuleMatch::new(Severity::Medium, title)
         .evidence("NUMA node of the NIC", near, format!("/sys/class/net/{}/device/numa_node", link.interface))
         .evidence("CPUs of its queues", cpus.to_string(), "/proc/irq/*/effective_affinity_list")
         .evidence(
@@ -52,7 +52,7 @@ fn far(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
             near_cpus.to_string(),
             format!("/sys/devices/system/node/node{near}/cpulist"),
         );
-    Some(nearer(sighting, view, link, near_cpus))
+    Some(nearer(matched, view, link, near_cpus))
 }
 
 /// The CPUs that poll its receive queues; `None` unless all are known.
@@ -64,7 +64,7 @@ fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
 }
 
 /// Moves each receive queue's vector to a CPU of the node, in turn.
-fn nearer(mut sighting: RuleMatch, view: &HostView<'_>, link: &LinkState, near: &CpuSet) -> RuleMatch {
+fn nearer(mut matched: RuleMatch, view: &HostView<'_>, link: &LinkState, near: &CpuSet) -> RuleMatch {
     let vectors = view.now.irq.vectors(&link.interface).iter();
     let receiving = vectors.filter(|vector| vector.receive_queue.is_some());
     let cpus: Vec<u32> = near.iter().collect();
@@ -75,7 +75,7 @@ fn nearer(mut sighting: RuleMatch, view: &HostView<'_>, link: &LinkState, near: 
         let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
         let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-        sighting = sighting.change(setting, from, to);
+        matched = matched.change(setting, from, to);
     }
-    sighting
+    matched
 }

@@ -96,9 +96,9 @@ fn on(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
         service.local
     );
     let setting = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
-    let sighting = RuleMatch::new(Severity::Low, title)
+    let matched = RuleMatch::new(Severity::Low, title)
         .evidence(FEATURE, "on", format!("ethtool -k {interface}"))
         .evidence("UDP service", service.local.to_string(), &service.read_from)
         .change(setting, Some(SettingValue::new("on")), SettingValue::new("off"));
-    Some(sighting)
+    Some(matched)
 }

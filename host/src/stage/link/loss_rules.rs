@@ -91,22 +91,22 @@ fn reasons(view: &HostView<'_>, link: &LinkState, counts: fn(LossReason) -> bool
 }
 
 fn with_evidence(
-    mut sighting: RuleMatch,
+    mut matched: RuleMatch,
     view: &HostView<'_>,
     link: &LinkState,
     counts: fn(LossReason) -> bool,
 ) -> RuleMatch {
     for loss in losses(link).into_iter().filter(|loss| counts(loss.reason) && loss.packets > 0) {
         if let Some(rate) = rate(view, link, &loss) {
-            sighting = sighting.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
+            matched = matched.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
         }
-        sighting = sighting.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
+        matched = matched.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
     }
     if let Some(received) = link.totals.value().and_then(|totals| totals.get("rx_packets")) {
         let path = format!("/sys/class/net/{}/statistics/rx_packets", link.interface);
-        sighting = sighting.evidence("packets received since boot", *received, path);
+        matched = matched.evidence("packets received since boot", *received, path);
     }
-    sighting
+    matched
 }
 
 /// Above this share the CPU does not keep up on average, and a longer ring would only lose more.
@@ -138,12 +138,12 @@ fn ring_of(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         measured.amount(),
     );
     let read_from = format!("ethtool -g {}", link.interface);
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence("descriptors of a receive ring", rings.rx, &read_from)
         .evidence("descriptors it can have", rings.rx_max, read_from);
     let setting = Setting::Rings { interface: link.interface.clone() };
-    let sighting = sighting.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer));
-    Some(with_evidence(sighting, view, link, |reason| {
+    let matched = matched.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer));
+    Some(with_evidence(matched, view, link, |reason| {
         matches!(reason, LossReason::RingDry | LossReason::Overrun)
     }))
 }

@@ -86,7 +86,7 @@ fn single_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus
         (false, true) => Severity::Medium,
         (false, false) => Severity::Note,
     };
-    sighting(view, link, "one receive queue", &room(link, queues, cpus.cores.max(2))?, cpus, severity)
+    matched(view, link, "one receive queue", &room(link, queues, cpus.cores.max(2))?, cpus, severity)
 }
 
 fn below_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
@@ -100,10 +100,10 @@ fn below_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus)
         (false, _) => Severity::Note,
     };
     let text = format!("{queues} receive queues");
-    sighting(view, link, &text, &room(link, queues, cpus.cores)?, cpus, severity)
+    matched(view, link, &text, &room(link, queues, cpus.cores)?, cpus, severity)
 }
 
-fn sighting(
+fn matched(
     view: &HostView<'_>,
     link: &LinkState,
     queues: &str,
@@ -116,9 +116,9 @@ fn sighting(
     let limit = match *room {
         QueueRoom::More(from, to) => {
             let title = format!("{has}, and its device offers {}", offered(from));
-            let sighting = evidence(RuleMatch::new(severity(true), title), link, cpus);
+            let matched = evidence(RuleMatch::new(severity(true), title), link, cpus);
             let setting = Setting::Channels { interface: interface.clone() };
-            return Some(sighting.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
+            return Some(matched.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
         }
         QueueRoom::Full => "its device offers no more",
         QueueRoom::Fixed => "its driver does not let that be changed",
@@ -195,21 +195,21 @@ fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
     packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime)
 }
 
-fn evidence(sighting: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {
+fn evidence(matched: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {
     let queues = link.receive_queues.value().copied();
-    let mut sighting = sighting
+    let mut matched = matched
         .evidence("receive queues", queues, format!("/sys/class/net/{}/queues", link.interface))
         .evidence("CPUs online", cpus.online, "/sys/devices/system/cpu/online");
     if cpus.cores < cpus.online {
-        sighting = sighting.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
+        matched = matched.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
     }
     let read_from = format!("ethtool -l {}", link.interface);
     match link.channels.value() {
         Some(Some(channels)) => {
             let offered = offered(*channels);
-            sighting.evidence("receiving channels the device offers", offered, read_from)
+            matched.evidence("receiving channels the device offers", offered, read_from)
         }
-        Some(None) => sighting.evidence("channels", "the driver does not tell or set them", read_from),
-        None => sighting,
+        Some(None) => matched.evidence("channels", "the driver does not tell or set them", read_from),
+        None => matched,
     }
 }

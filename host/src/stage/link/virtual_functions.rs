@@ -39,7 +39,7 @@ fn unused(link: &LinkState) -> Option<RuleMatch> {
         if machines == 1 { "interface is" } else { "interfaces are" }
     );
     let directory = format!("/sys/class/net/{interface}/device");
-    let sighting = RuleMatch::new(Severity::Low, title)
+    let matched = RuleMatch::new(Severity::Low, title)
         .evidence("virtual functions it can have", total, format!("{directory}/sriov_totalvfs"))
         .evidence("virtual functions it has", 0, format!("{directory}/sriov_numvfs"))
         .evidence(
@@ -49,5 +49,5 @@ fn unused(link: &LinkState) -> Option<RuleMatch> {
         );
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
     let to = SettingValue::new(machines.min(total).to_string());
-    Some(sighting.change(setting, Some(SettingValue::new("0")), to))
+    Some(matched.change(setting, Some(SettingValue::new("0")), to))
 }

@@ -87,18 +87,18 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let fails = if names.len() == 1 { "which does not keep" } else { "none of which keeps" };
     let (slow, all) = (found.len(), governors.len());
     let title = format!("{slow} of {all} CPUs are governed by {}, {fails} full frequency", names.join(", "));
-    let mut sighting = RuleMatch::new(severity, title)
+    let mut matched = RuleMatch::new(severity, title)
         .evidence(format!("governor of CPU {first}"), *example, path(*first, "scaling_governor"))
         .evidence("CPUs governed so", found.len(), "scaling_governor of each CPU");
     if let Some(driver) = driver {
-        sighting = sighting.evidence("frequency driver", driver, path(*first, "scaling_driver"));
+        matched = matched.evidence("frequency driver", driver, path(*first, "scaling_driver"));
     }
     for (cpu, governor) in &found {
         let setting = Setting::Governor { cpu: *cpu };
-        sighting =
-            sighting.change(setting, Some(SettingValue::new(governor)), SettingValue::new("performance"));
+        matched =
+            matched.change(setting, Some(SettingValue::new(governor)), SettingValue::new("performance"));
     }
-    vec![sighting]
+    vec![matched]
 }
 
 #[cfg(test)]
@@ -120,14 +120,14 @@ mod tests {
     #[test]
     fn a_cpu_kept_at_its_lowest_frequency_is_found_with_the_change() {
         let path = machine("powersave", "acpi-cpufreq", "fpu");
-        let sightings = check(&HostView::once(&path));
+        let matches = check(&HostView::once(&path));
         assert_eq!(
-            sightings[0].title,
+            matches[0].title,
             "1 of 2 CPUs are governed by powersave, which does not keep full frequency"
         );
-        assert_eq!(sightings[0].severity, Severity::Medium);
-        assert_eq!(sightings[0].evidence[0].read_from, super::path(0, "scaling_governor"));
-        let change = &sightings[0].changes[0];
+        assert_eq!(matches[0].severity, Severity::Medium);
+        assert_eq!(matches[0].evidence[0].read_from, super::path(0, "scaling_governor"));
+        let change = &matches[0].changes[0];
         assert_eq!(
             change.setting.command(&change.to).as_deref(),
             Some(&*format!("echo performance > {}", super::path(0, "scaling_governor")))

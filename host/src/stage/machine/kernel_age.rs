@@ -152,16 +152,16 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             last.major, last.minor
         )
     };
-    let mut sighting = RuleMatch::new(Severity::Note, title).evidence(
+    let mut matched = RuleMatch::new(Severity::Note, title).evidence(
         "kernel",
         kernel.clone(),
         "/proc/sys/kernel/osrelease",
     );
     for later in lacking {
-        sighting =
-            sighting.evidence(format!("Linux {}.{}", later.major, later.minor), later.gives, later.source);
+        matched =
+            matched.evidence(format!("Linux {}.{}", later.major, later.minor), later.gives, later.source);
     }
-    vec![sighting]
+    vec![matched]
 }
 
 #[cfg(test)]
@@ -169,21 +169,21 @@ mod tests {
     use super::*;
     use crate::{Host, PacketPath, Scope};
 
-    fn sightings(release: &str) -> Vec<RuleMatch> {
+    fn matches(release: &str) -> Vec<RuleMatch> {
         let host = Host::scripted([("/proc/sys/kernel/osrelease", release)]);
         check(&HostView::once(&PacketPath::observe(&host, &Scope::default())))
     }
 
     #[test]
     fn only_what_came_after_the_running_kernel_is_listed() {
-        let old = &sightings("4.6.3-300.fc24.x86_64\n")[0];
+        let old = &matches("4.6.3-300.fc24.x86_64\n")[0];
         assert_eq!(
             old.title,
             "18 changes that help UDP services came after Linux 4.6.3-300.fc24.x86_64, the last with 6.19"
         );
         assert_eq!((old.severity, old.evidence.len()), (Severity::Note, 19));
         assert_eq!(old.evidence[1].what, "Linux 4.12");
-        let recent = &sightings("6.18.44")[0];
+        let recent = &matches("6.18.44")[0];
         assert_eq!(
             recent.title,
             "3 changes that help UDP services came after Linux 6.18.44, the last with 6.19"
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn the_newest_kernel_and_an_unknown_one_lack_nothing_that_is_known() {
         for release in ["6.19.0", "7.0.0-rc1", "", "next"] {
-            assert!(sightings(release).is_empty(), "{release}");
+            assert!(matches(release).is_empty(), "{release}");
         }
     }
 

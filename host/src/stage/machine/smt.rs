@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn shared_cores_are_worth_a_note() {
-        let sightings = check_shared(&HostView::once(&machine("0-1", "on\n", "")));
-        assert_eq!(sightings[0].title, "2 CPUs are hardware threads of one core");
-        assert_eq!((sightings[0].severity, &sightings[0].evidence[0].value), (Severity::Note, &"0-1".into()));
+        let matches = check_shared(&HostView::once(&machine("0-1", "on\n", "")));
+        assert_eq!(matches[0].title, "2 CPUs are hardware threads of one core");
+        assert_eq!((matches[0].severity, &matches[0].evidence[0].value), (Severity::Note, &"0-1".into()));
         assert!(check_shared(&HostView::once(&machine("0", "notsupported\n", ""))).is_empty());
     }
 
@@ -131,9 +131,9 @@ mod tests {
         let reading = |control: &str, stat: &str| machine("0", control, stat);
         let before = reading("off\n", "cpu0 0 0 0 100 0 0 0 0\n");
         let busy = reading("off\n", "cpu0 10 0 40 105 0 0 45 0\n");
-        let sightings = check_off(&HostView::twice(&before, &busy));
-        assert_eq!(sightings[0].title, "Hardware threads are switched off, and the CPUs are 95 % busy");
-        assert_eq!(sightings[0].commands, ["echo on > /sys/devices/system/cpu/smt/control"]);
+        let matches = check_off(&HostView::twice(&before, &busy));
+        assert_eq!(matches[0].title, "Hardware threads are switched off, and the CPUs are 95 % busy");
+        assert_eq!(matches[0].commands, ["echo on > /sys/devices/system/cpu/smt/control"]);
         assert!(check_off(&HostView::once(&busy)).is_empty());
         let idle = reading("off\n", "cpu0 10 0 40 200 0 0 45 0\n");
         assert!(check_off(&HostView::twice(&before, &idle)).is_empty());

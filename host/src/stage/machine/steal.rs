@@ -54,7 +54,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         (false, false) => ("since boot", Severity::Low),
     };
     let title = format!("The hypervisor took {:.1} % of the CPU time {when}", share * 100.0);
-    let mut sighting = RuleMatch::new(severity, title).evidence(
+    let mut matched = RuleMatch::new(severity, title).evidence(
         format!("ticks of steal, of {total} on all CPUs, {when}"),
         steal,
         proc_stat::PATH,
@@ -62,10 +62,10 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let worst =
         spent.iter().max_by(|one, other| self::share(one.2, one.1).total_cmp(&self::share(other.2, other.1)));
     if let Some((cpu, total, steal)) = worst.filter(|_| spent.len() > 1) {
-        sighting =
-            sighting.evidence(format!("ticks of steal on CPU {cpu}, of {total}"), *steal, proc_stat::PATH);
+        matched =
+            matched.evidence(format!("ticks of steal on CPU {cpu}, of {total}"), *steal, proc_stat::PATH);
     }
-    vec![sighting]
+    vec![matched]
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
@@ -86,11 +86,11 @@ mod tests {
     fn what_is_taken_now_weighs_more_than_what_was_taken_since_boot() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 100 0 0 900 0 0 0 0\n");
         let now = reading("cpu0 150 0 0 930 0 0 0 20\ncpu1 150 0 0 950 0 0 0 0\n");
-        let sightings = check(&HostView::twice(&before, &now));
-        assert_eq!(sightings[0].title, "The hypervisor took 10.0 % of the CPU time between the readings");
-        assert_eq!(sightings[0].severity, Severity::Medium);
-        assert_eq!(sightings[0].evidence[1].what, "ticks of steal on CPU 0, of 100");
-        assert_eq!(sightings[0].evidence[1].value, 20);
+        let matches = check(&HostView::twice(&before, &now));
+        assert_eq!(matches[0].title, "The hypervisor took 10.0 % of the CPU time between the readings");
+        assert_eq!(matches[0].severity, Severity::Medium);
+        assert_eq!(matches[0].evidence[1].what, "ticks of steal on CPU 0, of 100");
+        assert_eq!(matches[0].evidence[1].value, 20);
         // The same steal is 0.9 % of the time since boot.
         assert!(check(&HostView::once(&now)).is_empty());
         let heavy = reading("cpu0 0 0 0 800 0 0 0 200\n");

@@ -68,14 +68,14 @@ mod tests {
 
     #[test]
     fn a_service_that_was_asked_about_gains_a_little() {
-        let sightings = check(&HostView::once(&path(SocketProtocol::Udp, true, &ON)));
+        let matches = check(&HostView::once(&path(SocketProtocol::Udp, true, &ON)));
         assert_eq!(
-            sightings[0].title,
+            matches[0].title,
             "Each UDP packet is looked up among connected sockets first, and udp 10.0.0.1:53 (echo) answers from sockets that are \
              not connected"
         );
-        assert_eq!((sightings[0].severity, &*sightings[0].evidence[0].read_from), (Severity::Low, UDP_PATH));
-        let change = &sightings[0].changes[0];
+        assert_eq!((matches[0].severity, &*matches[0].evidence[0].read_from), (Severity::Low, UDP_PATH));
+        let change = &matches[0].changes[0];
         let command = change.setting.command(&change.to);
         assert_eq!(command.as_deref(), Some("sysctl -w net.ipv4.udp_early_demux=0"));
         // Nobody named the service, and no traffic is known.

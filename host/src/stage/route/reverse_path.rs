@@ -55,19 +55,19 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let severity = if forwards || idle { Severity::Note } else { Severity::Low };
     let names: Vec<&str> = interfaces.iter().map(|interface| interface.interface.as_str()).collect();
     let title = format!("The route of each IPv4 packet is looked up twice on {}", names.join(", "));
-    let sighting = RuleMatch::new(severity, title);
-    let sighting = lower_all(sighting, view.now);
+    let matched = RuleMatch::new(severity, title);
+    let matched = lower_all(matched, view.now);
     vec![
         interfaces
             .iter()
-            .fold(sighting, |sighting, interface| describe(sighting, interface, needs_accept_local)),
+            .fold(matched, |matched, interface| describe(matched, interface, needs_accept_local)),
     ]
 }
 
-fn lower_all(sighting: RuleMatch, path: &PacketPath) -> RuleMatch {
+fn lower_all(matched: RuleMatch, path: &PacketPath) -> RuleMatch {
     match path.route.rp_filter_all.value() {
-        Some(0) | None => sighting,
-        Some(all) => sighting.evidence("rp_filter of all", *all, conf("all", "rp_filter")).change(
+        Some(0) | None => matched,
+        Some(all) => matched.evidence("rp_filter of all", *all, conf("all", "rp_filter")).change(
             Setting::sysctl(conf_name("all", "rp_filter")),
             Some(SettingValue::new(all.to_string())),
             SettingValue::new("0"),
@@ -75,13 +75,13 @@ fn lower_all(sighting: RuleMatch, path: &PacketPath) -> RuleMatch {
     }
 }
 
-fn describe(sighting: RuleMatch, interface: &InterfaceRoute, needs_accept_local: bool) -> RuleMatch {
+fn describe(matched: RuleMatch, interface: &InterfaceRoute, needs_accept_local: bool) -> RuleMatch {
     let name = &interface.interface;
-    let mut sighting = sighting;
+    let mut matched = matched;
     if let Some(own) = interface.rp_filter_own.value() {
-        sighting = sighting.evidence(format!("rp_filter of {name}"), *own, conf(name, "rp_filter"));
+        matched = matched.evidence(format!("rp_filter of {name}"), *own, conf(name, "rp_filter"));
         if *own != 0 {
-            sighting = sighting.change(
+            matched = matched.change(
                 Setting::sysctl(conf_name(name, "rp_filter")),
                 Some(SettingValue::new(own.to_string())),
                 SettingValue::new("0"),
@@ -89,14 +89,13 @@ fn describe(sighting: RuleMatch, interface: &InterfaceRoute, needs_accept_local:
         }
     }
     if needs_accept_local && interface.accept_local == Known::Value(false) {
-        sighting =
-            sighting.evidence(format!("accept_local of {name}"), 0, conf(name, "accept_local")).change(
-                Setting::sysctl(conf_name(name, "accept_local")),
-                Some(SettingValue::new("0")),
-                SettingValue::new("1"),
-            );
+        matched = matched.evidence(format!("accept_local of {name}"), 0, conf(name, "accept_local")).change(
+            Setting::sysctl(conf_name(name, "accept_local")),
+            Some(SettingValue::new("0")),
+            SettingValue::new("1"),
+        );
     }
-    sighting
+    matched
 }
 
 pub(super) const DROPS: Rule = Rule {
@@ -134,19 +133,19 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
         amount::rate(dropped),
         amount::rate(received)
     );
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence(format!("{DROPPED}, {when}"), dropped, snmp::NETSTAT)
         .evidence(format!("{RECEIVED}, {when}"), received, snmp::SNMP);
     let strict = |interface: &&InterfaceRoute| interface.rp_filter == Known::Value(1);
-    let evident = |sighting: RuleMatch, interface: &InterfaceRoute| {
+    let evident = |matched: RuleMatch, interface: &InterfaceRoute| {
         let name = &interface.interface;
-        sighting.evidence(format!("rp_filter in effect on {name}"), 1, conf(name, "rp_filter")).change(
+        matched.evidence(format!("rp_filter in effect on {name}"), 1, conf(name, "rp_filter")).change(
             Setting::sysctl(conf_name(name, "rp_filter")),
             interface.rp_filter_own.value().map(|own| SettingValue::new(own.to_string())),
             SettingValue::new("2"),
         )
     };
-    vec![view.now.route.interfaces.iter().filter(strict).fold(sighting, evident)]
+    vec![view.now.route.interfaces.iter().filter(strict).fold(matched, evident)]
 }
 
 #[cfg(test)]
@@ -169,24 +168,24 @@ mod tests {
         path
     }
 
-    fn commands(sighting: &RuleMatch) -> Vec<String> {
-        sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
+    fn commands(matched: &RuleMatch) -> Vec<String> {
+        matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
     }
 
     #[test]
     fn an_old_kernel_has_to_accept_local_sources_too() {
-        let sightings = check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 2)));
-        assert_eq!(sightings[0].title, "The route of each IPv4 packet is looked up twice on ens1f0");
-        assert_eq!(sightings[0].severity, Severity::Low);
+        let matches = check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 2)));
+        assert_eq!(matches[0].title, "The route of each IPv4 packet is looked up twice on ens1f0");
+        assert_eq!(matches[0].severity, Severity::Low);
         assert_eq!(
-            commands(&sightings[0]),
+            commands(&matches[0]),
             [
                 "sysctl -w net.ipv4.conf.all.rp_filter=0",
                 "sysctl -w net.ipv4.conf.ens1f0.rp_filter=0",
                 "sysctl -w net.ipv4.conf.ens1f0.accept_local=1"
             ]
         );
-        let evidence = &sightings[0].evidence[1];
+        let evidence = &matches[0].evidence[1];
         assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf("ens1f0", "rp_filter")));
         let half_mended = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
         assert_eq!(commands(&half_mended[0]), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
@@ -236,10 +235,10 @@ mod tests {
     #[test]
     fn drops_now_weigh_more_than_drops_since_boot() {
         let (before, now) = (counted("10.0", 100, 1000), counted("12.0", 300, 3000));
-        let sightings = check_drops(&HostView::twice(&before, &now));
-        assert_eq!(sightings[0].title, "The reverse-path filter dropped 100 of 1,000 packets per second");
-        assert_eq!(sightings[0].severity, Severity::Medium);
-        assert_eq!(commands(&sightings[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
+        let matches = check_drops(&HostView::twice(&before, &now));
+        assert_eq!(matches[0].title, "The reverse-path filter dropped 100 of 1,000 packets per second");
+        assert_eq!(matches[0].severity, Severity::Medium);
+        assert_eq!(commands(&matches[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
         let once = check_drops(&HostView::once(&now));
         assert_eq!(once[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
         assert_eq!(once[0].severity, Severity::Low);

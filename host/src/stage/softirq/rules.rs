@@ -26,14 +26,14 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Adds a change of RPS of a receive queue, unless it is set already.
-fn with_rps(sighting: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
+fn with_rps(matched: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
     let now = path.softirq.rps_cpus(interface, queue);
     if now == Some(to) {
-        return sighting;
+        return matched;
     }
     let setting =
         Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue };
-    sighting.change(
+    matched.change(
         setting,
         now.map(|cpus| SettingValue::new(cpus.to_mask())),
         SettingValue::new(to.to_mask()),
@@ -45,9 +45,9 @@ fn rounded(rates: &BTreeMap<u32, f64>) -> impl Iterator<Item = (u32, f64)> {
     rates.iter().map(|(cpu, rate)| (*cpu, rate.round()))
 }
 
-fn with_sysctl(sighting: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
+fn with_sysctl(matched: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
     let setting = Setting::sysctl(format!("net.core.{name}"));
-    sighting.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
+    matched.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
 }
 
 fn sysctl(path: &PacketPath, name: &str) -> Option<u64> {

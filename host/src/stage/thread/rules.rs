@@ -17,10 +17,10 @@ pub(super) const RULES: &[Rule] = &[
     audit::AUDIT,
 ];
 
-fn with_allowed_cpus(sighting: RuleMatch, threads: &[&ServingThread]) -> RuleMatch {
-    threads.iter().take(ServingThread::SHOWN).fold(sighting, |sighting, thread| {
+fn with_allowed_cpus(matched: RuleMatch, threads: &[&ServingThread]) -> RuleMatch {
+    threads.iter().take(ServingThread::SHOWN).fold(matched, |matched, thread| {
         let path = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
         let allowed = thread.allowed.value().map_or_else(String::new, ToString::to_string);
-        sighting.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
+        matched.evidence(format!("CPUs thread {} {} may run on", thread.name, thread.tid), allowed, path)
     })
 }

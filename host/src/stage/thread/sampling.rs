@@ -69,11 +69,11 @@ impl<'h> ThreadSampling<'h> {
             let names = self.host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
             for tid in names.iter().filter_map(|name| name.parse().ok()) {
                 let known = self.threads.remove(&(pid, tid));
-                let Some(mut sighting) = known.or_else(|| ThreadSightings::new(self.host, pid, tid)) else {
+                let Some(mut matched) = known.or_else(|| ThreadSightings::new(self.host, pid, tid)) else {
                     continue;
                 };
-                self.see(&mut sighting);
-                there.insert((pid, tid), sighting);
+                self.see(&mut matched);
+                there.insert((pid, tid), matched);
             }
         }
         self.threads = there;
@@ -90,31 +90,31 @@ impl<'h> ThreadSampling<'h> {
         self.threads.into_values().collect()
     }
 
-    fn see(&mut self, sighting: &mut ThreadSightings) {
-        let (pid, tid) = (sighting.pid, sighting.tid);
+    fn see(&mut self, matched: &mut ThreadSightings) {
+        let (pid, tid) = (matched.pid, matched.tid);
         let (number, first) = match doing(self.host, pid, tid) {
             Known::Value(ThreadActivity::InCall { number, first }) => (number, first),
-            Known::Value(ThreadActivity::Running) => return sighting.running += 1,
-            Known::Value(ThreadActivity::Elsewhere) => return sighting.elsewhere += 1,
-            Known::Unknown { why } => return sighting.untold = Some(why),
+            Known::Value(ThreadActivity::Running) => return matched.running += 1,
+            Known::Value(ThreadActivity::Elsewhere) => return matched.elsewhere += 1,
+            Known::Unknown { why } => return matched.untold = Some(why),
         };
         let sockets = self.held.get(&pid);
         let held = u32::try_from(first).ok().and_then(|descriptor| sockets?.get(&descriptor));
         match (self.architecture.map(|architecture| architecture.call(number)), held) {
             (Some(DescriptorCall::OnDescriptor(_)) | None, Some(inode)) => {
-                sighting.in_call.insert(*inode);
+                matched.in_call.insert(*inode);
             }
             (Some(DescriptorCall::Epoll(_)), _) => match self.polled(pid, first) {
-                Some(inodes) if inodes.is_empty() => sighting.elsewhere += 1,
-                Some(inodes) => sighting.polling.extend(inodes),
-                None => sighting.selecting += 1,
+                Some(inodes) if inodes.is_empty() => matched.elsewhere += 1,
+                Some(inodes) => matched.polling.extend(inodes),
+                None => matched.selecting += 1,
             },
             (Some(DescriptorCall::Uring), _) => {
                 let registered = self.registered(pid, first);
-                sighting.ring.get_or_insert_default().extend(registered);
+                matched.ring.get_or_insert_default().extend(registered);
             }
-            (Some(DescriptorCall::Poll(_)), _) => sighting.selecting += 1,
-            _ => sighting.elsewhere += 1,
+            (Some(DescriptorCall::Poll(_)), _) => matched.selecting += 1,
+            _ => matched.elsewhere += 1,
         }
     }
 

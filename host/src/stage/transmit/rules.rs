@@ -56,7 +56,7 @@ impl TransmitNic<'_> {
     }
 
     /// Adds the changes from the current masks to the plan. Queues without a CPU are left out.
-    fn fix(&self, mut sighting: RuleMatch, now: &[(u32, &CpuSet)]) -> RuleMatch {
+    fn fix(&self, mut matched: RuleMatch, now: &[(u32, &CpuSet)]) -> RuleMatch {
         for (queue, cpus) in self.plan() {
             let Some((_, from)) = now.iter().find(|(other, _)| *other == queue) else { continue };
             if cpus.is_empty() || **from == cpus {
@@ -67,13 +67,13 @@ impl TransmitNic<'_> {
                 direction: QueueDirection::Transmit,
                 queue,
             };
-            sighting = sighting.change(
+            matched = matched.change(
                 setting,
                 Some(SettingValue::new(from.to_mask())),
                 SettingValue::new(cpus.to_mask()),
             );
         }
-        sighting
+        matched
     }
 }
 

@@ -58,16 +58,16 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         }
     );
     let list: Vec<&IrqVector> = hinted.iter().map(|(vector, _)| *vector).collect();
-    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
+    let matched = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
         "hinted CPU by interrupt",
         hinted.iter().map(|(vector, cpu)| (vector.irq, *cpu)),
         "/proc/irq/*/affinity_hint",
     );
     if !worse {
-        return Some(sighting);
+        return Some(matched);
     }
     let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect();
-    Some(super::fix(sighting, path, interface, &plan))
+    Some(super::fix(matched, path, interface, &plan))
 }
 
 #[cfg(test)]
@@ -84,15 +84,15 @@ mod tests {
     fn hints_that_would_use_more_cpus_are_followed() {
         let machine =
             SampleMachine { vectors: &[0, 0, 2, 1], hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() };
-        let sighting = found(&machine).remove(0);
+        let matched = found(&machine).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints: they use 3 CPUs, the hints 4"
         );
-        assert_eq!(sighting.severity, Severity::Medium);
-        assert_eq!(sighting.evidence[1].value["101"], 1);
+        assert_eq!(matched.severity, Severity::Medium);
+        assert_eq!(matched.evidence[1].value["101"], 1);
         let changes: Vec<String> =
-            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(
             changes,
             ["affinity of IRQ 101 (eth0-TxRx-1) 00000002", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
@@ -103,13 +103,13 @@ mod tests {
     fn another_order_of_as_many_cpus_is_only_noted_and_left_alone() {
         let machine =
             SampleMachine { vectors: &[1, 0, 2, 3], hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() };
-        let sighting = found(&machine).remove(0);
-        assert_eq!(sighting.severity, Severity::Note);
+        let matched = found(&machine).remove(0);
+        assert_eq!(matched.severity, Severity::Note);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints"
         );
-        assert!(sighting.changes.is_empty());
+        assert!(matched.changes.is_empty());
     }
 
     #[test]

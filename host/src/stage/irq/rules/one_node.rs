@@ -60,12 +60,12 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         if with_cpus == 2 { "node".to_owned() } else { format!("{} nodes", with_cpus - 1) },
     );
     let list: Vec<&IrqVector> = vectors.values().copied().collect();
-    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
+    let matched = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
         "CPUs by NUMA node",
         nodes.iter().map(|node| (node.node, node.cpus.to_string())),
         "/sys/devices/system/node/node*/cpulist",
     );
-    Some(super::fix_by_spread(sighting, path, interface))
+    Some(super::fix_by_spread(matched, path, interface))
 }
 
 /// `None` if they go to several nodes, or if it is unknown.
@@ -132,16 +132,16 @@ mod tests {
     fn more_queues_than_the_node_has_cpus_are_spread_over_both() {
         let mut path = path(&TWO);
         path.thread.serving = Known::Value(vec![serving("0-3", 7), serving("0-3", 8)]);
-        let sighting = found(&path).remove(0);
+        let matched = found(&path).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "All 4 receive queues of eth0 interrupt the 2 CPUs of NUMA node 0, and the 2 CPUs of the other node none"
         );
-        assert_eq!(sighting.severity, Severity::High);
-        assert_eq!(sighting.evidence[0].value["101 eth0-TxRx-1"], "1");
-        assert_eq!(sighting.evidence[1].value["1"], "2-3");
+        assert_eq!(matched.severity, Severity::High);
+        assert_eq!(matched.evidence[0].value["101 eth0-TxRx-1"], "1");
+        assert_eq!(matched.evidence[1].value["1"], "2-3");
         let changes: Vec<String> =
-            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(
             changes,
             ["affinity of IRQ 102 (eth0-TxRx-2) 00000004", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]

@@ -43,12 +43,12 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         return Vec::new();
     }
     let rivals: Vec<&IrqOwner> = owners.iter().filter(|owner| is_rival(owner, balancer)).collect();
-    let sighting = if rivals.is_empty() {
+    let matched = if rivals.is_empty() {
         by_hand(path, balancer)
     } else {
         Some(by_rivals(balancer, &rivals, moved.len()))
     };
-    sighting.map(|sighting| super::super::owner::told(sighting, path, &moved)).into_iter().collect()
+    matched.map(|matched| super::super::owner::told(matched, path, &moved)).into_iter().collect()
 }
 
 fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {
@@ -69,8 +69,8 @@ fn by_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleM
         names.join(" and "),
         if names.len() == 1 { "sets" } else { "set" },
     );
-    rivals.iter().fold(RuleMatch::new(Severity::Low, title), |sighting, owner| {
-        sighting.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone())
+    rivals.iter().fold(RuleMatch::new(Severity::Low, title), |matched, owner| {
+        matched.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone())
     })
 }
 
@@ -119,17 +119,14 @@ mod tests {
 
     #[test]
     fn irqbalance_and_a_link_file_are_at_odds() {
-        let sighting = found(&[BALANCER[0], BALANCER[1], LINK], None).remove(0);
+        let matched = found(&[BALANCER[0], BALANCER[1], LINK], None).remove(0);
+        assert_eq!(matched.title, "irqbalance (process 9) may move 4 interrupts that systemd .link sets too");
+        assert_eq!(matched.severity, Severity::Low);
+        assert_eq!(matched.evidence[0].value, "IRQAffinityPolicy=spread");
+        assert_eq!(matched.evidence[0].read_from, LINK.0);
+        assert_eq!(matched.evidence[1].value, "/usr/sbin/irqbalance --foreground");
         assert_eq!(
-            sighting.title,
-            "irqbalance (process 9) may move 4 interrupts that systemd .link sets too"
-        );
-        assert_eq!(sighting.severity, Severity::Low);
-        assert_eq!(sighting.evidence[0].value, "IRQAffinityPolicy=spread");
-        assert_eq!(sighting.evidence[0].read_from, LINK.0);
-        assert_eq!(sighting.evidence[1].value, "/usr/sbin/irqbalance --foreground");
-        assert_eq!(
-            sighting.first,
+            matched.first,
             ["echo 'IRQBALANCE_ARGS=\"--banirq=100 --banirq=101 --banirq=102 --banirq=103\"' \
               >> /etc/default/irqbalance && systemctl restart irqbalance"]
         );
@@ -137,10 +134,10 @@ mod tests {
 
     #[test]
     fn what_is_where_the_hints_say_while_irqbalance_runs_is_noted() {
-        let sighting = found(&BALANCER, Some(&[0, 1, 2, 3])).remove(0);
-        assert_eq!(sighting.severity, Severity::Note);
+        let matched = found(&BALANCER, Some(&[0, 1, 2, 3])).remove(0);
+        assert_eq!(matched.severity, Severity::Note);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "The interrupts of eth0 are where its driver hints, and irqbalance runs and may move them"
         );
     }

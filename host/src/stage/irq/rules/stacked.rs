@@ -55,8 +55,8 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         if free == 1 { "CPU has" } else { "CPUs have" },
     );
     let list: Vec<&IrqVector> = vectors.values().copied().collect();
-    let sighting = super::with_vectors(RuleMatch::new(severity, title), &list);
-    Some(super::fix_by_spread(sighting, path, interface))
+    let matched = super::with_vectors(RuleMatch::new(severity, title), &list);
+    Some(super::fix_by_spread(matched, path, interface))
 }
 
 /// `None` if one of the vectors goes to several CPUs, or if it is unknown.
@@ -81,13 +81,13 @@ mod tests {
     #[test]
     fn queues_that_share_a_cpu_while_others_have_none_are_spread() {
         let machine = SampleMachine { vectors: &[0, 0, 2, 0], ..SampleMachine::default() };
-        let sighting = found(&machine).remove(0);
+        let matched = found(&machine).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "4 receive queues of eth0 interrupt 2 of 4 CPUs: CPU 0 has 3 of them, 2 CPUs have none"
         );
-        assert_eq!(sighting.severity, Severity::High);
-        let changes: Vec<String> = sighting
+        assert_eq!(matched.severity, Severity::High);
+        let changes: Vec<String> = matched
             .changes
             .iter()
             .map(|change| {

@@ -57,24 +57,24 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
          share a queue",
         scaled.queues
     );
-    let mut sighting = RuleMatch::new(severity(view, scaled, balance.as_ref()), title);
+    let mut matched = RuleMatch::new(severity(view, scaled, balance.as_ref()), title);
     for (flow, now) in lacking {
-        sighting = sighting.evidence(
+        matched = matched.evidence(
             format!("hash fields of {flow}"),
             now.letters(),
             format!("ETHTOOL_GRXFH of {interface}, as ethtool -n {interface} rx-flow-hash {flow} shows it"),
         );
         let with_ports = HashFields { source_port: true, destination_port: true, ..now };
         let setting = Setting::FlowHash { interface: interface.to_owned(), flow: flow.to_owned() };
-        sighting = sighting.change(
+        matched = matched.change(
             setting,
             Some(SettingValue::new(now.letters())),
             SettingValue::new(with_ports.letters()),
         );
     }
     Some(match balance {
-        Some(balance) => sighting.evidence(balance.what(), balance.by_queue(), balance.read_from),
-        None => sighting,
+        Some(balance) => matched.evidence(balance.what(), balance.by_queue(), balance.read_from),
+        None => matched,
     })
 }
 
@@ -111,18 +111,18 @@ mod tests {
     #[test]
     fn a_hash_of_addresses_is_found_and_ports_are_added() {
         let path = path("udp4", "sd");
-        let sighting = check(&HostView::once(&path)).remove(0);
+        let matched = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "eth0 spreads UDP over IPv4 over its 4 receive queues by address only, so that all packets between two \
              hosts share a queue"
         );
-        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(matched.severity, Severity::Medium);
         assert_eq!(
-            (sighting.evidence[0].what.as_str(), &sighting.evidence[0].value),
+            (matched.evidence[0].what.as_str(), &matched.evidence[0].value),
             ("hash fields of udp4", &"sd".into())
         );
-        let change = &sighting.changes[0];
+        let change = &matched.changes[0];
         assert_eq!(
             change.setting.command(&change.to).as_deref(),
             Some("ethtool -N eth0 rx-flow-hash udp4 sdfn")

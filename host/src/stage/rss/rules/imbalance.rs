@@ -60,16 +60,16 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
         balance.queues.len() - 1
     );
     let severity = severity(view, scaled, &balance);
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
         .evidence("share of the queue in percent", percent, balance.read_from.clone());
     Some(match drops(view, scaled, &balance) {
-        Some(drops) if drops > 0.0 => sighting.evidence(
+        Some(drops) if drops > 0.0 => matched.evidence(
             format!("packets per second that queue {} lost", balance.hottest),
             drops.round(),
             balance.read_from,
         ),
-        _ => sighting,
+        _ => matched,
     })
 }
 
@@ -124,13 +124,13 @@ mod tests {
         let mut rates = [0; 11];
         rates[4] = 350_000;
         rates[0] = 20;
-        let sighting = found(&addresses_only(11), &rates).remove(0);
+        let matched = found(&addresses_only(11), &rates).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "Queue 4 of eth0 took in 99 % of the packets, and the other 10 queues the rest"
         );
-        assert_eq!(sighting.severity, Severity::High);
-        assert_eq!(sighting.evidence[0].value["rx-4"], 350_000.0);
+        assert_eq!(matched.severity, Severity::High);
+        assert_eq!(matched.evidence[0].value["rx-4"], 350_000.0);
         let now = sample::later(&addresses_only(11), &rates);
         assert!(single_flow::RULE.findings(&HostView::twice(&addresses_only(11), &now)).is_empty());
     }
@@ -177,9 +177,9 @@ mod tests {
             path.rss[0].queues = sample::counts(packets);
             check(&HostView::once(&path))
         };
-        let sighting = once(&[5_000_000, 10, 10, 10]).remove(0);
-        assert_eq!(sighting.severity, Severity::Note);
-        assert!(sighting.title.contains("99 % of the packets since boot"), "{}", sighting.title);
+        let matched = once(&[5_000_000, 10, 10, 10]).remove(0);
+        assert_eq!(matched.severity, Severity::Note);
+        assert!(matched.title.contains("99 % of the packets since boot"), "{}", matched.title);
         assert!(once(&[5_000_000, 1_000_000, 10, 10]).is_empty());
         assert!(once(&[50_000, 0, 0, 0]).is_empty());
     }

@@ -56,15 +56,15 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
         balance.hottest,
         scaled.entries()?.len(),
     );
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
         .evidence("queues named in the table", scaled.entries()?.len(), super::table_call(interface));
     let fields = scaled.rss.fields.value()?.as_ref()?;
     Some(fields.iter().filter(|(flow, _)| flow.starts_with("udp")).fold(
-        sighting,
-        |sighting, (flow, fields)| {
+        matched,
+        |matched, (flow, fields)| {
             let what = format!("hash fields of {flow}");
-            sighting.evidence(what, fields.letters(), format!("ETHTOOL_GRXFH of {interface}"))
+            matched.evidence(what, fields.letters(), format!("ETHTOOL_GRXFH of {interface}"))
         },
     ))
 }
@@ -92,14 +92,14 @@ mod tests {
     #[test]
     fn few_flows_are_named_instead_of_the_imbalance_they_make() {
         let (mut found, imbalances) = found(&path(), &[0, 340_000, 20, 0]);
-        let sighting = found.remove(0);
+        let matched = found.remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "Queue 1 of eth0 took in 99 % of the packets, though its table and its hash spread flows over 4 queues: they \
              are of one flow, or of very few"
         );
-        assert_eq!((sighting.severity, imbalances), (Severity::Medium, 0));
-        assert_eq!(sighting.evidence[2].value, "sdfn");
+        assert_eq!((matched.severity, imbalances), (Severity::Medium, 0));
+        assert_eq!(matched.evidence[2].value, "sdfn");
     }
 
     #[test]

@@ -49,27 +49,27 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
         if missed.len() == 1 { format!("queue {left}") } else { format!("queues {left}") },
     );
     let table = scaled.rss.entries()?;
-    let sighting = RuleMatch::new(severity(view, interface, &reached, missed.len()), title)
+    let matched = RuleMatch::new(severity(view, interface, &reached, missed.len()), title)
         .evidence("receive queues", scaled.queues, format!("/sys/class/net/{interface}/queues"))
         .evidence("queues named in the table", reached.to_string(), table_call(interface))
         .evidence("entries of the table", table.len(), table_call(interface));
-    let sighting = match scaled.rss.counts() {
+    let matched = match scaled.rss.counts() {
         Some(counts) => {
             let packets: u64 =
                 counts.iter().filter(|item| missed.contains(&item.queue)).map(|item| item.packets).sum();
-            sighting.evidence(
+            matched.evidence(
                 format!("packets that queues {left} took in, since boot"),
                 packets,
                 counts.first()?.read_from.clone(),
             )
         }
-        None => sighting,
+        None => matched,
     };
     if !can_name_all(scaled, entries.len()) {
-        return Some(sighting);
+        return Some(matched);
     }
     let equal = SettingValue::new(format!("equal {}", scaled.queues));
-    Some(sighting.change(
+    Some(matched.change(
         Setting::RssTable { interface: interface.to_owned() },
         Some(table_value(table)),
         equal,
@@ -147,14 +147,14 @@ mod tests {
 
     #[test]
     fn queues_out_of_the_table_are_named_and_put_into_it() {
-        let sighting = found(&path(20, 20, 16)).remove(0);
+        let matched = found(&path(20, 20, 16)).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "eth0 has 20 receive queues, but its indirection table reaches 16 of them: nothing comes into queues 16-19"
         );
-        assert_eq!(sighting.severity, Severity::Medium);
-        assert_eq!(sighting.evidence[1].value, "0-15");
-        let change = &sighting.changes[0];
+        assert_eq!(matched.severity, Severity::Medium);
+        assert_eq!(matched.evidence[1].value, "0-15");
+        let change = &matched.changes[0];
         assert_eq!(change.setting.command(&change.to).as_deref(), Some("ethtool -X eth0 equal 20"));
         assert_eq!(change.from, Some(SettingValue::new("equal 16")));
         assert_eq!(found(&path(8, 8, 1))[0].severity, Severity::High);

@@ -49,9 +49,9 @@ fn of_interface(scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let queues: Vec<u32> = entries.keys().copied().collect();
     let even: Vec<u32> = queues.iter().copied().cycle().take(table.len()).collect();
     let change = Setting::RssTable { interface: interface.to_owned() };
-    let sighting =
+    let matched =
         RuleMatch::new(severity, title).evidence("entries by receive queue", by_queue, table_call(interface));
-    Some(sighting.change(change, Some(table_value(table)), table_value(&even)))
+    Some(matched.change(change, Some(table_value(table)), table_value(&even)))
 }
 
 #[cfg(test)]
@@ -75,15 +75,15 @@ mod tests {
     #[test]
     fn a_queue_with_several_times_the_entries_is_found() {
         // `ethtool -X eth0 weight 6 1 1` on a table of 8.
-        let sighting = found(vec![0, 0, 0, 0, 0, 0, 1, 2]).remove(0);
+        let matched = found(vec![0, 0, 0, 0, 0, 0, 1, 2]).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "The indirection table of eth0 gives queue 0 6 of its 8 entries and queue 1 1"
         );
-        assert_eq!(sighting.severity, Severity::Medium);
-        assert_eq!(sighting.evidence[0].value["rx-0"], 6);
+        assert_eq!(matched.severity, Severity::Medium);
+        assert_eq!(matched.evidence[0].value["rx-0"], 6);
         assert_eq!(
-            (sighting.changes[0].from.clone(), &sighting.changes[0].to),
+            (matched.changes[0].from.clone(), &matched.changes[0].to),
             (Some(SettingValue::new("0,0,0,0,0,0,1,2")), &SettingValue::new("equal 3"))
         );
         let mut slight: Vec<u32> = (0..16).cycle().take(128).collect();

@@ -115,11 +115,11 @@ fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
         }
     };
     let losing = service.sockets.iter().filter(|socket| socket.drops.is_some_and(|drops| drops > 0));
-    Some(losing.fold(RuleMatch::new(severity, title), |sighting, socket| {
+    Some(losing.fold(RuleMatch::new(severity, title), |matched, socket| {
         let what = format!("packets that socket {} lost", socket.inode);
-        let sighting = sighting.evidence(what, socket.drops.unwrap_or_default(), service.read_from.clone());
+        let matched = matched.evidence(what, socket.drops.unwrap_or_default(), service.read_from.clone());
         let what = format!("bytes that wait in socket {}", socket.inode);
-        sighting.evidence(what, socket.queued_bytes, service.read_from.clone())
+        matched.evidence(what, socket.queued_bytes, service.read_from.clone())
     }))
 }
 
@@ -140,10 +140,10 @@ fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
             ),
         ),
     };
-    let sighting = RuleMatch::new(severity, title).evidence(ERRORS, errors, SNMP);
+    let matched = RuleMatch::new(severity, title).evidence(ERRORS, errors, SNMP);
     Some(match view.now.route.snmp(RECEIVED) {
-        Some(received) => sighting.evidence(RECEIVED, received, SNMP),
-        None => sighting,
+        Some(received) => matched.evidence(RECEIVED, received, SNMP),
+        None => matched,
     })
 }
 
@@ -173,7 +173,7 @@ fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     let severity = if view.before.is_some() { Severity::Medium } else { Severity::Low };
     let sockets = &view.now.socket;
     let title = format!("{} loses packets with a receive buffer of {bytes} bytes", service.name());
-    let mut sighting =
+    let mut matched =
         RuleMatch::new(severity, title).evidence("receive buffer in bytes", bytes, service.read_from.clone());
     let sysctls = [
         ("rmem_max", &sockets.receive_buffer_max_bytes),
@@ -181,18 +181,18 @@ fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
     ];
     for (name, value) in sysctls {
         let Some(Some(now)) = value.value() else { continue };
-        sighting = sighting.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
+        matched = matched.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
         // The default matters to sockets without a request, the maximum to those with one.
         if *now < AMPLE_BYTES && (name == "rmem_max" || *now == bytes) {
             let from = Some(SettingValue::new(now.to_string()));
-            sighting = sighting.change(
+            matched = matched.change(
                 Setting::sysctl(format!("net.core.{name}")),
                 from,
                 SettingValue::new(AMPLE_BYTES.to_string()),
             );
         }
     }
-    Some(sighting)
+    Some(matched)
 }
 
 /// A buffer for a few dozen packets, because somebody lowered the default.
@@ -204,11 +204,11 @@ fn tiny_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
         return None;
     }
     let title = format!("{} has a receive buffer of {default} bytes, the lowered default", service.name());
-    let sighting = RuleMatch::new(Severity::Medium, title)
+    let matched = RuleMatch::new(Severity::Medium, title)
         .evidence("receive buffer in bytes", default, service.read_from.clone())
         .evidence("net.core.rmem_default", default, "/proc/sys/net/core/rmem_default");
     let (from, to) = (SettingValue::new(default.to_string()), SettingValue::new(DEFAULT_BYTES.to_string()));
-    Some(sighting.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
+    Some(matched.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
 }
 
 fn gro_small(view: &HostView<'_>) -> Vec<RuleMatch> {

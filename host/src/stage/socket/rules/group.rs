@@ -68,16 +68,16 @@ fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMat
         service.name(),
         busiest * 100.0
     );
-    let sighting = RuleMatch::new(severity, title);
-    Some(loads.into_iter().fold(sighting, |sighting, (socket, cpus)| {
+    let matched = RuleMatch::new(severity, title);
+    Some(loads.into_iter().fold(matched, |matched, (socket, cpus)| {
         let what = format!("percent of a CPU used by the threads of socket {} take", socket.inode);
-        let sighting = sighting.evidence(what, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
+        let matched = matched.evidence(what, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
         match view.socket_loss_rate(socket).filter(|rate| *rate > 0.0) {
             Some(rate) => {
                 let what = format!("packets/s that socket {} loses", socket.inode);
-                sighting.evidence(what, rate.round(), service.read_from.clone())
+                matched.evidence(what, rate.round(), service.read_from.clone())
             }
-            None => sighting,
+            None => matched,
         }
     }))
 }

@@ -86,15 +86,15 @@ fn too_small(view: &HostView<'_>) -> Option<(Severity, String)> {
     Some((Severity::Medium, title))
 }
 
-fn evidence(view: &HostView<'_>, mut sighting: RuleMatch) -> RuleMatch {
+fn evidence(view: &HostView<'_>, mut matched: RuleMatch) -> RuleMatch {
     for name in COUNTERS {
         if let Some(count) = view.now.route.snmp(name).filter(|count| *count > 0) {
             let file = if name.contains('6') { "/proc/net/snmp6" } else { "/proc/net/snmp" };
-            sighting = sighting.evidence(name, count, file);
+            matched = matched.evidence(name, count, file);
         }
     }
-    let Some(Some(memory)) = view.now.socket.udp_memory.value() else { return sighting };
-    sighting.evidence("pages in use", memory.used_pages, USED).evidence(
+    let Some(Some(memory)) = view.now.socket.udp_memory.value() else { return matched };
+    matched.evidence("pages in use", memory.used_pages, USED).evidence(
         "pages that may be in use",
         memory.limit_pages,
         LIMIT,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn found(view: &HostView<'_>) -> Vec<(Severity, String)> {
-        check(view).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+        check(view).into_iter().map(|matched| (matched.severity, matched.title)).collect()
     }
 
     #[test]

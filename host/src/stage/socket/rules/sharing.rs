@@ -42,7 +42,7 @@ impl HostView<'_> {
     pub fn busy_services_share_a_socket(&self) -> bool {
         let shares = |service: &ServiceSockets| {
             service.sockets.len() == 1
-                && worst(self, service).is_some_and(|sighting| sighting.severity > Severity::Note)
+                && worst(self, service).is_some_and(|matched| matched.severity > Severity::Note)
         };
         let mut busy = self.udp_services().filter(|service| self.matters(service)).peekable();
         busy.peek().is_some() && busy.all(shares)
@@ -62,10 +62,10 @@ fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
         (_, 2..) if matters => Severity::Medium,
         _ => return None,
     };
-    Some(sighting(severity, service, socket, &threads, seen))
+    Some(matched(severity, service, socket, &threads, seen))
 }
 
-fn sighting(
+fn matched(
     severity: Severity,
     service: &ServiceSockets,
     socket: &SocketState,
@@ -81,17 +81,17 @@ fn sighting(
     } else {
         format!("{count} threads run and may serve {which} of {}", service.name())
     };
-    let mut sighting = RuleMatch::new(severity, title)
+    let mut matched = RuleMatch::new(severity, title)
         .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall")
         .evidence("inode of the socket", socket.inode, service.read_from.clone());
     for thread in threads.iter().take(ServingThread::SHOWN) {
         let (does, read_from) = thread.sight();
-        sighting = sighting.evidence(format!("thread {} {}", thread.name, thread.tid), does, read_from);
+        matched = matched.evidence(format!("thread {} {}", thread.name, thread.tid), does, read_from);
     }
     if let Some(drops) = socket.drops.filter(|drops| *drops > 0) {
-        sighting = sighting.evidence("packets the socket lost", drops, service.read_from.clone());
+        matched = matched.evidence("packets the socket lost", drops, service.read_from.clone());
     }
-    sighting
+    matched
 }
 
 #[cfg(test)]
@@ -102,8 +102,8 @@ mod tests {
     use crate::stage::thread::ServingEvidence;
 
     fn found(path: &PacketPath) -> Vec<(Severity, String)> {
-        let sightings = shared(&HostView::once(path));
-        sightings.into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+        let matches = shared(&HostView::once(path));
+        matches.into_iter().map(|matched| (matched.severity, matched.title)).collect()
     }
 
     fn two_threads() -> PacketPath {
@@ -114,13 +114,13 @@ mod tests {
     fn two_threads_seen_at_one_socket_share_it() {
         let title = "2 threads serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
         assert_eq!(found(&two_threads()), [(Severity::High, title)]);
-        let sighting = shared(&HostView::once(&two_threads())).remove(0);
-        let what: Vec<&str> = sighting.evidence.iter().map(|item| item.what.as_str()).collect();
+        let matched = shared(&HostView::once(&two_threads())).remove(0);
+        let what: Vec<&str> = matched.evidence.iter().map(|item| item.what.as_str()).collect();
         let expected =
             ["threads that serve it", "inode of the socket", "thread worker 51", "thread worker 52"];
         assert_eq!(what, expected);
-        assert_eq!(sighting.evidence[2].value, "in recvfrom");
-        assert_eq!(sighting.evidence[2].read_from, "/proc/50/task/51/syscall");
+        assert_eq!(matched.evidence[2].value, "in recvfrom");
+        assert_eq!(matched.evidence[2].read_from, "/proc/50/task/51/syscall");
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         path.thread_mut(0).system_ticks = crate::Known::Value(500);
         assert_eq!(found(&path)[0].0, Severity::High, "5 of 100 seconds since boot");
         assert!(
-            shared(&HostView::twice(&path, &path)).iter().all(|sighting| sighting.severity == Severity::Note)
+            shared(&HostView::twice(&path, &path)).iter().all(|matched| matched.severity == Severity::Note)
         );
     }
 }

@@ -41,14 +41,14 @@ fn not_steered(view: &HostView<'_>) -> Vec<RuleMatch> {
     let by_hash = |service: &&ServiceSockets| {
         service.steering.value() == Some(&Some(SteeringState::Hash)) && online > 1 && view.matters(service)
     };
-    let sighting = |service: &ServiceSockets| {
+    let matched = |service: &ServiceSockets| {
         let count = service.sockets.len();
         let title = format!("{} chooses among its {count} sockets by hash, not by CPU", service.name());
         RuleMatch::new(Severity::Medium, title)
             .evidence("sockets of the group", count, service.read_from.clone())
             .evidence("program that chooses", "none", "BPF iterator over UDP sockets")
     };
-    view.udp_services().filter(by_hash).map(sighting).collect()
+    view.udp_services().filter(by_hash).map(matched).collect()
 }
 
 fn mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -58,24 +58,24 @@ fn mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
 
 fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let receive = view.now.receive_cpus(service);
-    let mut sighting = RuleMatch::new(Severity::Medium, String::new());
+    let mut matched = RuleMatch::new(Severity::Medium, String::new());
     let (mut elsewhere, mut silent) = (0, 0);
     for socket in &service.sockets {
         let Some(cpu) = socket.incoming_cpu() else { continue };
         let read_from = || format!("SO_INCOMING_CPU of socket {}", socket.inode);
         if receive.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
             silent += 1;
-            sighting = sighting.evidence("CPU a socket asks for, by which no packet comes", cpu, read_from());
+            matched = matched.evidence("CPU a socket asks for, by which no packet comes", cpu, read_from());
         } else if let Some((tid, allowed)) = thread_elsewhere(view, socket, cpu) {
             elsewhere += 1;
-            sighting = sighting
+            matched = matched
                 .evidence(format!("CPU the socket of thread {tid} asks for"), cpu, read_from())
                 .evidence(format!("CPUs thread {tid} may run on"), allowed, "/proc/PID/task/TID/status")
                 .command(format!("taskset -pc {cpu} {tid}"));
         }
     }
     let (name, count) = (service.name(), service.sockets.len());
-    sighting.title = match (elsewhere, silent) {
+    matched.title = match (elsewhere, silent) {
         (0, 0) => return None,
         (0, _) => {
             format!("{silent} of {count} sockets of {name} ask for the packets of CPUs by which none come")
@@ -84,7 +84,7 @@ fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatc
             "The threads of {elsewhere} of {count} sockets of {name} may not run on the CPU their socket asks for"
         ),
     };
-    Some(sighting)
+    Some(matched)
 }
 
 /// A thread of the socket, if no thread that serves it may run on this CPU.

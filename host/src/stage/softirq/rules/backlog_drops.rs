@@ -30,15 +30,15 @@ const LONGER: u64 = 10_000;
 const LONG: u64 = 30_000;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let sighting = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
-    let Some(sighting) = sighting else { return Vec::new() };
-    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![sighting] };
-    let sighting =
-        sighting.evidence("netdev_max_backlog, packets", length, "/proc/sys/net/core/netdev_max_backlog");
+    let matched = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
+    let Some(matched) = matched else { return Vec::new() };
+    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![matched] };
+    let matched =
+        matched.evidence("netdev_max_backlog, packets", length, "/proc/sys/net/core/netdev_max_backlog");
     vec![if length < LONG {
-        super::with_sysctl(sighting, "netdev_max_backlog", length, LONGER.max(length * 2))
+        super::with_sysctl(matched, "netdev_max_backlog", length, LONGER.max(length * 2))
     } else {
-        sighting
+        matched
     }]
 }
 
@@ -113,11 +113,11 @@ mod tests {
     #[test]
     fn packets_lost_now_weigh_by_their_share() {
         let before = reading(10.0, 0, 0, "1000\n");
-        let sighting = check(&HostView::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
-        assert_eq!(sighting.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
-        assert_eq!(sighting.severity, Severity::High);
-        assert_eq!(sighting.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
-        assert_eq!(sighting.changes[0].to.as_str(), "10000");
+        let matched = check(&HostView::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
+        assert_eq!(matched.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
+        assert_eq!(matched.severity, Severity::High);
+        assert_eq!(matched.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
+        assert_eq!(matched.changes[0].to.as_str(), "10000");
         let few = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
         assert_eq!((few.severity, few.changes[0].to.as_str()), (Severity::Medium, "40000"));
         let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
@@ -127,9 +127,9 @@ mod tests {
     #[test]
     fn losses_since_boot_weigh_little_and_old_ones_nothing_now() {
         let now = reading(10.0, 990_000, 100, "1000\n");
-        let sighting = check(&HostView::once(&now)).remove(0);
-        assert_eq!(sighting.title, "Since boot 100 packets were lost at a full backlog");
-        assert_eq!(sighting.severity, Severity::Note);
+        let matched = check(&HostView::once(&now)).remove(0);
+        assert_eq!(matched.title, "Since boot 100 packets were lost at a full backlog");
+        assert_eq!(matched.severity, Severity::Note);
         assert_eq!(check(&HostView::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
         assert!(check(&HostView::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
         assert!(check(&HostView::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());

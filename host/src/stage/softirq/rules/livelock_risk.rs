@@ -152,13 +152,13 @@ mod tests {
     fn the_only_thread_on_the_only_cpu_of_the_packets_is_found() {
         let machine = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
         let path = with_server(&machine, "0.0.0.0:53", &["0"]);
-        let sighting = check(&HostView::once(&path)).remove(0);
+        let matched = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "The only thread of named on 0.0.0.0:53 may run on CPU 0 only, where all packets of eth0 are processed"
         );
-        assert_eq!(sighting.severity, Severity::High);
-        assert_eq!(sighting.commands, ["taskset -pc 1 40"]);
+        assert_eq!(matched.severity, Severity::High);
+        assert_eq!(matched.commands, ["taskset -pc 1 40"]);
     }
 
     #[test]

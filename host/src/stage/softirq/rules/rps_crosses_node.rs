@@ -58,15 +58,15 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let shown = crossing
         .iter()
         .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string()));
-    let mut sighting =
+    let mut matched =
         RuleMatch::new(severity, title).evidence_by("CPUs of RPS", shown, super::rps_files(interface));
     if can_be_helped {
         for (queue, (node, cpus)) in &crossing {
             let near: CpuSet = cpus.iter().filter(|cpu| !is_beyond(path, *cpu, *node)).collect();
-            sighting = super::with_rps(sighting, path, interface, *queue, &near);
+            matched = super::with_rps(matched, path, interface, *queue, &near);
         }
     }
-    Some(sighting)
+    Some(matched)
 }
 
 fn is_beyond(path: &PacketPath, cpu: u32, node: u32) -> bool {
@@ -87,8 +87,8 @@ mod tests {
         check(&HostView::once(&path(machine)))
     }
 
-    fn changes(sighting: &RuleMatch) -> Vec<String> {
-        sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    fn changes(matched: &RuleMatch) -> Vec<String> {
+        matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
     }
 
     #[test]
@@ -99,17 +99,17 @@ mod tests {
             rps: &["0-3", "2-3"],
             ..SampleMachine::default()
         };
-        let sighting = found(&machine).remove(0);
+        let matched = found(&machine).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3"
         );
-        assert_eq!(sighting.severity, Severity::Low);
-        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000003"]);
+        assert_eq!(matched.severity, Severity::Low);
+        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 00000003"]);
         let both = SampleMachine { rps: &["2", "0"], ..machine };
-        let sighting = found(&both).remove(0);
-        assert_eq!(sighting.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
-        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
+        let matched = found(&both).remove(0);
+        assert_eq!(matched.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
+        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
     }
 
     #[test]
@@ -120,9 +120,9 @@ mod tests {
             rps: &["0-3"],
             ..SampleMachine::default()
         };
-        let sighting = found(&machine).remove(0);
-        assert_eq!(sighting.severity, Severity::Note);
-        assert!(sighting.changes.is_empty());
+        let matched = found(&machine).remove(0);
+        assert_eq!(matched.severity, Severity::Note);
+        assert!(matched.changes.is_empty());
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         return None;
     }
     let title = title(&queues, &usable, &left_out);
-    let mut sighting = RuleMatch::new(severity(view, &queues, &usable, &left_out), title)
+    let mut matched = RuleMatch::new(severity(view, &queues, &usable, &left_out), title)
         .evidence("receive queues", queues.all, format!("/sys/class/net/{}/queues", queues.interface))
         .evidence(
             "CPUs that may take packets",
@@ -96,12 +96,12 @@ fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     if queues.reached.len() < queues.all {
         let reached: CpuSet = queues.reached.iter().copied().collect();
         let read_from = format!("indirection table of {} (ethtool -x)", queues.interface);
-        sighting = sighting.evidence("receive queues in the table", reached.to_string(), read_from);
+        matched = matched.evidence("receive queues in the table", reached.to_string(), read_from);
     }
     for (queue, cpus) in plan(path, &queues, &left_out) {
-        sighting = super::with_rps(sighting, path, queues.interface, queue, &cpus);
+        matched = super::with_rps(matched, path, queues.interface, queue, &cpus);
     }
-    Some(sighting)
+    Some(matched)
 }
 
 fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<InterfaceQueues<'a>> {
@@ -210,8 +210,8 @@ mod tests {
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, path};
 
-    fn changes(sighting: &RuleMatch) -> Vec<String> {
-        sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    fn changes(matched: &RuleMatch) -> Vec<String> {
+        matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
     }
 
     /// 20 CPUs on two nodes, 20 queues of which the table reaches 16.
@@ -226,14 +226,14 @@ mod tests {
     #[test]
     fn cpus_behind_the_end_of_the_table_share_queues_of_their_node() {
         let path = makita();
-        let sighting = check(&HostView::once(&path)).remove(0);
+        let matched = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "Packets reach 16 of 20 receive queues of eth0 for 20 CPUs, and RPS is off: CPUs 16-19 get none of its packets"
         );
-        assert_eq!(sighting.severity, Severity::Medium);
+        assert_eq!(matched.severity, Severity::Medium);
         assert_eq!(
-            changes(&sighting),
+            changes(&matched),
             [
                 "eth0 rx-5/rps_cpus 00010020",
                 "eth0 rx-6/rps_cpus 00020040",
@@ -241,18 +241,18 @@ mod tests {
                 "eth0 rx-8/rps_cpus 00080100",
             ]
         );
-        assert_eq!(sighting.evidence[3].value, "0-15");
+        assert_eq!(matched.evidence[3].value, "0-15");
     }
 
     #[test]
     fn a_single_queue_hands_on_to_the_cpus_of_its_node_and_not_to_its_own() {
         let machine = SampleMachine { nodes: &["0-7"], vectors: &[0], ..SampleMachine::default() };
-        let sighting = check(&HostView::once(&path(&machine))).remove(0);
+        let matched = check(&HostView::once(&path(&machine))).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get none of its packets"
         );
-        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 000000fe"]);
+        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 000000fe"]);
         let far = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
         assert_eq!(changes(&check(&HostView::once(&path(&far)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
     }
@@ -260,8 +260,8 @@ mod tests {
     #[test]
     fn another_core_is_better_than_the_second_thread_of_ones_own() {
         let machine = SampleMachine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..SampleMachine::default() };
-        let sighting = check(&HostView::once(&path(&machine))).remove(0);
-        assert_eq!(changes(&sighting), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
+        let matched = check(&HostView::once(&path(&machine))).remove(0);
+        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
     }
 
     #[test]
@@ -274,21 +274,21 @@ mod tests {
     fn without_known_vectors_only_the_number_is_told() {
         let mut path = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::default() });
         path.irq.interfaces[0].vectors = Known::unknown("garbled");
-        let sighting = check(&HostView::once(&path)).remove(0);
+        let matched = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "eth0 has 2 receive queues for 4 CPUs, and RPS is off: 2 CPUs get none of its packets"
         );
-        assert!(sighting.changes.is_empty());
+        assert!(matched.changes.is_empty());
     }
 
     #[test]
     fn rps_set_on_purpose_and_quiet_interfaces_are_only_noted() {
         let machine = SampleMachine { vectors: &[0, 1], rps: &["0,2"], ..SampleMachine::default() };
-        let sighting = check(&HostView::once(&path(&machine))).remove(0);
-        assert_eq!(sighting.severity, Severity::Note);
+        let matched = check(&HostView::once(&path(&machine))).remove(0);
+        assert_eq!(matched.severity, Severity::Note);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets none of its packets"
         );
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];

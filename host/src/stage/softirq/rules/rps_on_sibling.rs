@@ -56,7 +56,7 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let shown = on_sibling
         .iter()
         .map(|(queue, (own, siblings))| (format!("rx-{queue}, polled on CPU {own}"), siblings.to_string()));
-    let mut sighting = RuleMatch::new(severity, title)
+    let mut matched = RuleMatch::new(severity, title)
         .evidence_by("CPUs of RPS on the same core", shown, super::rps_files(interface))
         .evidence(
             "cores without packets",
@@ -69,9 +69,9 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
         let better = free.remove(at);
         let now = path.softirq.rps_cpus(interface, *queue)?;
         let to = now.iter().filter(|cpu| !siblings.contains(*cpu)).chain([better]).collect();
-        sighting = super::with_rps(sighting, path, interface, *queue, &to);
+        matched = super::with_rps(matched, path, interface, *queue, &to);
     }
-    Some(sighting)
+    Some(matched)
 }
 
 /// The queue's CPU, and the RPS targets that share its core. `None` for a queue that is polled on
@@ -121,14 +121,14 @@ mod tests {
 
     #[test]
     fn a_core_without_packets_is_better_than_the_sibling() {
-        let sighting = found(&SMT).remove(0);
+        let matched = found(&SMT).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "RPS of rx-0 of eth0 hands packets from CPU 0 to CPU 4 of the same core, while 2 cores have none"
         );
-        assert_eq!(sighting.severity, Severity::Low);
+        assert_eq!(matched.severity, Severity::Low);
         let changes: Vec<String> =
-            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(changes, ["eth0 rx-0/rps_cpus 00000005"]);
     }
 
@@ -136,10 +136,10 @@ mod tests {
     fn siblings_on_every_queue_with_all_cores_busy_are_only_noted() {
         let machine =
             SampleMachine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT.clone() };
-        let sighting = found(&machine).remove(0);
-        assert_eq!(sighting.severity, Severity::Note);
-        assert_eq!(sighting.title, "RPS of 4 receive queues of eth0 shares the core of each queue's CPU");
-        assert!(sighting.changes.is_empty());
+        let matched = found(&machine).remove(0);
+        assert_eq!(matched.severity, Severity::Note);
+        assert_eq!(matched.title, "RPS of 4 receive queues of eth0 shares the core of each queue's CPU");
+        assert!(matched.changes.is_empty());
     }
 
     #[test]

@@ -47,8 +47,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if spread::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
         return Vec::new();
     }
-    let sighting = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
-    sighting.into_iter().collect()
+    let matched = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
+    matched.into_iter().collect()
 }
 
 fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
@@ -76,18 +76,18 @@ fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         amount::rate(rates.values().sum()),
         rates.len() - 1,
     );
-    let sighting = RuleMatch::new(severity, title).evidence_by(
+    let matched = RuleMatch::new(severity, title).evidence_by(
         "packets/s by CPU",
         super::rounded(&rates),
         "/proc/net/softnet_stat",
     );
-    let sighting = match busy {
-        Some(busy) => sighting.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
-        None => sighting,
+    let matched = match busy {
+        Some(busy) => matched.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
+        None => matched,
     };
     Some(match handed {
-        Some(interface) => spread_by_rps(view, sighting, interface),
-        None => sighting,
+        Some(interface) => spread_by_rps(view, matched, interface),
+        None => matched,
     })
 }
 
@@ -113,14 +113,14 @@ fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
 
 /// Queues with interrupts on CPUs of their own need no RPS; others, as of veth, get the CPUs in
 /// turn.
-fn spread_by_rps(view: &HostView<'_>, sighting: RuleMatch, interface: &str) -> RuleMatch {
+fn spread_by_rps(view: &HostView<'_>, matched: RuleMatch, interface: &str) -> RuleMatch {
     let path = view.now;
-    let mut sighting = sighting;
+    let mut matched = matched;
     let queues = path.softirq.rps_queues(interface);
     for queue in queues {
         let cpus = queue.cpus.value().map(ToString::to_string);
         let file = format!("/sys/class/net/{interface}/queues/rx-{}/rps_cpus", queue.queue);
-        sighting = sighting.evidence(format!("CPUs that RPS hands queue {} to", queue.queue), cpus, file);
+        matched = matched.evidence(format!("CPUs that RPS hands queue {} to", queue.queue), cpus, file);
     }
     let own: Option<BTreeMap<u32, u32>> = spread::settled(path, interface)
         .filter(|own| queues.iter().all(|queue| own.contains_key(&queue.queue)))
@@ -128,9 +128,9 @@ fn spread_by_rps(view: &HostView<'_>, sighting: RuleMatch, interface: &str) -> R
     let usable: Vec<u32> = spread::usable_cpus(path).iter().flat_map(CpuSet::iter).collect();
     for (queue, &cpu) in queues.iter().zip(usable.iter().cycle()) {
         let to = if own.is_some() { CpuSet::default() } else { CpuSet::from_iter([cpu]) };
-        sighting = super::with_rps(sighting, path, interface, queue.queue, &to);
+        matched = super::with_rps(matched, path, interface, queue.queue, &to);
     }
-    sighting
+    matched
 }
 
 /// By time, because packet counters wrap at 2^32.
@@ -192,10 +192,10 @@ mod tests {
     #[test]
     fn a_cpu_that_takes_most_packets_is_named_with_its_rate() {
         let before = [(0xffff_ff00, 0), (0, 0), (0, 0), (0, 0)];
-        let sighting = between(&before, &[(899_744, 800), (50_000, 20), (50_000, 20), (0, 0)]).remove(0);
-        assert_eq!(sighting.title, "CPU 0 processes 90 % of 100,000 packets/s, 3 other CPUs the rest");
-        assert_eq!(sighting.severity, Severity::High);
-        assert_eq!(sighting.evidence[0].value["1"], 5000.0);
+        let matched = between(&before, &[(899_744, 800), (50_000, 20), (50_000, 20), (0, 0)]).remove(0);
+        assert_eq!(matched.title, "CPU 0 processes 90 % of 100,000 packets/s, 3 other CPUs the rest");
+        assert_eq!(matched.severity, Severity::High);
+        assert_eq!(matched.evidence[0].value["1"], 5000.0);
         let medium = between(&before, &[(899_744, 250), (50_000, 20), (50_000, 20), (0, 0)]);
         assert_eq!(medium[0].severity, Severity::Medium);
         let idle = between(&before, &[(899_744, 10), (50_000, 2), (50_000, 2), (0, 0)]);
@@ -222,11 +222,11 @@ mod tests {
             path
         };
         let (before, mut now) = (steered(0), later(&steered(600_000)));
-        let sighting = check(&HostView::twice(&before, &now)).remove(0);
-        assert_eq!(sighting.title, "CPU 0 processes 100 % of 60,000 packets/s, 1 other CPUs the rest");
-        assert_eq!(sighting.severity, Severity::Medium);
+        let matched = check(&HostView::twice(&before, &now)).remove(0);
+        assert_eq!(matched.title, "CPU 0 processes 100 % of 60,000 packets/s, 1 other CPUs the rest");
+        assert_eq!(matched.severity, Severity::Medium);
         let commands: Vec<_> =
-            sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+            matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands, ["echo 00000002 > /sys/class/net/eth0/queues/rx-1/rps_cpus"]);
         now.service().steering = Known::Value(Some(SteeringState::Hash));
         assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);

@@ -36,22 +36,22 @@ const LARGE_BUDGET: u64 = 1_200;
 const LONG_BUDGET: u64 = 16_000;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    sighting(view).into_iter().collect()
+    matched(view).into_iter().collect()
 }
 
 /// A budget that ends each run before one NAPI poll is complete, whatever the traffic.
 fn tiny(view: &HostView<'_>) -> Option<RuleMatch> {
     let budget = super::sysctl(view.now, "netdev_budget").filter(|budget| *budget < NAPI_WEIGHT)?;
     let title = format!("A softirq ends after {budget} packets: the kernel's default is {DEFAULT_BUDGET}");
-    let sighting = RuleMatch::new(Severity::Medium, title).evidence(
+    let matched = RuleMatch::new(Severity::Medium, title).evidence(
         "netdev_budget",
         budget,
         "/proc/sys/net/core/netdev_budget",
     );
-    Some(super::with_sysctl(sighting, "netdev_budget", budget, DEFAULT_BUDGET))
+    Some(super::with_sysctl(matched, "netdev_budget", budget, DEFAULT_BUDGET))
 }
 
-fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
+fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
     if let Some(tiny) = tiny(view) {
         return Some(tiny);
     }
@@ -69,7 +69,7 @@ fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
         amount::rate(rate),
         amount::rate(packets)
     );
-    let mut sighting = RuleMatch::new(Severity::Low, title)
+    let mut matched = RuleMatch::new(Severity::Low, title)
         .evidence_by(
             "squeezes per second, by CPU",
             super::rounded(&squeezes),
@@ -78,12 +78,12 @@ fn sighting(view: &HostView<'_>) -> Option<RuleMatch> {
         .evidence("packets processed per second", packets.round(), "/proc/net/softnet_stat, column 1");
     for (name, most) in [("netdev_budget", LARGE_BUDGET), ("netdev_budget_usecs", LONG_BUDGET)] {
         let Some(now) = super::sysctl(view.now, name) else { continue };
-        sighting = sighting.evidence(name, now, format!("/proc/sys/net/core/{name}"));
+        matched = matched.evidence(name, now, format!("/proc/sys/net/core/{name}"));
         if now < most {
-            sighting = super::with_sysctl(sighting, name, now, now.max(1) * 2);
+            matched = super::with_sysctl(matched, name, now, now.max(1) * 2);
         }
     }
-    Some(sighting)
+    Some(matched)
 }
 
 #[cfg(test)]
@@ -112,14 +112,14 @@ mod tests {
     #[test]
     fn runs_that_mostly_end_for_want_of_budget_are_found() {
         let (before, now) = (reading(10.0, 0, 0), reading(20.0, 1_000_000, 2_000));
-        let sighting = check(&HostView::twice(&before, &now)).remove(0);
+        let matched = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "Softirqs stop 200 times per second with packets left, of 100,000 packets/s"
         );
-        assert_eq!(sighting.severity, Severity::Low);
+        assert_eq!(matched.severity, Severity::Low);
         let changes: Vec<String> =
-            sighting.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(changes, ["net.core.netdev_budget 600"]);
     }
 
@@ -127,9 +127,9 @@ mod tests {
     fn a_budget_of_one_packet_is_found_without_traffic() {
         let files = [("/proc/sys/net/core/netdev_budget", "1\n")];
         let path = path(&SampleMachine { files: &files, ..SampleMachine::default() });
-        let sighting = check(&HostView::once(&path)).remove(0);
-        assert_eq!(sighting.title, "A softirq ends after 1 packets: the kernel's default is 300");
-        assert_eq!((sighting.severity, sighting.changes[0].to.as_str()), (Severity::Medium, "300"));
+        let matched = check(&HostView::once(&path)).remove(0);
+        assert_eq!(matched.title, "A softirq ends after 1 packets: the kernel's default is 300");
+        assert_eq!((matched.severity, matched.changes[0].to.as_str()), (Severity::Medium, "300"));
     }
 
     #[test]

@@ -39,13 +39,13 @@ fn audit(view: &HostView<'_>) -> Vec<RuleMatch> {
     };
     let locked = if audit.enabled == 2 { "; the setting is locked until the next boot" } else { "" };
     let title = format!("System calls are audited{with}{whom}{locked}");
-    let mut sighting = RuleMatch::new(severity, title).evidence("audit enabled", audit.enabled, "AUDIT_GET");
+    let mut matched = RuleMatch::new(severity, title).evidence("audit enabled", audit.enabled, "AUDIT_GET");
     if let Some(rules) = rules {
-        sighting = sighting.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
+        matched = matched.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
     }
     vec![match audit.enabled {
-        2 => sighting,
-        enabled => sighting.change(
+        2 => matched,
+        enabled => matched.change(
             Setting::Audit,
             Some(SettingValue::new(enabled.to_string())),
             SettingValue::new("0"),

@@ -28,11 +28,11 @@ pub(super) const RULE: Rule = Rule {
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| service.processes.value().is_some());
     let mut found: Vec<RuleMatch> = Vec::new();
-    for sighting in services.flat_map(|service| of_service(view, service)) {
+    for matched in services.flat_map(|service| of_service(view, service)) {
         // A server with several addresses is reported once.
-        let is_new = |other: &RuleMatch| other.evidence != sighting.evidence;
+        let is_new = |other: &RuleMatch| other.evidence != matched.evidence;
         if found.iter().all(is_new) {
-            found.push(sighting);
+            found.push(matched);
         }
     }
     found
@@ -75,11 +75,11 @@ fn throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch)
     let severity = if view.before.is_some() { Severity::High } else { Severity::Low };
     let title = format!("The CPU quota of {} is {:.2} CPUs and {times}", service.name(), quota.cpus);
     let stat = format!("{}/cpu.stat", quota.cgroup);
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence("CPUs' worth of time", quota.cpus, format!("{}/cpu.max", quota.cgroup))
         .evidence("periods in which it was used up", quota.throttled, stat.clone())
         .evidence("periods", quota.periods, stat);
-    Some(sighting)
+    Some(matched)
 }
 
 fn scheduled_idle(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
@@ -107,13 +107,13 @@ fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let one = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
     let title =
         format!("{} threads of {} may run only on {one} of {}", threads.len(), service.name(), online.len());
-    let mut sighting = RuleMatch::new(Severity::Medium, title);
+    let mut matched = RuleMatch::new(Severity::Medium, title);
     for thread in threads.iter().take(8) {
         let status = format!("/proc/{}/task/{}/status, Cpus_allowed_list", thread.pid, thread.tid);
         let cpus = thread.allowed.value().map(ToString::to_string);
-        sighting = sighting.evidence(format!("CPUs of thread {}", thread.tid), cpus, status);
+        matched = matched.evidence(format!("CPUs of thread {}", thread.tid), cpus, status);
     }
-    Some(sighting)
+    Some(matched)
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn found(view: &HostView<'_>) -> Vec<(Severity, String)> {
-        check(view).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+        check(view).into_iter().map(|matched| (matched.severity, matched.title)).collect()
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn each(
     holds: impl Fn(&ServingThread, &CpuSet) -> bool,
     rest: impl Fn(&CpuSet) -> String,
 ) -> Vec<RuleMatch> {
-    let sighting = |service: &ServiceSockets| {
+    let matched = |service: &ServiceSockets| {
         let (severity, receive) = (severity(service)?, view.now.receive_cpus(service)?);
         let threads = view.threads_of(service);
         let found: Vec<&ServingThread> =
@@ -106,14 +106,14 @@ fn each(
             return None;
         }
         let who = format!("{} of {} threads of {}", found.len(), threads.len(), service.name());
-        let sighting = RuleMatch::new(severity, format!("{who} {}", rest(&receive))).evidence(
+        let matched = RuleMatch::new(severity, format!("{who} {}", rest(&receive))).evidence(
             "CPUs on which packets meet the stack",
             receive.to_string(),
             "IRQ affinity and rps_cpus of all queues",
         );
-        Some(super::with_allowed_cpus(sighting, &found))
+        Some(super::with_allowed_cpus(matched, &found))
     };
-    view.udp_services().filter(|service| view.matters(service)).filter_map(sighting).collect()
+    view.udp_services().filter(|service| view.matters(service)).filter_map(matched).collect()
 }
 
 fn pinned(thread: &ServingThread) -> Option<&CpuSet> {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn titles(check: fn(&HostView<'_>) -> Vec<RuleMatch>, path: &PacketPath) -> Vec<String> {
-        check(&HostView::once(path)).into_iter().map(|sighting| sighting.title).collect()
+        check(&HostView::once(path)).into_iter().map(|matched| matched.title).collect()
     }
 
     #[test]

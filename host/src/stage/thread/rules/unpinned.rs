@@ -59,10 +59,12 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
         }
     };
     let homes = homes(view, service, &free, online);
-    let sighting = super::with_allowed_cpus(RuleMatch::new(severity, who), &free);
-    Some(free.iter().zip(homes).fold(sighting, |sighting, (thread, cpu)| {
-        sighting.command(format!("taskset -pc {cpu} {}", thread.tid))
-    }))
+    let matched = super::with_allowed_cpus(RuleMatch::new(severity, who), &free);
+    Some(
+        free.iter().zip(homes).fold(matched, |matched, (thread, cpu)| {
+            matched.command(format!("taskset -pc {cpu} {}", thread.tid))
+        }),
+    )
 }
 
 /// A CPU for each thread: the one its socket requests, else one after the other those with packets,

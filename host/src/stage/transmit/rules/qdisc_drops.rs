@@ -39,7 +39,7 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
         view.rate(|path| path.transmit_of(interface)?.root().filter(|now| now.kind == root.kind).map(count))
     };
     let read_from = format!("RTM_GETQDISC of {interface}, as tc -s qdisc show dev {interface} shows it");
-    let (severity, title, sighting) = if view.before.is_some() {
+    let (severity, title, matched) = if view.before.is_some() {
         let drops = rate(|root| root.drops).filter(|drops| *drops > 0.0)?;
         let part = drops / (drops + rate(|root| root.packets)?);
         let severity = if part >= PART_NOW { Severity::High } else { Severity::Medium };
@@ -49,9 +49,9 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
             drops.ceil(),
             part * 100.0
         );
-        let sighting =
+        let matched =
             RuleMatch::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
-        (severity, title, sighting)
+        (severity, title, matched)
     } else {
         #[expect(clippy::cast_precision_loss, reason = "only the part is judged")]
         let part = root.drops as f64 / root.packets.saturating_add(root.drops).max(1) as f64;
@@ -67,7 +67,7 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
         (Severity::Low, title, RuleMatch::new(Severity::Low, ""))
     };
     Some(
-        RuleMatch { severity, title, ..sighting }
+        RuleMatch { severity, title, ..matched }
             .evidence("drops", root.drops, read_from.clone())
             .evidence("packets sent", root.packets, read_from.clone())
             .evidence("requeues", root.requeues, read_from.clone())
@@ -131,10 +131,10 @@ mod tests {
     #[test]
     fn drops_since_boot_weigh_less_and_few_say_nothing() {
         let once = |packets, drops| check(&HostView::once(&with("mq", packets, drops, 1000.0)));
-        let sighting = once(1_000_000, 5_000).remove(0);
-        assert_eq!(sighting.severity, Severity::Low);
-        assert!(sighting.title.contains("dropped 5000 packets since it was set up"), "{}", sighting.title);
-        assert_eq!(sighting.evidence[0].value, 5_000);
+        let matched = once(1_000_000, 5_000).remove(0);
+        assert_eq!(matched.severity, Severity::Low);
+        assert!(matched.title.contains("dropped 5000 packets since it was set up"), "{}", matched.title);
+        assert_eq!(matched.evidence[0].value, 5_000);
         assert!(once(1_000_000, 500).is_empty());
         assert!(once(1_000_000_000, 5_000).is_empty());
         assert!(once(0, 0).is_empty());

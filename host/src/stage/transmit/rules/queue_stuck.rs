@@ -38,11 +38,11 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
         let count = *queue.timeouts.value()?;
         (count > 0).then_some((queue.queue, count))
     });
-    let sighting =
+    let matched =
         RuleMatch::new(severity, format!("Transmit queues of {interface} stood still {times} {when}"));
-    Some(stuck.fold(sighting, |sighting, (queue, count)| {
+    Some(stuck.fold(matched, |matched, (queue, count)| {
         let file = format!("/sys/class/net/{interface}/queues/tx-{queue}/tx_timeout");
-        sighting.evidence(format!("times tx-{queue} stood still"), count, file)
+        matched.evidence(format!("times tx-{queue} stood still"), count, file)
     }))
 }
 
@@ -70,13 +70,13 @@ mod tests {
     #[test]
     fn a_queue_that_stands_still_now_is_worse_than_one_that_did() {
         let (before, now) = (with(1), with(3));
-        let sighting = check(&HostView::twice(&before, &now)).remove(0);
-        assert_eq!(sighting.title, "Transmit queues of eth0 stood still 2 times between the two readings");
-        assert_eq!(sighting.severity, Severity::High);
-        assert_eq!((sighting.evidence.len(), &sighting.evidence[0].value), (1, &3.into()));
-        let sighting = check(&HostView::once(&with(1))).remove(0);
+        let matched = check(&HostView::twice(&before, &now)).remove(0);
+        assert_eq!(matched.title, "Transmit queues of eth0 stood still 2 times between the two readings");
+        assert_eq!(matched.severity, Severity::High);
+        assert_eq!((matched.evidence.len(), &matched.evidence[0].value), (1, &3.into()));
+        let matched = check(&HostView::once(&with(1))).remove(0);
         assert_eq!(
-            (sighting.severity, sighting.title.as_str()),
+            (matched.severity, matched.title.as_str()),
             (Severity::Note, "Transmit queues of eth0 stood still once since it was made")
         );
         assert!(check(&HostView::once(&with(0))).is_empty());

@@ -40,15 +40,15 @@ fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
         _ => Severity::Medium,
     };
     let title = format!("{interface} has one transmit queue, and {cpus} CPUs meet at its lock");
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence("transmit queues", 1, format!("/sys/class/net/{interface}/queues"))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    let (Some(most), Some(channels)) = (possible, channels) else { return Some(sighting) };
+    let (Some(most), Some(channels)) = (possible, channels) else { return Some(matched) };
     let read_from = format!("ETHTOOL_GCHANNELS of {interface}, as ethtool -l {interface} shows it");
     let wanted = u32::try_from(cpus).unwrap_or(u32::MAX).min(most);
     let kind = if channels.combined_max > 1 { "combined" } else { "tx" };
     Some(
-        sighting
+        matched
             .evidence("most transmit channels", most, read_from)
             .command(format!("ethtool -L {interface} {kind} {wanted}")),
     )
@@ -71,10 +71,10 @@ mod tests {
         let mut path = path(8, &[""]);
         path.link[0].channels =
             Known::Value(Some(ChannelCounts { combined: 1, combined_max: 4, ..ChannelCounts::default() }));
-        let sighting = found(&path).remove(0);
-        assert_eq!(sighting.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
+        let matched = found(&path).remove(0);
+        assert_eq!(matched.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
         assert_eq!(
-            (sighting.severity, sighting.commands),
+            (matched.severity, matched.commands),
             (Severity::Medium, vec!["ethtool -L eth0 combined 4".to_owned()])
         );
     }

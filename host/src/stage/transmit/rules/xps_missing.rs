@@ -46,18 +46,18 @@ fn of_interface(view: &HostView<'_>, sending: &TransmitNic<'_>) -> Option<RuleMa
         xps.len(),
         sending.cpus.len()
     );
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(interface))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    let sighting = match rate {
-        Some(rate) => sighting.evidence(
+    let matched = match rate {
+        Some(rate) => matched.evidence(
             "packets sent per second",
             rate.round(),
             format!("/sys/class/net/{interface}/statistics/tx_packets"),
         ),
-        None => sighting,
+        None => matched,
     };
-    Some(sending.fix(sighting, &xps))
+    Some(sending.fix(matched, &xps))
 }
 
 #[cfg(test)]
@@ -74,15 +74,15 @@ mod tests {
 
     #[test]
     fn queues_without_xps_are_given_a_cpu_each() {
-        let sighting = found(&path(4, &[""; 4])).remove(0);
+        let matched = found(&path(4, &[""; 4])).remove(0);
         assert_eq!(
-            sighting.title,
+            matched.title,
             "eth0 has 4 transmit queues and no XPS: any of 4 CPUs sends by any queue, and they meet at its lock"
         );
-        assert_eq!(sighting.severity, Severity::Medium);
-        assert_eq!(sighting.evidence[0].value["tx-3"], "");
+        assert_eq!(matched.severity, Severity::Medium);
+        assert_eq!(matched.evidence[0].value["tx-3"], "");
         let commands: Vec<_> =
-            sighting.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+            matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands.len(), 4);
         assert_eq!(commands[3], "echo 00000008 > /sys/class/net/eth0/queues/tx-3/xps_cpus");
     }

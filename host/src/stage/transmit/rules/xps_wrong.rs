@@ -35,10 +35,10 @@ fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
         .or_else(|| crowded(sending, &xps))
         .or_else(|| left_out(sending, &xps))
         .or_else(|| far(sending, &xps))?;
-    let sighting = RuleMatch::new(severity, title)
+    let matched = RuleMatch::new(severity, title)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(sending.interface()))
         .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    Some(sending.fix(sighting, &xps))
+    Some(sending.fix(matched, &xps))
 }
 
 /// Every queue has every CPU: the hash chooses, as without XPS.
@@ -151,7 +151,7 @@ mod tests {
     use crate::stage::machine::NumaNode;
 
     fn found(path: &PacketPath) -> Vec<(Severity, String)> {
-        check(&HostView::once(path)).into_iter().map(|sighting| (sighting.severity, sighting.title)).collect()
+        check(&HostView::once(path)).into_iter().map(|matched| (matched.severity, matched.title)).collect()
     }
 
     #[test]
