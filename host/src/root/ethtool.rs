@@ -10,22 +10,22 @@ use super::{ExplainedErrno, Host, HostError};
 use crate::netlink::ethtool as netlink;
 use crate::setting::Offload;
 use crate::stage::link::{ChannelCounts, CoalesceSettings, RingLengths, feature_names};
-use crate::sys::ethtool as ioctl;
+use crate::sys::ethtool::{self as ioctl, CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 
 impl Host {
     /// As `ethtool -l`.
     pub fn channels(&self, interface: &str) -> Result<ChannelCounts, HostError> {
-        self.ethtool(interface, "channels", netlink::channels, ioctl::channels)
+        self.words(interface, "channels", &CHANNELS)
     }
 
     /// As `ethtool -g`.
     pub fn rings(&self, interface: &str) -> Result<RingLengths, HostError> {
-        self.ethtool(interface, "rings", netlink::rings, ioctl::rings)
+        self.words(interface, "rings", &RINGS)
     }
 
     /// As `ethtool -c`.
     pub fn coalesce(&self, interface: &str) -> Result<CoalesceSettings, HostError> {
-        self.ethtool(interface, "coalesce", netlink::coalesce, ioctl::coalesce)
+        self.words(interface, "coalesce", &COALESCE)
     }
 
     /// By the names of `ethtool -k`.
@@ -61,10 +61,8 @@ impl Host {
 
     /// `None` leaves a length as it is. Requires `CAP_NET_ADMIN` in the network namespace.
     pub fn set_rings(&self, interface: &str, rx: Option<u32>, tx: Option<u32>) -> Result<(), HostError> {
-        let what = format!("setting the rings of {interface}");
-        let netlink = || netlink::set_rings(interface, rx, tx);
-        let act = || by_either(netlink, || ioctl::set_rings(interface, rx, tx));
-        self.act(&format!("ethtool/{interface}/rings"), &what, act, |answer: &mut RingLengths| {
+        let changes = [(5, rx), (8, tx)];
+        self.set_words(interface, ("rings", "rings"), &RINGS, &changes, |answer: &mut RingLengths| {
             answer.rx = rx.unwrap_or(answer.rx);
             answer.tx = tx.unwrap_or(answer.tx);
         })
@@ -78,10 +76,8 @@ impl Host {
         tx: Option<u32>,
         combined: Option<u32>,
     ) -> Result<(), HostError> {
-        let what = format!("setting the channels of {interface}");
-        let netlink = || netlink::set_channels(interface, rx, tx, combined);
-        let act = || by_either(netlink, || ioctl::set_channels(interface, rx, tx, combined));
-        self.act(&format!("ethtool/{interface}/channels"), &what, act, |answer: &mut ChannelCounts| {
+        let (names, changes) = (("channels", "channels"), [(5, rx), (6, tx), (8, combined)]);
+        self.set_words(interface, names, &CHANNELS, &changes, |answer: &mut ChannelCounts| {
             answer.rx = rx.unwrap_or(answer.rx);
             answer.tx = tx.unwrap_or(answer.tx);
             answer.combined = combined.unwrap_or(answer.combined);
@@ -90,10 +86,16 @@ impl Host {
 
     /// `EOPNOTSUPP` if the driver does not have one of the parameters.
     pub fn set_coalesce(&self, interface: &str, wanted: &CoalesceSettings) -> Result<(), HostError> {
-        let what = format!("setting the interrupt moderation of {interface}");
-        let netlink = || netlink::set_coalesce(interface, wanted);
-        let act = || by_either(netlink, || ioctl::set_coalesce(interface, wanted));
-        self.act(&format!("ethtool/{interface}/coalesce"), &what, act, |answer: &mut CoalesceSettings| {
+        let changes = [
+            (1, wanted.rx_usecs),
+            (2, wanted.rx_frames),
+            (5, wanted.tx_usecs),
+            (6, wanted.tx_frames),
+            (10, wanted.adaptive_rx.map(u32::from)),
+            (11, wanted.adaptive_tx.map(u32::from)),
+        ];
+        let names = ("coalesce", "interrupt moderation");
+        self.set_words(interface, names, &COALESCE, &changes, |answer: &mut CoalesceSettings| {
             answer.rx_usecs = wanted.rx_usecs.or(answer.rx_usecs);
             answer.rx_frames = wanted.rx_frames.or(answer.rx_frames);
             answer.tx_usecs = wanted.tx_usecs.or(answer.tx_usecs);
@@ -101,6 +103,38 @@ impl Host {
             answer.adaptive_rx = wanted.adaptive_rx.or(answer.adaptive_rx);
             answer.adaptive_tx = wanted.adaptive_tx.or(answer.adaptive_tx);
         })
+    }
+
+    fn words<T: From<EthtoolWords> + Serialize + DeserializeOwned>(
+        &self,
+        interface: &str,
+        item: &str,
+        structure: &WordStructure,
+    ) -> Result<T, HostError> {
+        let netlink = |interface: &str| netlink::read(structure, interface).map(T::from);
+        self.ethtool(interface, item, netlink, |interface| structure.read(interface).map(T::from))
+    }
+
+    /// Changes words by netlink, which returns error texts, or by ioctl if the kernel is too old for
+    /// the family or the command.
+    fn set_words<T: Serialize + DeserializeOwned>(
+        &self,
+        interface: &str,
+        (item, name): (&str, &str),
+        structure: &WordStructure,
+        changes: &[(usize, Option<u32>)],
+        rehearse: impl FnOnce(&mut T),
+    ) -> Result<(), HostError> {
+        let act = || match netlink::change(structure, interface, changes) {
+            // The family or its command does not exist; a driver without the setting returns a
+            // text, or fails twice.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => {
+                structure.change(interface, changes)
+            }
+            outcome => outcome,
+        };
+        let what = format!("setting the {name} of {interface}");
+        self.act(&format!("ethtool/{interface}/{item}"), &what, act, rehearse)
     }
 
     /// Calls `first`, and if it fails for any reason, returns the result of `second`, whose error
@@ -119,17 +153,42 @@ impl Host {
     }
 }
 
-/// Sets by netlink, which returns error texts, or by ioctl if the kernel is too old for the family
-/// or the command.
-fn by_either(
-    netlink: impl FnOnce() -> io::Result<()>,
-    ioctl: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
-    match netlink() {
-        // The family or its command does not exist; a driver without the setting returns a text, or
-        // fails twice.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => ioctl(),
-        outcome => outcome,
+fn word(words: &EthtoolWords, place: usize) -> Option<u32> {
+    words.get(place).copied().flatten()
+}
+
+impl From<EthtoolWords> for RingLengths {
+    fn from(words: EthtoolWords) -> Self {
+        let length = |place| word(&words, place).unwrap_or(0);
+        RingLengths { rx_max: length(1), tx_max: length(4), rx: length(5), tx: length(8) }
+    }
+}
+
+impl From<EthtoolWords> for ChannelCounts {
+    fn from(words: EthtoolWords) -> Self {
+        let count = |place| word(&words, place).unwrap_or(0);
+        ChannelCounts {
+            rx_max: count(1),
+            tx_max: count(2),
+            combined_max: count(4),
+            rx: count(5),
+            tx: count(6),
+            combined: count(8),
+        }
+    }
+}
+
+impl From<EthtoolWords> for CoalesceSettings {
+    fn from(words: EthtoolWords) -> Self {
+        let flag = |place| word(&words, place).map(|flag| flag != 0);
+        CoalesceSettings {
+            rx_usecs: word(&words, 1),
+            rx_frames: word(&words, 2),
+            tx_usecs: word(&words, 5),
+            tx_frames: word(&words, 6),
+            adaptive_rx: flag(10),
+            adaptive_tx: flag(11),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::stage::link::LinkDriver;
 pub(crate) use flow_spec::{any_rule, read_rule as seen_rule};
 pub(crate) use rule_text::{RuleSpec, any_rule_text};
 pub(crate) use strings::{features, set_feature, statistics};
-pub(crate) use words::{channels, coalesce, rings, set_channels, set_coalesce, set_rings};
+pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
