@@ -17,6 +17,11 @@ pub(crate) fn source_name(function: &str) -> &str {
     function.split('.').next().unwrap_or(function)
 }
 
+/// Whether the name begins with one of these prefixes, which are separated by spaces.
+pub(crate) fn begins_with_any(name: &str, prefixes: &str) -> bool {
+    prefixes.split_whitespace().any(|prefix| name.starts_with(prefix))
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelSymbol {
     pub name: String,
