@@ -1,8 +1,7 @@
 //! Loss causes of the kernel: name, description and remedy.
 
 mod list;
-mod reasons;
-mod symbols;
+mod tables;
 
 use super::ledger::PathStep;
 
@@ -36,15 +35,15 @@ pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 /// packet's route, of either sign.
 pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<StagedCause> {
     let function = function.map(crate::symbols::source_name);
-    if let Some(met) = reasons::by_function(reason, function, route_error) {
+    if let Some(met) = tables::by_function(reason, function, route_error) {
         return Some(met);
     }
-    let by_reason = reason.and_then(reasons::met);
-    let by_function = function.and_then(symbols::met);
+    let by_reason = reason.and_then(|reason| tables::by_name(tables::REASONS, reason));
+    let by_function = function.and_then(|function| tables::by_name(tables::FUNCTIONS, function));
     match by_reason {
         // The function decides about the stage of a reason that several stages use.
         Some(met) => {
-            let moved = function.and_then(|function| symbols::moved(met.cause.name, function));
+            let moved = function.and_then(|function| tables::moved(met.cause.name, function));
             Some(moved.unwrap_or(met))
         }
         None => by_function,
