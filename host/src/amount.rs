@@ -15,11 +15,6 @@ pub(crate) fn grouped(number: u64) -> String {
 
 /// A rate of packets: grouped, with one decimal if it is small.
 pub(crate) fn rate(packets: f64) -> String {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a rate of packets is neither"
-    )]
     if packets < 10.0 && packets.fract() != 0.0 {
         format!("{packets:.1}")
     } else {

@@ -18,7 +18,6 @@ pub struct ParseCpuSetError {
 }
 
 impl CpuSet {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,7 +66,6 @@ impl CpuSet {
     }
 
     /// The set as a mask the kernel accepts: 32-bit words, most significant first.
-    #[must_use]
     pub fn to_mask(&self) -> String {
         let words = self.0.last().map_or(1, |last| last / 32 + 1);
         (0..words)
@@ -85,17 +83,14 @@ impl CpuSet {
         self.0.iter().copied()
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    #[must_use]
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }

@@ -21,7 +21,6 @@ pub struct UnknownItem {
 }
 
 impl Diagnosis {
-    #[must_use]
     pub fn of(view: &HostView<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
         let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
@@ -45,7 +44,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     STAGES.iter().flat_map(|stage| stage.rules.iter())
 }
 
-#[must_use]
 pub fn rule(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id == id)
 }

@@ -98,12 +98,10 @@ pub struct Finding {
 
 impl Rule {
     /// The part of the id before the dot.
-    #[must_use]
     pub fn stage(&self) -> Option<StageName> {
         self.id.split_once('.').and_then(|(stage, _)| StageName::from_name(stage))
     }
 
-    #[must_use]
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
         let Some(stage) = self.stage() else { return Vec::new() };
         (self.check)(view).into_iter().map(|matched| self.finding(stage, matched)).collect()
@@ -162,7 +160,6 @@ impl RuleMatch {
         Self { severity, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
     }
 
-    #[must_use]
     pub fn evidence(
         mut self,
         what: impl Into<String>,
@@ -175,7 +172,6 @@ impl RuleMatch {
     }
 
     /// Adds a table of values by key.
-    #[must_use]
     pub fn evidence_by<K: ToString, V: Into<serde_json::Value>>(
         self,
         what: impl Into<String>,
@@ -203,7 +199,6 @@ impl Severity {
     /// Worst first.
     pub const ALL: [Severity; 4] = [Severity::High, Severity::Medium, Severity::Low, Severity::Note];
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Severity::Note => "note",

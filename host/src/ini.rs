@@ -28,7 +28,6 @@ pub fn entries(text: &str) -> impl Iterator<Item = IniEntry<'_>> {
 }
 
 /// `on` for `yes`, `true`, `on` and `1`; `off` for their opposites (systemd.syntax(7)).
-#[must_use]
 pub fn switch(value: &str) -> Option<&'static str> {
     match value.to_ascii_lowercase().as_str() {
         "yes" | "true" | "on" | "1" | "y" | "t" => Some("on"),

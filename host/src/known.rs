@@ -51,7 +51,6 @@ impl<T> Known<T> {
 impl<T> Known<Option<T>> {
     /// `None` if the host reports that it has no such thing (`EOPNOTSUPP`), unknown if it reports
     /// nothing.
-    #[must_use]
     pub fn offered(result: Result<T, crate::HostError>) -> Self {
         match result {
             Ok(value) => Known::Value(Some(value)),

@@ -98,7 +98,6 @@ pub const PARSERS: &[(&str, Parser)] = &[
 ];
 
 /// Bytes as [`crate::Host::read`] returns them.
-#[must_use]
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }

@@ -83,7 +83,6 @@ pub struct SampleReader {
 }
 
 impl SampleReader {
-    #[must_use]
     pub fn new(path: &PacketPath) -> Self {
         let serving = path.thread.serving.value().into_iter().flatten();
         Self { links: path.link.clone(), threads: serving.map(|thread| (thread.pid, thread.tid)).collect() }

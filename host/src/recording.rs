@@ -45,13 +45,11 @@ pub enum RecordedFailure {
 }
 
 impl HostRecording {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Includes kernel answers.
-    #[must_use]
     pub fn files(&self) -> usize {
         self.files.values().filter(|kept| matches!(kept, RecordedResult::Read(_))).count()
     }

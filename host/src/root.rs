@@ -59,7 +59,6 @@ enum HostSource {
 }
 
 impl Host {
-    #[must_use]
     pub fn live() -> Self {
         Self::live_with_sys("/sys")
     }
@@ -96,7 +95,6 @@ impl Host {
         }
     }
 
-    #[must_use]
     pub fn recorded(recording: HostRecording) -> Self {
         Self { source: HostSource::Recorded(recording), record: None, gentle: false }
     }
@@ -112,7 +110,6 @@ impl Host {
 
     /// A fake host from a recording. Writes change it, including those that are not files on a live
     /// host.
-    #[must_use]
     pub fn rehearsal(recording: HostRecording) -> Self {
         Self { source: HostSource::Scripted(HostScript::new(recording)), record: None, gentle: false }
     }
@@ -151,7 +148,6 @@ impl Host {
     }
 
     /// The reads since [`Host::recording`].
-    #[must_use]
     pub fn into_recording(self) -> HostRecording {
         self.record.map_or_else(HostRecording::new, |record| {
             record.into_inner().unwrap_or_else(PoisonError::into_inner)

@@ -167,7 +167,6 @@ impl Setting {
 
     /// Whether it spreads packets over more queues, and so over more CPUs. Interrupts and RPS are
     /// judged by the layout instead.
-    #[must_use]
     pub fn spreads_packets(&self) -> bool {
         matches!(self, Setting::Channels { .. } | Setting::RssTable { .. } | Setting::FlowHash { .. })
     }
@@ -258,7 +257,6 @@ impl Setting {
     }
 
     /// `None` for settings of no interface, for example an interrupt, whose name only suggests one.
-    #[must_use]
     pub fn interface(&self) -> Option<Cow<'_, str>> {
         match self {
             Setting::Sysctl(name) => sysctl::SysctlKnob(name).interface(),
@@ -268,13 +266,11 @@ impl Setting {
 
     /// Whether it ends with a process, socket or thread, so that it cannot persist and needs no
     /// restoring afterwards.
-    #[must_use]
     pub fn is_of_process(&self) -> bool {
         matches!(self, Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. })
     }
 
     /// The same setting of another interface; unchanged if it belongs to none.
-    #[must_use]
     pub fn on_interface(&self, new: &str) -> Setting {
         if let Setting::Sysctl(name) = self {
             let renamed = sysctl::SysctlKnob(name).on_interface(new);
@@ -331,27 +327,23 @@ impl Setting {
     }
 
     /// Whether two values mean the same.
-    #[must_use]
     pub fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
         self.knob().same(one, other)
     }
 
     /// Whether an interrupted write of `to`, as of a killed program, may have left `found`: some
     /// kinds change by way of a third value.
-    #[must_use]
     pub fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
         self.knob().passes(to, found)
     }
 
     /// Why the setting cannot be changed here with any privilege; `None` if it can, or if a capture
     /// does not record it.
-    #[must_use]
     pub fn fixed(&self, host: &Host) -> Option<&'static str> {
         self.knob().is_fixed(host)
     }
 
     /// The equivalent shell command; `None` if a single one does not suffice.
-    #[must_use]
     pub fn command(&self, value: &SettingValue) -> Option<String> {
         self.knob().command(value)
     }
@@ -374,7 +366,6 @@ impl fmt::Display for Setting {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_inet(family: &NftFamily) -> bool {
     *family == NftFamily::Inet
 }

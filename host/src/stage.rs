@@ -93,7 +93,6 @@ pub const STAGES: [StageInfo; 10] = [
 
 impl PacketPath {
     /// Values that cannot be read are unknown.
-    #[must_use]
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         let uptime_seconds = uptime(host);
         let machine = machine::MachineState::observe(host);
@@ -119,7 +118,6 @@ impl PacketPath {
         }
     }
 
-    #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
         STAGES.iter().flat_map(|stage| (stage.counters)(self)).collect()
     }
@@ -139,13 +137,11 @@ pub(crate) fn uptime(host: &Host) -> Known<f64> {
 }
 
 impl StageName {
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         STAGES.iter().map(|stage| stage.name).find(|stage| stage.name() == name)
     }
 
     /// As in JSON and in the ids of findings.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             StageName::Machine => "machine",

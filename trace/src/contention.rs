@@ -124,13 +124,11 @@ impl LockKind {
     }
 
     /// Whether the waiter keeps the CPU.
-    #[must_use]
     pub fn spins(self) -> bool {
         matches!(self, Self::Spinlock | Self::RwlockRead | Self::RwlockWrite | Self::MutexSpin)
     }
 
     /// For people, such as `rwlock, to read`.
-    #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
             Self::Spinlock => "spinlock",

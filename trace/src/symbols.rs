@@ -63,7 +63,6 @@ impl KernelSymbols {
     }
 
     /// Unknown if there is none, or the kernel hides them.
-    #[must_use]
     pub fn name(&self, address: u64) -> Known<KernelSymbol> {
         let functions = match &self.functions {
             Known::Value(functions) => functions,
@@ -85,7 +84,6 @@ impl KernelSymbols {
     }
 
     /// Why no address has a symbol, if so.
-    #[must_use]
     pub fn why_unknown(&self) -> Option<&str> {
         self.functions.why()
     }

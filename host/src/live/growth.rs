@@ -1,7 +1,6 @@
 //! Growth of counters per second.
 
 /// `None` if a 64-bit counter shrank, which means that its source was recreated.
-#[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
 pub(crate) fn rate(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
     let grown = now?.checked_sub(before?)?;
     Some(grown as f64 / seconds?)

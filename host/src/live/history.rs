@@ -77,7 +77,6 @@ impl SnapshotHistory {
                 if ring.len() == LENGTH {
                     ring.pop_front();
                 }
-                #[expect(clippy::cast_possible_truncation, reason = "a curve is drawn with eight heights")]
                 ring.push_back(figure.map(|figure| figure as f32));
             }
         }
@@ -99,7 +98,6 @@ impl SnapshotHistory {
 
 type Figures = Vec<(HistoryMetric, Option<f64>)>;
 
-#[expect(clippy::cast_precision_loss, reason = "a curve is drawn with eight heights")]
 fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
     use HistoryMetric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
     let totals = &picture.totals;

@@ -255,12 +255,10 @@ pub struct SnapshotCost {
 
 impl HostLine {
     /// At least one.
-    #[must_use]
     pub fn node_count(&self) -> usize {
         self.nodes.len().max(1)
     }
 
-    #[must_use]
     pub fn cpus_of(&self, node: u32) -> Option<CpuSet> {
         let found = self.nodes.iter().find(|item| item.node == node)?;
         CpuSet::from_list(&found.cpus).ok()

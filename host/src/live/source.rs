@@ -36,7 +36,6 @@ pub struct LiveHost {
 }
 
 impl SnapshotSource {
-    #[must_use]
     pub fn here() -> Self {
         Self::Live(Host::live())
     }
@@ -65,7 +64,6 @@ impl From<OpenedCapture> for SnapshotSource {
 
 impl LiveHost {
     /// Reads the whole host once.
-    #[must_use]
     pub fn open(source: SnapshotSource, scope: Scope) -> Self {
         let begun = FullReading::now();
         let path = PacketPath::observe(source.now(), &scope);
@@ -89,13 +87,11 @@ impl LiveHost {
         }
     }
 
-    #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
     /// The configuration of the path, as of the last full reading.
-    #[must_use]
     pub fn path(&self) -> &PacketPath {
         &self.path
     }
@@ -163,7 +159,6 @@ impl LiveHost {
             SnapshotSource::Live(_) => {
                 SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
             }
-            #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact in 52 bits")]
             SnapshotSource::Captured(capture) => {
                 capture.about.as_ref().map(|about| about.unix_seconds as f64)
             }

@@ -63,13 +63,11 @@ impl SnapshotRecording {
         }
     }
 
-    #[must_use]
     pub fn pictures(&self) -> &[Snapshot] {
         &self.pictures
     }
 
     /// Whether the last line was incomplete and left out.
-    #[must_use]
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

@@ -45,7 +45,6 @@ pub(crate) struct QueueStatistic {
 
 impl QueueStatistics {
     /// `None` if the kernel or the driver does not report them.
-    #[must_use]
     pub(crate) fn observe(host: &Host, link: &LinkState) -> Known<Option<Self>> {
         let interface = link.interface.as_str();
         let what = format!("reading the queue statistics of {interface}");

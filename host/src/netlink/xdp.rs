@@ -86,7 +86,6 @@ pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<A
     host.call(&format!("xdp/{interface}/attached"), &what, || attached(index))
 }
 
-#[must_use]
 pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatures> {
     let what = format!("reading what {interface} can do for XDP (told from Linux 6.3 on)");
     host.call(&format!("xdp/{interface}/features"), &what, || features(index)).into()

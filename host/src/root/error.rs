@@ -32,30 +32,25 @@ pub enum HostError {
 }
 
 impl HostError {
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, HostError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// `EOPNOTSUPP`.
-    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.errno() == Some(libc::EOPNOTSUPP)
     }
 
     /// `ENOENT`, `ENODEV`.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self.errno(), Some(libc::ENOENT | libc::ENODEV))
     }
 
     /// `EPERM`, `EACCES`, or `EROFS` if a container has /proc or /sys read-only.
-    #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self.errno(), Some(libc::EPERM | libc::EACCES | libc::EROFS))
     }
 
-    #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
             HostError::Read { source, .. }

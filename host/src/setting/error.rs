@@ -25,25 +25,21 @@ pub enum SettingError {
 
 impl SettingError {
     /// Whether the interface, queue, vector, file or CPU does not exist.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, SettingError::Host { source, .. } if source.is_gone())
     }
 
     /// Whether the device or kernel has no such setting: `EOPNOTSUPP`.
-    #[must_use]
     pub fn is_unsupported(&self) -> bool {
         matches!(self, SettingError::Host { source, .. } if source.is_unsupported())
     }
 
     /// Whether the caller lacks a privilege, or the file is in a read-only tree.
-    #[must_use]
     pub fn is_denied(&self) -> bool {
         matches!(self, SettingError::Host { source, .. } if source.is_denied())
     }
 
     /// The message without the name of the setting.
-    #[must_use]
     pub fn reason(&self) -> String {
         let whole = self.to_string();
         let (SettingError::Host { setting, .. }
@@ -57,7 +53,6 @@ impl SettingError {
     }
 
     /// The value after the failed write, if known.
-    #[must_use]
     pub fn found(&self) -> Option<&str> {
         match self {
             SettingError::Ignored { found, .. } | SettingError::Partly { found, .. } => Some(found),

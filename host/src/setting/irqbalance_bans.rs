@@ -83,7 +83,6 @@ fn started(host: &Host, pid: u32) -> Result<u64, HostError> {
 }
 
 /// Interrupts as a list with ranges.
-#[must_use]
 pub fn list(irqs: &BTreeSet<u32>) -> SettingValue {
     let mut text = String::new();
     let mut rest = irqs.iter().copied().peekable();

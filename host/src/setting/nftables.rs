@@ -32,14 +32,12 @@ pub enum NftFamily {
 }
 
 impl NftFamily {
-    #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Inet, Self::Ip, Self::Ip6, Self::Arp, Self::Bridge, Self::Netdev]
             .into_iter()
             .find(|family| family.name() == name)
     }
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Inet => "inet",

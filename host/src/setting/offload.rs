@@ -55,7 +55,6 @@ impl Offload {
     ];
 
     /// As `ethtool -k` and `-K` use it.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Offload::GenericReceive => "generic-receive-offload",

@@ -72,7 +72,6 @@ impl RssTableValue {
 }
 
 /// The queue of each entry in a table of this size; `None` for an invalid value.
-#[must_use]
 pub fn table_entries(value: &SettingValue, size: usize) -> Option<Vec<u32>> {
     RssTableValue::parse(value.as_str()).map(|table| table.entries(size))
 }

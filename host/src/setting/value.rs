@@ -15,7 +15,6 @@ impl SettingValue {
         Self(text.as_ref().trim().to_owned())
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -104,7 +104,6 @@ pub struct ConntrackState {
 }
 
 impl FilterState {
-    #[must_use]
     pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
         let modules = modules::KernelModules::read(host);
@@ -120,7 +119,6 @@ impl FilterState {
 
     /// Whether packets are tracked: a function of connection tracking is at a hook. If the hooks
     /// are unknown, existing entries decide; without either it is unknown.
-    #[must_use]
     pub fn tracks(&self) -> Option<bool> {
         let Some(conntrack) = self.conntrack.value()? else { return Some(false) };
         match self.hooks.value() {
@@ -134,7 +132,6 @@ impl FilterState {
 
 impl ConntrackState {
     /// Packets that got no entry, or whose entry could not be inserted.
-    #[must_use]
     pub fn drops(&self) -> Option<u64> {
         let statistics = self.statistics.value()?;
         Some(statistics.get("drop")?.saturating_add(*statistics.get("insert_failed")?))

@@ -81,13 +81,11 @@ pub struct IrqOwner {
 
 impl IrqState {
     /// Empty if unknown.
-    #[must_use]
     pub fn vectors(&self, interface: &str) -> &[IrqVector] {
         let found = self.interfaces.iter().find(|item| item.interface == interface);
         found.and_then(|item| item.vectors.value()).map_or(&[], Vec::as_slice)
     }
 
-    #[must_use]
     pub fn receive_vector(&self, interface: &str, queue: u32) -> Option<&IrqVector> {
         self.vectors(interface).iter().find(|vector| vector.receive_queue == Some(queue))
     }
@@ -100,7 +98,6 @@ impl IrqVector {
     /// interrupt. Until then `smp_affinity` is the future one, and the effective CPU is outside of
     /// it (kernel/irq/proc.c, `show_irq_affinity`, and kernel/irq/migration.c, Linux 6.12): idle
     /// queues of a virtual machine seem to share CPUs.
-    #[must_use]
     pub fn cpus(&self) -> Option<&CpuSet> {
         let to_come = |effective: &CpuSet| {
             self.affinity.value().is_some_and(|allowed| effective.iter().any(|cpu| !allowed.contains(cpu)))
@@ -112,24 +109,20 @@ impl IrqVector {
     }
 
     /// `None` if there are several, or if it is unknown.
-    #[must_use]
     pub fn cpu(&self) -> Option<u32> {
         only(self.cpus()?)
     }
 
     /// `None` if the driver suggests several, or none.
-    #[must_use]
     pub fn hinted_cpu(&self) -> Option<u32> {
         only(self.hint.value()?.as_ref()?)
     }
 
     /// Whether the kernel is known to manage its affinity, so that it cannot be changed.
-    #[must_use]
     pub fn is_managed(&self) -> bool {
         self.managed.value().copied().flatten() == Some(true)
     }
 
-    #[must_use]
     pub fn serves(&self, direction: QueueDirection) -> bool {
         match direction {
             QueueDirection::Receive => self.receive_queue.is_some(),

@@ -160,7 +160,6 @@ pub struct SriovState {
 }
 
 impl LinkState {
-    #[must_use]
     pub fn is_up(&self) -> bool {
         self.up == Known::Value(true)
     }

@@ -64,7 +64,6 @@ pub struct NumaNode {
 }
 
 impl MachineState {
-    #[must_use]
     pub fn observe(host: &Host) -> Self {
         let cpuinfo = host.read("/proc/cpuinfo");
         let (cpu_model, hypervisor) = match &cpuinfo {
@@ -91,23 +90,19 @@ impl MachineState {
         }
     }
 
-    #[must_use]
     pub fn node_of(&self, cpu: u32) -> Option<u32> {
         self.nodes.value()?.iter().find(|node| node.cpus.contains(cpu)).map(|node| node.node)
     }
 
-    #[must_use]
     pub fn cpus_of(&self, node: u32) -> Option<&CpuSet> {
         self.nodes.value()?.iter().find(|item| item.node == node).map(|item| &item.cpus)
     }
 
-    #[must_use]
     pub fn siblings_of(&self, cpu: u32) -> Option<&CpuSet> {
         self.cores.value()?.iter().find(|core| core.contains(cpu))
     }
 
     /// `None` if the version is unknown.
-    #[must_use]
     pub fn kernel_is_at_least(&self, major: u32, minor: u32) -> Option<bool> {
         version(self.kernel.value()?).map(|version| version >= (major, minor))
     }

@@ -52,7 +52,6 @@ pub struct InterfaceRoute {
 }
 
 impl RouteState {
-    #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
         let rp_filter_all = number(host, &conf("all", "rp_filter"));
         let accept_all = number(host, &conf("all", "accept_local"));
@@ -79,7 +78,6 @@ impl RouteState {
     }
 
     /// From `/proc/net/snmp`, `netstat` or `snmp6`, such as `Udp.RcvbufErrors`.
-    #[must_use]
     pub fn snmp(&self, name: &str) -> Option<u64> {
         let snmp6 = self.snmp6.value().and_then(Option::as_ref);
         let tables = [self.snmp.value(), self.netstat.value(), snmp6];

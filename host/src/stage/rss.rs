@@ -117,7 +117,6 @@ const LETTERS: [(char, u32); 10] = [
 
 impl HashFields {
     /// From `RXH_...` bits.
-    #[must_use]
     pub fn from_bits(bits: u32) -> Self {
         Self {
             source_address: bits & SOURCE_ADDRESS != 0,
@@ -129,7 +128,6 @@ impl HashFields {
     }
 
     /// As `RXH_...` bits.
-    #[must_use]
     pub fn bits(self) -> u32 {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
         bit(self.source_address, SOURCE_ADDRESS)
@@ -140,47 +138,39 @@ impl HashFields {
     }
 
     /// From letters of ethtool(8); `None` for an unknown letter.
-    #[must_use]
     pub fn from_letters(letters: &str) -> Option<Self> {
         let bit = |letter| LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, bit)| *bit);
         letters.chars().try_fold(0, |bits, letter| Some(bits | bit(letter)?)).map(Self::from_bits)
     }
 
     /// As letters. Bits without a letter are left out.
-    #[must_use]
     pub fn letters(self) -> String {
         LETTERS.iter().filter(|(_, bit)| self.bits() & bit != 0).map(|(letter, _)| letter).collect()
     }
 
-    #[must_use]
     pub fn has_addresses(self) -> bool {
         self.source_address || self.destination_address
     }
 
-    #[must_use]
     pub fn has_ports(self) -> bool {
         self.source_port || self.destination_port
     }
 }
 
 impl RssState {
-    #[must_use]
     pub fn entries(&self) -> Option<&[u32]> {
         self.table.value()?.as_deref()
     }
 
-    #[must_use]
     pub fn counts(&self) -> Option<&[QueueCounts]> {
         self.queues.value()?.as_deref()
     }
 
-    #[must_use]
     pub fn rules(&self) -> Option<&[NtupleRule]> {
         self.ntuple.value().map(|rules| rules.as_deref().unwrap_or_default())
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(value: &u32) -> bool {
     *value == 0
 }

@@ -138,7 +138,6 @@ pub enum SteeringState {
 }
 
 impl HostSockets {
-    #[must_use]
     pub fn services(&self) -> &[ServiceSockets] {
         self.services.value().map_or(&[], Vec::as_slice)
     }
@@ -146,7 +145,6 @@ impl HostSockets {
 
 impl ServiceSockets {
     /// Protocol, address and processes, for people.
-    #[must_use]
     pub fn name(&self) -> String {
         let mut names: Vec<&str> =
             self.processes.value().into_iter().flatten().map(|process| process.name.as_str()).collect();
@@ -157,33 +155,28 @@ impl ServiceSockets {
         }
     }
 
-    #[must_use]
     pub fn is_on_loopback(&self) -> bool {
         observe::is_loopback(self.local)
     }
 
     /// `None` if the kernel reports it for none of the sockets.
-    #[must_use]
     pub fn drops(&self) -> Option<u64> {
         self.sockets.iter().filter_map(|socket| socket.drops).reduce(u64::saturating_add)
     }
 }
 
 impl SocketState {
-    #[must_use]
     pub fn set(&self) -> Option<&SocketOptions> {
         self.options.value()?.as_ref()
     }
 
     /// SO_INCOMING_CPU.
-    #[must_use]
     pub fn incoming_cpu(&self) -> Option<u32> {
         self.set()?.incoming_cpu
     }
 }
 
 impl SocketProtocol {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             SocketProtocol::Udp => "udp",

@@ -96,14 +96,12 @@ pub struct NapiInstance {
 
 impl SoftirqState {
     /// Empty if unknown.
-    #[must_use]
     pub fn rps_queues(&self, interface: &str) -> &[RpsQueue] {
         let found = self.rps.iter().find(|item| item.interface == interface);
         found.and_then(|item| item.queues.value()).map_or(&[], Vec::as_slice)
     }
 
     /// CPUs of RPS; empty if RPS is off, `None` if unknown.
-    #[must_use]
     pub fn rps_cpus(&self, interface: &str, queue: u32) -> Option<&CpuSet> {
         self.rps_queues(interface).iter().find(|item| item.queue == queue)?.cpus.value()
     }

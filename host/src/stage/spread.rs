@@ -71,7 +71,6 @@ pub struct PacketSpread {
 }
 
 /// Online CPUs that are not isolated. `None` if unknown.
-#[must_use]
 pub fn usable_cpus(path: &PacketPath) -> Option<CpuSet> {
     let online = path.machine.online.value()?;
     let isolated = path.irq.isolated.value().and_then(Option::as_ref);
@@ -84,7 +83,6 @@ type Worth = (usize, bool);
 
 /// CPUs in order of preference for a NIC on this node: cores of the node, cores of other nodes,
 /// then second threads in the same order; those with fewer queues first.
-#[must_use]
 pub fn order(
     machine: &MachineState,
     cpus: &CpuSet,
@@ -106,7 +104,6 @@ fn worth(machine: &MachineState, cpus: &CpuSet, near: Option<u32>, cpu: u32) -> 
 }
 
 impl SpreadPolicy {
-    #[must_use]
     pub fn cpus(&self, path: &PacketPath) -> Option<CpuSet> {
         let usable: CpuSet = usable_cpus(path)?.iter().filter(|cpu| !self.free.contains(*cpu)).collect();
         Some(match self.second_threads {
@@ -121,7 +118,6 @@ impl SpreadPolicy {
 impl PacketSpread {
     /// The best spread of the packets of all interfaces with a device. A placement as good as the
     /// best stays as it is. `None` if the CPUs are unknown, or no CPU may process packets.
-    #[must_use]
     pub fn of(path: &PacketPath, policy: &SpreadPolicy) -> Option<Vec<Self>> {
         let cpus = policy.cpus(path).filter(|cpus| !cpus.is_empty())?;
         let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
@@ -159,7 +155,6 @@ impl PacketSpread {
 
 impl PacketSpread {
     /// Whether it uses more CPUs for packets than now, or if that is unknown.
-    #[must_use]
     pub fn takes_more_cpus(&self, path: &PacketPath) -> bool {
         let now = || {
             let queues = receive::reached(path, &self.interface)?;

@@ -102,7 +102,6 @@ impl ThreadState {
 
 impl ServingThread {
     /// Whether it was seen at its sockets, in a call or polling.
-    #[must_use]
     pub fn was_seen(&self) -> bool {
         matches!(self.how, ServingEvidence::InCall(_) | ServingEvidence::Polling(_))
     }

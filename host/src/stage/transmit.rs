@@ -64,13 +64,11 @@ pub struct QdiscState {
 
 impl TransmitState {
     /// Empty if unknown.
-    #[must_use]
     pub fn queues(&self) -> &[TransmitQueueState] {
         self.queues.value().map_or(&[], Vec::as_slice)
     }
 
     /// The root qdisc, whose counters include those below; `None` if unknown.
-    #[must_use]
     pub fn root(&self) -> Option<&QdiscState> {
         self.disciplines.value()?.iter().find(|discipline| discipline.parent == "root")
     }

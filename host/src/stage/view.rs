@@ -14,18 +14,15 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostView<'a> {
-    #[must_use]
     pub fn once(now: &'a PacketPath) -> Self {
         Self { now, before: None }
     }
 
-    #[must_use]
     pub fn twice(before: &'a PacketPath, now: &'a PacketPath) -> Self {
         Self { now, before: Some(before) }
     }
 
     /// Seconds between the readings; `None` with one, or if their times are unknown.
-    #[must_use]
     pub fn seconds(&self) -> Option<f64> {
         let seconds = self.now.uptime_seconds.value()? - self.before?.uptime_seconds.value()?;
         (seconds > 0.0).then_some(seconds)
@@ -33,40 +30,33 @@ impl<'a> HostView<'a> {
 
     /// Growth of a counter per second. `None` without two readings, or if it shrank because its
     /// source was recreated.
-    #[must_use]
     pub fn rate(&self, counter: impl Fn(&PacketPath) -> Option<u64>) -> Option<f64> {
         let grown = counter(self.now)?.checked_sub(counter(self.before?)?)?;
-        #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
         self.seconds().map(|seconds| grown as f64 / seconds)
     }
 }
 
 impl PacketPath {
-    #[must_use]
     pub fn link_of(&self, interface: &str) -> Option<&LinkState> {
         self.link.iter().find(|link| link.interface == interface)
     }
 
-    #[must_use]
     pub fn rss_of(&self, interface: &str) -> Option<&RssState> {
         self.rss.iter().find(|rss| rss.interface == interface)
     }
 
-    #[must_use]
     pub fn transmit_of(&self, interface: &str) -> Option<&TransmitState> {
         self.transmit.iter().find(|transmit| transmit.interface == interface)
     }
 
     /// CPUs on which a receive queue's interrupt is handled and its NAPI instance polled. `None` if
     /// unknown, as for an interface without interrupts.
-    #[must_use]
     pub fn napi_cpus(&self, interface: &str, queue: u32) -> Option<CpuSet> {
         self.irq.receive_vector(interface, queue).and_then(|vector| vector.cpus().cloned())
     }
 
     /// CPUs on which packets of a receive queue meet the network stack: those of RPS if set, else
     /// those of NAPI.
-    #[must_use]
     pub fn stack_cpus(&self, interface: &str, queue: u32) -> Option<CpuSet> {
         match self.softirq.rps_cpus(interface, queue) {
             Some(cpus) if !cpus.is_empty() => Some(cpus.clone()),

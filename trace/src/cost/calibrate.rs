@@ -39,18 +39,9 @@ pub struct CostCalibration {
 
 impl CostCalibration {
     /// Additional loss found by inference, as a share of the elapsed time.
-    #[must_use]
     pub fn difference(&self) -> f64 {
         let difference = self.lost_by_inference_ns as f64 - self.lost_by_tracing_ns as f64;
         if self.elapsed_ns == 0 { 0.0 } else { difference / self.elapsed_ns as f64 }
-    }
-
-    /// The additional loss per interrupt: below a microsecond on physical machines, several where a
-    /// hypervisor has to deliver each. `None` without interrupts.
-    #[must_use]
-    pub fn unseen_ns_an_interrupt(&self) -> Option<f64> {
-        let unseen = self.difference() * self.elapsed_ns as f64;
-        (self.interrupts > 0).then(|| unseen / self.interrupts as f64)
     }
 
     /// The thread started a little later and ended a little earlier than the trace, and did the

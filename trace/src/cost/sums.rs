@@ -6,7 +6,6 @@ use super::{CostReport, CostVictim, CpuCost, DeviceCost, VictimGroup};
 
 impl CostReport {
     /// By process: id and name of the first thread seen; largest loss first.
-    #[must_use]
     pub fn by_process(&self) -> Vec<(u32, String, VictimGroup)> {
         let mut processes: BTreeMap<u32, (&CostVictim, VictimGroup)> = BTreeMap::new();
         for victim in &self.victims {
@@ -24,7 +23,6 @@ impl CostReport {
 
     /// By cgroup, for example of a container: its path, or its number if unknown; largest loss
     /// first.
-    #[must_use]
     pub fn by_cgroup(&self) -> Vec<(String, VictimGroup)> {
         let mut cgroups: BTreeMap<String, VictimGroup> = BTreeMap::new();
         for victim in &self.victims {
@@ -38,7 +36,6 @@ impl CostReport {
     }
 
     /// All CPUs together; the number has no meaning.
-    #[must_use]
     pub fn all_cpus(&self) -> CpuCost {
         let mut all = CpuCost { time_squeezes: known(0), steal_ns: known(0), ..CpuCost::default() };
         for cpu in &self.cpus {
@@ -54,33 +51,28 @@ fn known(value: u64) -> linerate_host::Known<u64> {
 
 impl CpuCost {
     /// Packet processing: NET_RX, NET_TX and packet interrupts.
-    #[must_use]
     pub fn packets_ns(&self) -> u64 {
         self.net_rx_ns + self.net_tx_ns + self.nic_irq_ns
     }
 
     /// The sum of all parts, which should be `elapsed_ns`.
-    #[must_use]
     pub fn counted_ns(&self) -> u64 {
         self.idle_ns + self.tasks_ns + self.packets_ns() + self.other_softirq_ns + self.other_irq_ns
     }
 
     /// Deviation of the sum from the clock, as a share: positive if something was counted twice,
     /// negative if something was missed.
-    #[must_use]
     pub fn imbalance(&self) -> f64 {
         ratio(self.counted_ns(), self.elapsed_ns).map_or(0.0, |ratio| ratio - 1.0)
     }
 
     /// Polls per run of NET_RX.
-    #[must_use]
     pub fn polls_a_run(&self) -> Option<f64> {
         ratio(self.polls, self.rx_runs)
     }
 
     /// Packet processing time per packet that entered. Over all CPUs, because a packet is counted
     /// on the CPU where it enters, and may use time on others.
-    #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
         ratio(self.packets_ns(), self.entered_packets)
     }
@@ -123,31 +115,26 @@ impl CpuCost {
 }
 
 impl CostVictim {
-    #[must_use]
     pub fn had_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
     }
 
     /// Taken by packets: from its turns, and by threads that preempted it.
-    #[must_use]
     pub fn lost_ns(&self) -> u64 {
         self.taken_ns + self.displaced_ns
     }
 
     /// Share of the time it was scheduled, 0 to 1.
-    #[must_use]
     pub fn taken_share(&self) -> f64 {
         ratio(self.taken_ns, self.on_cpu_ns).unwrap_or(0.0)
     }
 }
 
 impl DeviceCost {
-    #[must_use]
     pub fn packets_a_poll(&self) -> Option<f64> {
         ratio(self.packets, self.polls)
     }
 
-    #[must_use]
     pub fn ns_a_packet(&self) -> Option<f64> {
         ratio(self.taken_ns, self.packets)
     }
@@ -165,13 +152,11 @@ impl VictimGroup {
         self.unaccounted_threads += usize::from(victim.accounted_ns.value().is_none());
     }
 
-    #[must_use]
     pub fn had_ns(&self) -> u64 {
         self.on_cpu_ns.saturating_sub(self.taken_ns).saturating_sub(self.taken_other_ns)
     }
 
     /// Taken by packets: from their turns, and by threads that preempted them.
-    #[must_use]
     pub fn lost_ns(&self) -> u64 {
         self.taken_ns + self.displaced_ns
     }

@@ -59,13 +59,11 @@ pub struct AccountingPath {
 
 impl PacketAccounting {
     /// Losses by name on both paths; see [`StageEntry::lost`].
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.ways().map(AccountingPath::lost).fold(0, u64::saturating_add)
     }
 
     /// Whether nothing is unaccounted for on either path, in any stage with both sides known.
-    #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.ways().all(AccountingPath::is_balanced)
     }
@@ -78,26 +76,22 @@ impl PacketAccounting {
 
 impl AccountingPath {
     /// Losses by name; see [`StageEntry::lost`].
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.stages.iter().map(StageEntry::lost).fold(0, u64::saturating_add)
     }
 
     /// The sum over stages of the absolute unaccounted packets, where known.
-    #[must_use]
     pub fn unaccounted(&self) -> u64 {
         let known = self.stages.iter().filter_map(|entry| entry.unaccounted.value());
         known.map(|packets| packets.unsigned_abs()).fold(0, u64::saturating_add)
     }
 
     /// Whether nothing is unaccounted for, where known.
-    #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.unaccounted() == 0
     }
 
     /// Packets into the first stage with a known number, plus certain losses before.
-    #[must_use]
     pub fn packets_in(&self) -> Option<u64> {
         let known = self.stages.iter().position(|entry| entry.packets_in.value().is_some())?;
         let lost = self.stages[..known].iter().map(StageEntry::lost).fold(0, u64::saturating_add);
@@ -105,18 +99,15 @@ impl AccountingPath {
     }
 
     /// Packets that left by another device.
-    #[must_use]
     pub fn forwarded(&self) -> u64 {
         self.stages.iter().map(|entry| entry.forwarded).fold(0, u64::saturating_add)
     }
 
     /// Packets out of the last stage with a known number.
-    #[must_use]
     pub fn packets_out(&self) -> Option<u64> {
         self.stages.iter().rev().find_map(|entry| entry.packets_out.value().copied())
     }
 
-    #[must_use]
     pub fn entry(&self, step: PathStep) -> Option<&StageEntry> {
         self.stages.iter().find(|entry| entry.stage == step)
     }

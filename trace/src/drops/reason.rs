@@ -20,7 +20,6 @@ const KIND_ENUM: u32 = 6;
 
 /// Names by number. `None` if the kernel has no reasons, as before Linux 5.17, or the data is not
 /// BTF of this byte order.
-#[must_use]
 pub fn names(btf: &[u8]) -> Option<BTreeMap<u32, String>> {
     if u16::from_ne_bytes(*btf.first_chunk()?) != MAGIC {
         return None;

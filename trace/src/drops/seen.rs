@@ -140,7 +140,6 @@ impl EdgeCounts {
 
     /// Packets that may have been between two points: zero if none passed. `is_handled` for points
     /// between which packets never wait.
-    #[must_use]
     pub fn between(&self, points: &[PathPoint], is_handled: bool) -> u64 {
         let sum = |passed: &[PassedCount]| {
             let these = passed.iter().filter(|row| points.contains(&row.point));
@@ -153,7 +152,6 @@ impl EdgeCounts {
 
 impl PacketCounts {
     /// The difference to an earlier reading of the same [`DropsTracer`].
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             seconds: self.seconds - earlier.seconds,
@@ -176,7 +174,6 @@ impl PacketCounts {
     }
 
     /// The sum of two disjoint times; names and notes are those of the later one.
-    #[must_use]
     pub fn joined(&self, later: &Self) -> Self {
         Self {
             seconds: self.seconds + later.seconds,
@@ -198,14 +195,12 @@ impl PacketCounts {
     }
 
     /// Packets in a direction on all devices.
-    #[must_use]
     pub fn packets(&self, point: PathPoint, direction: PacketDirection) -> u64 {
         let here = self.passed.iter().filter(|passed| passed.point == point && passed.direction == direction);
         here.map(|passed| passed.packets).sum()
     }
 
     /// Losses in a direction for this reason.
-    #[must_use]
     pub fn lost_for(&self, reason: &str, direction: PacketDirection) -> u64 {
         let these = self
             .lost

@@ -55,19 +55,16 @@ struct FoundSpot<'p> {
 }
 
 /// The spots in a profile, largest share of busy samples first, without those that have no sample.
-#[must_use]
 pub fn find(profile: &StackProfile) -> Vec<HotSpot> {
     find_in(&TABLE, profile)
 }
 
 /// A spot by id, without samples.
-#[must_use]
 pub fn known(id: &str) -> Option<HotSpot> {
     TABLE.by_id(id)
 }
 
 /// Samples in the packet path: stacks in which a packet is received, sent or waited for.
-#[must_use]
 pub fn samples_in_path(profile: &StackProfile) -> u64 {
     let judged = judged(&TABLE, profile);
     let in_path = |stack: &&SampledStack| table::is_packet_path(&innermost_first(&judged, stack));
@@ -114,7 +111,6 @@ fn innermost_first<'j, 'p>(
 }
 
 /// 0 of an empty whole.
-#[expect(clippy::cast_precision_loss, reason = "samples are far fewer than 2^52")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

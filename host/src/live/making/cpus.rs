@@ -56,7 +56,6 @@ fn cpu(
     let share = |part: fn(&CpuTimes) -> u64| {
         let earlier = before.times.get(&cpu)?;
         let all = times.total().checked_sub(earlier.total()).filter(|all| *all > 0)?;
-        #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
         Some((part(times).checked_sub(part(earlier))? as f64 / all as f64).min(1.0))
     };
     let softnet = |count: fn(&SoftnetCpu) -> Option<u64>| {

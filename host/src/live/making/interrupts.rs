@@ -41,7 +41,6 @@ impl InterruptRates {
                 if grown == 0 {
                     continue;
                 }
-                #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
                 let rate = grown as f64 / seconds;
                 all += rate;
                 *of_cpus.entry(*cpu).or_default() += rate;

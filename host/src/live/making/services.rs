@@ -46,7 +46,6 @@ fn socket(
 ) -> Option<SocketSnapshot> {
     let now = now.get(&known.inode)?;
     let size = now.receive_buffer_bytes.or(known.receive_buffer_bytes);
-    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let fill = size.filter(|size| *size > 0).map(|size| now.queued_bytes as f64 / size as f64);
     Some(SocketSnapshot {
         inode: known.inode,

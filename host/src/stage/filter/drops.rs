@@ -55,7 +55,6 @@ fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
     }
     let before = unaccounted(view.before?)?;
     let grown = unaccounted(view.now)?.checked_sub(before).filter(|grown| *grown > 0)?;
-    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
     let dropped = grown as f64 / view.seconds()?;
     let received = view.rate(|path| path.route.snmp(RECEIVED))?;
     if dropped < FEWEST {

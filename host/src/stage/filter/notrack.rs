@@ -99,13 +99,11 @@ fn lost(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss
     let drops = |path: &PacketPath| path.filter.conntrack.value()?.as_ref()?.drops();
     let lost = match view.before {
         Some(_) => ConntrackLoss { packets: view.rate(drops)?, when: "per second", now: true },
-        #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
         None => ConntrackLoss { packets: conntrack.drops()? as f64, when: "since boot", now: false },
     };
     (lost.packets >= FEWEST_LOST).then_some(lost)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
 fn fullness(conntrack: &ConntrackState) -> Option<f64> {
     let (count, max) = (*conntrack.count.value()?, *conntrack.max.value()?);
     // 0 means no limit (nf_conntrack_alloc).

@@ -13,7 +13,6 @@ const INTERRUPTS: &str = "/proc/interrupts";
 const DEBUG: &str = "/sys/kernel/debug/irq/irqs";
 
 impl IrqState {
-    #[must_use]
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
         let lines = lines(host);
         let source = VectorSource {

@@ -42,7 +42,6 @@ pub(super) fn told(mut matched: RuleMatch, path: &PacketPath, irqs: &[u32]) -> R
 impl IrqOwner {
     /// The command that makes irqbalance leave these interrupts alone from its next start on;
     /// `None` if it already does, and for other tools.
-    #[must_use]
     pub fn ban_command(&self, irqs: &[u32]) -> Option<String> {
         (self.name == "irqbalance").then(|| irqbalance::ban(self, irqs)).flatten()
     }

@@ -67,7 +67,6 @@ fn load(view: &HostView<'_>) -> Option<PacketLoad> {
     let count = |path: &PacketPath, name: &str| path.route.snmp.value()?.get(name).copied();
     let rate = |name: &str| match view.before {
         Some(_) => view.rate(|path| count(path, name)),
-        #[expect(clippy::cast_precision_loss, reason = "rates are compared by their order of magnitude")]
         None => match view.now.uptime_seconds {
             Known::Value(seconds) if seconds > 0.0 => {
                 count(view.now, name).map(|count| count as f64 / seconds)

@@ -106,7 +106,6 @@ pub(super) fn measure(
     if packets == 0 {
         return None;
     }
-    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let share = received(link).map(|received| packets as f64 / (packets as f64 + received as f64));
     let severity = match share {
         Some(share) if share < NOTHING => return None,

@@ -10,7 +10,6 @@ const INTERFACES: &str = "/sys/class/net";
 
 /// The named interfaces, or those with a device, or without any, all that are up except the
 /// loopback.
-#[must_use]
 pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
         let mut names: Vec<&String> = scope.interfaces.iter().filter(|name| is_name(name)).collect();

@@ -191,7 +191,6 @@ fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
         return rate >= BUSY;
     }
     let Known::Value(uptime) = view.now.uptime_seconds else { return false };
-    #[expect(clippy::cast_precision_loss, reason = "only its order of magnitude matters")]
     packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime)
 }
 

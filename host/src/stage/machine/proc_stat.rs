@@ -37,7 +37,6 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    #[must_use]
     pub fn observe(host: &Host) -> Known<Self> {
         match host.read(PATH) {
             Ok(text) => {
@@ -49,12 +48,10 @@ impl CpuTime {
 }
 
 impl CpuTimes {
-    #[must_use]
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
         of_each_cpu(host, &Known::unknown("not asked for"))
     }
 
-    #[must_use]
     pub fn total(&self) -> u64 {
         [self.user, self.system, self.idle, self.irq, self.softirq, self.steal]
             .iter()

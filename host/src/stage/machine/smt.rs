@@ -97,7 +97,6 @@ fn busy_share(view: &HostView<'_>) -> Option<f64> {
     let ((total, idle), (total_before, idle_before)) = (sums(view.now)?, sums(view.before?)?);
     let total = total.checked_sub(total_before).filter(|total| *total > 0)?;
     let idle = idle.checked_sub(idle_before)?;
-    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     Some(1.0 - idle as f64 / total as f64)
 }
 

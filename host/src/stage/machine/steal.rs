@@ -68,7 +68,6 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     vec![matched]
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

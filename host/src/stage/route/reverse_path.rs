@@ -118,7 +118,6 @@ pub(super) const DROPS: Rule = Rule {
 fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let counter = |name: &'static str| move |path: &PacketPath| path.route.snmp(name);
     let of = |read: &dyn Fn(&'static str) -> Option<f64>| Some((read(DROPPED)?, read(RECEIVED)?));
-    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let since_boot = |name: &'static str| view.now.route.snmp(name).map(|value| value as f64);
     let (when, severity, read) = match view.before {
         Some(_) => ("per second", Severity::Medium, of(&|name| view.rate(counter(name)))),

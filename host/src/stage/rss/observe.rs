@@ -13,7 +13,6 @@ const FLOWS: [&str; 4] = ["udp4", "udp6", "tcp4", "tcp6"];
 
 impl RssState {
     /// `statistics` are the kernel's counters of its queues, if available.
-    #[must_use]
     pub(crate) fn observe(
         host: &Host,
         link: &LinkState,

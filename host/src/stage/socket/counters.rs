@@ -10,7 +10,6 @@ pub(super) fn counters(path: &PacketPath) -> Vec<Counter> {
 
 impl HostSockets {
     /// The kernel counts no received packets per socket.
-    #[must_use]
     pub fn counters(&self) -> Vec<Counter> {
         let services = self.services().iter();
         let sockets =

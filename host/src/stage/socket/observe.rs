@@ -54,7 +54,6 @@ enum SocketGroup {
 }
 
 impl HostSockets {
-    #[must_use]
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         let mut lists = BTreeMap::new();
         let mut listed = Vec::new();

@@ -27,7 +27,6 @@ fn by_cpu(softirq: &SoftirqState, count: Count) -> Option<BTreeMap<u32, u64>> {
 /// A 32-bit counter that shrank has wrapped once.
 fn grown(before: u64, now: u64) -> f64 {
     let round = if now < before { 1_u64 << 32 } else { 0 };
-    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with three digits")]
     let grown = (now + round).saturating_sub(before) as f64;
     grown
 }
@@ -43,7 +42,6 @@ pub(super) fn time_shares(view: &HostView<'_>) -> Option<BTreeMap<u32, f64>> {
     let share = |(cpu, (softirq, total)): (u32, (u64, u64))| {
         let (softirq_before, total_before) = before.get(&cpu).copied().unwrap_or_default();
         let (softirq, total) = (softirq.checked_sub(softirq_before)?, total.checked_sub(total_before)?);
-        #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
         (total > 0).then(|| (cpu, softirq as f64 / total as f64))
     };
     Some(now.into_iter().filter_map(share).collect())

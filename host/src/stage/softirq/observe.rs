@@ -18,7 +18,6 @@ const SYSCTLS: [&str; 6] = [
 ];
 
 impl SoftirqState {
-    #[must_use]
     pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         Self {
             softnet: softnet(host),
@@ -31,7 +30,6 @@ impl SoftirqState {
 }
 
 impl SoftnetCpu {
-    #[must_use]
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
         softnet(host)
     }

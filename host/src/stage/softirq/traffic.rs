@@ -16,7 +16,6 @@ pub(in crate::stage) fn is_quiet(view: &HostView<'_>, interface: &str) -> bool {
     let (Some(packets), Some(uptime)) = (received(view.now), view.now.uptime_seconds.value()) else {
         return false;
     };
-    #[expect(clippy::cast_precision_loss, reason = "only its magnitude matters")]
     let packets = packets as f64;
     packets < QUIET_SINCE_BOOT * uptime
 }

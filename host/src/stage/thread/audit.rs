@@ -20,7 +20,6 @@ pub struct AuditRules {
 impl AuditState {
     /// The kernel answers only in the initial user namespace, and lists rules only with
     /// `CAP_AUDIT_CONTROL`.
-    #[must_use]
     pub(super) fn observe(host: &Host) -> Known<Self> {
         let enabled = match host.audit_enabled() {
             Ok(enabled) => enabled,

@@ -13,7 +13,6 @@ const ATTEMPTS: u32 = 8;
 
 impl ThreadState {
     /// The threads that serve sockets of UDP services, and of named TCP services.
-    #[must_use]
     pub fn observe(host: &Host, sockets: &HostSockets) -> Self {
         let audit = AuditState::observe(host);
         let services = match &sockets.services {

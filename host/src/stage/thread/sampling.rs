@@ -48,7 +48,6 @@ pub struct ThreadSightings {
 
 impl<'h> ThreadSampling<'h> {
     /// Of all processes that hold a socket of these services.
-    #[must_use]
     pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s ServiceSockets>) -> Self {
         let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
         for socket in services.into_iter().flat_map(|service| &service.sockets) {
@@ -79,13 +78,11 @@ impl<'h> ThreadSampling<'h> {
         self.threads = there;
     }
 
-    #[must_use]
     pub fn samples(&self) -> u32 {
         self.samples
     }
 
     /// Without ended threads, by process and thread id.
-    #[must_use]
     pub fn threads(self) -> Vec<ThreadSightings> {
         self.threads.into_values().collect()
     }

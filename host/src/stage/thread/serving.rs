@@ -24,7 +24,6 @@ impl ServingEvidence {
 
 impl<'a> HostView<'a> {
     /// Each thread with its best evidence.
-    #[must_use]
     pub fn serving(&self) -> Vec<&'a ServingThread> {
         let readings = [Some(self.now), self.before].into_iter().flatten();
         let mut best: BTreeMap<(u32, u32), &'a ServingThread> = BTreeMap::new();
@@ -40,7 +39,6 @@ impl<'a> HostView<'a> {
     /// The threads that serve the socket with this inode: those that were seen to, and of the
     /// others those with at least half the kernel time of the busiest. A thread that sleeps in poll
     /// or computes does not receive.
-    #[must_use]
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving();
         threads.retain(|thread| thread.sockets.contains(&inode));
@@ -72,7 +70,6 @@ impl<'a> HostView<'a> {
 
     /// CPUs' worth of time: between the readings, or with one reading the average since boot, which
     /// is a lower bound.
-    #[must_use]
     pub fn cpus_taken(&self, thread: &ServingThread) -> Option<f64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
@@ -80,7 +77,6 @@ impl<'a> HostView<'a> {
         };
         match self.before {
             Some(_) => self.rate(ticks).map(|rate| rate / TICKS_PER_SECOND),
-            #[expect(clippy::cast_precision_loss, reason = "a share is shown with three digits")]
             None => {
                 let seconds = *self.now.uptime_seconds.value()?;
                 (seconds > 0.0).then_some(ticks(self.now)? as f64 / TICKS_PER_SECOND / seconds)
@@ -94,13 +90,11 @@ impl ServingThread {
     pub(in crate::stage) const SHOWN: usize = 8;
 
     /// In ticks of `USER_HZ`.
-    #[must_use]
     pub fn ticks(&self) -> Option<u64> {
         self.user_ticks.value()?.checked_add(*self.system_ticks.value()?)
     }
 
     /// The evidence, and its source.
-    #[must_use]
     pub fn sight(&self) -> (String, String) {
         let directory = format!("/proc/{}/task/{}", self.pid, self.tid);
         match &self.how {

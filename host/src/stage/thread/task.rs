@@ -79,7 +79,6 @@ impl TaskStat {
     }
 
     /// As far as the kernel's clock noticed.
-    #[must_use]
     pub fn ran(&self) -> bool {
         self.user_ticks.unwrap_or(0) > 0 || self.system_ticks.unwrap_or(0) > 0
     }

@@ -10,7 +10,6 @@ use crate::{CpuSet, Host, HostError, Known};
 
 impl TransmitState {
     /// `statistics` are the kernel's counters of its queues, if available.
-    #[must_use]
     pub(crate) fn observe(
         host: &Host,
         link: &LinkState,

@@ -22,7 +22,6 @@ pub struct GeneratorSaid {
 
 impl GeneratorSaid {
     /// All replies.
-    #[must_use]
     pub fn received(&self) -> u64 {
         [self.late, self.duplicate, self.foreign]
             .iter()

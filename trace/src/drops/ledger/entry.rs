@@ -86,7 +86,6 @@ pub enum LossExactness {
 
 impl PathStep {
     /// `None` without a corresponding [`linerate_host::stage`].
-    #[must_use]
     pub fn stage(self) -> Option<StageName> {
         match self {
             PathStep::Generator | PathStep::Wire => None,
@@ -100,7 +99,6 @@ impl PathStep {
         }
     }
 
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             PathStep::Generator => "generator",
@@ -127,7 +125,6 @@ impl fmt::Display for PathStep {
 impl StageEntry {
     /// Packets of the subject lost here. Device counters of all packets are included if the number
     /// of missing packets is known, because they are then divided already.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         let divided = self.packets_in.value().is_some();
         let own = self.losses.iter().filter(|loss| divided || loss.exactness != LossExactness::OfDevice);

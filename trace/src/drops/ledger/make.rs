@@ -23,7 +23,6 @@ impl UnplacedLosses {
 }
 
 impl PacketAccounting {
-    #[must_use]
     pub fn make(evidence: &PacketEvidence) -> Self {
         let CompletedEvidence { evidence, fallen, mut notes } = completed(evidence, fallen(evidence));
         let evidence = &evidence;

@@ -34,7 +34,6 @@ impl QueueBalance {
                     .find(|item| item.queue == queue)
                     .map(|item| item.packets)
             };
-            #[expect(clippy::cast_precision_loss, reason = "only shares of it are judged")]
             if rates { view.rate(count) } else { count(view.now).map(|packets| packets as f64) }
         };
         let queues: Option<Vec<(u32, f64)>> =
@@ -57,7 +56,6 @@ impl QueueBalance {
     /// The share of the hottest queue with an even hash: by its table entries, or without a table,
     /// one of all queues.
     pub(super) fn fair_share(&self, scaled: &ScaledInterface<'_>) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "tables and NICs are small")]
         match scaled.entries() {
             Some(entries) => {
                 let all: usize = entries.values().sum();

@@ -36,7 +36,6 @@ fn of_interface(scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let table = scaled.rss.entries()?;
     let (most_queue, most) = entries.iter().max_by_key(|(_, count)| **count)?;
     let (least_queue, least) = entries.iter().min_by_key(|(_, count)| **count)?;
-    #[expect(clippy::cast_precision_loss, reason = "tables are small")]
     let times = *most as f64 * entries.len() as f64 / table.len() as f64;
     let severity = if times >= GROSS { Severity::Medium } else { Severity::Low };
     let title = format!(

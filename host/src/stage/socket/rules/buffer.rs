@@ -103,7 +103,6 @@ fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
                 ),
             )
         }
-        #[expect(clippy::cast_precision_loss, reason = "only whether it is more matters")]
         (None, _) if drops as f64 <= view.lost_for_memory().unwrap_or(0.0) => return None,
         (None, _) => {
             let title = format!(
@@ -147,7 +146,6 @@ fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
     })
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a share is compared with one in a thousand")]
 fn severity_since_boot(view: &HostView<'_>, lost: u64) -> Severity {
     match view.now.route.snmp(RECEIVED) {
         Some(received) if (lost as f64) < (received.saturating_add(lost)) as f64 * SHARE => Severity::Note,

@@ -36,7 +36,6 @@ impl HostView<'_> {
         let count = |path: &crate::PacketPath| {
             COUNTERS.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
         };
-        #[expect(clippy::cast_precision_loss, reason = "shown without digits after the point")]
         let lost = if self.before.is_some() { self.rate(count)? } else { count(self.now)? as f64 };
         (lost > 0.0).then_some(lost)
     }
@@ -64,7 +63,6 @@ fn lost(view: &HostView<'_>) -> Option<(Severity, String)> {
 
 fn used(view: &HostView<'_>) -> Option<(Severity, String)> {
     let memory = (*view.now.socket.udp_memory.value()?)?;
-    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let share = memory.used_pages as f64 / memory.limit_pages.max(1) as f64;
     let title = format!("UDP sockets use {:.0} % of the memory that they may use together", share * 100.0);
     (share >= NEARLY_FULL).then_some((Severity::Medium, title))

@@ -31,14 +31,12 @@ fn shared(view: &HostView<'_>) -> Vec<RuleMatch> {
 
 impl HostView<'_> {
     /// Whether a UDP service in scope was named, or has load or losses.
-    #[must_use]
     pub fn has_busy_udp_service(&self) -> bool {
         self.udp_services().any(|service| self.matters(service))
     }
 
     /// Whether each busy UDP service in scope has one socket that several threads read, so that all
     /// its packets take one lock wherever they arrive. False without a busy service.
-    #[must_use]
     pub fn busy_services_share_a_socket(&self) -> bool {
         let shares = |service: &ServiceSockets| {
             service.sockets.len() == 1

@@ -76,7 +76,6 @@ fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     if dropped == 0 {
         return None;
     }
-    #[expect(clippy::cast_precision_loss, reason = "only its magnitude matters")]
     // The counters wrap at 2^32, so the packet count may be too low, and the share too high.
     let share = dropped as f64 / processed.max(1) as f64;
     let severity = if share >= CONSTANT { Severity::Low } else { Severity::Note };

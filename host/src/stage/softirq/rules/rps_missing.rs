@@ -163,7 +163,6 @@ fn busy(view: &HostView<'_>, queues: &InterfaceQueues<'_>) -> Option<f64> {
     let shares = view.before.and_then(|_| load::time_shares(view))?;
     let own: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
     let own: Vec<f64> = own.into_iter().filter_map(|cpu| shares.get(cpu).copied()).collect();
-    #[expect(clippy::cast_precision_loss, reason = "hosts have some thousand CPUs at most")]
     let count = own.len() as f64;
     (count > 0.0).then(|| own.iter().sum::<f64>() / count)
 }

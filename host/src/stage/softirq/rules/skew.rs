@@ -139,7 +139,6 @@ fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let all: u64 = ticks.values().sum();
     let (cpu, most) = ticks.iter().max_by_key(|(_, ticks)| **ticks)?;
     let busy = load::time_shares(view)?.get(cpu).copied()?;
-    #[expect(clippy::cast_precision_loss, reason = "a share is shown with two digits")]
     let share = *most as f64 / all.max(1) as f64;
     if ticks.len() < 3 || all < A_MINUTE || share < MOST || busy < OFTEN {
         return None;

@@ -59,7 +59,6 @@ fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
     let packets: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
     let rate: f64 = squeezes.values().sum();
     let budget = super::sysctl(view.now, "netdev_budget").unwrap_or(DEFAULT_BUDGET);
-    #[expect(clippy::cast_precision_loss, reason = "only its magnitude matters")]
     let share = (rate * budget as f64 / packets.max(1.0)).min(1.0);
     if rate < MANY || share < OFTEN {
         return None;

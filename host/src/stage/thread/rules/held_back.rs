@@ -66,7 +66,6 @@ fn throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch)
             let rate = view.rate(count).filter(|rate| *rate > 0.0)?;
             format!("stops it {rate:.1} times per second")
         }
-        #[expect(clippy::cast_precision_loss, reason = "a share is compared with one in a hundred")]
         None if (quota.throttled as f64) < quota.periods as f64 * OFTEN || quota.throttled == 0 => {
             return None;
         }

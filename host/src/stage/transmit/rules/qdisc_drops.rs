@@ -53,7 +53,6 @@ fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMat
             RuleMatch::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
         (severity, title, matched)
     } else {
-        #[expect(clippy::cast_precision_loss, reason = "only the part is judged")]
         let part = root.drops as f64 / root.packets.saturating_add(root.drops).max(1) as f64;
         if root.drops < LEAST_SINCE_BOOT || part < PART_SINCE_BOOT {
             return None;
