@@ -6,14 +6,14 @@
 //! intervals. [`SnapshotHistory`] keeps recent values of each item, and a [`SnapshotRecording`]
 //! contains recorded snapshots.
 
+mod build;
 mod growth;
 mod history;
-mod making;
 pub mod picture;
+mod recording;
 mod source;
-mod tape;
 
 pub use history::{HistoryItem, HistoryMetric, SnapshotHistory};
 pub use picture::Snapshot;
+pub use recording::{SnapshotRecording, TapeError};
 pub use source::{LiveHost, SnapshotSource};
-pub use tape::{SnapshotRecording, TapeError};

@@ -61,9 +61,9 @@ struct ItemCurves {
 
 impl SnapshotHistory {
     /// Adds the values of a snapshot, and forgets items that were in none of the recent ones.
-    pub fn take(&mut self, picture: &Snapshot) {
+    pub fn take(&mut self, snapshot: &Snapshot) {
         self.taken += 1;
-        for (item, figures) in figures(picture) {
+        for (item, figures) in figures(snapshot) {
             let ItemCurves { rings, seen } = self.curves.entry(item).or_default();
             *seen = self.taken;
             for (metric, figure) in figures {
@@ -98,9 +98,9 @@ impl SnapshotHistory {
 
 type Figures = Vec<(HistoryMetric, Option<f64>)>;
 
-fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
+fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
     use HistoryMetric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
-    let totals = &picture.totals;
+    let totals = &snapshot.totals;
     let lost = [totals.rx_drops_per_second, totals.backlog_drops_per_second, totals.socket_drops_per_second];
     let mut found: Vec<(HistoryItem, Figures)> = vec![(
         HistoryItem::Path,
@@ -114,7 +114,7 @@ fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             (Drops, crate::live::growth::sum(lost)),
         ],
     )];
-    for interface in &picture.interfaces {
+    for interface in &snapshot.interfaces {
         let name = &interface.interface;
         found.push((
             HistoryItem::Interface(name.clone()),
@@ -141,7 +141,7 @@ fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             ));
         }
     }
-    for cpu in picture.cpus.value().into_iter().flatten() {
+    for cpu in snapshot.cpus.value().into_iter().flatten() {
         found.push((
             HistoryItem::Cpu(cpu.cpu),
             vec![
@@ -153,7 +153,7 @@ fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             ],
         ));
     }
-    for service in picture.services.value().into_iter().flatten() {
+    for service in snapshot.services.value().into_iter().flatten() {
         let sockets = || service.sockets.iter();
         let queued =
             sockets().filter_map(|socket| socket.queued_bytes).reduce(u64::saturating_add).map(|b| b as f64);
@@ -164,7 +164,7 @@ fn figures(picture: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             (HistoryItem::Socket(socket.inode), vec![(Queued, queued), (Drops, socket.drops_per_second)])
         }));
     }
-    let threads = picture.threads.value().into_iter().flatten();
+    let threads = snapshot.threads.value().into_iter().flatten();
     found.extend(threads.map(|thread| (HistoryItem::Thread(thread.tid), vec![(Time, thread.cpu_share)])));
     found
 }
@@ -178,19 +178,19 @@ mod tests {
     #[test]
     fn the_last_figures_are_kept_and_what_was_in_none_of_the_last_pictures_is_forgotten() {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n")]);
-        let mut picture = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
+        let mut snapshot = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
         let mut history = SnapshotHistory::default();
         for number in 0..150_u32 {
-            if let Known::Value(cpus) = &mut picture.cpus {
+            if let Known::Value(cpus) = &mut snapshot.cpus {
                 cpus[0].softirq_share = (number != 149).then(|| f64::from(number));
             }
-            history.take(&picture);
+            history.take(&snapshot);
         }
         let shares: Vec<_> = history.of(&HistoryItem::Cpu(0), HistoryMetric::Softirq).collect();
         assert_eq!((shares.len(), shares[0], shares[118], shares[119]), (120, Some(30.0), Some(148.0), None));
-        picture.cpus = Known::unknown("gone");
+        snapshot.cpus = Known::unknown("gone");
         for _ in 0..LENGTH {
-            history.take(&picture);
+            history.take(&snapshot);
         }
         assert_eq!(history.of(&HistoryItem::Cpu(0), HistoryMetric::Softirq).count(), 0);
         assert_eq!(history.of(&HistoryItem::Path, HistoryMetric::Packets).count(), LENGTH);

@@ -1,7 +1,7 @@
 //! A host that is read repeatedly.
 
-mod departed;
 mod plan;
+mod removed;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,10 +9,10 @@ use crate::diagnosis;
 use crate::pulse::{CounterSample, SampleReader};
 use crate::{Finding, Host, HostView, Known, OpenedCapture, PacketPath, Scope};
 
-use crate::live::making::{self, SnapshotInput};
+use crate::live::build::{self, SnapshotInput};
 use crate::live::picture::{HostLine, LiveFinding, Snapshot, SnapshotCost};
-use departed::RecentlyRemoved;
 use plan::{FullReading, ReadingPlan};
+use removed::RecentlyRemoved;
 
 #[derive(Debug)]
 pub enum SnapshotSource {
@@ -32,7 +32,7 @@ pub struct LiveHost {
     host: HostLine,
     reader: SampleReader,
     before: Option<(Instant, CounterSample)>,
-    departed: RecentlyRemoved,
+    removed: RecentlyRemoved,
 }
 
 impl SnapshotSource {
@@ -69,8 +69,8 @@ impl LiveHost {
         let path = PacketPath::observe(source.now(), &scope);
         let before = source.first_of_two().map(|first| PacketPath::observe(first, &scope));
         let view = HostView { now: &path, before: before.as_ref() };
-        let findings = making::found(&path, &findings(&view));
-        let host = making::host_line(&path, name(source.now()));
+        let findings = build::found(&path, &findings(&view));
+        let host = build::host_line(&path, name(source.now()));
         let mut reader = SampleReader::new(&path);
         let before = source.first_of_two().map(|first| (begun.at, reader.read(first)));
         let plan = ReadingPlan::new(&path, &begun);
@@ -82,7 +82,7 @@ impl LiveHost {
             host,
             reader,
             before,
-            departed: RecentlyRemoved::default(),
+            removed: RecentlyRemoved::default(),
             path,
         }
     }
@@ -116,18 +116,18 @@ impl LiveHost {
             seconds: self.seconds(at, &pulse),
             findings: &self.findings,
         };
-        let mut picture = readings.picture(self.host.clone());
-        picture.unix_seconds = self.unix_seconds();
-        picture.cost = SnapshotCost {
+        let mut snapshot = readings.snapshot(self.host.clone());
+        snapshot.unix_seconds = self.unix_seconds();
+        snapshot.cost = SnapshotCost {
             read_seconds: read.as_secs_f64(),
             whole_reading_seconds: self.plan.took().as_secs_f64(),
             whole_reading_age_seconds: self.plan.age().as_secs_f64(),
         };
         if let SnapshotSource::Live(_) = self.source {
-            self.departed.keep(&mut picture, at, &self.scope);
+            self.removed.keep(&mut snapshot, at, &self.scope);
             self.before = Some((at, pulse));
         }
-        picture
+        snapshot
     }
 
     fn read_whole(&mut self) {
@@ -137,8 +137,8 @@ impl LiveHost {
         // A full reading shortly after another would judge almost no traffic.
         let view =
             if view.seconds().is_some_and(|seconds| seconds >= 1.0) { view } else { HostView::once(&path) };
-        self.findings = making::found(&path, &findings(&view));
-        self.host = making::host_line(&path, self.host.name.clone());
+        self.findings = build::found(&path, &findings(&view));
+        self.host = build::host_line(&path, self.host.name.clone());
         self.reader = SampleReader::new(&path);
         self.plan = ReadingPlan::new(&path, &begun);
         self.path = path;

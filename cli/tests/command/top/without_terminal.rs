@@ -63,7 +63,7 @@ fn what_is_no_recording_is_told_with_its_line() {
     let name = file.to_str().expect("a name");
     let output = linerate(&["top", "--replay", name, "--once"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("x.jsonl: line 1: no picture"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("x.jsonl: line 1: no snapshot"), "{}", text(&output.stderr));
     let output = linerate(&["top", "--root", "/nonexistent", "--once", "--record", name]);
     assert!(text(&output.stderr).contains("it ends in the middle of a line"), "{}", text(&output.stderr));
     let output = linerate(&["top", "--replay", "/nonexistent", "--once"]);

@@ -29,60 +29,60 @@ fn capture(name: &str) -> OpenedCapture {
 fn a_big_host_is_seen_whole_with_rates_between_its_readings() {
     let source = captured("many");
     let mut live = LiveHost::open(source, Scope::default());
-    let picture = live.refresh();
-    assert_eq!(picture.interval_seconds, Some(10.0));
-    assert_eq!(picture.interfaces.len(), 4);
-    let queues = picture.interfaces[0].receive.value().expect("queues");
+    let snapshot = live.refresh();
+    assert_eq!(snapshot.interval_seconds, Some(10.0));
+    assert_eq!(snapshot.interfaces.len(), 4);
+    let queues = snapshot.interfaces[0].receive.value().expect("queues");
     assert_eq!(queues.len(), 64);
     assert!(queues.iter().all(|queue| queue.irq.is_some() && queue.cpu.is_some()), "{:?}", queues[0]);
-    let cpus = picture.cpus.value().expect("CPUs");
+    let cpus = snapshot.cpus.value().expect("CPUs");
     assert_eq!(cpus.len(), 128);
     assert!(
         cpus.iter().all(|cpu| cpu.softirq_share == Some(0.3) && cpu.packets_per_second == Some(10_000.0))
     );
-    assert_eq!(picture.host.nodes.len(), 2);
-    let services = picture.services.value().expect("services");
+    assert_eq!(snapshot.host.nodes.len(), 2);
+    let services = snapshot.services.value().expect("services");
     assert_eq!(services.iter().map(|service| service.sockets.len()).sum::<usize>(), 128);
-    assert_eq!(picture.threads.value().expect("threads").len(), 128);
-    assert_eq!(live.refresh().totals, picture.totals, "a capture says the same each time");
+    assert_eq!(snapshot.threads.value().expect("threads").len(), 128);
+    assert_eq!(live.refresh().totals, snapshot.totals, "a capture says the same each time");
 }
 
 #[test]
 fn a_host_that_was_read_once_has_no_rates_and_its_findings() {
     let once = OpenedCapture { later: None, ..capture("small-vm") };
-    let picture = LiveHost::open(once.into(), Scope::default()).refresh();
-    assert_eq!(picture.interval_seconds, None);
-    assert_eq!(picture.totals.rx_packets_per_second, None);
-    assert!(!picture.findings.is_empty());
+    let snapshot = LiveHost::open(once.into(), Scope::default()).refresh();
+    assert_eq!(snapshot.interval_seconds, None);
+    assert_eq!(snapshot.totals.rx_packets_per_second, None);
+    assert!(!snapshot.findings.is_empty());
 }
 
 #[test]
 fn nothing_at_all_is_unknown_and_no_panic() {
     let none = Host::scripted::<String, String>([]);
     let mut live = LiveHost::open(SnapshotSource::Live(none), Scope::default());
-    let picture = live.refresh();
-    assert!(picture.cpus.why().is_some_and(|why| why.contains("/proc/stat")));
-    assert!(picture.services.why().is_some() && !picture.unknown.is_empty());
+    let snapshot = live.refresh();
+    assert!(snapshot.cpus.why().is_some_and(|why| why.contains("/proc/stat")));
+    assert!(snapshot.services.why().is_some() && !snapshot.unknown.is_empty());
 }
 
 #[test]
 fn an_interface_that_is_asked_for_and_not_there_is_shown_as_gone() {
     let none = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n")]);
     let scope = Scope { interfaces: vec!["eth1".into()], ..Scope::default() };
-    let picture = LiveHost::open(SnapshotSource::Live(none), scope).refresh();
-    assert_eq!(picture.interfaces.len(), 1);
-    assert_eq!(picture.interfaces[0].gone_seconds, Some(0.0));
+    let snapshot = LiveHost::open(SnapshotSource::Live(none), scope).refresh();
+    assert_eq!(snapshot.interfaces.len(), 1);
+    assert_eq!(snapshot.interfaces[0].gone_seconds, Some(0.0));
 }
 
 #[test]
 fn a_picture_is_the_same_when_it_was_written_and_read() {
     for name in ["many", "small-vm", "makita-2016"] {
         let source = captured(name);
-        let picture = LiveHost::open(source, Scope::default()).refresh();
-        let text = serde_json::to_string(&picture).expect("written");
+        let snapshot = LiveHost::open(source, Scope::default()).refresh();
+        let text = serde_json::to_string(&snapshot).expect("written");
         let again: Snapshot = serde_json::from_str(&text).expect("read");
-        let value = |picture: &Snapshot| serde_json::to_value(picture).expect("a value");
-        assert!(same(&value(&again), &value(&picture)), "{name}");
+        let value = |snapshot: &Snapshot| serde_json::to_value(snapshot).expect("a value");
+        assert!(same(&value(&again), &value(&snapshot)), "{name}");
     }
 }
 

@@ -19,11 +19,12 @@ pub(super) struct RecentlyRemoved {
 
 impl RecentlyRemoved {
     /// Adds recently removed items to a snapshot. An interface that the user named stays for good.
-    pub(super) fn keep(&mut self, picture: &mut Snapshot, at: Instant, scope: &Scope) {
+    pub(super) fn keep(&mut self, snapshot: &mut Snapshot, at: Instant, scope: &Scope) {
         let asked_for = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
         for name in &scope.interfaces {
             let known = |item: &InterfaceSnapshot| item.interface == *name;
-            if !picture.interfaces.iter().any(known) && !self.interfaces.iter().any(|(item, _)| known(item)) {
+            if !snapshot.interfaces.iter().any(known) && !self.interfaces.iter().any(|(item, _)| known(item))
+            {
                 let missing = InterfaceSnapshot { interface: name.clone(), ..InterfaceSnapshot::default() };
                 self.interfaces.push((missing, Some(at)));
             }
@@ -39,8 +40,8 @@ impl RecentlyRemoved {
             discipline: Known::unknown("the interface is gone"),
             ..InterfaceSnapshot::default()
         };
-        merge(&mut self.interfaces, &mut picture.interfaces, at, (same, gone), asked_for);
-        if let Known::Value(services) = &mut picture.services {
+        merge(&mut self.interfaces, &mut snapshot.interfaces, at, (same, gone), asked_for);
+        if let Known::Value(services) = &mut snapshot.services {
             let same = |one: &ServiceSnapshot, other: &ServiceSnapshot| {
                 one.sockets.iter().any(|socket| has(other, socket))
             };
@@ -55,7 +56,7 @@ impl RecentlyRemoved {
             };
             merge(&mut self.services, services, at, (same, gone), |_| false);
         }
-        if let Known::Value(threads) = &mut picture.threads {
+        if let Known::Value(threads) = &mut snapshot.threads {
             let same =
                 |one: &ThreadSnapshot, other: &ThreadSnapshot| (one.pid, one.tid) == (other.pid, other.tid);
             let gone = |item: &ThreadSnapshot, seconds: f64| ThreadSnapshot {

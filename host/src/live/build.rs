@@ -28,7 +28,7 @@ pub(crate) struct SnapshotInput<'a> {
 
 impl SnapshotInput<'_> {
     /// The snapshot without the host name, the time and its own cost.
-    pub(crate) fn picture(&self, host: HostLine) -> Snapshot {
+    pub(crate) fn snapshot(&self, host: HostLine) -> Snapshot {
         let interrupts = InterruptRates::between(self);
         let interfaces = interfaces::all(self, &interrupts);
         let cpus = cpus::all(self, &interrupts);
@@ -48,7 +48,7 @@ impl SnapshotInput<'_> {
             note(&format!("receive queues of {}", interface.interface), interface.receive.why());
             note(&format!("transmit queues of {}", interface.interface), interface.transmit.why());
         }
-        let mut picture = Snapshot {
+        let mut snapshot = Snapshot {
             unix_seconds: None,
             interval_seconds: self.seconds,
             host,
@@ -61,8 +61,8 @@ impl SnapshotInput<'_> {
             unknown,
             cost: crate::live::picture::SnapshotCost::default(),
         };
-        picture.totals = totals(&picture);
-        picture
+        snapshot.totals = totals(&snapshot);
+        snapshot
     }
 }
 
@@ -76,12 +76,12 @@ pub(crate) fn found(path: &PacketPath, findings: &[Finding]) -> Vec<LiveFinding>
     findings.iter().map(|finding| places::found(path, finding)).collect()
 }
 
-fn totals(picture: &Snapshot) -> PathTotals {
-    let there = || picture.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
+fn totals(snapshot: &Snapshot) -> PathTotals {
+    let there = || snapshot.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
     let of = |figure: fn(&InterfaceSnapshot) -> Option<f64>| sum(there().map(figure));
-    let cpus = || picture.cpus.value().into_iter().flatten();
+    let cpus = || snapshot.cpus.value().into_iter().flatten();
     let sockets = || {
-        let services = picture.services.value().into_iter().flatten();
+        let services = snapshot.services.value().into_iter().flatten();
         services.flat_map(|service: &ServiceSnapshot| &service.sockets)
     };
     PathTotals {
@@ -92,7 +92,7 @@ fn totals(picture: &Snapshot) -> PathTotals {
         backlog_drops_per_second: sum(cpus().map(|cpu| cpu.drops_per_second)),
         queued_bytes: sockets().filter_map(|socket| socket.queued_bytes).reduce(u64::saturating_add),
         socket_drops_per_second: sum(sockets().map(|socket| socket.drops_per_second)),
-        thread_cpus: sum(picture.threads.value().into_iter().flatten().map(|thread| thread.cpu_share)),
+        thread_cpus: sum(snapshot.threads.value().into_iter().flatten().map(|thread| thread.cpu_share)),
         tx_packets_per_second: of(|interface| interface.tx_packets_per_second),
         tx_drops_per_second: of(|interface| interface.tx_drops_per_second),
     }

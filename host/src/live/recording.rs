@@ -26,7 +26,7 @@ pub enum TapeError {
     Io { path: PathBuf, source: io::Error },
     #[error("{path}: line {line}: {reason}")]
     Line { path: PathBuf, line: usize, reason: String },
-    #[error("{path}: no picture in it: it takes what 'linerate top --record' writes")]
+    #[error("{path}: no snapshot in it: only files of 'linerate top --record' can be read")]
     Empty { path: PathBuf },
 }
 
@@ -50,8 +50,8 @@ impl SnapshotRecording {
                 break;
             }
             let ended = bytes.last() == Some(&b'\n');
-            match picture(&bytes) {
-                Ok(picture) => pictures.push(picture),
+            match snapshot(&bytes) {
+                Ok(snapshot) => pictures.push(snapshot),
                 Err(_) if !ended && !pictures.is_empty() => is_cut = true,
                 Err(reason) => return Err(wrong(reason)),
             }
@@ -73,17 +73,17 @@ impl SnapshotRecording {
     }
 }
 
-fn picture(line: &[u8]) -> Result<Snapshot, String> {
+fn snapshot(line: &[u8]) -> Result<Snapshot, String> {
     #[derive(Deserialize)]
     struct NamedSnapshot {
         schema: String,
     }
     let named: NamedSnapshot = serde_json::from_slice(line)
-        .map_err(|_| "no picture: it takes what 'linerate top --record' writes".to_owned())?;
+        .map_err(|_| "no snapshot: only files of 'linerate top --record' can be read".to_owned())?;
     if named.schema != SCHEMA {
         return Err(format!("its schema is {}, and this program reads {SCHEMA}", named.schema));
     }
-    serde_json::from_slice(line).map_err(|error| format!("no whole picture: {error}"))
+    serde_json::from_slice(line).map_err(|error| format!("incomplete snapshot: {error}"))
 }
 
 #[cfg(test)]
@@ -95,8 +95,8 @@ mod tests {
 
     fn line() -> String {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n"), ("/proc/uptime", "3 1\n")]);
-        let picture = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
-        let mut value = serde_json::to_value(&picture).expect("a value");
+        let snapshot = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
+        let mut value = serde_json::to_value(&snapshot).expect("a value");
         value["schema"] = SCHEMA.into();
         format!("{value}\n")
     }
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn a_last_line_that_is_cut_short_is_left_out_and_one_before_it_is_an_error() {
         let line = line();
-        let tape = read(&format!("{line}{line}{}", &line[..line.len() / 2])).expect("read");
-        assert_eq!((tape.pictures().len(), tape.is_cut()), (2, true));
+        let recording = read(&format!("{line}{line}{}", &line[..line.len() / 2])).expect("read");
+        assert_eq!((recording.pictures().len(), recording.is_cut()), (2, true));
         let error = read(&format!("{line}{{}}\n{line}")).expect_err("garbled").to_string();
-        assert!(error.starts_with("x.jsonl: line 2: no picture"), "{error}");
+        assert!(error.starts_with("x.jsonl: line 2: no snapshot"), "{error}");
         let error = read(&line.replace(SCHEMA, "linerate.top/9")).expect_err("newer").to_string();
         assert!(error.contains("its schema is linerate.top/9"), "{error}");
         assert!(matches!(read(""), Err(TapeError::Empty { .. })));
