@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::os::linux::fs::MetadataExt as _;
 
 use rustix::net::sockopt::socket_cookie;
 

@@ -27,8 +27,7 @@ fn by_cpu(softirq: &SoftirqState, count: Count) -> Option<BTreeMap<u32, u64>> {
 /// A 32-bit counter that shrank has wrapped once.
 fn grown(before: u64, now: u64) -> f64 {
     let round = if now < before { 1_u64 << 32 } else { 0 };
-    let grown = (now + round).saturating_sub(before) as f64;
-    grown
+    (now + round).saturating_sub(before) as f64
 }
 
 /// The share of time each CPU spent in softirqs: between two readings, or with one since boot.
