@@ -226,6 +226,12 @@ fn named(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
 }
 
+type PassedKey = (PathPoint, PacketDirection);
+
+fn passed_key(passed: &PassedCount) -> PassedKey {
+    (passed.point, passed.direction)
+}
+
 /// Without zeros.
 pub(super) fn passed_since(later: &[PassedCount], earlier: &[PassedCount]) -> Vec<PassedCount> {
     let before: BTreeMap<PassedKey, u64> =
