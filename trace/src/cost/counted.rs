@@ -143,6 +143,7 @@ pub(super) trait Counters: Sized {
 macro_rules! counters {
     ($type:ident { $($plain:ident),* } { $($nested:ident),* }) => {
         impl Counters for $type {
+            #[allow(clippy::clone_on_copy, reason = "some of them are Copy")]
             fn with(&self, other: &Self, of: &dyn Fn(i64, i64) -> i64) -> Self {
                 let mut result = self.clone();
                 $(result.$plain = of(self.$plain, other.$plain);)*
