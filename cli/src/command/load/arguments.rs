@@ -5,8 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use linerate_networks::Net;
 
-use super::ports::SourcePortRange;
-use super::ramp::RateRamp;
+use super::ranges::{RateRamp, SourcePortRange};
 use super::start::StartAt;
 use crate::backend::LoadBackendArgument;
 use crate::quantity;
