@@ -1,8 +1,5 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
-pub(crate) mod boost_apply;
-pub(crate) mod boost_plan;
-pub(crate) mod boost_status;
 pub(crate) mod doctor_explain;
 pub(crate) mod doctor_html;
 pub(crate) mod doctor_picture;
@@ -20,12 +17,6 @@ pub(crate) mod report;
 pub(crate) mod style;
 pub(crate) mod table;
 pub(crate) mod text;
-pub(crate) mod tune_apply;
-pub(crate) mod tune_history;
-pub(crate) mod tune_persist;
-pub(crate) mod tune_plan;
-pub(crate) mod tune_status;
-pub(crate) mod tune_undo;
 
 mod axis;
 mod chart;

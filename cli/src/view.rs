@@ -1,7 +1,11 @@
 //! Results as documents: a file per command. Each is written once, for text and HTML.
 
+pub(crate) mod boost;
 mod calc;
 pub(crate) mod cost;
 pub(crate) mod drops;
 pub(crate) mod ladder;
 pub(crate) mod load;
+pub(crate) mod persist;
+pub(crate) mod tune;
+pub(crate) mod tune_plan;

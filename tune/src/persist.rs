@@ -18,7 +18,7 @@ mod unit;
 mod written;
 
 use linerate_host::{Host, HostError, Setting, SettingValue};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::conflicts::SettingOwners;
 
@@ -35,7 +35,7 @@ pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-linerate.conf";
 /// The file of all other settings.
 pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InitSystem {
     Systemd,
@@ -59,7 +59,7 @@ pub struct PersistTarget<'a> {
     pub init: InitSystem,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PersistFiles {
     /// Number of the tune.
     pub tune: u64,
@@ -69,14 +69,14 @@ pub struct PersistFiles {
     pub notes: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PersistFile {
     pub path: String,
     #[serde(flatten)]
     pub content: FileContent,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileContent {
     /// A regular file with this text.

@@ -53,7 +53,7 @@ pub struct RemainingFinding {
 }
 
 /// Outcome of `tune persist`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PersistReport {
     /// The files with their contents.
     pub files: PersistFiles,

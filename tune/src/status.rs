@@ -3,7 +3,7 @@
 pub mod history;
 
 use linerate_host::{Host, Setting, SettingValue};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
 use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
@@ -13,14 +13,9 @@ use crate::transaction::{SettingLocations, boot_seconds, due, later_holder};
 
 pub use history::TuneHistory;
 
-/// The schema of a status document.
-pub const SCHEMA: &str = "linerate.tune-status/1";
-
 /// All tunes that are not undone, with the present values of their settings.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalStatus {
-    /// [`SCHEMA`].
-    pub schema: String,
     pub journal: String,
     /// Why tunes may be missing here; `None` if the whole journal was read.
     pub trouble: Option<JournalCorruption>,
@@ -31,7 +26,7 @@ pub struct JournalStatus {
 }
 
 /// A tune that is not undone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TuneStatus {
     pub tune: u64,
     /// When it began, seconds since 1970.
@@ -58,7 +53,7 @@ pub struct TuneStatus {
     pub settings: Vec<SettingStatus>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TuneState {
     /// Being made or undone at present.
@@ -76,7 +71,7 @@ pub enum TuneState {
 }
 
 /// A setting of a tune.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingStatus {
     /// The setting as the tune named it.
     pub setting: Setting,
@@ -92,7 +87,7 @@ pub struct SettingStatus {
 }
 
 /// Whether the value of a tune is in effect.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingState {
     InForce,
@@ -134,7 +129,6 @@ impl JournalStatus {
         let told =
             |tune: &&RecordedTune| tune.is_open() || (tune.is_unfinished() && Some(tune.begun.tune) == last);
         Self {
-            schema: SCHEMA.to_owned(),
             journal: journal.path.display().to_string(),
             trouble: journal.trouble.clone(),
             holder: journal.holder,

@@ -1,15 +1,13 @@
-//! `linerate boost`: a server that is running, unmodified, steered, pinned and tuned from outside.
+//! `linerate boost`: steers, pins and tunes a running server from outside.
 
 mod apply;
 mod arguments;
 mod boosts;
-mod document;
 mod plan;
 mod restart;
 mod sighting;
 mod status;
 mod undo;
-mod verification;
 mod watching;
 
 use std::process::ExitCode;
@@ -19,13 +17,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 
 use arguments::{BoostApplyArgs, BoostTargetArgs};
-pub(crate) use document::{
-    ActiveBoost, BoostApplyDocument, BoostPlanDocument, BoostStatusDocument, BoostedServerState,
-    DeliveryCounts, SteeredGroup,
-};
-pub(crate) use verification::BoostVerification;
 
-/// Arguments of `linerate boost`.
 #[derive(Debug, Args)]
 pub(crate) struct BoostArgs {
     /// What to do
@@ -41,13 +33,13 @@ pub(crate) struct BoostArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum BoostAction {
-    /// Show the server, where its packets land, and what would be changed; changes nothing
+    /// Show the server, the delivery of its packets, and the changes; changes nothing
     Plan,
-    /// Make these changes, each written down before, and look again
+    /// Make the changes; each is journalled before; then observe again
     Apply,
-    /// Tell what boosts are in force, and where packets go now
+    /// List the boosts in effect, and the delivery of packets now
     Status,
-    /// Put everything back as it was before the boost
+    /// Restore the original values
     Undo,
 }
 

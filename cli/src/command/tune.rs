@@ -1,16 +1,11 @@
-//! `linerate tune`: settings of the packet path as one step that is shown, journalled, verified and can be undone.
+//! `linerate tune`: changes to the packet path that are shown, journalled, verified and can be undone.
 
 pub(crate) mod apply;
 mod arguments;
-mod ask;
-mod choice;
-mod confirm;
-pub(crate) mod guard;
+pub(crate) mod confirm;
 mod persist;
 mod plan;
-mod planning;
 mod profiles;
-mod reapply;
 mod status;
 mod undo;
 
@@ -20,13 +15,11 @@ use crate::command::netns::NetnsArgs;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-pub(crate) use arguments::{AutoUndoArgs, StateDirArgs};
-pub(crate) use ask::ConsentMode;
-pub(crate) use choice::named as profile_named;
-pub(crate) use planning::host_name;
-pub(crate) use undo::take_back;
+pub(crate) use arguments::{AutoUndoArgs, ConsentMode, StateDirArgs};
+pub(crate) use plan::host_name;
+pub(crate) use profiles::named as profile_named;
+pub(crate) use undo::undo_and_print;
 
-/// Arguments of `linerate tune`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct TuneArgs {
@@ -40,30 +33,30 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 enum TuneAction {
-    /// Show what would be changed, and why; changes nothing
+    /// Show the changes and their reasons; changes nothing
     Plan(Box<plan::TunePlanArgs>),
-    /// Make the changes of a plan, each written down before and read back after
+    /// Make the changes of a plan; each is journalled before and read back after
     Apply(Box<apply::TuneApplyArgs>),
-    /// Tell what tunes are in force, and what of them somebody else changed since
+    /// List the tunes in effect, and settings that were changed by others since
     Status(status::TuneStatusArgs),
-    /// Put every setting of a tune back to what it was
+    /// Restore the original values of a tune
     Undo(undo::TuneUndoArgs),
-    /// Have a tune stay that would undo itself (apply --until-confirmed)
+    /// Keep a tune that would undo itself (apply --until-confirmed)
     Confirm(confirm::TuneConfirmArgs),
-    /// Have what is in force be made again at boot
+    /// Apply the tunes in effect again at boot
     Persist(persist::TunePersistArgs),
     /// Remove the files that persist wrote
     Unpersist(persist::TuneUnpersistArgs),
-    /// List all tunes that were ever made
+    /// List all tunes
     History(status::TuneHistoryArgs),
-    /// List what there is to tune for, or print a profile
+    /// List the profiles, or print one
     Profiles(profiles::TuneProfilesArgs),
     /// Wait for a tune to be confirmed, and undo it if it is not
     #[command(hide = true)]
-    Guard(guard::TuneGuardArgs),
-    /// Put in force again what persist wrote
+    Guard(confirm::TuneGuardArgs),
+    /// Apply the settings that persist wrote
     #[command(hide = true)]
-    Reapply(reapply::TuneReapplyArgs),
+    Reapply(persist::TuneReapplyArgs),
 }
 
 impl TuneArgs {

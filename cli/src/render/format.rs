@@ -245,6 +245,11 @@ fn joined(text: String, prefix: &str) -> String {
     if prefix.is_empty() { text } else { format!("{text} {prefix}") }
 }
 
+/// `1 change`, `3 changes`.
+pub(crate) fn count_with_noun(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

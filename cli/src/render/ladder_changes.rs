@@ -5,7 +5,7 @@ use linerate_tune::plan::PlannedChange;
 
 use super::format;
 use super::style::{TextStyle, TextTone, wrap};
-use super::tune_plan;
+use crate::view::tune_plan;
 
 /// The planned changes, step by step.
 pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style: TextStyle) -> String {

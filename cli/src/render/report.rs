@@ -1,12 +1,7 @@
 //! Several results as one: the path first, then what each says, then each whole, in the order that tells the story.
 
-mod benched;
-mod boosted;
 mod joined;
-mod sheet;
-mod soaked;
 mod text;
-mod tuned;
 
 use anyhow::{Context, Result};
 use askama::Template;
@@ -14,36 +9,18 @@ use linerate_lab::ladder::report::LadderReport;
 use linerate_load::load_document::{self, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
 use linerate_trace::drops::DropsResult;
 
+use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
+use linerate_tune::report::TuneApplyReport;
+use linerate_tune::transaction::UndoReport;
+
 use crate::command::report::reading::{ResultContent, ResultFile, ResultFiles, UnreadFile};
 use crate::envelope::CommandResult as _;
 
 use super::page::{PageResult, ResultPosition};
 use super::style::non_breaking;
 use super::{doctor_html, flame_html, format, html};
-pub(crate) use benched::BenchDocument;
 pub(crate) use joined::{JoinedResult, JoinedResults};
-pub(crate) use sheet::SummarySheet;
-pub(crate) use soaked::SoakInput;
 pub(crate) use text::text;
-
-/// What `linerate tune` wrote.
-pub(crate) mod tune {
-    pub(crate) use super::tuned::{TuneApplyInput, TuneUndoInput};
-}
-
-/// What `linerate boost` wrote.
-pub(crate) mod boost {
-    pub(crate) use super::boosted::{BoostApplyInput, BoostPlanInput};
-}
-
-/// Places in the story, as of those that [`rank`] has: what was changed comes after what was found.
-const PLANNED: u8 = 1;
-const TUNED: u8 = 2;
-const UNDONE: u8 = 3;
-const LOOKED: u8 = 4;
-const BOOSTED: u8 = 5;
-const BENCHED: u8 = 7;
-const SOAKED: u8 = 8;
 
 /// Results in the order in which they are told.
 #[derive(Debug)]
@@ -59,7 +36,7 @@ impl OrderedResults {
         sources.sort_by(|one, other| {
             let key = |source: &ResultFile| {
                 let rank = rank(&source.content);
-                (chapter(rank), unix_seconds(&source.content), rank)
+                (rank, unix_seconds(&source.content))
             };
             key(one).cmp(&key(other)).then_with(|| one.file.cmp(&other.file))
         });
@@ -109,11 +86,6 @@ impl OrderedResults {
     }
 }
 
-/// The part of the story that is told by time: all that was changed and put back is one.
-fn chapter(rank: u8) -> u8 {
-    if (PLANNED..=BOOSTED).contains(&rank) { PLANNED } else { rank }
-}
-
 /// The place of a kind of result in the story.
 fn rank(content: &ResultContent) -> u8 {
     match content {
@@ -125,11 +97,15 @@ fn rank(content: &ResultContent) -> u8 {
             load_document::SCHEMA => 11,
             OVERLOAD_SCHEMA => 12,
             DropsResult::SCHEMA => 14,
+            linerate_tune::plan::SCHEMA
+            | TuneApplyReport::SCHEMA
+            | UndoReport::SCHEMA
+            | BoostPlanReport::SCHEMA
+            | BoostApplyReport::SCHEMA => 1,
             _ => 13,
         },
         ResultContent::Flame(_) => 15,
         ResultContent::FlameDiff(_) => 16,
-        ResultContent::Sheet(sheet) => sheet.rank(),
     }
 }
 
@@ -139,7 +115,6 @@ fn unix_seconds(content: &ResultContent) -> Option<u64> {
         ResultContent::Document(document) => document.origin.started_unix_seconds,
         ResultContent::Flame(document) => Some(document.started_unix_seconds),
         ResultContent::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
-        ResultContent::Sheet(sheet) => sheet.unix_seconds(),
     }
 }
 
@@ -149,7 +124,6 @@ fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
         ResultContent::Document(document) => html::part(document, place),
         ResultContent::Flame(document) => flame_html::part(document, place),
         ResultContent::FlameDiff(comparison) => flame_html::difference_part(comparison, place),
-        ResultContent::Sheet(sheet) => sheet.part(place),
     }
 }
 

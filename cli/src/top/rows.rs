@@ -228,7 +228,7 @@ fn cpu_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
         metric: HistoryMetric::Softirq,
     };
     let block = |(node, cpus): (Option<u32>, Vec<&CpuSnapshot>)| {
-        let count = super::text::plural(cpus.len(), "CPU");
+        let count = format::count_with_noun(cpus.len(), "CPU");
         let softirq: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.softirq_share).collect();
         RowBlock {
             item: None,

@@ -46,16 +46,14 @@ pub(crate) fn host(picture: &Snapshot) -> Vec<StyledSpan> {
     }
     let mut facts: Vec<String> = Vec::new();
     facts.extend(picture.host.kernel.value().map(|kernel| format!("Linux {kernel}")));
-    facts.extend(picture.cpus.value().map(|cpus| plural(cpus.len(), "CPU")));
-    facts.extend(Some(picture.host.nodes.len()).filter(|nodes| *nodes > 1).map(|n| plural(n, "node")));
+    facts.extend(picture.cpus.value().map(|cpus| format::count_with_noun(cpus.len(), "CPU")));
+    facts.extend(
+        Some(picture.host.nodes.len()).filter(|nodes| *nodes > 1).map(|n| format::count_with_noun(n, "node")),
+    );
     if !facts.is_empty() {
         pieces.push((facts.join(", "), TextTone::Faint));
     }
     pieces
-}
-
-pub(crate) fn plural(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 fn stage(panel: &TopPanel, style: TextStyle) -> Vec<String> {

@@ -12,8 +12,8 @@ use crate::document::{
     Audience, BarChart, Block, Document, Mark, Section, SegmentFill, StackedBar, Table, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::count_with_noun;
 use crate::render::format::{UNKNOWN, grouped, percent, time_span};
-use crate::render::tune_plan::count_with_noun;
 pub(crate) use live::PrintedDrops;
 
 /// Least width of a segment with packets.

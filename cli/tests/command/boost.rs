@@ -88,8 +88,8 @@ fn a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line() {
     one_line(&boost(&scene, &["--port", PORT]), 2, "nobody listens on port 5300");
     one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "there is no such directory");
     std::fs::create_dir(scene.state()).expect("made");
-    one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "no boost of a server on port 5300 is in force");
-    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+    one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "no boost of a server on port 5300 is in effect");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 }
 
 #[test]
@@ -107,7 +107,8 @@ fn a_plan_tells_who_reads_what_and_changes_nothing() {
 
     let (out, _) = expect(&scene, 0, &["plan", "--pid", &pid, "--no-datagrams", "--json", "-"]);
     let plan = document(&out);
-    conforms(&plan, "linerate.boost/1");
+    conforms(&plan, "linerate.boost/2");
+    let plan = &plan["result"];
     assert_eq!(plan["server"]["groups"][0]["members"].as_array().map(Vec::len), Some(2), "{out}");
     assert_eq!(plan["server"]["readers"].as_array().map(Vec::len), Some(2), "{out}");
     assert!(plan["agreement"]["unknown"].is_string() && plan["plan"]["changes"].is_array(), "{out}");
@@ -140,7 +141,7 @@ fn a_boost_is_made_told_and_taken_back() {
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _echo = BoostEchoServer::plain(&scene);
     let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
-    let before = document(&out)["server"].clone();
+    let before = document(&out)["result"]["server"].clone();
     if before["landings"]["unknown"].is_string() {
         return skip(test, before["landings"]["unknown"].as_str().expect("a text"));
     }
@@ -153,8 +154,8 @@ fn a_boost_is_made_told_and_taken_back() {
     assert!(out.contains("boost linerate on port 5300") && out.contains("udp 0.0.0.0:5300"), "{out}");
     let (out, _) = expect(&scene, 0, &["status", "--port", PORT, "--json", "-"]);
     let status = document(&out);
-    conforms(&status, "linerate.boost-status/1");
-    let sockets = &status["boosts"][0]["groups"][0]["steered"]["sockets"];
+    conforms(&status, "linerate.boost-status/2");
+    let sockets = &status["result"]["boosts"][0]["groups"][0]["steered"]["sockets"];
     assert_eq!(sockets.as_array().map(Vec::len), Some(2), "{out}");
     assert!(scene.run("status", &[]).status.success(), "tune status");
 
@@ -165,7 +166,7 @@ fn a_boost_is_made_told_and_taken_back() {
     let (out, _) = expect(&scene, 0, &["undo", "--port", PORT]);
     assert!(out.contains("Tune 1 undone"), "{out}");
     let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
-    let after = document(&out)["server"].clone();
+    let after = document(&out)["result"]["server"].clone();
     assert_eq!(before["groups"], after["groups"]);
     let allowed = |server: &Value| -> Vec<Value> {
         let readers = server["readers"].as_array().expect("readers");
@@ -195,7 +196,8 @@ fn packets_of_a_boosted_server_land_as_planned() {
     let (out, err) = output_text(&output);
     assert!(ended_early.is_none(), "no load: {err}");
     let applied = document(&out);
-    conforms(&applied, "linerate.boost-apply/1");
+    conforms(&applied, "linerate.boost-apply/2");
+    let applied = &applied["result"];
     if let Some(why) = applied["before"]["agreement"]["unknown"].as_str() {
         return skip(test, why);
     }
@@ -211,7 +213,7 @@ fn steering_of_its_own_is_left_to_the_server() {
     let _echo = BoostEchoServer::start(&scene, &["--sockets", "cbpf", "--no-pin"]);
     let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--no-pin"]);
     one_line(&output, 1, "nothing can be done from outside");
-    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn a_server_that_is_started_again_is_boosted_again() {
     let Some(scene) = TuneTestLab::up(test) else { return };
     let boosts = || {
         let (out, _) = output_text(&boost(&scene, &["status", "--json", "-"]));
-        document(&out)["boosts"].as_array().expect("boosts").clone()
+        document(&out)["result"]["boosts"].as_array().expect("boosts").clone()
     };
     let echo = BoostEchoServer::plain(&scene);
     let (out, err) = output_text(&boost(&scene, &["apply", "--port", PORT, "--yes"]));
@@ -256,5 +258,5 @@ fn a_server_that_is_started_again_is_boosted_again() {
     let settings = in_force[0]["settings"].as_array().expect("settings");
     assert!(settings.iter().all(|setting| setting["state"] == "in-force"), "{settings:#?}");
     expect(&scene, 0, &["undo", "--port", PORT]);
-    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in force.\n");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 }

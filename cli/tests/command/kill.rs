@@ -104,7 +104,7 @@ fn an_interrupted_run_reports_and_leaves_nothing() {
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(program())
-        .args(["lab", "--steps", "reuseport,steer-by-cpu", "--time", "60", "--json", "-"])
+        .args(["lab", "--quick", "--steps", "reuseport,steer-by-cpu", "--time", "30", "--json", "-"])
         .env("XDG_RUNTIME_DIR", runtime.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -62,7 +62,7 @@ fn signal(pid: u32, signal: Signal) {
 fn all_back(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
     assert_eq!(&scene.values(), before);
     let (status, _) = scene.expect(0, "status", &[]);
-    assert!(status.starts_with("No tune is in force"), "{status}");
+    assert!(status.starts_with("No tune is in effect"), "{status}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
 
 /// Whether a run that was interrupted said so, reported what it had measured, and nothing of it is left.
 pub(crate) fn is_over(stage: &ExampleTestbed, command: &str, ran: &CommandResult) -> Result<bool, String> {
-    stage.run_or_fail("linerate tune status | grep -q '^No tune is in force'", ExampleHost::Server)?;
+    stage.run_or_fail("linerate tune status | grep -q '^No tune is in effect'", ExampleHost::Server)?;
     let said = format!("{}{}", ran.stdout, ran.stderr);
     let reported = !command.contains("--html report.html")
         || said.contains("All settings are restored") && stage.path("work/report.html").exists();

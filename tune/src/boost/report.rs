@@ -63,7 +63,7 @@ pub struct BoostApplyReport {
 }
 
 /// Outcome of `boost status`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BoostStatusReport {
     /// Path of the journal.
     pub journal: String,
@@ -75,7 +75,7 @@ pub struct BoostStatusReport {
     pub boosts: Vec<ActiveBoost>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ActiveBoost {
     #[serde(flatten)]
     pub tune: TuneStatus,
@@ -84,7 +84,7 @@ pub struct ActiveBoost {
     pub now: Known<BoostedServerState>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SteeredGroup {
     pub protocol: SocketProtocol,
     pub local: SocketAddr,
@@ -93,7 +93,7 @@ pub struct SteeredGroup {
 }
 
 /// A boosted server, observed again.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BoostedServerState {
     pub landed: DeliveryCounts,
     /// Cookies of the sockets that no thread was seen to read.

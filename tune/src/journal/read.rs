@@ -1,12 +1,12 @@
 //! Reading a journal's text.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::JournalError;
 use super::line::{BadLine, JournalLine};
 
 /// Why a journal may not tell all.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalCorruption {
     /// Its last line is not whole: the power went while it was written, so what it would have announced was not done.

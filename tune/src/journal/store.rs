@@ -32,7 +32,7 @@ pub struct Journal {
 }
 
 /// The process that holds the lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LockHolder {
     /// Its process id; none where the lock does not tell.
     pub pid: Option<u32>,

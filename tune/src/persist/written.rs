@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::file::{self, OpenedDirectory, PathOccupant};
 use super::{PersistError, PersistFile, PersistFiles, PlaceError};
@@ -23,7 +23,7 @@ pub struct StandingFiles {
     directories: BTreeSet<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrittenFiles {
     /// In the order of writing.
     pub written: Vec<String>,
@@ -35,7 +35,7 @@ pub struct WrittenFiles {
     pub left: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedFiles {
     /// Files and directories.
     pub removed: Vec<String>,

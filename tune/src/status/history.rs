@@ -1,18 +1,13 @@
 //! Summaries of all tunes in the journal.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::journal::record::{UndoOutcome, UndoReason};
 use crate::journal::{Journal, JournalCorruption, JournalLine, JournalRecord, LockHolder, RecordedTune};
 
-/// The schema of a history document.
-pub const SCHEMA: &str = "linerate.tune-history/1";
-
 /// All tunes, the earliest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TuneHistory {
-    /// [`SCHEMA`].
-    pub schema: String,
     pub journal: String,
     /// Why tunes may be missing here; `None` if the whole journal was read.
     pub trouble: Option<JournalCorruption>,
@@ -21,7 +16,7 @@ pub struct TuneHistory {
     pub tunes: Vec<PastTune>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastTune {
     pub tune: u64,
     /// When it began, seconds since 1970.
@@ -44,7 +39,7 @@ pub struct PastTune {
     pub persisted: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastUndo {
     pub why: UndoReason,
     /// When it last began, seconds since 1970.
@@ -60,7 +55,6 @@ impl TuneHistory {
     #[must_use]
     pub fn of(journal: &Journal) -> Self {
         Self {
-            schema: SCHEMA.to_owned(),
             journal: journal.path.display().to_string(),
             trouble: journal.trouble.clone(),
             holder: journal.holder,

@@ -1,4 +1,4 @@
-//! `linerate boost apply`: makes the changes, each written down before it is made, and looks again.
+//! `linerate boost apply`: makes the changes, each journalled before, and observes the server again.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,48 +9,48 @@ use linerate_host::{Host, Known};
 use linerate_tune::boost::answers;
 use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
 use linerate_tune::boost::plan::BoostChoice;
+use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
 use super::boosts;
-use super::document::{self, BoostApplyDocument, BoostPlanDocument};
 use super::restart::KnownServer;
 use super::sighting::{self, DiscoveredServer};
-use super::verification::BoostVerification;
 use super::watching::{self, WatchOutcome};
-use crate::command::tune::apply::carrying::{TuneRun, tell};
-use crate::command::tune::apply::confirming::{self, ConfirmationAnswer};
 use crate::command::tune::apply::must_be_free;
-use crate::command::tune::{guard, host_name};
+use crate::command::tune::apply::runner::{TuneRun, tell};
+use crate::command::tune::confirm::{self, ConfirmationAnswer};
+use crate::document::Document;
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::origin::HostSummary;
 use crate::output::{self, OutputTarget};
+use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
-use crate::render::{boost_apply, boost_plan, tune_plan, tune_undo};
+use crate::render::text;
+use crate::view;
 
-/// How soon after the changes it is first seen whether they did harm.
+/// Time of the first observation after the changes, which looks for harm.
 const SOON: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether a server that ended runs again.
+/// Interval between checks whether a server that ended runs again.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// A boost that is made.
 struct BoostRun {
     asked: BoostTargetArgs,
     making: BoostApplyArgs,
     choice: BoostChoice,
     host: Host,
-    host_name: String,
     interrupt: InterruptFlag,
     json: Option<OutputTarget>,
 }
 
-/// What became of it.
 struct BoostResult<'a> {
     tune: u64,
     carrying: TuneRun<'a>,
     broke_off: Option<String>,
-    /// Clients before and after; none where the kernel does not let them be counted.
+    /// Clients before and after; `None` if they cannot be counted.
     flows: Option<FlowWatch>,
 }
 
@@ -64,7 +64,6 @@ pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<Exit
         choice: asked.choice(),
         asked,
         making,
-        host_name: host_name(&host),
         host,
         interrupt: InterruptFlag::install_ignoring_hangup()?,
         json,
@@ -72,11 +71,10 @@ pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<Exit
     applying.run()
 }
 
-/// Sockets and threads of another process are its own, and root's.
 pub(super) fn must_be_root(verb: &str) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "boost {verb} acts on another process' sockets and threads, which takes root (CAP_SYS_PTRACE to copy sockets, \
+        "boost {verb} acts on another process's sockets and threads, which requires root (CAP_SYS_PTRACE to copy sockets, \
          CAP_BPF and CAP_NET_ADMIN to steer, CAP_SYS_NICE to pin): run it with sudo"
     );
     Ok(())
@@ -87,11 +85,11 @@ impl BoostRun {
         let store = self.asked.place.store();
         must_be_free(&store, &self.host, &self.asked.place, false)?;
         let sighted = sighting::look(&self.host, &self.asked, &self.interrupt)?;
-        if sighted.boost.plan.changes.is_empty() {
+        if sighted.report.boost.plan.changes.is_empty() {
             return self.nothing_to_do(&sighted);
         }
         self.show(&sighted)?;
-        let question = format!("{}?", boost_plan::change_summary(&sighted.boost));
+        let question = format!("{}?", view::boost::change_summary(&sighted.report.boost));
         if self.interrupt.is_raised() || !self.making.agreement.given(&question, &self.interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
@@ -105,7 +103,7 @@ impl BoostRun {
             _ if self.making.watch => {
                 let tune = made.tune;
                 drop(made);
-                self.watch(tune, &sighted.server).map(|()| status)
+                self.watch(tune, &sighted.report.server).map(|()| status)
             }
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 Ok(self.await_answer(made.tune, boot_seconds)?.unwrap_or(status))
@@ -115,7 +113,8 @@ impl BoostRun {
     }
 
     fn show(&self, sighted: &DiscoveredServer) -> Result<()> {
-        let text = |style| boost_plan::plan(&self.planned(sighted), self.asked.full, style);
+        let document = view::boost::plan(&self.envelope(sighted), self.asked.full);
+        let text = |style| text::text(&document, style);
         if self.json == Some(OutputTarget::Stdout) {
             tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
@@ -123,42 +122,46 @@ impl BoostRun {
         output::print_if_read(&text(TextStyle::stdout()))
     }
 
-    fn planned<'s>(&'s self, sighted: &'s DiscoveredServer) -> BoostPlanDocument<'s> {
-        sighted.planned(&self.host_name)
+    fn envelope(&self, sighted: &DiscoveredServer) -> Envelope<BoostPlanReport> {
+        sighted.envelope(HostSummary::observe(&self.host))
     }
 
-    /// It is so already, which is fine, or nothing can be done.
+    /// The changes are in effect already, or nothing can be done.
     fn nothing_to_do(&mut self, sighted: &DiscoveredServer) -> Result<ExitCode> {
-        let planned = self.planned(sighted);
-        let why = boost_plan::refusal_summary(&sighted.boost);
+        let why = view::boost::refusal_summary(&sighted.report.boost);
         let verification = BoostVerification::not_judged("nothing was changed");
         if let Some(target) = &self.json {
-            let applied = self.document(sighted, None, None, &verification);
-            target.write_json(&BoostApplyDocument { broke_off: why.as_deref(), ..applied })?;
+            let report = BoostApplyReport {
+                broke_off: why.clone(),
+                ..self.report_of(sighted, None, None, verification)
+            };
+            target.write_json(&self.applied(sighted, report))?;
         }
         if let Some(why) = why {
-            let name = boost_plan::server_title(&sighted.server);
+            let name = view::boost::server_title(&sighted.report.server);
             eprintln!("linerate: {name}: nothing can be done from outside: {why}");
             return Ok(ExitCode::from(1));
         }
         if self.json != Some(OutputTarget::Stdout) {
-            output::print_if_read(&boost_plan::verdict_line(&planned, TextStyle::stdout()))?;
+            let document = view::boost::plan(&self.envelope(sighted), false);
+            let verdict = Document { verdict: document.verdict, ..Document::default() };
+            output::print_if_read(&text::text(&verdict, TextStyle::stdout()))?;
         }
         match boosts::latest(&self.asked.place.store().read()?, &self.asked) {
-            Some(tune) if self.making.watch => self.watch(tune, &sighted.server)?,
-            None if self.making.watch => bail!("there is no boost in force to watch"),
+            Some(tune) if self.making.watch => self.watch(tune, &sighted.report.server)?,
+            None if self.making.watch => bail!("there is no boost in effect to watch"),
             _ => {}
         }
         Ok(ExitCode::SUCCESS)
     }
 
     fn make(&self, sighted: &DiscoveredServer) -> Result<BoostResult<'_>> {
-        let plan = &sighted.boost.plan;
+        let plan = &sighted.report.boost.plan;
         let until = self.making.lasting.until();
-        let mut flows = self.watch_flows(&sighted.server)?;
+        let mut flows = self.watch_flows(&sighted.report.server)?;
         let store = self.asked.place.store();
         let mut writer = store.lock()?;
-        boosts::close_ended(&mut writer, &self.host, &sighted.server)?;
+        boosts::close_ended(&mut writer, &self.host, &sighted.report.server)?;
         let begin = TuneStart {
             goal: plan.goal.clone(),
             argv: output::argv(),
@@ -166,15 +169,16 @@ impl BoostRun {
             until,
             plan: Some(plan),
         };
-        // Workers that came since belong to the boost that the others have.
-        let mut transaction =
-            match boosts::of_server(&writer, &self.host, &sighted.server, plan).filter(|_| until.is_none()) {
-                Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
-                None => TuneTransaction::begin(&mut writer, &self.host, begin)?,
-            };
+        // New workers belong to the boost of the others.
+        let mut transaction = match boosts::of_server(&writer, &self.host, &sighted.report.server, plan)
+            .filter(|_| until.is_none())
+        {
+            Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
+            None => TuneTransaction::begin(&mut writer, &self.host, begin)?,
+        };
         let tune = transaction.id();
-        // Watches before the first change, so that nothing stays that nobody confirmed.
-        let guard = match until.map(|_| guard::start(&self.asked.place, tune)).transpose() {
+        // The guard runs before the first change, so that no unconfirmed change can stay.
+        let guard = match until.map(|_| confirm::start_guard(&self.asked.place, tune)).transpose() {
             Ok(guard) => guard,
             Err(error) => {
                 transaction.end(Some("its guard did not start".to_owned()))?;
@@ -185,7 +189,7 @@ impl BoostRun {
         let ended = carrying.make_plan(&mut transaction, plan).and_then(|stopped| {
             let refused = || match carrying.refused() {
                 0 => None,
-                some => Some(format!("{} refused", tune_plan::count_with_noun(some, "change"))),
+                some => Some(format!("{} refused", count_with_noun(some, "change"))),
             };
             let broke_off = stopped.or_else(refused);
             transaction.end(broke_off.clone())?;
@@ -193,51 +197,53 @@ impl BoostRun {
         });
         drop(writer);
         drop(guard);
-        // Counts that cannot tell before from after are none.
+        // Counts are useless if before and after cannot be separated.
         flows = flows.and_then(|mut flows| flows.changed().ok().map(|()| flows));
         let broke_off = ended.map_err(|error| {
             let place = &self.asked.place;
-            anyhow::anyhow!("tune {tune} stopped where it is: {error}: {}", place.after_a_stop(tune))
+            anyhow::anyhow!("tune {tune} stopped: {error}: {}", place.after_a_stop(tune))
         })?;
         Ok(BoostResult { tune, carrying, broke_off, flows })
     }
 
-    /// Looks again, undoes what did harm, and tells what was done and what came of it. With the status, whether the boost stays.
+    /// Observes again, undoes a harmful boost, and prints the outcome. Returns the status and whether the boost stays.
     fn report(&self, sighted: &DiscoveredServer, made: &BoostResult<'_>) -> Result<(ExitCode, bool)> {
         let clients = || made.flows.as_ref()?.read().ok();
-        // A short look first: clients are without replies for as long as harm is not seen.
+        // A short observation first: clients lack replies until harm is detected.
         let mut again = self.look_again(SOON.min(self.asked.look().duration));
         let mut flows = clients();
-        let is_harm = |now: &ObservedServer| answers::harm(&sighted.server, now, flows.as_ref()).is_some();
+        let is_harm =
+            |now: &ObservedServer| answers::harm(&sighted.report.server, now, flows.as_ref()).is_some();
         if !again.value().is_some_and(is_harm) {
             again = self.look_again(self.asked.look().duration);
             flows = clients();
         }
-        let boost = &sighted.boost;
-        let both = (&sighted.server, &again);
+        let boost = &sighted.report.boost;
+        let both = (&sighted.report.server, &again);
         let verification = BoostVerification::of(&boost.places, both, flows.as_ref(), &self.choice);
         let undone = match &verification {
             BoostVerification::Harmful { .. } => Some(self.undo(made.tune)?),
             _ => None,
         };
-        let applied = self.document(sighted, Some(made), again.value(), &verification);
+        let failed = verification.is_failure();
+        let report = self.report_of(sighted, Some(made), again.value(), verification);
+        let envelope = self.applied(sighted, report);
         if let Some(target) = &self.json {
-            target.write_json(&applied)?;
+            target.write_json(&envelope)?;
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let place = &self.asked.place;
-            let in_effect = place.is_in_effect(made.tune);
-            let mut text = boost_apply::boost_report(&applied, in_effect, place, TextStyle::stdout());
-            text.extend(
-                undone
-                    .iter()
-                    .map(|undone| tune_undo::undo_text(undone, self.asked.full, TextStyle::stdout())),
-            );
-            output::print_if_read(&text)?;
+            let document = view::boost::apply(&envelope, &|verb| self.asked.place.command(verb));
+            let mut printed = text::text(&document, TextStyle::stdout());
+            if let Some(undone) = &undone {
+                let envelope = Envelope::new(envelope.host, None, undone.clone());
+                let document = view::tune::undo(&envelope, self.asked.full);
+                printed.push_str(&text::text(&document, TextStyle::stdout()));
+            }
+            output::print_if_read(&printed)?;
         }
         let is_left = |undone: &UndoReport| undone.has_failures() || undone.has_left();
         let stays = undone.is_none();
-        let status = match (&made.broke_off, verification.is_failure()) {
+        let status = match (&made.broke_off, failed) {
             (Some(_), _) => ExitCode::from(2),
             _ if undone.is_some_and(|undone| is_left(&undone)) => ExitCode::from(2),
             (None, failed) => ExitCode::from(u8::from(failed)),
@@ -245,7 +251,7 @@ impl BoostRun {
         Ok((status, stays))
     }
 
-    /// Sees for a moment which clients are answered before anything is changed.
+    /// Observes for a moment which clients get replies before the changes.
     fn watch_flows(&self, server: &ObservedServer) -> Result<Option<FlowWatch>> {
         let look = self.asked.look();
         let flows = look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports()).ok()).flatten();
@@ -273,49 +279,49 @@ impl BoostRun {
         }
     }
 
-    fn document<'d>(
-        &'d self,
-        sighted: &'d DiscoveredServer,
-        made: Option<&'d BoostResult<'_>>,
+    fn report_of(
+        &self,
+        sighted: &DiscoveredServer,
+        made: Option<&BoostResult<'_>>,
         again: Option<&ObservedServer>,
-        verification: &'d BoostVerification,
-    ) -> BoostApplyDocument<'d> {
-        BoostApplyDocument {
-            schema: document::APPLY,
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-            started_unix_seconds: sighted.started_unix_seconds,
+        verification: BoostVerification,
+    ) -> BoostApplyReport {
+        let boost = &sighted.report.boost;
+        BoostApplyReport {
             tune: made.map(|made| made.tune),
-            goal: &sighted.boost.plan.goal,
-            host: &self.host_name,
+            goal: boost.plan.goal.clone(),
             until: made.and_then(|made| made.carrying.until),
-            changes: made.map_or(&[], |made| &made.carrying.steps),
-            broke_off: made.and_then(|made| made.broke_off.as_deref()),
-            places: &sighted.boost.places,
-            refusals: &sighted.boost.refusals,
-            advice: &sighted.boost.advice,
-            before: sighted.landed(),
-            now: again.map(sighting::landed),
+            changes: made.map(|made| made.carrying.steps.clone()).unwrap_or_default(),
+            broke_off: made.and_then(|made| made.broke_off.clone()),
+            places: boost.places.clone(),
+            refusals: boost.refusals.clone(),
+            advice: boost.advice.clone(),
+            before: DeliveryCounts::of(&sighted.report.server),
+            now: again.map(DeliveryCounts::of),
             verification,
         }
     }
 
-    /// Waits for a person's confirmation; a status of its own where it was undone meanwhile.
+    fn applied(&self, sighted: &DiscoveredServer, report: BoostApplyReport) -> Envelope<BoostApplyReport> {
+        Envelope::new(HostSummary::observe(&self.host), sighted.started_unix_seconds, report)
+    }
+
+    /// Waits for confirmation. Returns a status if the boost was undone meanwhile.
     fn await_answer(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
         let store = self.asked.place.store();
-        match confirming::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
+        match confirm::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
             ConfirmationAnswer::Confirmed => tell(&format!("Tune {tune} is confirmed and stays.\n")),
             ConfirmationAnswer::Open => {}
             ConfirmationAnswer::Undone => {
                 let history = self.asked.place.command("history");
-                tell(&format!("Tune {tune} is undone: {history} tells why.\n"));
+                tell(&format!("Tune {tune} is undone: {history} has the reason.\n"));
                 return Ok(Some(ExitCode::from(1)));
             }
         }
         Ok(None)
     }
 
-    /// Watches, and boosts the server again when it was started again.
+    /// Watches, and boosts the server again after a restart.
     fn watch(&mut self, mut tune: u64, server: &ObservedServer) -> Result<()> {
         let server = KnownServer::of(&self.host, server);
         while watching::watch(&self.host, &self.asked, tune, &self.choice, &self.interrupt)?
@@ -337,25 +343,25 @@ impl BoostRun {
         Ok(())
     }
 
-    /// The server, when it runs again and has something to be changed; none where a signal came first.
+    /// The server when it runs again and needs changes; `None` after a signal.
     fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
         let mut told = None;
         while !self.interrupt.is_raised() {
             if server.is_there(&self.host, &self.asked) {
                 let sighted = sighting::look(&self.host, &self.asked, &self.interrupt);
                 match sighted {
-                    Ok(sighted) if !sighted.boost.plan.changes.is_empty() => return Ok(Some(sighted)),
+                    Ok(sighted) if !sighted.report.boost.plan.changes.is_empty() => return Ok(Some(sighted)),
                     Ok(sighted) => {
-                        let why = boost_plan::refusal_summary(&sighted.boost);
+                        let why = view::boost::refusal_summary(&sighted.report.boost);
                         if why != told {
                             tell(&format!(
-                                "It runs again, and is not boosted yet: {}\n",
+                                "It runs again and is not boosted yet: {}\n",
                                 why.as_deref().unwrap_or("nothing is to be changed")
                             ));
                             told = why;
                         }
                     }
-                    // It has ended again.
+                    // It ended again.
                     Err(_) => {}
                 }
             }

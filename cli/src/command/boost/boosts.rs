@@ -11,7 +11,7 @@ use linerate_tune::plan::PlannedChange;
 use linerate_tune::{TunePlan, transaction};
 
 use super::arguments::BoostTargetArgs;
-use crate::command::tune::apply::carrying::tell;
+use crate::command::tune::apply::runner::tell;
 
 /// What the goal of each begins with.
 const GOAL: &str = "boost";

@@ -1,4 +1,4 @@
-//! `linerate boost plan`: the server, and what would be done with it. Changes nothing.
+//! `linerate boost plan`: the server and its plan. Changes nothing.
 
 use std::process::ExitCode;
 
@@ -7,27 +7,29 @@ use linerate_host::Host;
 
 use super::arguments::BoostTargetArgs;
 use super::sighting;
-use crate::command::tune::host_name;
+use crate::document::Section;
 use crate::interrupt::InterruptFlag;
+use crate::origin::HostSummary;
 use crate::output::{self, OutputTarget};
-use crate::render::boost_plan;
 use crate::render::style::TextStyle;
+use crate::render::text;
+use crate::view;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     let json = OutputTarget::from_option(asked.json.as_deref())?;
     let host = Host::live().gently();
     let sighted = sighting::look(&host, asked, &InterruptFlag::install()?)?;
-    let name = host_name(&host);
-    let planned = sighted.planned(&name);
+    let envelope = sighted.envelope(HostSummary::observe(&host));
     if let Some(target) = &json {
-        target.write_json(&planned)?;
+        target.write_json(&envelope)?;
     }
     if json != Some(OutputTarget::Stdout) {
-        let mut text = boost_plan::plan(&planned, asked.full, TextStyle::stdout());
-        if !sighted.boost.plan.changes.is_empty() {
-            text.push_str("Nothing was changed. To make these changes: the same command with apply.\n");
+        let mut document = view::boost::plan(&envelope, asked.full);
+        if !envelope.result.boost.plan.changes.is_empty() {
+            let text = "Nothing was changed. To make these changes: the same command with apply.";
+            document.sections.push(Section::default().with(text));
         }
-        output::print(&text)?;
+        output::print(&text::text(&document, TextStyle::stdout()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

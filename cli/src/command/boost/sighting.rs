@@ -1,49 +1,32 @@
-//! Looking at a server, and deciding.
+//! Observation of a server, and its plan.
 
 use std::io::IsTerminal;
 
 use anyhow::Result;
-use linerate_host::{Host, Known};
-use linerate_tune::boost::delivery::DeliveryAgreement;
+use linerate_host::Host;
 use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer, ServerQuery};
-use linerate_tune::boost::plan::{self, BoostPlan};
+use linerate_tune::boost::plan;
+use linerate_tune::boost::report::{self, BoostPlanReport};
 
 use super::arguments::BoostTargetArgs;
-use super::document::{self, BoostPlanDocument, DeliveryCounts};
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
-use crate::{origin, output};
+use crate::origin::{self, HostSummary};
 
-/// A server, what is to be done with it, and how its packets land now.
+/// A server with its plan.
 pub(super) struct DiscoveredServer {
-    pub(super) server: ObservedServer,
-    pub(super) boost: BoostPlan,
-    pub(super) agreement: Known<DeliveryAgreement>,
-    /// When it was looked at.
+    pub(super) report: BoostPlanReport,
+    /// Start of the observation.
     pub(super) started_unix_seconds: Option<u64>,
 }
 
 impl DiscoveredServer {
-    /// The same as a document.
-    pub(super) fn planned<'s>(&'s self, host: &'s str) -> BoostPlanDocument<'s> {
-        BoostPlanDocument {
-            schema: document::PLAN,
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-            started_unix_seconds: self.started_unix_seconds,
-            host,
-            server: &self.server,
-            agreement: &self.agreement,
-            boost: &self.boost,
-        }
-    }
-
-    /// How its packets landed.
-    pub(super) fn landed(&self) -> DeliveryCounts {
-        landed(&self.server)
+    pub(super) fn envelope(&self, host: HostSummary) -> Envelope<BoostPlanReport> {
+        Envelope::new(host, self.started_unix_seconds, self.report.clone())
     }
 }
 
-/// Looks, and decides. Changes nothing.
+/// Observes the server and plans. Changes nothing.
 pub(super) fn look(
     host: &Host,
     asked: &BoostTargetArgs,
@@ -56,24 +39,11 @@ pub(super) fn look(
     drop(line);
     let mut boost = plan::make(&server, &path, &choice);
     boost.plan.read_unix_seconds = started_unix_seconds;
-    let agreement = agreement(&server);
-    Ok(DiscoveredServer { server, boost, agreement, started_unix_seconds })
+    let agreement = report::agreement(&server);
+    Ok(DiscoveredServer { report: BoostPlanReport { server, agreement, boost }, started_unix_seconds })
 }
 
-/// How packets of a server landed, and in what time.
-pub(super) fn landed(server: &ObservedServer) -> DeliveryCounts {
-    DeliveryCounts { seconds: server.landings.value().map(|seen| seen.seconds), agreement: agreement(server) }
-}
-
-/// How packets of a server landed while it was looked at.
-fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
-    match &server.landings {
-        Known::Value(landings) => Known::Value(DeliveryAgreement::of(server, landings)),
-        Known::Unknown { why } => Known::unknown(why.clone()),
-    }
-}
-
-/// What goes on, for who waits at a terminal.
+/// Progress on a terminal.
 struct WaitingLine;
 
 impl WaitingLine {
@@ -87,7 +57,7 @@ impl WaitingLine {
             (None, None) => "the server".to_owned(),
         };
         eprint!(
-            "\r\u{1b}[Klooking at {what} for {} s (Ctrl-C: go by what was seen)",
+            "\r\u{1b}[Kobserving {what} for {} s (Ctrl-C: use what was seen)",
             look.duration.as_secs_f64()
         );
         Some(Self)

@@ -1,4 +1,4 @@
-//! `linerate boost status`: what is in force, where packets go, and whether somebody still reads them. Changes nothing.
+//! `linerate boost status`: the boosts in effect, the delivery of packets, and sockets that are not read. Changes nothing.
 
 use std::process::ExitCode;
 
@@ -7,17 +7,19 @@ use linerate_host::setting::steered;
 use linerate_host::{Host, Known, Setting};
 use linerate_tune::boost::discovery::{ObservedServer, ServerQuery};
 use linerate_tune::boost::plan;
+use linerate_tune::boost::report::{ActiveBoost, BoostStatusReport, BoostedServerState, SteeredGroup};
 use linerate_tune::journal::Journal;
 use linerate_tune::status::{JournalStatus, TuneStatus};
 
 use super::arguments::BoostTargetArgs;
 use super::boosts;
-use super::document::{self, ActiveBoost, BoostStatusDocument, BoostedServerState, SteeredGroup};
-use super::sighting;
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
-use crate::render::boost_status;
 use crate::render::style::TextStyle;
+use crate::render::text;
+use crate::view;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     let json = OutputTarget::from_option(asked.json.as_deref())?;
@@ -27,22 +29,17 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     let meant = |status: &TuneStatus| is_meant(&journal, status.tune, asked);
     let looking = BoostStatusReader { host: &host, journal: &journal, asked, interrupt: &interrupt };
     let boosts = tunes.into_iter().filter(meant).map(|tune| looking.boost(tune)).collect();
-    let in_force = BoostStatusDocument {
-        schema: document::STATUS,
-        version: env!("CARGO_PKG_VERSION"),
-        argv: output::argv(),
-        journal: file,
-        trouble,
-        holder,
-        boosts,
-    };
+    let report = BoostStatusReport { journal: file, trouble, holder, boosts };
+    let attention = report.needs_attention();
+    let envelope = Envelope::new(HostSummary::observe(&host), origin::unix_seconds(), report);
     if let Some(target) = &json {
-        target.write_json(&in_force)?;
+        target.write_json(&envelope)?;
     }
     if json != Some(OutputTarget::Stdout) {
-        output::print(&boost_status::status(&in_force, &asked.place, asked.full, TextStyle::stdout()))?;
+        let document = view::boost::status(&envelope, &|verb| asked.place.command(verb), asked.full);
+        output::print(&text::text(&document, TextStyle::stdout()))?;
     }
-    Ok(ExitCode::from(u8::from(in_force.needs_attention())))
+    Ok(ExitCode::from(u8::from(attention)))
 }
 
 fn is_meant(journal: &Journal, number: u64, asked: &BoostTargetArgs) -> bool {
@@ -64,7 +61,6 @@ impl BoostStatusReader<'_> {
         ActiveBoost { tune, groups, now }
     }
 
-    /// What the program of a group did.
     fn group(&self, setting: &Setting) -> Option<SteeredGroup> {
         let Setting::Steering { namespace, protocol, local } = setting else { return None };
         let steered = match steered(self.host, *namespace, *protocol, *local) {
@@ -74,7 +70,7 @@ impl BoostStatusReader<'_> {
         Some(SteeredGroup { protocol: *protocol, local: *local, steered })
     }
 
-    /// The server, looked at anew.
+    /// Observes the server again.
     fn now(&self, tune: &TuneStatus) -> Known<BoostedServerState> {
         let tunes = self.journal.tunes();
         let begun = tunes.iter().find(|known| known.begun.tune == tune.tune);
@@ -83,14 +79,16 @@ impl BoostStatusReader<'_> {
             ServerQuery { port: asked.port, pid: asked.pid, interfaces: asked.interfaces().to_vec() }
         } else {
             let Some(port) = begun.and_then(boosts::port) else {
-                return Known::unknown("the journal does not tell the server's port: --port or --pid does");
+                return Known::unknown(
+                    "the journal does not contain the server's port: give --port or --pid",
+                );
             };
             ServerQuery { port: Some(port), pid: None, interfaces: asked.interfaces().to_vec() }
         };
         match ObservedServer::observe(self.host, &wanted, asked.look(), &|| self.interrupt.is_raised()) {
             Ok((server, path)) => {
                 let boost = plan::make(&server, &path, &asked.choice());
-                Known::Value(BoostedServerState::of(&server, &boost, sighting::landed(&server)))
+                Known::Value(BoostedServerState::of(&server, &boost))
             }
             Err(error) => Known::unknown(error.to_string()),
         }

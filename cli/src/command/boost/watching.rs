@@ -6,9 +6,9 @@ use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::watch::{self, WatchEvent};
 
 use super::arguments::BoostTargetArgs;
-use crate::command::tune::apply::carrying::tell;
+use crate::command::tune::apply::runner::tell;
 use crate::interrupt::InterruptFlag;
-use crate::render::boost_apply;
+use crate::view;
 
 /// How watching came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,17 +29,15 @@ pub(super) fn watch(
 ) -> Result<WatchOutcome> {
     let (store, wanted) = (asked.place.store(), asked.wanted()?);
     let undo = asked.place.command(&format!("undo {tune}"));
-    tell(&format!(
-        "Tune {tune} is watched; Ctrl-C ends that and leaves it in force ({undo} takes it back).\n"
-    ));
+    tell(&format!("Tune {tune} is watched; Ctrl-C ends that and leaves it in effect ({undo} undoes it).\n"));
     let mut ended = None;
     let stop = || interrupt.is_raised();
     watch::watch(host, &store, tune, (&wanted, choice), &stop, &mut |event| {
-        tell(&boost_apply::event(&event));
+        tell(&view::boost::event(&event));
         ended = matches!(event, WatchEvent::Ended | WatchEvent::Undone).then_some(event);
     })?;
     if ended.is_none() {
-        tell(&format!("Tune {tune} stays in force and is not watched any more.\n"));
+        tell(&format!("Tune {tune} stays in effect and is no longer watched.\n"));
     }
     Ok(if ended == Some(WatchEvent::Ended) { WatchOutcome::Ended } else { WatchOutcome::Over })
 }

@@ -8,6 +8,10 @@ use linerate_lab::ladder::report::LadderReport;
 use linerate_load::load_document::{self, LoadDocument, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
 use linerate_trace::cost::{CostComparison, CostResult};
 use linerate_trace::drops::DropsResult;
+use linerate_tune::TunePlan;
+use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
+use linerate_tune::report::TuneApplyReport;
+use linerate_tune::transaction::UndoReport;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,8 +20,8 @@ use crate::command::{doctor, flame};
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::doctor_html;
-use crate::render::report::{BenchDocument, SoakInput, SummarySheet, boost, tune};
 use crate::view;
+use crate::view::tune_plan::{self, PlanView};
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
 pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
@@ -30,8 +34,6 @@ pub(crate) enum ResultContent {
     Document(Box<Document>),
     Flame(Box<flame::FlameDocument>),
     FlameDiff(Box<flame::FlameComparison>),
-    /// Of a command whose results have no page of their own.
-    Sheet(Box<dyn SummarySheet>),
 }
 
 /// A file with a result.
@@ -126,7 +128,7 @@ struct DocumentOrigin {
 type Reader = fn(&str) -> Result<ResultContent>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 18] = [
+const READERS: [(&str, Reader); 16] = [
     (doctor::SCHEMA, |text| Ok(ResultContent::Doctor(whole(text)?))),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (SEARCH_SCHEMA, |text| document(view::load::search_summary(&serde_json::from_str(text)?))),
@@ -142,17 +144,22 @@ const READERS: [(&str, Reader); 18] = [
         Ok(ResultContent::Flame(document))
     }),
     (flame::DIFF_SCHEMA, |text| Ok(ResultContent::FlameDiff(whole(text)?))),
-    (linerate_tune::plan::SCHEMA, |text| Ok(ResultContent::Sheet(whole::<linerate_tune::TunePlan>(text)?))),
-    ("linerate.tune-apply/1", |text| Ok(ResultContent::Sheet(whole::<tune::TuneApplyInput>(text)?))),
-    ("linerate.tune-undo/1", |text| Ok(ResultContent::Sheet(whole::<tune::TuneUndoInput>(text)?))),
-    ("linerate.boost/1", |text| Ok(ResultContent::Sheet(whole::<boost::BoostPlanInput>(text)?))),
-    ("linerate.boost-apply/1", |text| Ok(ResultContent::Sheet(whole::<boost::BoostApplyInput>(text)?))),
-    ("linerate.bench-servers/1", |text| Ok(ResultContent::Sheet(whole::<BenchDocument>(text)?))),
-    ("linerate.soak/1", |text| Ok(ResultContent::Sheet(whole::<SoakInput>(text)?))),
+    (linerate_tune::plan::SCHEMA, plan),
+    (TuneApplyReport::SCHEMA, enveloped::<TuneApplyReport>),
+    (UndoReport::SCHEMA, enveloped::<UndoReport>),
+    (BoostPlanReport::SCHEMA, enveloped::<BoostPlanReport>),
+    (BoostApplyReport::SCHEMA, enveloped::<BoostApplyReport>),
 ];
 
 fn document(document: Document) -> Result<ResultContent> {
     Ok(ResultContent::Document(Box::new(document)))
+}
+
+/// A plan is a file of its own, which `tune apply --plan` reads, too.
+fn plan(text: &str) -> Result<ResultContent> {
+    let plan: TunePlan = serde_json::from_str(text)?;
+    let view = PlanView { plan: &plan, host: "the host", rehearsal: None, unseen: &[], full: true };
+    document(tune_plan::document(&view))
 }
 
 fn enveloped<T: CommandResult>(text: &str) -> Result<ResultContent> {

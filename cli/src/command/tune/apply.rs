@@ -1,37 +1,35 @@
-//! `linerate tune apply`: makes the changes of a plan, each written down before it is made.
+//! `linerate tune apply`: makes the changes of a plan. Each is journalled before it is made.
 
-pub(crate) mod carrying;
-pub(crate) mod confirming;
-pub(crate) mod document;
-mod journal;
+pub(crate) mod runner;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use linerate_host::{Diagnosis, Host, Severity};
 use linerate_tune::TunePlan;
 use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::plan::PlanRehearsal;
-use linerate_tune::transaction::{TuneError, TuneStart, TuneTransaction};
+use linerate_tune::report::{RemainingFinding, TuneApplyReport};
+use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction};
 
-use super::arguments::{AutoUndoArgs, StateDirArgs, must_be_root};
-use super::ask::ConsentMode;
-use super::choice::ProfileArgs;
-use super::guard;
-use super::planning::{self, TunePlanner};
+use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
+use super::confirm::{self, ConfirmationAnswer};
+use super::plan::{self, TunePlanner};
+use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};
 use crate::command::doctor::reading::ObservedHost;
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::origin::{HostSummary, Warning};
 use crate::output::{self, OutputTarget};
+use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
-use crate::render::{tune_apply, tune_plan};
-use carrying::{TuneRun, tell};
-use confirming::ConfirmationAnswer;
-use document::{RemainingFinding, TuneApplyDocument};
-pub(crate) use journal::must_be_free;
+use crate::render::text;
+use crate::view::{self, tune_plan::PlanView};
+use runner::{TuneRun, tell};
 
 /// Arguments of `tune apply`.
 #[derive(Debug, Args)]
@@ -63,11 +61,11 @@ pub(super) struct TuneApplyArgs {
     place: StateDirArgs,
 }
 
-/// What is carried out, and from what it can be made anew.
+/// A plan to apply, and the planner that can make it again.
 struct TuneTask {
     plan: TunePlan,
     host_name: String,
-    /// None for a plan that somebody saved, and may have edited.
+    /// `None` for a saved plan, which may be edited.
     planner: Option<TunePlanner>,
     rehearsal: Option<PlanRehearsal>,
     unseen: Vec<String>,
@@ -91,7 +89,7 @@ impl TuneApplyArgs {
         if count == 0 {
             return Ok(ExitCode::SUCCESS);
         }
-        let changes = tune_plan::count_with_noun(count, "change");
+        let changes = count_with_noun(count, "change");
         if !self.agreement.given(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
@@ -107,8 +105,8 @@ impl TuneApplyArgs {
         };
         let transaction = TuneTransaction::begin(&mut writer, &host, begin)?;
         let id = transaction.id();
-        // Watches before the first change, so that nothing stays that nobody confirmed.
-        let guard = match until.map(|_| guard::start(&self.place, id)).transpose() {
+        // The guard runs before the first change, so that no unconfirmed change can stay.
+        let guard = match until.map(|_| confirm::start_guard(&self.place, id)).transpose() {
             Ok(guard) => guard,
             Err(error) => {
                 transaction.end(Some("its guard did not start".to_owned()))?;
@@ -124,11 +122,11 @@ impl TuneApplyArgs {
 
     fn task(&self, host: &Host, interrupt: &InterruptFlag) -> Result<TuneTask> {
         if let Some(file) = &self.plan {
-            let plan = planning::saved(file)?;
+            let plan = plan::saved(file)?;
             plan.check(host)?;
             return Ok(TuneTask {
                 plan,
-                host_name: planning::host_name(host),
+                host_name: plan::host_name(host),
                 planner: None,
                 rehearsal: None,
                 unseen: Vec::new(),
@@ -136,22 +134,21 @@ impl TuneApplyArgs {
         }
         let sight = HostScopeArgs { aim: self.aim.clone(), root: None };
         let planner = TunePlanner { sight, profile: self.choice.profile()? };
-        let mut planned = planner.plan(interrupt)?;
-        let rehearsal = Some(planned.rehearse());
+        let planned = planner.rehearsed_plan(interrupt)?;
         Ok(TuneTask {
             plan: planned.plan,
             host_name: planned.host,
             planner: Some(planner),
-            rehearsal,
+            rehearsal: planned.rehearsal,
             unseen: planned.unseen,
         })
     }
 }
 
-/// How often planning anew may follow on a link reset: channels and rings may each ask for one.
+/// Link resets per tune: channels and rings may require one each.
 const MOST_RESETS: usize = 3;
 
-/// Makes the changes and ends the tune; why it broke off, where it did.
+/// Makes the changes and ends the tune. Returns the reason if it stopped.
 fn carry_out(
     mut transaction: TuneTransaction<'_>,
     carrying: &mut TuneRun<'_>,
@@ -160,14 +157,14 @@ fn carry_out(
     let stopped = make_all(&mut transaction, carrying, task)?;
     let refused = || match carrying.refused() {
         0 => None,
-        some => Some(format!("{} refused", tune_plan::count_with_noun(some, "change"))),
+        some => Some(format!("{} refused", count_with_noun(some, "change"))),
     };
     let broke_off = stopped.or_else(refused);
     transaction.end(broke_off.clone())?;
     Ok(broke_off)
 }
 
-/// Makes the changes, planning anew after each part that resets a link, since queues and vectors are others then.
+/// Makes the changes. Plans again after each link reset, because queues and vectors differ then.
 fn make_all(
     transaction: &mut TuneTransaction<'_>,
     carrying: &mut TuneRun<'_>,
@@ -184,22 +181,25 @@ fn make_all(
         plan = match planner.plan(carrying.interrupt) {
             Ok(planned) => planned.plan,
             Err(error) => {
-                return Ok(Some(format!("planning anew after a link reset: {}", output::one_line(&error))));
+                return Ok(Some(format!("planning again after a link reset: {}", output::one_line(&error))));
             }
         };
-        tell(&format!("planned anew: {}\n", tune_plan::summary(&plan, &task.host_name)));
+        tell(&format!("planned again: {}\n", view::tune_plan::summary(&plan, &task.host_name)));
         transaction.replan(&plan)?;
     }
-    Ok(Some(format!("a link was to be reset again after {MOST_RESETS} resets")))
+    Ok(Some(format!("the plan requires another link reset after {MOST_RESETS} resets")))
 }
 
 impl TuneApplyArgs {
     fn show(&self, task: &TuneTask, json: Option<&OutputTarget>) -> Result<()> {
-        let text = |style| {
-            let plan = tune_plan::plan(&task.plan, &task.host_name, self.full, style);
-            plan + &tune_plan::afterwards(&task.plan, task.rehearsal.as_ref(), self.full, style)
-                + &tune_plan::unseen(&task.unseen, style)
-        };
+        let document = view::tune_plan::document(&PlanView {
+            plan: &task.plan,
+            host: &task.host_name,
+            rehearsal: task.rehearsal.as_ref(),
+            unseen: &task.unseen,
+            full: self.full,
+        });
+        let text = |style| text::text(&document, style);
         if json == Some(&OutputTarget::Stdout) {
             tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
@@ -219,7 +219,7 @@ impl TuneApplyArgs {
         let (transaction, plan) = TuneTransaction::resume(&mut writer, host, None)?;
         let task = TuneTask {
             plan,
-            host_name: planning::host_name(host),
+            host_name: plan::host_name(host),
             planner: None,
             rehearsal: None,
             unseen: Vec::new(),
@@ -241,61 +241,53 @@ impl TuneApplyArgs {
     ) -> Result<ExitCode> {
         let broke_off = match ended {
             Ok(broke_off) => broke_off,
-            Err(error) => {
-                bail!("tune {id} stopped where it is: {error}: {}", self.place.after_a_stop(id));
-            }
+            Err(error) => bail!("tune {id} stopped: {error}: {}", self.place.after_a_stop(id)),
         };
-        let found = task.look_again(carrying.interrupt);
-        let applied = TuneApplyDocument {
-            schema: document::SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-            started_unix_seconds: carrying.started_unix_seconds,
+        let found = task.diagnose(carrying.interrupt);
+        let report = TuneApplyReport {
             tune: id,
-            goal: &task.plan.goal,
-            host: &task.host_name,
+            goal: task.plan.goal.clone(),
             until: carrying.until,
-            changes: &carrying.steps,
-            broke_off: broke_off.as_deref(),
-            findings: found.as_ref().ok().map(RemainingFinding::of),
+            changes: carrying.steps.clone(),
+            broke_off: broke_off.clone(),
+            findings: found.as_ref().ok().map(RemainingFinding::all_of),
         };
+        let unread = found.as_ref().err().map(output::one_line);
+        let unread =
+            unread.map(|why| Warning::remark(format!("doctor could not read the host afterwards: {why}")));
+        let envelope =
+            Envelope::new(HostSummary::observe(carrying.host), carrying.started_unix_seconds, report)
+                .with_warnings(unread);
         if let Some(target) = json {
-            target.write_json(&applied)?;
+            target.write_json(&envelope)?;
         }
         if json != Some(&OutputTarget::Stdout) {
-            let unread = found.as_ref().err().map(output::one_line);
-            output::print_if_read(&tune_apply::apply_report(
-                &applied,
-                unread.as_deref(),
-                self.place.is_in_effect(id),
-                &self.place,
-                TextStyle::stdout(),
-            ))?;
+            let document = view::tune::apply(&envelope, &|verb| self.place.command(verb));
+            output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = carrying.until {
             let store = self.place.store();
-            match confirming::wait(&store, carrying.host, id, boot_seconds, carrying.interrupt)? {
+            match confirm::wait(&store, carrying.host, id, boot_seconds, carrying.interrupt)? {
                 ConfirmationAnswer::Confirmed => tell(&format!("Tune {id} is confirmed and stays.\n")),
                 ConfirmationAnswer::Open => {}
                 ConfirmationAnswer::Undone => {
                     let history = self.place.command("history");
-                    tell(&format!("Tune {id} is undone: {history} tells why.\n"));
+                    tell(&format!("Tune {id} is undone: {history} has the reason.\n"));
                     return Ok(ExitCode::from(1));
                 }
             }
         }
         Ok(match broke_off {
             Some(_) => ExitCode::from(2),
-            None => ExitCode::from(u8::from(found.is_ok_and(|found| task.left_unmended(&found)))),
+            None => ExitCode::from(u8::from(found.is_ok_and(|found| task.has_unfixed(&found)))),
         })
     }
 }
 
 impl TuneTask {
-    /// What doctor finds now.
-    fn look_again(&self, interrupt: &InterruptFlag) -> Result<Diagnosis> {
+    fn diagnose(&self, interrupt: &InterruptFlag) -> Result<Diagnosis> {
         let sight = match &self.planner {
-            // Whether what was counted stops being counted, only time tells.
+            // Counters need time to show an effect.
             Some(planner) => HostScopeArgs { aim: planner.sight.aim.without_watch(), root: None },
             None => HostScopeArgs::default(),
         };
@@ -303,10 +295,32 @@ impl TuneTask {
         Ok(Diagnosis::of(&readings.view()))
     }
 
-    /// Whether anything above note remains of what the plan was to fix.
-    fn left_unmended(&self, found: &Diagnosis) -> bool {
+    /// Whether a finding above note remains that the plan was to fix.
+    fn has_unfixed(&self, found: &Diagnosis) -> bool {
         let all = || self.plan.agreements.iter().chain(&self.plan.changes);
         let was_to_be = |id: &str| all().any(|change| change.findings.iter().any(|finding| finding == id));
         found.findings.iter().any(|finding| finding.severity > Severity::Note && was_to_be(finding.id))
     }
+}
+
+/// Undoes overdue tunes. Fails if another tune is unfinished, unless it is resumed.
+pub(crate) fn must_be_free(
+    store: &StateStore,
+    host: &Host,
+    place: &StateDirArgs,
+    resume: bool,
+) -> Result<()> {
+    let mut writer = store.lock()?;
+    for undone in transaction::undo_overdue(&mut writer, host)? {
+        tell(&format!("overdue: {}\n", view::tune::undo_summary(&undone)));
+    }
+    let Some(last) = writer.tunes().last() else { return Ok(()) };
+    let number = last.begun.tune;
+    ensure!(
+        resume || !(last.ended.is_none() && last.is_open()),
+        "tune {number} was not finished because its program died: {} finishes it, {} undoes it",
+        place.command("apply --resume"),
+        place.command(&format!("undo {number}"))
+    );
+    Ok(())
 }

@@ -1,18 +1,19 @@
-//! What the verbs of `linerate tune` take.
+//! Arguments that several actions of `linerate tune` have.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::journal::{STATE_DIR, StateStore};
 use linerate_tune::transaction::boot_seconds;
 
+use crate::interrupt::InterruptFlag;
 use crate::quantity;
 use crate::render::format;
 
-/// Where the journal is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StateDirArgs {
     /// Keep the journal in this directory
@@ -20,7 +21,6 @@ pub(crate) struct StateDirArgs {
     state_dir: PathBuf,
 }
 
-/// When changes are undone without being asked for.
 #[derive(Debug, Clone, Copy, Args)]
 #[group(multiple = false)]
 pub(crate) struct AutoUndoArgs {
@@ -41,22 +41,21 @@ impl StateDirArgs {
     /// The journal of earlier tunes.
     ///
     /// # Errors
-    /// Where a directory was named that is not there: an empty journal would say that nothing is in
-    /// force.
+    /// If the named directory is missing: an empty journal would say that no tune is in effect.
     pub(crate) fn existing(&self) -> Result<StateStore> {
         let directory = self.state_dir.display();
         ensure!(
             self.state_dir == Path::new(STATE_DIR) || self.state_dir.is_dir(),
-            "--state-dir {directory}: there is no such directory, and so no journal: give the directory that `apply` was \
-             given; without --state-dir it is {STATE_DIR}"
+            "--state-dir {directory}: there is no such directory, and so no journal: name the directory of `apply`; the \
+             default is {STATE_DIR}"
         );
         Ok(self.store())
     }
 
-    /// The journal, which is begun where there is none.
+    /// The journal, which is created if it is missing.
     ///
     /// # Errors
-    /// Where the directory that is to have it could not be made but with others above it.
+    /// If the parent of the named directory is missing.
     pub(crate) fn begun(&self) -> Result<StateStore> {
         let above = self.state_dir.parent().filter(|above| !above.as_os_str().is_empty());
         if let Some(above) = above.filter(|above| self.state_dir != Path::new(STATE_DIR) && !above.is_dir()) {
@@ -69,6 +68,18 @@ impl StateDirArgs {
         Ok(self.store())
     }
 
+    /// A command line that uses the same journal.
+    pub(crate) fn command(&self, verb: &str) -> String {
+        let mut words = vec!["linerate".to_owned(), "tune".to_owned()];
+        words.extend(verb.split_whitespace().map(str::to_owned));
+        if self.state_dir != Path::new(STATE_DIR) {
+            words.extend(["--state-dir".to_owned(), self.state_dir.to_string_lossy().into_owned()]);
+        }
+        format::command_line(&words)
+    }
+}
+
+impl StateDirArgs {
     /// Whether a tune changed anything that is not restored. True if the journal cannot be read.
     pub(crate) fn is_in_effect(&self, tune: u64) -> bool {
         self.store().read().map_or(true, |journal| {
@@ -85,20 +96,10 @@ impl StateDirArgs {
             "nothing was changed".to_owned()
         }
     }
-
-    /// A command for a person to type, which finds the same journal.
-    pub(crate) fn command(&self, verb: &str) -> String {
-        let mut words = vec!["linerate".to_owned(), "tune".to_owned()];
-        words.extend(verb.split_whitespace().map(str::to_owned));
-        if self.state_dir != Path::new(STATE_DIR) {
-            words.extend(["--state-dir".to_owned(), self.state_dir.to_string_lossy().into_owned()]);
-        }
-        format::command_line(&words)
-    }
 }
 
 impl AutoUndoArgs {
-    /// The time at which they are undone, counted from now.
+    /// The deadline, counted from now.
     pub(crate) fn until(self) -> Option<UndoDeadline> {
         let at = |time: Duration| boot_seconds().saturating_add(time.as_secs());
         match (self.for_duration, self.until_confirmed) {
@@ -109,11 +110,67 @@ impl AutoUndoArgs {
     }
 }
 
-/// Settings of a host are root's.
 pub(super) fn must_be_root(verb: &str) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "tune {verb} changes settings of the host, which takes root: run it with sudo (plan takes no privilege)"
+        "tune {verb} changes settings of the host, which requires root: run it with sudo (plan does not)"
     );
     Ok(())
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct ConsentMode {
+    /// Assume yes; do not prompt
+    #[arg(short = 'y', long)]
+    yes: bool,
+}
+
+impl ConsentMode {
+    /// Fails before the work if there is no terminal to prompt on.
+    pub(crate) fn check(self) -> Result<()> {
+        let somebody = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        ensure!(self.yes || somebody, "there is no terminal to prompt on: --yes answers the question");
+        Ok(())
+    }
+
+    /// Prompts. Any answer but yes is no.
+    pub(crate) fn given(self, question: &str, interrupt: &InterruptFlag) -> Result<bool> {
+        if self.yes {
+            return Ok(true);
+        }
+        forget_typed_ahead();
+        eprint!("{question} [y/N] ");
+        let answer = line(interrupt)?;
+        if answer.is_none() {
+            eprintln!();
+        }
+        Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
+    }
+}
+
+/// A line from standard input; `None` if it ended, or after a signal.
+fn line(interrupt: &InterruptFlag) -> Result<Option<String>> {
+    let mut text = Vec::new();
+    // Not through the standard library's buffer, which `wait_for` does not see.
+    let stdin = std::io::stdin();
+    while !interrupt.is_raised() {
+        if !interrupt.wait_for(&stdin, None)? {
+            continue;
+        }
+        let mut some = [0; 256];
+        // A terminal returns one line per read.
+        let read = rustix::io::read(&stdin, &mut some).context("cannot read the answer")?;
+        let Some(read) = some.get(..read).filter(|read| !read.is_empty()) else { return Ok(None) };
+        text.extend_from_slice(read);
+        if read.contains(&b'\n') {
+            return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Discards input typed before the prompt.
+pub(super) fn forget_typed_ahead() {
+    // Fails if standard input is not a terminal.
+    let _ = rustix::termios::tcflush(std::io::stdin(), rustix::termios::QueueSelector::IFlush);
 }

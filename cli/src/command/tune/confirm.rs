@@ -1,16 +1,22 @@
-//! `linerate tune confirm`: a tune that would undo itself stays.
+//! Tunes that undo themselves: `linerate tune confirm`, the prompt after `apply`, and the guard process.
 
+use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use linerate_host::Host;
-use linerate_tune::transaction;
+use linerate_tune::guard::{self, TuneGuard};
+use linerate_tune::journal::StateStore;
+use linerate_tune::transaction::{self, TuneError, boot_seconds};
 
-use super::arguments::{StateDirArgs, must_be_root};
+use super::apply::runner::tell;
+use super::arguments::{StateDirArgs, forget_typed_ahead, must_be_root};
+use crate::interrupt::InterruptFlag;
 use crate::output;
 
-/// Arguments of `tune confirm`.
 #[derive(Debug, Args)]
 pub(super) struct TuneConfirmArgs {
     /// Number of the tune [default: the latest that waits for it]
@@ -27,7 +33,88 @@ impl TuneConfirmArgs {
         let id = transaction::confirm(&mut writer, &Host::live(), self.id)?;
         drop(writer);
         let undo = self.place.command(&format!("undo {id}"));
-        output::print(&format!("Tune {id} is confirmed and stays. To take it back: {undo}\n"))?;
+        output::print(&format!("Tune {id} is confirmed and stays. To undo it: {undo}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TuneGuardArgs {
+    /// Number of the tune
+    #[arg(value_name = "ID")]
+    id: u64,
+    #[command(flatten)]
+    place: StateDirArgs,
+}
+
+impl TuneGuardArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        guard::run(&self.place.store(), self.id, &Host::live())?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Starts the process that undoes the tune at its deadline.
+pub(crate) fn start_guard(place: &StateDirArgs, tune: u64) -> Result<TuneGuard> {
+    // The guard changes its working directory.
+    let directory = place.store().directory().canonicalize().context("the journal's directory is gone")?;
+    let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
+    Ok(guard::start(words.into_iter().chain([directory.into_os_string()]))?)
+}
+
+const TICK: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConfirmationAnswer {
+    Confirmed,
+    Undone,
+    /// No answer yet: the guard continues to wait.
+    Open,
+}
+
+/// Waits on a terminal until Enter is pressed, the deadline is over, or the tune is confirmed or undone elsewhere.
+pub(crate) fn wait(
+    store: &StateStore,
+    host: &Host,
+    tune: u64,
+    deadline: u64,
+    interrupt: &InterruptFlag,
+) -> Result<ConfirmationAnswer> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(ConfirmationAnswer::Open);
+    }
+    forget_typed_ahead();
+    let answer = loop {
+        let journal = store.read()?;
+        let tunes = journal.tunes();
+        let known =
+            tunes.iter().find(|known| known.begun.tune == tune).context("the journal lost the tune")?;
+        if known.confirmed {
+            break ConfirmationAnswer::Confirmed;
+        }
+        if known.undo.is_some_and(|undo| undo.ended) {
+            break ConfirmationAnswer::Undone;
+        }
+        let left = deadline.saturating_sub(boot_seconds());
+        tell(&format!("\r\u{1b}[Kundone in {left} s; Enter keeps it (Ctrl-C: decide later) "));
+        let typed = interrupt.wait_for(&stdin, Some(TICK))?;
+        if interrupt.is_raised() {
+            break ConfirmationAnswer::Open;
+        }
+        if typed && left > 0 {
+            let mut some = [0; 256];
+            match rustix::io::read(&stdin, &mut some) {
+                // The terminal is gone.
+                Ok(0) | Err(_) => break ConfirmationAnswer::Open,
+                Ok(_) => match transaction::confirm(&mut store.lock_waiting()?, host, Some(tune)) {
+                    // The guard was faster: the journal has the outcome.
+                    Ok(_) | Err(TuneError::TooLate { .. } | TuneError::NothingToConfirm) => {}
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+    };
+    tell("\r\u{1b}[K");
+    Ok(answer)
 }

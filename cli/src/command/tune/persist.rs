@@ -1,4 +1,4 @@
-//! `linerate tune persist`: what is in force is made again at boot. `unpersist` takes that back.
+//! `linerate tune persist`, `unpersist` and `reapply`: settings that outlast a boot.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,19 +8,22 @@ use clap::Args;
 use linerate_host::Host;
 use linerate_tune::conflicts::SettingOwners;
 use linerate_tune::persist::{
-    self, ActiveSettings, InitSystem, PersistFiles, PersistTarget, RemovedFiles, SettingContext, WrittenFiles,
+    self, ActiveSettings, DOCUMENT_FILE, InitSystem, PersistFiles, PersistTarget, SettingContext,
 };
+use linerate_tune::report::PersistReport;
 use linerate_tune::status::JournalStatus;
-use serde::Serialize;
 
-use super::arguments::{StateDirArgs, must_be_root};
-use super::ask::ConsentMode;
+use super::arguments::{ConsentMode, StateDirArgs, must_be_root};
+use crate::document::{Document, Section};
+use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
+use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
+use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
-use crate::render::{tune_persist, tune_plan};
+use crate::render::text;
+use crate::view;
 
-/// Arguments of `tune persist`.
 #[derive(Debug, Args)]
 pub(super) struct TunePersistArgs {
     /// Write below this directory, as for an image, instead of /
@@ -35,7 +38,6 @@ pub(super) struct TunePersistArgs {
     place: StateDirArgs,
 }
 
-/// Arguments of `tune unpersist`.
 #[derive(Debug, Args)]
 pub(super) struct TuneUnpersistArgs {
     /// Write what was done as JSON; - is standard output
@@ -43,34 +45,6 @@ pub(super) struct TuneUnpersistArgs {
     json: Option<String>,
     #[command(flatten)]
     place: StateDirArgs,
-}
-
-/// What was done, as `--json` has it.
-#[derive(Serialize)]
-struct PersistDocument<T> {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    #[serde(flatten)]
-    what: T,
-}
-
-/// What `persist` did.
-#[derive(Serialize)]
-struct PersistResult<'a> {
-    /// What is to be there.
-    files: &'a PersistFiles,
-    /// Settings that do not last, and why.
-    left_out: &'a [String],
-    /// What was written.
-    wrote: &'a WrittenFiles,
-}
-
-/// What `unpersist` did.
-#[derive(Serialize)]
-struct UnpersistResult<'a> {
-    #[serde(flatten)]
-    removed: &'a RemovedFiles,
 }
 
 impl TunePersistArgs {
@@ -82,35 +56,37 @@ impl TunePersistArgs {
         let (host, store) = (Host::live(), self.place.existing()?);
         let in_force = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
         if let Some(tune) = in_force.pending {
-            bail!("tune {tune} may yet undo itself: confirm or undo it first");
+            bail!("tune {tune} waits for confirmation: confirm or undo it first");
         }
         let mut files = self.files(&host, &in_force)?;
         files.notes.extend(persist::overridden(&in_force.settings, &SettingOwners::observe(&host)));
-        let shown = tune_persist::files(&files, &in_force.others, TextStyle::stdout());
+        let shown = view::persist::preview(&files, &in_force.others, TextStyle::stdout());
         if json == Some(OutputTarget::Stdout) {
             eprint!("{shown}");
         } else {
             output::print_if_read(&shown)?;
         }
-        let question = format!("write these {}?", tune_plan::count_with_noun(files.files.len(), "file"));
+        let question = format!("write these {}?", count_with_noun(files.files.len(), "file"));
         if !self.agreement.given(&question, &interrupt)? {
             eprintln!("nothing was written");
             return Ok(ExitCode::from(1));
         }
         let wrote = files.write(&mut store.lock()?, &self.root)?;
         if self.root.as_os_str() == "/" {
-            tell_systemd(&host);
+            reload_systemd(&host);
         }
-        let what = PersistResult { files: &files, left_out: &in_force.others, wrote: &wrote };
-        finish(json.as_ref(), "linerate.tune-persist/1", what, || {
-            tune_persist::written_text(&wrote, &self.place.command("unpersist"))
+        let left = !wrote.left.is_empty();
+        let report = PersistReport { files, left_out: in_force.others, wrote };
+        finish(json.as_ref(), &host, report, |document| {
+            let command = self.place.command("unpersist");
+            document.sections.push(Section::default().with(format!("To remove them: {command}")));
         })?;
-        Ok(ExitCode::from(u8::from(!wrote.left.is_empty())))
+        Ok(ExitCode::from(u8::from(left)))
     }
 
     fn files(&self, host: &Host, in_force: &ActiveSettings) -> Result<PersistFiles> {
-        ensure!(in_force.tune.is_some(), "no tune is in force, so that there is nothing to persist");
-        let program = std::env::current_exe().context("cannot tell where this program is")?;
+        ensure!(in_force.tune.is_some(), "no tune is in effect: there is nothing to persist");
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let directory = self.place.store().directory().canonicalize().context("the journal's directory")?;
         let lasts = PersistTarget {
             settings: &in_force.settings,
@@ -129,45 +105,67 @@ impl TuneUnpersistArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("unpersist")?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
+        let host = Host::live();
         let removed = persist::unpersist(&mut self.place.existing()?.lock()?)?;
         if removed.is_some() {
-            tell_systemd(&Host::live());
+            reload_systemd(&host);
         }
-        let nothing = removed.is_none();
         let removed = removed.unwrap_or_default();
-        finish(json.as_ref(), "linerate.tune-unpersist/1", UnpersistResult { removed: &removed }, || {
-            if nothing {
-                "Nothing was made to persist.\n".to_owned()
-            } else {
-                tune_persist::removed_text(&removed)
-            }
-        })?;
-        Ok(ExitCode::from(u8::from(!removed.left.is_empty())))
+        let left = !removed.left.is_empty();
+        finish(json.as_ref(), &host, removed, |_| ())?;
+        Ok(ExitCode::from(u8::from(left)))
     }
 }
 
-fn finish<T: Serialize>(
+fn finish<T: CommandResult>(
     json: Option<&OutputTarget>,
-    schema: &'static str,
-    what: T,
-    text: impl Fn() -> String,
+    host: &Host,
+    result: T,
+    extend: impl Fn(&mut Document),
 ) -> Result<()> {
+    let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
     if let Some(target) = json {
-        target.write_json(&PersistDocument {
-            schema,
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-            what,
-        })?;
+        target.write_json(&envelope)?;
     }
-    if json == Some(&OutputTarget::Stdout) { Ok(()) } else { output::print(&text()) }
+    if json == Some(&OutputTarget::Stdout) {
+        return Ok(());
+    }
+    let mut document = envelope.document();
+    extend(&mut document);
+    output::print(&text::text(&document, TextStyle::stdout()))
 }
 
-/// Units that came or went are known to systemd once it read its files again. Nothing is lost if it does not: a boot does too.
-fn tell_systemd(host: &Host) {
+/// Has systemd read its units again. If that fails, the next boot does it.
+fn reload_systemd(host: &Host) {
     if let Err(error) = persist::reload_units(host) {
-        eprintln!(
-            "linerate: systemd could not be told to read its units again: {error}: systemctl daemon-reload"
-        );
+        eprintln!("linerate: systemd did not reload its units: {error}; run systemctl daemon-reload");
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TuneReapplyArgs {
+    /// The file with the settings
+    #[arg(long, value_name = "FILE", default_value = DOCUMENT_FILE)]
+    file: PathBuf,
+    /// Only the settings of this interface
+    #[arg(short = 'i', long, value_name = "IF")]
+    interface: Option<String>,
+    #[command(flatten)]
+    place: StateDirArgs,
+}
+
+impl TuneReapplyArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        must_be_root("reapply")?;
+        // Must not end between two changes: systemd's stop ends it at the second signal.
+        let _interrupt = InterruptFlag::install_ignoring_hangup()?;
+        let file = self.file.display().to_string();
+        let text = std::fs::read_to_string(&self.file).with_context(|| format!("cannot read {file}"))?;
+        let document = persist::PersistedSettings::parse(&text, &file)?;
+        let only = self.interface.as_deref();
+        let done = persist::reapply(&self.place.store(), &Host::live(), &document, only, output::argv())?;
+        let lines: Vec<String> = done.settings.iter().map(|setting| format!("{setting}\n")).collect();
+        output::print(&lines.concat())?;
+        Ok(ExitCode::from(u8::from(done.has_failures())))
     }
 }

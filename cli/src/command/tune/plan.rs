@@ -1,24 +1,26 @@
-//! `linerate tune plan`: what would be changed. Changes nothing.
+//! `linerate tune plan`: plans changes from the findings of doctor. Changes nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
-use linerate_host::Host;
-use linerate_tune::TunePlan;
-use linerate_tune::plan::PlanRehearsal;
+use linerate_host::{Diagnosis, Host, Severity};
+use linerate_tune::conflicts::{self, SettingOwners};
+use linerate_tune::plan::{self, PlanRehearsal, SkippedFinding};
+use linerate_tune::{TunePlan, TuneProfile};
 
 use super::arguments::StateDirArgs;
-use super::choice::ProfileArgs;
-use super::planning::{self, TunePlanner};
+use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::HostScopeArgs;
+use crate::command::doctor::reading::{HostReadings, ObservedHost};
+use crate::document::Section;
 use crate::interrupt::InterruptFlag;
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
-use crate::render::tune_plan;
+use crate::render::text;
+use crate::view::{self, tune_plan::PlanView};
 
-/// Arguments of `tune plan`.
 #[derive(Debug, Args)]
 pub(super) struct TunePlanArgs {
     #[command(flatten)]
@@ -38,46 +40,120 @@ pub(super) struct TunePlanArgs {
     place: StateDirArgs,
 }
 
-/// What is shown.
-struct PlanDetail {
-    plan: TunePlan,
-    host: String,
-    /// None of a plan that was saved.
-    rehearsal: Option<PlanRehearsal>,
-    unseen: Vec<String>,
-}
-
 impl TunePlanArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
-        let PlanDetail { plan, host, rehearsal, unseen } = self.plan()?;
+        let planned = self.plan()?;
+        let plan = &planned.plan;
         if let Some(target) = &json {
             target.write(&plan.to_json())?;
         }
         if json != Some(OutputTarget::Stdout) {
-            let style = TextStyle::stdout();
-            let mut text = tune_plan::plan(&plan, &host, self.full, style);
-            text.push_str(&tune_plan::afterwards(&plan, rehearsal.as_ref(), self.full, style));
-            text.push_str(&tune_plan::unseen(&unseen, style));
+            let mut document = view::tune_plan::document(&PlanView {
+                plan,
+                host: &planned.host,
+                rehearsal: planned.rehearsal.as_ref(),
+                unseen: &planned.unseen,
+                full: self.full,
+            });
             if self.sight.root.is_none() && !(plan.changes.is_empty() && plan.agreements.is_empty()) {
                 let apply = self.place.command("apply");
-                text.push_str(&format!(
-                    "Nothing was changed. To make these changes: {apply} with the same options.\n"
-                ));
+                let text =
+                    format!("Nothing was changed. To make these changes: {apply} with the same options.");
+                document.sections.push(Section::default().with(text));
             }
-            output::print(&text)?;
+            output::print(&text::text(&document, TextStyle::stdout()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn plan(&self) -> Result<PlanDetail> {
+    fn plan(&self) -> Result<PlannedTune> {
         if let Some(file) = &self.plan {
-            let (plan, host) = (planning::saved(file)?, planning::host_name(&Host::live()));
-            return Ok(PlanDetail { plan, host, rehearsal: None, unseen: Vec::new() });
+            let (plan, host) = (saved(file)?, host_name(&Host::live()));
+            return Ok(PlannedTune { plan, host, rehearsal: None, unseen: Vec::new() });
         }
         let planner = TunePlanner { sight: self.sight.clone(), profile: self.choice.profile()? };
-        let mut planned = planner.plan(&InterruptFlag::install()?)?;
-        let rehearsal = Some(planned.rehearse());
-        Ok(PlanDetail { plan: planned.plan, host: planned.host, rehearsal, unseen: planned.unseen })
+        planner.rehearsed_plan(&InterruptFlag::install()?)
     }
+}
+
+pub(super) struct TunePlanner {
+    pub(super) sight: HostScopeArgs,
+    pub(super) profile: TuneProfile,
+}
+
+/// A plan with what was known when it was made.
+pub(super) struct PlannedTune {
+    pub(super) plan: TunePlan,
+    pub(super) host: String,
+    /// Findings after the changes; `None` if the plan was not rehearsed.
+    pub(super) rehearsal: Option<PlanRehearsal>,
+    /// Parts of the host that could not be read, so that changes or other tools may be missing; one sentence each.
+    pub(super) unseen: Vec<String>,
+}
+
+impl TunePlanner {
+    /// Reads the host, once or twice, and plans.
+    pub(super) fn plan(&self, interrupt: &InterruptFlag) -> Result<PlannedTune> {
+        Ok(self.read_and_plan(interrupt)?.0)
+    }
+
+    /// Plans, and predicts the findings after the changes.
+    pub(super) fn rehearsed_plan(&self, interrupt: &InterruptFlag) -> Result<PlannedTune> {
+        let (mut planned, readings) = self.read_and_plan(interrupt)?;
+        let scope = readings.scope.clone();
+        planned.rehearsal = Some(plan::rehearse(readings.into_recordings(), &scope, &planned.plan));
+        Ok(planned)
+    }
+
+    fn read_and_plan(&self, interrupt: &InterruptFlag) -> Result<(PlannedTune, HostReadings)> {
+        let readings = ObservedHost::open(&self.sight, true)?.read(interrupt)?;
+        let mut found = Diagnosis::of(&readings.view());
+        found.unknown.extend(readings.vanished());
+        let host = readings.hosts.last().context("the host was not read")?;
+        let mut plan = plan::make(host, &readings.view(), &found, &self.profile);
+        plan.read_unix_seconds = readings.unix_seconds;
+        let owners = SettingOwners::observe(host);
+        conflicts::resolve(&mut plan, &owners);
+        let unseen = unseen(&found, &owners);
+        complete(&mut plan.left, &found);
+        let host = host_name(host);
+        Ok((PlannedTune { plan, host, rehearsal: None, unseen }, readings))
+    }
+}
+
+/// Adds severity and title to findings that another tool keeps from being fixed.
+fn complete(left: &mut [SkippedFinding], found: &Diagnosis) {
+    let known = |severity: &str| Severity::ALL.iter().position(|known| known.name() == severity);
+    for one in left.iter_mut().filter(|one| known(&one.severity).is_none()) {
+        if let Some(finding) = found.findings.iter().find(|finding| finding.id == one.finding) {
+            one.severity = finding.severity.name().to_owned();
+            one.title.clone_from(&finding.title);
+        }
+    }
+    left.sort_by_key(|one| known(&one.severity).unwrap_or(usize::MAX));
+}
+
+fn unseen(found: &Diagnosis, owners: &SettingOwners) -> Vec<String> {
+    let of_path = match found.unknown.len() {
+        0 => None,
+        1 => Some("One part of the packet path could not be read; doctor names it.".to_owned()),
+        many => Some(format!("{many} parts of the packet path could not be read; doctor names them.")),
+    };
+    let of_owners =
+        owners.unknown().iter().map(|what| format!("Other tools may manage the same settings: {what}."));
+    of_path.into_iter().chain(of_owners).collect()
+}
+
+pub(super) fn saved(file: &Path) -> Result<TunePlan> {
+    let origin = file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the plan {origin}"))?;
+    Ok(TunePlan::parse(&text, &origin)?)
+}
+
+/// The node name of a host, or `the host`.
+pub(crate) fn host_name(host: &Host) -> String {
+    let name = host.read("/proc/sys/kernel/hostname").unwrap_or_default();
+    // A capture may lack it.
+    if name.trim().is_empty() { "the host".to_owned() } else { name.trim().to_owned() }
 }

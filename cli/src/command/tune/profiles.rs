@@ -1,17 +1,83 @@
-//! `linerate tune profiles`: what there is to tune for.
+//! Profiles: the options that choose one, and `linerate tune profiles`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use clap::Args;
+use linerate_host::diagnosis::rules;
 use linerate_tune::TuneProfile;
 
-use super::choice::named;
 use crate::output;
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
 
-/// Arguments of `tune profiles`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct ProfileArgs {
+    /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
+    #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
+    goal: String,
+    /// Fix only these findings: comma-separated ids or stages
+    #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Do not fix these findings: comma-separated ids or stages
+    #[arg(long, value_name = "FINDING,..", value_delimiter = ',')]
+    except: Vec<String>,
+    /// Include changes that are held back until another finding is fixed
+    #[arg(long)]
+    anyway: bool,
+}
+
+impl ProfileArgs {
+    /// The profile, restricted by --only and --except.
+    pub(super) fn profile(&self) -> Result<TuneProfile> {
+        let mut profile = named(&self.goal)?;
+        profile.anyway = self.anyway;
+        self.only.iter().chain(&self.except).try_for_each(|name| must_be_known(name))?;
+        for rule in rules() {
+            let named = |names: &[String]| names.iter().any(|name| covers(name, rule.id));
+            if named(&self.except) {
+                leave(&mut profile, rule.id, "--except names it.");
+            } else if !self.only.is_empty() && !named(&self.only) {
+                leave(&mut profile, rule.id, "--only does not name it.");
+            }
+        }
+        if !self.only.is_empty() {
+            profile.values.clear();
+        }
+        Ok(profile)
+    }
+}
+
+/// A built-in profile, or the profile in a file.
+pub(crate) fn named(goal: &str) -> Result<TuneProfile> {
+    let is_file = goal.contains('/') || Path::new(goal).extension().is_some_and(|end| end == "toml");
+    if !is_file {
+        return Ok(TuneProfile::named(goal)?);
+    }
+    let text = std::fs::read_to_string(goal).with_context(|| format!("cannot read the profile {goal}"))?;
+    Ok(TuneProfile::parse(&text, goal)?)
+}
+
+fn leave(profile: &mut TuneProfile, id: &str, why: &str) {
+    profile.fix.remove(id);
+    profile.ask.remove(id);
+    profile.leave.insert(id.to_owned(), why.to_owned());
+}
+
+/// Whether `name` is the finding's id or stage.
+fn covers(name: &str, id: &str) -> bool {
+    let stage = name.strip_suffix(".*").unwrap_or(name);
+    id == name || id.split_once('.').is_some_and(|(of, _)| of == stage)
+}
+
+fn must_be_known(name: &str) -> Result<()> {
+    if rules().any(|rule| covers(name, rule.id)) {
+        return Ok(());
+    }
+    bail!("no finding and no stage is called '{name}' (linerate doctor --explain all lists them)")
+}
+
 #[derive(Debug, Args)]
 pub(super) struct TuneProfilesArgs {
     /// Print this one, to be copied and changed [default: list them]

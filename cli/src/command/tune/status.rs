@@ -1,19 +1,21 @@
-//! `linerate tune status` and `history`: what is in force, and what ever was.
+//! `linerate tune status` and `history`.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
 use linerate_host::Host;
-use linerate_tune::status::{self, TuneHistory};
-use serde::Serialize;
+use linerate_tune::status::{JournalStatus, TuneHistory};
 
 use super::arguments::StateDirArgs;
+use crate::document::Document;
+use crate::envelope::{CommandResult, Envelope};
+use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
-use crate::render::{tune_history, tune_status};
+use crate::render::text;
+use crate::view;
 
-/// Arguments of `tune status`.
 #[derive(Debug, Args)]
 pub(super) struct TuneStatusArgs {
     /// Print all settings, not only those that differ from the tune
@@ -23,7 +25,6 @@ pub(super) struct TuneStatusArgs {
     looking: TuneStatusReader,
 }
 
-/// Arguments of `tune history`.
 #[derive(Debug, Args)]
 pub(super) struct TuneHistoryArgs {
     #[command(flatten)]
@@ -39,22 +40,17 @@ struct TuneStatusReader {
     place: StateDirArgs,
 }
 
-/// A document with how it was asked for.
-#[derive(Serialize)]
-struct TuneStatusDocument<'a, T> {
-    #[serde(flatten)]
-    document: &'a T,
-    version: &'static str,
-    argv: Vec<String>,
-}
-
 impl TuneStatusArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let TuneStatusReader { json, place } = &self.looking;
         let json = OutputTarget::from_option(json.as_deref())?;
-        let status = status::JournalStatus::of(&place.existing()?.read()?, &Host::live());
-        tell(json.as_ref(), &status, || tune_status::status(&status, place, self.full, TextStyle::stdout()))?;
-        Ok(ExitCode::from(u8::from(status.needs_attention())))
+        let host = Host::live();
+        let status = JournalStatus::of(&place.existing()?.read()?, &host);
+        let attention = status.needs_attention();
+        print(json.as_ref(), &host, status, |envelope| {
+            view::tune::status(envelope, &|verb| place.command(verb), self.full)
+        })?;
+        Ok(ExitCode::from(u8::from(attention)))
     }
 }
 
@@ -63,18 +59,23 @@ impl TuneHistoryArgs {
         let TuneStatusReader { json, place } = &self.looking;
         let json = OutputTarget::from_option(json.as_deref())?;
         let history = TuneHistory::of(&place.existing()?.read()?);
-        tell(json.as_ref(), &history, || tune_history::history(&history, TextStyle::stdout()))?;
+        print(json.as_ref(), &Host::live(), history, Envelope::document)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn tell(json: Option<&OutputTarget>, document: &impl Serialize, text: impl Fn() -> String) -> Result<()> {
+fn print<T: CommandResult>(
+    json: Option<&OutputTarget>,
+    host: &Host,
+    result: T,
+    document: impl Fn(&Envelope<T>) -> Document,
+) -> Result<()> {
+    let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
     if let Some(target) = json {
-        target.write_json(&TuneStatusDocument {
-            document,
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-        })?;
+        target.write_json(&envelope)?;
     }
-    if json == Some(&OutputTarget::Stdout) { Ok(()) } else { output::print(&text()) }
+    if json == Some(&OutputTarget::Stdout) {
+        return Ok(());
+    }
+    output::print(&text::text(&document(&envelope), TextStyle::stdout()))
 }

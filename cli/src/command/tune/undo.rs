@@ -1,4 +1,4 @@
-//! `linerate tune undo`: every setting back to what it was.
+//! `linerate tune undo`: restores the original values.
 
 use std::process::ExitCode;
 
@@ -7,19 +7,18 @@ use clap::Args;
 use linerate_host::Host;
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::transaction::{self, UndoReport};
-use serde::Serialize;
 
-use super::apply::carrying::tell;
+use super::apply::runner::tell;
 use super::arguments::{StateDirArgs, must_be_root};
-use super::planning;
 use crate::command::netns;
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
-use crate::origin;
+use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
-use crate::render::{tune_status, tune_undo};
+use crate::render::text;
+use crate::view;
 
-/// Arguments of `tune undo`.
 #[derive(Debug, Args)]
 pub(super) struct TuneUndoArgs {
     /// Number of the tune [default: the latest in effect]
@@ -35,27 +34,15 @@ pub(super) struct TuneUndoArgs {
     place: StateDirArgs,
 }
 
-/// What became of it, as `--json` has it.
-#[derive(Serialize)]
-struct TuneUndoDocument<'a> {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    started_unix_seconds: Option<u64>,
-    host: String,
-    #[serde(flatten)]
-    undone: &'a UndoReport,
-}
-
 impl TuneUndoArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("undo")?;
-        take_back(&self.place, self.id, self.full, self.json.as_deref())
+        undo_and_print(&self.place, self.id, self.full, self.json.as_deref())
     }
 }
 
-/// Undoes a tune, and tells what became of it.
-pub(crate) fn take_back(
+/// Undoes a tune and prints the outcome.
+pub(crate) fn undo_and_print(
     place: &StateDirArgs,
     id: Option<u64>,
     full: bool,
@@ -63,35 +50,30 @@ pub(crate) fn take_back(
 ) -> Result<ExitCode> {
     let json = OutputTarget::from_option(json)?;
     netns::enter_that_of(&place.existing()?.read()?, id)?;
-    // A terminal that goes away with a link that is reset ends nothing.
+    // A terminal that goes away during a link reset must not end the undo.
     let _interrupt = InterruptFlag::install_ignoring_hangup()?;
     let mut writer = place.existing()?.lock()?;
     if let Some(trouble) = writer.trouble() {
         let journal = writer.store().journal_path().display().to_string();
-        tell(&format!("linerate: {}\n", tune_status::damage(trouble, &journal)));
+        tell(&format!("linerate: {}\n", view::tune::journal_damage(trouble, &journal)));
     }
     let (host, started_unix_seconds) = (Host::live(), origin::unix_seconds());
     let undone = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;
     drop(writer);
+    let status = status(&undone);
+    let envelope = Envelope::new(HostSummary::observe(&host), started_unix_seconds, undone);
     if let Some(target) = &json {
-        let (schema, version) = ("linerate.tune-undo/1", env!("CARGO_PKG_VERSION"));
-        target.write_json(&TuneUndoDocument {
-            schema,
-            version,
-            argv: output::argv(),
-            started_unix_seconds,
-            host: planning::host_name(&host),
-            undone: &undone,
-        })?;
+        target.write_json(&envelope)?;
     }
     if json != Some(OutputTarget::Stdout) {
-        output::print_if_read(&tune_undo::undo_text(&undone, full, TextStyle::stdout()))?;
+        let document = view::tune::undo(&envelope, full);
+        output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
     }
-    Ok(status(&undone))
+    Ok(status)
 }
 
-/// 0: all is as before; 1: something was left; 2: something was refused.
-pub(super) fn status(undone: &UndoReport) -> ExitCode {
+/// 0: all restored; 1: a setting was left; 2: a setting was refused.
+fn status(undone: &UndoReport) -> ExitCode {
     match (undone.has_failures(), undone.has_left()) {
         (true, _) => ExitCode::from(2),
         (false, true) => ExitCode::from(1),

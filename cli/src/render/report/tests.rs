@@ -38,25 +38,26 @@ fn results_are_told_in_the_order_of_the_story() {
 fn what_was_changed_and_put_back_is_told_by_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, schema: &str, time: Option<u64>, more: &str| {
-        let time = time.map(|time| format!("\"started_unix_seconds\": {time},")).unwrap_or_default();
-        let text =
-            format!("{{\"schema\": \"{schema}\", \"version\": \"0.0.0\", {time} \"tune\": 1, {more}}}");
+        let time = time.map_or("null".to_owned(), |time| time.to_string());
+        let text = format!(
+            "{{\"schema\": \"{schema}\", \"version\": \"0.0.0\", \"argv\": [], \"host\": {{}}, \"warnings\": [], \
+             \"started_unix_seconds\": {time}, \"result\": {{\"tune\": 1, {more}}}}}"
+        );
         fs::write(directory.path().join(name), text).expect("written");
     };
-    let applied = "\"goal\": \"g\", \"changes\": [], \"broke_off\": null, \"findings\": []";
-    write("a.json", "linerate.tune-apply/1", Some(1_700_000_030), applied);
-    write("b.json", "linerate.tune-undo/1", Some(1_700_000_020), "\"settings\": []");
-    write("c.json", "linerate.tune-apply/1", Some(1_700_000_010), applied);
-    // Of an earlier version, which told no time.
-    write("d.json", "linerate.tune-undo/1", None, "\"settings\": []");
-    write("e.json", "linerate.tune-apply/1", None, applied);
+    let applied = "\"goal\": \"g\", \"until\": null, \"changes\": [], \"broke_off\": null, \"findings\": []";
+    let undone = "\"why\": \"asked\", \"earlier_boot\": false, \"settings\": [], \"damaged_lines\": []";
+    write("a.json", "linerate.tune-apply/2", Some(1_700_000_030), applied);
+    write("b.json", "linerate.tune-undo/2", Some(1_700_000_020), undone);
+    write("c.json", "linerate.tune-apply/2", Some(1_700_000_010), applied);
+    write("d.json", "linerate.tune-undo/2", None, undone);
     let joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
         .render_results()
         .expect("joined");
     let files: Vec<&str> = joined.members.iter().map(|member| short(&member.file)).collect();
-    assert_eq!(files, ["e.json", "d.json", "c.json", "b.json", "a.json"]);
-    assert_eq!(joined.members[4].head.unix_seconds, Some(1_700_000_030));
-    assert_eq!(joined.members[4].head.time, crate::render::page::time(Some(1_700_000_030)));
+    assert_eq!(files, ["d.json", "c.json", "b.json", "a.json"]);
+    assert_eq!(joined.members[3].head.unix_seconds, Some(1_700_000_030));
+    assert_eq!(joined.members[3].head.time, crate::render::page::time(Some(1_700_000_030)));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use linerate_trace::drops::{
 
 use super::named_paths;
 use crate::document::Tone;
+use crate::render::format::count_with_noun;
 use crate::render::format::grouped;
-use crate::render::tune_plan::count_with_noun;
 
 /// Losses named in a verdict; more are a number.
 const MOST: usize = 3;

@@ -96,10 +96,11 @@ impl BoostServersTestHost {
         expected(status, arguments, &output)
     }
 
-    /// The document of the same.
+    /// The result in the command's JSON document.
     pub(super) fn document(&self, arguments: &[&str]) -> Value {
         let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+        let document = serde_json::from_str::<Value>(&out);
+        document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
     }
 
     /// `linerate load` on the other host, at the port, from both CPUs.

@@ -16,12 +16,12 @@ fn each_verb_writes_what_is_documented() {
     };
     conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/1");
     let file = scene.save("plan.json", &scene.plan());
-    conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/1");
-    conforms(&document("status", &[]), "linerate.tune-status/1");
+    conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/2");
+    conforms(&document("status", &[]), "linerate.tune-status/2");
     let image = scene.path("image");
     fs::create_dir(&image).expect("made");
-    conforms(&document("persist", &["--root", text(&image), "--yes"]), "linerate.tune-persist/1");
-    conforms(&document("unpersist", &[]), "linerate.tune-unpersist/1");
-    conforms(&document("undo", &[]), "linerate.tune-undo/1");
-    conforms(&document("history", &[]), "linerate.tune-history/1");
+    conforms(&document("persist", &["--root", text(&image), "--yes"]), "linerate.tune-persist/2");
+    conforms(&document("unpersist", &[]), "linerate.tune-unpersist/2");
+    conforms(&document("undo", &[]), "linerate.tune-undo/2");
+    conforms(&document("history", &[]), "linerate.tune-history/2");
 }

@@ -16,7 +16,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
 fn is_as_before(scene: &TuneTestLab, before: &HostSettingValues) {
     await_that("all is as before", || {
         let (out, _) = scene.expect_any("status", &[]);
-        out == "No tune is in force.\n"
+        out == "No tune is in effect.\n"
     });
     assert_eq!(*before, scene.values());
 }
@@ -34,7 +34,7 @@ fn what_nobody_confirms_is_undone() {
     assert!(err.contains("tune 1") && err.lines().count() == 1, "{err}");
     is_as_before(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
-    assert!(out.contains("nobody confirmed it"), "{out}");
+    assert!(out.contains("it was not confirmed"), "{out}");
     let (_, err) = scene.expect(2, "confirm", &[]);
     assert_eq!(err.lines().count(), 1, "{err}");
 }
@@ -49,7 +49,7 @@ fn what_is_confirmed_stays() {
     let (out, _) = scene.expect(0, "confirm", &[]);
     assert!(out.starts_with("Tune 1 is confirmed and stays."), "{out}");
     let (out, _) = scene.expect(0, "status", &[]);
-    assert!(out.contains("8 settings in force") && !out.contains("undone by itself"), "{out}");
+    assert!(out.contains("8 settings in effect") && !out.contains("undone automatically"), "{out}");
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn what_is_for_a_time_ends_with_it() {
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
-    assert!(out.contains("undone by itself in "), "{out}");
+    assert!(out.contains("undone automatically in "), "{out}");
     is_as_before(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
-    assert!(out.contains("its time was over"), "{out}");
+    assert!(out.contains("its time is over"), "{out}");
 }
 
 /// Starts to apply and returns once half of the changes are made.
@@ -92,17 +92,14 @@ fn a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request() {
     child.kill().expect("killed");
     child.wait().expect("reaped");
     let (out, _) = scene.expect_any("status", &[]);
-    assert!(
-        out.contains("not finished: the program that made it was ended") || out.contains("made; 8"),
-        "{out}"
-    );
+    assert!(out.contains("not finished: its program was killed") || out.contains("made; 8"), "{out}");
     if out.contains("not finished") {
         let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
         assert!(err.contains("apply --resume") && err.lines().count() == 1, "{err}");
         let (out, _) = scene.expect(0, "apply", &["--resume", "--yes"]);
-        assert!(out.contains("were so already"), "{out}");
+        assert!(out.contains("had their value already"), "{out}");
         let (out, _) = scene.expect(0, "status", &[]);
-        assert!(out.contains("made; 8 settings in force"), "{out}");
+        assert!(out.contains("made; 8 settings in effect"), "{out}");
     }
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
@@ -120,7 +117,7 @@ fn an_interrupted_tune_stops_between_changes() {
     let (out, _) = scene.expect_any("status", &[]);
     // The signal may come when all is done.
     match status.code() {
-        Some(2) => assert!(out.contains("broke off: it was interrupted"), "{out}"),
+        Some(2) => assert!(out.contains("stopped: it was interrupted"), "{out}"),
         Some(0) => assert!(out.contains("made; 8"), "{out}"),
         other => panic!("{other:?}: {out}"),
     }

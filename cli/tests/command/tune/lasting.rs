@@ -20,7 +20,7 @@ fn what_persists_is_shown_written_and_removed_again() {
     fs::create_dir(&image).expect("made");
     let root = ["--root", text(&image)];
     let (_, err) = scene.expect(2, "persist", &[root[0], root[1], "--yes"]);
-    assert!(err.contains("no tune is in force") && err.lines().count() == 1, "{err}");
+    assert!(err.contains("no tune is in effect") && err.lines().count() == 1, "{err}");
 
     let before = scene.values();
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);

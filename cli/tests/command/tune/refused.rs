@@ -16,7 +16,7 @@ fn refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
     assert!(err.contains(words), "no '{words}' in {err}");
     assert_eq!(before, scene.values());
     let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in force.\n");
+    assert_eq!(out, "No tune is in effect.\n");
 }
 
 #[test]
@@ -69,13 +69,16 @@ fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
     let before = scene.values();
     let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
     assert!(err.contains("rp_filter: 0 -> nonsense ... refused: cannot write 'nonsense' to "), "{err}");
-    assert!(out.contains(&format!("broke off with {position} changes made")), "{out}");
-    assert!(out.contains("to go on") && out.contains("apply --resume"), "{out}");
+    assert!(out.contains(&format!("stopped with {position} changes made")), "{out}");
+    assert!(out.contains("to finish it") && out.contains("apply --resume"), "{out}");
     let (out, _) = scene.expect(1, "status", &[]);
-    assert!(out.contains("not made  net.ipv4.conf.eth0.rp_filter"), "{out}");
+    assert!(out.contains("not made ") && out.contains("net.ipv4.conf.eth0.rp_filter"), "{out}");
     // Going on without it makes the others.
     let (out, _) = scene.expect(2, "apply", &["--resume", "--keep-going", "--yes"]);
-    assert!(out.contains("broke off with 3 changes made, 4 were so already: 1 change refused"), "{out}");
+    assert!(
+        out.contains("stopped with 3 changes made, 4 had their value already: 1 change refused"),
+        "{out}"
+    );
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
 }
@@ -124,7 +127,7 @@ fn one_tunes_at_a_time() {
         assert!(out.is_empty() && err.contains(&words) && err.lines().count() == 1, "{verb}: {out}{err}");
     }
     let (out, _) = scene.expect(0, "status", &[]);
-    assert!(out.contains("being made or undone now"), "{out}");
+    assert!(out.contains("in progress now"), "{out}");
     assert_eq!(before, scene.values());
     let mut told = String::new();
     std::io::Read::read_to_string(&mut reader, &mut told).expect("text");
@@ -145,7 +148,7 @@ fn a_torn_journal_loses_nothing() {
     open.write_all(br#"{"sequence":99,"uni"#).expect("written");
     drop(open);
     let (out, _) = scene.expect(1, "status", &[]);
-    assert!(out.contains("torn") && out.contains("8 settings in force"), "{out}");
+    assert!(out.contains("torn") && out.contains("8 settings in effect"), "{out}");
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
     scene.expect(0, "status", &[]);
@@ -168,7 +171,7 @@ fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
     fs::write(&journal, text.replacen(line, &line.replacen("intent", "jntent", 1), 1)).expect("written");
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains(&format!("journal line {number} is damaged")), "{out}");
-    assert!(out.contains("8 settings in force"), "{out}");
+    assert!(out.contains("8 settings in effect"), "{out}");
     let (out, err) = scene.expect(1, "undo", &[]);
     assert!(err.contains(&format!("journal line {number} is damaged")) && err.lines().count() == 1, "{err}");
     assert!(out.contains("8 settings as before"), "{out}");
@@ -202,7 +205,7 @@ fn an_interface_that_goes_away_takes_its_settings_with_it() {
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains("gone"), "{out}");
     let (out, _) = scene.expect(1, "undo", &[]);
-    assert!(out.contains("2 settings as before; 6 not there any more"), "{out}");
+    assert!(out.contains("2 settings as before; 6 gone"), "{out}");
     let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in force.\n");
+    assert_eq!(out, "No tune is in effect.\n");
 }

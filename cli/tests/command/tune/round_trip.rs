@@ -23,30 +23,30 @@ fn what_is_applied_is_in_force_until_it_is_undone() {
     assert!(scene.shell("nft list table inet linerate_test").contains("dport 53"));
 
     let (out, _) = scene.expect(0, "status", &[]);
-    assert!(out.contains("made; 8 settings in force\n"), "{out}");
+    assert!(out.contains("made; 8 settings in effect\n"), "{out}");
     let (out, _) = scene.expect(0, "status", &["--json", "-"]);
     let status = parsed(&out);
-    assert_eq!(status["schema"], "linerate.tune-status/1");
+    assert_eq!(status["schema"], "linerate.tune-status/2");
     let changes = plan["changes"].as_array().expect("changes").len();
-    let settings = status["tunes"][0]["settings"].as_array().expect("settings").clone();
+    let settings = status["result"]["tunes"][0]["settings"].as_array().expect("settings").clone();
     assert_eq!(settings.len(), changes);
     assert!(settings.iter().all(|setting| setting["state"] == "in-force"), "{settings:?}");
 
     // The same again finds all as it is to be.
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
-    assert!(out.contains("0 changes made and read back, 8 were so already"), "{out}");
+    assert!(out.contains("0 changes made and read back, 8 had their value already"), "{out}");
 
     let (out, _) = scene.expect(0, "undo", &["--full"]);
     assert!(out.contains("Tune 1 undone: 8 settings as before."), "{out}");
     assert_eq!(before, scene.values());
     let (out, _) = scene.expect(0, "status", &[]);
-    assert_eq!(out, "No tune is in force.\n");
+    assert_eq!(out, "No tune is in effect.\n");
     let (out, _) = scene.expect(0, "history", &[]);
-    let (first, second) = out.split_once('\n').expect("two lines");
+    let (first, second) = out.split_once("\n2 ").expect("two tunes");
     assert!(first.contains("8 settings written; undone"), "{out}");
     assert!(second.contains("0 settings written"), "{out}");
     let (out, _) = scene.expect(0, "history", &["--json", "-"]);
-    assert_eq!(parsed(&out)["tunes"].as_array().map(Vec::len), Some(2));
+    assert_eq!(parsed(&out)["result"]["tunes"].as_array().map(Vec::len), Some(2));
     let (_, err) = scene.expect(2, "undo", &[]);
     assert_eq!(err, "linerate: nothing to undo: no tune is in force\n");
 }
@@ -61,7 +61,7 @@ fn a_reader_who_leaves_does_not_end_what_was_asked_for() {
         let ended = scene.tune(verb, arguments).stdout(writer).status().expect("it starts");
         assert_eq!(ended.code(), Some(0), "{verb}");
         let (out, _) = scene.expect(0, "status", &[]);
-        let expected = if verb == "apply" { "8 settings in force" } else { "No tune is in force" };
+        let expected = if verb == "apply" { "8 settings in effect" } else { "No tune is in effect" };
         assert!(out.contains(expected), "{verb}: {out}");
     }
 }
@@ -76,13 +76,10 @@ fn what_somebody_else_changed_survives_undo_and_is_named() {
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     scene.shell("echo 1 > /sys/class/net/eth0/queues/rx-3/rps_cpus");
     let (out, _) = scene.expect(1, "status", &[]);
-    assert!(out.contains("drifted   eth0 rx-3/rps_cpus: 0; the tune set 0-1, before it was none"), "{out}");
+    assert!(out.contains("eth0 rx-3/rps_cpus: 0; the tune set 0-1, originally none"), "{out}");
     let (out, _) = scene.expect(1, "undo", &["1"]);
-    assert!(
-        out.contains("eth0 rx-3/rps_cpus: 0, which somebody else set; before the tune it was none"),
-        "{out}"
-    );
-    assert!(out.contains("7 settings as before; 1 changed by somebody else since, and left."), "{out}");
+    assert!(out.contains("eth0 rx-3/rps_cpus: 0, set by others since; before the tune it was none"), "{out}");
+    assert!(out.contains("7 settings as before; 1 changed by others since, and left."), "{out}");
     let mut after = scene.values();
     let path = "/sys/class/net/eth0/queues/rx-3/rps_cpus";
     assert_eq!(after.insert(path.into(), before[path].clone()).as_deref(), Some("1"));

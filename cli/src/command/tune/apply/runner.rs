@@ -1,4 +1,4 @@
-//! Making changes one after the other.
+//! Makes the changes of a plan one after the other.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -10,59 +10,31 @@ use linerate_host::{Host, Setting};
 use linerate_tune::TunePlan;
 use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::plan::{ChangeImpact, PlannedChange};
+use linerate_tune::report::{AppliedChange, ChangeOutcome};
 use linerate_tune::transaction::{ChangeResult, TuneError, TuneTransaction, boot_seconds};
-use serde::Serialize;
 
 use crate::interrupt::InterruptFlag;
 use crate::origin;
-use crate::render::tune_plan;
+use crate::view::tune_plan;
 
-/// How long a link may take to come back after a reset.
+/// Time that a link may take to come up after a reset.
 const LINK_TIME: Duration = Duration::from_secs(30);
-/// How often a link is looked at.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Changes being made.
+/// Changes in progress.
 pub(crate) struct TuneRun<'a> {
     pub(crate) host: &'a Host,
     pub(crate) interrupt: &'a InterruptFlag,
-    /// Whether a refusal ends it.
+    /// Whether to continue after a refusal.
     pub(crate) keep_going: bool,
-    /// When all is undone.
     pub(crate) until: Option<UndoDeadline>,
-    /// When it began.
     pub(crate) started_unix_seconds: Option<u64>,
-    /// What was done so far.
+    /// The attempted changes.
     pub(crate) steps: Vec<AppliedChange>,
-    /// How many there are, as far as is known.
+    /// Number of changes, as far as it is known.
     total: usize,
-    /// Interfaces whose settings may read otherwise than planned, since their link was reset.
+    /// Interfaces whose link was reset, so that settings may differ from the plan.
     reset: BTreeSet<String>,
-}
-
-/// A change and what became of it.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct AppliedChange {
-    setting: Setting,
-    name: String,
-    from: String,
-    to: String,
-    pub(crate) outcome: ChangeOutcome,
-}
-
-/// What became of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ChangeOutcome {
-    /// It was made.
-    Made,
-    /// It was so.
-    Already,
-    /// The host refused.
-    Refused {
-        /// Its words.
-        why: String,
-    },
 }
 
 impl<'a> TuneRun<'a> {
@@ -84,10 +56,10 @@ impl<'a> TuneRun<'a> {
         }
     }
 
-    /// Makes all changes of a plan; why it stopped, where it did.
+    /// Makes all changes of a plan. Returns the reason if it stopped.
     ///
     /// # Errors
-    /// Those of the journal: nothing can be written down any more.
+    /// If the journal cannot be written.
     pub(crate) fn make_plan(
         &mut self,
         transaction: &mut TuneTransaction<'_>,
@@ -118,24 +90,24 @@ impl<'a> TuneRun<'a> {
             let outcome = match self.one(transaction, change) {
                 Ok(outcome) => outcome,
                 Err(TuneError::Journal(error)) => {
-                    tell("not written down\n");
+                    tell("not journalled\n");
                     return Err(error.into());
                 }
                 Err(error) => ChangeOutcome::Refused { why: error.to_string() },
             };
             let (outcome, fixed) = match (outcome, change.setting.fixed(self.host)) {
-                // Which is no sign that something is wrong with the others.
+                // The other changes may succeed.
                 (ChangeOutcome::Refused { .. }, Some(why)) => {
                     (ChangeOutcome::Refused { why: why.to_owned() }, true)
                 }
                 (outcome, _) => (outcome, false),
             };
-            tell(&format!("{}\n", outcome.words(&change.setting.to_string())));
+            tell(&format!("{}\n", outcome_words(&outcome, &change.setting.to_string())));
             let refused = match &outcome {
                 ChangeOutcome::Refused { why } => Some(why.clone()),
                 ChangeOutcome::Made | ChangeOutcome::Already => None,
             };
-            self.took(change, outcome);
+            self.steps.push(AppliedChange::new(change, outcome));
             if let (Some(why), false) = (refused, self.keep_going || fixed) {
                 return Ok(Some(why));
             }
@@ -148,7 +120,6 @@ impl<'a> TuneRun<'a> {
         Ok(None)
     }
 
-    /// How many were refused.
     pub(crate) fn refused(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.outcome, ChangeOutcome::Refused { .. })).count()
     }
@@ -175,17 +146,7 @@ impl<'a> TuneRun<'a> {
         })
     }
 
-    fn took(&mut self, change: &PlannedChange, outcome: ChangeOutcome) {
-        self.steps.push(AppliedChange {
-            setting: change.setting.clone(),
-            name: change.setting.to_string(),
-            from: change.from.to_string(),
-            to: change.to.to_string(),
-            outcome,
-        });
-    }
-
-    /// Why no further change is to be made.
+    /// The reason to stop, if there is one.
     fn stop(&self) -> Option<String> {
         if self.interrupt.is_raised() {
             return Some("it was interrupted".to_owned());
@@ -194,12 +155,12 @@ impl<'a> TuneRun<'a> {
         (boot_seconds() >= end).then(|| "its time was over before all changes were made".to_owned())
     }
 
-    /// Waits until a link that was reset is up again; why not, where it is not.
+    /// Waits until a reset link is up again. Returns the reason if it is not.
     fn await_link(&self, setting: &Setting) -> Option<String> {
         let interface = setting.interface()?;
         let carrier = format!("/sys/class/net/{interface}/carrier");
         let begin = Instant::now();
-        // An interface that is not up has no carrier to read, and none is waited for.
+        // An interface that is down has no carrier to read.
         while self.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
             if begin.elapsed() > LINK_TIME {
                 let seconds = LINK_TIME.as_secs();
@@ -213,21 +174,19 @@ impl<'a> TuneRun<'a> {
     }
 }
 
-impl ChangeOutcome {
-    fn words(&self, name: &str) -> String {
-        match self {
-            ChangeOutcome::Made => "done".to_owned(),
-            ChangeOutcome::Already => "already so".to_owned(),
-            // The setting is told before it.
-            ChangeOutcome::Refused { why } => {
-                let reason = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
-                format!("refused: {}", reason.unwrap_or(why))
-            }
+fn outcome_words(outcome: &ChangeOutcome, name: &str) -> String {
+    match outcome {
+        ChangeOutcome::Made => "done".to_owned(),
+        ChangeOutcome::Already => "has this value already".to_owned(),
+        // The line begins with the setting.
+        ChangeOutcome::Refused { why } => {
+            let reason = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+            format!("refused: {}", reason.unwrap_or(why))
         }
     }
 }
 
-/// Progress. The terminal may go away while links are reset, which must not stop what was begun.
+/// Prints progress. A terminal that goes away while links are reset must not stop the changes.
 pub(crate) fn tell(text: &str) {
     let mut stderr = std::io::stderr();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

@@ -1,4 +1,4 @@
-//! A server of two workers, as its host's boost sees it.
+//! A server of two workers, for tests.
 
 use std::net::SocketAddr;
 
@@ -8,39 +8,18 @@ use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Known, Setting, SettingValue};
 use linerate_tune::TunePlan;
 use linerate_tune::boost::BoostPlan;
+use linerate_tune::boost::delivery::PlanConformity;
 use linerate_tune::boost::delivery::{DeliveryAgreement, SocketAgreement};
 use linerate_tune::boost::discovery::{
     GroupSocket, ObservedServer, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess,
 };
 use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
+use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
 use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA};
-
-use crate::command::boost::BoostPlanDocument;
-
-/// What a plan is shown from.
-pub(crate) struct BoostPlanSample {
-    pub(crate) server: ObservedServer,
-    pub(crate) boost: BoostPlan,
-    pub(crate) agreement: Known<DeliveryAgreement>,
-}
-
-impl BoostPlanSample {
-    pub(crate) fn planned(&self) -> BoostPlanDocument<'_> {
-        BoostPlanDocument {
-            schema: "linerate.boost/1",
-            version: "0.1.0",
-            argv: Vec::new(),
-            started_unix_seconds: Some(1_700_000_000),
-            host: "ns1",
-            server: &self.server,
-            agreement: &self.agreement,
-            boost: &self.boost,
-        }
-    }
-}
+use linerate_tune::report::{AppliedChange, ChangeOutcome};
 
 /// A master that holds all sockets, and two workers with a socket of each group.
-pub(crate) fn nsd() -> BoostPlanSample {
+pub(crate) fn nsd() -> BoostPlanReport {
     let udp = group(SocketProtocol::Udp, "0.0.0.0:53", &[41, 42]);
     let tcp = group(SocketProtocol::Tcp, "0.0.0.0:53", &[45, 46]);
     let server = ObservedServer {
@@ -99,7 +78,31 @@ pub(crate) fn nsd() -> BoostPlanSample {
             why: "is steered already by a classic program: left as it is".into(),
         }],
     };
-    BoostPlanSample { server, boost, agreement: Known::Value(agreement()) }
+    BoostPlanReport { server, boost, agreement: Known::Value(agreement()) }
+}
+
+/// The plan, applied.
+pub(crate) fn nsd_applied() -> BoostApplyReport {
+    let BoostPlanReport { server, boost, .. } = nsd();
+    let conformity = PlanConformity { packets: 59_189, as_planned: 59_189, ..PlanConformity::default() };
+    BoostApplyReport {
+        tune: Some(4),
+        goal: boost.plan.goal.clone(),
+        until: None,
+        changes: boost
+            .plan
+            .changes
+            .iter()
+            .map(|change| AppliedChange::new(change, ChangeOutcome::Made))
+            .collect(),
+        broke_off: None,
+        places: boost.places,
+        refusals: boost.refusals,
+        advice: boost.advice,
+        before: DeliveryCounts::of(&server),
+        now: Some(DeliveryCounts { seconds: Some(2.0), agreement: Known::unknown("no BPF") }),
+        verification: BoostVerification::AsPlanned { conformity, replies_per_request: None },
+    }
 }
 
 fn process(pid: u32, parent: Option<u32>, reads: bool) -> ServerProcess {

@@ -5,6 +5,8 @@ use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 use linerate_tune::plan::{ChangeImpact, PlannedChange, SCHEMA, SkippedFinding};
 
 use super::*;
+use crate::render::style::TextStyle;
+use crate::render::text;
 
 const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 const NARROW: TextStyle = TextStyle { width: 60, colour: false };
@@ -26,6 +28,11 @@ fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
 
 fn queue(interface: &str, direction: QueueDirection, queue: u32) -> Setting {
     Setting::QueueCpus { interface: interface.into(), direction, queue }
+}
+
+fn plan(plan: &TunePlan, host: &str, full: bool, style: TextStyle) -> String {
+    let view = PlanView { plan, host, rehearsal: None, unseen: &[], full };
+    text::text(&document(&view), style)
 }
 
 fn sample() -> TunePlan {
@@ -98,7 +105,7 @@ fn what_is_held_back_says_why_what_comes_first_and_what_became_of_others() {
         changes,
     });
     let text = plan(&waiting, "ns1", false, WIDE);
-    assert!(text.starts_with("Nothing to change on ns1 for udp-server. 4 changes held back.\n"), "{text}");
+    assert!(text.starts_with("Nothing to change on ns1 for udp-server. 4 changes held back."), "{text}");
     for words in ["20 threads serve one socket", "a socket per thread", "270,000 to 17,000", "--anyway"] {
         assert!(text.contains(words), "no '{words}' in {text}");
     }

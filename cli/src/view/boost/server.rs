@@ -1,0 +1,244 @@
+//! The observed server: processes, sockets, and the CPUs of its packets.
+
+use std::collections::BTreeMap;
+
+use linerate_host::Known;
+use linerate_host::setting::SteeringTable;
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_tune::boost::delivery::SocketAgreement;
+use linerate_tune::boost::discovery::{
+    GroupSocket, ObservedServer, ReaderEvidence, ReaderThread, ServerGroup, ServerProcess,
+};
+use linerate_tune::boost::plan::CpuAssignment;
+use linerate_tune::boost::report::BoostPlanReport;
+
+use super::limited;
+use crate::document::{Section, Table};
+use crate::render::format::{self, count_with_noun};
+
+/// `nsd on port 53`.
+pub(crate) fn server_title(server: &ObservedServer) -> String {
+    let mut ports = server.udp_ports();
+    if ports.is_empty() {
+        ports = server.groups.iter().map(|group| group.local.port()).collect();
+        ports.sort_unstable();
+        ports.dedup();
+    }
+    let listed: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let noun = if ports.len() == 1 { "port" } else { "ports" };
+    format!("{} on {noun} {}", server.name, listed.join(", "))
+}
+
+pub(super) fn processes(server: &ObservedServer) -> Section {
+    let table = Table::new(&[">process", "name", "parent", "role"]).with_rows(server.processes.iter().map(
+        |process| {
+            let parent = process.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string());
+            [process.pid.to_string(), process.name.clone(), parent, role(server, process)]
+        },
+    ));
+    Section::new("Processes").with(limited(table))
+}
+
+fn role(server: &ObservedServer, process: &ServerProcess) -> String {
+    let threads = usize::try_from(process.threads).unwrap_or(usize::MAX);
+    let readers: Vec<&ReaderThread> =
+        server.readers.iter().filter(|reader| reader.pid == process.pid).collect();
+    if readers.is_empty() {
+        let does = if process.reads { "reads, by an unknown thread" } else { "only holds sockets" };
+        return format!("{does}; {}", count_with_noun(threads, "thread"));
+    }
+    let reading = match readers.len() {
+        1 if threads == 1 => "reads, 1 thread".to_owned(),
+        some => format!("{some} of {} read", count_with_noun(threads, "thread")),
+    };
+    format!("{reading}, {}", allowed_cpus(&readers))
+}
+
+fn allowed_cpus(readers: &[&ReaderThread]) -> String {
+    let is_pinned =
+        |reader: &&&ReaderThread| reader.allowed.value().is_some_and(|cpus| cpus.iter().count() == 1);
+    let unknown = readers.iter().any(|reader| matches!(reader.allowed, Known::Unknown { .. }));
+    match readers.iter().filter(is_pinned).count() {
+        _ if unknown => "CPUs unknown".to_owned(),
+        0 => match readers.first().and_then(|reader| reader.allowed.value()) {
+            Some(cpus) => format!("not pinned (CPUs {})", format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
+            None => "not pinned".to_owned(),
+        },
+        all if all == readers.len() => {
+            let cpus = readers.iter().filter_map(|reader| reader.allowed.value()?.iter().next());
+            let mut cpus: Vec<u32> = cpus.collect();
+            cpus.sort_unstable();
+            format!("pinned (CPU {})", format::cpu_list(&cpus))
+        }
+        some => format!("{some} pinned"),
+    }
+}
+
+/// One table per group.
+pub(super) fn sockets(report: &BoostPlanReport, full: bool) -> Section {
+    report.server.groups.iter().fold(Section::new("Sockets"), |section, group| {
+        section.with(group_title(group)).with(limited(member_table(report, group, full)))
+    })
+}
+
+fn group_title(group: &ServerGroup) -> String {
+    let name = format!("{} {}", group.protocol.name(), group.local);
+    if !group.reuseport && group.members.len() < 2 {
+        return format!("{name}: one socket, not of a reuseport group");
+    }
+    if group.members.len() == 1 {
+        return format!("{name}: one socket, alone in its reuseport group");
+    }
+    let count = count_with_noun(group.members.len(), "socket");
+    let order = if group.ordered { "" } else { ", their order unproven" };
+    format!("{name}: {count}{order}, {}", selection_text(&group.steering))
+}
+
+fn selection_text(steering: &Known<String>) -> String {
+    match steering {
+        Known::Unknown { why } => format!("chosen by a method that could not be read: {why}"),
+        Known::Value(text) => match text.as_str() {
+            "none" => "chosen by the kernel's hash of the flow".to_owned(),
+            "classic-by-cpu" => {
+                "chosen by CPU by a classic BPF program, its own or another tool's".to_owned()
+            }
+            "classic" => "chosen by a classic BPF program, its own or another tool's".to_owned(),
+            text if text.parse::<SteeringTable>().is_ok() => "chosen by CPU by linerate".to_owned(),
+            text => format!("chosen by {text}, its own or another tool's"),
+        },
+    }
+}
+
+fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Table {
+    let agreement = report.agreement.value();
+    let row = |(position, member): (usize, &GroupSocket)| {
+        let seen = agreement.and_then(|agreement| {
+            agreement.sockets.iter().find(|socket| socket.cookie == member.socket.cookie)
+        });
+        let position = if group.ordered { position.to_string() } else { "-".to_owned() };
+        let readers: Vec<&ReaderThread> = report.server.readers_of(member.socket.cookie).collect();
+        let (datagrams, here) = match (group.protocol, seen) {
+            (SocketProtocol::Udp, Some(seen)) => delivery_cells(report, seen),
+            (SocketProtocol::Udp, None) if agreement.is_some() => ("0".to_owned(), "-".to_owned()),
+            _ => ("-".to_owned(), "-".to_owned()),
+        };
+        let unknown = || format::UNKNOWN.to_owned();
+        [
+            position,
+            member.socket.cookie.to_string(),
+            member.receive_buffer_bytes.map_or_else(unknown, |bytes| (bytes / 1024).to_string()),
+            member.drops.map_or_else(unknown, format::grouped),
+            datagrams,
+            here,
+            readers_text(&readers, member, full),
+        ]
+    };
+    let headings = [">#", ">socket", ">buffer KiB", ">lost", ">datagrams", ">on its CPU", "read by"];
+    Table::new(&headings).with_rows(group.members.iter().enumerate().map(row))
+}
+
+/// Datagrams put into a socket, and the ratio of those read on the CPU they arrived on.
+fn delivery_cells(report: &BoostPlanReport, seen: &SocketAgreement) -> (String, String) {
+    let arrived: u64 = seen.arrived.iter().map(|(_, packets)| packets).sum();
+    let landings = report.server.landings.value();
+    let known = landings.into_iter().flat_map(|landings| &landings.read).filter_map(|landing| {
+        let arrived_on = landing.arrived_on.filter(|_| landing.cookie == seen.cookie)?;
+        Some((landing.packets, if arrived_on == landing.read_on { landing.packets } else { 0 }))
+    });
+    let (read, here) = known.fold((0, 0), |(read, here), (more, there)| (read + more, here + there));
+    let share = if read == 0 { "-".to_owned() } else { format::percent(here as f64 / read as f64) };
+    (format::grouped(arrived), share)
+}
+
+/// The threads that read a socket, and the evidence for that.
+fn readers_text(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> String {
+    /// Threads in the short form.
+    const NAMED: usize = 3;
+    let most = if full { usize::MAX } else { NAMED };
+    match readers {
+        [] => match member.holders.first() {
+            Some((pid, _)) => format!("no thread seen; process {pid} holds it"),
+            None => "no thread seen".to_owned(),
+        },
+        [one] => format!("{} {} ({})", one.tid, one.name, evidence_text(one, member)),
+        [first, ..] => {
+            let threads = match readers.len() <= most {
+                true => readers.iter().map(|reader| reader.tid.to_string()).collect::<Vec<_>>().join(", "),
+                false => format!("{} of", count_with_noun(readers.len(), "thread")),
+            };
+            format!("{threads} {} ({})", first.name, evidence_text(first, member))
+        }
+    }
+}
+
+fn evidence_text(reader: &ReaderThread, member: &GroupSocket) -> &'static str {
+    match reader.seen {
+        // The thread was seen at another socket.
+        seen if seen < ReaderEvidence::Ring && reader.guessed.contains(&member.socket.cookie) => "assumed",
+        ReaderEvidence::Reading => "seen to read",
+        ReaderEvidence::InCall => "waits in a call on it",
+        ReaderEvidence::Polling => "waits for it in epoll",
+        ReaderEvidence::Ring => "io_uring",
+        ReaderEvidence::OnlyThread => "the only thread",
+        ReaderEvidence::Assumed => "assumed",
+    }
+}
+
+/// The CPUs with packets or threads; `full` adds the others.
+pub(super) fn assignments(report: &BoostPlanReport, full: bool) -> Option<Section> {
+    let places = &report.boost.places;
+    let arrived = arrivals_by_cpu(report);
+    let total: u64 = arrived.values().sum();
+    let (named, others): (Vec<&CpuAssignment>, Vec<&CpuAssignment>) =
+        places.iter().partition(|place| full || place.receives || !place.threads.is_empty());
+    let row = |place: &&CpuAssignment| {
+        let came = arrived.get(&place.cpu).copied().unwrap_or(0);
+        let came = match total {
+            0 if place.receives => "yes".to_owned(),
+            0 => "-".to_owned(),
+            _ => format!("{} ({})", format::grouped(came), format::percent(came as f64 / total as f64)),
+        };
+        [place.cpu.to_string(), came, threads_text(places, place), listed(&place.sockets)]
+    };
+    let table = Table::new(&[">CPU", ">datagrams", "read by thread", "sockets"]);
+    let section =
+        Section::new("CPUs of packets and threads").with(limited(table.with_rows(named.iter().map(row))));
+    let section = match others.iter().map(|place| place.cpu).collect::<Vec<_>>().as_slice() {
+        [] => section,
+        [cpu] => {
+            section.with(format!("Packets that come by CPU {cpu} are read by the thread nearest to it."))
+        }
+        cpus => section.with(format!(
+            "Packets that come by CPUs {} are read by the thread nearest to them.",
+            format::cpu_list(cpus)
+        )),
+    };
+    (!places.is_empty()).then_some(section)
+}
+
+fn arrivals_by_cpu(report: &BoostPlanReport) -> BTreeMap<u32, u64> {
+    let mut arrived = BTreeMap::new();
+    for socket in report.agreement.value().into_iter().flat_map(|agreement| &agreement.sockets) {
+        for (cpu, packets) in &socket.arrived {
+            *arrived.entry(*cpu).or_default() += packets;
+        }
+    }
+    arrived
+}
+
+/// The threads that run on the CPU, or the CPUs of the threads that read its sockets.
+fn threads_text(places: &[CpuAssignment], place: &CpuAssignment) -> String {
+    if !place.threads.is_empty() {
+        return listed(&place.threads);
+    }
+    let elsewhere = places.iter().filter(|other| {
+        !other.threads.is_empty() && other.sockets.iter().any(|socket| place.sockets.contains(socket))
+    });
+    let cpus: Vec<u32> = elsewhere.map(|place| place.cpu).collect();
+    if cpus.is_empty() { "-".to_owned() } else { format!("on CPU {}", format::cpu_list(&cpus)) }
+}
+
+fn listed<T: ToString>(items: &[T]) -> String {
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    if items.is_empty() { "-".to_owned() } else { items.join(" ") }
+}

@@ -1,0 +1,145 @@
+use std::collections::BTreeMap;
+
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_tune::boost::report::BoostedServerState;
+use linerate_tune::status::{TuneState, TuneStatus};
+
+use super::sample::nsd;
+use super::*;
+use crate::origin::HostSummary;
+use crate::render::style::TextStyle;
+use crate::render::text;
+
+const WIDE: TextStyle = TextStyle { width: 100, colour: false };
+
+fn printed(document: &Document) -> String {
+    text::text(document, WIDE)
+}
+
+fn plan_text(report: BoostPlanReport, full: bool) -> String {
+    printed(&plan(&Envelope::new(HostSummary::default(), None, report), full))
+}
+
+#[test]
+fn a_plan_has_a_verdict_the_server_and_the_changes() {
+    insta::assert_snapshot!(plan_text(nsd(), false));
+}
+
+#[test]
+fn a_full_plan_has_every_cpu_and_reason() {
+    insta::assert_snapshot!(plan_text(nsd(), true));
+}
+
+#[test]
+fn a_server_that_cannot_be_boosted_is_named_with_the_reason() {
+    let mut report = nsd();
+    report.boost.plan.changes.clear();
+    report.agreement = Known::unknown("no BTF");
+    let text = plan_text(report.clone(), false).replace('\n', " ");
+    assert!(
+        text.starts_with(
+            "nsd on port 53: where its packets are delivered is not known (no BTF). Nothing can be done from outside: \
+             tcp 0.0.0.0:53: is steered already"
+        ),
+        "{text}"
+    );
+    report.boost.refusals.clear();
+    let text = plan_text(report, false);
+    assert!(text.starts_with("nsd on port 53: nothing to change; where "), "{text}");
+}
+
+fn delivery(packets: u64, on_arrival_cpu: u64) -> DeliveryCounts {
+    let agreement = DeliveryAgreement { packets, on_arrival_cpu, ..DeliveryAgreement::default() };
+    DeliveryCounts { seconds: Some(2.0), agreement: Known::Value(agreement) }
+}
+
+fn apply_text(verification: BoostVerification, now: Option<DeliveryCounts>) -> String {
+    let report = BoostApplyReport {
+        tune: Some(3),
+        goal: "boost nsd on port 53".into(),
+        until: None,
+        changes: Vec::new(),
+        broke_off: None,
+        places: nsd().boost.places,
+        refusals: Vec::new(),
+        advice: Vec::new(),
+        before: delivery(2_000, 1_000),
+        now,
+        verification,
+    };
+    printed(&apply(&Envelope::new(HostSummary::default(), None, report), &default_command))
+}
+
+#[test]
+fn delivery_before_and_now_is_side_by_side() {
+    let conformity = PlanConformity { packets: 4_000, as_planned: 4_000, ..PlanConformity::default() };
+    let verification = BoostVerification::AsPlanned { conformity, replies_per_request: Some([1.0, 0.99]) };
+    insta::assert_snapshot!(apply_text(verification, Some(delivery(4_000, 4_000))));
+    let verification = BoostVerification::AsPlanned { conformity, replies_per_request: None };
+    let text = apply_text(verification, None).replace('\n', " ");
+    assert!(text.contains("Not verified: whether the server answers as"), "{text}");
+}
+
+#[test]
+fn delivery_elsewhere_and_harm_are_named() {
+    let conformity =
+        PlanConformity { packets: 1_000, as_planned: 700, in_other_socket: 200, on_other_cpu: 100 };
+    let text = apply_text(BoostVerification::Elsewhere { conformity }, None).replace('\n', " ");
+    assert!(text.contains("Only 70 % of 1,000 datagrams were delivered as planned: 200 were put"), "{text}");
+    let text = apply_text(BoostVerification::Harmful { why: "it sent less".into() }, None);
+    assert!(text.contains("Undone, because it sent less.") && !text.contains("to undo it"), "{text}");
+}
+
+#[test]
+fn events_have_a_line_each() {
+    let lost = WatchEvent::Lost { pid: 813, tid: 813, done: vec!["CPU 0's packets go to 814".into()] };
+    assert!(event(&lost).ends_with("  thread 813 of process 813 is gone: CPU 0's packets go to 814\n"));
+}
+
+fn status_report() -> BoostStatusReport {
+    let socket = |cookie, present, packets| SteeredSocket {
+        cookie,
+        present,
+        packets_by_cpu: BTreeMap::from([(0, packets)]),
+    };
+    let steered = SteeredSockets {
+        by_cpu: BTreeMap::from([(0, vec![41]), (1, vec![42]), (2, vec![41])]),
+        sockets: vec![socket(41, true, 12_345), socket(42, false, 7)],
+        hashed_by_cpu: BTreeMap::from([(1, 9)]),
+    };
+    let tune = TuneStatus {
+        tune: 3,
+        unix_seconds: 1_767_225_600,
+        version: "0.1.0".into(),
+        argv: Vec::new(),
+        goal: "boost nsd on port 53".into(),
+        devices: Vec::new(),
+        earlier_boot: Some(false),
+        state: TuneState::Made,
+        until: None,
+        seconds_left: None,
+        overdue: None,
+        persisted: false,
+        settings: Vec::new(),
+    };
+    let now =
+        BoostedServerState { landed: delivery(1_000, 1_000), unread_sockets: vec![42], changes_wanted: 1 };
+    let local = "0.0.0.0:53".parse().expect("an address");
+    let group = SteeredGroup { protocol: SocketProtocol::Udp, local, steered: Known::Value(Some(steered)) };
+    BoostStatusReport {
+        journal: "/var/lib/linerate/journal".into(),
+        trouble: None,
+        holder: None,
+        boosts: vec![ActiveBoost { tune, groups: vec![group], now: Known::Value(now) }],
+    }
+}
+
+#[test]
+fn a_boost_in_effect_has_its_counters_and_what_is_wrong() {
+    let status_text = |report| {
+        printed(&status(&Envelope::new(HostSummary::default(), None, report), &default_command, false))
+    };
+    insta::assert_snapshot!(status_text(status_report()));
+    let none = BoostStatusReport { boosts: Vec::new(), ..status_report() };
+    assert_eq!(status_text(none), "No boost is in effect.\n");
+}

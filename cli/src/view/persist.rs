@@ -1,0 +1,74 @@
+//! `linerate tune persist` and `unpersist`.
+
+use linerate_tune::persist::{FileContent, PersistFiles, RemovedFiles};
+use linerate_tune::report::PersistReport;
+
+use crate::document::{Document, Section, Table};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::column::TextColumn;
+use crate::render::format::count_with_noun;
+use crate::render::style::{TextStyle, TextTone};
+
+/// The files with their contents, settings that are not persistent, and notes.
+pub(crate) fn preview(files: &PersistFiles, left_out: &[String], style: TextStyle) -> String {
+    let column = TextColumn { style, before: 0, label: 0 };
+    let mut lines = Vec::new();
+    for file in &files.files {
+        match &file.content {
+            FileContent::Link(target) => {
+                lines.push(style.paint(TextTone::Strong, &format!("{} -> {target}", file.path)));
+            }
+            FileContent::Text(text) => {
+                lines.push(style.paint(TextTone::Strong, &file.path));
+                lines.extend(text.lines().map(|line| format!("  {line}")));
+            }
+        }
+        lines.push(String::new());
+    }
+    lines.extend(
+        left_out.iter().flat_map(|setting| column.labelled("", &format!("Not persistent: {setting}."))),
+    );
+    lines.extend(files.notes.iter().flat_map(|note| column.labelled("", note)));
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+impl CommandResult for PersistReport {
+    const SCHEMA: &'static str = "linerate.tune-persist/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let wrote = &envelope.result.wrote;
+        let verdict = format!("{} written.", count_with_noun(wrote.written.len(), "file"));
+        let mut document = Document::new("Persistent tune", verdict, envelope.origin(), &envelope.warnings);
+        document.sections = vec![files(&[
+            ("written", &wrote.written),
+            ("up to date", &wrote.already),
+            ("removed", &wrote.removed),
+            ("left, because it was changed since", &wrote.left),
+        ])];
+        document
+    }
+}
+
+impl CommandResult for RemovedFiles {
+    const SCHEMA: &'static str = "linerate.tune-unpersist/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let RemovedFiles { removed, left } = &envelope.result;
+        let verdict = match removed.is_empty() && left.is_empty() {
+            true => "Nothing was made to persist.".to_owned(),
+            false => format!("{} removed.", count_with_noun(removed.len(), "file")),
+        };
+        let mut document =
+            Document::new("Removed persistent tune", verdict, envelope.origin(), &envelope.warnings);
+        document.sections =
+            vec![files(&[("removed", removed), ("left, because it was changed since", left)])];
+        document
+    }
+}
+
+fn files(outcomes: &[(&str, &Vec<String>)]) -> Section {
+    let rows =
+        outcomes.iter().flat_map(|(outcome, paths)| paths.iter().map(move |path| [path.as_str(), outcome]));
+    Section::default().with(Table::new(&["file", "result"]).with_rows(rows))
+}

@@ -1,0 +1,433 @@
+//! `linerate tune apply`, `undo`, `status` and `history`.
+
+use linerate_host::{SettingValue, Severity};
+use linerate_tune::journal::JournalCorruption;
+use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
+use linerate_tune::report::{AppliedChange, ChangeOutcome, RemainingFinding, TuneApplyReport};
+use linerate_tune::status::history::PastTune;
+use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneHistory, TuneState, TuneStatus};
+use linerate_tune::transaction::{UndoReport, UndoneSetting, boot_seconds};
+
+use super::tune_plan::shown;
+use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{self, count_with_noun};
+
+/// Makes a command line for the reader: `undo 3` becomes `linerate tune undo 3`, with the state directory.
+pub(crate) type TuneCommand<'a> = &'a dyn Fn(&str) -> String;
+
+fn default_command(verb: &str) -> String {
+    format!("linerate tune {verb}")
+}
+
+impl CommandResult for TuneApplyReport {
+    const SCHEMA: &'static str = "linerate.tune-apply/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        apply(envelope, &default_command)
+    }
+}
+
+pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'_>) -> Document {
+    let report = &envelope.result;
+    let broke_off = report.broke_off.as_deref();
+    let verdict = apply_verdict(report.tune, &report.changes, broke_off);
+    let mut document = Document::new("Tune", verdict, envelope.origin(), &envelope.warnings);
+    let findings = report.findings.as_deref().unwrap_or_default();
+    let remaining: Vec<_> = findings.iter().filter(|finding| finding.severity > Severity::Note).collect();
+    document.mark = Some(match (broke_off, remaining.len()) {
+        (Some(_), _) => Mark::new(Tone::Bad, "stopped"),
+        (None, 0) => Mark::new(Tone::Good, "applied"),
+        (None, _) => Mark::new(Tone::Warn, "applied, findings remain"),
+    });
+    document.about = format!("for {}", report.goal);
+    document.tiles = vec![
+        Tile::new(report.changes.len().to_string(), "", "changes"),
+        Tile::new(remaining.len().to_string(), "", "findings above note that remain"),
+    ];
+    document.sections = vec![
+        Section::new("What was changed").only_for(Audience::Page).with(change_table(&report.changes)),
+        remaining_findings(report.findings.is_some(), remaining),
+        next_steps(report.tune, &report.changes, report.until, broke_off.is_some(), command),
+    ];
+    document
+}
+
+/// Number of changes, and why some are missing.
+pub(super) fn apply_verdict(tune: u64, changes: &[AppliedChange], broke_off: Option<&str>) -> String {
+    let count = |outcome: &ChangeOutcome| changes.iter().filter(|step| step.outcome == *outcome).count();
+    let already = match count(&ChangeOutcome::Already) {
+        0 => String::new(),
+        already => format!(", {already} had their value already"),
+    };
+    let made = count_with_noun(count(&ChangeOutcome::Made), "change");
+    match broke_off {
+        None => format!("Tune {tune}: {made} made and read back{already}."),
+        Some(why) => format!("Tune {tune} stopped with {made} made{already}: {why}."),
+    }
+}
+
+pub(super) fn change_table(changes: &[AppliedChange]) -> Table {
+    let outcome = |outcome: &ChangeOutcome| match outcome {
+        ChangeOutcome::Made => "made".to_owned(),
+        ChangeOutcome::Already => "had this value".to_owned(),
+        ChangeOutcome::Refused { why } => format!("refused: {why}"),
+    };
+    Table::new(&["setting", "from", "to", "result"]).with_rows(changes.iter().map(|change| {
+        [change.name.clone(), change.from.clone(), change.to.clone(), outcome(&change.outcome)]
+    }))
+}
+
+fn remaining_findings(known: bool, mut findings: Vec<&RemainingFinding>) -> Section {
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    let facts: Vec<Fact> = findings
+        .iter()
+        .map(|finding| {
+            let text = format!("{}: {}", finding.id, finding.title);
+            Fact { text_lines: Some(2), ..Fact::new(finding.severity.name(), text) }
+        })
+        .collect();
+    let section = Section::new(match facts.len() {
+        0 => String::new(),
+        some => format!("doctor still reports {} above note", count_with_noun(some, "finding")),
+    });
+    match facts.is_empty() && known {
+        true => section.with("doctor reports nothing above note now."),
+        false => section.with(facts),
+    }
+}
+
+/// How to finish, keep or undo the tune.
+pub(super) fn next_steps(
+    tune: u64,
+    changes: &[AppliedChange],
+    until: Option<UndoDeadline>,
+    broke_off: bool,
+    command: TuneCommand<'_>,
+) -> Section {
+    let mut facts = Vec::new();
+    if broke_off {
+        facts.push(Fact::new("to finish it", command("apply --resume")));
+    }
+    if let Some((until, end)) = until.and_then(|until| Some((until, until.boot_seconds()?))) {
+        let left = end.saturating_sub(boot_seconds());
+        facts.push(Fact::new("its end", format!("undone automatically in {}", format::elapsed(left as f64))));
+        if until.takes_confirmation() {
+            facts.push(Fact::new("to keep it", command(&format!("confirm {tune}"))));
+        }
+    }
+    // A tune that failed at its first change has nothing to undo.
+    if !broke_off || changes.iter().any(|change| change.outcome == ChangeOutcome::Made) {
+        facts.push(Fact::new("to undo it", command(&format!("undo {tune}"))));
+    }
+    Section::default().only_for(Audience::Text).with(facts)
+}
+
+impl CommandResult for UndoReport {
+    const SCHEMA: &'static str = "linerate.tune-undo/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        undo(envelope, true)
+    }
+}
+
+/// `full` includes restored settings.
+pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
+    let report = &envelope.result;
+    let mut document =
+        Document::new("Undone tune", undo_summary(report), envelope.origin(), &envelope.warnings);
+    let restored = report.settings.iter().filter(|setting| is_restored(&setting.outcome)).count();
+    let all = report.settings.len();
+    document.mark = Some(match restored == all && report.damaged_lines.is_empty() {
+        true => Mark::new(Tone::Good, "undone"),
+        false => Mark::new(Tone::Warn, "settings were left"),
+    });
+    document.tiles =
+        vec![Tile::new(format!("{restored} of {all}"), "", "settings have their original values")];
+    document.notes.extend(undo_notes(report));
+    let rows = report.settings.iter().filter(|setting| full || !is_restored(&setting.outcome));
+    document.sections = vec![Section::new("Settings").with(rows.map(undo_fact).collect::<Vec<_>>())];
+    document
+}
+
+fn undo_notes(report: &UndoReport) -> Vec<Note> {
+    let mut notes = Vec::new();
+    if report.earlier_boot {
+        notes.push(Note::new(
+            "The last boot ended the changes of this tune: the table has the values of now.",
+        ));
+    }
+    if !report.damaged_lines.is_empty() {
+        let numbers: Vec<String> = report.damaged_lines.iter().map(u64::to_string).collect();
+        let text = format!(
+            "Records of this tune in the journal are damaged (line {}); the settings in them are not restored.",
+            numbers.join(", ")
+        );
+        notes.push(Note { tone: Tone::Warn, ..Note::new(text) });
+    }
+    notes
+}
+
+fn is_restored(outcome: &UndoOutcome) -> bool {
+    matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
+}
+
+/// Number of settings per outcome.
+pub(crate) fn undo_summary(report: &UndoReport) -> String {
+    let count =
+        |is: fn(&UndoOutcome) -> bool| report.settings.iter().filter(|setting| is(&setting.outcome)).count();
+    let restored = count_with_noun(count(is_restored), "setting");
+    let others: Vec<String> = [
+        (count(|outcome| matches!(outcome, UndoOutcome::Drift { .. })), "changed by others since, and left"),
+        (
+            count(|outcome| matches!(outcome, UndoOutcome::Covered { .. })),
+            "changed by a later tune, and left to it",
+        ),
+        (count(|outcome| matches!(outcome, UndoOutcome::Gone { .. })), "gone"),
+        (
+            count(|outcome| matches!(outcome, UndoOutcome::Failed { .. })),
+            "refused by the host, and still to be undone",
+        ),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, words)| format!("; {count} {words}"))
+    .collect();
+    let why = match undo_reason(report.why) {
+        "" => String::new(),
+        why => format!(" because {why}"),
+    };
+    // A tune with a refused setting is still open.
+    let done = if report.has_failures() { "is not undone yet" } else { "undone" };
+    format!("Tune {} {done}{why}: {restored} as before{}.", report.tune, others.concat())
+}
+
+/// Empty for an undo that was requested.
+fn undo_reason(why: UndoReason) -> &'static str {
+    match why {
+        UndoReason::Asked | UndoReason::Finished => "",
+        UndoReason::Expired => "its time is over",
+        UndoReason::Unconfirmed => "it was not confirmed",
+        UndoReason::Died => "the program that made it died",
+        UndoReason::Harmful => "it did harm",
+    }
+}
+
+fn undo_fact(setting: &UndoneSetting) -> Fact {
+    let UndoneSetting { setting: knob, name, first, outcome, renamed_from } = setting;
+    let renamed = renamed_from.as_ref().map_or_else(String::new, |was| format!(" (it was {was})"));
+    let first = shown(knob, first);
+    let (label, text) = match outcome {
+        UndoOutcome::Restored => ("restored", first),
+        UndoOutcome::Already => ("as before", first),
+        UndoOutcome::Drift { found } => {
+            ("left", format!("{}, set by others since; before the tune it was {first}", shown(knob, found)))
+        }
+        UndoOutcome::Covered { by } => ("left", format!("changed by tune {by}, which restores it")),
+        UndoOutcome::Gone { why } => ("gone", why.clone()),
+        UndoOutcome::Failed { why, .. } => ("failed", format!("{why}; before the tune it was {first}")),
+    };
+    Fact::new(label, format!("{name}{renamed}: {text}"))
+}
+
+impl CommandResult for JournalStatus {
+    const SCHEMA: &'static str = "linerate.tune-status/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        status(envelope, &default_command, true)
+    }
+}
+
+/// One section per tune with the settings that differ from it; `full` adds the others.
+pub(crate) fn status(envelope: &Envelope<JournalStatus>, command: TuneCommand<'_>, full: bool) -> Document {
+    let status = &envelope.result;
+    let verdict = match status.tunes.len() {
+        0 => "No tune is in effect.".to_owned(),
+        tunes => format!("{} in effect.", count_with_noun(tunes, "tune")),
+    };
+    let mut document = Document::new("Tunes in effect", verdict, envelope.origin(), &envelope.warnings);
+    document.notes.extend(journal_note(status.trouble.as_ref(), &status.journal));
+    document.sections = status.tunes.iter().map(|tune| status_section(tune, command, full)).collect();
+    document
+}
+
+/// The unreadable part of the journal.
+pub(crate) fn journal_note(trouble: Option<&JournalCorruption>, journal: &str) -> Option<Note> {
+    let text = match trouble? {
+        JournalCorruption::Torn { line } => format!(
+            "{journal} line {line} is torn, as by a power loss during the write. The change that it announces was not made."
+        ),
+        damaged @ JournalCorruption::Damaged { .. } => journal_damage(damaged, journal),
+        JournalCorruption::Newer { line, why } => format!(
+            "{journal} line {line} was written by a newer linerate ({why}). Only the lines before it are read: use that version."
+        ),
+    };
+    Some(Note { tone: Tone::Warn, ..Note::new(text) })
+}
+
+/// The damaged lines of the journal; empty for other corruption.
+pub(crate) fn journal_damage(trouble: &JournalCorruption, journal: &str) -> String {
+    let JournalCorruption::Damaged { line, why, others } = trouble else { return String::new() };
+    let more: Vec<String> = others.iter().map(u64::to_string).collect();
+    let also = if more.is_empty() { String::new() } else { format!(", and lines {} too", more.join(", ")) };
+    format!(
+        "{journal} line {line} is damaged ({why}){also}. All other records are read and can be undone. The content of a \
+         damaged record is lost: compare the settings of its tune with `linerate tune history` and your own notes."
+    )
+}
+
+pub(super) fn status_section(tune: &TuneStatus, command: TuneCommand<'_>, full: bool) -> Section {
+    let number = tune.tune;
+    let (tone, text) = state(tune);
+    let mut facts = vec![Fact::new("end", end(tune, command))];
+    if tune.persisted {
+        facts.push(Fact::new("persists", "its settings are applied again at boot"));
+    }
+    let settings = tune.settings.iter().filter(|setting| full || !is_as_left(&setting.state));
+    facts.extend(settings.map(setting_fact));
+    let undo = command(&format!("undo {number}"));
+    match tune.state {
+        TuneState::BrokeOff { .. } | TuneState::Died if tune.earlier_boot == Some(false) => {
+            facts.push(Fact::new("to finish it", command("apply --resume")));
+            facts.push(Fact::new("to undo it", undo));
+        }
+        TuneState::Running => {}
+        _ => facts.push(Fact::new("to undo it", undo)),
+    }
+    facts.retain(|fact| !fact.value.is_empty());
+    Section::new(format!("tune {number}  {}  {}", tune.goal, format::utc(tune.unix_seconds)))
+        .with(Block::Paragraph(tone, text))
+        .with(facts)
+}
+
+/// Progress of the tune, and the number of its settings per state.
+fn state(tune: &TuneStatus) -> (Tone, String) {
+    let (tone, words) = match &tune.state {
+        TuneState::Running => (Tone::Plain, "in progress now".to_owned()),
+        TuneState::Made => (Tone::Plain, "made".to_owned()),
+        TuneState::BrokeOff { why } => (Tone::Bad, format!("stopped: {why}")),
+        TuneState::Died => (Tone::Bad, "not finished: its program was killed".to_owned()),
+        TuneState::UndoDied => (Tone::Bad, "half undone: the program that undid it was killed".to_owned()),
+        TuneState::UndoRefused => (Tone::Bad, "undone except for settings that the host refused".to_owned()),
+    };
+    let count = |is: fn(&SettingState) -> bool| tune.settings.iter().filter(|one| is(&one.state)).count();
+    let in_effect = count(|state| matches!(state, SettingState::InForce));
+    let others: Vec<String> = [
+        (count(|state| matches!(state, SettingState::Reset)), "reset by another change of this tune"),
+        (count(|state| matches!(state, SettingState::ChangedBy { .. })), "changed by a later tune"),
+        (count(|state| matches!(state, SettingState::NotMade { .. })), "not made"),
+        (count(|state| matches!(state, SettingState::PutBack)), "restored"),
+        (count(|state| matches!(state, SettingState::EndedByBoot)), "ended by the last boot"),
+        (count(|state| matches!(state, SettingState::Drifted)), "changed by others since"),
+        (count(|state| matches!(state, SettingState::Gone { .. })), "gone"),
+        (count(|state| matches!(state, SettingState::Unknown { .. })), "unknown"),
+    ]
+    .into_iter()
+    .filter(|(count, _)| *count > 0)
+    .map(|(count, words)| format!(", {count} {words}"))
+    .collect();
+    (tone, format!("{words}; {} in effect{}", count_with_noun(in_effect, "setting"), others.concat()))
+}
+
+/// When linerate undoes the tune by itself; empty for never.
+fn end(tune: &TuneStatus, command: TuneCommand<'_>) -> String {
+    if let Some(why) = tune.overdue {
+        let why = match undo_reason(why) {
+            "" => "it was to be",
+            why => why,
+        };
+        return format!("overdue: it should be undone because {why}; the next apply or undo does it");
+    }
+    let confirm = command(&format!("confirm {}", tune.tune));
+    let left = tune.seconds_left.map(|seconds| format::elapsed(seconds as f64));
+    match (tune.until, left) {
+        (None, _) => String::new(),
+        (Some(UndoDeadline::Time { .. }), Some(left)) => format!("undone automatically in {left}"),
+        (Some(UndoDeadline::Confirmed { .. }), Some(left)) => {
+            format!("undone automatically in {left} unless confirmed: {confirm}")
+        }
+        (Some(_), _) => format!("undone when its program ends unless confirmed: {confirm}"),
+    }
+}
+
+fn setting_fact(setting: &SettingStatus) -> Fact {
+    let value = |value: &Option<SettingValue>| {
+        value.as_ref().map_or_else(|| "unknown".to_owned(), |value| shown(&setting.setting, value))
+    };
+    let name = &setting.name;
+    let (from, to, now) = (value(&setting.from), value(&setting.to), value(&setting.now));
+    let (label, text) = match &setting.state {
+        SettingState::InForce => ("in effect", format!("{name}: {now}, was {from}")),
+        SettingState::NotMade { why } => {
+            // The host's words begin with the setting.
+            let why = why.as_ref().map(|why| why.strip_prefix(&format!("{name}: ")).unwrap_or(why));
+            ("not made", format!("{name}: {now}{}", why.map(|why| format!(": {why}")).unwrap_or_default()))
+        }
+        SettingState::Reset => ("reset", format!("{name}: {now}, was {from}")),
+        SettingState::Drifted => ("drifted", format!("{name}: {now}; the tune set {to}, originally {from}")),
+        SettingState::ChangedBy { tune } => ("changed", format!("{name}: {now}, set by tune {tune}")),
+        SettingState::PutBack => ("restored", format!("{name}: {now}")),
+        SettingState::EndedByBoot => ("ended", format!("{name}: {now}; the tune set {to}")),
+        SettingState::Gone { why } => ("gone", format!("{name}: {why}")),
+        SettingState::Unknown { why } => ("unknown", format!("{name}: {why}")),
+    };
+    Fact::new(label, text)
+}
+
+fn is_as_left(state: &SettingState) -> bool {
+    matches!(state, SettingState::InForce | SettingState::Reset | SettingState::ChangedBy { .. })
+}
+
+impl CommandResult for TuneHistory {
+    const SCHEMA: &'static str = "linerate.tune-history/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        let history = &envelope.result;
+        let verdict = match history.tunes.len() {
+            0 => "No tune was ever made.".to_owned(),
+            tunes => format!("{} in {}.", count_with_noun(tunes, "tune"), history.journal),
+        };
+        let mut document = Document::new("Tune history", verdict, envelope.origin(), &envelope.warnings);
+        document.notes.extend(journal_note(history.trouble.as_ref(), &history.journal));
+        let tunes = history.tunes.iter().map(|tune| {
+            let text = format!("{}  {}: {}", format::utc(tune.unix_seconds), tune.goal, past_states(tune));
+            Fact::new(tune.tune.to_string(), text)
+        });
+        document.sections = vec![Section::default().with(tunes.collect::<Vec<_>>())];
+        document
+    }
+}
+
+fn past_states(tune: &PastTune) -> String {
+    let mut states = vec![format!("{} written", count_with_noun(tune.written, "setting"))];
+    if tune.refused > 0 {
+        states.push(format!("{} refused", tune.refused));
+    }
+    match &tune.broke_off {
+        Some(why) => states.push(format!("stopped: {why}")),
+        None if !tune.complete => states.push("not finished".to_owned()),
+        None => {}
+    }
+    if tune.confirmed {
+        states.push("confirmed".to_owned());
+    }
+    if tune.persisted {
+        states.push("persists".to_owned());
+    }
+    if let Some(undo) = &tune.undo {
+        let done = if undo.complete { "undone" } else { "half undone" };
+        let why = match undo_reason(undo.why) {
+            _ if undo.why == UndoReason::Finished => ": its purpose is over".to_owned(),
+            "" => String::new(),
+            why => format!(": {why}"),
+        };
+        states.push(format!("{done} {}{why}", format::utc(undo.unix_seconds)));
+        if undo.left > 0 {
+            states.push(format!("{} left", undo.left));
+        }
+        if undo.refused > 0 {
+            states.push(format!("{} not restored", undo.refused));
+        }
+    }
+    states.join("; ")
+}

@@ -1,0 +1,510 @@
+//! A tune plan: changes by interface and kind with their reasons, and the findings that stay.
+
+use std::collections::BTreeSet;
+
+use linerate_host::setting::{QueueDirection, SteeringTable};
+use linerate_host::{CpuSet, Setting, SettingValue, Severity};
+use linerate_tune::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
+use linerate_tune::plan::{
+    ChangeImpact, HeldBack, InterfaceLayout, PlanRehearsal, PlannedChange, SkippedFinding,
+};
+use linerate_tune::{NamedDevice, TunePlan};
+
+use crate::document::{Audience, Block, Document, Fact, Section, Table, Tile, Tone};
+use crate::origin::{HostSummary, Origin};
+use crate::render::column::cut;
+use crate::render::format::{self, count_with_noun};
+
+/// A plan with what was known when it was made.
+pub(crate) struct PlanView<'a> {
+    pub(crate) plan: &'a TunePlan,
+    pub(crate) host: &'a str,
+    /// `None` for a saved plan.
+    pub(crate) rehearsal: Option<&'a PlanRehearsal>,
+    /// Parts of the host that could not be read.
+    pub(crate) unseen: &'a [String],
+    /// Whether all reasons, masks, commands and sources are shown.
+    pub(crate) full: bool,
+}
+
+/// Longer values are summed up in the short form.
+const LONGEST: usize = 34;
+/// Rows of a table in the short form.
+const ROWS: usize = 24;
+
+pub(crate) fn document(view: &PlanView<'_>) -> Document {
+    let PlanView { plan, full, .. } = *view;
+    let mut sections = change_sections(plan, full);
+    sections.extend(held_back(&plan.held_back));
+    sections.extend(plan.layouts.iter().filter(|layout| full || is_reset(plan, layout)).map(layout));
+    sections.extend(skipped(&plan.left, full));
+    sections.extend(rehearsed(view));
+    if !view.unseen.is_empty() {
+        sections.push(paragraphs("could not read", view.unseen));
+    }
+    let changes = plan.agreements.len() + plan.changes.len();
+    let mut verdict = summary(plan, view.host);
+    if !plan.cpus.is_empty() {
+        verdict.push_str(&format!(" Packets go to CPUs {}.", in_order(&plan.cpus)));
+    }
+    Document {
+        title: "Tune plan",
+        verdict,
+        origin: Origin {
+            schema: plan.schema.clone(),
+            version: plan.version.clone(),
+            argv: Vec::new(),
+            started_unix_seconds: plan.read_unix_seconds,
+            host: HostSummary::named(Some(view.host.to_owned())),
+        },
+        tiles: vec![
+            Tile::new(changes.to_string(), "", "changes"),
+            Tile::new(plan.left.len().to_string(), "", "findings left as they are"),
+        ],
+        sections,
+        full,
+        ..Document::default()
+    }
+}
+
+/// Number of changes and what they interrupt.
+pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
+    let all = || plan.agreements.iter().chain(&plan.changes);
+    let goal = &plan.goal;
+    let held = match plan.held_back.iter().map(|held| held.changes.len()).sum::<usize>() {
+        0 => String::new(),
+        held => format!(" {} held back.", count_with_noun(held, "change")),
+    };
+    if all().next().is_none() {
+        return format!("Nothing to change on {host} for {goal}.{held}");
+    }
+    let resets = all().filter(|change| change.interrupts == ChangeImpact::Link).count();
+    let moments = all().filter(|change| change.interrupts == ChangeImpact::Moment).count();
+    let interrupted = match (resets, moments) {
+        (0, 0) => "none interrupts traffic".to_owned(),
+        (0, some) => format!("no link goes down, {some} may reorder or lose packets for a moment"),
+        (1, _) => "1 takes a link down for up to seconds".to_owned(),
+        (some, _) => format!("{some} take a link down for up to seconds"),
+    };
+    format!("{} on {host} for {goal}; {interrupted}.{held}", count_with_noun(all().count(), "change"))
+}
+
+/// CPUs in the order of use, runs as ranges: `0-9, then 20-29`.
+fn in_order(cpus: &[u32]) -> String {
+    let mut runs: Vec<Vec<u32>> = Vec::new();
+    for cpu in cpus {
+        match runs.last_mut() {
+            Some(run) if run.last().and_then(|last| last.checked_add(1)) == Some(*cpu) => run.push(*cpu),
+            _ => runs.push(vec![*cpu]),
+        }
+    }
+    let texts: Vec<String> = runs.iter().map(|run| format::cpu_list(run)).collect();
+    // Many single CPUs are listed without words.
+    texts.join(if runs.len() > 4 { " " } else { ", then " })
+}
+
+/// The changes alone, one section per interface or subject.
+pub(crate) fn change_sections(plan: &TunePlan, full: bool) -> Vec<Section> {
+    let mut sections: Vec<Section> = Vec::new();
+    for group in change_groups(plan) {
+        let heading = group.subject.heading(&plan.devices);
+        if sections.last().is_none_or(|section| section.heading != heading) {
+            sections.push(Section::new(heading));
+        }
+        if let Some(section) = sections.last_mut() {
+            section.blocks.extend(group.blocks(full).into_iter().map(|block| (Audience::Both, block)));
+        }
+    }
+    sections
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ChangeSubject {
+    /// Tools that manage the same settings.
+    OtherTools,
+    Interface(String),
+    Server,
+    NetworkStack,
+    /// Includes every container and virtual machine.
+    Machine,
+}
+
+/// Changes of one kind with the same reason.
+struct ChangeGroup<'a> {
+    subject: ChangeSubject,
+    kind: ChangeKind,
+    changes: Vec<&'a PlannedChange>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ChangeKind {
+    Interrupts,
+    Rps,
+    Xps,
+    Steering,
+    Threads,
+    Options,
+    Other,
+}
+
+/// The changes in groups, the groups of a subject one after the other.
+fn change_groups(plan: &TunePlan) -> Vec<ChangeGroup<'_>> {
+    let agreements = plan.agreements.iter().map(|change| (ChangeSubject::OtherTools, change));
+    let changes =
+        plan.changes.iter().map(|change| (ChangeSubject::of(&change.setting, &plan.devices), change));
+    let mut groups: Vec<ChangeGroup<'_>> = Vec::new();
+    for (subject, change) in agreements.chain(changes) {
+        match groups.iter_mut().find(|group| group.subject == subject && group.takes(change)) {
+            Some(group) => group.changes.push(change),
+            None => {
+                let new =
+                    ChangeGroup { subject, kind: ChangeKind::of(&change.setting), changes: vec![change] };
+                let after = groups.iter().rposition(|group| group.subject == new.subject);
+                groups.insert(after.map_or(groups.len(), |place| place + 1), new);
+            }
+        }
+    }
+    groups
+}
+
+impl ChangeSubject {
+    fn of(setting: &Setting, devices: &[NamedDevice]) -> Self {
+        match setting.interface() {
+            // Sysctls of all interfaces, and of those to come.
+            Some(name) if ["all", "default"].contains(&name.as_ref()) => return Self::NetworkStack,
+            Some(name) => return Self::Interface(name.into_owned()),
+            None => {}
+        }
+        match setting {
+            // An interrupt has its interface's name only if the driver gave it one.
+            Setting::IrqAffinity { .. } => match devices {
+                [only] => Self::Interface(only.interface.clone()),
+                _ => Self::Machine,
+            },
+            Setting::Governor { .. } | Setting::Audit => Self::Machine,
+            Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Self::Server,
+            _ => Self::NetworkStack,
+        }
+    }
+
+    fn heading(&self, devices: &[NamedDevice]) -> String {
+        match self {
+            Self::OtherTools => "other tools".to_owned(),
+            Self::Server => "the changes".to_owned(),
+            Self::NetworkStack => "network stack".to_owned(),
+            Self::Machine => "whole machine".to_owned(),
+            Self::Interface(name) => {
+                let device = devices.iter().find(|device| device.interface == *name);
+                match device.and_then(|device| device.device.as_ref()) {
+                    Some(device) => format!("{name} ({device})"),
+                    None => name.clone(),
+                }
+            }
+        }
+    }
+}
+
+impl ChangeKind {
+    fn of(setting: &Setting) -> Self {
+        match setting {
+            Setting::IrqAffinity { .. } => Self::Interrupts,
+            Setting::QueueCpus { direction: QueueDirection::Receive, .. } => Self::Rps,
+            Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => Self::Xps,
+            Setting::Steering { .. } => Self::Steering,
+            Setting::ThreadCpus { .. } => Self::Threads,
+            Setting::Socket { .. } => Self::Options,
+            _ => Self::Other,
+        }
+    }
+
+    fn is_of_server(self) -> bool {
+        matches!(self, Self::Steering | Self::Threads | Self::Options)
+    }
+}
+
+impl ChangeGroup<'_> {
+    fn takes(&self, other: &PlannedChange) -> bool {
+        // Each thread and socket of a server has its own reason in the same words.
+        let why = |change: &PlannedChange| (!self.kind.is_of_server()).then(|| change.why.clone());
+        let reason = |change: &PlannedChange| {
+            let claims = change.claims.clone();
+            (why(change), change.effect.clone(), change.risk.clone(), change.interrupts, claims)
+        };
+        self.kind == ChangeKind::of(&other.setting)
+            && self.changes.first().is_some_and(|first| reason(first) == reason(other))
+    }
+
+    fn blocks(&self, full: bool) -> Vec<Block> {
+        let heading = self.heading().map(|heading| Block::Paragraph(Tone::Strong, heading));
+        heading.into_iter().chain([self.table(full).into(), self.facts(full).into()]).collect()
+    }
+
+    /// The common part of the rows' names.
+    fn heading(&self) -> Option<String> {
+        let count = self.changes.len();
+        Some(match self.kind {
+            ChangeKind::Interrupts => format!("CPU of {}", count_with_noun(count, "interrupt")),
+            ChangeKind::Rps => format!("RPS: CPUs that process {}", count_with_noun(count, "receive queue")),
+            ChangeKind::Xps => format!("XPS: CPUs that send by {}", count_with_noun(count, "transmit queue")),
+            ChangeKind::Threads => format!("CPUs of {}", count_with_noun(count, "thread")),
+            ChangeKind::Steering if count > 1 => {
+                format!("socket selection of {}", count_with_noun(count, "group"))
+            }
+            ChangeKind::Options if count > 1 => count_with_noun(count, "socket option"),
+            ChangeKind::Steering | ChangeKind::Options | ChangeKind::Other => return None,
+        })
+    }
+
+    fn table(&self, full: bool) -> Table {
+        let masks = full && self.changes.iter().any(|change| is_mask(&change.setting));
+        let headings: &[&str] =
+            if masks { &["setting", "from", "to", "as masks"] } else { &["setting", "from", "to"] };
+        let table = Table::new(headings).with_rows(self.changes.iter().map(|change| {
+            let mut row = vec![
+                self.name(&change.setting),
+                shown(&change.setting, &change.from),
+                shown(&change.setting, &change.to),
+            ];
+            row.extend(masks.then(|| format!("{} -> {}", change.from, change.to)));
+            row
+        }));
+        table.with_text_limit(ROWS, "more (--full)")
+    }
+
+    /// The setting's name without the words of the headings.
+    fn name(&self, setting: &Setting) -> String {
+        if let Setting::ThreadCpus { pid, tid, .. } = setting {
+            return format!("thread {tid} of process {pid}");
+        }
+        if let Setting::QueueCpus { direction, queue, .. } = setting {
+            return match direction {
+                QueueDirection::Receive => format!("rx-{queue}"),
+                QueueDirection::Transmit => format!("tx-{queue}"),
+            };
+        }
+        let name = setting.to_string();
+        let ChangeSubject::Interface(interface) = &self.subject else { return name };
+        let bare = name
+            .strip_prefix(&format!("{interface} "))
+            .or_else(|| name.strip_suffix(&format!(" of {interface}")));
+        bare.map_or_else(|| name.clone(), str::to_owned)
+    }
+
+    fn facts(&self, full: bool) -> Vec<Fact> {
+        let Some(first) = self.changes.first() else { return Vec::new() };
+        let option = |option: &Option<String>| option.clone().unwrap_or_default();
+        let mut facts = vec![Fact::new("why", &first.why)];
+        let others: Vec<_> = self.changes.iter().skip(1).filter(|change| change.why != first.why).collect();
+        if full {
+            facts.extend(others.iter().map(|change| Fact::new("", &change.why)));
+        } else if !others.is_empty() {
+            facts.push(Fact::new("", "The others have similar reasons (--full)."));
+        }
+        facts.push(Fact::new("effect", option(&first.effect)));
+        if full {
+            facts.push(Fact::new("source", option(&first.source)));
+            facts.push(Fact::new("fixes", first.findings.join(", ")));
+        }
+        facts.push(Fact::new("risk", option(&first.risk)));
+        facts.push(Fact::new("while", interrupted(first.interrupts)));
+        facts.extend(first.claims.iter().map(|claim| claim_fact(claim, full)));
+        facts.retain(|fact| !fact.value.is_empty());
+        facts.iter_mut().for_each(|fact| fact.text_lines = Some(2));
+        if full {
+            let command = |change: &&PlannedChange| change.setting.command(&change.to);
+            let commands: Vec<String> = self.changes.iter().filter_map(command).collect();
+            facts.extend((!commands.is_empty()).then(|| Fact { commands, ..Fact::new("commands", "") }));
+        }
+        facts
+    }
+}
+
+/// Another tool that manages the setting, and how to keep it from changing it back.
+fn claim_fact(claim: &SettingClaim, full: bool) -> Fact {
+    let acts = match claim.acts {
+        EnforcementMode::Always => "again and again",
+        EnforcementMode::OnRestart => "when it is started or reloaded",
+        EnforcementMode::OnLink => "when the interface appears or is taken up",
+        EnforcementMode::AtBoot => "at boot",
+    };
+    let what = claim.what.trim_end_matches('.');
+    let mut text = format!("{} sets it {acts}: {what} ({}).", claim.owner, claim.read_from);
+    if claim.agreement == ClaimAgreement::InPlan {
+        text.push_str(" The plan keeps it from doing so.");
+    }
+    let commands = match &claim.agreement {
+        ClaimAgreement::ByHand { commands } if full => commands.clone(),
+        ClaimAgreement::ByHand { commands } => commands.iter().take(1).cloned().collect(),
+        ClaimAgreement::InPlan | ClaimAgreement::NotNeeded => Vec::new(),
+    };
+    Fact { commands, ..Fact::new("also", text) }
+}
+
+fn interrupted(interrupts: ChangeImpact) -> &'static str {
+    match interrupts {
+        ChangeImpact::Nothing => "",
+        ChangeImpact::Order => "packets of a flow may be reordered for a moment; none is lost",
+        ChangeImpact::Moment => "packets may be reordered or lost for a moment",
+        ChangeImpact::Link => "the link goes down for up to seconds; later changes are planned again",
+    }
+}
+
+/// Changes that wait until a finding is fixed.
+fn held_back(held: &[HeldBack]) -> Option<Section> {
+    let mut section = Section::new("held back");
+    for HeldBack { until_fixed, why, first, effect, source, changes } in held {
+        let what = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
+        let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
+            [
+                change.setting.to_string(),
+                shown(&change.setting, &change.from),
+                shown(&change.setting, &change.to),
+            ]
+        }));
+        let table = table.with_text_limit(2, "more (--full)");
+        section = section.with(Block::Paragraph(Tone::Warn, what)).with(table).with(vec![
+            Fact::new("why", why),
+            Fact::new("first", first),
+            Fact::new("effect", format!("{effect} ({source})")),
+            Fact::new("or", "--anyway plans these changes, too."),
+        ]);
+    }
+    (!held.is_empty()).then_some(section)
+}
+
+/// Whether the queues of the interface are made anew, so that the changes do not name their CPUs.
+fn is_reset(plan: &TunePlan, layout: &InterfaceLayout) -> bool {
+    plan.changes.iter().any(|change| {
+        change.interrupts == ChangeImpact::Link
+            && change.setting.interface().as_deref() == Some(layout.interface.as_str())
+    })
+}
+
+fn layout(layout: &InterfaceLayout) -> Section {
+    let list = |cpus: &str| if cpus.is_empty() { "-".to_owned() } else { cpus.to_owned() };
+    let table =
+        Table::new(&["queue", "interrupt", "RPS", "XPS"]).with_rows(layout.queues.iter().map(|queue| {
+            let interrupt = queue.interrupt.map_or_else(|| "-".to_owned(), |cpu| format!("CPU {cpu}"));
+            [queue.queue.to_string(), interrupt, list(&queue.receive), list(&queue.transmit)]
+        }));
+    Section::new(format!("CPUs of the queues of {} after the changes", layout.interface))
+        .with(table.with_text_limit(ROWS, "more"))
+}
+
+/// Findings that the plan does not fix.
+fn skipped(left: &[SkippedFinding], full: bool) -> Option<Section> {
+    let mut section = Section::new("not fixed");
+    for (index, one) in left.iter().enumerate() {
+        let tone = severity_tone(&one.severity);
+        let title = format!("{:<8}{}", one.severity, one.finding);
+        section = section.with(Block::Paragraph(tone, title));
+        let short = |name, text: &str| Fact { text_lines: Some(2), ..Fact::new(name, text) };
+        let mut facts = vec![short("found", &one.title)];
+        // Neighbours with the same reason print it once.
+        let next = left.get(index + 1);
+        if !next.is_some_and(|next| one.why == next.why && one.commands == next.commands) {
+            let commands =
+                if full { one.commands.clone() } else { one.commands.iter().take(1).cloned().collect() };
+            facts.push(Fact { commands, ..short("left", &one.why) });
+        }
+        section = section.with(facts);
+    }
+    (!left.is_empty()).then_some(section)
+}
+
+fn severity_tone(severity: &str) -> Tone {
+    match severity {
+        "high" => Tone::Bad,
+        "medium" => Tone::Warn,
+        "note" => Tone::Faint,
+        _ => Tone::Strong,
+    }
+}
+
+/// Findings above note that would remain, according to a rehearsal on the host's readings.
+fn rehearsed(view: &PlanView<'_>) -> Option<Section> {
+    let plan = view.plan;
+    let rehearsal = view.rehearsal.filter(|_| !plan.changes.is_empty())?;
+    let above = rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
+    let mut facts: Vec<Fact> = above
+        .map(|finding| {
+            let is_left = plan.left.iter().any(|left| left.finding == finding.id);
+            let why = match is_left {
+                true => "not fixed",
+                false if plan.held_back.iter().any(|held| held.fixes(finding.id)) => "held back",
+                false => finding.title.as_str(),
+            };
+            Fact {
+                text_lines: Some(2),
+                ..Fact::new(finding.severity.name(), format!("{}: {why}", finding.id))
+            }
+        })
+        .collect();
+    if facts.is_empty() {
+        facts.push(Fact::new("none", "nothing above note"));
+    }
+    let unrehearsed = &rehearsal.unrehearsed;
+    if view.full {
+        let untried = unrehearsed.iter();
+        facts.extend(untried.map(|(setting, why)| Fact::new("untried", format!("{setting}: {why}"))));
+    } else if let Some((setting, why)) = unrehearsed.first() {
+        let changes = count_with_noun(unrehearsed.len(), "change");
+        facts.push(Fact::new("untried", format!("{changes} could not be rehearsed: {setting}: {why}")));
+    }
+    Some(Section::new("findings after these changes").with(facts))
+}
+
+pub(crate) fn paragraphs(heading: &str, texts: &[String]) -> Section {
+    texts.iter().fold(Section::new(heading), |section, text| section.with(text.as_str()))
+}
+
+/// `eth0 rx-0/rps_cpus: none -> 0-3`.
+pub(crate) fn one_line(change: &PlannedChange) -> String {
+    let PlannedChange { setting, from, to, .. } = change;
+    format!("{setting}: {} -> {}", shown(setting, from), shown(setting, to))
+}
+
+/// A value as people read it: CPUs as a list, nothing as `none`, in one line.
+pub(crate) fn shown(setting: &Setting, value: &SettingValue) -> String {
+    let text = value.as_str();
+    if is_mask(setting)
+        && let Some(cpus) = cpus_of_mask(text)
+    {
+        return cpus;
+    }
+    if let (Setting::Steering { .. }, Ok(table)) = (setting, text.parse::<SteeringTable>()) {
+        return steering_summary(&table, text);
+    }
+    let mut lines = text.lines();
+    match (lines.next(), lines.count()) {
+        (None | Some(""), 0) => "none".to_owned(),
+        (Some(one), 0) => cut(one, LONGEST),
+        (_, more) => format!("{} lines", more + 1),
+    }
+}
+
+fn steering_summary(table: &SteeringTable, text: &str) -> String {
+    if text.chars().count() <= LONGEST {
+        return text.to_owned();
+    }
+    let sockets: BTreeSet<u64> = table.by_cpu.values().flatten().copied().collect();
+    format!("by-cpu, {} CPUs to {} sockets", table.by_cpu.len(), sockets.len())
+}
+
+/// The CPUs of a mask, and the effective one if it is known.
+fn cpus_of_mask(text: &str) -> Option<String> {
+    let (mask, at) = text.split_once(" at ").map_or((text, None), |(mask, at)| (mask, Some(at)));
+    let cpus: Vec<u32> = CpuSet::from_mask(mask).ok()?.iter().collect();
+    let list = if cpus.is_empty() { "none".to_owned() } else { format::cpu_list(&cpus) };
+    Some(match at {
+        Some(at) if list != at => format!("{list} at {at}"),
+        _ => list,
+    })
+}
+
+fn is_mask(setting: &Setting) -> bool {
+    matches!(setting, Setting::QueueCpus { .. } | Setting::IrqAffinity { .. })
+}
+
+#[cfg(test)]
+mod tests;
