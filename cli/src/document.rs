@@ -178,6 +178,25 @@ impl Document {
     }
 }
 
+impl Document {
+    /// Whether a section draws the packet path.
+    pub(crate) fn has_path(&self) -> bool {
+        self.sections.iter().any(Section::has_path)
+    }
+
+    /// The sections that draw the packet path.
+    pub(crate) fn path_only(&self) -> Self {
+        let sections = self.sections.iter().filter(|section| section.has_path()).cloned().collect();
+        Self { sections, origin: self.origin.clone(), ..Self::default() }
+    }
+
+    /// The document without the sections that [`Document::path_only`] has.
+    pub(crate) fn without_path(&self) -> Self {
+        let sections = self.sections.iter().filter(|section| !section.has_path()).cloned().collect();
+        Self { sections, ..self.clone() }
+    }
+}
+
 impl Mark {
     pub(crate) fn new(tone: Tone, words: impl Into<String>) -> Self {
         Self { tone, words: words.into() }
@@ -226,6 +245,13 @@ impl Section {
     pub(crate) fn with_for(mut self, audience: Audience, block: impl Into<Block>) -> Self {
         self.blocks.push((audience, block.into()));
         self
+    }
+
+    /// Whether it draws the packet path: flame graphs have a class.
+    fn has_path(&self) -> bool {
+        self.blocks
+            .iter()
+            .any(|(_, block)| matches!(block, Block::Picture(picture) if picture.class.is_empty()))
     }
 
     /// The blocks that `audience` gets.

@@ -1,10 +1,5 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
-pub(crate) mod doctor_explain;
-pub(crate) mod doctor_html;
-pub(crate) mod doctor_picture;
-pub(crate) mod doctor_text;
-mod doctor_value;
 pub(crate) mod flame_diff_text;
 pub(crate) mod flame_html;
 pub(crate) mod flame_text;

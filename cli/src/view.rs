@@ -3,6 +3,7 @@
 pub(crate) mod boost;
 mod calc;
 pub(crate) mod cost;
+pub(crate) mod doctor;
 pub(crate) mod drops;
 pub(crate) mod ladder;
 pub(crate) mod load;

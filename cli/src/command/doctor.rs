@@ -2,25 +2,21 @@
 
 pub(super) mod arguments;
 mod capture;
-mod document;
 mod explain;
 pub(super) mod reading;
 mod waiting;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use linerate_host::{Diagnosis, Severity};
 
-use crate::command::netns::NetnsArgs;
+use super::netns::NetnsArgs;
+use super::results::ResultArgs;
 use crate::interrupt::InterruptFlag;
-use crate::output::{self, OutputTarget};
-use crate::render::style::TextStyle;
-use crate::render::{doctor_html, doctor_text};
+use crate::view::doctor::{self, DoctorResult};
 use arguments::{HostScopeArgs, SeverityLevel};
-pub(crate) use document::{DoctorDocument, SCHEMA};
-pub(crate) use explain::rules_of;
 use reading::ObservedHost;
 
 #[derive(Debug, Args)]
@@ -32,12 +28,8 @@ pub(crate) struct DoctorArgs {
     pub(super) netns: NetnsArgs,
     #[command(flatten)]
     sight: HostScopeArgs,
-    /// Write the result as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE")]
-    json: Option<String>,
-    /// Write the result as an HTML page; - is standard output
-    #[arg(long, value_name = "FILE")]
-    html: Option<String>,
+    #[command(flatten)]
+    results: ResultArgs,
     /// Show all evidence, commands and sources
     #[arg(long)]
     full: bool,
@@ -63,27 +55,15 @@ impl DoctorArgs {
         if let Some(wanted) = &self.explain {
             return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
         }
-        let json = OutputTarget::from_option(self.json.as_deref())?;
-        let html = OutputTarget::from_option(self.html.as_deref())?;
-        let on_stdout =
-            [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
-        ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
+        let targets = self.results.targets()?;
         let interrupt = InterruptFlag::install()?;
         let readings = ObservedHost::open(&self.sight, false)?.read(&interrupt)?;
         let mut diagnosis = Diagnosis::of(&readings.view());
         diagnosis.unknown.extend(readings.vanished());
         let failed =
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
-        let document = DoctorDocument::new(&readings, &diagnosis);
-        if let Some(target) = &json {
-            target.write_json(&document)?;
-        }
-        if let Some(target) = &html {
-            target.write(&doctor_html::doctor(&document)?)?;
-        }
-        if on_stdout == 0 {
-            output::print(&doctor_text::doctor(&document, self.full, TextStyle::stdout()))?;
-        }
+        let result = DoctorResult::new(&readings.view(), &diagnosis, readings.live)?;
+        targets.write_as(&doctor::envelope(&readings.view(), readings.unix_seconds, result), self.full)?;
         Ok(ExitCode::from(u8::from(failed)))
     }
 }

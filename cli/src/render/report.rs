@@ -18,7 +18,7 @@ use crate::envelope::CommandResult as _;
 
 use super::page::{PageResult, ResultPosition};
 use super::style::non_breaking;
-use super::{doctor_html, flame_html, format, html};
+use super::{flame_html, format, html};
 pub(crate) use joined::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
 
@@ -58,8 +58,9 @@ impl OrderedResults {
     pub(crate) fn render_results(self) -> Result<JoinedResults> {
         let pictured = self.picture_index();
         let path = match pictured.and_then(|index| self.sources.get(index)) {
-            Some(ResultFile { content: ResultContent::Doctor(found), .. }) => {
-                found.path(&ResultPosition::nested("path"))?
+            Some(ResultFile { content: ResultContent::Document(document), .. }) => {
+                let path = document.path_only();
+                Some(html::part(&path, &ResultPosition::nested("path"))?.body)
             }
             _ => None,
         };
@@ -79,7 +80,7 @@ impl OrderedResults {
     /// Whose picture of the path stands first: the latest one that there is.
     fn picture_index(&self) -> Option<usize> {
         let doctors = self.sources.iter().enumerate().filter(|(_, source)| match &source.content {
-            ResultContent::Doctor(found) => found.has_picture(),
+            ResultContent::Document(document) => document.has_path(),
             _ => false,
         });
         doctors.max_by_key(|(index, source)| (unix_seconds(&source.content), *index)).map(|(index, _)| index)
@@ -89,7 +90,7 @@ impl OrderedResults {
 /// The place of a kind of result in the story.
 fn rank(content: &ResultContent) -> u8 {
     match content {
-        ResultContent::Doctor(_) => 0,
+        ResultContent::Document(document) if document.has_path() => 0,
         ResultContent::Document(document) => match document.origin.schema.as_str() {
             LadderReport::SCHEMA => 6,
             SEARCH_SCHEMA => 9,
@@ -111,7 +112,6 @@ fn rank(content: &ResultContent) -> u8 {
 
 fn unix_seconds(content: &ResultContent) -> Option<u64> {
     match content {
-        ResultContent::Doctor(found) => found.unix_seconds(),
         ResultContent::Document(document) => document.origin.started_unix_seconds,
         ResultContent::Flame(document) => Some(document.started_unix_seconds),
         ResultContent::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
@@ -120,7 +120,9 @@ fn unix_seconds(content: &ResultContent) -> Option<u64> {
 
 fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
     match content {
-        ResultContent::Doctor(found) => doctor_html::part(found, place),
+        ResultContent::Document(document) if place.picture_elsewhere => {
+            html::part(&document.without_path(), place)
+        }
         ResultContent::Document(document) => html::part(document, place),
         ResultContent::Flame(document) => flame_html::part(document, place),
         ResultContent::FlameDiff(comparison) => flame_html::difference_part(comparison, place),

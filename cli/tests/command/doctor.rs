@@ -19,7 +19,7 @@ fn json(output: &Output) -> Value {
 
 /// The document without what differs from run to run.
 fn lasting(mut document: Value) -> Value {
-    for key in ["argv", "read_unix_seconds"] {
+    for key in ["argv", "started_unix_seconds"] {
         document.as_object_mut().expect("an object").remove(key);
     }
     document
@@ -36,7 +36,7 @@ fn tree(name: &str) -> tempfile::TempDir {
 }
 
 fn ids(document: &Value) -> Vec<String> {
-    let findings = document["findings"].as_array().expect("findings");
+    let findings = document["result"]["findings"].as_array().expect("findings");
     findings.iter().map(|finding| finding["id"].as_str().expect("an id").to_owned()).collect()
 }
 
@@ -82,11 +82,12 @@ fn a_capture_of_this_machine_is_read_back() {
     assert_eq!(captured.status.code(), Some(0), "{}", String::from_utf8_lossy(&captured.stderr));
     conforms(&manifest(&file), "linerate.capture/1");
     let read = json(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
-    assert_eq!(read["host"]["live"], false);
+    let read = &read["result"];
+    assert_eq!(read["live"], false);
     assert!(
         read["seconds_between_readings"].as_f64().is_some_and(|seconds| seconds > 0.1),
         "{}",
-        read["host"]
+        read["seconds_between_readings"]
     );
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("there").permissions());
     assert_eq!(mode & 0o077, 0, "others may read what only root may see");
@@ -100,17 +101,9 @@ fn the_document_holds_what_the_schema_says() {
     let output = linerate(&["doctor", "--root", text(tree.path()), "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
     let document = json(&output);
-    conforms(&document, "linerate.doctor/1");
-    for key in [
-        "version",
-        "argv",
-        "read_unix_seconds",
-        "seconds_between_readings",
-        "host",
-        "unknown",
-        "counters",
-        "stages",
-    ] {
+    conforms(&document, "linerate.doctor/2");
+    let document = &document["result"];
+    for key in ["seconds_between_readings", "unknown", "counters", "stages"] {
         assert!(document.get(key).is_some(), "no {key}");
     }
     let finding = &document["findings"][0];
@@ -163,7 +156,10 @@ fn a_port_where_nobody_listens_is_told() {
     let port = taken.local_addr().expect("an address").port().to_string();
     let output = linerate(&["doctor", "--port", &port, "--json", "-"]);
     let document = json(&output);
-    assert!(document["stages"]["socket"]["services"][0]["named"].as_bool() == Some(true), "{output:?}");
+    assert!(
+        document["result"]["stages"]["socket"]["services"][0]["named"].as_bool() == Some(true),
+        "{output:?}"
+    );
     drop(taken);
     let output = linerate(&["doctor", "--port", &port]);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -195,6 +191,7 @@ fn an_interrupted_watch_shows_the_first_reading() {
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
     let output = child.wait_with_output().expect("ended");
     let document = json(&output);
+    let document = &document["result"];
     assert!(document["seconds_between_readings"].is_null() && document["stages"]["machine"].is_object());
 }
 
@@ -251,7 +248,7 @@ fn what_goes_away_between_two_readings_is_unknown() {
     }
     let output = linerate(&["doctor", "--root", text(tree.path()), "--pid", "3021", "--json", "-"]);
     let document = json(&output);
-    let unknown = document["unknown"].as_array().expect("a list");
+    let unknown = document["result"]["unknown"].as_array().expect("a list");
     for what in ["link[eth2]", "process 3021"] {
         let said =
             unknown.iter().find(|item| item["what"] == what).unwrap_or_else(|| panic!("{what}: {unknown:?}"));

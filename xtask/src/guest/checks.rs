@@ -79,7 +79,7 @@ fn take(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<Strin
 }
 
 fn ids(document: &Value) -> anyhow::Result<BTreeSet<String>> {
-    let findings = document["findings"].as_array().context("doctor's document has no findings")?;
+    let findings = document["result"]["findings"].as_array().context("doctor's document has no findings")?;
     findings
         .iter()
         .map(|finding| finding["id"].as_str().map(str::to_owned).context("a finding has no id"))
@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_finding_too_many_and_one_too_few_are_told() {
-        let document = json!({ "findings": [{ "id": "a.b" }, { "id": "a.b" }, { "id": "c.d" }] });
+        let document =
+            json!({ "result": { "findings": [{ "id": "a.b" }, { "id": "a.b" }, { "id": "c.d" }] } });
         let found = ids(&document).expect("a document");
         let step = ManualStep { what: "s", present: &["a.b", "e.f"], absent: &["c.d"], ..steps::UNCHANGED };
         assert_eq!(judge(&step, &found), ["s: e.f is not found", "s: c.d is found"]);

@@ -196,7 +196,7 @@ fn traffic<T>(
 fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     let command = "linerate doctor --interface igb0 --watch 5 --json -";
     let document = traffic(guest, per_second, |guest| guest.json(command))?;
-    let findings = document["findings"].as_array().context("doctor's document has no findings")?;
+    let findings = document["result"]["findings"].as_array().context("doctor's document has no findings")?;
     let mut found = BTreeMap::<String, Vec<String>>::new();
     for finding in findings {
         let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();

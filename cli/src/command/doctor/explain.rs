@@ -6,19 +6,32 @@ use linerate_host::diagnosis::{rule, rules};
 use linerate_host::finding::Rule;
 use linerate_host::stage::{STAGES, StageInfo};
 
+use crate::document::{Document, Fact, Section, Table};
 use crate::output;
-use crate::render::doctor_explain as render;
 use crate::render::style::TextStyle;
+use crate::render::text;
 
-/// Prints what there is to say about a rule, a stage, or all.
+/// Prints everything about a rule, a stage, or all stages.
 pub(crate) fn explain(wanted: &str) -> Result<()> {
-    let style = TextStyle::stdout();
-    let text = if wanted == "all" {
-        render::all(style)
+    let document = if wanted == "all" {
+        Document {
+            sections: STAGES
+                .iter()
+                .map(|stage| Section::new(stage.name.name()).with(rule_table(stage)))
+                .collect(),
+            ..Document::default()
+        }
     } else if let Some(rule) = rule(wanted) {
-        render::rule(rule, style)
+        rule_document(rule)
     } else if let Some(stage) = stage(wanted) {
-        render::stage(stage, style)
+        Document {
+            verdict: stage.name.name().to_owned(),
+            sections: vec![
+                Section::default().with(stage.explain),
+                Section::new("Findings").with(rule_table(stage)),
+            ],
+            ..Document::default()
+        }
     } else {
         let names = rules().map(|rule| rule.id).chain(STAGES.iter().map(|stage| stage.name.name()));
         match nearest(wanted, names) {
@@ -28,7 +41,30 @@ pub(crate) fn explain(wanted: &str) -> Result<()> {
             None => bail!("no finding and no stage is called '{wanted}' (--explain all lists them)"),
         }
     };
-    output::print(&text)
+    output::print(&text::text(&document, TextStyle::stdout()))
+}
+
+fn rule_document(rule: &Rule) -> Document {
+    let facts = [
+        ("effect", rule.effect),
+        ("source", rule.source),
+        ("kernels", rule.kernels),
+        ("remedy", rule.remedy),
+        ("not if", rule.caveats),
+    ];
+    Document {
+        verdict: format!("{}: {}", rule.id, rule.title),
+        sections: vec![
+            Section::default().with(rule.why),
+            Section::default().with(facts.map(|(name, text)| Fact::new(name, text)).to_vec()),
+        ],
+        ..Document::default()
+    }
+}
+
+fn rule_table(stage: &StageInfo) -> Table {
+    let rules = rules().filter(|rule| rule.stage() == Some(stage.name));
+    Table::new(&["", ""]).with_rows(rules.map(|rule| [rule.id, rule.title])).wrapping()
 }
 
 fn stage(name: &str) -> Option<&'static StageInfo> {
@@ -38,11 +74,6 @@ fn stage(name: &str) -> Option<&'static StageInfo> {
 
 /// A constant's elements live as long as it is used; these live for good.
 static STAGES_BY_NAME: [StageInfo; 10] = STAGES;
-
-/// The rules of a stage, in its own order.
-pub(crate) fn rules_of(name: StageName) -> impl Iterator<Item = &'static Rule> {
-    rules().filter(move |rule| rule.stage() == Some(name))
-}
 
 /// The name that takes the fewest changes of a letter to get from what was typed; none where nothing is near.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {

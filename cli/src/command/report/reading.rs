@@ -16,11 +16,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::command::{doctor, flame};
+use crate::command::flame;
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::doctor_html;
 use crate::view;
+use crate::view::doctor::DoctorResult;
 use crate::view::tune_plan::{self, PlanView};
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
@@ -29,7 +29,6 @@ pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
 /// A result that has a body in a page.
 #[derive(Debug)]
 pub(crate) enum ResultContent {
-    Doctor(Box<doctor_html::DoctorPageInput>),
     /// Of a command whose result is an envelope.
     Document(Box<Document>),
     Flame(Box<flame::FlameDocument>),
@@ -129,7 +128,7 @@ type Reader = fn(&str) -> Result<ResultContent>;
 
 /// The schemas there is a body for, and how they are read.
 const READERS: [(&str, Reader); 16] = [
-    (doctor::SCHEMA, |text| Ok(ResultContent::Doctor(whole(text)?))),
+    (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (SEARCH_SCHEMA, |text| document(view::load::search_summary(&serde_json::from_str(text)?))),
     (load_document::SCHEMA, |text| document(view::load::slot(&LoadDocument::parse(text)?))),

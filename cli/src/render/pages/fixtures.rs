@@ -5,21 +5,19 @@ mod sheets;
 use std::fs;
 use std::path::Path;
 
-use linerate_host::diagnosis::UnknownItem;
-use linerate_host::{Diagnosis, HostView};
 use linerate_load::load_document::{OVERLOAD_SCHEMA, OverloadDocument, RAMP_SCHEMA, RampDocument};
 use linerate_trace::drops::{DropsResult, PacketAccounting};
 use serde_json::{Value, json};
 
-use crate::command::doctor;
 use crate::command::report::reading;
 use crate::envelope::Envelope;
 use crate::origin::HostSummary;
 use crate::render::report::{OrderedResults, page};
 use crate::render::{
-    doctor_html, doctor_picture, flame_html, html, made_up, made_up_cost, made_up_flame, made_up_load,
+    flame_html, html, made_up, made_up_cost, made_up_flame, made_up_load,
 };
 use crate::view;
+use crate::view::doctor;
 use crate::view::drops::tests::accounting;
 
 /// All of them by name, at last those of several results, for which files are written to `directory`.
@@ -39,7 +37,7 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("flame", flame_html::flame(&made_up_flame::run())),
     ];
     for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
-        pages.push((name, with_doctor(fixture, doctor_html::doctor)));
+        pages.push((name, html::page(&doctor::tests::diagnosed(fixture).document())));
     }
     pages.push(("report", Ok(report(directory, true))));
     pages.push(("report-no-path", Ok(report(directory, false))));
@@ -47,16 +45,6 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         .into_iter()
         .map(|(name, page)| (name, page.unwrap_or_else(|error| panic!("{name}: {error:#}"))))
         .collect()
-}
-
-fn with_doctor<T>(fixture: &str, with: impl FnOnce(&doctor::DoctorDocument<'_>) -> T) -> T {
-    let (first, later) = doctor_picture::tests::readings(fixture);
-    let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
-    let mut diagnosis = Diagnosis::of(&view);
-    let unknown =
-        |what: &str| UnknownItem { what: what.to_owned(), why: "asking eth0: no privilege".to_owned() };
-    diagnosis.unknown.extend(["link[eth0].rings", "link[eth0].coalescing"].map(unknown));
-    with(&doctor::DoctorDocument::about(&view, &diagnosis, Some(1_772_355_000), false))
 }
 
 fn ramp() -> RampDocument {
@@ -163,7 +151,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
     if with_path {
         for (name, fixture) in [("doctor-1.json", "million-packets"), ("doctor-2.json", "makita-2016")] {
-            with_doctor(fixture, |document| write(name, json_of(document)));
+            write(name, json_of(&doctor::tests::diagnosed(fixture)));
         }
         write("search.json", search());
         write("load.json", json_of(&made_up_load::document()));

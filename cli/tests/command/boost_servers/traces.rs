@@ -77,7 +77,7 @@ pub(super) fn steering(host: &BoostServersTestHost, port: u16) -> Vec<(String, S
     doctor.args(["doctor", "--port", &port.to_string(), "--json", "-"]);
     let (out, err) = output_text(&doctor.output().expect("doctor starts"));
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-    let services = document["stages"]["socket"]["services"].as_array().expect("services").clone();
+    let services = document["result"]["stages"]["socket"]["services"].as_array().expect("services").clone();
     let udp = services.into_iter().filter(|service| service["protocol"] == "udp");
     udp.map(|service| (service["local"].to_string(), service["steering"].to_string())).collect()
 }

@@ -1,15 +1,19 @@
-//! The picture as shapes: columns from queue to transmit queue, CPUs in the blocks of their nodes, and between them lines
-//! as wide as packets are many.
+//! The path as an SVG drawing: columns from queue to transmit queue, CPUs in the blocks of their nodes, and lines between
+//! them, whose width is the packet rate.
 
 use std::collections::BTreeMap;
 
+use askama::Template;
 use linerate_host::CpuSet;
 
-use super::{DrawnService, InterfacePaths, QueueFlow, TransmitChoice, packets_per_second};
+use super::picture::{InterfacePaths, QueueFlow, TransmitChoice, packets_per_second};
+use super::service::DrawnService;
 
 /// Shapes, in the units of the view box.
+#[derive(Template)]
+#[template(path = "path.svg")]
 pub(crate) struct PathDrawing {
-    pub(crate) title: String,
+    pub(crate) alternative: String,
     pub(crate) width: u32,
     pub(crate) height: u32,
     pub(crate) blocks: Vec<PictureBlock>,
@@ -70,10 +74,10 @@ struct PictureColumn {
 }
 
 impl PathDrawing {
-    /// The ways of an interface, to a service where there is one to draw.
-    pub(crate) fn of(ways: &InterfacePaths, service: Option<&DrawnService>) -> Self {
+    /// The paths of an interface, to a service if there is one to draw.
+    pub(crate) fn new(ways: &InterfacePaths, service: Option<&DrawnService>) -> Self {
         let mut drawing = Self {
-            title: format!("{}: {}", ways.interface, ways.facts.join(", ")),
+            alternative: format!("The path of packets through {}: {}", ways.interface, ways.facts.join(", ")),
             width: WIDTH,
             height: 0,
             blocks: Vec::new(),
@@ -166,8 +170,14 @@ impl PathDrawing {
             let from = (QUEUES, y - 4);
             let thickness = thickness(queue.rate, most);
             let line = line_class(queue.rate, queue.hot);
-            let told = format!("rx {}: interrupt on CPU {}", queue.queue, listed(queue.napi.as_ref()));
-            for to in napi.heights(queue.napi.as_ref()) {
+            let told = match &queue.napi {
+                Some(cpus) if cpus.is_empty() => {
+                    format!("rx {}: no interrupt, on the sender's CPU", queue.queue)
+                }
+                cpus => format!("rx {}: interrupt on CPU {}", queue.queue, listed(cpus.as_ref())),
+            };
+            let handled_on = napi.heights(queue.napi.as_ref());
+            for &to in &handled_on {
                 self.line(from, (napi.x, to), &thickness, line, &told);
             }
             let Some(rps) = rps else { continue };
@@ -176,7 +186,7 @@ impl PathDrawing {
                 Some(cpus) if cpus.is_empty() => rps.heights(queue.napi.as_ref()),
                 cpus => rps.heights(cpus.as_ref()),
             };
-            for from in napi.heights(queue.napi.as_ref()) {
+            for from in handled_on {
                 for to in &to {
                     self.line((napi.x + BLOCK, from), (rps.x, *to), &thickness, line, &told);
                 }
@@ -247,16 +257,20 @@ impl PathDrawing {
                 );
             }
         }
+        let on_senders_cpu = senders_rate(ways);
         if rates.is_empty() {
-            let stack: CpuSet =
-                ways.queues.iter().filter_map(QueueFlow::stack).flat_map(CpuSet::iter).collect();
-            for height in from.each_height(&stack) {
+            let (rate, told) = match on_senders_cpu {
+                Some(rate) => (Some(rate), format!("on the senders' CPUs: {}", packets_per_second(rate))),
+                None => (None, service.name.clone()),
+            };
+            for height in from.stack_heights(ways) {
+                let thickness = thickness(rate, rate.unwrap_or(0.0));
                 self.line(
                     (from.x + BLOCK, height),
                     (SERVICE, middle),
-                    &thickness(None, 0.0),
-                    "way",
-                    &service.name,
+                    &thickness,
+                    line_class(rate, false),
+                    &told,
                 );
             }
         }
@@ -282,6 +296,9 @@ impl PathDrawing {
         };
         let starts = |cpus: &CpuSet| match served {
             Some((middle, _)) => vec![(SERVICE + 180, *middle)],
+            None if cpus.is_empty() => {
+                from.stack_heights(ways).into_iter().map(|height| (from.x + BLOCK, height)).collect()
+            }
             None => from.each_height(cpus).into_iter().map(|height| (from.x + BLOCK, height)).collect(),
         };
         let mut y = TOP;
@@ -312,10 +329,25 @@ impl PathDrawing {
 }
 
 impl PictureColumn {
-    /// Where lines to these CPUs end: at each, or where there are many, at their nodes.
+    /// Where lines to these CPUs end: at each, or if they are many, at their nodes. No CPUs stand for those of the senders,
+    /// which can be any.
     fn heights(&self, cpus: Option<&CpuSet>) -> Vec<u32> {
         let Some(cpus) = cpus else { return Vec::new() };
+        if cpus.is_empty() {
+            return self.nodes.iter().map(|(_, height)| *height).collect();
+        }
         if cpus.len() <= MOST_EACH { self.each_height(cpus) } else { self.of_nodes(cpus) }
+    }
+
+    /// Where lines from the CPUs begin on which packets enter the stack.
+    fn stack_heights(&self, ways: &InterfacePaths) -> Vec<u32> {
+        let stacks: Vec<&CpuSet> = ways.queues.iter().filter_map(QueueFlow::stack).collect();
+        let stack: CpuSet = stacks.iter().flat_map(|cpus| cpus.iter()).collect();
+        if stack.is_empty() && !stacks.is_empty() {
+            self.heights(Some(&stack))
+        } else {
+            self.each_height(&stack)
+        }
     }
 
     fn each_height(&self, cpus: &CpuSet) -> Vec<u32> {
@@ -340,6 +372,18 @@ fn stack_rates(ways: &InterfacePaths) -> BTreeMap<u32, f64> {
     }
     rates.retain(|_, rate| *rate >= 1.0);
     rates
+}
+
+/// Packets per second of queues without an interrupt, whose packets are processed on their senders' CPUs; `None` if there
+/// are none, or with one reading.
+fn senders_rate(ways: &InterfacePaths) -> Option<f64> {
+    let unbound = ways.queues.iter().filter(|queue| queue.stack().is_some_and(CpuSet::is_empty));
+    let rates: Vec<f64> = unbound.filter_map(|queue| queue.rate).collect();
+    let total = ways.rates.map(|(receive, _)| receive);
+    match rates.as_slice() {
+        [] => total.filter(|_| ways.queues.iter().any(|queue| queue.stack().is_some_and(CpuSet::is_empty))),
+        rates => Some(rates.iter().sum()),
+    }
 }
 
 fn thickness(rate: Option<f64>, most: f64) -> String {

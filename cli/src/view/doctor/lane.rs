@@ -2,7 +2,7 @@
 
 use linerate_host::CpuSet;
 
-use super::{InterfacePaths, QueueFlow};
+use super::picture::{InterfacePaths, QueueFlow};
 
 /// Queues with the same way.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,4 @@
-//! The way of packets through a host, as it is drawn: queue, interrupt, RPS, socket, thread, transmit queue.
-
-mod drawing;
-mod lane;
-mod service;
-mod text;
+//! The path of packets through a host, as it is drawn: queue, interrupt, RPS, socket, thread, transmit queue.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +6,8 @@ use linerate_host::stage::link::LinkState;
 use linerate_host::{CpuSet, HostView};
 use serde::{Deserialize, Serialize};
 
-use super::format;
-pub(crate) use drawing::PathDrawing;
-pub(crate) use lane::QueueLane;
-pub(crate) use service::DrawnService;
-pub(crate) use text::lines;
+use super::service::{self, DrawnService};
+use crate::render::format;
 
 /// The ways in and out of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -51,7 +43,7 @@ pub(crate) struct InterfacePaths {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QueueFlow {
     pub(crate) queue: u32,
-    /// CPUs that handle its interrupt; none where that is unknown, empty where it has none.
+    /// CPUs that handle its interrupt; `None` if unknown, empty if it has none, as with veth.
     pub(crate) napi: Option<CpuSet>,
     /// CPUs that RPS hands its packets to; none where that is unknown, empty where it is off.
     pub(crate) rps: Option<CpuSet>,
@@ -169,7 +161,7 @@ impl QueueFlow {
         }
     }
 
-    /// CPUs on which its packets meet the stack; none where that is unknown.
+    /// CPUs on which its packets enter the stack: `None` if unknown, empty for the CPUs of the senders.
     pub(crate) fn stack(&self) -> Option<&CpuSet> {
         self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
     }
@@ -234,7 +226,7 @@ fn facts(link: &LinkState) -> Vec<String> {
 }
 
 /// Packets per second with a prefix: `412 kpps`.
-pub(crate) fn packets_per_second(rate: f64) -> String {
+pub(super) fn packets_per_second(rate: f64) -> String {
     let text = format::rate(rate.round());
     if text.ends_with(|last: char| last.is_ascii_digit()) {
         format!("{text} pps")
@@ -242,6 +234,3 @@ pub(crate) fn packets_per_second(rate: f64) -> String {
         format!("{text}pps")
     }
 }
-
-#[cfg(test)]
-pub(in crate::render) mod tests;

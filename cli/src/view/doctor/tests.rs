@@ -1,0 +1,173 @@
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Host, HostRecording, PacketPath, Scope};
+use linerate_testkit::fixture::{Node, fixture};
+
+use super::*;
+use crate::render::style::TextStyle;
+use crate::render::{html, text};
+
+/// The readings of a fixture host.
+pub(crate) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
+    let trees = fixture(name).expect("a fixture").trees();
+    let mut paths = trees.iter().map(|tree| {
+        let mut recording = HostRecording::new();
+        for (path, node) in tree.followed().entries() {
+            let entry = match node {
+                Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+                Node::Link(target) => RecordedEntry::Link(target.clone()),
+            };
+            recording.insert(path, entry);
+        }
+        PacketPath::observe(&Host::recorded(recording), &Scope::default())
+    });
+    (paths.next().expect("a reading"), paths.next())
+}
+
+/// The result for a fixture host, with two unknown values added.
+pub(crate) fn diagnosed(name: &str) -> Envelope<DoctorResult> {
+    let (first, later) = readings(name);
+    let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
+    let mut diagnosis = Diagnosis::of(&view);
+    diagnosis.unknown.extend(["link[eth0].rings", "link[eth0].coalescing"].map(no_privilege));
+    let result = DoctorResult::new(&view, &diagnosis, false).expect("JSON");
+    envelope(&view, Some(1_772_355_000), result)
+}
+
+fn no_privilege(what: &str) -> UnknownItem {
+    UnknownItem { what: what.to_owned(), why: "asking eth0: no privilege".to_owned() }
+}
+
+fn picture(name: &str) -> PathPicture {
+    diagnosed(name).result.picture
+}
+
+/// The drawn path alone.
+fn drawn(name: &str, width: usize) -> String {
+    let envelope = diagnosed(name);
+    let document =
+        Document { sections: path_sections(&envelope.result.picture, false), ..Document::default() };
+    text::text(&document, TextStyle { width, colour: false })
+}
+
+#[test]
+fn twenty_queues_on_one_node_are_one_lane() {
+    let text = drawn("makita-2016", 120);
+    assert!(
+        text.contains("├ node 1: CPU 5-9,15-19\n│ no interrupt of a receive queue arrives here"),
+        "{text}"
+    );
+    assert!(text.contains("│ rx 0-19 "), "{text}");
+    assert!(text.contains("no RPS → the one socket → 20 threads on any CPU"), "{text}");
+}
+
+#[test]
+fn the_queue_with_most_packets_is_a_lane_of_its_own() {
+    let text = drawn("million-packets", 120);
+    let row = text.lines().find(|line| line.contains("rx 4 ")).expect("a row for it");
+    assert!(row.contains("kpps") && row.contains("CPU 4 "), "{text}");
+}
+
+#[test]
+fn nothing_is_drawn_if_nothing_is_known() {
+    let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
+    let picture = PathPicture::from_view(&HostView::once(&path));
+    assert!(path_sections(&picture, false).iter().all(|section| {
+        section.blocks_for(Audience::Text).chain(section.blocks_for(Audience::Page)).next().is_none()
+    }));
+}
+
+#[test]
+fn every_host_fits_into_terminal_and_frame() {
+    for name in linerate_testkit::fixture::names() {
+        for width in [80, 120] {
+            let text = drawn(name, width);
+            let long = text.lines().find(|line| line.chars().count() > width);
+            assert_eq!(long, None, "{name}, {width} columns");
+            assert!(text.lines().count() <= 60, "{name}: {text}");
+        }
+        let picture = picture(name);
+        for paths in &picture.interfaces {
+            let drawing = PathDrawing::new(paths, picture.service.as_ref());
+            assert!(drawing.lines.len() < 1_000, "{name}: {} lines", drawing.lines.len());
+            for label in &drawing.labels {
+                assert!(label.x < drawing.width && label.y < drawing.height, "{name}: {}", label.text);
+            }
+        }
+    }
+}
+
+#[test]
+fn idle_transmit_queues_have_quiet_lines() {
+    let classes = |name: &str| {
+        let picture = picture(name);
+        let drawing = PathDrawing::new(&picture.interfaces[0], picture.service.as_ref());
+        let lines = drawing.lines.into_iter().filter(|line| line.told.contains(": tx "));
+        lines.map(|line| line.class).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(classes("million-packets"), ["way quiet"].into());
+    assert_eq!(classes("makita-2016"), ["way"].into());
+}
+
+#[test]
+fn queues_without_an_interrupt_have_lines_from_queue_to_transmit_queue() {
+    let mut picture = picture("makita-2016");
+    picture.service = None;
+    let paths = &mut picture.interfaces[0];
+    for queue in &mut paths.queues {
+        (queue.napi, queue.rps) = (Some(CpuSet::new()), Some(CpuSet::new()));
+    }
+    let drawing = PathDrawing::new(paths, None);
+    let told: Vec<&str> = drawing.lines.iter().map(|line| line.told.as_str()).collect();
+    assert!(told.iter().any(|told| told.contains("on the sender's CPU")), "{told:?}");
+    assert!(told.iter().any(|told| told.starts_with("tx")), "{told:?}");
+}
+
+#[test]
+fn a_diagnosis_as_text() {
+    let style = TextStyle { width: 100, colour: false };
+    let mut document = diagnosed("makita-2016").document();
+    let short = text::text(&document, style);
+    assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
+    assert!(short.contains("link[eth0].rings and 1 more: asking eth0: no privilege"), "{short}");
+    assert!(short.contains("--full"), "{short}");
+    document.full = true;
+    let full = text::text(&document, style);
+    assert!(full.contains("  source ") && full.contains("  kernels "), "{full}");
+    assert!(full.contains("link[eth0].rings, link[eth0].coalescing: asking eth0"), "{full}");
+}
+
+#[test]
+fn places_of_one_kind_are_one_line() {
+    let mut eth1 = no_privilege("link[eth1].rings");
+    eth1.why = "asking eth1: no privilege".to_owned();
+    let unknown = [no_privilege("link[eth0].rings"), eth1];
+    assert_eq!(
+        by_kind(&unknown),
+        [("asking eth0: no privilege", vec!["link[eth0].rings", "link[eth1].rings"])]
+    );
+    assert_eq!(by_reason(&unknown).len(), 2);
+}
+
+#[test]
+fn a_result_is_read_as_it_was_written() {
+    let envelope = diagnosed("million-packets");
+    let written = serde_json::to_string(&envelope).expect("JSON");
+    let read = Envelope::<DoctorResult>::parse(&written).expect("read");
+    assert_eq!(serde_json::to_string(&read).expect("JSON"), written);
+}
+
+#[test]
+fn text_of_the_host_cannot_become_markup() {
+    let name = "<script>alert(1)</script>&\"";
+    let host = Host::scripted([
+        ("/proc/sys/kernel/osrelease".to_owned(), format!("4.6.3{name}\n")),
+        ("/proc/cpuinfo".to_owned(), format!("processor : 0\nmodel name : {name}\n")),
+    ]);
+    let path = PacketPath::observe(&host, &Scope::default());
+    let view = HostView::once(&path);
+    let result = DoctorResult::new(&view, &Diagnosis::of(&view), false).expect("JSON");
+    let document = envelope(&view, None, result).document();
+    let page = html::page(&document).expect("a page");
+    assert!(!page.contains("<script") && page.contains("4.6.3"), "{page}");
+    assert!(document.verdict.contains("values are unknown"), "{}", document.verdict);
+}
