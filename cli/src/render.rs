@@ -1,9 +1,5 @@
 //! Results as people read them: text for a terminal, HTML for a browser.
 
-pub(crate) mod flame_diff_text;
-pub(crate) mod flame_html;
-pub(crate) mod flame_text;
-mod flame_verdict;
 pub(crate) mod format;
 pub(crate) mod html;
 pub(crate) mod ladder_changes;
@@ -22,8 +18,6 @@ mod curve;
 pub(crate) mod made_up;
 #[cfg(test)]
 pub(crate) mod made_up_cost;
-#[cfg(test)]
-mod made_up_flame;
 #[cfg(test)]
 pub(crate) mod made_up_load;
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod calc;
 pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod drops;
+pub(crate) mod flame;
 pub(crate) mod ladder;
 pub(crate) mod load;
 pub(crate) mod persist;

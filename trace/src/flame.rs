@@ -4,10 +4,12 @@
 //! kernel and applications, and their [`CpuContext`]. It can be saved, [folded](fold) to text,
 //! [drawn](draw), and [compared](difference).
 
+pub mod comparison;
 pub mod difference;
 pub mod draw;
 pub mod fold;
 pub mod profile;
+pub mod result;
 mod sample;
 #[cfg(test)]
 mod specimen;
@@ -20,3 +22,4 @@ pub use profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackFrame,
     StackProfile,
 };
+pub use result::FlameSelection;

@@ -1,37 +1,32 @@
-//! `linerate flame`: what burns along the packet path. Changes nothing.
+//! `linerate flame`: hot spots of the packet path. Changes nothing.
 
-mod aim;
-mod comparison;
-mod document;
-mod drawing;
 mod look;
+mod target;
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use linerate_host::Host;
+use linerate_trace::TraceError;
+use linerate_trace::flame::comparison::{ComparedProfile, FlameComparison};
+use linerate_trace::flame::fold;
+use linerate_trace::flame::result::{FlameResult, FlameSelection};
 
 use super::results::{ResultArgs, ResultTargets};
+use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
-use crate::output::{self, OutputTarget, argv};
-use crate::render::style::TextStyle;
-use crate::render::{flame_diff_text, flame_html, flame_text};
-use aim::FlameTargetArgs;
-pub(crate) use comparison::{
-    ComparedProfile, FlameComparison, LockChange, SCHEMA as DIFF_SCHEMA, SpotChange,
-};
-#[cfg(test)]
-pub(crate) use document::FlameHostSummary;
-pub(crate) use document::{FlameDocument, SCHEMA, SelfSamples};
-pub(crate) use drawing::{FlameView, difference_for_page, graph_for_page};
-use look::FlameResult;
+use crate::origin::{self, HostSummary, Warning};
+use crate::output::OutputTarget;
+use crate::view::flame::{difference_graph, flame_graph};
+use target::FlameTargetArgs;
 
 /// Arguments of `linerate flame`.
 #[derive(Debug, Args)]
 pub(crate) struct FlameArgs {
     #[command(flatten)]
-    aim: FlameTargetArgs,
+    target: FlameTargetArgs,
     /// Only interrupt context: hardware interrupts and softirqs
     #[arg(long, conflicts_with = "locks")]
     irq_only: bool,
@@ -68,32 +63,40 @@ pub(crate) struct FlameArgs {
     results: ResultArgs,
 }
 
-/// Where everything goes.
 struct FlameOutputs {
     results: ResultTargets,
     svg: Option<OutputTarget>,
     folded: Option<OutputTarget>,
-    /// Whether standard output is left for text.
-    text: bool,
 }
 
 impl FlameArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let outputs = self.outputs()?;
-        let shown = FlameView { irq_only: self.irq_only, per_cpu: self.per_cpu };
+        let shown = FlameSelection { irq_only: self.irq_only, per_cpu: self.per_cpu };
         if let Some([before, after]) = self.diff.as_deref() {
-            let comparison = FlameComparison::of(before, after, shown)?;
-            return self.tell_difference(&comparison, &outputs);
+            let envelope = compare(before, after, shown)?;
+            let graph = || difference_graph(&envelope.result, true);
+            return self.write(&envelope, graph, || None, &outputs);
         }
-        let document = match &self.from {
-            Some(file) => FlameDocument::read(file)?.seen_as(shown, !self.no_locks),
-            None => self.look(shown)?,
+        let envelope = match &self.from {
+            Some(file) => {
+                let mut envelope = read(file)?;
+                envelope.result = envelope.result.select(shown);
+                envelope.result.contention = envelope.result.contention.filter(|_| !self.no_locks);
+                envelope
+            }
+            None => self.measure(shown)?,
         };
-        self.tell(&document, &outputs)
+        let result = &envelope.result;
+        let folded = || {
+            let profile = result.profile.as_ref().filter(|_| result.samples() > 0)?;
+            Some(fold::folded(profile, result.shown.view()))
+        };
+        self.write(&envelope, || flame_graph(&envelope, true), folded, &outputs)
     }
 
     fn outputs(&self) -> Result<FlameOutputs> {
-        let results = self.results.targets()?;
+        let mut results = self.results.targets()?;
         let svg = OutputTarget::from_option(self.svg.as_deref())?;
         let folded = OutputTarget::from_option(self.folded.as_deref())?;
         let more = [&svg, &folded].into_iter().flatten();
@@ -103,89 +106,90 @@ impl FlameArgs {
             on_stdout <= 1,
             "only one of --json, --html, --svg and --folded can go to standard output; give the others a file"
         );
-        Ok(FlameOutputs { results, svg, folded, text: on_stdout == 0 })
+        results.text = on_stdout == 0;
+        Ok(FlameOutputs { results, svg, folded })
     }
 
-    /// A new run.
-    fn look(&self, shown: FlameView) -> Result<FlameDocument> {
+    fn measure(&self, shown: FlameSelection) -> Result<Envelope<FlameResult>> {
         let host = Host::live();
-        let asked = self.aim.asked(&host)?;
+        let options = self.target.options(&host)?;
         let interrupt = InterruptFlag::install()?;
-        let looked = FlameResult::at(&host, &asked, !self.locks, !self.no_locks, &interrupt)?;
-        Ok(FlameDocument::new(&host, looked, shown))
+        let started = origin::unix_seconds();
+        let measured = look::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
+        let result = FlameResult::new(shown, measured.profile, measured.contention);
+        let warnings = measured.warnings.into_iter().map(Warning::remark);
+        Ok(Envelope::new(HostSummary::observe(&host), started, result).with_warnings(warnings))
     }
 
-    fn tell(&self, document: &FlameDocument, outputs: &FlameOutputs) -> Result<ExitCode> {
-        if let Some(target) = &outputs.results.json {
-            target.write_compact_json(document)?;
-        }
-        let mut missing = Vec::new();
+    /// Writes everything that was requested. Reports a file that is not written because there are no samples for it.
+    fn write<T: CommandResult>(
+        &self,
+        envelope: &Envelope<T>,
+        graph: impl FnOnce() -> Result<Option<String>, TraceError>,
+        folded: impl FnOnce() -> Option<String>,
+        outputs: &FlameOutputs,
+    ) -> Result<ExitCode> {
+        let mut files = Vec::new();
         if let Some(target) = &outputs.svg {
-            match drawing::svg(document)? {
-                Some(svg) => target.write(&svg)?,
-                None => missing.push("--svg"),
-            }
+            files.push(("--svg", target, graph().context("the flame graph cannot be drawn")?));
         }
         if let Some(target) = &outputs.folded {
-            match drawing::folded(document) {
+            files.push(("--folded", target, folded()));
+        }
+        outputs.results.write_as(envelope, self.full)?;
+        let mut complete = true;
+        for (option, target, text) in files {
+            match text {
                 Some(text) => target.write(&text)?,
-                None => missing.push("--folded"),
+                None => {
+                    complete = false;
+                    eprintln!(
+                        "linerate: {option}: no file was written, because there are no samples to show"
+                    );
+                }
             }
         }
-        if let Some(target) = &outputs.results.html {
-            target.write(&flame_html::flame(document)?)?;
-        }
-        if outputs.text {
-            output::print(&flame_text::flame(document, self.full, TextStyle::stdout()))?;
-        }
-        Ok(missed(&missing))
-    }
-
-    fn tell_difference(&self, comparison: &FlameComparison, outputs: &FlameOutputs) -> Result<ExitCode> {
-        if let Some(target) = &outputs.results.json {
-            target.write_json(comparison)?;
-        }
-        let mut missing = Vec::new();
-        if let Some(target) = &outputs.svg {
-            match drawing::difference(comparison)? {
-                Some(svg) => target.write(&svg)?,
-                None => missing.push("--svg"),
-            }
-        }
-        if let Some(target) = &outputs.results.html {
-            target.write(&flame_html::difference(comparison)?)?;
-        }
-        if outputs.text {
-            output::print(&flame_diff_text::difference(comparison, self.full, TextStyle::stdout()))?;
-        }
-        Ok(missed(&missing))
+        Ok(ExitCode::from(u8::from(!complete)))
     }
 }
 
-/// Tells what was asked for and is not written, since there is nothing to put in it.
-fn missed(options: &[&str]) -> ExitCode {
-    for option in options {
-        eprintln!("linerate: {option}: no file was written, since no sample is to be shown");
-    }
-    ExitCode::from(u8::from(!options.is_empty()))
+fn read(file: &str) -> Result<Envelope<FlameResult>> {
+    let envelope = Envelope::<FlameResult>::read(Path::new(file))?;
+    envelope.result.check().map_err(|why| anyhow!("{file}: {why}"))?;
+    Ok(envelope)
 }
 
-/// The document of a file.
-fn read_document<T: serde::de::DeserializeOwned>(file: &str, schema: &str, made_by: &str) -> Result<T> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
-    let value: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("{file}: no document of '{made_by}'"))?;
-    let found = value.get("schema").and_then(serde_json::Value::as_str);
-    match found {
-        Some(found) if found == schema => {}
-        Some(found) => {
-            anyhow::bail!("{file}: it is a {found} document; this takes {schema}, as '{made_by}' writes")
-        }
-        None => anyhow::bail!("{file}: no document of '{made_by}': it has no schema"),
-    }
-    serde_json::from_value(value).with_context(|| format!("{file}: no whole document of '{made_by}'"))
+fn compare(before: &str, after: &str, shown: FlameSelection) -> Result<Envelope<FlameComparison>> {
+    let (old, new) = (read(before)?, read(after)?);
+    let warnings = warnings(&old, &new);
+    let host = new.host.clone();
+    let side = |file: &str, envelope: Envelope<FlameResult>| {
+        let (name, started) = (envelope.host.name, envelope.started_unix_seconds);
+        (ComparedProfile::new(file.to_owned(), name, envelope.argv, started), envelope.result)
+    };
+    let comparison =
+        FlameComparison::new(shown, side(before, old), side(after, new)).map_err(|why| anyhow!(why))?;
+    Ok(Envelope::new(host, origin::unix_seconds(), comparison).with_warnings(warnings))
 }
 
-fn program() -> (String, Vec<String>) {
-    (env!("CARGO_PKG_VERSION").to_owned(), argv())
+/// Differences of the two hosts and measurements that limit the comparison.
+fn warnings(before: &Envelope<FlameResult>, after: &Envelope<FlameResult>) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let name = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
+    let (old, new) = (&before.host, &after.host);
+    if old.name != new.name {
+        let detail = format!("The results are of two hosts: {} and {}.", name(&old.name), name(&new.name));
+        warnings.push(Warning::remark(detail));
+    }
+    if old.kernel != new.kernel {
+        warnings.push(Warning::remark(format!(
+            "The kernels differ ({} and {}), so functions may have other names.",
+            name(&old.kernel),
+            name(&new.kernel)
+        )));
+    }
+    if before.result.contention.is_some() != after.result.contention.is_some() {
+        warnings.push(Warning::remark("Only one result has lock waits, so they are not compared."));
+    }
+    warnings
 }

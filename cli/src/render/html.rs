@@ -1,5 +1,7 @@
 //! Documents as HTML: one self-contained page without a script, or a part of a page of several results.
 
+mod graph;
+
 use anyhow::Result;
 use askama::Template;
 
@@ -9,7 +11,7 @@ use super::page::{FigureTile, PageHead, PageNote, PageResult, ResultPosition, si
 use super::style::non_breaking;
 use super::{format, page};
 use crate::document::{
-    Align, Audience, Block, Cell, Document, LineChart, MarkShape, RangeChart, RangeLayout, Section,
+    Align, Audience, Block, Cell, Document, LineChart, MarkShape, Picture, RangeChart, RangeLayout, Section,
     SegmentFill, StackedBar, Table, Tone,
 };
 
@@ -219,6 +221,11 @@ fn drawn_ranges(chart: &RangeChart) -> DrawnRanges {
 
 fn drawn_lines(chart: &LineChart) -> CurveChart {
     curve::draw(chart)
+}
+
+/// The drawing. The ids and style rules of a flame graph become its own, because a page can have several.
+fn placed(picture: &Picture, place: &ResultPosition) -> String {
+    if picture.class == "graph" { graph::placed(&picture.svg, place) } else { picture.svg.clone() }
 }
 
 /// What those who do not see the chart know it by.

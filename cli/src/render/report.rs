@@ -8,6 +8,8 @@ use askama::Template;
 use linerate_lab::ladder::report::LadderReport;
 use linerate_load::load_document::{self, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
 use linerate_trace::drops::DropsResult;
+use linerate_trace::flame::comparison::FlameComparison;
+use linerate_trace::flame::result::FlameResult;
 
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
@@ -18,7 +20,7 @@ use crate::envelope::CommandResult as _;
 
 use super::page::{PageResult, ResultPosition};
 use super::style::non_breaking;
-use super::{flame_html, format, html};
+use super::{format, html};
 pub(crate) use joined::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
 
@@ -103,18 +105,16 @@ fn rank(content: &ResultContent) -> u8 {
             | UndoReport::SCHEMA
             | BoostPlanReport::SCHEMA
             | BoostApplyReport::SCHEMA => 1,
+            FlameResult::SCHEMA => 15,
+            FlameComparison::SCHEMA => 16,
             _ => 13,
         },
-        ResultContent::Flame(_) => 15,
-        ResultContent::FlameDiff(_) => 16,
     }
 }
 
 fn unix_seconds(content: &ResultContent) -> Option<u64> {
     match content {
         ResultContent::Document(document) => document.origin.started_unix_seconds,
-        ResultContent::Flame(document) => Some(document.started_unix_seconds),
-        ResultContent::FlameDiff(comparison) => Some(comparison.after.started_unix_seconds),
     }
 }
 
@@ -124,8 +124,6 @@ fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
             html::part(&document.without_path(), place)
         }
         ResultContent::Document(document) => html::part(document, place),
-        ResultContent::Flame(document) => flame_html::part(document, place),
-        ResultContent::FlameDiff(comparison) => flame_html::difference_part(comparison, place),
     }
 }
 

@@ -119,22 +119,23 @@ struct FlameOutput {
 impl FlameOutput {
     /// Time that CPUs waited for a socket that several threads share.
     fn waited_for_socket_ns(&self) -> u64 {
-        let locks = self.document["contention"]["locks"].as_array().expect("a list");
+        let locks = self.document["result"]["contention"]["locks"].as_array().expect("a list");
         let of_socket = locks.iter().filter(|lock| OF_SOCKET.iter().any(|spot| lock["spot"] == *spot));
         of_socket.map(|lock| lock["waited_ns"].as_u64().expect("a time")).sum()
     }
 
     /// Whether it says first of all that such a socket is waited for.
     fn says_it_first(&self) -> bool {
-        let [verdict, locks, spots] = ["", "\nLocks:", "\nHot spots"].map(|what| self.text.find(what));
+        let [verdict, locks, spots] = ["", "\nLock waits", "\nHot spots"].map(|what| self.text.find(what));
         let paragraph = self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        let names_it = paragraph.contains("wait for") && paragraph.contains("socket.shared-by-threads");
-        names_it && verdict < locks && (locks < spots || !paragraph.contains("they wait for locks"))
+        let names_it = (paragraph.contains("wait for") || paragraph.contains("waiting for"))
+            && paragraph.contains("socket.shared-by-threads");
+        names_it && verdict < locks && (locks < spots || !paragraph.contains("waiting for locks"))
     }
 
     /// Which part of what was not idle was this test.
     fn share_of_own(&self) -> f64 {
-        let stacks = self.document["profile"]["stacks"].as_array().expect("a list");
+        let stacks = self.document["result"]["profile"]["stacks"].as_array().expect("a list");
         let sum = |of: &dyn Fn(&&Value) -> bool| {
             let busy = stacks.iter().filter(|stack| stack["context"] != "idle").filter(of);
             busy.map(|stack| stack["samples"].as_u64().expect("a count")).sum::<u64>() as f64
@@ -157,7 +158,7 @@ fn looked(test: &str, json: &str) -> Option<FlameOutput> {
         return None;
     }
     let document: Value = serde_json::from_str(&fs::read_to_string(json).expect("written")).expect("JSON");
-    if document["contention"].is_null() {
+    if document["result"]["contention"].is_null() {
         skip(test, &document["warnings"].to_string());
         return None;
     }

@@ -12,10 +12,10 @@ use crate::support;
 fn document(idle: bool) -> Value {
     let context = if idle { "idle" } else { "softirq" };
     json!({
-        "schema": "linerate.flame/1", "version": "0.1.0", "argv": ["linerate", "flame"], "started_unix_seconds": 0,
-        "host": {"name": "ns1", "kernel": "6.18.0", "cpu_model": null},
+        "schema": "linerate.flame/2", "version": "0.1.0", "argv": ["linerate", "flame"], "started_unix_seconds": 0,
+        "host": {"name": "ns1", "kernel": "6.18.0", "cpu_model": null}, "warnings": [],
+        "result": {
         "irq_only": false, "per_cpu": false, "path_samples": 0, "spots": [], "functions": [], "contention": null,
-        "warnings": [],
         "profile": {
             "seconds": 1.0, "event": {"kind": "cpu_clock", "why": "made up"}, "frequency_hz": 100,
             "cpus": [{"cpu": 0, "samples": 100, "idle": if idle { 100 } else { 50 }, "lost": 0}],
@@ -31,7 +31,7 @@ fn document(idle: bool) -> Value {
                 {"frames": [3], "context": "idle", "entry": 0, "cpu": 0, "pid": 0, "comm": "swapper/0", "samples": 50},
             ],
             "notes": [],
-        },
+        }},
     })
 }
 
@@ -61,9 +61,9 @@ fn a_saved_run_is_shown_drawn_and_saved_again() {
 
     let again = support::linerate(&["flame", "--from", &file, "--irq-only", "--json", "-"]);
     let again: Value = serde_json::from_slice(&again.stdout).expect("a document");
-    assert_eq!(again["profile"]["stacks"], document(false)["profile"]["stacks"]);
-    conforms(&again, "linerate.flame/1");
-    assert_eq!(again["irq_only"], true);
+    assert_eq!(again["result"]["profile"]["stacks"], document(false)["result"]["profile"]["stacks"]);
+    conforms(&again, "linerate.flame/2");
+    assert_eq!(again["result"]["irq_only"], true);
     let folded = support::linerate(&["flame", "--from", &file, "--folded", "-"]);
     let folded = String::from_utf8_lossy(&folded.stdout).into_owned();
     assert!(folded.trim_end().ends_with("handle_softirqs;net_rx_action;nft_do_chain 50"), "{folded}");
@@ -88,7 +88,8 @@ fn equal_runs_differ_in_nothing() {
     let output = support::linerate(&["flame", "--diff", &file, &file, "--json", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let difference: Value = serde_json::from_slice(&output.stdout).expect("a document");
-    conforms(&difference, "linerate.flame-diff/1");
+    conforms(&difference, "linerate.flame-diff/2");
+    let difference = &difference["result"];
     assert_eq!(difference["difference"]["before_cpus"], difference["difference"]["after_cpus"]);
     for spot in difference["spots"].as_array().expect("spots") {
         assert_eq!(spot["before_cpus"], spot["after_cpus"]);
@@ -101,20 +102,20 @@ fn other_documents_are_refused() {
     let file = write(directory.path(), "run.json", &document(false));
     let other = write(directory.path(), "other.json", &json!({"schema": "linerate.load/1"}));
     let errors = refused(&support::linerate(&["flame", "--diff", &file, &other]));
-    assert!(errors.contains("it is a linerate.load/1 document; this takes linerate.flame/1"), "{errors}");
+    assert!(errors.contains("its schema is linerate.load/1; linerate.flame/2 is required"), "{errors}");
     let nameless = write(directory.path(), "nameless.json", &json!([1]));
-    assert!(refused(&support::linerate(&["flame", "--from", &nameless])).contains("it has no schema"));
+    assert!(refused(&support::linerate(&["flame", "--from", &nameless])).contains("it names no schema"));
     let mut half = document(false);
-    half["profile"]["stacks"][0]["samples"] = "many".into();
+    half["result"]["profile"]["stacks"][0]["samples"] = "many".into();
     let half = write(directory.path(), "half.json", &half);
-    assert!(refused(&support::linerate(&["flame", "--from", &half])).contains("no whole document"));
+    assert!(refused(&support::linerate(&["flame", "--from", &half])).contains("invalid type"));
     let mut locks = document(false);
-    locks["profile"] = Value::Null;
+    locks["result"]["profile"] = Value::Null;
     let locks = write(directory.path(), "locks.json", &locks);
     let errors = refused(&support::linerate(&["flame", "--diff", &locks, &file]));
     assert!(errors.contains("it has no samples (a run with --locks)"), "{errors}");
     let mut foreign = document(false);
-    foreign["profile"]["stacks"][0]["frames"] = json!([77]);
+    foreign["result"]["profile"]["stacks"][0]["frames"] = json!([77]);
     let foreign = write(directory.path(), "foreign.json", &foreign);
     assert!(refused(&support::linerate(&["flame", "--from", &foreign])).contains("function 77"));
 }

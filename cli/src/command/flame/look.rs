@@ -1,4 +1,4 @@
-//! One look at a host: its stacks and its waits for locks, at the same time.
+//! A measurement: stacks and lock waits at the same time.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,40 +13,37 @@ use linerate_trace::flame::{ProfileOptions, StackProfile};
 use crate::interrupt::InterruptFlag;
 use crate::render::format;
 
-/// What was seen.
-pub(super) struct FlameResult {
+pub(super) struct FlameMeasurement {
     pub(super) profile: Option<StackProfile>,
     pub(super) contention: Option<LockContention>,
-    /// Why there is no contention, where it was wanted.
+    /// Why there is no contention although it was requested.
     pub(super) warnings: Vec<String>,
 }
 
-impl FlameResult {
-    /// Samples stacks, waits for locks, or both, until the time is over or the user asks to stop.
-    pub(super) fn at(
-        host: &Host,
-        asked: &ProfileOptions,
-        stacks: bool,
-        locks: bool,
-        interrupt: &InterruptFlag,
-    ) -> Result<Self> {
-        announce(asked);
-        if !stacks {
-            let stop = || interrupt.is_raised();
-            let contention = LockContention::observe(host, &of_locks(asked), &stop)?;
-            return Ok(Self { profile: None, contention: Some(contention), warnings: Vec::new() });
-        }
-        let (profile, contention) = both(host, asked, locks, interrupt);
-        let (contention, warnings) = match contention {
-            Some(Ok(contention)) => (Some(contention), Vec::new()),
-            Some(Err(error)) => (None, vec![format!("No lock contention: {error}.")]),
-            None => (None, Vec::new()),
-        };
-        Ok(Self { profile: Some(profile?), contention, warnings })
+/// Samples stacks, traces lock waits, or both, until the duration is over or the user interrupts.
+pub(super) fn measure(
+    host: &Host,
+    asked: &ProfileOptions,
+    stacks: bool,
+    locks: bool,
+    interrupt: &InterruptFlag,
+) -> Result<FlameMeasurement> {
+    announce(asked);
+    if !stacks {
+        let stop = || interrupt.is_raised();
+        let contention = LockContention::observe(host, &of_locks(asked), &stop)?;
+        return Ok(FlameMeasurement { profile: None, contention: Some(contention), warnings: Vec::new() });
     }
+    let (profile, contention) = both(host, asked, locks, interrupt);
+    let (contention, warnings) = match contention {
+        Some(Ok(contention)) => (Some(contention), Vec::new()),
+        Some(Err(error)) => (None, vec![format!("No lock contention: {error}.")]),
+        None => (None, Vec::new()),
+    };
+    Ok(FlameMeasurement { profile: Some(profile?), contention, warnings })
 }
 
-/// Without samples the rest is not waited for.
+/// If sampling fails, tracing of locks ends, too.
 fn both(
     host: &Host,
     asked: &ProfileOptions,
@@ -72,7 +69,6 @@ fn of_locks(asked: &ProfileOptions) -> contention::ContentionOptions {
     contention::ContentionOptions { duration: asked.duration, cpus: asked.cpus.clone() }
 }
 
-/// Somebody who waits is told for what.
 fn announce(asked: &ProfileOptions) {
     if std::io::stderr().is_terminal() {
         let cpus = asked
@@ -80,7 +76,7 @@ fn announce(asked: &ProfileOptions) {
             .as_ref()
             .map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {}", format::cpu_list(cpus)));
         eprintln!(
-            "Looking at {cpus} for {:.0} s; Ctrl-C ends it, and shows what was seen.",
+            "Sampling {cpus} for {:.0} s; Ctrl-C ends it and prints the result so far.",
             asked.duration.as_secs_f64()
         );
     }

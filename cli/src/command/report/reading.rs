@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use linerate_lab::ladder::report::LadderReport;
 use linerate_load::load_document::{self, LoadDocument, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
 use linerate_trace::cost::{CostComparison, CostResult};
 use linerate_trace::drops::DropsResult;
+use linerate_trace::flame::comparison::FlameComparison;
+use linerate_trace::flame::result::FlameResult;
 use linerate_tune::TunePlan;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
@@ -16,7 +18,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::command::flame;
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
 use crate::view;
@@ -31,8 +32,6 @@ pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
 pub(crate) enum ResultContent {
     /// Of a command whose result is an envelope.
     Document(Box<Document>),
-    Flame(Box<flame::FlameDocument>),
-    FlameDiff(Box<flame::FlameComparison>),
 }
 
 /// A file with a result.
@@ -137,12 +136,12 @@ const READERS: [(&str, Reader); 16] = [
     (CostResult::SCHEMA, enveloped::<CostResult>),
     (CostComparison::SCHEMA, enveloped::<CostComparison>),
     (DropsResult::SCHEMA, enveloped::<DropsResult>),
-    (flame::SCHEMA, |text| {
-        let document: Box<flame::FlameDocument> = whole(text)?;
-        document.check()?;
-        Ok(ResultContent::Flame(document))
+    (FlameResult::SCHEMA, |text| {
+        let envelope = Envelope::<FlameResult>::parse(text)?;
+        envelope.result.check().map_err(|why| anyhow!(why))?;
+        Ok(ResultContent::Document(Box::new(envelope.document())))
     }),
-    (flame::DIFF_SCHEMA, |text| Ok(ResultContent::FlameDiff(whole(text)?))),
+    (FlameComparison::SCHEMA, enveloped::<FlameComparison>),
     (linerate_tune::plan::SCHEMA, plan),
     (TuneApplyReport::SCHEMA, enveloped::<TuneApplyReport>),
     (UndoReport::SCHEMA, enveloped::<UndoReport>),

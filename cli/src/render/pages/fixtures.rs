@@ -14,11 +14,11 @@ use crate::envelope::Envelope;
 use crate::origin::HostSummary;
 use crate::render::report::{OrderedResults, page};
 use crate::render::{
-    flame_html, html, made_up, made_up_cost, made_up_flame, made_up_load,
+    html, made_up, made_up_cost, made_up_load,
 };
 use crate::view;
-use crate::view::doctor;
 use crate::view::drops::tests::accounting;
+use crate::view::{doctor, flame};
 
 /// All of them by name, at last those of several results, for which files are written to `directory`.
 pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
@@ -34,7 +34,7 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("cost-hostile", html::page(&made_up_cost::hostile().document())),
         ("drops", html::page(&drops(true).document())),
         ("drops-none", html::page(&drops(false).document())),
-        ("flame", flame_html::flame(&made_up_flame::run())),
+        ("flame", html::page(&flame::fixture::envelope().document())),
     ];
     for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
         pages.push((name, html::page(&doctor::tests::diagnosed(fixture).document())));
@@ -146,7 +146,7 @@ fn report(directory: &Path, with_path: bool) -> String {
         serde_json::to_value(document).expect("JSON")
     }
     write("ladder.json", json_of(&made_up::ladder_run()));
-    write("flame.json", json_of(&made_up_flame::run()));
+    write("flame.json", json_of(&flame::fixture::envelope()));
     write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
     if with_path {
@@ -160,7 +160,7 @@ fn report(directory: &Path, with_path: bool) -> String {
         write("cost.json", json_of(&made_up_cost::envelope()));
         write("cost-hostile.json", json_of(&made_up_cost::hostile()));
         write("drops.json", json_of(&drops(true)));
-        write("flame-again.json", json_of(&made_up_flame::run()));
+        write("flame-again.json", json_of(&flame::fixture::envelope()));
         for (name, document) in sheets::all() {
             write(name, document);
         }

@@ -1,57 +1,55 @@
-//! What a run of `flame` comes to, in a sentence, and what to do about it.
+//! The verdict of a profile: a sentence, and what to do about it.
 
 use std::collections::BTreeMap;
 
 use linerate_trace::contention::LockContention;
 use linerate_trace::flame::StackProfile;
+use linerate_trace::flame::result::FlameResult;
 use linerate_trace::flame::spots::{self, HotSpot};
 
-use super::format::percent;
-use super::style::TextTone;
-use crate::command::flame::FlameDocument;
+use crate::document::Tone;
+use crate::render::format::percent;
 
-/// Less of packet processing than this is not worth a verdict.
+/// A smaller share of packet processing is not worth a verdict.
 const LEAST: f64 = 0.05;
 
-/// What it comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FlameVerdict {
-    pub(crate) sentence: String,
-    /// What to do; empty where there is nothing.
-    pub(crate) advice: String,
-    pub(crate) tone: TextTone,
-    /// Whether it is about waits for locks, which are to be shown first then.
-    pub(crate) of_locks: bool,
+pub(super) struct FlameVerdict {
+    pub(super) sentence: String,
+    /// What to do; may be empty.
+    pub(super) advice: String,
+    pub(super) tone: Tone,
+    /// Whether it is about lock waits, which are then printed first.
+    pub(super) of_locks: bool,
 }
 
 impl FlameVerdict {
     fn plain(sentence: impl Into<String>) -> Self {
-        Self { sentence: sentence.into(), advice: String::new(), tone: TextTone::Plain, of_locks: false }
+        Self { sentence: sentence.into(), advice: String::new(), tone: Tone::Plain, of_locks: false }
     }
 
-    /// Waits for locks where they are worth it, since they are nothing but loss, and samples do not show those with interrupts
-    /// off; else the largest of the hot spots.
-    pub(crate) fn of(document: &FlameDocument) -> Self {
-        let Some(profile) = &document.profile else {
-            return document
+    /// Lock waits if they are large, because they are pure loss, and samples miss those with interrupts off; else the largest
+    /// hot spot.
+    pub(super) fn new(result: &FlameResult) -> Self {
+        let Some(profile) = &result.profile else {
+            return result
                 .contention
                 .as_ref()
-                .map_or_else(|| Self::plain("Nothing was looked at."), Self::of_locks);
+                .map_or_else(|| Self::plain("Nothing was measured."), Self::of_locks);
         };
-        if document.samples() == 0 {
-            return Self::plain(nothing_shown(document, profile));
+        if result.samples() == 0 {
+            return Self::plain(nothing_shown(result, profile));
         }
-        let spot = document.spots.first().filter(|spot| spot.share_of_path >= LEAST);
-        let spinning =
-            document.contention.as_ref().and_then(|contention| spinning_share(contention, profile));
+        let spot = result.spots.first().filter(|spot| spot.share_of_path >= LEAST);
+        let spinning = result.contention.as_ref().and_then(|contention| spinning_share(contention, profile));
         match (spot, spinning) {
-            (Some(spot), _) if same(spot, document.contention.as_ref()) => Self::of_spot(spot),
+            (Some(spot), _) if same(spot, result.contention.as_ref()) => Self::of_spot(spot),
             (Some(spot), Some(share)) if share >= LEAST.min(spot.share_of_busy) => {
-                Self::spinning(share, document)
+                Self::spinning(share, result)
             }
-            (None, Some(share)) if share >= LEAST => Self::spinning(share, document),
+            (None, Some(share)) if share >= LEAST => Self::spinning(share, result),
             (Some(spot), _) => Self::of_spot(spot),
-            (None, _) => Self::plain(nothing_hot(document)),
+            (None, _) => Self::plain(nothing_hot(result)),
         }
     }
 
@@ -64,21 +62,21 @@ impl FlameVerdict {
                 finding(spot)
             ),
             advice: spot.remedy.clone(),
-            tone: TextTone::Bad,
+            tone: Tone::Bad,
             of_locks: false,
         }
     }
 
-    fn spinning(share: f64, document: &FlameDocument) -> Self {
-        let spot = document.contention.as_ref().and_then(most_spinning).and_then(spots::known);
+    fn spinning(share: f64, result: &FlameResult) -> Self {
+        let spot = result.contention.as_ref().and_then(most_spinning).and_then(spots::known);
         let so = spot.as_ref().map_or_else(
             || "the callers are below".to_owned(),
-            |spot| format!("most of that where {}{}", spot.what, finding(spot)),
+            |spot| format!("most of it because {}{}", spot.what, finding(spot)),
         );
         Self {
-            sentence: format!("{} of the time that CPUs are busy they wait for locks; {so}.", percent(share)),
+            sentence: format!("CPUs spend {} of their busy time waiting for locks; {so}.", percent(share)),
             advice: spot.map(|spot| spot.remedy).unwrap_or_default(),
-            tone: TextTone::Bad,
+            tone: Tone::Bad,
             of_locks: true,
         }
     }
@@ -87,35 +85,34 @@ impl FlameVerdict {
         let cpus = contention.cpus.len().max(1) as f64;
         let share = contention.spinning_ns as f64 / 1e9 / (contention.seconds.max(f64::MIN_POSITIVE) * cpus);
         if contention.waits == 0 {
-            return Self::plain("No lock was waited for.");
+            return Self::plain("No thread waited for a lock.");
         }
-        let sentence = format!("{} of all CPU time went on spinning for locks.", percent(share));
-        let tone = if share >= LEAST { TextTone::Bad } else { TextTone::Plain };
+        let sentence = format!("CPUs spent {} of their time spinning for locks.", percent(share));
+        let tone = if share >= LEAST { Tone::Bad } else { Tone::Plain };
         Self { sentence, advice: String::new(), tone, of_locks: true }
     }
 }
 
-/// The rule of doctor that looks for its cause, in brackets.
+/// The finding of doctor about its cause, in brackets.
 fn finding(spot: &HotSpot) -> String {
     spot.finding.as_ref().map_or_else(String::new, |id| format!(" ({id})"))
 }
 
-fn nothing_shown(document: &FlameDocument, profile: &StackProfile) -> String {
+fn nothing_shown(result: &FlameResult, profile: &StackProfile) -> String {
     let samples: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
     if samples == 0 {
-        return "No sample was taken: the CPUs slept all the time, or it was not for long enough.".to_owned();
+        return "No sample was taken: the CPUs slept all the time, or the duration was too short.".to_owned();
     }
-    if document.shown.irq_only && profile.busy() > 0 {
-        return "No sample is in interrupt context: no packets were processed there, or hardly any."
-            .to_owned();
+    if result.shown.irq_only && profile.busy() > 0 {
+        return "No sample is in interrupt context: few or no packets were processed there.".to_owned();
     }
     "All samples are idle: the CPUs had nothing to do.".to_owned()
 }
 
-fn nothing_hot(document: &FlameDocument) -> String {
-    let interrupt = document.interrupt_share().unwrap_or(0.0);
-    match document.spots.first() {
-        _ if document.path_samples == 0 => "No packet was processed in any of the samples.".to_owned(),
+fn nothing_hot(result: &FlameResult) -> String {
+    let interrupt = result.interrupt_share().unwrap_or(0.0);
+    match result.spots.first() {
+        _ if result.path_samples == 0 => "No packet was processed in any of the samples.".to_owned(),
         Some(spot) => format!(
             "No hot spot: the largest, {}, has {} of packet processing.",
             spot.what,

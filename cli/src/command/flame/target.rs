@@ -1,4 +1,4 @@
-//! What `linerate flame` is asked to look at: for how long, how often, and which CPUs.
+//! Duration, frequency and CPUs of a measurement.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use linerate_host::{CpuSet, Host, PacketPath, Scope};
 use linerate_trace::flame::ProfileOptions;
 use linerate_trace::flame::profile::FREQUENCY_HZ;
 
-/// What to look at.
 #[derive(Debug, Args)]
 pub(super) struct FlameTargetArgs {
     /// Duration, seconds
@@ -32,8 +31,7 @@ pub(super) struct FlameTargetArgs {
 }
 
 impl FlameTargetArgs {
-    /// The same for the library.
-    pub(super) fn asked(&self, host: &Host) -> Result<ProfileOptions> {
+    pub(super) fn options(&self, host: &Host) -> Result<ProfileOptions> {
         let cpus = match (&self.cpus, &self.interface) {
             (Some(list), _) => Some(online(host, &CpuSet::from_list(list).context("--cpus")?)?),
             (None, Some(interface)) => Some(of_interface(host, interface)?),
@@ -87,7 +85,7 @@ fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     cpus.into_iter().filter(|cpu| online.is_none_or(|online| online.contains(*cpu))).collect()
 }
 
-/// Some time, but no longer than an hour: stacks are kept in memory.
+/// At most an hour, because stacks are kept in memory.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
     seconds

@@ -9,21 +9,16 @@ use linerate_trace::flame::{
     CpuContext, CpuProfile, FrameKind, SampleEvent, SampledStack, SamplingCost, StackFrame, StackProfile,
 };
 
-use crate::command::flame::{FlameDocument, FlameHostSummary, FlameView, SelfSamples};
+use linerate_trace::flame::FlameSelection;
+use linerate_trace::flame::result::{FlameResult, SelfSamples};
+
+use crate::envelope::Envelope;
+use crate::origin::HostSummary;
 
 /// The whole of it.
-pub(super) fn run() -> FlameDocument {
-    FlameDocument {
-        schema: "linerate.flame/1".to_owned(),
-        version: "0.1.0".to_owned(),
-        argv: ["linerate", "flame", "--duration", "5"].map(str::to_owned).to_vec(),
-        started_unix_seconds: 1_772_355_900,
-        host: FlameHostSummary {
-            name: "ns1".to_owned(),
-            kernel: Some("6.18.0".to_owned()),
-            cpu_model: Some("A CPU".to_owned()),
-        },
-        shown: FlameView::default(),
+pub(crate) fn envelope() -> Envelope<FlameResult> {
+    let result = FlameResult {
+        shown: FlameSelection::default(),
         path_samples: 5_942,
         spots: spots(),
         functions: vec![
@@ -32,9 +27,16 @@ pub(super) fn run() -> FlameDocument {
             own("nft_do_chain", Some("nf_tables"), 720, 0.12),
         ],
         contention: Some(contention()),
-        warnings: Vec::new(),
         profile: Some(profile()),
-    }
+    };
+    let host = HostSummary {
+        name: Some("ns1".to_owned()),
+        kernel: Some("6.18.0".to_owned()),
+        cpu_model: Some("A CPU".to_owned()),
+        ..HostSummary::default()
+    };
+    let envelope = Envelope::new(host, Some(1_772_355_900), result);
+    Envelope { argv: ["linerate", "flame", "--duration", "5"].map(str::to_owned).to_vec(), ..envelope }
 }
 
 fn own(function: &str, module: Option<&str>, samples: u64, share: f64) -> SelfSamples {

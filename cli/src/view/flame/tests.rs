@@ -1,0 +1,129 @@
+use linerate_trace::flame::result::FlameResult;
+
+use super::fixture::envelope;
+use super::*;
+use crate::render::style::TextStyle;
+use crate::render::{html, text};
+
+const WIDE: TextStyle = TextStyle { width: 100, colour: false };
+fn flame(envelope: &Envelope<FlameResult>, full: bool, style: TextStyle) -> String {
+    text::text(&Document { full, ..envelope.document() }, style)
+}
+
+const NARROW: TextStyle = TextStyle { width: 80, colour: false };
+
+#[test]
+fn a_run_in_a_hundred_columns() {
+    insta::assert_snapshot!(flame(&envelope(), false, WIDE));
+}
+
+#[test]
+fn a_run_in_full_and_narrow() {
+    insta::assert_snapshot!(flame(&envelope(), true, NARROW));
+}
+
+#[test]
+fn lines_end_in_time_and_colour_is_asked_for() {
+    for style in [WIDE, NARROW] {
+        for full in [false, true] {
+            let text = flame(&envelope(), full, style);
+            assert!(text.lines().all(|line| line.chars().count() <= style.width), "{text}");
+            assert!(!text.contains('\u{1b}'));
+        }
+    }
+    assert!(flame(&envelope(), false, TextStyle { colour: true, ..WIDE }).contains("\u{1b}[31m41 %"));
+}
+
+#[test]
+fn waits_are_the_verdict_where_no_sample_shows_them() {
+    let mut document = envelope();
+    let first =
+        |document: &Envelope<FlameResult>| flame(document, false, WIDE).lines().next().map(str::to_owned);
+    assert_eq!(
+        first(&document).as_deref(),
+        Some(
+            "41 % of packet processing: CPUs wait for the lock of one socket's queue (socket.shared-by-threads)."
+        )
+    );
+    document.result.spots.clear();
+    let waits = "CPUs spend 35 % of their busy time waiting for locks; most of it because CPUs";
+    assert!(first(&document).is_some_and(|line| line.starts_with(waits)), "{:?}", first(&document));
+    document.result.contention = None;
+    assert_eq!(
+        first(&document).as_deref(),
+        Some("No known hot spot; 53 % of the busy time is in interrupt context.")
+    );
+    document.result.profile = None;
+    assert_eq!(first(&document).as_deref(), Some("Nothing was measured."));
+}
+
+#[test]
+fn waits_come_first_where_they_take_much_time_and_not_where_they_take_little() {
+    let mut document = envelope();
+    // What samples show is the work of waking up, under whose lock the others wait.
+    document.result.spots[0].id = "wake-ups".to_owned();
+    let order = |document: &Envelope<FlameResult>| {
+        let text = flame(document, false, WIDE);
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}: {text}"));
+        (text.contains("busy time waiting for locks"), at("\nLock waits") < at("\nHot spots"))
+    };
+    assert_eq!(order(&document), (true, true));
+    let contention = document.result.contention.as_mut().expect("made up");
+    contention.locks[0].spot = None;
+    let text = flame(&document, false, WIDE);
+    assert!(text.starts_with("CPUs spend 35 % of their busy time waiting for locks; the callers are below."));
+    document.result.contention.as_mut().expect("made up").spinning_ns /= 100;
+    assert_eq!(order(&document), (false, false));
+}
+
+#[test]
+fn idle_cpus_are_told() {
+    let mut document = envelope();
+    document.result.spots.clear();
+    document.result.functions.clear();
+    let profile = document.result.profile.as_mut().expect("made up");
+    profile.stacks.retain(|stack| stack.context == linerate_trace::flame::CpuContext::Idle);
+    profile.cpus.iter_mut().for_each(|cpu| cpu.samples = cpu.idle);
+    assert!(flame(&document, false, WIDE).starts_with("All samples are idle: the CPUs had nothing to do."));
+    let profile = document.result.profile.as_mut().expect("made up");
+    profile.stacks.clear();
+    profile.cpus.iter_mut().for_each(|cpu| (cpu.samples, cpu.idle) = (0, 0));
+    assert!(flame(&document, false, WIDE).starts_with("No sample was taken"));
+}
+
+#[test]
+fn a_remedy_is_whole_in_the_short_form_too() {
+    let mut document = envelope();
+    document.result.spots[0].remedy =
+        format!("{}and this is its end.", "Give each thread a socket of its own, ".repeat(12));
+    for style in [WIDE, NARROW] {
+        let text = flame(&document, false, style);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains("and this is its end."), "{text}");
+    }
+}
+
+#[test]
+fn a_page_has_the_spots_the_waits_and_the_cpus_and_no_markup_of_the_host() {
+    let mut document = envelope();
+    let name = "<script>alert(1)</script>&\"";
+    document.host.name = Some(name.to_owned());
+    document.argv.push(name.to_owned());
+    document.result.functions[0].function = name.to_owned();
+    let profile = document.result.profile.as_mut().expect("made up");
+    profile.frames[0].name = name.to_owned();
+    profile.stacks[0].comm = name.to_owned();
+    let page = html::page(&document.document()).expect("a page");
+    for part in [
+        "41 %",
+        "socket.shared-by-threads",
+        "__udp_enqueue_schedule_skb",
+        "2.10 s",
+        "ksoftirqd",
+        "net/ipv4/udp.c",
+        "class=\"scroll graph\"",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("onload="), "{page}");
+}

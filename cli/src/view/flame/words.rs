@@ -1,0 +1,97 @@
+//! Sentences and names of a profile.
+
+use linerate_host::Known;
+use linerate_trace::contention::{LockContention, LockKind, WaitSite};
+use linerate_trace::flame::{SampleEvent, StackProfile};
+
+use crate::render::format::{cpu_list, grouped, percent, time_span};
+
+/// The uncertainty of a share of this number of samples; empty if it is small.
+pub(super) fn share_uncertainty(samples: u64) -> String {
+    /// With this many, two standard deviations are three points at most.
+    const MANY: u64 = 1_000;
+    if samples == 0 || samples >= MANY {
+        return String::new();
+    }
+    // Two standard deviations of a half, which has the largest.
+    let points = 100.0 / (samples as f64).sqrt();
+    format!("so each share may be off by {points:.0} points")
+}
+
+/// The cost of sampling, in a sentence without its end.
+pub(super) fn own(profile: &StackProfile, with_locks: bool) -> String {
+    let locks = if with_locks { "; the cost of tracing locks is not included" } else { "" };
+    match &profile.own {
+        Known::Value(own) => format!(
+            "sampling took {} of these CPUs: {} per sample, and {} of this process{locks}",
+            percent(own.share),
+            time_span(own.ns_a_sample),
+            time_span(own.process_ns as f64),
+        ),
+        Known::Unknown { why } => format!("the cost of sampling is unknown: {why}"),
+    }
+}
+
+/// What was sampled: `CPUs 0-1 for 10.0 s at 999 Hz, by the CPU clock`.
+pub(super) fn sampled(profile: &StackProfile) -> String {
+    let cpus: Vec<u32> = profile.cpus.iter().map(|cpu| cpu.cpu).collect();
+    let event = match &profile.event {
+        SampleEvent::CpuCycles => "cycles",
+        SampleEvent::CpuClock { .. } => "the CPU clock",
+    };
+    let lost = match profile.lost() {
+        0 => String::new(),
+        1 => "; 1 sample lost".to_owned(),
+        lost => format!("; {} samples lost", grouped(lost)),
+    };
+    format!(
+        "CPUs {} for {:.1} s at {} Hz, by {event}{lost}",
+        cpu_list(&cpus),
+        profile.seconds,
+        profile.frequency_hz
+    )
+}
+
+/// Time lost in all waits.
+pub(super) fn lock_total(contention: &LockContention) -> String {
+    let seconds = contention.seconds;
+    if contention.waits == 0 {
+        return format!("No waits for locks within {seconds:.1} s.");
+    }
+    let cpu_ns = seconds * 1e9 * contention.cpus.len().max(1) as f64;
+    let spinning = contention.spinning_ns as f64;
+    let waits =
+        |count: u64| if count == 1 { "1 wait".to_owned() } else { format!("{} waits", grouped(count)) };
+    let missed = match contention.missed {
+        0 => String::new(),
+        missed => format!("; {} more could not be counted", waits(missed)),
+    };
+    format!(
+        "{} within {seconds:.1} s took {}, of it {} spinning ({} of CPU time){missed}.",
+        waits(contention.waits),
+        time_span(contention.total_ns as f64),
+        time_span(spinning),
+        percent(spinning / cpu_ns)
+    )
+}
+
+/// Functions on the way to a lock, innermost first.
+pub(super) fn callers(waited: &WaitSite) -> String {
+    if waited.callers.is_empty() { "unknown".to_owned() } else { waited.callers.join(" < ") }
+}
+
+pub(super) fn lock_kind(lock: LockKind) -> &'static str {
+    match lock {
+        LockKind::Spinlock => "spinlock",
+        LockKind::RwlockRead => "rwlock read",
+        LockKind::RwlockWrite => "rwlock write",
+        LockKind::MutexSpin => "mutex, spinning",
+        LockKind::Mutex => "mutex",
+        LockKind::RwsemRead => "rwsem read",
+        LockKind::RwsemWrite => "rwsem write",
+        LockKind::PercpuRwsemRead => "percpu rwsem read",
+        LockKind::PercpuRwsemWrite => "percpu rwsem write",
+        LockKind::Rt => "rt mutex",
+        LockKind::Other => "other",
+    }
+}

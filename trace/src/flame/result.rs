@@ -1,0 +1,141 @@
+//! The document of a profile: its samples, and the hot spots of the part that is shown.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::spots::{self, HotSpot};
+use super::{CpuContext, ProfileView, SampledStack, StackProfile};
+use crate::contention::LockContention;
+
+/// Which part of a profile is shown, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct FlameSelection {
+    /// Interrupt context alone.
+    pub irq_only: bool,
+    /// A graph per CPU.
+    pub per_cpu: bool,
+}
+
+/// A profile, lock contention, or both.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FlameResult {
+    #[serde(flatten)]
+    pub shown: FlameSelection,
+    /// Samples in the packet path, of the selected part.
+    pub path_samples: u64,
+    /// Of the selected part, the largest share of the packet path first.
+    pub spots: Vec<HotSpot>,
+    /// Functions of the selected part by their own samples, most first.
+    pub functions: Vec<SelfSamples>,
+    /// `None` if it was not measured.
+    pub contention: Option<LockContention>,
+    /// All samples, whatever is selected. `None` with `--locks`.
+    pub profile: Option<StackProfile>,
+}
+
+/// Samples in a function itself, without its callees.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SelfSamples {
+    pub function: String,
+    /// `None` for the kernel itself.
+    pub module: Option<String>,
+    pub samples: u64,
+    /// Of the selected samples.
+    pub share: f64,
+}
+
+impl FlameSelection {
+    #[must_use]
+    pub fn view(self) -> ProfileView {
+        ProfileView { irq_only: self.irq_only, per_cpu: self.per_cpu, ..ProfileView::default() }
+    }
+
+    /// The profile without what is not selected.
+    fn part_of(self, profile: &StackProfile) -> StackProfile {
+        let mut part = profile.clone();
+        if self.irq_only {
+            part.stacks.retain(|stack| stack.context.is_interrupt() || stack.context == CpuContext::Idle);
+        }
+        part
+    }
+}
+
+impl FlameResult {
+    #[must_use]
+    pub fn new(
+        shown: FlameSelection,
+        profile: Option<StackProfile>,
+        contention: Option<LockContention>,
+    ) -> Self {
+        let (spots, functions) = (Vec::new(), Vec::new());
+        Self { shown, path_samples: 0, spots, functions, contention, profile }.select(shown)
+    }
+
+    /// The same result with another part of it selected.
+    #[must_use]
+    pub fn select(mut self, shown: FlameSelection) -> Self {
+        self.shown = shown;
+        if let Some(profile) = &self.profile {
+            let part = shown.part_of(profile);
+            self.path_samples = spots::samples_in_path(&part);
+            self.spots = spots::find(&part);
+            self.spots.sort_by(|a, b| b.share_of_path.total_cmp(&a.share_of_path));
+            self.functions = self_samples(&part, shown.view());
+        }
+        self
+    }
+
+    /// Checks that every function of a stack has a name.
+    ///
+    /// # Errors
+    /// Names the function that has none.
+    pub fn check(&self) -> Result<(), String> {
+        let strange = self.profile.iter().find_map(|profile| {
+            let frames = profile.stacks.iter().flat_map(|stack| &stack.frames);
+            frames.copied().find(|index| profile.frames.get(*index as usize).is_none())
+        });
+        strange.map_or(Ok(()), |strange| Err(format!("a stack has function {strange}, which has no name")))
+    }
+
+    /// Selected samples that are not idle.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        let view = self.shown.view();
+        self.profile.iter().flat_map(|profile| selected(profile, view)).map(|stack| stack.samples).sum()
+    }
+
+    /// Samples in interrupt context as a share of all that are not idle; `None` if all are idle.
+    #[must_use]
+    pub fn interrupt_share(&self) -> Option<f64> {
+        let profile = self.profile.as_ref()?;
+        let contexts = CpuContext::ALL.into_iter().filter(|context| context.is_interrupt());
+        let interrupt: u64 = contexts.map(|context| profile.samples_in(context, None)).sum();
+        let busy = profile.busy();
+        (busy > 0).then(|| interrupt as f64 / busy as f64)
+    }
+}
+
+fn selected(profile: &StackProfile, view: ProfileView) -> impl Iterator<Item = &SampledStack> {
+    profile.stacks.iter().filter(move |stack| view.has(stack.context, stack.cpu))
+}
+
+fn self_samples(profile: &StackProfile, view: ProfileView) -> Vec<SelfSamples> {
+    let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
+    for stack in selected(profile, view) {
+        if let Some(leaf) = stack.frames.last() {
+            *samples.entry(*leaf).or_default() += stack.samples;
+        }
+    }
+    let total: u64 = samples.values().sum();
+    let mut functions: Vec<SelfSamples> = samples
+        .into_iter()
+        .filter_map(|(frame, samples)| {
+            let frame = profile.frames.get(frame as usize)?;
+            let share = samples as f64 / total.max(1) as f64;
+            Some(SelfSamples { function: frame.name.clone(), module: frame.module.clone(), samples, share })
+        })
+        .collect();
+    functions.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.function.cmp(&b.function)));
+    functions
+}
