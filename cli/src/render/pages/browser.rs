@@ -142,14 +142,6 @@ impl TestBrowser {
         self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// The page as it is printed, on paper of this width, where the screen is in a scheme.
-    pub(super) fn show_paper(&mut self, width: u32, scheme: &str) {
-        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
-        self.call("Emulation.setEmulatedMedia", &json!({"media": "print", "features": features}));
-        let size = json!({"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": false});
-        self.call("Emulation.setDeviceMetricsOverride", &size);
-    }
-
     /// The value of an expression in the page.
     pub(super) fn evaluate(&mut self, expression: &str) -> Value {
         let mut answer = self.call(
