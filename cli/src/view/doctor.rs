@@ -435,14 +435,13 @@ fn unknown_section(unknown: &[UnknownItem]) -> Section {
         0 => String::new(),
         more => format!("and {more} more reasons (--full)"),
     };
-    let reasons = by_reason(unknown);
-    let full = reasons.iter().map(|(why, places)| format!("{}: {why}", places.join(", ")));
-    let facts = reasons.iter().map(|(why, places)| Fact::new(*why, places.join(", ")));
+    let reasons = by_reason(unknown).into_iter();
+    let full: Vec<String> = reasons.map(|(why, places)| format!("{}: {why}", places.join(", "))).collect();
     Section::new("Unknown")
         .with_for(Audience::ShortText, Block::List(short.collect()))
         .with_for(Audience::ShortText, Block::faint(more))
-        .with_for(Audience::FullText, Block::List(full.collect()))
-        .with_for(Audience::Page, facts.collect::<Vec<_>>())
+        .with_for(Audience::FullText, Block::List(full.clone()))
+        .with_for(Audience::Page, Block::List(full))
 }
 
 /// Places by the reason for which they are unknown, in the order of the first of each.

@@ -1,4 +1,4 @@
-//! What `linerate doctor` is asked to look at.
+//! Arguments that select a host and a part of it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use linerate_host::{Scope, Severity};
 
-/// What to look at.
+/// Interfaces and services.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ScopeArgs {
     /// Network interface; repeatable [default: all with a device]
@@ -23,7 +23,7 @@ pub(crate) struct ScopeArgs {
     pub(crate) watch: Option<Duration>,
 }
 
-/// What to look at, and on which host.
+/// A host and a part of it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct HostScopeArgs {
     #[command(flatten)]
@@ -33,7 +33,6 @@ pub(crate) struct HostScopeArgs {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// A severity by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SeverityLevel {
     /// Keeps the service from scaling, or loses packets now
@@ -47,12 +46,12 @@ pub(crate) enum SeverityLevel {
 }
 
 impl ScopeArgs {
-    /// The same, read once.
+    /// The same, with one reading.
     pub(crate) fn without_watch(&self) -> Self {
         Self { watch: None, ..self.clone() }
     }
 
-    /// What was asked for by name; none where nothing was.
+    /// The named interfaces and services; `None` without any.
     pub(crate) fn scope(&self) -> Option<Scope> {
         let scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
         (scope != Scope::default()).then_some(scope)
@@ -70,7 +69,7 @@ impl From<SeverityLevel> for Severity {
     }
 }
 
-/// Some time, but no longer than a day.
+/// From a tenth of a second to a day.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
     seconds

@@ -1,4 +1,4 @@
-//! `linerate doctor capture`: saves all that doctor reads, to be looked at elsewhere.
+//! `linerate doctor capture`: saves everything that doctor reads, for a diagnosis on another machine.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,6 @@ use super::reading::ObservedHost;
 use crate::interrupt::InterruptFlag;
 use crate::output::OutputTarget;
 
-/// Arguments of `doctor capture`.
 #[derive(Debug, Args)]
 pub(crate) struct CaptureArgs {
     /// File to write (tar.gz); - is standard output
@@ -30,7 +29,7 @@ impl CaptureArgs {
         target.check()?;
         ensure!(
             target != OutputTarget::Stdout || !std::io::IsTerminal::is_terminal(&std::io::stdout()),
-            "a capture is no text: give it a file, or a pipe"
+            "a capture is binary: write it to a file or a pipe"
         );
         let interrupt = InterruptFlag::install()?;
         let subject = ObservedHost::open(&self.sight, true)?;

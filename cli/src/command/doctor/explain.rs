@@ -1,4 +1,4 @@
-//! `--explain`: what the rules know, without looking at a host.
+//! `--explain`: the texts of rules and stages, without a host.
 
 use anyhow::{Result, bail};
 use linerate_host::StageName;
@@ -72,17 +72,17 @@ fn stage(name: &str) -> Option<&'static StageInfo> {
     STAGES_BY_NAME.iter().find(|stage| stage.name == name)
 }
 
-/// A constant's elements live as long as it is used; these live for good.
+/// A static copy, because references to elements of a constant do not outlive the expression.
 static STAGES_BY_NAME: [StageInfo; 10] = STAGES;
 
-/// The name that takes the fewest changes of a letter to get from what was typed; none where nothing is near.
+/// The name with the smallest edit distance; `None` if none is similar.
 fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, name) = names.map(|name| (distance(typed, name), name)).min()?;
-    // More than half of it wrong is no slip.
+    // With more than half of the letters wrong it is no typing error.
     (distance * 2 <= name.len().max(typed.len())).then_some(name)
 }
 
-/// Letters to change, add or leave out (Levenshtein).
+/// Levenshtein distance.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

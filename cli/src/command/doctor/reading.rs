@@ -10,12 +10,12 @@ use super::arguments::HostScopeArgs;
 use super::waiting::wait;
 use crate::interrupt::InterruptFlag;
 
-/// A host and what to look at.
+/// A host to read, and the part of it to read.
 pub(crate) struct ObservedHost {
     first: Host,
-    /// The host as it was later, where a capture has that.
+    /// The second reading of a capture; `None` if it has one.
     later: Option<Host>,
-    /// Whether what is read is to be kept.
+    /// Whether all reads are recorded.
     keep: bool,
     pub(crate) scope: Scope,
     watch: Option<Duration>,
@@ -23,22 +23,21 @@ pub(crate) struct ObservedHost {
     unix_seconds: Option<u64>,
 }
 
-/// What was read.
 pub(crate) struct HostReadings {
     before: Option<PacketPath>,
     now: PacketPath,
-    /// Seconds since 1970 at the last reading; none where a tree does not say.
+    /// Seconds since 1970 at the last reading; `None` if a capture does not have it.
     pub(crate) unix_seconds: Option<u64>,
-    /// Whether this is of the host that the program runs on.
+    /// Whether it is the host that the program runs on.
     pub(crate) live: bool,
-    /// The host at each reading, the first first. Where all that is read is kept, each tells what it told then.
+    /// The host at each reading in order, as a recording if reads are recorded.
     pub(crate) hosts: Vec<Host>,
     pub(crate) scope: Scope,
     process_is_gone: bool,
 }
 
 impl ObservedHost {
-    /// Opens what is asked for, and sees whether what was named is there. With `keep`, all that is read is kept.
+    /// Opens the host, and checks that the named interfaces and process exist. With `keep`, all reads are recorded.
     pub(crate) fn open(sight: &HostScopeArgs, keep: bool) -> Result<Self> {
         let (first, later, about) = match &sight.root {
             Some(root) => {
@@ -81,7 +80,7 @@ impl ObservedHost {
         Ok(())
     }
 
-    /// Whether anybody serves what was named, as far as that can be told.
+    /// Fails if it is known that no process serves the named port or is the named server.
     fn check_services(&self, path: &PacketPath) -> Result<()> {
         let Known::Value(services) = &path.socket.services else { return Ok(()) };
         match (services.is_empty(), self.scope.port, self.scope.pid) {
@@ -94,7 +93,7 @@ impl ObservedHost {
         }
     }
 
-    /// Reads once, or twice where that is asked for and nobody interrupts.
+    /// Reads once, or twice with `--watch` and no interrupt.
     pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
         let mut unix_seconds = if self.live { now() } else { self.unix_seconds };
         let first = PacketPath::observe(&self.first, &self.scope);
@@ -137,12 +136,12 @@ impl HostReadings {
         HostView { now: &self.now, before: self.before.as_ref() }
     }
 
-    /// What was read, where that was to be kept, the first first.
+    /// The recorded reads, in order.
     pub(crate) fn into_recordings(self) -> Vec<HostRecording> {
         self.hosts.into_iter().map(Host::into_recording).collect()
     }
 
-    /// What was there at the first reading and not at the second.
+    /// Interfaces and processes that the first reading has and the second has not.
     pub(crate) fn vanished(&self) -> Vec<UnknownItem> {
         const WHY: &str = "it was there at the first reading, and gone at the second";
         let before = self.before.iter().flat_map(|before| &before.link);
@@ -153,7 +152,7 @@ impl HostReadings {
     }
 }
 
-/// Whether there is such a process; one that may not be looked at is there.
+/// Whether the process exists; one that may not be read does.
 fn is_there(host: &Host, pid: u32) -> bool {
     !host.read(&format!("/proc/{pid}/stat")).is_err_and(|error| error.is_missing())
 }

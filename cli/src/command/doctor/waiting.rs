@@ -7,10 +7,10 @@ use anyhow::Result;
 
 use crate::interrupt::InterruptFlag;
 
-/// How often the line on the terminal is written anew.
+/// Between two updates of the line on the terminal.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Waits, and says so on standard error; whether the whole time has passed.
+/// Waits with a countdown on standard error. Returns whether the whole time passed.
 pub(crate) fn wait(time: Duration, interrupt: &InterruptFlag) -> Result<bool> {
     let line = DoctorProgressLine::new();
     let begin = Instant::now();
@@ -36,10 +36,7 @@ impl DoctorProgressLine {
 
     fn show(&self, left: Duration) {
         if self.terminal {
-            eprint!(
-                "\r\u{1b}[Ksecond reading in {:.0} s (Ctrl-C: go by the first)",
-                left.as_secs_f64().ceil()
-            );
+            eprint!("\r\u{1b}[Ksecond reading in {:.0} s (Ctrl-C: use the first)", left.as_secs_f64().ceil());
         }
     }
 }

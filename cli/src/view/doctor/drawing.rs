@@ -29,7 +29,7 @@ pub(crate) struct PictureBlock {
     pub(crate) height: u32,
 }
 
-/// From one column to the next.
+/// A line from one column to the next.
 pub(crate) struct PictureEdge {
     pub(crate) path: String,
     pub(crate) thickness: String,
@@ -58,9 +58,9 @@ const STEERED: u32 = 470;
 const SERVICE: u32 = 690;
 const SENT: u32 = 960;
 const WIDTH: u32 = 1_080;
-/// Lines to this many CPUs are drawn each; to more, one to their node.
+/// For more CPUs than this, one line is drawn to their node.
 const MOST_EACH: usize = 4;
-/// A column with more CPUs or queues than this is drawn by nodes or as one.
+/// A column with more CPUs or queues than this is drawn per node or as one row.
 const MOST_ROWS: usize = 64;
 const THINNEST: f64 = 1.0;
 const THICKEST: f64 = 9.0;
@@ -75,24 +75,28 @@ struct PictureColumn {
 
 impl PathDrawing {
     /// The paths of an interface, to a service if there is one to draw.
-    pub(crate) fn new(ways: &InterfacePaths, service: Option<&DrawnService>) -> Self {
+    pub(crate) fn new(paths: &InterfacePaths, service: Option<&DrawnService>) -> Self {
         let mut drawing = Self {
-            alternative: format!("The path of packets through {}: {}", ways.interface, ways.facts.join(", ")),
+            alternative: format!(
+                "The path of packets through {}: {}",
+                paths.interface,
+                paths.facts.join(", ")
+            ),
             width: WIDTH,
             height: 0,
             blocks: Vec::new(),
             lines: Vec::new(),
             labels: Vec::new(),
         };
-        let steers = ways.queues.iter().any(|queue| queue.rps.as_ref().is_some_and(|cpus| !cpus.is_empty()));
-        let napi = drawing.column(ways, INTERRUPT, "interrupt", |queue| queue.napi.as_ref());
-        let rps = steers.then(|| drawing.column(ways, STEERED, "RPS", |queue| queue.rps.as_ref()));
+        let steers = paths.queues.iter().any(|queue| queue.rps.as_ref().is_some_and(|cpus| !cpus.is_empty()));
+        let napi = drawing.column(paths, INTERRUPT, "interrupt", |queue| queue.napi.as_ref());
+        let rps = steers.then(|| drawing.column(paths, STEERED, "RPS", |queue| queue.rps.as_ref()));
         let bottom = napi.bottom.max(rps.as_ref().map_or(0, |column| column.bottom));
-        let queues = drawing.queues(ways, &napi, rps.as_ref());
+        let queues = drawing.queues(paths, &napi, rps.as_ref());
         let middle = (TOP + bottom.max(queues)) / 2;
         let last = rps.as_ref().unwrap_or(&napi);
-        let served = service.map(|service| drawing.service(ways, service, last, middle));
-        let sent = drawing.sent(ways, last, served.as_ref());
+        let served = service.map(|service| drawing.service(paths, service, last, middle));
+        let sent = drawing.sent(paths, last, served.as_ref());
         drawing.height = bottom.max(queues).max(sent).max(middle + 40) + GAP;
         drawing
     }
@@ -101,16 +105,16 @@ impl PathDrawing {
         self.labels.push(PictureLabel { x, y, anchor, class, text: text.into() });
     }
 
-    /// Draws the nodes with those of their CPUs that take part.
+    /// Draws the nodes with the CPUs that receive lines.
     fn column<'a>(
         &mut self,
-        ways: &'a InterfacePaths,
+        paths: &'a InterfacePaths,
         x: u32,
         heading: &str,
         pick: impl Fn(&'a QueueFlow) -> Option<&'a CpuSet>,
     ) -> PictureColumn {
         self.label(x + BLOCK / 2, 18, "middle", "head", heading);
-        let drawn: CpuSet = ways
+        let drawn: CpuSet = paths
             .queues
             .iter()
             .filter_map(pick)
@@ -119,12 +123,12 @@ impl PathDrawing {
             .collect();
         let mut column = PictureColumn { x, cpus: BTreeMap::new(), nodes: Vec::new(), bottom: 0 };
         let mut y = TOP;
-        for (node, of_node) in &ways.nodes {
+        for (node, of_node) in &paths.nodes {
             let top = y;
             y += PITCH + 4;
             let name = node.map_or_else(|| "this host".to_owned(), |node| format!("node {node}"));
             let home =
-                if node.is_some() && *node == ways.home && ways.nodes.len() > 1 { ", NIC" } else { "" };
+                if node.is_some() && *node == paths.home && paths.nodes.len() > 1 { ", NIC" } else { "" };
             self.label(x + 8, top + PITCH, "start", "node", format!("{name}{home}"));
             let inside: Vec<u32> = of_node.iter().filter(|cpu| drawn.contains(*cpu)).collect();
             if inside.len() <= MOST_ROWS {
@@ -154,13 +158,13 @@ impl PathDrawing {
         column
     }
 
-    /// Draws receive queues and their lines to CPUs; returns where that ends.
-    fn queues(&mut self, ways: &InterfacePaths, napi: &PictureColumn, rps: Option<&PictureColumn>) -> u32 {
+    /// Draws receive queues and their lines to CPUs; returns the lower end.
+    fn queues(&mut self, paths: &InterfacePaths, napi: &PictureColumn, rps: Option<&PictureColumn>) -> u32 {
         self.label(QUEUES - 8, 18, "end", "head", "receive queue");
-        let most = ways.queues.iter().filter_map(|queue| queue.rate).fold(0.0, f64::max);
-        let pitch = if ways.queues.len() > 32 { PITCH - 2 } else { PITCH };
+        let most = paths.queues.iter().filter_map(|queue| queue.rate).fold(0.0, f64::max);
+        let pitch = if paths.queues.len() > 32 { PITCH - 2 } else { PITCH };
         let mut y = TOP;
-        for queue in &ways.queues {
+        for queue in &paths.queues {
             y += pitch;
             let class = if queue.hot { "hot" } else { "cpu" };
             self.label(QUEUES - 8, y, "end", class, format!("rx {}", queue.queue));
@@ -198,7 +202,7 @@ impl PathDrawing {
     fn line(&mut self, from: (u32, u32), to: (u32, u32), thickness: &str, class: &'static str, told: &str) {
         let middle = u32::midpoint(from.0, to.0);
         let path = format!("M{} {}C{middle} {} {middle} {} {} {}", from.0, from.1, from.1, to.1, to.0, to.1);
-        // The same line twice is no wider.
+        // Equal lines are drawn once.
         if !self
             .lines
             .iter()
@@ -218,18 +222,18 @@ impl PathDrawing {
     /// Draws the service; returns its height and the CPUs of its threads.
     fn service(
         &mut self,
-        ways: &InterfacePaths,
+        paths: &InterfacePaths,
         service: &DrawnService,
         from: &PictureColumn,
         middle: u32,
     ) -> (u32, CpuSet) {
         let all: Vec<usize> = (0..service.sockets.len()).collect();
-        let (threads, cpus) = service.threads(&all, &ways.online);
+        let (threads, cpus) = service.threads(&all, &paths.online);
         self.label(SERVICE + 90, 18, "middle", "head", "socket and thread");
         self.blocks.push(PictureBlock { x: SERVICE, y: middle - 34, width: 180, height: 68 });
         let sockets = match service.sockets.len() {
             1 => "one socket".to_owned(),
-            _ => service.sockets_words(&ways.online),
+            _ => service.sockets_words(&paths.online),
         };
         for (line, (class, text)) in [
             ("node", service.name.clone()),
@@ -243,7 +247,7 @@ impl PathDrawing {
             let y = middle - 18 + 15 * u32::try_from(line).unwrap_or(0);
             self.label(SERVICE + 90, y, "middle", class, shortened(&text));
         }
-        let rates = stack_rates(ways);
+        let rates = stack_rates(paths);
         let most = rates.values().copied().fold(0.0, f64::max);
         for (cpu, rate) in &rates {
             for height in from.heights(Some(&CpuSet::from_iter([*cpu]))) {
@@ -257,13 +261,13 @@ impl PathDrawing {
                 );
             }
         }
-        let on_senders_cpu = senders_rate(ways);
+        let on_senders_cpu = senders_rate(paths);
         if rates.is_empty() {
             let (rate, told) = match on_senders_cpu {
                 Some(rate) => (Some(rate), format!("on the senders' CPUs: {}", packets_per_second(rate))),
                 None => (None, service.name.clone()),
             };
-            for height in from.stack_heights(ways) {
+            for height in from.stack_heights(paths) {
                 let thickness = thickness(rate, rate.unwrap_or(0.0));
                 self.line(
                     (from.x + BLOCK, height),
@@ -277,14 +281,14 @@ impl PathDrawing {
         (middle, cpus)
     }
 
-    /// Draws transmit queues and what leads to them; returns where that ends.
-    fn sent(&mut self, ways: &InterfacePaths, from: &PictureColumn, served: Option<&(u32, CpuSet)>) -> u32 {
+    /// Draws transmit queues and the lines to them; returns the lower end.
+    fn sent(&mut self, paths: &InterfacePaths, from: &PictureColumn, served: Option<&(u32, CpuSet)>) -> u32 {
         self.label(SENT + 8, 18, "start", "head", "transmit queue");
-        let stack: CpuSet = ways.queues.iter().filter_map(QueueFlow::stack).flat_map(CpuSet::iter).collect();
+        let stack: CpuSet = paths.queues.iter().filter_map(QueueFlow::stack).flat_map(CpuSet::iter).collect();
         let cpus = served.map_or(&stack, |(_, cpus)| cpus);
         let plain = thickness(None, 0.0);
-        let words = ways.transmit.words(cpus);
-        let by_cpu = match &ways.transmit {
+        let words = paths.transmit.words(cpus);
+        let by_cpu = match &paths.transmit {
             TransmitChoice::ByCpu(map) => {
                 let mut queues: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
                 for (cpu, of_cpu) in map.iter().filter(|(cpu, _)| cpus.contains(**cpu)) {
@@ -297,7 +301,7 @@ impl PathDrawing {
         let starts = |cpus: &CpuSet| match served {
             Some((middle, _)) => vec![(SERVICE + 180, *middle)],
             None if cpus.is_empty() => {
-                from.stack_heights(ways).into_iter().map(|height| (from.x + BLOCK, height)).collect()
+                from.stack_heights(paths).into_iter().map(|height| (from.x + BLOCK, height)).collect()
             }
             None => from.each_height(cpus).into_iter().map(|height| (from.x + BLOCK, height)).collect(),
         };
@@ -310,11 +314,11 @@ impl PathDrawing {
             }
             return y + GAP;
         }
-        let most = ways.sent.values().copied().fold(0.0, f64::max);
+        let most = paths.sent.values().copied().fold(0.0, f64::max);
         for (queue, cpus) in by_cpu {
             y += PITCH;
             self.label(SENT + 8, y, "start", "cpu", format!("tx {queue}"));
-            let rate = ways.transmit_rate(queue);
+            let rate = paths.transmit_rate(queue);
             let thickness = thickness(rate, most);
             let class = line_class(rate, false);
             let cpus: CpuSet = cpus.into_iter().collect();
@@ -340,8 +344,8 @@ impl PictureColumn {
     }
 
     /// Where lines from the CPUs begin on which packets enter the stack.
-    fn stack_heights(&self, ways: &InterfacePaths) -> Vec<u32> {
-        let stacks: Vec<&CpuSet> = ways.queues.iter().filter_map(QueueFlow::stack).collect();
+    fn stack_heights(&self, paths: &InterfacePaths) -> Vec<u32> {
+        let stacks: Vec<&CpuSet> = paths.queues.iter().filter_map(QueueFlow::stack).collect();
         let stack: CpuSet = stacks.iter().flat_map(|cpus| cpus.iter()).collect();
         if stack.is_empty() && !stacks.is_empty() {
             self.heights(Some(&stack))
@@ -361,10 +365,10 @@ impl PictureColumn {
     }
 }
 
-/// Packets per second by the CPU on which they meet the stack; empty with one reading.
-fn stack_rates(ways: &InterfacePaths) -> BTreeMap<u32, f64> {
+/// Packets per second by the CPU on which they enter the stack; empty with one reading.
+fn stack_rates(paths: &InterfacePaths) -> BTreeMap<u32, f64> {
     let mut rates: BTreeMap<u32, f64> = BTreeMap::new();
-    for queue in &ways.queues {
+    for queue in &paths.queues {
         let (Some(rate), Some(stack)) = (queue.rate, queue.stack()) else { continue };
         for cpu in stack.iter() {
             *rates.entry(cpu).or_default() += rate / stack.len() as f64;
@@ -376,12 +380,12 @@ fn stack_rates(ways: &InterfacePaths) -> BTreeMap<u32, f64> {
 
 /// Packets per second of queues without an interrupt, whose packets are processed on their senders' CPUs; `None` if there
 /// are none, or with one reading.
-fn senders_rate(ways: &InterfacePaths) -> Option<f64> {
-    let unbound = ways.queues.iter().filter(|queue| queue.stack().is_some_and(CpuSet::is_empty));
+fn senders_rate(paths: &InterfacePaths) -> Option<f64> {
+    let unbound = paths.queues.iter().filter(|queue| queue.stack().is_some_and(CpuSet::is_empty));
     let rates: Vec<f64> = unbound.filter_map(|queue| queue.rate).collect();
-    let total = ways.rates.map(|(receive, _)| receive);
+    let total = paths.rates.map(|(receive, _)| receive);
     match rates.as_slice() {
-        [] => total.filter(|_| ways.queues.iter().any(|queue| queue.stack().is_some_and(CpuSet::is_empty))),
+        [] => total.filter(|_| paths.queues.iter().any(|queue| queue.stack().is_some_and(CpuSet::is_empty))),
         rates => Some(rates.iter().sum()),
     }
 }
@@ -403,7 +407,7 @@ fn listed(cpus: Option<&CpuSet>) -> String {
     cpus.map_or_else(|| "?".to_owned(), ToString::to_string)
 }
 
-/// What fits into a block.
+/// The text, cut to the width of a block.
 fn shortened(text: &str) -> String {
     const MOST: usize = 30;
     if text.chars().count() <= MOST {

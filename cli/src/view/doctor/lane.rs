@@ -1,23 +1,23 @@
-//! Receive queues that go the same way, drawn as one.
+//! Receive queues with the same path, drawn as one lane.
 
 use linerate_host::CpuSet;
 
 use super::picture::{InterfacePaths, QueueFlow};
 
-/// Queues with the same way.
+/// Queues with the same path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct QueueLane {
     pub(crate) queues: CpuSet,
-    /// As of a [`QueueFlow`], of all of them.
+    /// The union of the queues' CPUs, as in [`QueueFlow`].
     pub(crate) napi: Option<CpuSet>,
     pub(crate) rps: Option<CpuSet>,
-    /// The node of the interrupts; none where they are on several, or where nothing is known.
+    /// The node of the interrupts; `None` if they are on several nodes or unknown.
     pub(crate) node: Option<u32>,
     pub(crate) rate: Option<f64>,
     pub(crate) hot: bool,
 }
 
-/// Beyond this many a picture is no help; queues are then drawn as one although they differ in where RPS sends them.
+/// With more lanes than this, queues that differ only in their RPS CPUs are drawn as one.
 const MOST_LANES: usize = 12;
 
 impl InterfacePaths {
@@ -69,13 +69,13 @@ impl QueueLane {
         }
     }
 
-    /// CPUs on which the packets meet the stack; none where that is unknown.
+    /// CPUs on which the packets enter the stack; `None` if unknown.
     pub(crate) fn stack(&self) -> Option<&CpuSet> {
         self.rps.as_ref().filter(|cpus| !cpus.is_empty()).or(self.napi.as_ref())
     }
 }
 
-/// RPS of each queue to a few CPUs of its own is one way to do it.
+/// Queues with a few RPS CPUs each are one lane.
 fn is_small(cpus: &Option<CpuSet>) -> bool {
     cpus.as_ref().is_some_and(|cpus| (1..=4).contains(&cpus.len()))
 }

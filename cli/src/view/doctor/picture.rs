@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::service::{self, DrawnService};
 use crate::render::format;
 
-/// The ways in and out of a host.
+/// The packet paths of a host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PathPicture {
-    /// An item an interface of which something is known.
+    /// Interfaces of which at least one path is known.
     pub(crate) interfaces: Vec<InterfacePaths>,
-    /// The one service that all is drawn to; none where there are several to choose from.
+    /// The service that the paths lead to; `None` if there are several to choose from.
     pub(crate) service: Option<DrawnService>,
-    /// The others, in a line each.
+    /// The other services.
     pub(crate) others: Vec<DrawnService>,
 }
 
-/// The ways of an interface.
+/// The paths of an interface.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct InterfacePaths {
     pub(crate) interface: String,
@@ -32,52 +32,51 @@ pub(crate) struct InterfacePaths {
     /// Receive queues in order.
     pub(crate) queues: Vec<QueueFlow>,
     pub(crate) transmit: TransmitChoice,
-    /// Packets per second of each transmit queue, with two readings and where a source tells.
+    /// Packets per second of each transmit queue, with two readings and if a source has them.
     pub(crate) sent: BTreeMap<u32, f64>,
-    /// The host's nodes and their CPUs; one without a number where it tells none.
+    /// The host's NUMA nodes and their CPUs; one without a number if they are unknown.
     pub(crate) nodes: Vec<(Option<u32>, CpuSet)>,
     pub(crate) online: CpuSet,
 }
 
-/// A receive queue and where its packets go.
+/// A receive queue and the CPUs of its packets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct QueueFlow {
     pub(crate) queue: u32,
     /// CPUs that handle its interrupt; `None` if unknown, empty if it has none, as with veth.
     pub(crate) napi: Option<CpuSet>,
-    /// CPUs that RPS hands its packets to; none where that is unknown, empty where it is off.
+    /// RPS CPUs: `None` if unknown, empty if RPS is off.
     pub(crate) rps: Option<CpuSet>,
     /// Packets per second, with two readings.
     pub(crate) rate: Option<f64>,
-    /// Whether most of the interface's packets come by it, and there are others.
+    /// Whether it receives most of the interface's packets, and there are other queues.
     pub(crate) hot: bool,
 }
 
-/// Which transmit queue a CPU's packets leave by.
+/// How the transmit queue of a CPU's packets is chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TransmitChoice {
     Unknown,
-    /// The flow's hash chooses among so many.
+    /// By the flow hash among this number of queues.
     Hash(u32),
     /// XPS: the queues of each CPU.
     ByCpu(BTreeMap<u32, CpuSet>),
-    /// XPS by the receive queue that the flow came in by.
+    /// XPS by the flow's receive queue.
     ByReceiveQueue(u32),
 }
 
 impl PathPicture {
-    /// What is known of it.
     pub(crate) fn from_view(view: &HostView<'_>) -> Self {
         let (service, others) = service::choose(view.now);
         let is_shown = |link: &&LinkState| link.up.value() != Some(&false);
-        let ways = view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::of(view, link));
-        Self { interfaces: ways.collect(), service, others }
+        let paths = view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::of(view, link));
+        Self { interfaces: paths.collect(), service, others }
     }
 }
 
 impl InterfacePaths {
-    /// None where nothing is known that could be drawn.
+    /// `None` if no CPU of a queue is known.
     fn of(view: &HostView<'_>, link: &LinkState) -> Option<Self> {
         let path = view.now;
         let count = *link.receive_queues.value()?;
@@ -90,7 +89,7 @@ impl InterfacePaths {
             }
             _ => vec![(None, online.clone())],
         };
-        let mut ways = Self {
+        let mut paths = Self {
             interface: name.to_owned(),
             facts: facts(link),
             home: link.node.value().copied().flatten(),
@@ -101,9 +100,9 @@ impl InterfacePaths {
             nodes,
             online,
         };
-        ways.mark_hot();
-        let known = ways.queues.iter().any(|queue| queue.napi.is_some() || queue.rps.is_some());
-        known.then_some(ways)
+        paths.mark_hot();
+        let known = paths.queues.iter().any(|queue| queue.napi.is_some() || queue.rps.is_some());
+        known.then_some(paths)
     }
 
     fn mark_hot(&mut self) {
@@ -114,13 +113,13 @@ impl InterfacePaths {
         }
     }
 
-    /// Packets per second that leave by a transmit queue; none where that is unknown, unless nothing leaves at all.
+    /// Packets per second of a transmit queue; `None` if unknown. Zero if the interface sends nothing.
     pub(crate) fn transmit_rate(&self, queue: u32) -> Option<f64> {
         let none_leave = self.rates.filter(|(_, sent)| *sent <= 0.0).map(|_| 0.0);
         self.sent.get(&queue).copied().or(none_leave)
     }
 
-    /// The node of CPUs that all belong to it.
+    /// The node of the CPUs; `None` if they are on several.
     pub(crate) fn node_of(&self, cpus: &CpuSet) -> Option<u32> {
         let first = cpus.iter().next()?;
         let (node, of_node) = self.nodes.iter().find(|(_, of_node)| of_node.contains(first))?;
@@ -128,7 +127,7 @@ impl InterfacePaths {
     }
 }
 
-/// What each transmit queue sent per second between the readings.
+/// Packets per second that each transmit queue sent between the readings.
 fn sent(view: &HostView<'_>, interface: &str) -> BTreeMap<u32, f64> {
     let queues = view.now.transmit_of(interface).and_then(|item| item.queues.value());
     let rate = |queue: u32| {
@@ -140,7 +139,7 @@ fn sent(view: &HostView<'_>, interface: &str) -> BTreeMap<u32, f64> {
     queues.into_iter().flatten().filter_map(|item| Some((item.queue, rate(item.queue)?))).collect()
 }
 
-/// Fewer packets per second than this put no queue out of balance.
+/// A queue with fewer packets per second is not marked.
 const HOT_PER_SECOND: f64 = 1_000.0;
 
 impl QueueFlow {
@@ -195,7 +194,7 @@ impl TransmitChoice {
         )
     }
 
-    /// The queues that packets from these CPUs leave by, in words.
+    /// The transmit queues of packets from these CPUs, in words.
     pub(crate) fn words(&self, cpus: &CpuSet) -> String {
         let all = |count: u32| if count > 1 { format!("tx 0-{}", count - 1) } else { "tx 0".to_owned() };
         match self {

@@ -1,4 +1,4 @@
-//! Who takes the packets: a service, its sockets and its threads.
+//! The service that receives the packets: sockets and threads.
 
 use linerate_host::stage::PacketPath;
 use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
@@ -6,21 +6,20 @@ use linerate_host::stage::thread::ServingThread;
 use linerate_host::{CpuSet, Known};
 use serde::{Deserialize, Serialize};
 
-/// A service as it is drawn.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DrawnService {
     /// `UDP 0.0.0.0:53`.
     pub(crate) name: String,
-    /// `nsd[812]`; empty where it is unknown.
+    /// `nsd[812]`; empty if unknown.
     pub(crate) processes: String,
     pub(crate) sockets: Vec<SocketReader>,
     pub(crate) steering: Option<SteeringState>,
 }
 
-/// A socket and who serves it.
+/// A socket and the threads that serve it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SocketReader {
-    /// The CPU whose packets it asks for.
+    /// `SO_INCOMING_CPU`.
     pub(crate) incoming: Option<u32>,
     /// The CPUs each of its threads may run on.
     pub(crate) threads: Vec<CpuSet>,
@@ -30,7 +29,7 @@ pub(crate) struct SocketReader {
 pub(super) fn choose(path: &PacketPath) -> (Option<DrawnService>, Vec<DrawnService>) {
     let services = path.socket.services();
     let is_udp = |service: &&ServiceSockets| service.protocol == SocketProtocol::Udp;
-    // What listens on a loopback address gets nothing from an interface with queues.
+    // A service on a loopback address receives nothing from an interface with queues.
     let reachable = || services.iter().filter(|service| !service.local.ip().is_loopback());
     let named = reachable().filter(|service| service.named);
     let chosen = named.clone().find(is_udp).or_else(|| named.clone().next()).or_else(|| {
@@ -81,11 +80,11 @@ impl DrawnService {
         }
     }
 
-    /// Indices of the sockets that packets from these CPUs can get to.
+    /// Indices of the sockets that packets from these CPUs can reach.
     pub(crate) fn reachable_sockets(&self, stack: &CpuSet) -> Vec<usize> {
         let of_cpu = |taker: &SocketReader| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
         let all = 0..self.sockets.len();
-        // A program that goes by CPU does not say which socket is whose.
+        // A BPF program that steers by CPU does not report which socket belongs to which CPU.
         let told = !stack.is_empty() && self.sockets.iter().all(|taker| taker.incoming.is_some());
         match self.steering {
             Some(SteeringState::Cpu) if told => {
@@ -95,7 +94,7 @@ impl DrawnService {
         }
     }
 
-    /// Which sockets, in words.
+    /// The reachable sockets in words.
     pub(crate) fn sockets_words(&self, stack: &CpuSet) -> String {
         let count = self.sockets.len();
         let reached: CpuSet =
@@ -112,7 +111,7 @@ impl DrawnService {
         }
     }
 
-    /// Which threads serve these sockets, in words, and where they may run.
+    /// The threads that serve these sockets in words, and the CPUs that they may run on.
     pub(crate) fn threads(&self, sockets: &[usize], online: &CpuSet) -> (String, CpuSet) {
         let takers = sockets.iter().filter_map(|index| self.sockets.get(*index));
         let threads: Vec<&CpuSet> = takers.flat_map(|taker| &taker.threads).collect();
