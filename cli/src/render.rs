@@ -21,5 +21,4 @@ pub(crate) mod made_up_cost;
 #[cfg(test)]
 pub(crate) mod made_up_load;
 #[cfg(test)]
-#[cfg(test)]
 mod pages;

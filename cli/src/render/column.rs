@@ -4,8 +4,6 @@ use super::style::{TextStyle, TextTone, wrap};
 
 /// Lines longer than this are hard to read.
 const WIDEST: usize = 110;
-/// Lines of a text in the short form.
-const MOST_LINES: usize = 2;
 
 /// A column of text: how far from the edge its labels begin, and how wide they are.
 #[derive(Debug, Clone, Copy)]
@@ -39,27 +37,9 @@ impl TextColumn {
             .collect()
     }
 
-    /// The same, of at most two lines.
-    pub(crate) fn labelled_short(self, label: &str, text: &str) -> Vec<String> {
-        self.labelled(label, &self.shortened(text, MOST_LINES))
-    }
-
     /// As many sentences as fit into `most` lines; if the first does not, its beginning.
     pub(crate) fn shortened(self, text: &str, most: usize) -> String {
         self.limit_lines(&self.sentences(text, most), most)
-    }
-
-    /// A command in one line, and how many more there are.
-    pub(crate) fn command(self, label: &str, first: &str, more: usize) -> String {
-        let more = match more {
-            0 => String::new(),
-            1 => "  and one more".to_owned(),
-            more => format!("  and {more} more"),
-        };
-        let room = self.label;
-        let label = self.style.paint(TextTone::Faint, &format!("{label:<room$}"));
-        let command = cut(first, self.width().saturating_sub(more.chars().count()).max(20));
-        format!("{}{label}{command}{}", " ".repeat(self.before), self.style.paint(TextTone::Faint, &more))
     }
 
     /// A command whole: it is not broken, since it is there to be copied.
@@ -123,9 +103,6 @@ mod tests {
         assert_eq!(cut("abc, def", 5), "abc…");
         let long = "word ".repeat(60);
         let lines = wrap(&NARROW.limit_lines(&long, 2), NARROW.width());
-        assert!(
-            lines.len() <= MOST_LINES && lines.last().is_some_and(|last| last.ends_with('…')),
-            "{lines:?}"
-        );
+        assert!(lines.len() <= 2 && lines.last().is_some_and(|last| last.ends_with('…')), "{lines:?}");
     }
 }

@@ -66,19 +66,6 @@ pub(crate) struct PageNote {
     pub(crate) class: &'static str,
 }
 
-/// Rows of cells. The first of each names its row, unless the last column holds words.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct HtmlTable {
-    pub(crate) heading: &'static str,
-    pub(crate) about: String,
-    pub(crate) columns: Vec<&'static str>,
-    pub(crate) rows: Vec<Vec<String>>,
-    pub(crate) below: String,
-    pub(crate) words_last: bool,
-}
-
-pub(crate) type FactList = Vec<(&'static str, String)>;
-
 impl ResultPosition {
     /// A result with a page of its own.
     pub(crate) fn standalone() -> Self {

@@ -15,7 +15,8 @@ use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
 use linerate_tune::transaction::UndoReport;
 
-use crate::command::report::reading::{ResultContent, ResultFile, ResultFiles, UnreadFile};
+use crate::command::report::reading::{ResultFile, ResultFiles, UnreadFile};
+use crate::document::Document;
 use crate::envelope::CommandResult as _;
 
 use super::page::{PageResult, ResultPosition};
@@ -37,8 +38,8 @@ impl OrderedResults {
         let mut sources = read.sources;
         sources.sort_by(|one, other| {
             let key = |source: &ResultFile| {
-                let rank = rank(&source.content);
-                (rank, unix_seconds(&source.content))
+                let rank = rank(&source.document);
+                (rank, source.document.origin.started_unix_seconds)
             };
             key(one).cmp(&key(other)).then_with(|| one.file.cmp(&other.file))
         });
@@ -60,11 +61,11 @@ impl OrderedResults {
     pub(crate) fn render_results(self) -> Result<JoinedResults> {
         let pictured = self.picture_index();
         let path = match pictured.and_then(|index| self.sources.get(index)) {
-            Some(ResultFile { content: ResultContent::Document(document), .. }) => {
-                let path = document.path_only();
+            Some(source) => {
+                let path = source.document.path_only();
                 Some(html::part(&path, &ResultPosition::nested("path"))?.body)
             }
-            _ => None,
+            None => None,
         };
         let mut members = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
@@ -72,7 +73,7 @@ impl OrderedResults {
             let elsewhere = path.is_some() && pictured == Some(index);
             let place = ResultPosition::nested(&id).without_picture(elsewhere);
             let PageResult { head, body } =
-                part(&source.content, &place).with_context(|| format!("{} cannot be shown", source.file))?;
+                part(&source.document, &place).with_context(|| format!("{} cannot be shown", source.file))?;
             members.push(JoinedResult { id, file: source.file.clone(), head, body });
         }
         let path_of = pictured.filter(|_| path.is_some());
@@ -81,49 +82,39 @@ impl OrderedResults {
 
     /// Whose picture of the path stands first: the latest one that there is.
     fn picture_index(&self) -> Option<usize> {
-        let doctors = self.sources.iter().enumerate().filter(|(_, source)| match &source.content {
-            ResultContent::Document(document) => document.has_path(),
-            _ => false,
-        });
-        doctors.max_by_key(|(index, source)| (unix_seconds(&source.content), *index)).map(|(index, _)| index)
+        let doctors = self.sources.iter().enumerate().filter(|(_, source)| source.document.has_path());
+        doctors
+            .max_by_key(|(index, source)| (source.document.origin.started_unix_seconds, *index))
+            .map(|(index, _)| index)
     }
 }
 
 /// The place of a kind of result in the story.
-fn rank(content: &ResultContent) -> u8 {
-    match content {
-        ResultContent::Document(document) if document.has_path() => 0,
-        ResultContent::Document(document) => match document.origin.schema.as_str() {
-            LadderReport::SCHEMA => 6,
-            SEARCH_SCHEMA => 9,
-            RAMP_SCHEMA => 10,
-            load_document::SCHEMA => 11,
-            OVERLOAD_SCHEMA => 12,
-            DropsResult::SCHEMA => 14,
-            linerate_tune::plan::SCHEMA
-            | TuneApplyReport::SCHEMA
-            | UndoReport::SCHEMA
-            | BoostPlanReport::SCHEMA
-            | BoostApplyReport::SCHEMA => 1,
-            FlameResult::SCHEMA => 15,
-            FlameComparison::SCHEMA => 16,
-            _ => 13,
-        },
+fn rank(document: &Document) -> u8 {
+    match document.origin.schema.as_str() {
+        _ if document.has_path() => 0,
+        linerate_tune::plan::SCHEMA
+        | TuneApplyReport::SCHEMA
+        | UndoReport::SCHEMA
+        | BoostPlanReport::SCHEMA
+        | BoostApplyReport::SCHEMA => 1,
+        LadderReport::SCHEMA => 6,
+        SEARCH_SCHEMA => 9,
+        RAMP_SCHEMA => 10,
+        load_document::SCHEMA => 11,
+        OVERLOAD_SCHEMA => 12,
+        DropsResult::SCHEMA => 14,
+        FlameResult::SCHEMA => 15,
+        FlameComparison::SCHEMA => 16,
+        _ => 13,
     }
 }
 
-fn unix_seconds(content: &ResultContent) -> Option<u64> {
-    match content {
-        ResultContent::Document(document) => document.origin.started_unix_seconds,
-    }
-}
-
-fn part(content: &ResultContent, place: &ResultPosition) -> Result<PageResult> {
-    match content {
-        ResultContent::Document(document) if place.picture_elsewhere => {
-            html::part(&document.without_path(), place)
-        }
-        ResultContent::Document(document) => html::part(document, place),
+fn part(document: &Document, place: &ResultPosition) -> Result<PageResult> {
+    if place.picture_elsewhere {
+        html::part(&document.without_path(), place)
+    } else {
+        html::part(document, place)
     }
 }
 

@@ -15,7 +15,6 @@ use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
 use linerate_tune::transaction::UndoReport;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::document::Document;
@@ -27,18 +26,11 @@ use crate::view::tune_plan::{self, PlanView};
 /// The schema of what this command writes itself: in a directory of results it is none of them.
 pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
 
-/// A result that has a body in a page.
-#[derive(Debug)]
-pub(crate) enum ResultContent {
-    /// Of a command whose result is an envelope.
-    Document(Box<Document>),
-}
-
 /// A file with a result.
 #[derive(Debug)]
 pub(crate) struct ResultFile {
     pub(crate) file: String,
-    pub(crate) content: ResultContent,
+    pub(crate) document: Document,
 }
 
 /// A file without one that can be shown.
@@ -83,7 +75,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
             };
             match parse(&text) {
                 Ok(None) => {}
-                Ok(Some(content)) => read.sources.push(ResultFile { file: name, content }),
+                Ok(Some(document)) => read.sources.push(ResultFile { file: name, document }),
                 Err(refused) => {
                     read.unread.push(UnreadFile { file: name, schema: refused.schema, why: refused.why });
                 }
@@ -123,23 +115,23 @@ struct DocumentOrigin {
 }
 
 /// What makes a result of a text.
-type Reader = fn(&str) -> Result<ResultContent>;
+type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
 const READERS: [(&str, Reader); 16] = [
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
-    (SEARCH_SCHEMA, |text| document(view::load::search_summary(&serde_json::from_str(text)?))),
-    (load_document::SCHEMA, |text| document(view::load::slot(&LoadDocument::parse(text)?))),
-    (RAMP_SCHEMA, |text| document(view::load::ramp(&serde_json::from_str(text)?))),
-    (OVERLOAD_SCHEMA, |text| document(view::load::overload(&serde_json::from_str(text)?))),
+    (SEARCH_SCHEMA, |text| Ok(view::load::search_summary(&serde_json::from_str(text)?))),
+    (load_document::SCHEMA, |text| Ok(view::load::slot(&LoadDocument::parse(text)?))),
+    (RAMP_SCHEMA, |text| Ok(view::load::ramp(&serde_json::from_str(text)?))),
+    (OVERLOAD_SCHEMA, |text| Ok(view::load::overload(&serde_json::from_str(text)?))),
     (CostResult::SCHEMA, enveloped::<CostResult>),
     (CostComparison::SCHEMA, enveloped::<CostComparison>),
     (DropsResult::SCHEMA, enveloped::<DropsResult>),
     (FlameResult::SCHEMA, |text| {
         let envelope = Envelope::<FlameResult>::parse(text)?;
         envelope.result.check().map_err(|why| anyhow!(why))?;
-        Ok(ResultContent::Document(Box::new(envelope.document())))
+        Ok(envelope.document())
     }),
     (FlameComparison::SCHEMA, enveloped::<FlameComparison>),
     (linerate_tune::plan::SCHEMA, plan),
@@ -149,27 +141,19 @@ const READERS: [(&str, Reader); 16] = [
     (BoostApplyReport::SCHEMA, enveloped::<BoostApplyReport>),
 ];
 
-fn document(document: Document) -> Result<ResultContent> {
-    Ok(ResultContent::Document(Box::new(document)))
-}
-
 /// A plan is a file of its own, which `tune apply --plan` reads, too.
-fn plan(text: &str) -> Result<ResultContent> {
+fn plan(text: &str) -> Result<Document> {
     let plan: TunePlan = serde_json::from_str(text)?;
     let view = PlanView { plan: &plan, host: "the host", rehearsal: None, unseen: &[], full: true };
-    document(tune_plan::document(&view))
+    Ok(tune_plan::document(&view))
 }
 
-fn enveloped<T: CommandResult>(text: &str) -> Result<ResultContent> {
-    document(Envelope::<T>::parse(text)?.document())
-}
-
-fn whole<T: DeserializeOwned>(text: &str) -> Result<Box<T>> {
-    Ok(Box::new(serde_json::from_str(text)?))
+fn enveloped<T: CommandResult>(text: &str) -> Result<Document> {
+    Ok(Envelope::<T>::parse(text)?.document())
 }
 
 /// The result in a text; none where it is one of this command itself.
-fn parse(text: &str) -> Result<Option<ResultContent>, UnusableDocument> {
+fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
     let anonymous = |why: String| UnusableDocument { schema: None, why };
     let value: Value =
         serde_json::from_str(text).map_err(|error| anonymous(format!("no JSON document: {error}")))?;

@@ -13,9 +13,7 @@ use crate::command::report::reading;
 use crate::envelope::Envelope;
 use crate::origin::HostSummary;
 use crate::render::report::{OrderedResults, page};
-use crate::render::{
-    html, made_up, made_up_cost, made_up_load,
-};
+use crate::render::{html, made_up, made_up_cost, made_up_load};
 use crate::view;
 use crate::view::drops::tests::accounting;
 use crate::view::{doctor, flame};
