@@ -148,15 +148,7 @@ fn explain(error: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
     use super::*;
-
-    /// Past the test runner's capture, so that a skip is always seen.
-    fn skip(why: &str) {
-        let _ = io::stderr()
-            .write_all(format!("\nSKIP counts_while_it_runs_or_says_why_not: {why}\n").as_bytes());
-    }
 
     #[test]
     fn counts_while_it_runs_or_says_why_not() {
@@ -164,7 +156,7 @@ mod tests {
             Ok(counters) => counters,
             Err(why) => {
                 assert!(!why.is_empty());
-                skip(&why);
+                linerate_testkit::skip("counts_while_it_runs_or_says_why_not", &why);
                 return;
             }
         };
@@ -177,7 +169,9 @@ mod tests {
         assert!(counts.counted_ratio > 0.0 && counts.counted_ratio <= 1.0);
         match (counts.instructions.value(), counts.instructions.why()) {
             (Some(instructions), _) => assert!(*instructions >= 1_000_000, "{counts:?}"),
-            (None, why) => skip(why.unwrap_or_default()),
+            (None, why) => {
+                linerate_testkit::skip("counts_while_it_runs_or_says_why_not", why.unwrap_or_default());
+            }
         }
     }
 

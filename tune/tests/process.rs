@@ -92,7 +92,7 @@ fn changes(test: &str, server: &Server) -> Option<[(Setting, SettingValue); 3]> 
             return Some([(server.cpus(), last.clone()), (cpu, last), (path, SettingValue::new("do"))]);
         }
     };
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+    linerate_testkit::skip(test, why);
     None
 }
 
@@ -158,7 +158,7 @@ fn what_ended_with_a_process_is_gone_and_no_failure() {
     let test = "what_ended_with_a_process_is_gone_and_no_failure";
     if !rustix::process::geteuid().is_root() {
         // Who may not look at all processes cannot tell that none of them has the socket.
-        let _ = std::io::stderr().write_all(format!("\nSKIP {test}: takes root\n").as_bytes());
+        linerate_testkit::skip(test, "takes root");
         return;
     }
     let Some(changes) = changes(test, &server) else { return };
@@ -193,7 +193,7 @@ fn who_was_started_by_a_pinned_thread_is_restored_too() {
     if all.len() < 2 {
         let _ = shell.kill();
         let _ = shell.wait();
-        let _ = std::io::stderr().write_all(format!("\nSKIP {test}: only one CPU\n").as_bytes());
+        linerate_testkit::skip(test, "only one CPU");
         return;
     }
     let last = SettingValue::new(all.iter().last().unwrap_or(0).to_string());

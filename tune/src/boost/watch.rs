@@ -7,7 +7,6 @@ mod process_waiter;
 mod sample;
 mod schedule;
 mod snapshot;
-mod words;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

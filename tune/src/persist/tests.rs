@@ -145,22 +145,7 @@ TimeoutStartSec=2min
 ProtectHome=read-only
 ProtectSystem=full
 ReadWritePaths=-/var/lib/linerate
-NoNewPrivileges=yes
-CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL CAP_AUDIT_READ CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL
-PrivateTmp=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallErrorNumber=EPERM
-SystemCallFilter=@system-service bpf pidfd_getfd
+SANDBOX
 
 [Install]
 WantedBy=multi-user.target irqbalance.service tuned.service
@@ -180,22 +165,7 @@ TimeoutStartSec=2min
 ProtectHome=read-only
 ProtectSystem=full
 ReadWritePaths=-/var/lib/linerate
-NoNewPrivileges=yes
-CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL CAP_AUDIT_READ CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL
-PrivateTmp=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-RestrictAddressFamilies=AF_UNIX AF_NETLINK AF_INET AF_INET6
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallErrorNumber=EPERM
-SystemCallFilter=@system-service bpf pidfd_getfd
+SANDBOX
 
 [Install]
 WantedBy=sys-subsystem-net-devices-%i.device
@@ -209,7 +179,10 @@ WantedBy=sys-subsystem-net-devices-%i.device
 fn the_files_are_these() {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
     let files = PersistFiles::of(&lasts(&settings, &surroundings)).expect("files");
-    assert_eq!(shown(&files), EXPECTED.replace("VERSION", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        shown(&files),
+        EXPECTED.replace("VERSION", env!("CARGO_PKG_VERSION")).replace("SANDBOX\n", unit::SANDBOX)
+    );
     assert_eq!(files.notes, ["At boot /usr/local/bin/linerate is run: it has to stay there."]);
 }
 

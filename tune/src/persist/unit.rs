@@ -119,7 +119,7 @@ fn head(description: &str, runs: UnitCommands<'_>) -> String {
 /// The sandbox permits a program below /home or /root, the journal, and kernel settings. A run also undoes
 /// overdue tunes, which may include threads (`CAP_SYS_NICE`), sockets of other processes
 /// (`CAP_SYS_PTRACE`, pidfd_getfd) and steering programs (`CAP_BPF`).
-const PROTECTED: &str = "\
+pub(super) const SANDBOX: &str = "\
 NoNewPrivileges=yes
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_ADMIN CAP_SYS_NICE CAP_SYS_PTRACE CAP_BPF CAP_PERFMON CAP_AUDIT_CONTROL \
 CAP_AUDIT_READ CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_KILL
@@ -142,7 +142,7 @@ SystemCallFilter=@system-service bpf pidfd_getfd
 fn body(runs: UnitCommands<'_>, more: &str) -> String {
     format!(
         "\n[Service]\nType=oneshot\nExecStart={program} tune reapply --file {file} --state-dir {state}{more}\n\
-         TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{PROTECTED}",
+         TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{SANDBOX}",
         program = argument(runs.program),
         file = argument(runs.file),
         state = argument(runs.state_dir),
@@ -201,6 +201,7 @@ mod tests {
     use std::process::Command;
 
     use linerate_host::setting::QueueDirection;
+    use linerate_testkit::skip;
 
     use super::*;
 
@@ -225,7 +226,7 @@ mod tests {
         for interface in ["eth0", "eth0.5", "br-lan", "a-b@c:d%e", ".hidden", "wlan_0", "ü", "x=y"] {
             let path = format!("/sys/subsystem/net/devices/{interface}");
             let Some(device) = printed("systemd-escape", &["--path", "--suffix=device", &path]) else {
-                eprintln_skip("names_are_escaped_as_systemd_does", "systemd-escape is not installed");
+                skip("names_are_escaped_as_systemd_does", "systemd-escape is not installed");
                 return;
             };
             assert_eq!(device_unit(interface), device);
@@ -278,7 +279,7 @@ mod tests {
             ["linerate-tune.service", "linerate-tune@eth0.service", "linerate-tune@br\\x2dlan.service"];
         let enable = [&[root_argument.as_str(), "enable"], instances.as_slice()].concat();
         let Ok(output) = Command::new("systemctl").args(&enable).output() else {
-            eprintln_skip("the_links_are_those_that_enabling_makes", "systemctl is not installed");
+            skip("the_links_are_those_that_enabling_makes", "systemctl is not installed");
             return;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -322,16 +323,11 @@ mod tests {
         }
         let Ok(output) = Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output()
         else {
-            eprintln_skip("systemd_accepts_the_units", "systemd-analyze is not installed");
+            skip("systemd_accepts_the_units", "systemd-analyze is not installed");
             return;
         };
         let said = String::from_utf8_lossy(&output.stderr);
         let about_us: Vec<_> = said.lines().filter(|line| line.contains("linerate")).collect();
         assert!(output.status.success() && about_us.is_empty(), "{said}");
-    }
-
-    fn eprintln_skip(test: &str, why: &str) {
-        use std::io::Write as _;
-        let _ = std::io::stderr().write_all(format!("SKIP {test}: {why}\n").as_bytes());
     }
 }

@@ -9,7 +9,6 @@ mod kill;
 mod roles;
 mod scene;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -47,12 +46,12 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A test as the harness has it: what cannot be done here is told, and is not passed.
+/// A trial that is ignored, with the reason, if the test cannot run here.
 fn trial(name: &'static str, test: fn() -> Skipped) -> Trial {
     Trial::ignorable_test(name, move || match as_root().and_then(|()| test()) {
         Ok(()) => Ok(Completion::Completed),
         Err(why) => {
-            let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
+            linerate_testkit::skip(name, &why);
             Ok(Completion::ignored_with(why))
         }
     })

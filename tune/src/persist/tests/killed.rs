@@ -1,6 +1,5 @@
 //! Files are written and removed by a child that is killed at each of its calls in turn.
 
-use std::io::Write as _;
 use std::process::Command;
 
 use super::*;
@@ -42,7 +41,7 @@ fn kill_everywhere(test: &str, what: &str, prepare: impl Fn(&Root), look: impl F
         let root = Root::new();
         prepare(&root);
         let Some(ended) = killed_at(call, what, &root) else {
-            let _ = std::io::stderr().write_all(format!("SKIP {test}: strace is not installed\n").as_bytes());
+            linerate_testkit::skip(test, "strace is not installed");
             return;
         };
         look(&root);
