@@ -44,7 +44,30 @@ pub(super) fn of_all_rules(examples: &BTreeMap<&str, RuleExample>, profiles: &[T
             add_rule(&mut page, rule, examples.get(rule.id), profiles);
         }
     }
-    page
+    wrapped(&page)
+}
+
+/// The page with paragraphs broken into lines of at most 100 columns. Tables, headings and code stay as they are.
+fn wrapped(page: &str) -> String {
+    let (mut text, mut in_code) = (String::new(), false);
+    for line in page.lines() {
+        in_code ^= line.starts_with("```");
+        let mut column = 0;
+        for (index, word) in line.split(' ').enumerate() {
+            let breakable = !in_code && !line.starts_with(['|', '#', '<', '`']);
+            if index > 0 && breakable && column + 1 + word.chars().count() > 100 {
+                text.push('\n');
+                column = 0;
+            } else if index > 0 {
+                text.push(' ');
+                column += 1;
+            }
+            text.push_str(word);
+            column += word.chars().count();
+        }
+        text.push('\n');
+    }
+    text
 }
 
 fn add_rule(page: &mut String, rule: &Rule, example: Option<&RuleExample>, profiles: &[TuneProfile]) {
@@ -185,6 +208,15 @@ mod tests {
     #[test]
     fn text_is_no_markup_unless_it_says_so() {
         assert_eq!(plain("/proc/irq/*/a_b <n> `x*|` [1]"), "/proc/irq/\\*/a_b \\<n> `x*\\|` \\[1\\]");
+    }
+
+    #[test]
+    fn only_paragraphs_are_wrapped() {
+        let long = "word ".repeat(30).trim_end().to_owned();
+        let page = format!("{long}\n| {long} |\n```sh\n{long}\n```\n");
+        let text = wrapped(&page);
+        assert!(text.lines().take(2).all(|line| line.chars().count() <= 100), "{text}");
+        assert_eq!(text.lines().count(), page.lines().count() + 1);
     }
 
     #[test]
