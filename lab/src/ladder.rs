@@ -11,6 +11,7 @@ mod host_testbed;
 pub mod lab_run;
 mod lab_testbed;
 mod plan_changes;
+mod program_server;
 pub mod remote;
 pub mod report;
 pub mod run;

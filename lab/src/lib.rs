@@ -39,6 +39,7 @@ mod lab;
 pub mod ladder;
 mod namespace;
 mod process;
+pub mod program;
 pub mod registry;
 mod resident;
 mod rtnetlink;

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use linerate_lab::ladder::config::{LadderConfig, RunTiming};
 use linerate_lab::ladder::lab_run;
+use linerate_lab::program::ServerRecipe;
 use linerate_lab::userns::{self, LabPrivilege};
 
 use crate::command::ladder_args::{LadderRunArgs, write_report};
@@ -63,6 +64,16 @@ struct LabRunArgs {
     /// Transmit and receive queues of the receiver, 1 to 64 [default: as many as CPUs, 2 to 16]
     #[arg(long, value_name = "N")]
     queues: Option<u32>,
+    /// Measure this server instead of linerate's own: nsd, knot, unbound, ..., a recipe file (.toml), or
+    /// a command with {address}, {port} and {workers}
+    #[arg(long, value_name = "SERVER")]
+    server: Option<String>,
+    /// Requests for the server: dns:FILE, ntp, radius:FILE, raw:FILE or echo [default: the recipe's]
+    #[arg(long, value_name = "WORKLOAD", requires = "server")]
+    workload: Option<String>,
+    /// UDP port of the server [default: the recipe's, or 5300]
+    #[arg(short = 'p', long, value_name = "PORT", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
 }
 
 impl LabRunArgs {
@@ -71,8 +82,13 @@ impl LabRunArgs {
         if let Some(listed) = self.ladder.list(&targets)? {
             return Ok(listed);
         }
-        let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB)?;
-        let config = LadderConfig { queues: self.queues, ..config };
+        let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB, self.server.is_some())?;
+        let server = self
+            .server
+            .as_deref()
+            .map(|server| ServerRecipe::find(server, self.workload.as_deref(), self.port))
+            .transpose()?;
+        let config = LadderConfig { queues: self.queues, server, ..config };
         // Before any thread starts.
         let privilege = match userns::enter_if_needed() {
             LabPrivilege::Forbidden { why, how_to_allow } => {

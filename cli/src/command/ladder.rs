@@ -99,7 +99,7 @@ impl LadderArgs {
     }
 
     fn config(&self) -> Result<HostRunConfig> {
-        let mut run = self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE)?;
+        let mut run = self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE, false)?;
         if self.keep_better {
             run.policy = KeepPolicy::KeepBetter;
         }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use linerate_host::{CpuSet, Host};
 use linerate_lab::ladder::config::{KeepPolicy, LadderConfig, RunTiming};
 use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
-use linerate_lab::ladder::step::{self, STEPS};
+use linerate_lab::ladder::step::{self, STEPS, StepRequirement};
 use linerate_load::wire::LinkSpeed;
 use serde::Serialize;
 
@@ -94,10 +94,13 @@ impl LadderRunArgs {
         self.list.then(|| list_steps(targets.json.as_ref())).transpose()
     }
 
-    pub(crate) fn config(&self, quick: RunTiming, full: RunTiming) -> Result<LadderConfig> {
+    /// The configuration. Steps that only a server program has are left out unless one is measured.
+    pub(crate) fn config(&self, quick: RunTiming, full: RunTiming, program: bool) -> Result<LadderConfig> {
         let steps = match &self.steps {
             Some(names) => step::select(names.iter().map(String::as_str))?,
-            None => STEPS.iter().collect(),
+            None => {
+                STEPS.iter().filter(|step| program || step.requires != StepRequirement::Program).collect()
+            }
         };
         let cpus = self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
         ensure!(cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()), "--cpus: the list of CPUs is empty");

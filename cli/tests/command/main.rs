@@ -12,6 +12,7 @@ mod flame;
 mod flame_input;
 mod host_wide;
 mod kill;
+mod lab_server;
 mod ladder;
 mod load;
 mod remote;

@@ -8,6 +8,7 @@ use linerate_load::wire::{IpVersion, LinkSpeed, WireError, WireFormat};
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::step::LadderStep;
+use crate::program::ServerRecipe;
 
 /// A run of the ladder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +32,9 @@ pub struct LadderConfig {
     pub cpus: Vec<u32>,
     /// Queues of the lab's receiver; `None`: one per CPU.
     pub queues: Option<u32>,
+    /// The server program that is measured; `None`: linerate's own echo server.
+    #[serde(default)]
+    pub server: Option<ServerRecipe>,
     /// Whether settings of the whole machine may change.
     pub host_wide: bool,
     pub backend: GeneratorBackend,
@@ -138,6 +142,7 @@ impl LadderConfig {
             max_loss_ratio: 0.001,
             cpus: Vec::new(),
             queues: None,
+            server: None,
             host_wide: false,
             backend: GeneratorBackend::Auto,
             no_fragment: false,

@@ -34,6 +34,8 @@ pub struct ServerConfiguration {
     pub skip_ip_id: bool,
     /// `SO_BUSY_POLL` of the server's sockets.
     pub busy_poll: Option<Duration>,
+    /// Whether the receive buffers of a server program are enlarged from outside.
+    pub receive_buffer: bool,
     /// Whether all CPUs of the server process received packets, or half of them.
     pub receive_spread: bool,
     /// Whether each CPU has its own transmit queue.
@@ -59,6 +61,7 @@ impl ServerConfiguration {
             calls: ServerCalls::One,
             skip_ip_id: false,
             busy_poll: None,
+            receive_buffer: false,
             receive_spread: false,
             transmit_by_cpu: false,
             gro: true,

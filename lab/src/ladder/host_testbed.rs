@@ -192,6 +192,7 @@ impl Testbed for HostTestbed<'_> {
     fn refusal(&self, step: &LadderStep) -> Option<String> {
         match step.requires {
             StepRequirement::BusyPoll => self.busy_poll.clone(),
+            StepRequirement::Program => Some("only a server program in the lab has this step".to_owned()),
             _ => self.setup.changes.refusal(step),
         }
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::ladder::config::{LadderConfig, LadderCpusError};
 use crate::ladder::lab_testbed::LabTestbed;
+use crate::ladder::program_server::ProgramServer;
 use crate::ladder::run::{self, LadderEvent, LadderOutcome};
 use crate::ladder::testbed::TestbedError;
 
@@ -32,6 +33,10 @@ pub fn run(
     let started = Instant::now();
     let mut config = config.clone();
     config.resolve_cpus()?;
-    let mut testbed = LabTestbed::start(&config, cancel)?;
+    let program = config.server.as_ref().map(ProgramServer::prepare).transpose()?;
+    if let Some(program) = &program {
+        config.payload_bytes = program.payload_bytes();
+    }
+    let mut testbed = LabTestbed::start(&config, program, cancel)?;
     Ok(run::run(&mut testbed, &config, started, observer)?)
 }

@@ -17,6 +17,7 @@ use linerate_load::wire::WireFormat;
 
 use crate::Lab;
 use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::program_server::{ProgramPlace, ProgramServer};
 use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
@@ -31,6 +32,7 @@ pub(crate) use placement::senders;
 pub(crate) struct LabTestbed<'a> {
     // In the order of dropping: server and generator live in the hosts of the lab.
     server: Option<RunningServer>,
+    program: Option<ProgramServer>,
     generator: Box<dyn Generator>,
     host: Host,
     sampler: Sampler<'a>,
@@ -88,14 +90,36 @@ impl LabTestbed<'_> {
     }
 }
 
+impl LabTestbed<'_> {
+    fn switch_program(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        let Some(program) = &mut self.program else { return Ok(()) };
+        let place = ProgramPlace {
+            host: &self.host,
+            receiver: self.lab.receiver(),
+            address: self.address,
+            cpus: self.placement.server.len(),
+            nice: self.server_nice,
+        };
+        program.switch(&place, &mut *self.generator, configuration)
+    }
+}
+
 impl Testbed for LabTestbed<'_> {
     fn refusal(&self, step: &LadderStep) -> Option<String> {
+        if let Some(why) = self.program.as_ref().and_then(|program| program.refusal(step)) {
+            return Some(why);
+        }
         match step.requires {
+            StepRequirement::Program => self
+                .program
+                .is_none()
+                .then(|| "linerate's own server has receive buffers of 4 MiB at every step".to_owned()),
             StepRequirement::Server | StepRequirement::Sysctl => None,
             StepRequirement::QueueCpus => self.settable.queue_cpus.clone().err(),
             StepRequirement::Offload => self.settable.offload.clone().err(),
             StepRequirement::Netfilter => self.settable.netfilter.clone().err(),
             StepRequirement::Audit => self.settable.audit.clone().err(),
+            StepRequirement::BusyPoll if self.program.is_some() => None,
             StepRequirement::BusyPoll => self.settable.busy_poll.clone().err(),
         }
     }
@@ -110,11 +134,19 @@ impl Testbed for LabTestbed<'_> {
             };
             (setting.to_string(), value)
         });
-        configuration.server_options().into_iter().chain(on_receiver).collect()
+        let server = match &self.program {
+            Some(program) => program.describe(configuration, self.placement.server.len()),
+            None => configuration.server_options(),
+        };
+        server.into_iter().chain(on_receiver).collect()
     }
 
     fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
         self.sampler.check_cancelled()?;
+        if self.program.is_some() {
+            self.apply(configuration)?;
+            return self.switch_program(configuration);
+        }
         server::stop(&mut self.server)?;
         self.apply(configuration)?;
         self.serve(configuration)
@@ -122,7 +154,10 @@ impl Testbed for LabTestbed<'_> {
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
         let fallbacks = server::fallbacks(self.server.as_ref());
-        self.sampler.sample(&mut *self.generator, request, fallbacks)
+        let sample = self.sampler.sample(&mut *self.generator, request, fallbacks);
+        // A server that has ended explains a sample without answers.
+        self.program.as_mut().map_or(Ok(()), ProgramServer::check)?;
+        sample
     }
 
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {

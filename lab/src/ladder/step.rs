@@ -34,6 +34,8 @@ pub enum StepRequirement {
     Audit,
     /// Busy polling of the server's sockets.
     BusyPoll,
+    /// A server program. linerate's own server has the setting at every step.
+    Program,
 }
 
 /// The first step of every run.
@@ -135,6 +137,13 @@ pub const STEPS: &[LadderStep] = &[
         what: "udp_early_demux=0: no socket lookup before routing. It finds nothing for an unconnected server.",
         requires: StepRequirement::Sysctl,
         change: |configuration| configuration.early_demux = false,
+    },
+    LadderStep {
+        id: "receive-buffer",
+        title: "Receive buffers of 4 MiB",
+        what: "SO_RCVBUFFORCE on the sockets of a server program: bursts wait instead of being lost.",
+        requires: StepRequirement::Program,
+        change: |configuration| configuration.receive_buffer = true,
     },
     LadderStep {
         id: "busy-poll",

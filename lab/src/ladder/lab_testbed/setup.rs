@@ -15,6 +15,7 @@ use super::LabTestbed;
 use super::placement::CpuPlacement;
 use super::stock::{self, ReceiverInterface, SettableParts};
 use crate::ladder::config::LadderConfig;
+use crate::ladder::program_server::ProgramServer;
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
 use crate::ladder::testbed::TestbedError;
@@ -38,7 +39,11 @@ impl<'a> LabTestbed<'a> {
     ///
     /// # Errors
     /// When lab or generator cannot start. Nothing is left behind then.
-    pub(crate) fn start(config: &'a LadderConfig, cancel: Arc<AtomicBool>) -> Result<Self, TestbedError> {
+    pub(crate) fn start(
+        config: &'a LadderConfig,
+        program: Option<ProgramServer>,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<Self, TestbedError> {
         if config.cpus.is_empty() {
             return Err(TestbedError::Lab("no CPU is free for server and generator".to_owned()));
         }
@@ -52,20 +57,27 @@ impl<'a> LabTestbed<'a> {
         }
         let lab = builder.start()?;
         let link = lab.links()[0].clone();
+        let port = config.server.as_ref().map_or(PORT, |recipe| recipe.port);
         let receiver =
-            ReceiverInterface { interface: link.receiver.interface.clone(), queues: link.queues, port: PORT };
-        let address = SocketAddr::from((link.receiver.ipv4[0], PORT));
+            ReceiverInterface { interface: link.receiver.interface.clone(), queues: link.queues, port };
+        let address = SocketAddr::from((link.receiver.ipv4[0], port));
         let host = Host::live_with_sys(lab.receiver().sys_path()?);
         let settable = lab.receiver().run(|| probe(&host, &receiver, config.host_wide))?;
         let placement = CpuPlacement::on(&config.cpus, settable.queue_cpus.is_ok());
         set_sender(&lab, &link, &placement, &settable)?;
-        let (generator, server_nice) = generator(&lab.senders()[0], &sampler, &placement, address)?;
+        let workload = match &program {
+            Some(program) => program.workload(),
+            None => LoadWorkload::Echo { payload_bytes: config.payload_bytes as usize },
+        };
+        let (generator, server_nice) =
+            generator(&lab.senders()[0], &sampler, &placement, address, &workload)?;
         // Last, so that a failed start leaves no record of a change that was never made.
         if let Ok(found) = &settable.audit {
             lab.record_host_wide(&audit_key(), serde_json::Value::from(found.as_str()))?;
         }
         Ok(Self {
             server: None,
+            program,
             generator,
             host,
             sampler,
@@ -166,6 +178,7 @@ fn generator(
     sampler: &Sampler<'_>,
     placement: &CpuPlacement,
     target: SocketAddr,
+    workload: &LoadWorkload,
 ) -> Result<(Box<dyn Generator>, Option<i32>), TestbedError> {
     let config = sampler.config;
     let start = |nice| {
@@ -175,7 +188,7 @@ fn generator(
                 .threads(placement.generator.len())
                 .cpus(Some(placement.generator.clone()))
                 .flows(config.flows as usize)
-                .workload(LoadWorkload::Echo { payload_bytes: config.payload_bytes as usize })
+                .workload(workload.clone())
                 .no_fragment(config.no_fragment)
                 .backend(config.backend)
                 // A step switches GRO off, and then the receiver's veth does not take live frames.

@@ -21,7 +21,7 @@ fn config() -> LadderConfig {
 
 fn testbed<'a>(test: &str, config: &'a LadderConfig) -> Option<LabTestbed<'a>> {
     // A user namespace requires a process with one thread, and a test has more.
-    match LabTestbed::start(config, Arc::default()) {
+    match LabTestbed::start(config, None, Arc::default()) {
         Ok(testbed) => Some(testbed),
         Err(error) => {
             skip(test, &error.to_string());
@@ -106,6 +106,6 @@ fn a_cancelled_run_switches_no_more() {
 #[test]
 fn no_cpu_is_an_error_before_a_lab_starts() {
     let config = LadderConfig { cpus: Vec::new(), ..config() };
-    let error = LabTestbed::start(&config, Arc::default()).err().expect("refused");
+    let error = LabTestbed::start(&config, None, Arc::default()).err().expect("refused");
     assert_eq!(error.to_string(), "lab: no CPU is free for server and generator");
 }

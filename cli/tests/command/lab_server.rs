@@ -1,0 +1,95 @@
+//! `linerate lab --server`: the steps on a server program, and servers that cannot be measured.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::support::{linerate, machine, skip};
+
+fn is_root_with_nsd(test: &str) -> bool {
+    let has_nsd = std::path::Path::new("/usr/sbin/nsd").exists();
+    let why = match (rustix::process::geteuid().is_root(), has_nsd) {
+        (true, true) => return true,
+        (false, _) => "boost requires root",
+        (true, false) => "nsd is not installed",
+    };
+    skip(test, why);
+    false
+}
+
+/// Processes whose command line has this text.
+fn processes_with(text: &str) -> usize {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    entries
+        .filter(|entry| {
+            fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).replace('\0', " ").contains(text))
+        })
+        .count()
+}
+
+#[test]
+fn nsd_is_measured_restarted_and_boosted() {
+    if !is_root_with_nsd("nsd_is_measured_restarted_and_boosted") {
+        return;
+    }
+    let _machine = machine();
+    let steps = "irq-affinity-rps,reuseport,steer-by-cpu,pin-threads,receive-buffer,batch-syscalls";
+    let output = linerate(&[
+        "lab", "--server", "nsd", "--time", "12", "--quick", "--quiet", "--json", "-", "--steps", steps,
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let report = &document["result"];
+    assert_eq!(report["config"]["server"]["name"], "nsd");
+    let step = |id: &str| {
+        let steps = report["steps"].as_array().expect("steps");
+        steps
+            .iter()
+            .find(|step| step["id"] == id)
+            .unwrap_or_else(|| panic!("{id} is missing: {text}"))
+            .clone()
+    };
+    for id in ["baseline", "irq-affinity-rps", "reuseport", "steer-by-cpu", "pin-threads", "receive-buffer"] {
+        assert!(step(id)["transactions_per_second"]["median"].as_f64() > Some(100.0), "{id}: {text}");
+    }
+    assert_eq!(step("reuseport")["changes"][0]["setting"], "server workers");
+    assert!(step("steer-by-cpu")["changes"].to_string().contains("chosen by CPU, with boost"));
+    let skipped = step("batch-syscalls")["skipped_because"].to_string();
+    assert!(skipped.contains("not possible from outside"), "{skipped}");
+    assert_eq!(processes_with("linerate-server-"), 0, "the server and its workers are gone");
+}
+
+#[test]
+fn a_server_that_cannot_be_measured_is_one_line_with_its_last_output() {
+    if !is_root_with_nsd("a_server_that_cannot_be_measured_is_one_line_with_its_last_output") {
+        return;
+    }
+    let _machine = machine();
+    let directory = tempfile::tempdir().expect("a directory");
+    let queries = directory.path().join("queries");
+    fs::write(&queries, "www.example A\nonly-a-name\n").expect("written");
+    let bad_queries = format!("dns:{}", queries.display());
+    let background = "sh -c 'sleep 471.5 & exit 0' {port}";
+    for (server, workload, wanted) in [
+        ("nds", "echo", "unknown server 'nds'"),
+        ("/nonexistent/server {port}", "echo", "server cannot be started: No such file"),
+        (
+            "sh -c 'echo no such zone >&2; exit 3' {port}",
+            "echo",
+            "ended with exit status: 3; its last output: no such zone",
+        ),
+        (background, "echo", "if it went to the background, use its option to stay in the foreground"),
+        ("nsd", "ntp", "nsd answered none of"),
+        ("nsd", "dns:/nonexistent", "cannot read /nonexistent"),
+        ("nsd", &bad_queries, "queries:2:"),
+        ("nsd", "dnsx", "workload 'dnsx': give dns:FILE"),
+    ] {
+        let output = linerate(&["lab", "--quick", "--quiet", "--server", server, "--workload", workload]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{server}: {error}");
+        assert!(error.contains(wanted) && error.lines().count() == 1, "{server}, {workload}: {error}");
+    }
+    assert_eq!(processes_with("sleep 471.5"), 0, "a process in the background is gone with the lab");
+}

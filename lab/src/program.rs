@@ -1,0 +1,196 @@
+//! A server program on a host of the lab: started from a recipe, checked, and ended with all its processes.
+
+mod recipe;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, setpriority_process};
+
+use crate::child::LabChild;
+use crate::host::LabHost;
+use crate::process;
+
+pub use recipe::{RecipeError, RecipeValues, ServerRecipe};
+
+/// Longest wait for a server to bind its port. A server with large zones needs some seconds.
+const BIND_DEADLINE: Duration = Duration::from_secs(20);
+/// Time between two looks at the ports. The kernel has no event for a bind.
+const BIND_POLL: Duration = Duration::from_millis(20);
+/// Time from SIGTERM to SIGKILL.
+const TERMINATION: Duration = Duration::from_secs(2);
+/// Lines of the program's output in an error.
+const OUTPUT_LINES: usize = 3;
+
+/// Why a server program cannot be used. One line; the last lines of its output are part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    #[error("{program} cannot be started: {why}")]
+    NotStarted { program: String, why: String },
+    #[error("{program} {how}{output}")]
+    Ended { program: String, how: String, output: String },
+    #[error("{program} did not bind UDP port {port} within {} s; {bound}{output}", BIND_DEADLINE.as_secs())]
+    NotBound { program: String, port: u16, bound: String, output: String },
+    #[error("lab: {0}")]
+    Lab(#[from] crate::LabError),
+}
+
+/// A running server. Dropping it ends all its processes.
+#[derive(Debug)]
+pub struct ServerProgram {
+    name: String,
+    child: LabChild,
+    workers: usize,
+    output: PathBuf,
+}
+
+impl ServerProgram {
+    /// Starts the server with this niceness and waits until its port is bound.
+    ///
+    /// # Errors
+    /// [`ProgramError`] if the program is missing, ends, or binds another port.
+    pub fn start(
+        host: &LabHost,
+        recipe: &ServerRecipe,
+        values: &RecipeValues<'_>,
+        nice: Option<i32>,
+    ) -> Result<Self, ProgramError> {
+        let not_started =
+            |why: String| ProgramError::NotStarted { program: recipe.name.clone(), why: one_line(&why) };
+        let (program, arguments) = recipe.write(values)?;
+        let output = values.directory.join("linerate-output");
+        let log = || File::options().create(true).append(true).open(&output);
+        let (out, err) =
+            log().and_then(|out| Ok((out, log()?))).map_err(|error| not_started(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(values.directory);
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = host.spawn(command).map_err(|error| not_started(recipe.hint(&error.to_string())))?;
+        if let (Some(nice), Some(pid)) = (nice, i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
+            // Threads and processes that it starts from now on inherit it. Without the permission the server keeps 0.
+            let _ = setpriority_process(Some(pid), nice);
+        }
+        let mut server = Self { name: recipe.name.clone(), child, workers: values.workers, output };
+        server.await_port(host, values.address.port())?;
+        Ok(server)
+    }
+
+    fn await_port(&mut self, host: &LabHost, port: u16) -> Result<(), ProgramError> {
+        let deadline = Instant::now() + BIND_DEADLINE;
+        loop {
+            let bound = host.run(bound_udp_ports)?;
+            if bound.contains(&port) {
+                return Ok(());
+            }
+            self.check()?;
+            if Instant::now() >= deadline {
+                let ports: Vec<String> = bound.iter().map(u16::to_string).collect();
+                let bound = match ports.as_slice() {
+                    [] => "it has bound none".to_owned(),
+                    ports => format!("it has bound {}", ports.join(", ")),
+                };
+                let (program, output) = (self.name.clone(), self.last_output());
+                return Err(ProgramError::NotBound { program, port, bound, output });
+            }
+            std::thread::sleep(BIND_POLL);
+        }
+    }
+
+    /// Worker processes or threads that the server was started with.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// Fails if the program has ended.
+    ///
+    /// # Errors
+    /// [`ProgramError::Ended`] with its status and last output.
+    pub fn check(&mut self) -> Result<(), ProgramError> {
+        let how = match self.child.wait_at_most(Duration::ZERO) {
+            Ok(None) => return Ok(()),
+            Ok(Some(status)) if status.success() => {
+                "ended with status 0; if it went to the background, use its option to stay in the foreground"
+                    .to_owned()
+            }
+            Ok(Some(status)) => format!("ended with {status}"),
+            Err(error) => format!("cannot be waited for: {error}"),
+        };
+        Err(ProgramError::Ended { program: self.name.clone(), how, output: self.last_output() })
+    }
+
+    /// The last lines of its output, for an error: `; its last output: ...`, or nothing.
+    #[must_use]
+    pub fn last_output(&self) -> String {
+        let bytes = fs::read(&self.output).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let mut lines: Vec<&str> = text.lines().rev().filter(|line| !line.trim().is_empty()).collect();
+        lines.truncate(OUTPUT_LINES);
+        lines.reverse();
+        match lines.as_slice() {
+            [] => String::new(),
+            lines => format!("; its last output: {}", one_line(&lines.join(" / "))),
+        }
+    }
+
+    /// Ends the server and every process that it left in the host's network namespace.
+    pub fn stop(mut self, host: &LabHost) {
+        if self.child.signal(Signal::TERM).is_ok() {
+            let _ = self.child.wait_at_most(TERMINATION);
+        }
+        Self::end_all(host);
+        let _ = self.child.kill();
+    }
+
+    /// Ends every process in the host's network namespace. Workers may have left the process group of their parent, but not
+    /// the namespace.
+    pub(crate) fn end_all(host: &LabHost) {
+        let namespace = [host.namespace_id()];
+        let _ = process::end_all(|pid| process::is_inside(pid, &namespace) == Some(true));
+    }
+}
+
+/// UDP ports that are bound in the network namespace of the calling thread.
+fn bound_udp_ports() -> BTreeSet<u16> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+    [read("udp"), read("udp6")]
+        .iter()
+        .flat_map(|table| parse_bound_ports(table).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Local ports of a table in the format of `/proc/net/udp`.
+fn parse_bound_ports(table: &str) -> impl Iterator<Item = u16> {
+    table.lines().skip(1).filter_map(|line| {
+        let local = line.split_ascii_whitespace().nth(1)?;
+        u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()
+    })
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl From<io::Error> for RecipeError {
+    fn from(error: io::Error) -> Self {
+        Self::Unwritable(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bound_ports_are_read_from_the_kernels_table() {
+        let table =
+            "  sl  local_address rem_address   st\n 1: 0100007F:1517 00000000:0000 07\n 2: 0:0035 0\n x\n";
+        assert_eq!(parse_bound_ports(table).collect::<Vec<_>>(), [0x1517, 53]);
+    }
+}
