@@ -13,6 +13,11 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Text without the line breaks of a narrow terminal.
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn is_as_before(scene: &TuneTestLab, before: &HostSettingValues) {
     await_that("all is as before", || {
         let (out, _) = scene.expect_any("status", &[]);
@@ -34,7 +39,7 @@ fn what_nobody_confirms_is_undone() {
     assert!(err.contains("tune 1") && err.lines().count() == 1, "{err}");
     is_as_before(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
-    assert!(out.contains("it was not confirmed"), "{out}");
+    assert!(unwrapped(&out).contains("it was not confirmed"), "{out}");
     let (_, err) = scene.expect(2, "confirm", &[]);
     assert_eq!(err.lines().count(), 1, "{err}");
 }
@@ -61,7 +66,7 @@ fn what_is_for_a_time_ends_with_it() {
     assert!(out.contains("undone automatically in "), "{out}");
     is_as_before(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
-    assert!(out.contains("its time is over"), "{out}");
+    assert!(unwrapped(&out).contains("its time is over"), "{out}");
 }
 
 /// Starts to apply and returns once half of the changes are made.

@@ -97,7 +97,7 @@ fn who_may_not_and_who_is_not_asked_changes_nothing() {
         Ok(output) if rustix::process::geteuid().is_root() => {
             let (out, err) = output_text(&output);
             assert_eq!(output.status.code(), Some(2), "{out}{err}");
-            assert!(err.contains("takes root") && err.lines().count() == 1, "{err}");
+            assert!(err.contains("requires root") && err.lines().count() == 1, "{err}");
         }
         _ => crate::support::skip(
             "who_may_not_and_who_is_not_asked_changes_nothing",
