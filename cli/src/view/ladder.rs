@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn an_interrupted_run_says_so_first() {
         let text = plain(&made_up::interrupted());
-        assert!(text.starts_with("interrupted: Best: "), "{text}");
+        assert!(text.starts_with("Best: ") && text.contains("\nInterrupted. "), "{text}");
         let page = html::page(&made_up::interrupted().document()).expect("a page");
         assert!(page.contains("<b>Interrupted.</b>"), "{page}");
     }
