@@ -2,6 +2,7 @@
 
 mod echo;
 mod nsd;
+mod random;
 mod refused;
 mod scene;
 mod single;

@@ -83,6 +83,14 @@ impl BoostServersTestHost {
         pid
     }
 
+    /// Kills all servers.
+    pub(super) fn end_servers(&mut self) {
+        for mut server in self.servers.drain(..) {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
     /// `linerate boost` on the host, with the scene's journal.
     pub(super) fn boost(&self, arguments: &[&str]) -> Command {
         let mut command = self.scene.on_host(program());
@@ -176,10 +184,7 @@ impl Drop for BackgroundLoad {
 
 impl Drop for BoostServersTestHost {
     fn drop(&mut self) {
-        for server in &mut self.servers {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+        self.end_servers();
     }
 }
 
