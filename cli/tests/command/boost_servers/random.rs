@@ -205,7 +205,7 @@ fn history(host: &mut BoostServersTestHost, seed: u64) {
     let (pid, server) = &history.server;
     assert_eq!(*server, traces(history.host, *pid, PORT), "{log}");
     let (status, _) = history.host.scene.expect(0, "status", &[]);
-    assert_eq!(status, "No tune is in force.\n", "{log}");
+    assert_eq!(status, "No tune is in effect.\n", "{log}");
     history.load = None;
     history.host.end_servers();
 }
