@@ -78,7 +78,8 @@ impl<T: CommandResult> Envelope<T> {
     /// # Errors
     /// If the text is no JSON, or a document of another schema or version.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let value: Value = serde_json::from_str(text)?;
+        let value: Value =
+            serde_json::from_str(text).with_context(|| format!("it is no {} document", T::SCHEMA))?;
         match value.get("schema").and_then(Value::as_str) {
             Some(schema) if schema == T::SCHEMA => {}
             Some(schema) => bail!("its schema is {schema}; {} is required", T::SCHEMA),
@@ -94,7 +95,7 @@ impl<T: CommandResult> Envelope<T> {
     /// As [`Envelope::parse`], or if the file cannot be read; with the file's name.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
-        let text = fs::read_to_string(path).with_context(shown)?;
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", shown()))?;
         Self::parse(&text).with_context(shown)
     }
 }
