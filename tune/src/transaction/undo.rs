@@ -99,10 +99,7 @@ pub fn undo<T: ChangeTarget>(
 
 fn choose(writer: &JournalWriter, id: Option<u64>) -> Result<RecordedTune, TuneError> {
     let Some(id) = id else {
-        let tunes = writer.tunes();
-        // A tune that was killed before its first change is closed, so that `status` lists it no more.
-        let unfinished = || tunes.last().filter(|tune| tune.is_unfinished());
-        let open = tunes.iter().rev().find(|tune| tune.is_open()).or_else(unfinished);
+        let open = writer.tunes().iter().rev().find(|tune| tune.is_open());
         return open.cloned().ok_or(TuneError::NothingToUndo);
     };
     let tune = writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?;
