@@ -69,7 +69,7 @@ fn auditing_is_switched_for_its_step_and_put_back() {
     let output = run("5").output().expect("the command starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Json = serde_json::from_slice(&output.stdout).expect("a report");
-    let step = &report["steps"][1];
+    let step = &report["result"]["steps"][1];
     assert_eq!(step["applied"], true, "{step}");
     assert_eq!(step["changes"][0]["setting"], "audit enabled");
     assert_eq!((&step["changes"][0]["from"], &step["changes"][0]["to"]), (&"1".into(), &"0".into()));
@@ -85,6 +85,6 @@ fn auditing_is_switched_for_its_step_and_put_back() {
     killed.wait().expect("reaped");
     let clean = support::linerate(&["lab", "clean"]);
     let told = String::from_utf8_lossy(&clean.stdout);
-    assert!(clean.status.success() && told.contains("put back"), "{told}");
+    assert!(clean.status.success() && told.contains("restored"), "{told}");
     assert!(audit_is("1"));
 }

@@ -242,9 +242,9 @@ fn cleaned_lines(lab: &CleanedLab) -> Vec<String> {
             format!("lab {name}: could not end process {} ({})", process.pid, process.command)
         }),
     );
-    lines.extend(lab.restored.iter().map(|setting| format!("lab {name}: put back {setting}")));
+    lines.extend(lab.restored.iter().map(|setting| format!("lab {name}: restored {setting}")));
     lines.extend(lab.not_restored.iter().map(|left| {
-        format!("lab {name}: could not put {} back to {}: {}", left.key, left.original, left.why)
+        format!("lab {name}: could not restore {} to {}: {}", left.key, left.original, left.why)
     }));
     if lab.gone {
         lines.push(format!(
