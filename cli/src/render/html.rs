@@ -59,7 +59,7 @@ pub(crate) fn page(document: &Document) -> Result<String> {
 /// The result in a page of several.
 ///
 /// # Errors
-/// As [`page`].
+/// As [`page()`].
 pub(crate) fn part(document: &Document, place: &ResultPosition) -> Result<PageResult> {
     let tiles = document
         .tiles
