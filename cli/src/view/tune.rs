@@ -109,15 +109,17 @@ pub(super) fn next_steps(
     if broke_off {
         facts.push(Fact::new("to finish it", command("apply --resume")));
     }
-    if let Some((until, end)) = until.and_then(|until| Some((until, until.boot_seconds()?))) {
+    // A tune that failed at its first change has nothing to undo.
+    let has_changed = !broke_off || changes.iter().any(|change| change.outcome == ChangeOutcome::Made);
+    let deadline = until.filter(|_| has_changed).and_then(|until| Some((until, until.boot_seconds()?)));
+    if let Some((until, end)) = deadline {
         let left = end.saturating_sub(boot_seconds());
         facts.push(Fact::new("its end", format!("undone automatically in {}", format::elapsed(left as f64))));
         if until.takes_confirmation() {
             facts.push(Fact::new("to keep it", command(&format!("confirm {tune}"))));
         }
     }
-    // A tune that failed at its first change has nothing to undo.
-    if !broke_off || changes.iter().any(|change| change.outcome == ChangeOutcome::Made) {
+    if has_changed {
         facts.push(Fact::new("to undo it", command(&format!("undo {tune}"))));
     }
     Section::default().only_for(Audience::Text).with(facts)

@@ -74,7 +74,11 @@ fn a_server_that_cannot_be_measured_is_one_line_with_its_last_output() {
     let background = "sh -c 'sleep 471.5 & exit 0' {port}";
     for (server, workload, wanted) in [
         ("nds", "echo", "unknown server 'nds'"),
-        ("/nonexistent/server {port}", "echo", "server cannot be started: cannot start \"/nonexistent/server\" in lab host receiver: No such file"),
+        (
+            "/nonexistent/server {port}",
+            "echo",
+            "server cannot be started: cannot start \"/nonexistent/server\" in lab host receiver: No such file",
+        ),
         (
             "sh -c 'echo no such zone >&2; exit 3' {port}",
             "echo",

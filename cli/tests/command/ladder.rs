@@ -172,7 +172,7 @@ fn what_proved_better_stays_as_a_tune() {
     assert!(err.contains(&format!("tune {tune}")), "{err}");
     assert_ne!(scene.shell(XPS), "0");
     let (status, _) = scene.expect(0, "status", &[]);
-    assert!(status.contains("what a ladder showed to be better") && status.contains("in force"), "{status}");
+    assert!(status.contains("what a ladder showed to be better") && status.contains("in effect"), "{status}");
     scene.expect(0, "undo", &[&tune.to_string()]);
     all_back(&scene, &before);
 }

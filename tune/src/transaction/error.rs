@@ -28,7 +28,7 @@ pub enum TuneError {
         tune: u64,
     },
     /// No tune is left to undo.
-    #[error("nothing to undo: no tune is in force")]
+    #[error("nothing to undo: no tune is in effect")]
     NothingToUndo,
     /// A tune that was undone before.
     #[error("tune {tune} is undone already")]

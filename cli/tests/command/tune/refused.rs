@@ -89,10 +89,10 @@ fn a_tune_that_changed_nothing_advises_no_undo() {
     let plan = scene.plan_of(&[(json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" }), "0", "nonsense")]);
     let file = scene.save("plan.json", &plan);
     let (out, _) = scene.expect(2, "apply", &["--plan", &file, "--yes", "--for-duration", "10m"]);
-    assert!(out.contains("broke off with 0 changes made") && out.contains("apply --resume"), "{out}");
-    assert!(!out.contains("undo 1") && !out.contains("undone by itself"), "{out}");
+    assert!(out.contains("stopped with 0 changes made") && out.contains("apply --resume"), "{out}");
+    assert!(!out.contains("undo 1") && !out.contains("undone automatically"), "{out}");
     let (_, err) = scene.expect(2, "undo", &[]);
-    assert_eq!(err, "linerate: nothing to undo: no tune is in force\n");
+    assert_eq!(err, "linerate: nothing to undo: no tune is in effect\n");
 }
 
 /// A pipe that takes nothing until it is read.

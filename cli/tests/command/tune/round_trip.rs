@@ -48,7 +48,7 @@ fn what_is_applied_is_in_force_until_it_is_undone() {
     let (out, _) = scene.expect(0, "history", &["--json", "-"]);
     assert_eq!(parsed(&out)["result"]["tunes"].as_array().map(Vec::len), Some(2));
     let (_, err) = scene.expect(2, "undo", &[]);
-    assert_eq!(err, "linerate: nothing to undo: no tune is in force\n");
+    assert_eq!(err, "linerate: nothing to undo: no tune is in effect\n");
 }
 
 #[test]
