@@ -25,6 +25,11 @@ const MILDER: &str = "filter.conntrack-for-udp";
 
 /// What doctor says, as far as it is looked at.
 #[derive(Deserialize)]
+struct DoctorOutput {
+    result: DoctorFindings,
+}
+
+#[derive(Deserialize)]
 struct DoctorFindings {
     findings: Vec<DoctorFinding>,
 }
@@ -105,8 +110,8 @@ fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<Doct
         return Err(format!("doctor --root {host} ended with {}\n{}", ran.status, ran.stderr));
     }
     let text = fs::read_to_string(stage.path("work/doctor.json")).map_err(|e| e.to_string())?;
-    let document: DoctorFindings = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    Ok(document.findings.into_iter().filter(|finding| finding.id == id).collect())
+    let output: DoctorOutput = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    Ok(output.result.findings.into_iter().filter(|finding| finding.id == id).collect())
 }
 
 #[test]
