@@ -87,7 +87,7 @@ fn a_server_that_cannot_be_measured_is_one_line_with_its_last_output() {
         (background, "echo", "if it went to the background, use its option to stay in the foreground"),
         ("nsd", "ntp", "nsd answered none of"),
         ("nsd", "dns:/nonexistent", "cannot read /nonexistent"),
-        ("nsd", &bad_queries, "queries:2:"),
+        ("nsd", &bad_queries, "queries, line 2: "),
         ("nsd", "dnsx", "workload 'dnsx': give dns:FILE"),
     ] {
         let output = linerate(&["lab", "--quick", "--quiet", "--server", server, "--workload", workload]);
