@@ -308,7 +308,10 @@ impl Subject {
             if outcome == RequestOutcome::Status { RequestOutcome::Status } else { RequestOutcome::Repeated };
         assert_eq!(again, (expected, Some(length)));
         assert_eq!(reply[..length], answer);
-        assert_eq!(self.worker.answer_at(&answer, address, later, &mut reply), (RequestOutcome::WrongType, None));
+        assert_eq!(
+            self.worker.answer_at(&answer, address, later, &mut reply),
+            (RequestOutcome::WrongType, None)
+        );
     }
 }
 
