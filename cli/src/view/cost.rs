@@ -381,7 +381,7 @@ mod tests {
             (r#"{"schema": "linerate.cost/2"}"#, "missing field"),
         ] {
             let error = Envelope::<CostResult>::parse(text).expect_err(text);
-            assert!(error.to_string().contains(words), "{error}");
+            assert!(format!("{error:#}").contains(words), "{error:#}");
         }
         let written = serde_json::to_string(&envelope()).expect("JSON");
         let read = Envelope::<CostResult>::parse(&written).expect("read");
