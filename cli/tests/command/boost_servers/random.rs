@@ -193,7 +193,7 @@ fn history(host: &mut BoostServersTestHost, seed: u64) {
     history.rename("eth0");
     let after = history.host.scene.values();
     let log = history.log.join("\n");
-    let mut expected = before.clone();
+    let mut expected = before;
     for (path, value) in &history.foreign {
         let was = expected.insert(path.clone(), (*value).to_owned()).expect("a value that is compared");
         let is_named = history.to_name.get(path).is_none_or(|name| undone.contains(name));
