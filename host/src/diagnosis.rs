@@ -23,9 +23,6 @@ pub struct UnknownItem {
 impl Diagnosis {
     pub fn of(view: &HostView<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
-        if let Some(rate) = view.light_load() {
-            findings.iter_mut().for_each(|finding| finding.note_light_load(rate));
-        }
         let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
         // A user who named a service wants to see its losses first.
         let is_named = view.now.socket.services().iter().any(|service| service.named);

@@ -135,31 +135,6 @@ impl Finding {
         self.id.ends_with("-drops") || ELSEWHERE.contains(&self.id)
     }
 
-    /// Turns a finding about the cost of each packet into a note, because few packets come.
-    pub(crate) fn note_light_load(&mut self, datagrams_per_second: f64) {
-        const COSTS_PER_PACKET: [&str; 11] = [
-            "filter.conntrack-for-udp",
-            "filter.hooks-without-rules",
-            "route.early-demux",
-            "route.source-validation",
-            "socket.group-below-queues",
-            "socket.not-steered",
-            "socket.shared-by-threads",
-            "thread.far-node",
-            "thread.not-with-queue",
-            "thread.on-sibling",
-            "thread.unpinned",
-        ];
-        if self.severity > Severity::Note && COSTS_PER_PACKET.contains(&self.id) {
-            self.severity = Severity::Note;
-            self.evidence.push(Evidence {
-                what: "UDP datagrams/s, too few for this to matter".to_owned(),
-                value: datagrams_per_second.round().into(),
-                read_from: "/proc/net/snmp".to_owned(),
-            });
-        }
-    }
-
     /// Removes commands that spread packets over more CPUs if several threads read one socket,
     /// because each of these CPUs would wait for the lock of the socket.
     pub(crate) fn hold_back(&mut self) {

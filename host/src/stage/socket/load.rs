@@ -13,9 +13,6 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 const BUSY_NOW: f64 = 0.2;
 const BUSY_SINCE_BOOT: f64 = 0.02;
 
-/// Datagrams per second that take a good part of a CPU in the network stack.
-const BUSY_DATAGRAMS: f64 = 20_000.0;
-
 impl HostSockets {
     /// UDP services, without ephemeral ports unless named.
     pub(crate) fn udp_services(&self) -> impl Iterator<Item = &ServiceSockets> {
@@ -37,20 +34,6 @@ impl<'a> HostView<'a> {
     pub(in crate::stage) fn matters(&self, service: &ServiceSockets) -> bool {
         let busy = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
         service.named || self.loses(service) || self.cpus_of(service) >= busy
-    }
-
-    /// UDP datagrams per second between two readings, if they are so few that no service has a use for a faster path: none
-    /// loses packets, and the threads of none take much time. None if that is not known.
-    pub(crate) fn light_load(&self) -> Option<f64> {
-        let rate =
-            self.rate(|path| path.route.snmp("Udp.InDatagrams")).filter(|rate| *rate < BUSY_DATAGRAMS)?;
-        let is_light = |service: &ServiceSockets| {
-            let threads = self.threads_of(service).into_iter();
-            let cpus = threads.map(|thread| self.cpus_taken_at_most(thread)).sum::<Option<f64>>();
-            !self.loses(service) && cpus.is_some_and(|cpus| cpus < BUSY_NOW)
-        };
-        let mut judged = self.udp_services().filter(|service| self.matters(service));
-        judged.all(is_light).then_some(rate)
     }
 
     /// Between two readings, or with one reading since its sockets were created.
@@ -113,36 +96,5 @@ impl PacketPath {
         }
         let cpus: CpuSet = found.into_iter().collect();
         (!cpus.is_empty()).then_some(cpus)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stage::socket::sample::{host, later, service, thread};
-    use crate::{Diagnosis, Known, Severity};
-
-    /// Severity of thread.unpinned after ten seconds of so many datagrams, ticks of a thread and losses.
-    fn severity(datagrams: u64, ticks: u64, drops: u64) -> Severity {
-        let mut before = host(&[0, 1]).with(service(2), vec![thread(51, 700, "0-3"), thread(52, 701, "0-3")]);
-        before.route.snmp = Known::Value([("Udp.InDatagrams".to_owned(), 0)].into());
-        let mut now = later(&before);
-        now.route.snmp = Known::Value([("Udp.InDatagrams".to_owned(), datagrams)].into());
-        now.thread_mut(0).system_ticks = Known::Value(ticks);
-        now.service().sockets[0].drops = Some(drops);
-        // A thread that was not yet seen to serve has a total only.
-        if let Known::Value(serving) = &mut before.thread.serving {
-            serving.truncate(1);
-        }
-        let found = Diagnosis::of(&HostView::twice(&before, &now)).findings;
-        found.iter().find(|finding| finding.id == "thread.unpinned").expect("a finding").severity
-    }
-
-    #[test]
-    fn a_service_with_little_to_do_has_notes_only() {
-        assert_eq!(severity(20_000, 60, 0), Severity::Note);
-        assert_eq!(severity(20_000, 400, 0), Severity::Medium, "a thread is busy");
-        assert_eq!(severity(3_000_000, 60, 0), Severity::Medium, "many datagrams come");
-        assert_eq!(severity(20_000, 60, 5), Severity::Medium, "datagrams are lost");
     }
 }

@@ -83,13 +83,6 @@ impl<'a> HostView<'a> {
             }
         }
     }
-
-    /// [`Self::cpus_taken`], and for a thread that only the later reading has all the time of its life.
-    pub(in crate::stage) fn cpus_taken_at_most(&self, thread: &ServingThread) -> Option<f64> {
-        #[expect(clippy::cast_precision_loss, reason = "compared with a share of a CPU")]
-        let in_life = || Some(thread.ticks()? as f64 / TICKS_PER_SECOND / self.seconds()?);
-        self.cpus_taken(thread).or_else(in_life)
-    }
 }
 
 impl ServingThread {
