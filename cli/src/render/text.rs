@@ -12,7 +12,7 @@ const WIDEST_PROSE: usize = 100;
 /// Before the blocks of a section.
 const INDENT: usize = 2;
 
-/// Whom the text is for.
+/// Readers of the text.
 #[derive(Clone, Copy)]
 struct Reader {
     style: TextStyle,

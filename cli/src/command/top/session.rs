@@ -184,7 +184,7 @@ impl TerminalScreen {
 
 impl Drop for TerminalScreen {
     fn drop(&mut self) {
-        // Nobody is left to be told when the terminal is gone.
+        // Without a terminal there is no reader, so a failed write does not matter.
         let _ = ratatui::try_restore();
     }
 }
