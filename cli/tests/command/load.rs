@@ -176,26 +176,6 @@ fn a_ramp_accounts_for_each_rate() {
 }
 
 #[test]
-fn a_secret_is_not_written_down() {
-    let (_service, address) = service(Reflector::builder());
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = |name: &str, held: &str| {
-        let path = directory.path().join(name);
-        fs::write(&path, held).expect("written");
-        path.to_str().expect("a name").to_owned()
-    };
-    let (password, json) = (file("password", "hunter2\n"), file("out.json", ""));
-    let radius = ["--workload", "radius", "--secret", "xyzzy", "--user", "u", "--password-file", &password];
-    let time = ["--rate", "500", "--duration", "0.2", "--drain", "0.1", "--json", &json];
-    let output = load(&[&[address.as_str()][..], &radius, &time].concat());
-    // A reflected request is no Access-Accept: nothing counts as answered.
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = fs::read_to_string(&json).expect("written");
-    assert!(!text.contains("xyzzy") && !text.contains("hunter2"), "{text}");
-    assert!(text.contains("(not recorded)"));
-}
-
-#[test]
 fn what_is_no_document_is_not_merged() {
     let directory = tempfile::tempdir().expect("a directory");
     let refused = |held: &str| {

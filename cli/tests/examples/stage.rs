@@ -179,7 +179,7 @@ impl ExampleTestbed {
         fs::write(self.path("work/queries"), QUERIES).map_err(|e| e.to_string())?;
         let serve = "exec linerate serve dns --bind 198.18.0.1:53 --zone example.com=example.com.zone --workers 2 \
                      --sockets reuseport --no-pin";
-        let load = "exec linerate load 198.18.0.1:53 --workload dns --queries queries --rate 2k --duration 600 --backend socket";
+        let load = "exec linerate load 198.18.0.1:53 --workload dns:queries --rate 2k --duration 600 --backend socket";
         // As interrupts of two queues would: a virtual link has none.
         let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
         self.run_or_fail(spread, ExampleHost::Server)?;

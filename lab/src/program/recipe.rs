@@ -5,17 +5,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use linerate_load::LoadWorkload;
-use linerate_load::workload::{PreparedExchange, dns, ntp, radius, raw};
+use linerate_load::workload::{WorkloadOptions, WorkloadSource};
 use serde::{Deserialize, Serialize};
 
 /// Names in the zone of recipes for DNS servers: more than a cache line, fewer than a cache.
 const ZONE_NAMES: u32 = 1_000;
-
-/// UDP payload of the workload `echo`, bytes.
-const ECHO_PAYLOAD: usize = 100;
 
 /// How to start a server program, and what to ask it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,40 +168,9 @@ impl ServerRecipe {
     /// [`RecipeError::Workload`] with the file and line of a mistake.
     pub fn requests(&self, directory: &Path) -> Result<LoadWorkload, RecipeError> {
         let wrong = |why: String| RecipeError::Workload { workload: self.workload.clone(), why };
-        let (kind, file) = self.workload.split_once(':').unwrap_or((&self.workload, ""));
-        let file = file.replace("{directory}", &directory.to_string_lossy());
-        let bytes = || fs::read(&file).map_err(|error| wrong(format!("cannot read {file}: {error}")));
-        let text = || String::from_utf8(bytes()?).map_err(|_| wrong(format!("{file} is not text")));
-        let exchange: Result<PreparedExchange, String> = match (kind, file.as_str()) {
-            ("echo", "") => return Ok(LoadWorkload::echo(ECHO_PAYLOAD)),
-            ("ntp", "") => ntp::client(4).map_err(|error| error.to_string()),
-            ("dns", file) if !file.is_empty() => {
-                let options =
-                    dns::DnsQueryOptions { edns_bytes: None, dnssec_ok: false, recursion_desired: false };
-                dns::from_text(&text()?, file, &options).map_err(|error| error.to_string())
-            }
-            ("radius", file) if !file.is_empty() => {
-                let text = text()?;
-                let mut lines = text.lines();
-                let (Some(secret), Some(user), Some(password)) = (lines.next(), lines.next(), lines.next())
-                else {
-                    return Err(wrong(format!("{file} requires three lines: secret, user name, password")));
-                };
-                let options = radius::RadiusOptions::default();
-                radius::access_requests(secret.as_bytes(), user, password.as_bytes(), &options)
-                    .map_err(|error| error.to_string())
-            }
-            ("raw", file) if !file.is_empty() => {
-                let bytes = bytes()?;
-                match raw::is_capture(&bytes) {
-                    true => raw::from_pcap(&bytes, file, None),
-                    false => raw::from_hex(&String::from_utf8_lossy(&bytes), file, None),
-                }
-                .map_err(|error| error.to_string())
-            }
-            _ => return Err(wrong("give dns:FILE, ntp, radius:FILE, raw:FILE or echo".to_owned())),
-        };
-        Ok(LoadWorkload::Exchange(Arc::new(exchange.map_err(wrong)?)))
+        let text = self.workload.replace("{directory}", &directory.to_string_lossy());
+        let source: WorkloadSource = text.parse().map_err(wrong)?;
+        source.read(&WorkloadOptions::default()).map_err(|error| wrong(error.to_string()))
     }
 
     /// An error at the start, with the package that has the program.

@@ -26,7 +26,7 @@ use crate::error::GeneratorError;
 use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill};
 use crate::outcome::CodeCount;
 
-pub use source::SourceError;
+pub use source::{SourceError, WorkloadOptions, WorkloadSource};
 pub use tag::TagError;
 
 #[derive(Debug, Clone)]

@@ -1,4 +1,128 @@
-//! Why an exchange could not be made.
+//! Where the requests of a workload come from, and why they could not be read.
+
+use std::fmt;
+use std::fs;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use super::{EchoedTag, LoadWorkload, dns, ntp, radius, raw};
+
+const NTP_VERSION: u8 = 4;
+
+/// A workload as users write it: `echo`, `ntp`, `dns:FILE`, `radius:FILE` or `raw:FILE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkloadSource {
+    /// The header of `load`, which an echo service returns: replies are matched and checked in full.
+    Echo,
+    /// Client requests of NTP version 4.
+    Ntp,
+    /// Queries in dnsperf's format, NAME TYPE per line.
+    Dns(String),
+    /// Access-Requests; the file has three lines: secret, user name, password.
+    Radius(String),
+    /// Payloads: hexadecimal digits, one payload per line, or a capture (pcap, pcapng).
+    Raw(String),
+}
+
+/// What requests have besides their source. Each workload uses its own part.
+#[derive(Debug, Clone, Default)]
+pub struct WorkloadOptions {
+    /// UDP payload of an echo request, bytes; 100 by default.
+    pub payload_bytes: Option<usize>,
+    pub dns: dns::DnsQueryOptions,
+    pub radius: radius::RadiusOptions,
+    /// The tag of raw payloads; without one replies match in order.
+    pub tag: Option<EchoedTag>,
+}
+
+impl WorkloadSource {
+    /// The protocol: `echo`, `ntp`, `dns`, `radius` or `raw`.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Ntp => "ntp",
+            Self::Dns(_) => "dns",
+            Self::Radius(_) => "radius",
+            Self::Raw(_) => "raw",
+        }
+    }
+
+    /// Reads the file and makes the requests.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the file and line of a mistake.
+    pub fn read(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
+        const ECHO_PAYLOAD: usize = 100;
+        let exchange = match self {
+            Self::Echo => return Ok(LoadWorkload::echo(options.payload_bytes.unwrap_or(ECHO_PAYLOAD))),
+            Self::Ntp => ntp::client(NTP_VERSION)?,
+            Self::Dns(file) => dns::from_text(&read_text(file)?, file, &options.dns)?,
+            Self::Radius(file) => {
+                let text = read_text(file)?;
+                let mut lines = text.lines();
+                let (Some(secret), Some(user), Some(password)) = (lines.next(), lines.next(), lines.next())
+                else {
+                    let problem = "requires three lines: secret, user name, password".to_owned();
+                    return Err(SourceError::File { file: file.clone(), problem });
+                };
+                radius::access_requests(secret.as_bytes(), user, password.as_bytes(), &options.radius)?
+            }
+            Self::Raw(file) => {
+                let bytes = read_bytes(file)?;
+                if raw::is_capture(&bytes) {
+                    raw::from_pcap(&bytes, file, options.tag)?
+                } else {
+                    let text = String::from_utf8(bytes).map_err(|_| SourceError::File {
+                        file: file.clone(),
+                        problem: "neither hexadecimal digits nor a capture (pcap, pcapng)".to_owned(),
+                    })?;
+                    raw::from_hex(&text, file, options.tag)?
+                }
+            }
+        };
+        Ok(LoadWorkload::Exchange(Arc::new(exchange)))
+    }
+}
+
+fn read_bytes(file: &str) -> Result<Vec<u8>, SourceError> {
+    let unread = |error: std::io::Error| SourceError::File {
+        file: file.to_owned(),
+        problem: format!("cannot be read: {error}"),
+    };
+    fs::read(file).map_err(unread)
+}
+
+fn read_text(file: &str) -> Result<String, SourceError> {
+    String::from_utf8(read_bytes(file)?)
+        .map_err(|_| SourceError::File { file: file.to_owned(), problem: "is not text".to_owned() })
+}
+
+impl FromStr for WorkloadSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (protocol, file) = text.split_once(':').unwrap_or((text, ""));
+        match (protocol, file) {
+            ("echo", "") => Ok(Self::Echo),
+            ("ntp", "") => Ok(Self::Ntp),
+            ("dns", file) if !file.is_empty() => Ok(Self::Dns(file.to_owned())),
+            ("radius", file) if !file.is_empty() => Ok(Self::Radius(file.to_owned())),
+            ("raw", file) if !file.is_empty() => Ok(Self::Raw(file.to_owned())),
+            _ => Err("give dns:FILE, ntp, radius:FILE, raw:FILE or echo".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for WorkloadSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.protocol())?;
+        match self {
+            Self::Echo | Self::Ntp => Ok(()),
+            Self::Dns(file) | Self::Radius(file) | Self::Raw(file) => write!(formatter, ":{file}"),
+        }
+    }
+}
 
 /// Why a text, a file or an option makes no exchange. One line each: what, where, what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,5 +158,42 @@ pub enum SourceError {
 impl SourceError {
     pub(super) fn option(option: &'static str, problem: impl Into<String>) -> Self {
         SourceError::Option { option, problem: problem.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_printed_as_it_is_written() {
+        for text in ["echo", "ntp", "dns:queries.txt", "radius:a:b", "raw:/tmp/x.pcap"] {
+            assert_eq!(text.parse::<WorkloadSource>().expect(text).to_string(), text);
+        }
+        for text in ["", "dns", "dns:", "echo:x", "ntp:4", "dnsx:q", "raw"] {
+            assert!(text.parse::<WorkloadSource>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = |name: &str, bytes: &[u8]| {
+            let path = directory.path().join(name);
+            fs::write(&path, bytes).expect("written");
+            path.to_string_lossy().into_owned()
+        };
+        let error = |source: WorkloadSource| {
+            source.read(&WorkloadOptions::default()).expect_err("a mistake").to_string()
+        };
+        let short = error(WorkloadSource::Radius(file("short", b"secret\nuser\n")));
+        assert!(short.ends_with("short: requires three lines: secret, user name, password"), "{short}");
+        assert!(error(WorkloadSource::Dns(file("bytes", b"\xff"))).ends_with("bytes: is not text"));
+        assert!(
+            error(WorkloadSource::Raw("/nonexistent".into())).starts_with("/nonexistent: cannot be read")
+        );
+        // An editor may end the lines as on Windows.
+        let radius = WorkloadSource::Radius(file("radius", b"s3\r\nalice\r\npw\r\n"));
+        assert_eq!(radius.read(&WorkloadOptions::default()).expect("requests").name(), "radius");
     }
 }

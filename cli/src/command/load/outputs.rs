@@ -8,7 +8,6 @@ use linerate_load::{GeneratorDescription, SlotInterval};
 use serde::Serialize;
 
 use super::arguments::OutputArgs;
-use super::workload;
 use crate::document::Document;
 use crate::output::{self, OutputTarget};
 use crate::render::style::TextStyle;
@@ -72,10 +71,7 @@ impl LoadOutputs {
     /// A generator is ready.
     pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        self.event(
-            "start",
-            &StreamStart { schema: STREAM_SCHEMA, version, argv: workload::argv(), generator },
-        );
+        self.event("start", &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator });
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),

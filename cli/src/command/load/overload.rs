@@ -8,8 +8,8 @@ use linerate_load::capacity::{self, OverloadResult};
 use linerate_load::load_document::{OVERLOAD_SCHEMA, OverloadDocument};
 
 use super::run::{LoadRun, exit};
-use super::workload;
 use crate::origin;
+use crate::output;
 use crate::view;
 
 impl LoadRun {
@@ -21,7 +21,7 @@ impl LoadRun {
         let document = OverloadDocument {
             schema: OVERLOAD_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: workload::argv(),
+            argv: output::argv(),
             started_unix_seconds: started,
             host: origin::host_name(),
             generator: self.generator.describe(),

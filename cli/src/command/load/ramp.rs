@@ -8,8 +8,8 @@ use linerate_load::load_document::{RAMP_SCHEMA, RampDocument};
 
 use super::run::{LoadRun, exit};
 use super::slot::{nothing_sent, warnings};
-use super::workload;
 use crate::origin;
+use crate::output;
 use crate::render::format;
 use crate::view;
 use crate::view::load::live::{RAMP_HEADER, ramp_step};
@@ -25,7 +25,7 @@ impl LoadRun {
         let mut document = RampDocument {
             schema: RAMP_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: workload::argv(),
+            argv: output::argv(),
             host: origin::host_name(),
             generator: self.generator.describe(),
             steps: Vec::new(),

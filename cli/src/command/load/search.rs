@@ -11,8 +11,8 @@ use linerate_load::{GeneratorError, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit, seconds};
-use super::workload;
 use crate::origin;
+use crate::output;
 use crate::render::format;
 use crate::view;
 use crate::view::load::live::{PROBE_HEADER, probe};
@@ -83,7 +83,7 @@ impl LoadRun {
         let document = SearchDocument {
             schema: SEARCH_SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: workload::argv(),
+            argv: output::argv(),
             started_unix_seconds: started,
             host: origin::host_name(),
             generator: self.generator.describe(),

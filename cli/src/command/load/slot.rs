@@ -8,8 +8,8 @@ use linerate_load::{PacingMode, SlotOutcome};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit};
-use super::workload;
 use crate::origin;
+use crate::output;
 use crate::render::format;
 use crate::view;
 
@@ -35,7 +35,7 @@ impl LoadRun {
         let document = LoadDocument {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: workload::argv(),
+            argv: output::argv(),
             host: origin::host_name(),
             generator: self.generator.describe(),
             missed: self.bounds.missed(&outcome),

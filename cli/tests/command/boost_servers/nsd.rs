@@ -22,7 +22,7 @@ nothing.example.test A
 /// NSD, and how it is asked.
 pub(super) struct NsdTestServer {
     pub(super) pid: u32,
-    queries: String,
+    workload: String,
 }
 
 impl NsdTestServer {
@@ -34,14 +34,14 @@ impl NsdTestServer {
     /// Without reuseport its servers share a socket.
     pub(super) fn start_with(host: &mut BoostServersTestHost, reuseport: bool) -> Self {
         host.spread();
-        let queries = host.write("queries", QUERIES);
+        let workload = format!("dns:{}", host.write("queries", QUERIES));
         let address = SocketAddr::new(ADDRESS.parse().expect("an address"), PORT);
         let directory = PathBuf::from(host.directory());
         let files = Files { directory: &directory, addresses: &[address], servers: 2, reuseport };
         let config = files.write().expect("written");
         let nsd = find("nsd").expect("it is there");
         let pid = host.serve(PORT, nsd, &["-d", "-c", text(&config)]);
-        let nsd = Self { pid, queries };
+        let nsd = Self { pid, workload };
         super::scene::within(20, "NSD has two servers", || nsd.servers().len() == 2);
         let first = host.loaded(PORT, &nsd.ask(&["--rate", "500", "--duration", "0.2"]));
         assert_eq!(first["lost"], 0, "{first}");
@@ -50,7 +50,7 @@ impl NsdTestServer {
 
     /// Arguments of load that asks it.
     pub(super) fn ask<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
-        [&["--workload", "dns", "--queries", &self.queries], arguments].concat()
+        [&["--workload", &self.workload], arguments].concat()
     }
 
     /// The processes that answer.

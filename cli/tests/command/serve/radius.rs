@@ -150,13 +150,12 @@ fn accounting_is_answered_when_it_is_written() {
 #[test]
 fn the_generator_finds_its_answers_right() {
     let (directory, server) = serving();
-    let password = directory.path().join("password");
-    std::fs::write(&password, "wonderland").expect("written");
+    let user = directory.path().join("user");
+    std::fs::write(&user, "s3cret\nalice\nwonderland\n").expect("written");
     let address = server.address().to_string();
-    let radius = ["--workload", "radius", "--secret", "s3cret", "--user", "alice", "--password-file"];
+    let workload = format!("radius:{}", user.display());
     let time = ["--rate", "500", "--duration", "0.4", "--json", "-"];
-    let password = password.to_str().expect("a name");
-    let output = support::linerate(&[&["load", &address][..], &radius, &[password], &time].concat());
+    let output = support::linerate(&[&["load", &address, "--workload", &workload][..], &time].concat());
     let load: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     assert!(load["answered"].as_u64() > Some(0) && load["corrupt"] == 0, "{load}");
