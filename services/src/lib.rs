@@ -1,4 +1,4 @@
-//! Servers of real protocols on the engine: [`dns`], [`ntp`] and [`radius`], and an [`echo`] for measurements.
+//! Servers of real protocols on the engine: [`dns`], [`ntp`] and [`radius`], and an [`echo`] and a [`sink`] for measurements.
 //!
 //! Each is a [`Service`](linerate_engine::Service): it reads a request and writes a reply without system calls, so all backends
 //! of the engine can serve it. No service answers replies, and none sends more bytes to an unverified source than it
@@ -10,4 +10,5 @@ pub mod guarded;
 pub mod ntp;
 pub mod radius;
 pub mod refusals;
+pub mod sink;
 mod sys;

@@ -27,6 +27,7 @@ use linerate_load::generator::{GeneratorBuilder, LiveFrames};
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::InterruptFlag;
 use arguments::{FlowArgs, LimitArgs, OutputArgs, PaceArgs, TimeArgs};
+pub(crate) use outputs::EventStream;
 use outputs::LoadOutputs;
 use run::LoadRun;
 use workload::WorkloadArguments;

@@ -5,6 +5,7 @@ mod dns;
 mod echo;
 mod ntp;
 mod radius;
+mod sink;
 mod xdp;
 
 use std::process::ExitCode;
@@ -22,6 +23,8 @@ pub(crate) enum ServeArgs {
     Dns(Box<dns::DnsServeArgs>),
     /// Let users in by RADIUS, as a file says
     Radius(Box<radius::RadiusServeArgs>),
+    /// Receive and count datagrams, and send nothing
+    Sink(Box<sink::SinkServeArgs>),
 }
 
 impl ServeArgs {
@@ -31,6 +34,7 @@ impl ServeArgs {
             ServeArgs::Ntp(ntp) => ntp.run(),
             ServeArgs::Dns(dns) => dns.run(),
             ServeArgs::Radius(radius) => radius.run(),
+            ServeArgs::Sink(sink) => sink.run(),
         }
     }
 }

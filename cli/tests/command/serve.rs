@@ -4,6 +4,7 @@ mod advice;
 mod limits;
 mod ntp;
 mod radius;
+mod sink;
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;

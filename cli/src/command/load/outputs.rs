@@ -45,7 +45,7 @@ struct StreamStart<'a> {
 }
 
 /// A file of lines that are each written when they happen.
-struct EventStream {
+pub(crate) struct EventStream {
     file: Box<dyn Write + Send>,
     name: String,
     /// The first failure, told at the end: a run is not ended for its log's sake.
@@ -116,7 +116,7 @@ impl LoadOutputs {
 }
 
 impl EventStream {
-    fn open(name: &str) -> Result<Self> {
+    pub(crate) fn open(name: &str) -> Result<Self> {
         let file: Box<dyn Write + Send> = match OutputTarget::from(name) {
             OutputTarget::Stdout => Box::new(io::stdout()),
             OutputTarget::File(path) => {
@@ -124,6 +124,12 @@ impl EventStream {
             }
         };
         Ok(Self { file, name: name.to_owned(), failed: None })
+    }
+
+    /// Writes one line.
+    pub(crate) fn event(&mut self, event: &str, body: &impl Serialize) -> Result<()> {
+        self.line(&StreamEvent { event, body });
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     fn line(&mut self, line: &impl Serialize) {

@@ -164,6 +164,8 @@ pub(crate) struct AdmissionArgs {
     pub(crate) reply_bytes: Option<usize>,
     /// Whether it wants to know when each request was received.
     pub(crate) receive_times: bool,
+    /// Whether the protocol never replies.
+    pub(crate) silent: bool,
     /// What was not answered, or only in part.
     pub(crate) refusals: Arc<RefusalCounters>,
 }
@@ -176,6 +178,23 @@ impl ServerArguments {
         protocol: &'static str,
         admission: &AdmissionArgs,
         beside: Vec<(&'static str, RunningServer)>,
+        service: impl FnMut(usize) -> S + Send + 'static,
+    ) -> Result<ExitCode> {
+        self.serve_observed(protocol, admission, beside, |_| Ok(()), service)
+    }
+
+    /// Whether the counters at the end go to standard output as JSON.
+    pub(crate) fn prints_json(&self) -> bool {
+        self.json.as_deref() == Some("-")
+    }
+
+    /// As [`serve_beside`](Self::serve_beside), and calls `observe` once per second.
+    pub(crate) fn serve_observed<S: Service + 'static>(
+        self,
+        protocol: &'static str,
+        admission: &AdmissionArgs,
+        beside: Vec<(&'static str, RunningServer)>,
+        mut observe: impl FnMut(&RunningServer) -> Result<()>,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
@@ -215,6 +234,7 @@ impl ServerArguments {
                 eprintln!("linerate: {line}");
             }
             told = now;
+            observe(&running)?;
         }
         let address = running.local_addr();
         let report = running.stop()?;
@@ -234,7 +254,7 @@ impl ServerArguments {
         };
         match &json {
             Some(target) => target.write_json(&summary)?,
-            None => output::print(&text(&summary))?,
+            None => output::print(&text(&summary, admission.silent))?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -357,16 +377,16 @@ fn guarded(guard: &GuardReport) -> String {
     )
 }
 
-fn text(summary: &ServeSummary) -> String {
+fn text(summary: &ServeSummary, silent: bool) -> String {
     let total = &summary.total;
-    let rate = total.answered as f64 / summary.elapsed_seconds.max(f64::MIN_POSITIVE);
-    let mut text = format!(
-        "answered {} of {} requests in {:.1} s ({}/s)\n",
-        total.answered,
-        total.received,
-        summary.elapsed_seconds,
-        format::rate(rate)
-    );
+    let counted = if silent { total.received } else { total.answered };
+    let rate = format::rate(counted as f64 / summary.elapsed_seconds.max(f64::MIN_POSITIVE));
+    let seconds = summary.elapsed_seconds;
+    let mut text = if silent {
+        format!("received {counted} datagrams in {seconds:.1} s ({rate}/s)\n")
+    } else {
+        format!("answered {counted} of {} requests in {seconds:.1} s ({rate}/s)\n", total.received)
+    };
     if total.restarts > 0 {
         let (restarts, lost) = (total.restarts, total.panicked);
         text.push_str(&format!("{restarts} restarts of workers after a panic, {lost} requests lost by it\n"));
@@ -375,10 +395,8 @@ fn text(summary: &ServeSummary) -> String {
         text.push_str(&format!("  {count} {}\n", refusal.text()));
     }
     for (worker, counts) in summary.workers.iter().enumerate() {
-        text.push_str(&format!(
-            "  worker {worker}: {} received, {} answered\n",
-            counts.received, counts.answered
-        ));
+        let answered = if silent { String::new() } else { format!(", {} answered", counts.answered) };
+        text.push_str(&format!("  worker {worker}: {} received{answered}\n", counts.received));
     }
     for ServeSideTasks { protocol, address, total, .. } in &summary.beside {
         text.push_str(&format!(

@@ -1,0 +1,200 @@
+//! `linerate serve sink`: counts datagrams and sends nothing.
+
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::Args;
+use linerate_engine::RunningServer;
+use linerate_networks::Net;
+use linerate_services::sink::{SinkBytes, SinkService};
+use serde::Serialize;
+
+use super::arguments::{AdmissionArgs, ServerArguments};
+use crate::command::load::EventStream;
+use crate::output;
+use crate::render::format;
+
+/// The schema of the lines of `--json-stream`.
+const STREAM_SCHEMA: &str = "linerate.sink-stream/1";
+
+/// The first line of a stream.
+#[derive(Serialize)]
+struct StreamStart {
+    schema: &'static str,
+    version: &'static str,
+    argv: Vec<String>,
+}
+
+/// Receives and counts datagrams from any source, and sends nothing. Prints the rates of each second.
+#[derive(Debug, Args)]
+pub(crate) struct SinkServeArgs {
+    #[command(flatten)]
+    server: ServerArguments,
+    /// Write the rates of each second as one line of JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json_stream: Option<String>,
+}
+
+/// What a sink has received until now.
+#[derive(Debug, Clone, Default)]
+struct SinkCounts {
+    /// Datagrams by worker.
+    received: Vec<u64>,
+    payload_bytes: u64,
+    wire_bytes: u64,
+    /// Datagrams that found the receive buffers of its sockets full; `None` if the kernel does not list them.
+    socket_drops: Option<u64>,
+}
+
+/// The rates of one second.
+#[derive(Debug, Serialize)]
+struct SinkRates {
+    elapsed_seconds: f64,
+    packets_per_second: f64,
+    payload_bits_per_second: f64,
+    /// With Ethernet header, checksum, preamble and gap.
+    wire_bits_per_second: f64,
+    /// Lost at full receive buffers.
+    lost_per_second: Option<f64>,
+    workers: Vec<SinkWorker>,
+}
+
+#[derive(Debug, Serialize)]
+struct SinkWorker {
+    /// CPUs on which the worker may run, as a list such as `0` or `0-3`.
+    cpus: String,
+    packets_per_second: f64,
+}
+
+impl SinkServeArgs {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let anyone = [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
+        // Nothing is sent, so every source is welcome.
+        let admission = AdmissionArgs {
+            allowed: anyone.into_iter().flatten().collect(),
+            servers: true,
+            silent: true,
+            ..AdmissionArgs::default()
+        };
+        let mut stream = self.json_stream.as_deref().map(EventStream::open).transpose()?;
+        if let Some(stream) = &mut stream {
+            let version = env!("CARGO_PKG_VERSION");
+            stream.event("start", &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv() })?;
+        }
+        let prints_text = self.json_stream.as_deref() != Some("-") && !self.server.prints_json();
+        let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();
+        let counted = Arc::clone(&workers);
+        let (mut before, mut at) = (SinkCounts::default(), Instant::now());
+        let started = at;
+        let observe = move |running: &RunningServer| -> Result<()> {
+            let (counts, now) = (
+                SinkCounts::read(running, &counted.lock().unwrap_or_else(PoisonError::into_inner)),
+                Instant::now(),
+            );
+            let rates = SinkRates {
+                elapsed_seconds: (now - started).as_secs_f64(),
+                ..counts.rates_since(&before, (now - at).as_secs_f64(), running)
+            };
+            (before, at) = (counts, now);
+            if let Some(stream) = &mut stream {
+                stream.event("second", &rates)?;
+            }
+            if prints_text { output::print(&rates.line()) } else { Ok(()) }
+        };
+        self.server.serve_observed("sink", &admission, Vec::new(), observe, move |_| {
+            let bytes = Arc::<SinkBytes>::default();
+            workers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&bytes));
+            SinkService::new(bytes)
+        })
+    }
+}
+
+impl SinkCounts {
+    fn read(running: &RunningServer, workers: &[Arc<SinkBytes>]) -> Self {
+        Self {
+            received: running.counters().iter().map(|counts| counts.received).collect(),
+            payload_bytes: workers.iter().map(|bytes| bytes.payload()).sum(),
+            wire_bytes: workers.iter().map(|bytes| bytes.wire()).sum(),
+            socket_drops: socket_drops(running.local_addr().port()),
+        }
+    }
+
+    fn rates_since(&self, before: &Self, seconds: f64, running: &RunningServer) -> SinkRates {
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(f64::MIN_POSITIVE);
+        let workers: Vec<SinkWorker> = (self.received.iter().zip(running.thread_ids()).enumerate())
+            .map(|(worker, (&received, &thread))| SinkWorker {
+                cpus: allowed_cpus(thread).unwrap_or_else(|| format::UNKNOWN.to_owned()),
+                packets_per_second: rate(received, before.received.get(worker).copied().unwrap_or(0)),
+            })
+            .collect();
+        SinkRates {
+            elapsed_seconds: 0.0,
+            packets_per_second: workers.iter().map(|worker| worker.packets_per_second).sum(),
+            payload_bits_per_second: rate(self.payload_bytes, before.payload_bytes) * 8.0,
+            wire_bits_per_second: rate(self.wire_bytes, before.wire_bytes) * 8.0,
+            lost_per_second: self.socket_drops.map(|drops| rate(drops, before.socket_drops.unwrap_or(0))),
+            workers,
+        }
+    }
+}
+
+impl SinkRates {
+    fn line(&self) -> String {
+        let lost = self.lost_per_second.map_or_else(|| format::UNKNOWN.to_owned(), format::rate);
+        let workers: Vec<String> = (self.workers.iter())
+            .map(|worker| format!("CPU {} {}", worker.cpus, format::rate(worker.packets_per_second)))
+            .collect();
+        format!(
+            "{:>4.0} s  {:>8} packets/s  {:>6} Mbit/s payload  {:>6} Mbit/s on the wire  {lost} lost/s  {}\n",
+            self.elapsed_seconds,
+            format::rate(self.packets_per_second),
+            format::megabits(self.payload_bits_per_second),
+            format::megabits(self.wire_bits_per_second),
+            workers.join(", ")
+        )
+    }
+}
+
+/// Datagrams dropped at full receive buffers of all UDP sockets that are bound to `port` in this network namespace, since
+/// they were opened.
+fn socket_drops(port: u16) -> Option<u64> {
+    let tables = ["udp", "udp6"].map(|table| fs::read_to_string(format!("/proc/thread-self/net/{table}")));
+    let tables: Vec<String> = tables.into_iter().flatten().collect();
+    (!tables.is_empty()).then(|| tables.iter().map(|table| parse_drops(table, port)).sum())
+}
+
+/// The sum of the last column, `drops`, of sockets on this port.
+fn parse_drops(table: &str, port: u16) -> u64 {
+    let is_on_port = |line: &&str| {
+        let local = line.split_ascii_whitespace().nth(1);
+        local
+            .and_then(|local| local.rsplit_once(':'))
+            .is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+    };
+    let drops = |line: &str| line.split_ascii_whitespace().next_back()?.parse::<u64>().ok();
+    table.lines().skip(1).filter(is_on_port).filter_map(drops).sum()
+}
+
+/// `Cpus_allowed_list` of a thread of this process.
+fn allowed_cpus(thread: i32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
+    Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_of_a_port_are_added() {
+        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
+                     1: 0100007F:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 700 2 00000000 7\n\
+                     2: 0100007F:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 701 2 00000000 5\n\
+                     3: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 702 2 00000000 9\n";
+        assert_eq!((parse_drops(table, 7777), parse_drops(table, 53), parse_drops(table, 1)), (12, 9, 0));
+    }
+}

@@ -1,0 +1,94 @@
+//! The sink counts what a counter of the firewall in front of it counts.
+
+use std::io::{BufRead, BufReader, Read as _};
+use std::process::{Command, Stdio};
+
+use linerate_lab::{Lab, LabHost};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::schema::conforms;
+use crate::support;
+
+const PAYLOAD: u64 = 18;
+
+/// What a command prints on a host of the lab, until it ends.
+fn printed(host: &LabHost, mut command: Command) -> String {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = host.spawn(command).expect("it starts");
+    let mut text = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    child.wait().expect("it ends");
+    text
+}
+
+#[test]
+fn a_sink_counts_what_nftables_counts() {
+    let test = "a_sink_counts_what_nftables_counts";
+    let lab = match Lab::builder().queues(1).start() {
+        Ok(lab) => lab,
+        Err(why) => return support::skip(test, &why.to_string()),
+    };
+    if !super::installed(test, "nft") {
+        return;
+    }
+    let nft = |arguments: &[&str]| {
+        let mut command = Command::new("nft");
+        command.args(arguments);
+        printed(lab.receiver(), command)
+    };
+    nft(&["add table ip t; add counter ip t c; add chain ip t i { type filter hook input priority 0; };
+           add rule ip t i udp dport 5300 counter name c"]);
+
+    let address = format!("{}:5300", lab.links()[0].receiver.ipv4[0]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("sink.json");
+    let json = json.to_str().expect("a name");
+    let mut sink = Command::new(support::program());
+    sink.args(["serve", "sink", "--bind", &address, "--workers", "1", "--json", json, "--json-stream", "-"]);
+    sink.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut sink = lab.receiver().spawn(sink).expect("it starts");
+    let mut messages = BufReader::new(sink.stderr.take().expect("a pipe")).lines();
+    assert!(messages.any(|line| line.expect("text").ends_with("end with Ctrl-C")));
+
+    let mut load = Command::new(support::program());
+    let payload = PAYLOAD.to_string();
+    load.args(["load", &address, "--rate", "10k", "--duration", "1", "--drain", "0.1", "--quiet"]);
+    load.args(["--payload", &payload, "--backend", "socket", "--json", "-"]);
+    let load: Value = serde_json::from_str(&printed(&lab.senders()[0], load)).expect("a document");
+
+    // The second line after the load's end is of a second in which nothing came.
+    let mut stream = BufReader::new(sink.stdout.take().expect("a pipe")).lines();
+    let mut seconds: Vec<Value> = Vec::new();
+    let start: Value = serde_json::from_str(&stream.next().expect("a line").expect("text")).expect("JSON");
+    conforms(&start, "linerate.sink-stream/1");
+    for line in stream.by_ref() {
+        seconds.push(serde_json::from_str(&line.expect("text")).expect("a line of JSON"));
+        let rate = |second: &Value| second["packets_per_second"].as_f64();
+        if seconds.iter().any(|second| rate(second) > Some(0.0)) && seconds.last().and_then(rate) == Some(0.0)
+        {
+            break;
+        }
+    }
+    sink.signal(Signal::INT).expect("it runs");
+    assert!(sink.wait().expect("it ends").success());
+    let summary: Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("a document");
+
+    let counters: Value = serde_json::from_str(&nft(&["-j", "list", "counters"])).expect("JSON");
+    let counter =
+        counters["nftables"].as_array().expect("a list").iter().find_map(|entry| entry.get("counter"));
+    let counted = &counter.expect("a counter")["packets"];
+    let sent = load["sent"].as_u64().expect("a count");
+    assert!(sent >= 9_000, "{load}");
+    assert_eq!(
+        (counted.as_u64(), summary["total"]["received"].as_u64()),
+        (Some(sent), Some(sent)),
+        "{summary}"
+    );
+    assert_eq!(summary["total"]["answered"], 0);
+    let busiest = seconds.iter().max_by_key(|second| second["packets_per_second"].as_f64().map(f64::to_bits));
+    let bits = |key: &str| busiest.expect("a second")[key].as_f64().expect("a rate");
+    // A payload of 18 bytes makes the shortest frame, 84 bytes with preamble and gap.
+    let ratio = bits("wire_bits_per_second") / bits("payload_bits_per_second");
+    assert!((ratio - 84.0 / PAYLOAD as f64).abs() < 1e-6, "{ratio}");
+}
