@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,6 +21,12 @@ pub(crate) trait CommandResult: Serialize + DeserializeOwned {
 
     /// The result as people read it.
     fn document(envelope: &Envelope<Self>) -> Document;
+
+    /// # Errors
+    /// If a result that was read contradicts itself.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A result with where it is from. Its keys come first in the JSON document, the result's own are below `result`.
@@ -76,7 +82,7 @@ impl<T: CommandResult> Envelope<T> {
     /// Parses what a command wrote with `--json`.
     ///
     /// # Errors
-    /// If the text is no JSON, or a document of another schema or version.
+    /// If the text is no JSON, a document of another schema or version, or contradicts itself.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let value: Value =
             serde_json::from_str(text).with_context(|| format!("it is no {} document", T::SCHEMA))?;
@@ -86,7 +92,9 @@ impl<T: CommandResult> Envelope<T> {
             None => bail!("it names no schema; {} is required", T::SCHEMA),
         }
         // Not from `value`: numbers and map keys are read most exactly from the text.
-        Ok(serde_json::from_str(text)?)
+        let envelope: Self = serde_json::from_str(text)?;
+        envelope.result.check().map_err(Error::msg)?;
+        Ok(envelope)
     }
 
     /// Reads a file that a command wrote with `--json`.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::GeneratorError;
-use crate::latency::{Latency, quantiles_only};
+use crate::latency::Latency;
 use crate::outcome::{BoundReason, GROWTH, LeftAs};
 
 pub use overload::{OverloadResult, overload};
@@ -146,7 +146,7 @@ impl SearchOptions<'_> {
 }
 
 /// What a search found.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CapacitySample {
     /// Capacity: answered a second at the highest rate that holds, the median of the confirming slots; 0 if none
     /// does. Every answer counts, since at a rate that holds none is long in coming.
@@ -155,8 +155,7 @@ pub struct CapacitySample {
     pub offered_per_second: f64,
     /// Share of requests lost at it, over all confirming slots; 1 if no rate holds.
     pub loss_ratio: f64,
-    /// Latency at it, over all confirming slots; serialized as its quantiles.
-    #[serde(serialize_with = "quantiles_only")]
+    /// Latency at it, over all confirming slots.
     pub latency_ns: Latency,
     /// Share of their requests that left more than 1 ms late, by the generator's doing: latency includes that.
     pub late_ratio: f64,

@@ -152,11 +152,6 @@ impl<'de> Deserialize<'de> for Latency {
     }
 }
 
-/// Serializes the quantiles without the distribution, where many are listed and none will be merged.
-pub(crate) fn quantiles_only<S: Serializer>(latency: &Latency, serializer: S) -> Result<S::Ok, S::Error> {
-    latency.quantiles().serialize(serializer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

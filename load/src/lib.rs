@@ -10,7 +10,7 @@
 //! | [`workload`] | requests and the recognition of replies: echo, DNS, NTP, RADIUS, raw |
 //! | [`generator`] | offer requests at a rate or in windows, and account for every one |
 //! | [`capacity`] | the highest paced rate that holds, and goodput above it |
-//! | [`load_document`] | the account of a run as a document, and how several are merged |
+//! | [`report`] | the results of runs, and how several are merged |
 //! | [`stats`] | the interval of a ratio from few alternating samples |
 //! | [`perf`] | cycles and instructions of the whole machine |
 //! | [`wire`] | wire arithmetic: frames, bits, budgets, delays |
@@ -43,9 +43,9 @@ mod error;
 pub mod generator;
 pub mod header;
 mod latency;
-pub mod load_document;
 mod outcome;
 pub mod perf;
+pub mod report;
 pub mod stats;
 mod sys;
 pub mod wire;

@@ -66,6 +66,11 @@ pub struct SlotOutcome {
 }
 
 impl SlotOutcome {
+    /// When sending started, seconds since 1970.
+    pub fn started_unix_seconds(&self) -> u64 {
+        self.started_realtime_ns / 1_000_000_000
+    }
+
     /// Share of the requests sent that were lost; 1 when nothing could be sent.
     pub fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }

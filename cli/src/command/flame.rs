@@ -154,9 +154,7 @@ impl FlameArgs {
 }
 
 fn read(file: &str) -> Result<Envelope<FlameResult>> {
-    let envelope = Envelope::<FlameResult>::read(Path::new(file))?;
-    envelope.result.check().map_err(|why| anyhow!("{file}: {why}"))?;
-    Ok(envelope)
+    Envelope::read(Path::new(file))
 }
 
 fn compare(before: &str, after: &str, shown: FlameSelection) -> Result<Envelope<FlameComparison>> {

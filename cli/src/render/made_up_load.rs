@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use linerate_load::load_document::{LoadDocument, SCHEMA};
+use linerate_load::report::LoadReport;
 use linerate_load::{
     CodeCount, GeneratorDescription, Latency, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
     SlotOutcome,
 };
+
+use crate::envelope::{CommandResult, Envelope};
+use crate::origin::{HostSummary, Warning};
 
 /// A generator of sockets.
 pub(crate) fn generator() -> GeneratorDescription {
@@ -74,18 +77,25 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
     }
 }
 
-/// The account of one such slot.
-pub(crate) fn document() -> LoadDocument {
-    LoadDocument {
-        schema: SCHEMA.to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: ["linerate", "load", "10.0.0.1:53", "--rate", "1k"].map(str::to_owned).to_vec(),
-        host: Some("gen1".to_owned()),
+/// The result of one such slot.
+pub(crate) fn envelope() -> Envelope<LoadReport> {
+    let report = LoadReport {
         generator: generator(),
         outcome: outcome(1_000.0, 30),
         missed: vec!["1.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],
-        warnings: vec!["a <warning> & more".to_owned()],
         merged: Vec::new(),
         overlap_ratio: None,
+    };
+    of_sender(1_772_375_400, "--rate 1k", report).with_warnings([Warning::remark("a <warning> & more")])
+}
+
+/// A result of `linerate load 10.0.0.1:53` with these options.
+pub(crate) fn of_sender<T: CommandResult>(started: u64, options: &str, report: T) -> Envelope<T> {
+    let command = format!("linerate load 10.0.0.1:53 {options}");
+    let host = HostSummary { name: Some("gen1".to_owned()), ..HostSummary::default() };
+    Envelope {
+        version: "0.0.0".to_owned(),
+        argv: command.split(' ').map(str::to_owned).collect(),
+        ..Envelope::new(host, Some(started), report)
     }
 }

@@ -6,7 +6,7 @@ mod text;
 use anyhow::{Context, Result};
 use askama::Template;
 use linerate_lab::ladder::report::LadderReport;
-use linerate_load::load_document::{self, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
+use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
 use linerate_trace::drops::DropsResult;
 use linerate_trace::flame::comparison::FlameComparison;
 use linerate_trace::flame::result::FlameResult;
@@ -99,10 +99,10 @@ fn rank(document: &Document) -> u8 {
         | BoostPlanReport::SCHEMA
         | BoostApplyReport::SCHEMA => 1,
         LadderReport::SCHEMA => 6,
-        SEARCH_SCHEMA => 9,
-        RAMP_SCHEMA => 10,
-        load_document::SCHEMA => 11,
-        OVERLOAD_SCHEMA => 12,
+        SearchReport::SCHEMA => 9,
+        RampReport::SCHEMA => 10,
+        LoadReport::SCHEMA => 11,
+        OverloadReport::SCHEMA => 12,
         DropsResult::SCHEMA => 14,
         FlameResult::SCHEMA => 15,
         FlameComparison::SCHEMA => 16,

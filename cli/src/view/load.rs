@@ -4,49 +4,69 @@ pub(crate) mod live;
 mod search;
 
 use linerate_load::capacity::OverloadResult;
-use linerate_load::load_document::{LoadDocument, OverloadDocument, RampDocument};
+use linerate_load::report::{LoadReport, OverloadReport, RampReport};
 use linerate_load::{CodeCount, GeneratorDescription, Latency, LeftAs, SlotInterval, SlotOutcome};
 
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Mark, Note, Section,
     Table, Tile, Tone,
 };
-use crate::origin::{HostSummary, Origin};
+use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{UNKNOWN, cpu_list, grouped, microseconds, percent, rate};
-pub(crate) use search::{search, search_summary};
 
-/// One slot, or several merged.
-pub(crate) fn slot(document: &LoadDocument) -> Document {
-    let outcome = &document.outcome;
+impl CommandResult for LoadReport {
+    const SCHEMA: &'static str = "linerate.load/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        slot(envelope)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        LoadReport::check(self)
+    }
+}
+
+impl CommandResult for RampReport {
+    const SCHEMA: &'static str = "linerate.load-ramp/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        ramp(envelope)
+    }
+}
+
+impl CommandResult for OverloadReport {
+    const SCHEMA: &'static str = "linerate.load-overload/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        overload(envelope)
+    }
+}
+
+fn slot(envelope: &Envelope<LoadReport>) -> Document {
+    let report = &envelope.result;
+    let outcome = &report.outcome;
     let verdict = format!(
         "{}/s answered of {}/s offered, {} lost",
         rate(outcome.answered_per_second),
         rate(outcome.offered_per_second),
         percent(outcome.loss_ratio()),
     );
-    let several = match document.merged.len() {
+    let several = match report.merged.len() {
         0 => String::new(),
         runs => format!("{runs} runs merged, "),
     };
     let time = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
-    let about = format!("{several}{}, {time} s", generator_text(&document.generator));
-    let mut facts = generator_facts(&document.generator);
+    let about = format!("{several}{}, {time} s", generator_text(&report.generator));
+    let mut facts = generator_facts(&report.generator);
     facts.push(Fact::new("sent for", seconds(outcome.duration.as_secs_f64())));
     if outcome.bursts.max_requests > 0 {
         let bursts = &outcome.bursts;
         let words = format!("median {}, largest {} requests", bursts.median_requests, bursts.max_requests);
         facts.push(Fact::new("bursts", words));
     }
-    let origin = Origin {
-        schema: document.schema.clone(),
-        version: document.version.clone(),
-        argv: document.argv.clone(),
-        started_unix_seconds: Some(outcome.started_realtime_ns / 1_000_000_000),
-        host: HostSummary::named(document.host.clone()),
-    };
     let charts = timeline_charts(&outcome.intervals).into_iter().chain(distribution(&outcome.latency_ns));
     let mut sections = vec![
-        Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(document)),
+        Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(report)),
         chart_section(charts),
         Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
         Section::new("Every datagram").only_for(Audience::Page).with(account_table(outcome)),
@@ -57,26 +77,19 @@ pub(crate) fn slot(document: &LoadDocument) -> Document {
     let result = Document {
         tiles: slot_tiles(outcome),
         about,
-        mark: mark(&document.missed),
+        mark: mark(&report.missed),
         sections,
-        ..document_of("Load", verdict, origin, &document.missed, &document.warnings)
+        ..document_of("Load", verdict, envelope, &report.missed)
     };
     measured(result, facts)
 }
 
-/// Rates one after the other.
-pub(crate) fn ramp(document: &RampDocument) -> Document {
-    let steps = &document.steps;
+fn ramp(envelope: &Envelope<RampReport>) -> Document {
+    let report = &envelope.result;
+    let steps = &report.steps;
     let best = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
     let highest = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
-    let origin = Origin {
-        schema: document.schema.clone(),
-        version: document.version.clone(),
-        argv: document.argv.clone(),
-        started_unix_seconds: steps.first().map(|step| step.started_realtime_ns / 1_000_000_000),
-        host: HostSummary::named(document.host.clone()),
-    };
-    let mut facts = generator_facts(&document.generator);
+    let mut facts = generator_facts(&report.generator);
     let each = steps.first().map(|step| Fact::new("each step", seconds(step.duration.as_secs_f64())));
     facts.extend(each);
     let rows = steps.iter().map(|step| {
@@ -95,46 +108,38 @@ pub(crate) fn ramp(document: &RampDocument) -> Document {
             .with_rows(rows);
     let verdict = format!("Up to {}/s answered of {}/s offered", rate(best), rate(highest));
     let result = Document {
-        about: generator_text(&document.generator),
+        about: generator_text(&report.generator),
         sections: vec![chart_section(rate_charts(steps)), Section::new("Each rate").with(table)],
-        ..document_of("Load, rate by rate", verdict, origin, &[], &document.warnings)
+        ..document_of("Load, rate by rate", verdict, envelope, &[])
     };
     measured(result, facts)
 }
 
-/// Multiples of a known capacity.
-pub(crate) fn overload(document: &OverloadDocument) -> Document {
-    let origin = Origin {
-        schema: document.schema.clone(),
-        version: document.version.clone(),
-        argv: document.argv.clone(),
-        started_unix_seconds: document.started_unix_seconds,
-        host: HostSummary::named(document.host.clone()),
-    };
-    let verdict = format!("Above a capacity of {}/s", rate(document.capacity_per_second));
+fn overload(envelope: &Envelope<OverloadReport>) -> Document {
+    let report = &envelope.result;
+    let verdict = format!("Above a capacity of {}/s", rate(report.capacity_per_second));
     let result = Document {
-        about: generator_text(&document.generator),
-        sections: vec![overload_section(&document.overload)],
-        ..document_of("Load above capacity", verdict, origin, &[], &document.warnings)
+        about: generator_text(&report.generator),
+        sections: vec![overload_section(&report.overload)],
+        ..document_of("Load above capacity", verdict, envelope, &[])
     };
-    measured(result, generator_facts(&document.generator))
+    measured(result, generator_facts(&report.generator))
 }
 
-fn document_of(
+fn document_of<T>(
     title: &'static str,
     verdict: String,
-    origin: Origin,
+    envelope: &Envelope<T>,
     missed: &[String],
-    warnings: &[String],
 ) -> Document {
     let missed = missed.iter().map(|missed| Note::alarm("Missed:", format!("{missed}.")));
-    let warnings = warnings.iter().map(|warning| Note {
+    let warnings = envelope.warnings.iter().map(|warning| Note {
         tone: Tone::Warn,
         lead: "Warning:",
-        ..Note::new(format!("{warning}."))
+        ..Note::new(format!("{}.", warning.detail))
     });
     let notes = missed.chain(warnings).collect();
-    Document { notes, ..Document::new(title, verdict, origin, &[]) }
+    Document { notes, ..Document::new(title, verdict, envelope.origin(), &[]) }
 }
 
 fn mark(missed: &[String]) -> Option<Mark> {
@@ -189,8 +194,8 @@ fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
 }
 
 /// The counts of a slot, as text.
-fn slot_facts(document: &LoadDocument) -> Vec<Fact> {
-    let outcome = &document.outcome;
+fn slot_facts(report: &LoadReport) -> Vec<Fact> {
+    let outcome = &report.outcome;
     let (offered, answered) = (rate(outcome.offered_per_second), rate(outcome.answered_per_second));
     let counts = [outcome.sent, outcome.answered, outcome.lost].map(grouped);
     let [sent, replies, lost] = &counts;
@@ -224,7 +229,7 @@ fn slot_facts(document: &LoadDocument) -> Vec<Fact> {
         });
         facts.push(Fact::new("codes", codes.collect::<Vec<_>>().join(", ")));
     }
-    facts.extend(document.generator.fallbacks.iter().map(|fallback| Fact::new("instead", fallback.clone())));
+    facts.extend(report.generator.fallbacks.iter().map(|fallback| Fact::new("instead", fallback.clone())));
     facts
 }
 

@@ -56,7 +56,8 @@ fn a_search_finds_a_known_capacity() {
     // Half of what --min-rate asks for is not there.
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     let found = document(&output);
-    conforms(&found, "linerate.load-search/1");
+    conforms(&found, "linerate.load-search/2");
+    let found = &found["result"];
     let rate = found["transactions_per_second"]["median"].as_f64().expect("a rate");
     // The loose lower bound is for machines that do other things, too.
     assert!(rate < capacity * 1.04 && rate > capacity * 0.8, "{rate} of {capacity}: {found}");
@@ -88,8 +89,9 @@ fn a_stream_tells_what_happens_and_adds_up() {
         .collect();
     let (start, end) = (&lines[0], lines.last().expect("an end"));
     assert_eq!((&start["event"], &end["event"]), (&"start".into(), &"end".into()));
-    conforms(start, "linerate.load-stream/1");
-    conforms(end, "linerate.load/1");
+    conforms(start, "linerate.load-stream/2");
+    conforms(end, "linerate.load/2");
+    let end = &end["result"];
     let intervals: Vec<&Value> = lines.iter().filter(|line| line["event"] == "interval").collect();
     assert_eq!(intervals.len(), 4, "{lines:?}");
     // What leaves late is not there yet when its interval is told, but is in the account at the end.
@@ -119,19 +121,20 @@ fn runs_that_start_together_merge_into_one() {
     let names = [&a, &b, &html].map(|path| path.to_str().expect("a name"));
     let output = load(&["merge", names[0], names[1], "--json", "-", "--html", names[2]]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (merged, a, b) = (document(&output), read(&a), read(&b));
-    conforms(&merged, "linerate.load/1");
+    let (document, a, b) = (document(&output), read(&a), read(&b));
+    conforms(&document, "linerate.load/2");
+    let (merged, a, b) = (&document["result"], &a["result"], &b["result"]);
     for key in ["sent", "answered", "lost", "duplicate", "corrupt"] {
-        assert_eq!(count(&merged, key), count(&a, key) + count(&b, key), "{key}");
+        assert_eq!(count(merged, key), count(a, key) + count(b, key), "{key}");
     }
-    assert_eq!(count(&merged, "sent"), service.stop().received);
+    assert_eq!(count(merged, "sent"), service.stop().received);
     let samples = count(&merged["latency_ns"], "count");
     assert_eq!(samples, count(&a["latency_ns"], "count") + count(&b["latency_ns"], "count"));
     assert_eq!(merged["merged"].as_array().map(Vec::len), Some(2));
     // How far apart two processes start is the machine's doing; that it is told is ours.
     let overlap = merged["overlap_ratio"].as_f64().expect("a share");
-    let warned = merged["warnings"].to_string().contains("overlap by");
-    assert_eq!(overlap < 0.9, warned, "{merged}");
+    let warned = document["warnings"].to_string().contains("overlap by");
+    assert_eq!(overlap < 0.9, warned, "{document}");
     assert_self_contained(&fs::read_to_string(&html).expect("a page"));
 
     let again = load(&["merge", names[0], names[0]]);
@@ -147,9 +150,9 @@ fn a_threshold_that_is_missed_is_the_exit_status() {
     };
     let (strict, lenient) = (run("5%"), run("60%"));
     assert_eq!((strict.status.code(), lenient.status.code()), (Some(1), Some(0)));
-    let missed = document(&strict)["missed"].to_string();
+    let missed = document(&strict)["result"]["missed"].to_string();
     assert!(missed.contains("over --max-loss 5"), "{missed}");
-    assert_eq!(document(&lenient)["missed"], Value::Array(Vec::new()));
+    assert_eq!(document(&lenient)["result"]["missed"], Value::Array(Vec::new()));
 }
 
 #[test]
@@ -157,8 +160,8 @@ fn overload_by_a_capacity_from_elsewhere_is_a_document() {
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--capacity", "1k", "--overload", "2", "--duration", "0.3", "--json", "-"]);
     let found = document(&output);
-    conforms(&found, "linerate.load-overload/1");
-    assert_eq!(found["overload"].as_array().map(Vec::len), Some(1), "{found}");
+    conforms(&found, "linerate.load-overload/2");
+    assert_eq!(found["result"]["overload"].as_array().map(Vec::len), Some(1), "{found}");
 }
 
 #[test]
@@ -167,8 +170,8 @@ fn a_ramp_accounts_for_each_rate() {
     let output = load(&[&address, "--ramp", "500-1500/3", "--duration", "0.3", "--json", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let ramp = document(&output);
-    conforms(&ramp, "linerate.load-ramp/1");
-    let steps = ramp["steps"].as_array().expect("steps");
+    conforms(&ramp, "linerate.load-ramp/2");
+    let steps = ramp["result"]["steps"].as_array().expect("steps");
     let asked: Vec<Option<f64>> = steps.iter().map(|step| step["asked_per_second"].as_f64()).collect();
     assert_eq!(asked, [Some(500.0), Some(1_000.0), Some(1_500.0)]);
     let sent: u64 = steps.iter().map(|step| count(step, "sent")).sum();
@@ -188,10 +191,10 @@ fn what_is_no_document_is_not_merged() {
         assert!(errors.contains("x.json: "), "{errors}");
         errors
     };
-    assert!(refused("").contains("no JSON document"));
-    assert!(refused("{}").contains("schema missing, not linerate.load/1"));
-    assert!(refused(r#"{"schema": "linerate.ladder/1"}"#).contains("schema 'linerate.ladder/1'"));
-    assert!(refused(r#"{"schema": "linerate.load/1"}"#).contains("missing field"));
+    assert!(refused("").contains("no linerate.load/2 document"));
+    assert!(refused("{}").contains("it names no schema; linerate.load/2 is required"));
+    assert!(refused(r#"{"schema": "linerate.load/1"}"#).contains("its schema is linerate.load/1; linerate.load/2"));
+    assert!(refused(r#"{"schema": "linerate.load/2"}"#).contains("missing field"));
 }
 
 #[test]
@@ -201,8 +204,9 @@ fn without_a_rate_the_loop_is_open() {
     let output = load(&[&address, "--duration", "0.2", "--payload", "18", "--json", "-"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let document = document(&output);
-    conforms(&document, "linerate.load/1");
+    conforms(&document, "linerate.load/2");
+    let document = &document["result"];
     assert_eq!(document["asked_per_second"], 10_000.0);
     assert_eq!((&document["generator"]["payload_bytes"], &document["corrupt"]), (&18.into(), &0.into()));
-    assert!(count(&document, "answered") > 0);
+    assert!(count(document, "answered") > 0);
 }

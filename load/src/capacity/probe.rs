@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::SearchOptions;
-use crate::latency::{Latency, quantiles_only};
+use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs, SlotInterval, SlotOutcome};
 use crate::stats;
 
 /// The account of one slot of a search.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProbeResult {
     /// The rate asked for.
     pub asked_per_second: f64,
@@ -28,8 +28,6 @@ pub struct ProbeResult {
     pub steady_loss_ratio: Option<f64>,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
-    /// Latency; serialized as its quantiles.
-    #[serde(serialize_with = "quantiles_only")]
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: ProbeVerdict,

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::search::search_in_one_way;
 use super::{CapacitySample, SearchEnd, SearchOptions, search};
 use crate::error::GeneratorError;
 use crate::generator::Generator;
-use crate::latency::{Latency, quantiles_only};
+use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs};
 use crate::stats::{self, ConfidenceInterval};
 
@@ -19,7 +19,7 @@ const COARSE: f64 = 1.15;
 const NEIGHBOURHOOD: f64 = 1.05;
 
 /// Capacity by several searches.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RepeatedCapacity {
     /// Transactions a second: the median of the searches, with its 95 % interval from three on.
     pub transactions_per_second: ConfidenceInterval,
@@ -27,8 +27,7 @@ pub struct RepeatedCapacity {
     pub spread_ratio: f64,
     /// Share of requests lost at it: the median of the searches.
     pub loss_ratio: f64,
-    /// Latency at it, over all searches; serialized as its quantiles.
-    #[serde(serialize_with = "quantiles_only")]
+    /// Latency at it, over all searches.
     pub latency_ns: Latency,
     /// How requests left: one way in all searches.
     pub left_as: LeftAs,

@@ -102,6 +102,7 @@ fn search(
     let status = sender.spawn(command)?.wait()?;
     ensure!(status.success(), "linerate load ended with {status}");
     let document: serde_json::Value = serde_json::from_slice(&std::fs::read(result.path())?)?;
+    let document = &document["result"];
     let rate = document["transactions_per_second"]["median"].as_f64();
     Ok((rate.context("the document tells no capacity")?, document["generator_bound"] == true))
 }

@@ -1,11 +1,14 @@
 //! The generator's counts, from the file that `linerate load` wrote.
 
 use std::fs;
+use std::path::Path;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
-use linerate_load::load_document::LoadDocument;
+use linerate_load::report::LoadReport;
 use linerate_trace::drops::GeneratorSaid;
+
+use crate::envelope::Envelope;
 
 /// A file that a run of `load` writes while packets are counted.
 pub(crate) struct LoadFile {
@@ -40,9 +43,8 @@ impl LoadFile {
             self.before != Some(written),
             "--load {name} is older than this run: have linerate load write it meanwhile"
         );
-        let text = fs::read_to_string(name).with_context(unread)?;
-        let document = LoadDocument::parse(&text).with_context(|| format!("--load {name}"))?;
-        let outcome = &document.outcome;
+        let envelope = Envelope::<LoadReport>::read(Path::new(name)).context("--load")?;
+        let outcome = &envelope.result.outcome;
         let begun = self.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         ensure!(
             u128::from(outcome.started_realtime_ns) >= begun.as_nanos(),

@@ -8,6 +8,7 @@ use linerate_networks::Net;
 use super::ranges::{RateRamp, SourcePortRange};
 use super::start::StartAt;
 use crate::backend::LoadBackendArgument;
+use crate::command::results::ResultArgs;
 use crate::quantity;
 
 /// How requests are timed; exactly one, 10k a second if none is given.
@@ -139,15 +140,11 @@ pub(crate) struct OutputArgs {
     /// Do not print intervals
     #[arg(long, short)]
     pub(crate) quiet: bool,
-    /// Write the result as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE")]
-    pub(crate) json: Option<String>,
+    #[command(flatten)]
+    pub(crate) results: ResultArgs,
     /// Write events as they happen, one JSON object per line; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json_stream: Option<String>,
-    /// Write the result as one self-contained HTML page
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<String>,
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -1,17 +1,16 @@
 //! `linerate load merge`: results of several generators as one.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use linerate_load::load_document::{self, LoadDocument};
+use linerate_load::report::{self, LoadPart, LoadReport};
 
 use super::run::exit;
 use crate::command::results::ResultArgs;
-use crate::output;
-use crate::render::style::TextStyle;
-use crate::render::{html, text};
-use crate::view;
+use crate::envelope::Envelope;
+use crate::origin::{HostSummary, Warning};
 
 #[derive(Debug, Args)]
 pub(crate) struct MergeArgs {
@@ -25,26 +24,24 @@ pub(crate) struct MergeArgs {
 impl MergeArgs {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        let parts = self.files.iter().map(|file| Ok((file.clone(), read(file)?)));
-        let parts = parts.collect::<Result<Vec<_>>>()?;
-        let mut document = load_document::merge(&parts)?;
-        document.version = env!("CARGO_PKG_VERSION").to_owned();
-        document.argv = output::argv();
-        if let Some(target) = &targets.json {
-            target.write_json(&document)?;
+        let mut parts = Vec::new();
+        let mut warnings = Vec::new();
+        let mut hosts: Vec<String> = Vec::new();
+        for name in &self.files {
+            let Envelope { argv, host, warnings: its, result, .. } = Envelope::read(Path::new(name))?;
+            warnings.extend(its.into_iter().map(|warning: Warning| Warning {
+                detail: format!("{name}: {}", warning.detail),
+                ..warning
+            }));
+            hosts.extend(host.name.filter(|host| !hosts.contains(host)));
+            parts.push(LoadPart { name: name.clone(), argv, report: result });
         }
-        let view = view::load::slot(&document);
-        if let Some(target) = &targets.html {
-            target.write(&html::page(&view)?)?;
-        }
-        if targets.text {
-            output::print(&text::text(&view, TextStyle::stdout()))?;
-        }
-        Ok(exit(document.outcome.answered > 0))
+        let (merged, more) = report::merge(&parts)?;
+        let host = HostSummary { name: (!hosts.is_empty()).then(|| hosts.join(", ")), ..Default::default() };
+        warnings.extend(more.into_iter().map(Warning::remark));
+        let started = Some(merged.outcome.started_unix_seconds());
+        let envelope = Envelope::<LoadReport>::new(host, started, merged).with_warnings(warnings);
+        targets.write(&envelope)?;
+        Ok(exit(envelope.result.outcome.answered > 0))
     }
-}
-
-fn read(file: &str) -> Result<LoadDocument> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
-    LoadDocument::parse(&text).with_context(|| file.to_owned())
 }

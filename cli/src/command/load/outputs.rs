@@ -8,23 +8,19 @@ use linerate_load::{GeneratorDescription, SlotInterval};
 use serde::Serialize;
 
 use super::arguments::OutputArgs;
-use crate::document::Document;
+use crate::command::results::ResultTargets;
+use crate::envelope::{CommandResult, Envelope};
 use crate::output::{self, OutputTarget};
-use crate::render::style::TextStyle;
-use crate::render::{html, text};
 use crate::view::load::live::LiveIntervals;
 
 /// The schema of the lines of `--json-stream`.
-const STREAM_SCHEMA: &str = "linerate.load-stream/1";
+const STREAM_SCHEMA: &str = "linerate.load-stream/2";
 
 /// Live lines, a stream, and the result as text, JSON and HTML.
 pub(crate) struct LoadOutputs {
     live: LiveIntervals,
     stream: Option<EventStream>,
-    json: Option<OutputTarget>,
-    html: Option<OutputTarget>,
-    /// Whether standard output is free for the text.
-    text: bool,
+    results: ResultTargets,
 }
 
 /// One line of a stream.
@@ -55,23 +51,26 @@ pub(crate) struct EventStream {
 impl LoadOutputs {
     /// Opens what is asked for; nothing has been sent by then.
     pub(crate) fn open(output: &OutputArgs) -> Result<Self> {
-        let json = OutputTarget::from_option(output.json.as_deref())?;
-        let html = OutputTarget::from_option(output.html.as_deref())?;
-        let on_stdout = [&output.json, &output.json_stream, &output.html];
-        let on_stdout = on_stdout.iter().filter(|option| option.as_deref() == Some("-")).count();
-        ensure!(
-            on_stdout <= 1,
-            "--json, --json-stream and --html cannot share standard output; give all but one a file"
-        );
+        let mut results = output.results.targets()?;
+        if output.json_stream.as_deref() == Some("-") {
+            ensure!(
+                results.text,
+                "--json, --json-stream and --html cannot share standard output; give all but one a file"
+            );
+            results.text = false;
+        }
         let stream = output.json_stream.as_deref().map(EventStream::open).transpose()?;
         let live = !output.quiet && (output.live || io::stderr().is_terminal());
-        Ok(Self { live: LiveIntervals::new(live), stream, json, html, text: on_stdout == 0 })
+        Ok(Self { live: LiveIntervals::new(live), stream, results })
     }
 
     /// A generator is ready.
     pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        self.event("start", &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator });
+        self.event(
+            "start",
+            &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator },
+        );
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),
@@ -96,18 +95,10 @@ impl LoadOutputs {
         &mut self.live
     }
 
-    /// Writes the result as JSON, and its document for people as HTML and text.
-    pub(crate) fn finished(&mut self, result: &impl Serialize, document: &Document) -> Result<()> {
-        self.event("end", result);
-        if let Some(target) = &self.json {
-            target.write_json(result)?;
-        }
-        if let Some(target) = &self.html {
-            target.write(&html::page(document)?)?;
-        }
-        if self.text {
-            output::print(&text::text(document, TextStyle::stdout()))?;
-        }
+    /// Writes the result.
+    pub(crate) fn finished<T: CommandResult>(&mut self, envelope: &Envelope<T>) -> Result<()> {
+        self.event("end", envelope);
+        self.results.write(envelope)?;
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),

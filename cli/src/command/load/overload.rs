@@ -5,12 +5,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use linerate_load::PacingMode;
 use linerate_load::capacity::{self, OverloadResult};
-use linerate_load::load_document::{OVERLOAD_SCHEMA, OverloadDocument};
+use linerate_load::report::OverloadReport;
 
 use super::run::{LoadRun, exit};
 use crate::origin;
-use crate::output;
-use crate::view;
 
 impl LoadRun {
     /// Offers multiples of a capacity known from elsewhere, and reports what was answered.
@@ -18,21 +16,12 @@ impl LoadRun {
         self.outputs.started(&self.generator.describe())?;
         let started = origin::unix_seconds();
         let overload = self.goodput(capacity)?;
-        let document = OverloadDocument {
-            schema: OVERLOAD_SCHEMA.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: output::argv(),
-            started_unix_seconds: started,
-            host: origin::host_name(),
-            generator: self.generator.describe(),
-            capacity_per_second: capacity,
-            overload,
-            warnings: self.notes.clone(),
-        };
-        self.outputs.finished(&document, &view::load::overload(&document))?;
-        Ok(exit(
-            document.overload.iter().any(|one| one.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0)),
-        ))
+        let answered =
+            overload.iter().any(|one| one.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0));
+        let generator = self.generator.describe();
+        let report = OverloadReport { generator, capacity_per_second: capacity, overload };
+        self.finish(started, report, Vec::new())?;
+        Ok(exit(answered))
     }
 
     /// What is answered at each multiple asked for.

@@ -4,11 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use linerate_host::Host;
 use linerate_load::{Generator, LoadSlot, PacingMode};
 
 use super::arguments::{LimitArgs, OutputArgs, PaceArgs, TimeArgs};
 use super::outputs::LoadOutputs;
+use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
+use crate::origin::{HostSummary, Warning};
 
 /// Modest for any server, and enough for a 99.9th percentile in a second.
 const DEFAULT_RATE: f64 = 10_000.0;
@@ -108,6 +111,18 @@ impl LoadTiming {
 }
 
 impl LoadRun {
+    /// Writes a result with its warnings, after those about the workload.
+    pub(crate) fn finish<T: CommandResult>(
+        &mut self,
+        started_unix_seconds: Option<u64>,
+        report: T,
+        warnings: Vec<String>,
+    ) -> Result<()> {
+        let warnings = self.notes.iter().cloned().chain(warnings).map(Warning::remark);
+        let host = HostSummary::observe(&Host::live());
+        self.outputs.finished(&Envelope::new(host, started_unix_seconds, report).with_warnings(warnings))
+    }
+
     pub(crate) fn carry_out(&mut self, plan: &LoadPlan) -> Result<ExitCode> {
         match plan {
             LoadPlan::Slot(mode) => self.slot(*mode),

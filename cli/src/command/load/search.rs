@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
-use linerate_load::load_document::{SEARCH_SCHEMA, SearchDocument, SearchMethod};
+use linerate_load::report::{SearchMethod, SearchReport};
 use linerate_load::{GeneratorError, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit, seconds};
 use crate::origin;
-use crate::output;
 use crate::render::format;
-use crate::view;
 use crate::view::load::live::{PROBE_HEADER, probe};
 
 const DEFAULT_MAX_LOSS: f64 = 0.001;
@@ -80,22 +78,12 @@ impl LoadRun {
             }
             overload => overload?,
         };
-        let document = SearchDocument {
-            schema: SEARCH_SCHEMA.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: output::argv(),
-            started_unix_seconds: started,
-            host: origin::host_name(),
-            generator: self.generator.describe(),
-            missed: self.bounds.missed_by_search(&capacity),
-            warnings: [self.notes.clone(), warnings(&capacity, &method)].concat(),
-            method,
-            capacity,
-            overload,
-        };
-        self.outputs.finished(&document, &view::load::search(&document)?)?;
-        let found = document.capacity.transactions_per_second.median > 0.0;
-        Ok(exit(found && document.missed.is_empty()))
+        let warnings = warnings(&capacity, &method);
+        let missed = self.bounds.missed_by_search(&capacity);
+        let fine = capacity.transactions_per_second.median > 0.0 && missed.is_empty();
+        let generator = self.generator.describe();
+        self.finish(started, SearchReport { generator, method, capacity, overload, missed }, warnings)?;
+        Ok(exit(fine))
     }
 }
 

@@ -3,15 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_load::load_document::{LoadDocument, SCHEMA};
+use linerate_load::report::LoadReport;
 use linerate_load::{PacingMode, SlotOutcome};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit};
-use crate::origin;
-use crate::output;
 use crate::render::format;
-use crate::view;
 
 impl LoadRun {
     /// Offers load once, and reports it.
@@ -27,25 +24,18 @@ impl LoadRun {
         if outcome.sent == 0 {
             bail!(nothing_sent(&outcome, &self.targets()));
         }
-        let mut warnings = [self.notes.clone(), warnings(&outcome)].concat();
+        let mut warnings = warnings(&outcome);
         if outcome.duration < slot.duration {
             let (sent, asked) = (outcome.duration.as_secs_f64(), slot.duration.as_secs_f64());
             warnings.push(format!("interrupted: sent for {sent:.1} s of {asked} s"));
         }
-        let document = LoadDocument {
-            schema: SCHEMA.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: output::argv(),
-            host: origin::host_name(),
-            generator: self.generator.describe(),
-            missed: self.bounds.missed(&outcome),
-            outcome,
-            warnings,
-            merged: Vec::new(),
-            overlap_ratio: None,
-        };
-        self.outputs.finished(&document, &view::load::slot(&document))?;
-        Ok(exit(document.outcome.answered > 0 && document.missed.is_empty()))
+        let missed = self.bounds.missed(&outcome);
+        let fine = outcome.answered > 0 && missed.is_empty();
+        let started = Some(outcome.started_unix_seconds());
+        let generator = self.generator.describe();
+        let report = LoadReport { generator, outcome, missed, merged: Vec::new(), overlap_ratio: None };
+        self.finish(started, report, warnings)?;
+        Ok(exit(fine))
     }
 
     /// Where requests go, as it is told in an error.

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use linerate_lab::ladder::report::LadderReport;
-use linerate_load::load_document::{self, LoadDocument, OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA};
+use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
 use linerate_trace::cost::{CostComparison, CostResult};
 use linerate_trace::drops::DropsResult;
 use linerate_trace::flame::comparison::FlameComparison;
@@ -19,7 +19,6 @@ use serde_json::Value;
 
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
-use crate::view;
 use crate::view::doctor::DoctorResult;
 use crate::view::tune_plan::{self, PlanView};
 
@@ -121,18 +120,14 @@ type Reader = fn(&str) -> Result<Document>;
 const READERS: [(&str, Reader); 16] = [
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
-    (SEARCH_SCHEMA, |text| Ok(view::load::search_summary(&serde_json::from_str(text)?))),
-    (load_document::SCHEMA, |text| Ok(view::load::slot(&LoadDocument::parse(text)?))),
-    (RAMP_SCHEMA, |text| Ok(view::load::ramp(&serde_json::from_str(text)?))),
-    (OVERLOAD_SCHEMA, |text| Ok(view::load::overload(&serde_json::from_str(text)?))),
+    (SearchReport::SCHEMA, enveloped::<SearchReport>),
+    (LoadReport::SCHEMA, enveloped::<LoadReport>),
+    (RampReport::SCHEMA, enveloped::<RampReport>),
+    (OverloadReport::SCHEMA, enveloped::<OverloadReport>),
     (CostResult::SCHEMA, enveloped::<CostResult>),
     (CostComparison::SCHEMA, enveloped::<CostComparison>),
     (DropsResult::SCHEMA, enveloped::<DropsResult>),
-    (FlameResult::SCHEMA, |text| {
-        let envelope = Envelope::<FlameResult>::parse(text)?;
-        envelope.result.check().map_err(|why| anyhow!(why))?;
-        Ok(envelope.document())
-    }),
+    (FlameResult::SCHEMA, enveloped::<FlameResult>),
     (FlameComparison::SCHEMA, enveloped::<FlameComparison>),
     (linerate_tune::plan::SCHEMA, plan),
     (TuneApplyReport::SCHEMA, enveloped::<TuneApplyReport>),

@@ -5,16 +5,15 @@ mod sheets;
 use std::fs;
 use std::path::Path;
 
-use linerate_load::load_document::{OVERLOAD_SCHEMA, OverloadDocument, RAMP_SCHEMA, RampDocument};
+use linerate_load::report::{OverloadReport, RampReport, SearchReport};
 use linerate_trace::drops::{DropsResult, PacketAccounting};
 use serde_json::{Value, json};
 
 use crate::command::report::reading;
 use crate::envelope::Envelope;
-use crate::origin::HostSummary;
+use crate::origin::{HostSummary, Warning};
 use crate::render::report::{OrderedResults, page};
 use crate::render::{html, made_up, made_up_cost, made_up_load};
-use crate::view;
 use crate::view::drops::tests::accounting;
 use crate::view::{doctor, flame};
 
@@ -25,9 +24,9 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("ladder-little", html::page(&made_up::little_known().document())),
         ("ladder-stopped", html::page(&made_up::interrupted().document())),
         ("ladder-hostile", html::page(&made_up::hostile().document())),
-        ("load", html::page(&view::load::slot(&made_up_load::document()))),
-        ("ramp", html::page(&view::load::ramp(&ramp()))),
-        ("overload", html::page(&view::load::overload(&overload()))),
+        ("load", html::page(&made_up_load::envelope().document())),
+        ("ramp", html::page(&ramp().document())),
+        ("overload", html::page(&overload().document())),
         ("cost", html::page(&made_up_cost::envelope().document())),
         ("cost-hostile", html::page(&made_up_cost::hostile().document())),
         ("drops", html::page(&drops(true).document())),
@@ -45,50 +44,45 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-fn ramp() -> RampDocument {
-    RampDocument {
-        schema: RAMP_SCHEMA.to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: ["linerate", "load", "10.0.0.1:53", "--ramp", "1k-3k/3"].map(str::to_owned).to_vec(),
-        host: Some("gen1".to_owned()),
+fn ramp() -> Envelope<RampReport> {
+    let report = RampReport {
         generator: made_up_load::generator(),
         steps: [(1_000.0, 0), (2_000.0, 40), (3_000.0, 900)]
             .map(|(rate, lost)| made_up_load::outcome(rate, lost))
             .to_vec(),
-        warnings: vec!["at 3.00 k/s: the generator was the limit".to_owned()],
-    }
+    };
+    let warning = Warning::remark("at 3.00 k/s: the generator was the limit");
+    made_up_load::of_sender(1_772_375_400, "--ramp 1k-3k/3", report).with_warnings([warning])
 }
 
-fn overload() -> OverloadDocument {
+fn overload() -> Envelope<OverloadReport> {
     let overload = json!([
         {"factor": 2.0, "offered_per_second": 400_000.0, "goodput_ratio": 0.93},
         {"factor": 5.0, "offered_per_second": 700_000.0, "goodput_ratio": {"unknown": "the generator offered 70 % of it"}},
     ]);
-    OverloadDocument {
-        schema: OVERLOAD_SCHEMA.to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: ["linerate", "load", "10.0.0.1:53", "--overload", "2,5"].map(str::to_owned).to_vec(),
-        started_unix_seconds: Some(1_772_375_500),
-        host: Some("gen1".to_owned()),
+    let report = OverloadReport {
         generator: made_up_load::generator(),
         capacity_per_second: 200_000.0,
         overload: serde_json::from_value(overload).expect("made up"),
-        warnings: Vec::new(),
-    }
+    };
+    made_up_load::of_sender(1_772_375_500, "--overload 2,5", report)
 }
 
-/// A search, as its JSON has it.
-fn search() -> Value {
-    let latency =
-        |p50: u64| json!({"p50": p50, "p90": p50 * 2, "p99": p50 * 3, "p999": p50 * 5, "max": p50 * 9});
+fn search() -> Envelope<SearchReport> {
+    let latency = |p50: u64| {
+        let mut latency = linerate_load::Latency::new();
+        (1..=100).for_each(|share| latency.record(p50 * share / 50));
+        json_of(&latency)
+    };
     let probe = |rate: f64, loss: f64, verdict: &str| {
         json!({"asked_per_second": rate, "offered_per_second": rate, "answered_per_second": rate * (1.0 - loss), "sent": 9,
                "answered": 9, "loss_ratio": loss, "steady_loss_ratio": loss, "late_ratio": 0.0,
-               "latency_ns": latency(40_000 + rate as u64), "verdict": verdict, "bound_because": []})
+               "latency_ns": latency(40_000 + rate as u64), "verdict": verdict, "left_as": "clones",
+               "bound_because": []})
     };
     let sample = |rate: f64, slots: Vec<Value>| {
         json!({"transactions_per_second": rate, "offered_per_second": rate, "loss_ratio": 0.0004, "latency_ns": latency(52_000),
-               "late_ratio": 0.0, "generator_bound": false, "ended": "confirmed", "slots": slots})
+               "late_ratio": 0.0, "left_as": "clones", "generator_bound": false, "bound_because": [], "ended": "confirmed", "slots": slots})
     };
     let fine = |rate: f64| {
         let far = [
@@ -99,19 +93,24 @@ fn search() -> Value {
         ];
         sample(rate, far.map(|(share, loss, verdict)| probe(rate * share, loss, verdict)).to_vec())
     };
-    json!({
-        "schema": "linerate.load-search/1", "version": "0.0.0", "argv": ["linerate", "load", "10.0.0.1:53", "--search"],
-        "started_unix_seconds": 1_772_375_450, "host": "gen1",
+    let report = json!({
         "generator": made_up_load::generator(),
         "method": {"max_loss_ratio": 0.001, "max_p99_ns": null, "resolution_ratio": 0.01, "slot_seconds": 0.5,
                    "lead_in_seconds": 0.25, "confirm_slot_seconds": 2.25, "searches_wanted": 3},
         "transactions_per_second": {"median": 231_000.0, "low": 229_000.0, "high": 233_000.0, "samples": 3},
-        "spread_ratio": 0.017, "loss_ratio": 0.0004, "latency_ns": latency(52_000), "generator_bound": false, "confirmed": 3,
+        "spread_ratio": 0.017, "loss_ratio": 0.0004, "latency_ns": latency(52_000), "left_as": "clones",
+        "generator_bound": false, "bound_because": [], "confirmed": 3,
         "neighbourhood": sample(240_000.0, vec![probe(60_000.0, 0.0, "holds"), probe(480_000.0, 0.5, "loss"), probe(240_000.0, 0.02, "loss")]),
         "searches": [fine(229_000.0), fine(231_000.0), fine(233_000.0)],
         "overload": [{"factor": 2.0, "offered_per_second": 462_000.0, "goodput_ratio": 0.91}],
-        "missed": [], "warnings": [],
-    })
+        "missed": [],
+    });
+    let report: SearchReport = serde_json::from_value(report).expect("made up");
+    made_up_load::of_sender(1_772_375_450, "--search", report)
+}
+
+fn json_of(document: &impl serde::Serialize) -> Value {
+    serde_json::to_value(document).expect("JSON")
 }
 
 /// What was lost; or all that was answered.
@@ -140,9 +139,6 @@ fn report(directory: &Path, with_path: bool) -> String {
     let write = |name: &str, value: Value| {
         fs::write(directory.join(name), value.to_string()).expect("written");
     };
-    fn json_of(document: &impl serde::Serialize) -> Value {
-        serde_json::to_value(document).expect("JSON")
-    }
     write("ladder.json", json_of(&made_up::ladder_run()));
     write("flame.json", json_of(&flame::fixture::envelope()));
     write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
@@ -151,8 +147,8 @@ fn report(directory: &Path, with_path: bool) -> String {
         for (name, fixture) in [("doctor-1.json", "million-packets"), ("doctor-2.json", "makita-2016")] {
             write(name, json_of(&doctor::tests::diagnosed(fixture)));
         }
-        write("search.json", search());
-        write("load.json", json_of(&made_up_load::document()));
+        write("search.json", json_of(&search()));
+        write("load.json", json_of(&made_up_load::envelope()));
         write("ramp.json", json_of(&ramp()));
         write("overload.json", json_of(&overload()));
         write("cost.json", json_of(&made_up_cost::envelope()));

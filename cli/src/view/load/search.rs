@@ -1,39 +1,31 @@
 //! The search for the capacity.
 
-use anyhow::{Context, Result};
-use linerate_load::LatencyQuantiles;
-use linerate_load::capacity::{ProbeVerdict, SearchEnd};
-use linerate_load::load_document::{ProbedRate, SearchDocument, SearchMethod, SearchSample, SearchSummary};
+use linerate_load::capacity::{CapacitySample, ProbeResult, ProbeVerdict, SearchEnd};
+use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::{
-    axis, chart_section, document_of, generator_facts, generator_text, latency_axis, line_chart, loss_axis,
+    axis, chart_section, document_of, generator_facts, generator_text, latency_at, latency_axis, latency_text, line_chart, loss_axis,
     mark, measured, overload_section, seconds,
 };
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Section, Table, Tile,
 };
-use crate::origin::{HostSummary, Origin};
-use crate::render::format::{self, UNKNOWN, percent, rate, rate_range, time_span};
+use crate::envelope::{CommandResult, Envelope};
+use crate::render::format::{self, percent, rate, rate_range, time_span};
 
 /// The closer charts show rates up to this share away from the capacity.
 const NEAR: f64 = 0.08;
 
-/// # Errors
-/// If the result cannot be converted, which no result is known to cause.
-pub(crate) fn search(document: &SearchDocument) -> Result<Document> {
-    let value = serde_json::to_value(document).context("the result cannot be written as JSON")?;
-    let summary: SearchSummary = serde_json::from_value(value).context("the result cannot be read again")?;
-    Ok(search_summary(&summary))
+impl CommandResult for SearchReport {
+    const SCHEMA: &'static str = "linerate.load-search/2";
+
+    fn document(envelope: &Envelope<Self>) -> Document {
+        search(envelope)
+    }
 }
 
-pub(crate) fn search_summary(found: &SearchSummary) -> Document {
-    let origin = Origin {
-        schema: found.schema.clone(),
-        version: found.version.clone(),
-        argv: found.argv.clone(),
-        started_unix_seconds: found.started_unix_seconds,
-        host: HostSummary::named(found.host.clone()),
-    };
+fn search(envelope: &Envelope<SearchReport>) -> Document {
+    let found = &envelope.result;
     let method = &found.method;
     let mut facts = generator_facts(&found.generator);
     facts.extend([
@@ -58,49 +50,38 @@ pub(crate) fn search_summary(found: &SearchSummary) -> Document {
         mark: mark(&found.missed),
         tiles: tiles(found),
         sections,
-        ..document_of("Capacity by search", verdict, origin, &found.missed, &found.warnings)
+        ..document_of("Capacity by search", verdict, envelope, &found.missed)
     };
     measured(result, facts)
 }
 
-fn text_facts(found: &SearchSummary) -> Vec<Fact> {
-    let estimate = &found.transactions_per_second;
+fn text_facts(found: &SearchReport) -> Vec<Fact> {
+    let estimate = &found.capacity.transactions_per_second;
     let mut facts = Vec::new();
     if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
         let words = format!(
             "{}/s, spread {} over {} searches, {} confirmed",
             rate_range(low, high),
-            percent(found.spread_ratio),
+            percent(found.capacity.spread_ratio),
             estimate.samples,
-            found.confirmed,
+            found.capacity.confirmed,
         );
         facts.push(Fact::new("95 %", words));
     }
     facts.push(Fact::new("holds with", bounds(&found.method)));
     if estimate.median > 0.0 {
-        let latency = &found.latency_ns;
-        let at = |ns: Option<u64>| {
-            ns.map_or_else(|| "-".to_owned(), |ns| format!("{} us", format::microseconds(ns)))
-        };
-        facts.push(Fact::new("sent as", found.left_as.to_string()));
-        facts.push(Fact::new("loss there", percent(found.loss_ratio)));
-        let words = format!(
-            "p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
-            at(latency.p50),
-            at(latency.p90),
-            at(latency.p99),
-            at(latency.p999),
-            at(latency.max)
-        );
-        facts.push(Fact::new("latency", words));
+        let latency = &found.capacity.latency_ns;
+        facts.push(Fact::new("sent as", found.capacity.left_as.to_string()));
+        facts.push(Fact::new("loss there", percent(found.capacity.loss_ratio)));
+        facts.push(Fact::new("latency", latency_text(latency)));
     }
     facts
 }
 
 /// The capacity; a lower bound is marked.
-fn headline(found: &SearchSummary) -> String {
-    let median = found.transactions_per_second.median;
-    match (median > 0.0, found.generator_bound) {
+fn headline(found: &SearchReport) -> String {
+    let median = found.capacity.transactions_per_second.median;
+    match (median > 0.0, found.capacity.generator_bound) {
         (false, _) => "none: no rate holds".to_owned(),
         (true, true) => format!(">= {}/s", exact(median)),
         (true, false) => format!("{}/s", exact(median)),
@@ -121,51 +102,47 @@ fn bounds(method: &SearchMethod) -> String {
     format!("loss up to {}{p99}, no queue that grows", percent(method.max_loss_ratio))
 }
 
-fn microseconds(ns: Option<u64>) -> String {
-    ns.map_or_else(|| UNKNOWN.to_owned(), format::microseconds)
-}
-
-fn tiles(found: &SearchSummary) -> Vec<Tile> {
-    let estimate = &found.transactions_per_second;
+fn tiles(found: &SearchReport) -> Vec<Tile> {
+    let estimate = &found.capacity.transactions_per_second;
     if estimate.median <= 0.0 {
         return Vec::new();
     }
-    let bound = if found.generator_bound { "≥" } else { "" };
+    let bound = if found.capacity.generator_bound { "≥" } else { "" };
     let interval = estimate
         .low
         .zip(estimate.high)
         .map_or_else(|| "one search".to_owned(), |(low, high)| format!("{} (95 %)", rate_range(low, high)));
-    let spread = format!("spread of {} searches, {} confirmed", estimate.samples, found.confirmed);
+    let spread = format!("spread of {} searches, {} confirmed", estimate.samples, found.capacity.confirmed);
     vec![
         Tile::new(
             format!("{bound}{}", rate(estimate.median)),
             "/s",
             format!("highest rate that holds: {interval}"),
         ),
-        Tile::new(percent(found.spread_ratio), "", spread),
-        Tile::new(percent(found.loss_ratio), "", "lost at that rate"),
-        Tile::new(microseconds(found.latency_ns.p99), "us", "99 % answered within, at that rate"),
+        Tile::new(percent(found.capacity.spread_ratio), "", spread),
+        Tile::new(percent(found.capacity.loss_ratio), "", "lost at that rate"),
+        Tile::new(latency_at(&found.capacity.latency_ns, 0.99), "us", "99 % answered within, at that rate"),
     ]
 }
 
-fn samples(found: &SearchSummary) -> impl Iterator<Item = (&'static str, &SearchSample)> {
-    let searches = found.searches.iter().map(|search| ("search", search));
-    std::iter::once(("neighbourhood", &found.neighbourhood)).chain(searches)
+fn samples(found: &SearchReport) -> impl Iterator<Item = (&'static str, &CapacitySample)> {
+    let searches = found.capacity.searches.iter().map(|search| ("search", search));
+    std::iter::once(("neighbourhood", &found.capacity.neighbourhood)).chain(searches)
 }
 
 /// Loss and latency against the rate offered, all rates and those near the capacity.
-fn charts(found: &SearchSummary) -> Vec<LineChart> {
-    let probes: Vec<&ProbedRate> = samples(found).flat_map(|(_, search)| &search.slots).collect();
+fn charts(found: &SearchReport) -> Vec<LineChart> {
+    let probes: Vec<&ProbeResult> = samples(found).flat_map(|(_, search)| &search.slots).collect();
     if probes.is_empty() {
         return Vec::new();
     }
-    let median = found.transactions_per_second.median;
-    let near = |probe: &&ProbedRate| (probe.offered_per_second / median - 1.0).abs() <= NEAR;
-    let close: Vec<&ProbedRate> = probes.iter().copied().filter(near).collect();
+    let median = found.capacity.transactions_per_second.median;
+    let near = |probe: &&ProbeResult| (probe.offered_per_second / median - 1.0).abs() <= NEAR;
+    let close: Vec<&ProbeResult> = probes.iter().copied().filter(near).collect();
     let marker = (median > 0.0).then(|| (median, headline(found)));
-    let chart = |title: &str, scale, probes: &[&ProbedRate]| {
+    let chart = |title: &str, scale, probes: &[&ProbeResult]| {
         let offered = || -> LineAxis { axis("offered per second", scale, rate) };
-        let p99 = |probe: &ProbedRate| probe.latency_ns.p99.map(|ns| ns as f64);
+        let p99 = |probe: &ProbeResult| probe.latency_ns.quantile(0.99).map(|ns| ns as f64);
         let (loss, latency) = (format!("Loss{title}"), format!("Latency{title}: 99 % answered within"));
         [
             line_chart(&loss, offered(), loss_axis(), series(probes, |probe| Some(probe.loss_ratio))),
@@ -181,7 +158,7 @@ fn charts(found: &SearchSummary) -> Vec<LineChart> {
 }
 
 /// Rates that held and rates that did not.
-fn series(probes: &[&ProbedRate], pick: impl Fn(&ProbedRate) -> Option<f64>) -> Vec<LineSeries> {
+fn series(probes: &[&ProbeResult], pick: impl Fn(&ProbeResult) -> Option<f64>) -> Vec<LineSeries> {
     let of = |style, name, held: bool| LineSeries {
         style,
         name,
@@ -195,9 +172,8 @@ fn series(probes: &[&ProbedRate], pick: impl Fn(&ProbedRate) -> Option<f64>) -> 
     vec![of(LineStyle::Fails, "did not hold", false), of(LineStyle::Holds, "held", true)]
 }
 
-fn searches_table(found: &SearchSummary) -> Table {
+fn searches_table(found: &SearchReport) -> Table {
     let rows = samples(found).map(|(name, search)| {
-        let LatencyQuantiles { p50, p99, .. } = search.latency_ns;
         let ended = match search.ended {
             SearchEnd::Confirmed if search.generator_bound => "at the generator's limit",
             SearchEnd::Confirmed => "confirmed",
@@ -209,8 +185,8 @@ fn searches_table(found: &SearchSummary) -> Table {
             name.to_owned(),
             rate(search.transactions_per_second),
             percent(search.loss_ratio),
-            microseconds(p50),
-            microseconds(p99),
+            latency_at(&search.latency_ns, 0.5),
+            latency_at(&search.latency_ns, 0.99),
             search.slots.len().to_string(),
             ended.to_owned(),
         ]

@@ -2,14 +2,17 @@ use std::time::Duration;
 
 use linerate_load::capacity::{self, SearchOptions};
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::load_document::{
-    OVERLOAD_SCHEMA, RAMP_SCHEMA, SEARCH_SCHEMA, SearchDocument, SearchMethod,
-};
+use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::*;
+use crate::origin::HostSummary;
 use crate::render::made_up_load;
 use crate::render::style::TextStyle;
 use crate::render::{html, text};
+
+fn enveloped<T: CommandResult>(report: T) -> Envelope<T> {
+    Envelope::new(HostSummary::default(), None, report)
+}
 
 fn page(document: &Document) -> String {
     let page = html::page(document).expect("a page");
@@ -29,7 +32,7 @@ fn curves(page: &str) -> usize {
 
 #[test]
 fn a_slot_has_its_curves_over_time() {
-    let page = page(&slot(&made_up_load::document()));
+    let page = page(&slot(&made_up_load::envelope()));
     assert_eq!(curves(&page), 4);
     for words in ["NOERROR", "code 11", "Missed:"] {
         assert!(page.contains(words), "{words}");
@@ -40,25 +43,20 @@ fn a_slot_has_its_curves_over_time() {
 
 #[test]
 fn a_slot_without_intervals_or_replies_is_a_page_too() {
-    let mut document = made_up_load::document();
-    document.outcome = made_up_load::outcome(1.0, 3);
-    document.outcome.intervals.clear();
-    document.outcome.codes.clear();
-    assert_eq!(curves(&page(&slot(&document))), 0);
+    let mut envelope = made_up_load::envelope();
+    envelope.result.outcome = made_up_load::outcome(1.0, 3);
+    envelope.result.outcome.intervals.clear();
+    envelope.result.outcome.codes.clear();
+    assert_eq!(curves(&page(&slot(&envelope))), 0);
 }
 
 #[test]
 fn a_ramp_has_its_curves_over_the_rate() {
-    let document = RampDocument {
-        schema: RAMP_SCHEMA.to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: vec!["linerate".to_owned()],
-        host: None,
+    let report = RampReport {
         generator: made_up_load::generator(),
         steps: vec![made_up_load::outcome(100.0, 0), made_up_load::outcome(200.0, 30)],
-        warnings: Vec::new(),
     };
-    let page = page(&ramp(&document));
+    let page = page(&enveloped(report).document());
     assert_eq!(curves(&page), 3);
     assert!(page.contains("lost: 5.0 % at 200"), "{page}");
 }
@@ -72,18 +70,12 @@ fn generator() -> Box<dyn linerate_load::Generator> {
 fn unknown_overload_has_its_reason() {
     let overload_results = capacity::overload(&mut *generator(), 0.0, &[2.0], Duration::from_millis(1))
         .expect("nothing is sent");
-    let document = OverloadDocument {
-        schema: OVERLOAD_SCHEMA.to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: Vec::new(),
-        started_unix_seconds: None,
-        host: None,
+    let report = OverloadReport {
         generator: made_up_load::generator(),
         capacity_per_second: 10.0,
         overload: overload_results,
-        warnings: Vec::new(),
     };
-    assert!(page(&overload(&document)).contains("unknown: capacity is not known"));
+    assert!(page(&enveloped(report).document()).contains("unknown: capacity is not known"));
 }
 
 #[test]
@@ -91,12 +83,7 @@ fn a_search_without_a_result_is_a_page_and_a_text_too() {
     // No time, so nothing is sent.
     let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
     let capacity = capacity::search_repeatedly(&mut *generator(), &options, 3).expect("a result");
-    let document = SearchDocument {
-        schema: SEARCH_SCHEMA.to_owned(),
-        version: "0.0.0".to_owned(),
-        argv: Vec::new(),
-        started_unix_seconds: None,
-        host: None,
+    let report = SearchReport {
         generator: made_up_load::generator(),
         method: SearchMethod {
             max_loss_ratio: 0.001,
@@ -110,9 +97,8 @@ fn a_search_without_a_result_is_a_page_and_a_text_too() {
         capacity,
         overload: Vec::new(),
         missed: Vec::new(),
-        warnings: Vec::new(),
     };
-    let document = search(&document).expect("a document");
+    let document = enveloped(report).document();
     let page = page(&document);
     assert!(page.contains("Capacity: none: no rate holds"));
     let text = plain(&document);
@@ -122,7 +108,7 @@ fn a_search_without_a_result_is_a_page_and_a_text_too() {
 
 #[test]
 fn the_text_of_a_slot() {
-    let text = plain(&slot(&made_up_load::document()));
+    let text = plain(&slot(&made_up_load::envelope()));
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("\nMissed: 1.0 % of the requests were lost"), "{text}");
     assert!(words.contains("sent 3,000, answered 2,970, lost 30 (1.0 %)"), "{text}");
@@ -132,14 +118,14 @@ fn the_text_of_a_slot() {
 
 #[test]
 fn requests_without_a_reply_have_reasons_that_add_up() {
-    let mut document = made_up_load::document();
-    let outcome = &mut document.outcome;
+    let mut envelope = made_up_load::envelope();
+    let outcome = &mut envelope.result.outcome;
     (outcome.answered, outcome.lost) = (outcome.sent - 100, 100);
     (outcome.corrupt, outcome.late) = (3, 5);
     outcome.self_watch.refused_by_link = 40;
-    let reasons = unanswered(&document.outcome);
+    let reasons = unanswered(&envelope.result.outcome);
     let counts = reasons.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
     assert_eq!(counts.collect::<Vec<_>>(), [40, 3, 5, 52], "{reasons}");
-    document.outcome.lost = 0;
-    assert!(!plain(&slot(&document)).contains("no reply"));
+    envelope.result.outcome.lost = 0;
+    assert!(!plain(&slot(&envelope)).contains("no reply"));
 }

@@ -196,5 +196,6 @@ fn load(scene: &DropsTestLab, seconds: f64) -> Value {
     command.args(["--duration", &format!("{seconds:.2}"), "--json", &written]).stdout(Stdio::null());
     let mut child = scene.sender().spawn(command).expect("the command starts");
     assert!(child.wait().expect("it ends").success());
-    serde_json::from_str(&std::fs::read_to_string(written).expect("written")).expect("JSON")
+    let text = std::fs::read_to_string(written).expect("written");
+    serde_json::from_str::<Value>(&text).expect("JSON")["result"].take()
 }

@@ -38,9 +38,9 @@ fn what_only_root_may_do_or_is_not_there() {
     let path = directory.path().join("load.json");
     let name = path.to_str().expect("a name");
     for (held, words) in [
-        ("", "no JSON document"),
-        ("{}", "schema missing"),
-        (r#"{"schema": "linerate.ladder/1"}"#, "schema 'linerate.ladder/1'"),
+        ("", "no linerate.load/2 document"),
+        ("{}", "it names no schema"),
+        (r#"{"schema": "linerate.ladder/1"}"#, "its schema is linerate.ladder/1"),
     ] {
         let write = format!("printf '%s' '{held}' > {name}");
         refused(&["--load", name, "--", "sh", "-c", &write], words);

@@ -46,6 +46,7 @@ fn the_generator_knows_its_answers() {
     let output = support::linerate(&arguments);
     let load: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let load = &load["result"];
     let answered = load["answered"].as_u64();
     assert!(answered > Some(0) && load["corrupt"] == 0, "{load}");
     let counters = server.stop();

@@ -158,6 +158,7 @@ fn the_generator_finds_its_answers_right() {
     let output = support::linerate(&[&["load", &address, "--workload", &workload][..], &time].concat());
     let load: Value = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let load = &load["result"];
     assert!(load["answered"].as_u64() > Some(0) && load["corrupt"] == 0, "{load}");
     let counters = server.stop();
     assert!(counters["total"]["answered"].as_u64() >= load["answered"].as_u64(), "{counters}");

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use linerate_load::load_document::{self, LoadDocument};
+use linerate_load::report::LoadReport;
 use linerate_load::{Generator, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -107,26 +107,18 @@ fn answer(
     generator: &dyn Generator,
     outcome: Result<SlotOutcome, GeneratorError>,
 ) -> RemoteAnswer {
-    let failed = |cancelled, why: String| RemoteAnswer::Failed { slot, cancelled, why };
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => return failed(matches!(error, GeneratorError::Cancelled), error.to_string()),
-    };
-    let document = LoadDocument {
-        schema: load_document::SCHEMA.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        argv: Vec::new(),
-        host: None,
-        generator: generator.describe(),
-        outcome,
-        missed: Vec::new(),
-        warnings: Vec::new(),
-        merged: Vec::new(),
-        overlap_ratio: None,
-    };
-    match serde_json::to_value(&document) {
-        Ok(document) => RemoteAnswer::Done { slot, document },
-        Err(error) => failed(false, format!("its account cannot be written as JSON: {error}")),
+    match outcome {
+        Ok(outcome) => {
+            let generator = generator.describe();
+            let (missed, merged) = (Vec::new(), Vec::new());
+            let report = LoadReport { generator, outcome, missed, merged, overlap_ratio: None };
+            RemoteAnswer::Done { slot, report: Box::new(report) }
+        }
+        Err(error) => RemoteAnswer::Failed {
+            slot,
+            cancelled: matches!(error, GeneratorError::Cancelled),
+            why: error.to_string(),
+        },
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use linerate_load::report::LoadReport;
 use linerate_load::{GeneratorDescription, LoadSlot, PacingMode, SlotInterval};
 use serde::{Deserialize, Serialize};
 
 /// Schema of the lines, part of [`RemoteAnswer::Ready`].
-pub(super) const SCHEMA: &str = "linerate.load-on-demand/1";
+pub(super) const SCHEMA: &str = "linerate.load-on-demand/2";
 
 /// A line of the local side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,8 +67,8 @@ pub(super) enum RemoteAnswer {
     },
     /// An interval of a slot is over.
     Interval { slot: u64, interval: SlotInterval },
-    /// The result of a slot, a `linerate.load/1` document.
-    Done { slot: u64, document: serde_json::Value },
+    /// The result of a slot.
+    Done { slot: u64, report: Box<LoadReport> },
     /// A slot could not be run.
     Failed {
         slot: u64,

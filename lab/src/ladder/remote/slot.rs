@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use linerate_load::load_document::{self, LoadDocument};
+use linerate_load::report::{self, LoadPart, LoadReport};
 use linerate_load::{GeneratorError, LoadSlot, QueueMedians, SlotInterval, SlotOutcome};
 
 use super::clock;
@@ -27,7 +27,7 @@ struct RemoteSlot {
     number: u64,
     began: Instant,
     hosts: usize,
-    done: BTreeMap<usize, LoadDocument>,
+    done: BTreeMap<usize, LoadReport>,
     /// Hosts that could not run the slot but are still connected.
     failed: BTreeMap<usize, String>,
     lost: BTreeMap<usize, String>,
@@ -147,12 +147,10 @@ impl RemoteGenerators {
                     observer(&whole);
                 }
             }
-            LinkNews::Answer(RemoteAnswer::Done { slot, document }) if slot == number => {
-                match LoadDocument::parse(&document.to_string()) {
-                    Ok(document) => {
-                        pending.done.insert(place, self.by_local_clock(place, document)).map(drop)
-                    }
-                    Err(error) => pending.failed.insert(place, error.to_string()).map(drop),
+            LinkNews::Answer(RemoteAnswer::Done { slot, report }) if slot == number => {
+                match report.check() {
+                    Ok(()) => pending.done.insert(place, self.by_local_clock(place, *report)).map(drop),
+                    Err(why) => pending.failed.insert(place, why).map(drop),
                 };
             }
             LinkNews::Answer(RemoteAnswer::Failed { slot, cancelled, why }) if slot == number => {
@@ -174,12 +172,12 @@ impl RemoteGenerators {
         }
     }
 
-    fn by_local_clock(&self, place: usize, mut document: LoadDocument) -> LoadDocument {
+    fn by_local_clock(&self, place: usize, mut report: LoadReport) -> LoadReport {
         if let Some(offset) = self.links.get(place).and_then(|link| link.clock()) {
-            let started = &mut document.outcome.started_realtime_ns;
+            let started = &mut report.outcome.started_realtime_ns;
             *started = offset.to_local(*started);
         }
-        document
+        report
     }
 
     /// The merged result, or the host that prevented it.
@@ -196,7 +194,7 @@ impl RemoteGenerators {
         let blamed =
             pending.lost.iter().chain(&pending.failed).map(|(place, why)| (*place, why.clone())).next();
         let parts: Vec<_> =
-            pending.done.into_iter().map(|(place, document)| (self.name(place), document)).collect();
+            pending.done.into_iter().map(|(place, report)| (self.name(place), report)).collect();
         let measured = parts.len();
         let merged = if parts.is_empty() { Err(String::new()) } else { merged_outcome(parts) };
         if let Some((place, why)) = blamed {
@@ -232,21 +230,20 @@ impl RemoteGenerators {
     }
 }
 
-/// All parts, each with its host's name, as one result with the warnings of the merging.
-fn merged_outcome(mut parts: Vec<(String, LoadDocument)>) -> Result<(SlotOutcome, Vec<String>), String> {
+/// The results of all hosts as one, with the warnings of the merging.
+fn merged_outcome(mut parts: Vec<(String, LoadReport)>) -> Result<(SlotOutcome, Vec<String>), String> {
     if parts.len() == 1 {
-        return parts
-            .pop()
-            .map(|(_, document)| (document.outcome, Vec::new()))
-            .ok_or_else(|| "no part".to_owned());
+        let only = parts.pop().ok_or_else(|| "no part".to_owned())?;
+        return Ok((only.1.outcome, Vec::new()));
     }
-    // The merging refuses equal documents; two hosts can have equal results.
-    for (name, document) in &mut parts {
-        document.argv.insert(0, name.clone());
-    }
-    let mut merged = load_document::merge(&parts).map_err(|error| error.to_string())?;
-    merged.outcome.queue = worst_queue(parts.iter().map(|(_, document)| document.outcome.queue));
-    Ok((merged.outcome, merged.warnings))
+    // Merging refuses equal runs, and two hosts can have equal results.
+    let parts: Vec<LoadPart> = parts
+        .into_iter()
+        .map(|(name, report)| LoadPart { argv: vec![name.clone()], name, report })
+        .collect();
+    let (mut merged, warnings) = report::merge(&parts).map_err(|error| error.to_string())?;
+    merged.outcome.queue = worst_queue(parts.iter().map(|part| part.report.outcome.queue));
+    Ok((merged.outcome, warnings))
 }
 
 /// Medians do not add up. The service has one queue, so the host that saw it grow most is right.

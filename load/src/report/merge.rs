@@ -1,9 +1,9 @@
-//! Several generators' accounts of the same time as one.
+//! The results of several generators as one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{LoadDocument, MergedRun};
+use super::{LoadReport, MergedRun};
 use crate::generator::GeneratorDescription;
 use crate::outcome::{CodeCount, LeftAs, QueueMedians, SelfWatch, SendBursts, SlotInterval, SlotOutcome};
 
@@ -13,7 +13,7 @@ const LEAST_OVERLAP: f64 = 0.9;
 /// Intervals whose beginnings differ by more than this share of their length are told to.
 const MOST_SHIFT: f64 = 0.1;
 
-/// Why documents cannot be merged.
+/// Why runs cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
     #[error("nothing to merge: name at least two documents")]
@@ -32,20 +32,26 @@ pub enum MergeError {
     Twice { name: String, other: String },
 }
 
-/// Merges documents, each with a name to tell it by. Counts are summed and distributions merged, so that the result is as
-/// if one generator had recorded all. Rates are summed if the runs overlap in time by 90 % of the shortest; else they are
-/// those over the whole stretch from the first start to the last end, and a warning says so. Intervals are joined with
-/// those nearest in time; of their latency only the longest is known then.
+/// One of the runs to merge.
+#[derive(Debug, Clone)]
+pub struct LoadPart {
+    /// Tells it from the others: a file or host name.
+    pub name: String,
+    pub argv: Vec<String>,
+    pub report: LoadReport,
+}
+
+/// Merges runs. Counts are summed and distributions merged, so that the result is as if one generator had recorded all.
+/// Rates are summed if the runs overlap in time by 90 % of the shortest; otherwise they are averages from the first start
+/// to the last end, and a warning says so. Intervals are joined with the nearest in time; of their latency only the longest
+/// is known then. Returns the warnings of the merging next to the result.
 ///
 /// # Errors
-/// Fewer than two documents, different workloads, the same run twice.
-pub fn merge(parts: &[(String, LoadDocument)]) -> Result<LoadDocument, MergeError> {
+/// Fewer than two runs, different workloads, the same run twice.
+pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError> {
     check(parts)?;
     let overlap = overlap_ratio(parts);
     let mut warnings: Vec<String> = Vec::new();
-    for (name, document) in parts {
-        warnings.extend(document.warnings.iter().map(|warning| format!("{name}: {warning}")));
-    }
     let concurrent = overlap >= LEAST_OVERLAP;
     if !concurrent {
         warnings.push(format!(
@@ -54,98 +60,79 @@ pub fn merge(parts: &[(String, LoadDocument)]) -> Result<LoadDocument, MergeErro
         ));
     }
     let outcome = merged_outcome(parts, concurrent, &mut warnings);
-    let merged = parts.iter().flat_map(|(name, document)| origins(name, document)).collect();
-    let first = &parts[0].1;
-    let generators: Vec<&GeneratorDescription> =
-        parts.iter().map(|(_, document)| &document.generator).collect();
+    let generators: Vec<&GeneratorDescription> = parts.iter().map(|part| &part.report.generator).collect();
     let generator = GeneratorDescription::of_all(&generators);
-    Ok(LoadDocument {
-        schema: first.schema.clone(),
-        version: first.version.clone(),
-        argv: first.argv.clone(),
-        host: hosts(parts),
-        generator: generator.unwrap_or_else(|| first.generator.clone()),
+    let merged = LoadReport {
+        generator: generator.unwrap_or_else(|| parts[0].report.generator.clone()),
         outcome,
         missed: Vec::new(),
-        warnings,
-        merged,
+        merged: parts.iter().flat_map(LoadPart::runs).collect(),
         overlap_ratio: Some(overlap),
-    })
+    };
+    Ok((merged, warnings))
 }
 
-/// The hosts, each once.
-fn hosts(parts: &[(String, LoadDocument)]) -> Option<String> {
-    let mut hosts: Vec<&str> = Vec::new();
-    for name in parts.iter().filter_map(|(_, document)| document.host.as_deref()) {
-        if !hosts.contains(&name) {
-            hosts.push(name);
-        }
-    }
-    (!hosts.is_empty()).then(|| hosts.join(", "))
-}
-
-fn check(parts: &[(String, LoadDocument)]) -> Result<(), MergeError> {
-    let [(first, expected), rest @ ..] = parts else { return Err(MergeError::TooFew) };
+fn check(parts: &[LoadPart]) -> Result<(), MergeError> {
+    let [first, rest @ ..] = parts else { return Err(MergeError::TooFew) };
     if rest.is_empty() {
         return Err(MergeError::TooFew);
     }
-    for (index, (name, document)) in parts.iter().enumerate() {
-        if workload(document) != workload(expected) {
+    for (index, part) in parts.iter().enumerate() {
+        if part.workload() != first.workload() {
             return Err(MergeError::Workload {
-                first: first.clone(),
-                expected: workload(expected),
-                name: name.clone(),
-                its: workload(document),
+                first: first.name.clone(),
+                expected: first.workload(),
+                name: part.name.clone(),
+                its: part.workload(),
             });
         }
-        let origins_here = origins(name, document);
-        for (other, earlier) in &parts[..index] {
-            let same = |part: &MergedRun| {
-                origins(other, earlier)
-                    .iter()
-                    .any(|its| MergedRun { name: part.name.clone(), ..its.clone() } == *part)
+        let runs = part.runs();
+        for other in &parts[..index] {
+            let others = other.runs();
+            let is_known = |run: &MergedRun| {
+                others.iter().any(|its| MergedRun { name: run.name.clone(), ..its.clone() } == *run)
             };
-            if origins_here.iter().any(same) {
-                return Err(MergeError::Twice { name: name.clone(), other: other.clone() });
+            if runs.iter().any(is_known) {
+                return Err(MergeError::Twice { name: part.name.clone(), other: other.name.clone() });
             }
         }
     }
     Ok(())
 }
 
-fn workload(document: &LoadDocument) -> String {
-    format!("{} with {} bytes", document.generator.workload, document.generator.payload_bytes)
-}
-
-/// The runs a document is of: itself, or what it was merged from.
-fn origins(name: &str, document: &LoadDocument) -> Vec<MergedRun> {
-    if !document.merged.is_empty() {
-        return document.merged.clone();
+impl LoadPart {
+    fn workload(&self) -> String {
+        let generator = &self.report.generator;
+        format!("{} with {} bytes", generator.workload, generator.payload_bytes)
     }
-    let outcome = &document.outcome;
-    vec![MergedRun {
-        name: name.to_owned(),
-        argv: document.argv.clone(),
-        started_realtime_ns: outcome.started_realtime_ns,
-        duration_seconds: outcome.duration.as_secs_f64(),
-        sent: outcome.sent,
-        answered: outcome.answered,
-        generator: document.generator.clone(),
-    }]
+
+    /// The run itself, or those it was merged from.
+    fn runs(&self) -> Vec<MergedRun> {
+        if !self.report.merged.is_empty() {
+            return self.report.merged.clone();
+        }
+        let outcome = &self.report.outcome;
+        vec![MergedRun {
+            name: self.name.clone(),
+            argv: self.argv.clone(),
+            started_realtime_ns: outcome.started_realtime_ns,
+            duration_seconds: outcome.duration.as_secs_f64(),
+            sent: outcome.sent,
+            answered: outcome.answered,
+            generator: self.report.generator.clone(),
+        }]
+    }
 }
 
-/// When a document's run began and ended, ns.
-fn stretch(document: &LoadDocument) -> (u128, u128) {
-    let began = u128::from(document.outcome.started_realtime_ns);
-    (began, began + document.outcome.duration.as_nanos())
-}
-
-fn stretches(parts: &[(String, LoadDocument)]) -> impl Iterator<Item = (u128, u128)> {
-    parts.iter().map(|(_, document)| stretch(document))
+fn stretches(parts: &[LoadPart]) -> impl Iterator<Item = (u128, u128)> {
+    parts.iter().map(|part| {
+        let began = u128::from(part.report.outcome.started_realtime_ns);
+        (began, began + part.report.outcome.duration.as_nanos())
+    })
 }
 
 /// Share of the shortest run in which all ran.
-fn overlap_ratio(parts: &[(String, LoadDocument)]) -> f64 {
+fn overlap_ratio(parts: &[LoadPart]) -> f64 {
     let last_start = stretches(parts).map(|(began, _)| began).max().unwrap_or(0);
     let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
     let shortest = stretches(parts).map(|(began, ended)| ended - began).min().unwrap_or(1).max(1);
@@ -153,11 +140,11 @@ fn overlap_ratio(parts: &[(String, LoadDocument)]) -> f64 {
 }
 
 fn merged_outcome(
-    parts: &[(String, LoadDocument)],
+    parts: &[LoadPart],
     concurrent: bool,
     warnings: &mut Vec<String>,
 ) -> SlotOutcome {
-    let outcomes: Vec<&SlotOutcome> = parts.iter().map(|(_, document)| &document.outcome).collect();
+    let outcomes: Vec<&SlotOutcome> = parts.iter().map(|part| &part.report.outcome).collect();
     let mut all = outcomes[0].clone();
     all.self_watch = SelfWatch::default();
     for outcome in &outcomes[1..] {
