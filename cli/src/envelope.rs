@@ -4,12 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, bail};
+use linerate_host::Host;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::document::Document;
-use crate::origin::{HostSummary, Origin, Warning};
+use crate::origin::{self, HostSummary, Origin, Warning};
 use crate::output;
 
 /// A result that commands write as JSON, text and HTML, and that `report` reads.
@@ -44,6 +45,34 @@ pub(crate) struct Envelope<T> {
 }
 
 impl<T> Envelope<T> {
+    /// A result of this run of the program.
+    pub(crate) fn of(
+        schema: &'static str,
+        host: HostSummary,
+        started_unix_seconds: Option<u64>,
+        result: T,
+    ) -> Self {
+        Self {
+            schema: schema.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            argv: output::argv(),
+            started_unix_seconds,
+            host,
+            warnings: Vec::new(),
+            result,
+        }
+    }
+
+    /// A state of this host, read just now.
+    pub(crate) fn of_now(schema: &'static str, result: T) -> Self {
+        Self::of(schema, HostSummary::observe(&Host::live()), origin::unix_seconds(), result)
+    }
+
+    pub(crate) fn with_warnings(mut self, warnings: impl IntoIterator<Item = Warning>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             schema: self.schema.clone(),
@@ -58,20 +87,7 @@ impl<T> Envelope<T> {
 impl<T: CommandResult> Envelope<T> {
     /// A result of this run of the program.
     pub(crate) fn new(host: HostSummary, started_unix_seconds: Option<u64>, result: T) -> Self {
-        Self {
-            schema: T::SCHEMA.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: output::argv(),
-            started_unix_seconds,
-            host,
-            warnings: Vec::new(),
-            result,
-        }
-    }
-
-    pub(crate) fn with_warnings(mut self, warnings: impl IntoIterator<Item = Warning>) -> Self {
-        self.warnings.extend(warnings);
-        self
+        Self::of(T::SCHEMA, host, started_unix_seconds, result)
     }
 
     /// The result as people read it.

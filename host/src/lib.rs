@@ -23,6 +23,7 @@ pub mod recording;
 mod root;
 pub mod setting;
 pub mod stage;
+mod summary;
 mod sys;
 
 pub use capture::OpenedCapture;
@@ -35,3 +36,4 @@ pub use recording::HostRecording;
 pub use root::{Host, HostError, IrqbalanceSetup};
 pub use setting::{Setting, SettingError, SettingValue};
 pub use stage::{HostView, PacketPath, Scope, StageName};
+pub use summary::{HostSummary, unix_seconds};

@@ -10,7 +10,7 @@ mod namespace;
 mod target;
 mod undo;
 
-use linerate_host::{Setting, SettingError, SettingValue};
+use linerate_host::{Setting, SettingError, SettingValue, unix_seconds};
 
 use crate::NamedDevice;
 use crate::TunePlan;
@@ -82,7 +82,7 @@ impl<'w> TuneTransaction<'w> {
         let id = writer.next_tune();
         let begun = JournalRecord::Begun(BeginRecord {
             tune: id,
-            unix_seconds: unix_seconds(),
+            unix_seconds: unix_seconds().unwrap_or(0),
             boot: target.boot()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: begin.argv,
@@ -416,9 +416,4 @@ fn undo_room(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalR
         JournalRecord::UndoIntent { tune, setting: setting.clone(), from: value.clone(), to: value.clone() };
     let outcome = UndoOutcome::Drift { found: value.clone() };
     vec![intent, JournalRecord::UndoDone { tune, setting: setting.clone(), outcome }]
-}
-
-fn unix_seconds() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
 }

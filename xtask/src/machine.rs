@@ -1,20 +1,17 @@
 //! The machine that a chore runs on.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use linerate_host::{Host, HostSummary};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
 
-/// The kernel's release.
-pub(crate) fn kernel() -> std::io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned())
-}
-
-pub(crate) fn cpu_model() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or_else(|| "unknown".to_owned(), |(_, model)| model.trim().to_owned())
+/// `Linux 6.18.0, Example CPU`.
+pub(crate) fn kernel_and_cpu() -> String {
+    let HostSummary { kernel, cpu_model, .. } = HostSummary::observe(&Host::live());
+    let known = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
+    format!("Linux {}, {}", known(kernel), known(cpu_model))
 }
 
 /// Runnable tasks over the last minute: other work on the machine spoils figures.
@@ -22,9 +19,21 @@ pub(crate) fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-/// Seconds since 1970; `None` if the clock is before that.
-pub(crate) fn unix_seconds() -> Option<u64> {
-    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+/// A result as a JSON document, with the keys of the documents of `linerate`.
+pub(crate) fn document(
+    schema: &str,
+    started_unix_seconds: Option<u64>,
+    result: &impl Serialize,
+) -> serde_json::Value {
+    serde_json::json!({
+        "schema": schema,
+        "version": env!("CARGO_PKG_VERSION"),
+        "argv": std::env::args().collect::<Vec<_>>(),
+        "started_unix_seconds": started_unix_seconds,
+        "host": HostSummary::observe(&Host::live()),
+        "warnings": [],
+        "result": result,
+    })
 }
 
 /// Prints SKIP and returns the exit code if the chore is not run by root.

@@ -75,7 +75,6 @@ pub(crate) struct SoakCommand {
 }
 
 struct SoakObservation {
-    started_unix_seconds: Option<u64>,
     load_average: Option<f64>,
     /// Settings that the server could not use.
     fallbacks: Vec<String>,
@@ -111,7 +110,7 @@ impl SoakCommand {
             ensure!(there, "--json: there is no directory {}", directory.display());
         }
         machine::pin(None, self.cpu)?;
-        let (started_unix_seconds, load_average) = (machine::unix_seconds(), machine::load_average());
+        let (started_unix_seconds, load_average) = (linerate_host::unix_seconds(), machine::load_average());
         let lab = Lab::builder().queues(1).start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let mut server = SoakServer::start(&lab, self.backend, self.workers, self.server_cpu)?;
@@ -125,7 +124,6 @@ impl SoakCommand {
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
         let mut seen = SoakObservation {
-            started_unix_seconds,
             load_average,
             fallbacks,
             capacity,
@@ -140,7 +138,7 @@ impl SoakCommand {
         let report = SoakReport::new(self, &seen)?;
         print!("{report}");
         if let Some(file) = &self.json {
-            let text = serde_json::to_string_pretty(&report)?;
+            let text = serde_json::to_string_pretty(&report.document(started_unix_seconds))?;
             std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
         }
         Ok(machine::exit_code(report.kept()))

@@ -139,12 +139,8 @@ pub(crate) fn write_report(
     Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
-/// The steps: schema `linerate.steps/1`.
 #[derive(Serialize)]
-struct StepsDocument {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
+struct StepList {
     steps: Vec<StepLine>,
 }
 
@@ -159,8 +155,7 @@ fn list_steps(json: Option<&OutputTarget>) -> Result<ExitCode> {
     if let Some(target) = json {
         let line = |step: &step::LadderStep| StepLine { id: step.id, title: step.title, what: step.what };
         let steps = STEPS.iter().map(line).collect();
-        let (schema, version) = ("linerate.steps/1", env!("CARGO_PKG_VERSION"));
-        target.write_json(&StepsDocument { schema, version, argv: output::argv(), steps })?;
+        target.write_json(&Envelope::of_now("linerate.steps/2", StepList { steps }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = STEPS.iter().map(|step| step.id.len()).max().unwrap_or(0);

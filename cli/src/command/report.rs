@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use super::results::ResultArgs;
+use crate::envelope::Envelope;
 use crate::output;
 use crate::render::report::{self, OrderedResults};
 use crate::render::style::TextStyle;
@@ -35,7 +36,7 @@ impl ReportArgs {
         );
         let joined = story.render_results()?;
         if let Some(target) = &targets.json {
-            target.write_json(&joined.document(output::argv()))?;
+            target.write_json(&Envelope::of_now(reading::OWN_SCHEMA, joined.index()))?;
         }
         if let Some(target) = &targets.html {
             target.write(&report::page(&joined, &output::argv())?)?;

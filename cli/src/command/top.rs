@@ -24,7 +24,7 @@ use crate::render::style::TextStyle;
 use crate::top;
 use crate::top::panel::RowSelection;
 use crate::top::text;
-use record::{RecordFile, TopDocument};
+use record::RecordFile;
 
 /// Arguments of `linerate top`.
 #[derive(Debug, Args)]
@@ -118,7 +118,7 @@ impl TopArgs {
 
     fn print(&self, picture: &Snapshot) -> Result<()> {
         if self.json {
-            return OutputTarget::Stdout.write_json(&TopDocument::new(picture));
+            return OutputTarget::Stdout.write_json(&record::envelope(picture));
         }
         let text = text::picture(picture, &RowSelection::default(), TextStyle::stdout());
         output::print(&if top::is_ascii_only() { top::to_ascii(&text) } else { text })

@@ -47,7 +47,8 @@ fn a_load_and_the_server_it_loads_agree() {
     let server = server.wait_with_output().expect("ended");
     assert!(server.status.success());
     let served = document(&server);
-    conforms(&served, "linerate.serve/1");
+    conforms(&served, "linerate.serve/2");
+    let served = &served["result"];
     // On loopback nothing is lost on the way; what was lost was lost before the server took it.
     assert!(served["total"]["answered"].as_u64() >= Some(count("answered")), "{served} {load}");
     assert!(served["total"]["received"].as_u64() <= Some(count("sent")), "{served} {load}");
@@ -115,23 +116,23 @@ fn labs_are_listed_from_up_to_down() {
         output
     };
     let up = document(&lab(&["up", &name, "--senders", "2", "--json", "-"]));
-    conforms(&up, "linerate.labs/1");
-    assert_eq!(up["labs"][0]["hosts"].as_array().map(Vec::len), Some(3));
+    conforms(&up, "linerate.labs/2");
+    assert_eq!(up["result"]["labs"][0]["hosts"].as_array().map(Vec::len), Some(3));
     let listed = document(&lab(&["list", "--json", "-"]));
-    let labs = listed["labs"].as_array().expect("labs");
+    let labs = listed["result"]["labs"].as_array().expect("labs");
     assert!(labs.iter().any(|lab| lab["name"] == name.as_str()), "{listed}");
     let run = lab(&["exec", "--lab", &name, "sender1", "--", "cat", "/sys/class/net/eth0/operstate"]);
     assert_eq!(String::from_utf8_lossy(&run.stdout), "up\n");
     let down = document(&lab(&["down", &name, "--json", "-"]));
-    conforms(&down, "linerate.clean/1");
-    assert_eq!(down["labs"][0]["gone"], true);
+    conforms(&down, "linerate.clean/2");
+    assert_eq!(down["result"]["labs"][0]["gone"], true);
 }
 
 #[test]
 fn the_steps_are_listed_as_a_document_too() {
     let listed = document(&support::linerate(&["lab", "--list", "--json", "-"]));
-    conforms(&listed, "linerate.steps/1");
-    assert_eq!(listed["steps"][0]["id"], "baseline");
+    conforms(&listed, "linerate.steps/2");
+    assert_eq!(listed["result"]["steps"][0]["id"], "baseline");
 }
 
 #[test]

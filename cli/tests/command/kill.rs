@@ -54,7 +54,7 @@ fn listed(runtime: &Path) -> Vec<Value> {
         .output()
         .expect("the command starts");
     let document: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
-    document["labs"].as_array().cloned().expect("a list")
+    document["result"]["labs"].as_array().cloned().expect("a list")
 }
 
 #[test]

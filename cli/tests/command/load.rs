@@ -193,7 +193,10 @@ fn what_is_no_document_is_not_merged() {
     };
     assert!(refused("").contains("no linerate.load/2 document"));
     assert!(refused("{}").contains("it names no schema; linerate.load/2 is required"));
-    assert!(refused(r#"{"schema": "linerate.load/1"}"#).contains("its schema is linerate.load/1; linerate.load/2"));
+    assert!(
+        refused(r#"{"schema": "linerate.load/1"}"#)
+            .contains("its schema is linerate.load/1; linerate.load/2")
+    );
     assert!(refused(r#"{"schema": "linerate.load/2"}"#).contains("missing field"));
 }
 

@@ -24,9 +24,9 @@ fn results_are_joined_and_what_is_none_is_named() {
     let joined = linerate(&["report", &runs.path().display().to_string(), "--json", "-", "--html", &page]);
     assert!(joined.status.success(), "{joined:?}");
     let document: Value = serde_json::from_slice(&joined.stdout).expect("JSON");
-    conforms(&document, "linerate.report/1");
+    conforms(&document, "linerate.report/2");
     let files = |list: &str| -> Vec<String> {
-        let rows = document[list].as_array().expect("a list");
+        let rows = document["result"][list].as_array().expect("a list");
         rows.iter().map(|row| row["file"].as_str().expect("a file").to_owned()).collect()
     };
     assert_eq!(files("results").len(), 1, "{document}");

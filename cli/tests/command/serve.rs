@@ -61,9 +61,9 @@ impl ServeProcess {
     pub(crate) fn stop(mut self) -> Value {
         self.interrupt();
         let output = self.child.stdout.take().expect("a pipe");
-        let counters = serde_json::from_reader(output).expect("a document");
+        let document: Value = serde_json::from_reader(output).expect("a document");
         assert!(self.child.wait().expect("it ends").success());
-        counters
+        document["result"].clone()
     }
 
     fn interrupt(&self) {

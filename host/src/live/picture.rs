@@ -5,7 +5,7 @@ use crate::diagnosis::UnknownItem;
 use crate::{CpuSet, Known, Severity, StageName};
 use serde::{Deserialize, Serialize};
 
-pub const SCHEMA: &str = "linerate.top/1";
+pub const SCHEMA: &str = "linerate.top/2";
 
 /// The packet path in the time between two readings.
 ///

@@ -75,15 +75,20 @@ impl SnapshotRecording {
 
 fn snapshot(line: &[u8]) -> Result<Snapshot, String> {
     #[derive(Deserialize)]
-    struct NamedSnapshot {
+    struct NamedDocument {
         schema: String,
     }
-    let named: NamedSnapshot = serde_json::from_slice(line)
+    #[derive(Deserialize)]
+    struct SnapshotDocument {
+        result: Snapshot,
+    }
+    let named: NamedDocument = serde_json::from_slice(line)
         .map_err(|_| "no snapshot: only files of 'linerate top --record' can be read".to_owned())?;
     if named.schema != SCHEMA {
         return Err(format!("its schema is {}, and this program reads {SCHEMA}", named.schema));
     }
-    serde_json::from_slice(line).map_err(|error| format!("incomplete snapshot: {error}"))
+    let document = serde_json::from_slice::<SnapshotDocument>(line);
+    document.map(|document| document.result).map_err(|error| format!("incomplete snapshot: {error}"))
 }
 
 #[cfg(test)]
@@ -96,9 +101,7 @@ mod tests {
     fn line() -> String {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n"), ("/proc/uptime", "3 1\n")]);
         let snapshot = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
-        let mut value = serde_json::to_value(&snapshot).expect("a value");
-        value["schema"] = SCHEMA.into();
-        format!("{value}\n")
+        format!("{}\n", serde_json::json!({"schema": SCHEMA, "result": snapshot}))
     }
 
     fn read(text: &str) -> Result<SnapshotRecording, TapeError> {
@@ -119,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_tape_or_an_error(text in "(\\{\"schema\":\"linerate.top/1\"[ -~]{0,40}\n?){0,3}|[ -~\n]{0,80}") {
+        fn any_text_is_a_tape_or_an_error(text in "(\\{\"schema\":\"linerate.top/2\"[ -~]{0,40}\n?){0,3}|[ -~\n]{0,80}") {
             let _ = read(&text);
         }
     }

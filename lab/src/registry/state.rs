@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -84,7 +83,7 @@ impl LabState {
             kind,
             process: ProcessId::own().map_err(|e| LabError::file("read", "/proc/self/stat", e))?,
             boot: this_boot(),
-            since: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs(),
+            since: linerate_host::unix_seconds().unwrap_or(0),
             hosts: Vec::new(),
             links: Vec::new(),
             host_wide: Vec::new(),

@@ -139,11 +139,7 @@ fn overlap_ratio(parts: &[LoadPart]) -> f64 {
     first_end.saturating_sub(last_start) as f64 / shortest as f64
 }
 
-fn merged_outcome(
-    parts: &[LoadPart],
-    concurrent: bool,
-    warnings: &mut Vec<String>,
-) -> SlotOutcome {
+fn merged_outcome(parts: &[LoadPart], concurrent: bool, warnings: &mut Vec<String>) -> SlotOutcome {
     let outcomes: Vec<&SlotOutcome> = parts.iter().map(|part| &part.report.outcome).collect();
     let mut all = outcomes[0].clone();
     all.self_watch = SelfWatch::default();

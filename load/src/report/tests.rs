@@ -81,7 +81,8 @@ fn part(name: &str, report: LoadReport) -> LoadPart {
 }
 
 fn merged(reports: &[LoadReport]) -> (LoadReport, Vec<String>) {
-    let parts: Vec<_> = ('a'..).zip(reports).map(|(name, run)| part(&name.to_string(), run.clone())).collect();
+    let parts: Vec<_> =
+        ('a'..).zip(reports).map(|(name, run)| part(&name.to_string(), run.clone())).collect();
     merge(&parts).unwrap()
 }
 

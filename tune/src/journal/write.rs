@@ -4,8 +4,8 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use linerate_host::unix_seconds;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
@@ -101,7 +101,8 @@ impl JournalWriter {
         if self.broken {
             return Err(JournalError::Broken { path: self.path() });
         }
-        let entry = JournalLine { sequence: self.sequence + 1, unix_seconds: unix_seconds(), record };
+        let entry =
+            JournalLine { sequence: self.sequence + 1, unix_seconds: unix_seconds().unwrap_or(0), record };
         let line = to_line(&entry, &self.store.journal_path())?;
         let written =
             self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
@@ -246,8 +247,4 @@ fn sync_directory(path: &Path) -> Result<(), JournalError> {
     File::open(path)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| file_error(path, "sync the directory", error))
-}
-
-fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

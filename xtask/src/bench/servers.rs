@@ -79,13 +79,14 @@ impl ServersBench {
         }
         self.enter()?;
         placement::stay_on(self.generator_cpu, &self.server_cpus)?;
-        let mut report = ServersReport::new(self)?;
+        let mut report = ServersReport::new(self);
         for placement in &self.placement {
             report.add(self.part(*placement)?);
         }
+        println!("{}", machine::kernel_and_cpu());
         print!("{report}");
         if let Some(file) = &self.json {
-            let text = serde_json::to_string_pretty(&report)?;
+            let text = serde_json::to_string_pretty(&report.document())?;
             std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
         }
         Ok(machine::exit_code(report.kept()))

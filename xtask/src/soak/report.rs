@@ -16,16 +16,10 @@ const ALLOWED_GROWTH: f64 = 1.05;
 /// Growth that is always allowed, bytes.
 const ALLOWED_BYTES: f64 = 512e3;
 
-/// Everything: schema `linerate.soak/1`. There is none of a soak in which a flow was not answered again after an event: that ends it.
+/// There is none of a soak in which a flow was not answered again after an event: that ends it.
 #[derive(Debug, Serialize)]
 pub(super) struct SoakReport {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    started_unix_seconds: Option<u64>,
     elapsed_seconds: f64,
-    kernel: String,
-    cpu: String,
     load_average: Option<f64>,
     backend: &'static str,
     fallbacks: Vec<String>,
@@ -89,13 +83,7 @@ impl SoakReport {
             times,
         };
         Ok(Self {
-            schema: "linerate.soak/1",
-            version: env!("CARGO_PKG_VERSION"),
-            argv: std::env::args().collect(),
-            started_unix_seconds: seen.started_unix_seconds,
             elapsed_seconds: seen.elapsed.as_secs_f64(),
-            kernel: machine::kernel()?,
-            cpu: machine::cpu_model(),
             load_average: seen.load_average,
             backend: settings.backend.name(),
             fallbacks: seen.fallbacks.clone(),
@@ -115,6 +103,10 @@ impl SoakReport {
             memory,
             accounting: seen.accounting.to_string(),
         })
+    }
+
+    pub(super) fn document(&self, started_unix_seconds: Option<u64>) -> serde_json::Value {
+        machine::document("linerate.soak/2", started_unix_seconds, self)
     }
 
     pub(super) fn kept(&self) -> bool {
@@ -194,7 +186,6 @@ mod tests {
         let mut total = Counts::default();
         (total.restarts, total.panicked) = (1, 3);
         let seen = SoakObservation {
-            started_unix_seconds: Some(1_700_000_000),
             load_average: Some(0.5),
             fallbacks: Vec::new(),
             capacity: 100e3,
@@ -210,7 +201,7 @@ mod tests {
         assert!(report.panics.kept && report.memory.kept);
         assert!(!report.kept(), "nothing was sent");
         assert!(report.to_string().contains("FAILED: every request has a fate"), "{report}");
-        conforms(&serde_json::to_value(&report).expect("JSON"), "linerate.soak/1");
+        conforms(&report.document(Some(1_700_000_000)), "linerate.soak/2");
     }
 
     #[test]

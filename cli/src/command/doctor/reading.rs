@@ -1,6 +1,6 @@
 //! Reading a host, once or twice.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use linerate_host::diagnosis::UnknownItem;
@@ -9,6 +9,7 @@ use linerate_host::{Host, HostRecording, HostView, Known, OpenedCapture, PacketP
 use super::arguments::HostScopeArgs;
 use super::waiting::wait;
 use crate::interrupt::InterruptFlag;
+use crate::origin;
 
 /// A host to read, and the part of it to read.
 pub(crate) struct ObservedHost {
@@ -95,7 +96,7 @@ impl ObservedHost {
 
     /// Reads once, or twice with `--watch` and no interrupt.
     pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
-        let mut unix_seconds = if self.live { now() } else { self.unix_seconds };
+        let mut unix_seconds = if self.live { origin::unix_seconds() } else { self.unix_seconds };
         let first = PacketPath::observe(&self.first, &self.scope);
         self.check_services(&first)?;
         let Self { first: host, later, keep, scope, watch, live, .. } = self;
@@ -120,7 +121,7 @@ impl ObservedHost {
             });
         };
         if live {
-            unix_seconds = now();
+            unix_seconds = origin::unix_seconds();
         }
         // For the list of interfaces to be in the capture.
         let _ = again.list("/sys/class/net");
@@ -155,8 +156,4 @@ impl HostReadings {
 /// Whether the process exists; one that may not be read does.
 fn is_there(host: &Host, pid: u32) -> bool {
     !host.read(&format!("/proc/{pid}/stat")).is_err_and(|error| error.is_missing())
-}
-
-fn now() -> Option<u64> {
-    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }

@@ -11,6 +11,7 @@ use linerate_lab::registry::{CleanedLab, HolderKind};
 use linerate_lab::{CleanReport, CleanScope, LabRegistry, LabShape, LabState, LinkEnd, hold};
 use serde::Serialize;
 
+use crate::envelope::Envelope;
 use crate::output::{self, OutputTarget};
 use crate::render::format;
 
@@ -84,23 +85,9 @@ pub(super) struct LabHoldArgs {
     options: String,
 }
 
-/// The list: schema `linerate.labs/1`.
 #[derive(Serialize)]
-struct LabListDocument {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
+struct LabList {
     labs: Vec<LabState>,
-}
-
-/// What was removed: schema `linerate.clean/1`.
-#[derive(Serialize)]
-struct LabCleanDocument<'a> {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    #[serde(flatten)]
-    report: &'a CleanReport,
 }
 
 impl LabUpArgs {
@@ -176,12 +163,7 @@ impl LabHoldArgs {
 
 fn show(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
     match json {
-        Some(target) => target.write_json(&LabListDocument {
-            schema: "linerate.labs/1",
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-            labs,
-        }),
+        Some(target) => target.write_json(&Envelope::of_now("linerate.labs/2", LabList { labs })),
         None => output::print(&labs.iter().map(lab_text).collect::<Vec<_>>().join("\n")),
     }
 }
@@ -218,12 +200,7 @@ fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode>
         lines.push("nothing was left".to_owned());
     }
     match json {
-        Some(target) => target.write_json(&LabCleanDocument {
-            schema: "linerate.clean/1",
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
-            report,
-        })?,
+        Some(target) => target.write_json(&Envelope::of_now("linerate.clean/2", report))?,
         None => output::print(&format!("{}\n", lines.join("\n")))?,
     }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })

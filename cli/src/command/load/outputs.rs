@@ -67,10 +67,7 @@ impl LoadOutputs {
     /// A generator is ready.
     pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
-        self.event(
-            "start",
-            &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator },
-        );
+        self.event("start", &StreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator });
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
             Some(error) => Err(error),
             None => Ok(()),

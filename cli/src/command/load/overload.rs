@@ -16,8 +16,7 @@ impl LoadRun {
         self.outputs.started(&self.generator.describe())?;
         let started = origin::unix_seconds();
         let overload = self.goodput(capacity)?;
-        let answered =
-            overload.iter().any(|one| one.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0));
+        let answered = overload.iter().any(|one| one.goodput_ratio.value().is_some_and(|ratio| *ratio > 0.0));
         let generator = self.generator.describe();
         let report = OverloadReport { generator, capacity_per_second: capacity, overload };
         self.finish(started, report, Vec::new())?;

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use linerate_load::{PacingMode, SlotOutcome};
 use linerate_load::report::RampReport;
+use linerate_load::{PacingMode, SlotOutcome};
 
 use super::run::{LoadRun, exit};
 use super::slot::{nothing_sent, warnings};

@@ -23,7 +23,7 @@ use crate::view::doctor::DoctorResult;
 use crate::view::tune_plan::{self, PlanView};
 
 /// The schema of what this command writes itself: in a directory of results it is none of them.
-pub(crate) const OWN_SCHEMA: &str = "linerate.report/1";
+pub(crate) const OWN_SCHEMA: &str = "linerate.report/2";
 
 /// A file with a result.
 #[derive(Debug)]

@@ -12,14 +12,16 @@ use linerate_engine::{
     Backend, Counts, GuardReport, OverloadPolicy, RunningServer, Server, Service, ShedPolicy, SocketMode,
     SteeringProgram, WorkerPinning, XdpMode, XdpReport,
 };
-use linerate_host::CpuSet;
+use linerate_host::{CpuSet, Host};
 use linerate_networks::Net;
 use linerate_services::guarded::GuardedService;
 use linerate_services::refusals::{RefusalCounters, RefusalCounts};
 use serde::Serialize;
 
 use super::xdp::{self, XdpArguments};
+use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::origin::{self, HostSummary, Warning};
 use crate::output::{self, OutputTarget};
 use crate::render::format;
 
@@ -123,12 +125,9 @@ enum OverloadArgument {
     Protect,
 }
 
-/// The counters at the end: schema `linerate.serve/1`.
+/// The counters at the end.
 #[derive(Serialize)]
 struct ServeSummary {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
     address: SocketAddr,
     elapsed_seconds: f64,
     total: Counts,
@@ -140,7 +139,6 @@ struct ServeSummary {
     refusals: RefusalCounts,
     /// What the guard against overload did; none without one.
     guard: Option<GuardReport>,
-    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp: Option<XdpReport>,
 }
@@ -204,7 +202,7 @@ impl ServerArguments {
         };
         let interrupt =
             if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
-        let started = std::time::Instant::now();
+        let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
         let running = self.start(self.bind, admission, service)?;
         let all = beside.iter().map(|(_, running)| running).chain([&running]);
         let warnings: Vec<String> = all.flat_map(warnings).collect();
@@ -239,9 +237,6 @@ impl ServerArguments {
         let address = running.local_addr();
         let report = running.stop()?;
         let summary = ServeSummary {
-            schema: "linerate.serve/1",
-            version: env!("CARGO_PKG_VERSION"),
-            argv: output::argv(),
             address,
             elapsed_seconds: started.elapsed().as_secs_f64(),
             total: report.total(),
@@ -249,11 +244,14 @@ impl ServerArguments {
             guard: report.guard,
             workers: report.workers,
             beside: beside.into_iter().map(stop).collect::<Result<_>>()?,
-            warnings,
             xdp: report.xdp,
         };
         match &json {
-            Some(target) => target.write_json(&summary)?,
+            Some(target) => {
+                let host = HostSummary::observe(&Host::live());
+                let envelope = Envelope::of("linerate.serve/2", host, started_unix_seconds, summary);
+                target.write_json(&envelope.with_warnings(warnings.into_iter().map(Warning::remark)))?;
+            }
             None => output::print(&text(&summary, admission.silent))?,
         }
         Ok(ExitCode::SUCCESS)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use linerate_host::Host;
@@ -14,7 +14,7 @@ use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
 
 use super::feed::SessionEvent;
 use crate::envelope::Envelope;
-use crate::origin::HostSummary;
+use crate::origin::{HostSummary, unix_seconds};
 use crate::output::OutputTarget;
 use crate::render::style::TextStyle;
 use crate::render::text;
@@ -124,7 +124,7 @@ fn flame_graph() -> Result<String> {
     };
     let svg = draw::svg(&profile, &picture).context("flame graph")?;
     let svg = svg.context("flame graph: no sample was taken, since no CPU was busy")?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = unix_seconds().unwrap_or(0);
     let name = format!("linerate-flame-{now}.svg");
     OutputTarget::from(name.as_str()).write(&svg)?;
     let whole = std::path::absolute(Path::new(&name)).unwrap_or_else(|_| name.clone().into());

@@ -7,24 +7,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use linerate_host::live::Snapshot;
 use linerate_host::live::picture::SCHEMA;
-use serde::Serialize;
 
-use crate::output;
+use crate::envelope::Envelope;
+use crate::origin::HostSummary;
 
 /// What `--json` prints, and `--record` writes on each line.
-#[derive(Serialize)]
-pub(super) struct TopDocument<'a> {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
-    #[serde(flatten)]
-    picture: &'a Snapshot,
-}
-
-impl<'a> TopDocument<'a> {
-    pub(super) fn new(picture: &'a Snapshot) -> Self {
-        Self { schema: SCHEMA, version: env!("CARGO_PKG_VERSION"), argv: output::argv(), picture }
-    }
+pub(super) fn envelope(snapshot: &Snapshot) -> Envelope<&Snapshot> {
+    let host = HostSummary {
+        name: snapshot.host.name.value().cloned(),
+        kernel: snapshot.host.kernel.value().cloned(),
+        ..HostSummary::default()
+    };
+    Envelope::of(SCHEMA, host, snapshot.unix_seconds.map(|seconds| seconds as u64), snapshot)
 }
 
 /// A file that is appended to.
@@ -55,7 +49,7 @@ impl RecordFile {
     /// Appends a picture in one write, so that who reads meanwhile sees whole lines.
     pub(super) fn write(&mut self, picture: &Snapshot) -> Result<()> {
         let mut line =
-            serde_json::to_vec(&TopDocument::new(picture)).context("a picture cannot be written as JSON")?;
+            serde_json::to_vec(&envelope(picture)).context("a picture cannot be written as JSON")?;
         line.push(b'\n');
         self.file.write_all(&line).with_context(|| format!("cannot record in {}", self.path.display()))
     }

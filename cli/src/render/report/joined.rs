@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::command::report::reading::{OWN_SCHEMA, UnreadFile};
+use crate::command::report::reading::UnreadFile;
 use crate::render::page::{self, PageHead};
 
 /// A result among others.
@@ -26,12 +26,9 @@ pub(crate) struct JoinedResults {
     pub(crate) unread: Vec<UnreadFile>,
 }
 
-/// Schema `linerate.report/1`.
+/// The files of a report and their verdicts.
 #[derive(Debug, Serialize)]
-pub(crate) struct ReportDocument {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
+pub(crate) struct ReportIndex {
     /// The file whose picture of the path stands first; null where there is none.
     path_from: Option<String>,
     /// In the order in which they are told.
@@ -92,8 +89,7 @@ impl JoinedResults {
         }
     }
 
-    /// The document of all that.
-    pub(crate) fn document(&self, argv: Vec<String>) -> ReportDocument {
+    pub(crate) fn index(&self) -> ReportIndex {
         let told = |member: &JoinedResult| ReportEntry {
             file: member.file.clone(),
             schema: member.head.schema.clone(),
@@ -109,10 +105,7 @@ impl JoinedResults {
             schema: unread.schema.clone(),
             why: unread.why.clone(),
         };
-        ReportDocument {
-            schema: OWN_SCHEMA,
-            version: env!("CARGO_PKG_VERSION"),
-            argv,
+        ReportIndex {
             path_from: self.path_of.and_then(|index| Some(self.members.get(index)?.file.clone())),
             results: self.members.iter().map(told).collect(),
             unread: self.unread.iter().map(not_shown).collect(),

@@ -69,8 +69,7 @@ fn the_text_has_a_row_a_result_and_what_is_not_shown() {
 
 #[test]
 fn the_document_names_every_file() {
-    let document = serde_json::to_value(joined().document(vec!["linerate".to_owned()])).expect("JSON");
-    assert_eq!(document["schema"], "linerate.report/1");
+    let document = serde_json::to_value(joined().index()).expect("JSON");
     assert_eq!(document["results"][0]["schema"], "linerate.ladder/2");
     assert_eq!(document["unread"][0]["file"], "d.json");
     assert!(document["path_from"].is_null());

@@ -4,8 +4,8 @@ use linerate_load::capacity::{CapacitySample, ProbeResult, ProbeVerdict, SearchE
 use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::{
-    axis, chart_section, document_of, generator_facts, generator_text, latency_at, latency_axis, latency_text, line_chart, loss_axis,
-    mark, measured, overload_section, seconds,
+    axis, chart_section, document_of, generator_facts, generator_text, latency_at, latency_axis,
+    latency_text, line_chart, loss_axis, mark, measured, overload_section, seconds,
 };
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Section, Table, Tile,

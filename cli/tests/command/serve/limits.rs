@@ -39,7 +39,8 @@ fn served(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> 
     child.stdout.take().expect("a pipe").read_to_string(&mut document).expect("text");
     child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
     assert!(child.wait().expect("it ends").success(), "{told}");
-    (serde_json::from_str(&document).expect("a document"), told)
+    let document: Value = serde_json::from_str(&document).expect("a document");
+    (document["result"].clone(), told)
 }
 
 /// What it says, up to a line with `part`.

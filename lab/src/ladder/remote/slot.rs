@@ -237,10 +237,8 @@ fn merged_outcome(mut parts: Vec<(String, LoadReport)>) -> Result<(SlotOutcome, 
         return Ok((only.1.outcome, Vec::new()));
     }
     // Merging refuses equal runs, and two hosts can have equal results.
-    let parts: Vec<LoadPart> = parts
-        .into_iter()
-        .map(|(name, report)| LoadPart { argv: vec![name.clone()], name, report })
-        .collect();
+    let parts: Vec<LoadPart> =
+        parts.into_iter().map(|(name, report)| LoadPart { argv: vec![name.clone()], name, report }).collect();
     let (mut merged, warnings) = report::merge(&parts).map_err(|error| error.to_string())?;
     merged.outcome.queue = worst_queue(parts.iter().map(|part| part.report.outcome.queue));
     Ok((merged.outcome, warnings))

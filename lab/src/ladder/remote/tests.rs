@@ -227,9 +227,9 @@ fn the_remote_side_runs_slots_and_answers_pings_until_its_input_ends() {
         for begin in [super::clock::realtime_ns(), u64::MAX] {
             say(near, &RemoteOrder::Slot(SlotOrder::new(9, &slot, 2, begin)));
             assert!(matches!(answer(), RemoteAnswer::Interval { slot: 9, .. }));
-            let RemoteAnswer::Done { slot: 9, document } = answer() else { panic!("no account") };
-            assert_eq!(document["sent"], 100);
-            assert_eq!(document["started_realtime_ns"] == 7, begin == u64::MAX);
+            let RemoteAnswer::Done { slot: 9, report } = answer() else { panic!("no account") };
+            assert_eq!(report.outcome.sent, 100);
+            assert_eq!(report.outcome.started_realtime_ns == 7, begin == u64::MAX);
         }
         let none = LoadSlot { duration: Duration::ZERO, ..slot };
         say(near, &RemoteOrder::Slot(SlotOrder::new(10, &none, 2, 0)));

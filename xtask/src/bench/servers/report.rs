@@ -13,15 +13,10 @@ use super::{MeasuredServerRun, ServersBench, threshold};
 use crate::bench::threshold::{JudgedThreshold, all_kept, shown};
 use crate::machine;
 
-/// Everything: schema `linerate.bench-servers/1`.
 #[derive(Debug, Serialize)]
 pub(super) struct ServersReport {
-    schema: &'static str,
-    version: &'static str,
-    argv: Vec<String>,
+    #[serde(skip)]
     started_unix_seconds: Option<u64>,
-    kernel: String,
-    cpu: String,
     server_cpus: Vec<u32>,
     generator_cpu: u32,
     workers: u32,
@@ -59,14 +54,9 @@ struct ServerLine {
 
 impl ServersReport {
     /// Without parts yet.
-    pub(super) fn new(settings: &ServersBench) -> anyhow::Result<Self> {
-        Ok(Self {
-            schema: "linerate.bench-servers/1",
-            version: env!("CARGO_PKG_VERSION"),
-            argv: std::env::args().collect(),
-            started_unix_seconds: machine::unix_seconds(),
-            kernel: machine::kernel()?,
-            cpu: machine::cpu_model(),
+    pub(super) fn new(settings: &ServersBench) -> Self {
+        Self {
+            started_unix_seconds: linerate_host::unix_seconds(),
             server_cpus: settings.server_cpus.clone(),
             generator_cpu: settings.generator_cpu,
             workers: settings.workers,
@@ -76,7 +66,11 @@ impl ServersReport {
             load_average: machine::load_average(),
             parts: Vec::new(),
             judged: !settings.no_verdict,
-        })
+        }
+    }
+
+    pub(super) fn document(&self) -> serde_json::Value {
+        machine::document("linerate.bench-servers/2", self.started_unix_seconds, self)
     }
 
     pub(super) fn add(&mut self, part: PlacementReport) {
@@ -128,7 +122,6 @@ impl ServerLine {
 impl fmt::Display for ServersReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cpus: Vec<String> = self.server_cpus.iter().map(u32::to_string).collect();
-        writeln!(f, "Linux {}, {}", self.kernel, self.cpu)?;
         write!(f, "{} worker(s) on CPU {}, ", self.workers, cpus.join(","))?;
         write!(f, "generator on CPU {}; echo of {} bytes; ", self.generator_cpu, self.payload_bytes)?;
         write!(f, "{} turns of {} s", self.rounds, self.search_seconds)?;
@@ -221,8 +214,8 @@ mod tests {
     fn the_document_is_as_docs_schema_says() {
         let matches = ServersBench::augment_args(clap::Command::new("servers")).get_matches_from(["servers"]);
         let settings = ServersBench::from_arg_matches(&matches).expect("settings");
-        let mut report = ServersReport::new(&settings).expect("a report");
+        let mut report = ServersReport::new(&settings);
         report.add(PlacementReport::new(ReceivePlacement::Rps, settings.enter().expect("candidates"), true));
-        conforms(&serde_json::to_value(&report).expect("JSON"), "linerate.bench-servers/1");
+        conforms(&report.document(), "linerate.bench-servers/2");
     }
 }
