@@ -32,7 +32,7 @@ fn a_result_that_is_cut_short_is_named() {
 
 #[test]
 fn a_report_of_reports_is_none() {
-    assert!(matches!(parse("{\"schema\": \"linerate.report/1\"}"), Ok(None)));
+    assert!(matches!(parse("{\"schema\": \"linerate.report/2\"}"), Ok(None)));
 }
 
 #[test]
