@@ -124,7 +124,8 @@ impl BoostServersTestHost {
     pub(super) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
         let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
         let (out, err) = output_text(&output);
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+        let document = serde_json::from_str::<Value>(&out);
+        document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
     }
 
     /// Datagrams that found a socket's buffer full, on both hosts (UdpRcvbufErrors).
@@ -170,7 +171,7 @@ impl BackgroundLoad {
         signal(self.child.id(), Signal::INT);
         self.child.wait().expect("a child");
         let written = std::fs::read_to_string(&self.document).expect("the load's document");
-        serde_json::from_str(&written).expect("JSON")
+        serde_json::from_str::<Value>(&written).expect("JSON")["result"].take()
     }
 }
 

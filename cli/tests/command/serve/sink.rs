@@ -73,12 +73,13 @@ fn a_sink_counts_what_nftables_counts() {
     sink.signal(Signal::INT).expect("it runs");
     assert!(sink.wait().expect("it ends").success());
     let summary: Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("a document");
+    let summary = &summary["result"];
 
     let counters: Value = serde_json::from_str(&nft(&["-j", "list", "counters"])).expect("JSON");
     let counter =
         counters["nftables"].as_array().expect("a list").iter().find_map(|entry| entry.get("counter"));
     let counted = &counter.expect("a counter")["packets"];
-    let sent = load["sent"].as_u64().expect("a count");
+    let sent = load["result"]["sent"].as_u64().expect("a count");
     assert!(sent >= 9_000, "{load}");
     assert_eq!(
         (counted.as_u64(), summary["total"]["received"].as_u64()),
