@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("serving on {}; Enter ends it", served.running.local_addr());
     std::io::stdin().read_line(&mut String::new())?;
     println!("{:?}", served.running.stop()?.total());
-    // The workers have gone, and with them what the threads wait for.
+    // The workers have ended, and with them the channels on which the threads wait.
     served.threads.into_iter().for_each(|thread| thread.join().expect("a thread does not panic"));
     Ok(())
 }

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves until what is returned is dropped or stopped.
+/// Serves until the returned server is dropped or stopped.
 pub fn start(address: SocketAddr) -> Result<RunningServer, ServerError> {
     // One for each worker: nothing is shared, nothing is locked.
     Server::builder().bind(address).max_request(512).max_reply(512).start(|_worker| StubResolver)

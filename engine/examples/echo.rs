@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Serves until what is returned is dropped or stopped.
+/// Serves until the returned server is dropped or stopped.
 pub fn start(address: SocketAddr) -> Result<RunningServer, ServerError> {
     Server::builder()
         .bind(address)

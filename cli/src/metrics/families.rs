@@ -34,7 +34,7 @@ table! {
         "Time of each CPU: user, system, idle, irq, softirq, and steal, which a hypervisor took.";
 
     LINK_INFO: "link_info", Gauge(Omit), "", ["interface", "driver", "device"], Stage(Link),
-        "The interface's driver, and what is behind it: hardware, virtio or software. Always 1.";
+        "The interface's driver and kind of device: hardware, virtio or software. Always 1.";
     LINK_UP: "link_up", Gauge(Sum), "", ["interface"], Stage(Link), "Whether the interface is up.";
     LINK_SPEED: "link_speed_bits_per_second", Gauge(Omit), "bits_per_second", ["interface"], Stage(Link),
         "Nominal rate of the interface.";
@@ -145,14 +145,14 @@ table! {
     COST_SECONDS: "cost_cpu_seconds", NANOSECONDS, "seconds", ["cpu", "context"], Cost,
         "Time that a CPU spent on packets: net_rx, net_tx, nic_irq.";
     COST_STOLEN: "cost_stolen_seconds", NANOSECONDS, "seconds", ["cpu"], Cost,
-        "Of it, what was taken from threads that had other work, and that top counts as theirs.";
+        "The part of it that was taken from threads, and that top accounts to them.";
     COST_LOOK: "cost_look_ratio", Gauge(Highest), "ratio", [], Cost,
         "What looking itself takes of the CPUs, 0 to 1.";
 
     BUILD_INFO: "build_info", Gauge(Omit), "", ["version"], Exporter, "The exporter's version. Always 1.";
     KERNEL_INFO: "kernel_info", Gauge(Omit), "", ["release"], Exporter, "The kernel's release. Always 1.";
     COLLECTOR_UP: "collector_up", Gauge(Omit), "", ["collector"], Exporter,
-        "Whether what was asked for with --with works: 0 where a privilege or the kernel lacks.";
+        "1 if a collector of --with works, 0 if a privilege or a kernel feature is missing.";
     SCRAPE_SECONDS: "scrape_duration_seconds", Gauge(Highest), "seconds", [], Exporter,
         "How long reading and judging took.";
     EXPORTER_CPU: "exporter_cpu_seconds", NANOSECONDS, "seconds", [], Exporter, "CPU time of the exporter's process.";

@@ -29,8 +29,8 @@ pub(crate) use {
 pub(super) const STAGE: StageInfo = StageInfo {
     name: StageName::Thread,
     explain: "A thread takes the packet out of its socket by a system call. On the CPU whose softirq put it there, or one \
-              that shares a cache with it, that is cheap; on another node it is not. What looks at each system call, \
-              as auditing does, is paid here.",
+              that shares a cache with it, that is cheap; on another node it is not. Auditing and seccomp add \
+              their cost to each of these calls.",
     rules: rules::RULES,
     counters: counters::counters,
 };
