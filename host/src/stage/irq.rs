@@ -32,8 +32,8 @@ pub struct IrqState {
     pub interfaces: Vec<InterfaceVectors>,
     /// Tools that set affinities on this host.
     pub owners: Known<Vec<IrqOwner>>,
-    /// CPUs excluded from general scheduling (`/sys/devices/system/cpu/isolated`); `None` if the
-    /// kernel does not report them.
+    /// CPUs that isolcpus= excludes from general scheduling, or nohz_full= from the timer tick
+    /// (`/sys/devices/system/cpu/isolated`, `nohz_full`); `None` if the kernel does not report them.
     pub isolated: Known<Option<CpuSet>>,
 }
 

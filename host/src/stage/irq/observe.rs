@@ -46,12 +46,25 @@ fn lines(host: &Host) -> Result<BTreeMap<u32, InterruptLine>, String> {
     interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}"))
 }
 
-/// The file exists since Linux 4.2 (drivers/base/cpu.c).
+/// Both files exist since Linux 4.2 (drivers/base/cpu.c).
 fn isolated(host: &Host) -> Known<Option<CpuSet>> {
-    const PATH: &str = "/sys/devices/system/cpu/isolated";
-    match host.read(PATH) {
+    let (scheduler, tick) = (cpu_list(host, "isolated"), cpu_list(host, "nohz_full"));
+    match (scheduler, tick) {
+        (Known::Value(Some(one)), Known::Value(Some(other))) => {
+            Known::Value(Some(one.iter().chain(other.iter()).collect()))
+        }
+        (scheduler, Known::Value(_)) => scheduler,
+        (_, unknown) => unknown,
+    }
+}
+
+fn cpu_list(host: &Host, file: &str) -> Known<Option<CpuSet>> {
+    let path = format!("/sys/devices/system/cpu/{file}");
+    match host.read(&path) {
+        // Printed for a mask that was never allocated (lib/vsprintf.c).
+        Ok(text) if text.trim() == "(null)" => Known::Value(None),
         Ok(text) => {
-            Known::from(CpuSet::from_list(&text).map_err(|error| format!("{PATH}: {error}"))).map(Some)
+            Known::from(CpuSet::from_list(&text).map_err(|error| format!("{path}: {error}"))).map(Some)
         }
         Err(error) if error.is_missing() => Known::Value(None),
         Err(error) => Known::unknown(error.to_string()),

@@ -1,5 +1,6 @@
 //! Rules about the placement of interrupts.
 
+mod isolated;
 mod not_hint;
 mod one_node;
 mod owner_conflict;
@@ -13,7 +14,8 @@ use crate::finding::{Rule, RuleMatch};
 use crate::setting::{Setting, SettingValue};
 use crate::stage::{HostView, PacketPath, spread};
 
-pub(super) const RULES: &[Rule] = &[one_node::RULE, stacked::RULE, not_hint::RULE, owner_conflict::RULE];
+pub(super) const RULES: &[Rule] =
+    &[one_node::RULE, stacked::RULE, isolated::RULE, not_hint::RULE, owner_conflict::RULE];
 
 const CAVEATS: &str = "Somebody put them there on purpose, for example to keep CPUs free for a service that \
                        does not use the network. A program that sets them must leave them alone, or it \

@@ -117,6 +117,7 @@ mod tests {
             name: "server".into(),
             sockets: vec![1],
             how: ServingEvidence::OnlyThread,
+            takes_turns_at: None,
             allowed: Known::Value(cpus(allowed)),
             last_cpu: Known::Value(0),
             user_ticks: Known::Value(0),
