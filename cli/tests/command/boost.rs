@@ -148,7 +148,11 @@ fn a_boost_is_made_told_and_taken_back() {
     // Somebody has to be asked.
     one_line(&boost(&scene, &["apply", "--port", PORT]), 2, "--yes");
 
-    let (out, _) = expect(&scene, 0, &["apply", "--port", PORT, "--yes"]);
+    // Nothing would show whether its clients still get replies.
+    one_line(&boost(&scene, &["apply", "--port", PORT, "--yes"]), 1, "Put it under load and apply again");
+    assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
+
+    let (out, _) = expect(&scene, 0, &["apply", "--port", PORT, "--yes", "--anyway"]);
     assert!(out.contains("Tune 1: ") && out.contains("Idle: "), "{out}");
     let (out, _) = expect(&scene, 0, &["status"]);
     assert!(out.contains("boost linerate on port 5300") && out.contains("udp 0.0.0.0:5300"), "{out}");
@@ -225,15 +229,15 @@ fn a_server_that_is_started_again_is_boosted_again() {
         document(&out)["result"]["boosts"].as_array().expect("boosts").clone()
     };
     let echo = BoostEchoServer::plain(&scene);
-    let (out, err) = output_text(&boost(&scene, &["apply", "--port", PORT, "--yes"]));
+    let (out, err) = output_text(&boost(&scene, &["apply", "--port", PORT, "--yes", "--anyway"]));
     if !out.contains("Tune 1: ") {
         return skip(test, err.trim());
     }
     drop(echo);
     let echo = BoostEchoServer::plain(&scene);
     let mut command = scene.on_host(program());
-    command.args(["boost", "apply", "--port", PORT, "--yes", "--watch", "--look", "0.5", "--state-dir"]);
-    command.arg(scene.state()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.args(["boost", "apply", "--port", PORT, "--yes", "--anyway", "--watch", "--look", "0.5"]);
+    command.arg("--state-dir").arg(scene.state()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watch = command.spawn().expect("the command starts");
     let mut lines = BufReader::new(watch.stderr.take().expect("piped")).lines().map_while(Result::ok);
     let mut seen = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");

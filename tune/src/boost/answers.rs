@@ -2,12 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use linerate_host::Setting;
 use linerate_host::landing::FlowCounts;
+use linerate_host::setting::SocketKnob;
 use linerate_host::stage::socket::SocketProtocol;
 use serde::Serialize;
 
+use crate::TunePlan;
 use crate::boost::ObservedServer;
+use crate::boost::catalog;
 use crate::boost::delivery::DeliveryAgreement;
+use crate::plan::PlannedChange;
 
 /// Observations with fewer datagrams are not compared by where datagrams are read.
 const ENOUGH: u64 = 500;
@@ -68,6 +73,29 @@ impl AnswerCounts {
     fn tells(&self) -> bool {
         self.requests >= ENOUGH_REQUESTS && self.per_request().is_some_and(|share| share >= REPLIES)
     }
+}
+
+/// Why an unknown server is not steered now: so few requests arrived that its replies could not tell
+/// afterwards whether its threads know only their own clients. `None` if datagrams were not traced.
+#[must_use]
+pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<String> {
+    let starts_steering = |change: &PlannedChange| match &change.setting {
+        Setting::Steering { .. } => change.from.as_str() == "none",
+        Setting::Socket { knob, .. } => *knob == SocketKnob::IncomingCpu,
+        _ => false,
+    };
+    let known = server.product.as_deref().and_then(catalog::product);
+    let is_stateless = known.is_some_and(|product| product.client_state.is_none());
+    let seen = AnswerCounts::of(server)?;
+    if seen.requests >= ENOUGH_REQUESTS || is_stateless || !plan.changes.iter().any(starts_steering) {
+        return None;
+    }
+    Some(format!(
+        "it got {} datagrams in {:.1} s, too few to see afterwards whether its clients still get replies, and it \
+         is not known as a server whose threads can answer every client. Put it under load and apply again \
+         (--look SECONDS observes for longer); --anyway steers it now",
+        seen.requests, seen.seconds
+    ))
 }
 
 /// Why a boost has to be undone: the server answers less than before, or fewer datagrams are read on

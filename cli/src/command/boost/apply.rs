@@ -88,6 +88,11 @@ impl BoostRun {
         if sighted.report.boost.plan.changes.is_empty() {
             return self.nothing_to_do(&sighted);
         }
+        let boost = &sighted.report.boost;
+        let judged = (!self.choice.anyway).then(|| (&sighted.report.server, &boost.plan));
+        if let Some(why) = judged.and_then(|(server, plan)| answers::too_few_to_judge(server, plan)) {
+            return self.refuse(&sighted, &why);
+        }
         self.show(&sighted)?;
         let question = format!("{}?", view::boost::change_summary(&sighted.report.boost));
         if self.interrupt.is_raised() || !self.making.agreement.given(&question, &self.interrupt)? {
@@ -126,22 +131,28 @@ impl BoostRun {
         sighted.envelope(HostSummary::observe(&self.host))
     }
 
+    fn write_unchanged(&self, sighted: &DiscoveredServer, why: Option<&str>) -> Result<()> {
+        let Some(target) = &self.json else { return Ok(()) };
+        let verification = BoostVerification::not_judged("nothing was changed");
+        let report = BoostApplyReport {
+            broke_off: why.map(str::to_owned),
+            ..self.report_of(sighted, None, None, verification)
+        };
+        target.write_json(&self.applied(sighted, report))
+    }
+
+    fn refuse(&self, sighted: &DiscoveredServer, why: &str) -> Result<ExitCode> {
+        self.write_unchanged(sighted, Some(why))?;
+        eprintln!("linerate: {}: {why}", view::boost::server_title(&sighted.report.server));
+        Ok(ExitCode::from(1))
+    }
+
     /// The changes are in effect already, or nothing can be done.
     fn nothing_to_do(&mut self, sighted: &DiscoveredServer) -> Result<ExitCode> {
-        let why = view::boost::refusal_summary(&sighted.report.boost);
-        let verification = BoostVerification::not_judged("nothing was changed");
-        if let Some(target) = &self.json {
-            let report = BoostApplyReport {
-                broke_off: why.clone(),
-                ..self.report_of(sighted, None, None, verification)
-            };
-            target.write_json(&self.applied(sighted, report))?;
+        if let Some(why) = view::boost::refusal_summary(&sighted.report.boost) {
+            return self.refuse(sighted, &format!("nothing can be done from outside: {why}"));
         }
-        if let Some(why) = why {
-            let name = view::boost::server_title(&sighted.report.server);
-            eprintln!("linerate: {name}: nothing can be done from outside: {why}");
-            return Ok(ExitCode::from(1));
-        }
+        self.write_unchanged(sighted, None)?;
         if self.json != Some(OutputTarget::Stdout) {
             let document = view::boost::plan(&self.envelope(sighted), false);
             let verdict = Document { verdict: document.verdict, ..Document::default() };

@@ -52,7 +52,8 @@ struct BoostExtraArgs {
     /// Have the kernel choose sockets by SO_INCOMING_CPU instead of a BPF program (Linux 6.2)
     #[arg(long)]
     by_incoming_cpu: bool,
-    /// Steer even if the server appears to keep client state in one thread
+    /// Steer even if the server appears to keep client state in one thread, or too few datagrams
+    /// arrive to tell
     #[arg(long, conflicts_with = "no_steer")]
     anyway: bool,
     /// Enlarge receive buffers to at least this many bytes, as the kernel counts them

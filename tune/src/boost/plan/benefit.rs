@@ -45,7 +45,12 @@ pub(super) fn why_not(
             percent(planned)
         ));
     }
-    (now < 1.0 - TOLERANCE && planned < now + TOLERANCE).then(|| {
+    // Where packets go by CPU already, a pin keeps a thread where it only happens to be.
+    let by_cpu = |(owned, _): &(&OwnedGroup<'_>, _)| {
+        matches!(owned.way, SteeringMethod::Already | SteeringMethod::OwnByCpu)
+    };
+    let keeps = now >= 1.0 - TOLERANCE && tables.iter().any(by_cpu);
+    (!keeps && planned < now + TOLERANCE).then(|| {
         format!(
             "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that changes nothing",
             percent(now),
