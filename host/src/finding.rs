@@ -21,6 +21,14 @@ pub enum Severity {
     High,
 }
 
+/// The packets whose number decides what a finding costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostUnit {
+    UdpDatagram,
+    /// Also those of other protocols, and forwarded ones.
+    IpPacket,
+}
+
 /// A known problem of a stage, the published effect of its fix, and the cases in which not to fix
 /// it.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +55,8 @@ pub struct Rule {
 #[derive(Debug, Clone)]
 pub struct RuleMatch {
     pub severity: Severity,
+    /// Packets that each pay a little, so that it is a note while few arrive.
+    pub cost_per: Option<CostUnit>,
     /// A sentence with the facts of this host.
     pub title: String,
     pub evidence: Vec<Evidence>,
@@ -80,6 +90,9 @@ pub struct Finding {
     pub id: &'static str,
     pub stage: StageName,
     pub severity: Severity,
+    /// The severity without regard to how many packets arrive. Plans follow this one, so that they
+    /// are the same at every load.
+    pub severity_under_load: Severity,
     pub title: String,
     pub evidence: Vec<Evidence>,
     pub effect: &'static str,
@@ -104,16 +117,23 @@ impl Rule {
 
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
         let Some(stage) = self.stage() else { return Vec::new() };
-        (self.check)(view).into_iter().map(|matched| self.finding(stage, matched)).collect()
+        (self.check)(view).into_iter().map(|matched| self.finding(stage, view, matched)).collect()
     }
 
-    fn finding(&self, stage: StageName, matched: RuleMatch) -> Finding {
+    fn finding(&self, stage: StageName, view: &HostView<'_>, mut matched: RuleMatch) -> Finding {
+        let severity_under_load = matched.severity;
+        let light = matched.cost_per.filter(|_| matched.severity > Severity::Note);
+        if let Some(light) = light.and_then(|unit| view.light_load(unit)) {
+            matched.severity = Severity::Note;
+            matched.evidence.push(light);
+        }
         let typed = matched.changes.iter().filter_map(|change| change.setting.command(&change.to));
         let commands = matched.first.into_iter().chain(typed).chain(matched.commands).collect();
         Finding {
             id: self.id,
             stage,
             severity: matched.severity,
+            severity_under_load,
             title: matched.title,
             evidence: matched.evidence,
             effect: self.effect,
@@ -157,7 +177,15 @@ impl RuleMatch {
     pub fn new(severity: Severity, title: impl Into<String>) -> Self {
         let title = title.into();
         let (first, commands) = (Vec::new(), Vec::new());
-        Self { severity, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
+        let cost_per = None;
+        Self { severity, cost_per, title, evidence: Vec::new(), changes: Vec::new(), first, commands }
+    }
+
+    /// Says that the effect is a cost of each packet.
+    #[must_use]
+    pub fn costs_per(mut self, unit: CostUnit) -> Self {
+        self.cost_per = Some(unit);
+        self
     }
 
     pub fn evidence(

@@ -56,6 +56,7 @@ struct DoctorFinding {
     id: String,
     stage: StageName,
     severity: Severity,
+    severity_under_load: Severity,
     title: String,
     evidence: Vec<Evidence>,
     effect: String,

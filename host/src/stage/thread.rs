@@ -47,6 +47,8 @@ pub struct ThreadState {
 pub struct ThreadWatch {
     pub pid: u32,
     pub threads: Known<u32>,
+    /// When it was started, since boot; `None` if that cannot be read.
+    pub started_seconds: Option<f64>,
     /// Threads whose system call the kernel reported (`/proc/PID/task/TID/syscall`).
     pub calls: Known<u32>,
     /// Threads stopped by a signal or a debugger.
@@ -65,6 +67,9 @@ pub struct ServingThread {
     /// Inodes.
     pub sockets: Vec<u64>,
     pub how: ServingEvidence,
+    /// The descriptor of the epoll instance in which it waited while no other thread of its process
+    /// did. Threads that take turns in one instance, as those of Go and Tokio, read one at a time.
+    pub takes_turns_at: Option<u64>,
     pub allowed: Known<CpuSet>,
     pub last_cpu: Known<u32>,
     /// In ticks of `USER_HZ`.

@@ -153,7 +153,10 @@ impl ServerRecipe {
     }
 
     /// Writes the configuration files. Returns the program and its arguments.
-    pub(crate) fn write(&self, values: &RecipeValues<'_>) -> Result<(String, Vec<String>), RecipeError> {
+    ///
+    /// # Errors
+    /// [`RecipeError::Unwritable`].
+    pub fn write(&self, values: &RecipeValues<'_>) -> Result<(String, Vec<String>), RecipeError> {
         for (name, text) in &self.files {
             fs::write(values.directory.join(name), values.fill(text))?;
         }

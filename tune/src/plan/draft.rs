@@ -150,10 +150,10 @@ impl<'a> PlanDraft<'a> {
     /// Leaves a finding. Those that are but notes need no reason.
     pub(super) fn leave(&mut self, finding: &Finding, why: impl Into<String>, commands: Vec<String>) {
         let known = |left: &SkippedFinding| left.finding == finding.id && left.title == finding.title;
-        if finding.severity > Severity::Note && !self.left.iter().any(known) {
+        if finding.severity_under_load > Severity::Note && !self.left.iter().any(known) {
             self.left.push(SkippedFinding {
                 finding: finding.id.to_owned(),
-                severity: finding.severity.name().to_owned(),
+                severity: finding.severity_under_load.name().to_owned(),
                 title: finding.title.clone(),
                 why: why.into(),
                 commands,

@@ -69,7 +69,7 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
         false => Severity::Note,
     };
     match profile.verdict(finding.id) {
-        FindingPolicy::Fix(from) if finding.severity >= from.max(least) => {}
+        FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least) => {}
         FindingPolicy::Fix(from) => {
             let why = format!("{} fixes it from the severity {from} on.", profile.name);
             return draft.leave(finding, why, finding.commands.clone());
@@ -386,7 +386,7 @@ fn leave_what_remains(
     let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
     let then = Diagnosis::of(&HostView { now: &after, before: view.before });
     let remains = |finding: &&Finding| {
-        then.findings.iter().any(|still| still.id == finding.id && still.severity > Severity::Note)
+        then.findings.iter().any(|still| still.id == finding.id && still.severity_under_load > Severity::Note)
     };
     for finding in placed.into_iter().filter(remains) {
         let managed =

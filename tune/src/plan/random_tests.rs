@@ -1,6 +1,6 @@
 //! Plans for machines of any shape.
 
-use linerate_host::{HostRecording, Scope, Severity};
+use linerate_host::{Host, HostRecording, PacketPath, Scope, Severity};
 use linerate_testkit::fixture::{Cpu, QueueVector, Thread, Tree, fixture};
 use proptest::prelude::*;
 use serde_json::json;
@@ -103,6 +103,58 @@ impl Shape {
 
     fn readings(&self) -> Vec<HostRecording> {
         vec![recording(&self.tree())]
+    }
+
+    /// Two readings with a second between them, in which as many packets arrive.
+    fn readings_at(&self, packets_per_second: u64) -> Vec<HostRecording> {
+        let first = self.tree();
+        let mut later = self.tree();
+        later.edit("/proc/uptime", |text| {
+            let (up, idle) = text.trim().split_once(' ').expect("two numbers");
+            format!("{} {idle}\n", up.parse::<f64>().expect("a number") + 1.0)
+        });
+        later.edit("/proc/net/snmp", |text| {
+            // The fixture has received as many IP packets as UDP datagrams.
+            let received = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max();
+            let received = received.expect("numbers");
+            let more = received + packets_per_second;
+            text.replace(&received.to_string(), &more.to_string())
+        });
+        vec![recording(&first), recording(&later)]
+    }
+}
+
+/// Packets per second, most of them near the rate below which costs of each packet are notes.
+fn rate() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(2_000), 19_990..20_010_u64, Just(500_000)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_and_the_one_after_it_are_the_same_at_every_load(
+        shape in shape(),
+        first in rate(),
+        second in rate(),
+        anyway in any::<bool>(),
+    ) {
+        let profile = TuneProfile { anyway, ..named("udp-server") };
+        let scope = Scope { port: Some(10_000), ..Scope::default() };
+        let plan_at = |rate| {
+            let readings = shape.readings_at(rate);
+            let observe = |reading: &HostRecording| {
+                PacketPath::observe(&Host::recorded(reading.clone()), &scope)
+            };
+            let states: Vec<PacketPath> = readings.iter().map(observe).collect();
+            of_states(&Host::recorded(readings[1].clone()), &states, &profile)
+        };
+        let (planned, other) = (plan_at(first), plan_at(second));
+        prop_assert_eq!(shown(&planned), shown(&other));
+        prop_assert_eq!(&planned.left, &other.left);
+        let rehearsal = rehearse(shape.readings_at(second), &scope, &planned);
+        let again = of_states(&rehearsal.host, &rehearsal.readings, &profile);
+        prop_assert_eq!(shown(&again), Vec::<String>::new());
     }
 }
 

@@ -10,7 +10,7 @@ use super::SkippedFinding;
 
 /// Puts in what is left of a finding about threads the commands that place them on the CPUs of the plan.
 pub(super) fn tell(left: &mut [SkippedFinding], view: &HostView<'_>, finding: &Finding, cpus: &[u32]) {
-    if finding.severity == Severity::Note || finding.id == "thread.audit" || cpus.is_empty() {
+    if finding.severity_under_load == Severity::Note || finding.id == "thread.audit" || cpus.is_empty() {
         return;
     }
     let Some(entry) = left.iter_mut().find(|left| left.finding == finding.id && left.title == finding.title)

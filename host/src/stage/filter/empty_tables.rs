@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{FilterState, IptablesTableState, NftTable};
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::{NftFamily, SettingValue};
 use crate::stage::HostView;
 use crate::{Known, Setting};
@@ -51,7 +51,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             names.join(", ")
         ),
     };
-    let mut matched = RuleMatch::new(Severity::Low, title);
+    let mut matched = RuleMatch::new(Severity::Low, title).costs_per(CostUnit::IpPacket);
     for table in empty {
         matched = matched.evidence(format!("rules in {}", table.name), 0, table.read_from);
         matched = match table.removal {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{ConntrackState, FilterState, IpFamily, conntrack};
 use crate::Setting;
 use crate::amount;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::{NftFamily, SettingValue};
 use crate::stage::socket::ServiceSockets;
 use crate::stage::{HostView, PacketPath};
@@ -72,7 +72,10 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if let Some(lost) = &lost {
         title += &format!(", and tracking dropped {} packets {}", amount::rate(lost.packets), lost.when);
     }
-    let matched = evidence(RuleMatch::new(severity, title), filter, conntrack);
+    let mut matched = evidence(RuleMatch::new(severity, title), filter, conntrack);
+    if lost.is_none() && full.is_none() {
+        matched = matched.costs_per(CostUnit::UdpDatagram);
+    }
     vec![remedy(matched, filter, &ports)]
 }
 

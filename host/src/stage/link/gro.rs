@@ -1,7 +1,7 @@
 //! GRO for services that do not benefit from it.
 
 use super::{DeviceKind, LinkState};
-use crate::finding::{Rule, RuleMatch};
+use crate::finding::{CostUnit, Rule, RuleMatch};
 use crate::setting::{Offload, SettingValue};
 use crate::stage::socket::{ServiceSockets, SocketProtocol};
 use crate::stage::{HostView, PacketPath};
@@ -96,6 +96,7 @@ fn on(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
     );
     let setting = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
     let matched = RuleMatch::new(Severity::Low, title)
+        .costs_per(CostUnit::UdpDatagram)
         .evidence(FEATURE, "on", format!("ethtool -k {interface}"))
         .evidence("UDP service", service.local.to_string(), &service.read_from)
         .change(setting, Some(SettingValue::new("on")), SettingValue::new("off"));

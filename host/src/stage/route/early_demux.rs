@@ -1,7 +1,7 @@
 //! Early demux: a lookup of a connected socket before the route lookup.
 
 use super::number;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::SettingValue;
 use crate::stage::HostView;
 use crate::{Host, Known, Setting};
@@ -45,6 +45,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     );
     vec![
         RuleMatch::new(Severity::Low, title)
+            .costs_per(CostUnit::UdpDatagram)
             .evidence(UDP, 1, UDP_PATH)
             .evidence("unconnected UDP services", services.len(), service.read_from.clone())
             .change(Setting::sysctl(UDP), Some(SettingValue::new("1")), SettingValue::new("0")),

@@ -2,7 +2,7 @@
 
 use super::{InterfaceRoute, conf, conf_name, snmp};
 use crate::amount;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::SettingValue;
 use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting};
@@ -55,7 +55,7 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let severity = if forwards || idle { Severity::Note } else { Severity::Low };
     let names: Vec<&str> = interfaces.iter().map(|interface| interface.interface.as_str()).collect();
     let title = format!("The route of each IPv4 packet is looked up twice on {}", names.join(", "));
-    let matched = RuleMatch::new(severity, title);
+    let matched = RuleMatch::new(severity, title).costs_per(CostUnit::IpPacket);
     let matched = lower_all(matched, view.now);
     vec![
         interfaces

@@ -2,6 +2,7 @@
 
 use super::{HostSockets, ServiceSockets, SocketProtocol, SocketState};
 use crate::CpuSet;
+use crate::finding::{CostUnit, Evidence};
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
@@ -12,6 +13,14 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 /// boot.
 const BUSY_NOW: f64 = 0.2;
 const BUSY_SINCE_BOOT: f64 = 0.02;
+
+/// Packets per second below which the cost of each hardly matters: a microsecond per packet is then
+/// 2 % of a CPU. An average hides peaks.
+const FEW_NOW: f64 = 20_000.0;
+const FEW_ON_AVERAGE: f64 = 5_000.0;
+
+const UDP_DATAGRAMS: [&str; 4] = ["Udp.InDatagrams", "Udp.InErrors", "Udp6InDatagrams", "Udp6InErrors"];
+const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InReceives"];
 
 impl HostSockets {
     /// UDP services, without ephemeral ports unless named.
@@ -34,6 +43,46 @@ impl<'a> HostView<'a> {
     pub(in crate::stage) fn matters(&self, service: &ServiceSockets) -> bool {
         let busy = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
         service.named || self.loses(service) || self.cpus_of(service) >= busy
+    }
+
+    /// The rate of packets, if they are so few that a cost of each does not matter, and no service
+    /// loses any.
+    pub(crate) fn light_load(&self, unit: CostUnit) -> Option<Evidence> {
+        if self.udp_services().any(|service| self.matters(service) && self.loses(service)) {
+            return None;
+        }
+        let (what, names) = match unit {
+            CostUnit::UdpDatagram => ("UDP datagrams", &UDP_DATAGRAMS[..]),
+            CostUnit::IpPacket => ("IP packets", &IP_PACKETS[..]),
+        };
+        let received = |path: &PacketPath| {
+            names.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
+        };
+        let (rate, few, when) = match self.before {
+            Some(_) => (self.rate(received)?, FEW_NOW, ""),
+            None => (received(self.now)? as f64 / self.seconds_of_service()?, FEW_ON_AVERAGE, " on average"),
+        };
+        (rate < few).then(|| Evidence {
+            what: format!("{what} per second{when}, too few for this to matter"),
+            value: rate.round().into(),
+            read_from: "/proc/net/snmp, /proc/net/snmp6".to_owned(),
+        })
+    }
+
+    /// Seconds since the youngest service that matters was started, without one since boot. Uptime
+    /// is the host's, while a container counts its packets from its own start.
+    fn seconds_of_service(&self) -> Option<f64> {
+        let watches = &self.now.thread.processes;
+        let started = |service: &ServiceSockets| {
+            let owners = service.processes.value()?;
+            let watches =
+                owners.iter().filter_map(|owner| watches.iter().find(|watch| watch.pid == owner.pid));
+            watches.filter_map(|watch| watch.started_seconds).reduce(f64::min)
+        };
+        let judged = self.udp_services().filter(|service| self.matters(service));
+        let started: Vec<f64> = judged.map(started).collect::<Option<_>>()?;
+        let seconds = self.now.uptime_seconds.value()? - started.into_iter().fold(0.0, f64::max);
+        (seconds > 0.0).then_some(seconds)
     }
 
     /// Between two readings, or with one reading since its sockets were created.
@@ -96,5 +145,71 @@ impl PacketPath {
         }
         let cpus: CpuSet = found.into_iter().collect();
         (!cpus.is_empty()).then_some(cpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stage::socket::sample::{host, later, service, thread};
+    use crate::stage::thread::ThreadWatch;
+    use crate::{Diagnosis, Known, Severity};
+
+    fn count(path: &mut PacketPath, name: &str, value: u64) {
+        path.route.snmp = Known::Value([(name.to_owned(), value)].into());
+    }
+
+    fn server() -> PacketPath {
+        let mut path = host(&[0, 1]).with(service(2), vec![thread(51, 700, "0-3"), thread(52, 701, "0-3")]);
+        count(&mut path, "Udp.InDatagrams", 0);
+        path
+    }
+
+    /// Severity and severity under load of `thread.unpinned`.
+    fn severity(view: &HostView<'_>) -> (Severity, Severity) {
+        let found = Diagnosis::of(view).findings;
+        let finding = found.iter().find(|finding| finding.id == "thread.unpinned").expect("a finding");
+        (finding.severity, finding.severity_under_load)
+    }
+
+    #[test]
+    fn a_cost_of_each_packet_is_a_note_while_few_come_and_nothing_is_lost() {
+        const NOTE: (Severity, Severity) = (Severity::Note, Severity::Medium);
+        const FOUND: (Severity, Severity) = (Severity::Medium, Severity::Medium);
+        let after_ten_seconds = |name: &str, datagrams: u64, lost: u64| {
+            let before = server();
+            let mut now = later(&before);
+            count(&mut now, name, datagrams);
+            now.service().sockets[0].drops = Some(lost);
+            severity(&HostView::twice(&before, &now))
+        };
+        assert_eq!(after_ten_seconds("Udp.InDatagrams", 20_000, 0), NOTE);
+        assert_eq!(after_ten_seconds("Udp.InDatagrams", 200_000, 0), FOUND);
+        assert_eq!(after_ten_seconds("Udp.InDatagrams", 20_000, 5), FOUND, "datagrams are lost");
+        let mut unknown = later(&server());
+        unknown.route.snmp = Known::unknown("no such file");
+        assert_eq!(severity(&HostView::twice(&server(), &unknown)), FOUND);
+    }
+
+    #[test]
+    fn an_average_counts_from_the_start_of_the_server() {
+        let average = |datagrams: u64, started_seconds: Option<f64>| {
+            let mut path = server();
+            count(&mut path, "Udp.InDatagrams", datagrams);
+            path.thread.processes = vec![ThreadWatch {
+                pid: 50,
+                threads: Known::Value(2),
+                started_seconds,
+                calls: Known::Value(2),
+                stopped: 0,
+                scheduled_idle: 0,
+                cpu_quota: None,
+            }];
+            severity(&HostView::once(&path)).0
+        };
+        // The host is up for 100 s.
+        assert_eq!(average(200_000, Some(0.0)), Severity::Note);
+        assert_eq!(average(200_000, Some(90.0)), Severity::Medium, "20,000 per second in 10 s");
+        assert_eq!(average(200_000, None), Severity::Medium);
     }
 }

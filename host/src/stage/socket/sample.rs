@@ -66,6 +66,7 @@ pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> ServingTh
         name: "worker".to_owned(),
         sockets: vec![inode],
         how: ServingEvidence::InCall("recvfrom".to_owned()),
+        takes_turns_at: None,
         allowed: Known::Value(CpuSet::from_list(allowed).expect("a list")),
         last_cpu: Known::Value(0),
         user_ticks: Known::Value(0),

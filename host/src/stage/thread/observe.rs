@@ -4,9 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
 use super::task::{TaskStat, allowed, watched};
-use super::{AuditState, CpuQuota, ServingEvidence, ServingThread, ThreadState, ThreadWatch};
+use super::{
+    AuditState, CpuQuota, ServingEvidence, ServingThread, TICKS_PER_SECOND, ThreadState, ThreadWatch,
+};
 use crate::stage::socket::{HostSockets, SocketProtocol};
 use crate::{Host, HostError, Known};
+
+/// Looks for two threads that wait in one epoll instance at the same moment.
+const LOOKS: u32 = 8;
 
 /// The kernel does not report the system call of a running thread, so it is read several times.
 const ATTEMPTS: u32 = 8;
@@ -93,9 +98,12 @@ impl<'h> ProcessThreads<'h> {
             let tasks = all.filter_map(|thread| thread.task.value());
             u32::try_from(tasks.filter(|task| is(task)).count()).unwrap_or(u32::MAX)
         };
+        let started = self.threads.value().into_iter().flatten();
+        let started = started.filter_map(|thread| thread.task.value()?.started).min();
         ThreadWatch {
             pid: self.pid,
             threads,
+            started_seconds: started.map(|ticks| ticks as f64 / TICKS_PER_SECOND),
             calls,
             stopped: count(|task| task.stopped),
             scheduled_idle: count(|task| task.scheduled_idle),
@@ -111,11 +119,19 @@ impl<'h> ProcessThreads<'h> {
         let mut guessed = Vec::new();
         for thread in threads {
             match self.seen(thread, only, &mut polls) {
-                ThreadFacts::Serves(how, sockets) => found.push(self.serves(thread, how, sockets)),
+                ThreadFacts::Serves(how, sockets) => {
+                    let epoll = match (&how, &thread.doing) {
+                        (ServingEvidence::Polling(_), Known::Value(doing)) => doing.first(),
+                        _ => None,
+                    };
+                    let serves = self.serves(thread, how, sockets);
+                    found.push(ServingThread { takes_turns_at: epoll, ..serves });
+                }
                 ThreadFacts::MayServe => guessed.push(thread),
                 ThreadFacts::No => {}
             }
         }
+        self.find_turns(&mut found);
         let all: BTreeSet<u64> = self.sockets.values().copied().collect();
         let taken: BTreeSet<u64> = found.iter().flat_map(|serving| serving.sockets.iter().copied()).collect();
         let left: Vec<u64> = all.difference(&taken).copied().collect();
@@ -125,6 +141,25 @@ impl<'h> ProcessThreads<'h> {
         );
         found.sort_by_key(|serving| serving.tid);
         found
+    }
+
+    /// Threads that were seen in the same epoll instance did not take turns if two of them wait in
+    /// it at the same moment, or if nobody can look.
+    fn find_turns(&self, found: &mut [ServingThread]) {
+        let mut polling: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for thread in found.iter() {
+            if let Some(epoll) = thread.takes_turns_at {
+                polling.entry(epoll).or_default().push(thread.tid);
+            }
+        }
+        for (epoll, tids) in polling.into_iter().filter(|(_, tids)| tids.len() > 1) {
+            let key = format!("threads/{}/epoll-{epoll}", self.pid);
+            let what = format!("watching the threads of process {} wait", self.pid);
+            if self.host.call(&key, &what, || Ok(wait_at_once(self.pid, epoll, &tids))).unwrap_or(true) {
+                let together = found.iter_mut().filter(|thread| thread.takes_turns_at == Some(epoll));
+                together.for_each(|thread| thread.takes_turns_at = None);
+            }
+        }
     }
 
     fn seen(
@@ -190,6 +225,7 @@ impl<'h> ProcessThreads<'h> {
             name: thread.task.value().map(|task| task.name.clone()).unwrap_or_default(),
             sockets,
             how,
+            takes_turns_at: None,
             allowed: allowed(self.host, &directory),
             last_cpu: number(|task| task.last_cpu.map(u64::from), "processor")
                 .map(|cpu| u32::try_from(cpu).unwrap_or(u32::MAX)),
@@ -265,6 +301,30 @@ fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
         }
     }
     threads
+}
+
+/// Whether two threads wait in an epoll instance at the same moment. A thread that waits there at two
+/// reads has not left in between if it has given up its CPU as often, so it also waited while the
+/// others were read.
+fn wait_at_once(pid: u32, epoll: u64, tids: &[u32]) -> bool {
+    let host = Host::live();
+    let waits = |tid: &u32| {
+        let switches = switches(&host, pid, *tid)?;
+        let waits = doing(&host, pid, *tid).value()?.first() == Some(epoll);
+        waits.then_some((*tid, switches))
+    };
+    let look = || tids.iter().filter_map(waits).collect::<Vec<_>>();
+    (0..LOOKS).any(|_| {
+        let (one, two) = (look(), look());
+        one.iter().filter(|waiting| two.contains(waiting)).count() > 1
+    })
+}
+
+/// `voluntary_ctxt_switches` of a thread.
+fn switches(host: &Host, pid: u32, tid: u32) -> Option<u64> {
+    let status = host.read(&format!("{}/status", directory(pid, tid))).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+    line.trim().parse().ok()
 }
 
 /// `None` if the thread ended.
@@ -365,6 +425,22 @@ mod tests {
         tree.file("/proc/50/fdinfo/9", "tfd: 77 events: 19 data: 3 pos:0 ino:2bd sdev:8\n");
         tree.file("/proc/50/fdinfo/10", "tfd: 12 events: 19 data: 3 pos:0 ino:77 sdev:8\n");
         assert_eq!(tree.serving(), [(50, ServingEvidence::Polling("epoll_wait".into()), vec![701])]);
+    }
+
+    #[test]
+    fn threads_of_one_epoll_instance_take_turns_unless_they_wait_together() {
+        let turns = |answer: Option<&str>| {
+            let mut tree = Tree::new().thread(50, 50, "232 0x9 0x7f00").thread(50, 51, "232 0x9 0x7f00");
+            tree.file("/proc/50/fdinfo/9", "tfd: 3 events: 19 data: 3 pos:0 ino:2bc sdev:8\n");
+            if let Some(answer) = answer {
+                tree.file("/calls/threads/50/epoll-9.json", answer);
+            }
+            let serving = tree.threads().serving.into_value().expect("known");
+            serving.iter().map(|thread| thread.takes_turns_at).collect::<Vec<_>>()
+        };
+        assert_eq!(turns(Some("false")), [Some(9), Some(9)]);
+        assert_eq!(turns(Some("true")), [None, None]);
+        assert_eq!(turns(None), [None, None], "nobody could look");
     }
 
     #[test]

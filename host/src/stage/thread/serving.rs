@@ -1,7 +1,7 @@
 //! The threads of a socket, from one reading or two: a thread that ran in one may have waited in
 //! the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ServingEvidence, ServingThread};
 use crate::stage::HostView;
@@ -46,6 +46,24 @@ impl<'a> HostView<'a> {
         threads.retain(|thread| {
             thread.how != ServingEvidence::Assumed
                 || self.kernel_ticks(thread).is_none_or(|ticks| ticks > 0 && ticks.saturating_mul(2) >= most)
+        });
+        threads
+    }
+
+    /// Those of [`Self::serving_socket`] that may read at the same time. Of the threads of a process
+    /// that take turns only one is.
+    pub fn readers_at_once(&self, inode: u64) -> Vec<&'a ServingThread> {
+        let mut threads = self.serving_socket(inode);
+        let turns: BTreeSet<u32> = threads
+            .iter()
+            .filter(|thread| thread.takes_turns_at.is_some())
+            .map(|thread| thread.pid)
+            .collect();
+        let mut seen = BTreeSet::new();
+        threads.retain(|thread| match thread.takes_turns_at {
+            Some(epoll) => seen.insert((thread.pid, epoll)),
+            // A running thread may do what the waiting one does next.
+            None => thread.was_seen() || !turns.contains(&thread.pid),
         });
         threads
     }

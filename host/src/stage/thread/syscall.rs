@@ -16,6 +16,16 @@ pub(crate) enum ThreadActivity {
     Elsewhere,
 }
 
+impl ThreadActivity {
+    /// The first argument of its call.
+    pub(super) fn first(&self) -> Option<u64> {
+        match self {
+            ThreadActivity::InCall { first, .. } => Some(*first),
+            _ => None,
+        }
+    }
+}
+
 /// The meaning of a system call whose first argument is a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DescriptorCall {

@@ -1,6 +1,6 @@
 //! The sockets of a reuseport group compared with each other, and with the CPUs of their packets.
 
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
@@ -113,6 +113,7 @@ fn below_queues_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<Rule
     let read_from = "IRQ affinity and rps_cpus of all queues";
     Some(
         RuleMatch::new(severity, title)
+            .costs_per(CostUnit::UdpDatagram)
             .evidence("sockets", service.sockets.len(), service.read_from.clone())
             .evidence("CPUs on which packets meet the stack", cpus.to_string(), read_from),
     )
@@ -120,7 +121,7 @@ fn below_queues_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<Rule
 
 /// Then `socket.shared-by-threads` reports it.
 fn shares_one_socket(view: &HostView<'_>, service: &ServiceSockets) -> bool {
-    matches!(service.sockets.as_slice(), [socket] if view.serving_socket(socket.inode).len() > 1)
+    matches!(service.sockets.as_slice(), [socket] if view.readers_at_once(socket.inode).len() > 1)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One socket for several threads.
 
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 use crate::stage::thread::ServingThread;
@@ -49,7 +49,7 @@ impl HostView<'_> {
 
 /// The socket with most threads.
 fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
-    let served = service.sockets.iter().map(|socket| (socket, view.serving_socket(socket.inode)));
+    let served = service.sockets.iter().map(|socket| (socket, view.readers_at_once(socket.inode)));
     let (socket, threads) = served.max_by_key(|(_, threads)| threads.len())?;
     let seen = threads.iter().filter(|thread| thread.was_seen()).count();
     let matters = view.matters(service);
@@ -80,6 +80,7 @@ fn matched(
         format!("{count} threads run and may serve {which} of {}", service.name())
     };
     let mut matched = RuleMatch::new(severity, title)
+        .costs_per(CostUnit::UdpDatagram)
         .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall")
         .evidence("inode of the socket", socket.inode, service.read_from.clone());
     for thread in threads.iter().take(ServingThread::SHOWN) {
@@ -174,6 +175,22 @@ mod tests {
         let (before, mut now) = (two_threads(), crate::stage::socket::sample::later(&two_threads()));
         now.thread_mut(0).how = ServingEvidence::Assumed;
         assert_eq!(shared(&HostView::twice(&before, &now))[0].severity, Severity::High);
+    }
+
+    #[test]
+    fn threads_that_take_turns_are_one_reader_at_a_time() {
+        let mut path = two_threads();
+        for index in [0, 1] {
+            path.thread_mut(index).how = ServingEvidence::Polling("epoll_pwait".to_owned());
+            path.thread_mut(index).takes_turns_at = Some(4);
+        }
+        assert_eq!(found(&path), []);
+        path.thread_mut(1).how = ServingEvidence::Assumed;
+        path.thread_mut(1).takes_turns_at = None;
+        assert_eq!(found(&path), [], "it runs, and may wait next");
+        path.thread_mut(1).how = ServingEvidence::Polling("epoll_pwait".to_owned());
+        path.thread_mut(1).takes_turns_at = Some(5);
+        assert_eq!(found(&path)[0].0, Severity::High, "each has an epoll instance of its own");
     }
 
     #[test]

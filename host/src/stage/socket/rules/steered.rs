@@ -1,6 +1,6 @@
 //! The choice of a socket in a reuseport group.
 
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState, SteeringState};
 
@@ -45,6 +45,7 @@ fn not_steered(view: &HostView<'_>) -> Vec<RuleMatch> {
         let count = service.sockets.len();
         let title = format!("{} chooses among its {count} sockets by hash, not by CPU", service.name());
         RuleMatch::new(Severity::Medium, title)
+            .costs_per(CostUnit::UdpDatagram)
             .evidence("sockets of the group", count, service.read_from.clone())
             .evidence("program that chooses", "none", "BPF iterator over UDP sockets")
     };
@@ -58,7 +59,7 @@ fn mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
 
 fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let receive = view.now.receive_cpus(service);
-    let mut matched = RuleMatch::new(Severity::Medium, String::new());
+    let mut matched = RuleMatch::new(Severity::Medium, String::new()).costs_per(CostUnit::UdpDatagram);
     let (mut elsewhere, mut silent) = (0, 0);
     for socket in &service.sockets {
         let Some(cpu) = socket.incoming_cpu() else { continue };

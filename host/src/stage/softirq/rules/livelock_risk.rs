@@ -139,6 +139,7 @@ mod tests {
             name: "named".into(),
             sockets: vec![7],
             how: ServingEvidence::OnlyThread,
+            takes_turns_at: None,
             allowed: Known::Value(cpus(allowed)),
             last_cpu: Known::Value(0),
             user_ticks: Known::Value(0),

@@ -1,6 +1,6 @@
 //! The cost of auditing per system call.
 
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::{Setting, SettingValue};
 use crate::stage::HostView;
 
@@ -39,7 +39,11 @@ fn audit(view: &HostView<'_>) -> Vec<RuleMatch> {
     };
     let locked = if audit.enabled == 2 { "; the setting is locked until the next boot" } else { "" };
     let title = format!("System calls are audited{with}{whom}{locked}");
-    let mut matched = RuleMatch::new(severity, title).evidence("audit enabled", audit.enabled, "AUDIT_GET");
+    let mut matched = RuleMatch::new(severity, title).costs_per(CostUnit::UdpDatagram).evidence(
+        "audit enabled",
+        audit.enabled,
+        "AUDIT_GET",
+    );
     if let Some(rules) = rules {
         matched = matched.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
     }

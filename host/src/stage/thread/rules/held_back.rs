@@ -1,7 +1,7 @@
 //! A server that does not get the CPU time that the host has.
 
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ThreadWatch;
@@ -106,7 +106,7 @@ fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let one = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
     let title =
         format!("{} threads of {} may run only on {one} of {}", threads.len(), service.name(), online.len());
-    let mut matched = RuleMatch::new(Severity::Medium, title);
+    let mut matched = RuleMatch::new(Severity::Medium, title).costs_per(CostUnit::UdpDatagram);
     for thread in threads.iter().take(8) {
         let status = format!("/proc/{}/task/{}/status, Cpus_allowed_list", thread.pid, thread.tid);
         let cpus = thread.allowed.value().map(ToString::to_string);
@@ -128,6 +128,7 @@ mod tests {
         path.thread.processes = vec![ThreadWatch {
             pid: 50,
             threads: Known::Value(2),
+            started_seconds: None,
             calls: Known::Value(2),
             stopped: 0,
             scheduled_idle: 0,

@@ -1,7 +1,7 @@
 //! Threads placed away from their packets.
 
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::socket::{ServiceSockets, SteeringState};
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
@@ -106,11 +106,13 @@ fn each(
             return None;
         }
         let who = format!("{} of {} threads of {}", found.len(), threads.len(), service.name());
-        let matched = RuleMatch::new(severity, format!("{who} {}", rest(&receive))).evidence(
-            "CPUs on which packets meet the stack",
-            receive.to_string(),
-            "IRQ affinity and rps_cpus of all queues",
-        );
+        let matched = RuleMatch::new(severity, format!("{who} {}", rest(&receive)))
+            .costs_per(CostUnit::UdpDatagram)
+            .evidence(
+                "CPUs on which packets meet the stack",
+                receive.to_string(),
+                "IRQ affinity and rps_cpus of all queues",
+            );
         Some(super::with_allowed_cpus(matched, &found))
     };
     view.udp_services().filter(|service| view.matters(service)).filter_map(matched).collect()

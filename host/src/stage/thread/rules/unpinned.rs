@@ -1,7 +1,7 @@
 //! Threads without CPU affinity.
 
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
 use crate::stage::thread::ServingThread;
@@ -59,7 +59,8 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
         }
     };
     let homes = homes(view, service, &free, online);
-    let matched = super::with_allowed_cpus(RuleMatch::new(severity, who), &free);
+    let matched = RuleMatch::new(severity, who).costs_per(CostUnit::UdpDatagram);
+    let matched = super::with_allowed_cpus(matched, &free);
     Some(
         free.iter().zip(homes).fold(matched, |matched, (thread, cpu)| {
             matched.command(format!("taskset -pc {cpu} {}", thread.tid))
