@@ -88,9 +88,10 @@ impl BoostRun {
         if sighted.report.boost.plan.changes.is_empty() {
             return self.nothing_to_do(&sighted);
         }
-        let boost = &sighted.report.boost;
-        let judged = (!self.choice.anyway).then(|| (&sighted.report.server, &boost.plan));
-        if let Some(why) = judged.and_then(|(server, plan)| answers::too_few_to_judge(server, plan)) {
+        let BoostPlanReport { server, boost, .. } = &sighted.report;
+        if !self.choice.anyway
+            && let Some(why) = answers::too_few_to_judge(server, &boost.plan)
+        {
             return self.refuse(&sighted, &why);
         }
         self.show(&sighted)?;
