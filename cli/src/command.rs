@@ -2,6 +2,7 @@
 
 pub(crate) mod boost;
 pub(crate) mod calc;
+mod compare;
 mod completions;
 pub(crate) mod cost;
 pub(crate) mod doctor;

@@ -2,12 +2,14 @@
 
 pub(crate) mod boost;
 mod calc;
+pub(crate) mod comparison;
 pub(crate) mod cost;
 pub(crate) mod doctor;
 pub(crate) mod drops;
 pub(crate) mod flame;
 pub(crate) mod ladder;
 pub(crate) mod load;
+pub(crate) mod measurement;
 pub(crate) mod persist;
 pub(crate) mod tune;
 pub(crate) mod tune_plan;

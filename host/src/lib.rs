@@ -23,6 +23,7 @@ pub mod recording;
 mod root;
 pub mod setting;
 pub mod stage;
+pub mod stats;
 mod summary;
 mod sys;
 

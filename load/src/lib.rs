@@ -46,7 +46,6 @@ mod latency;
 mod outcome;
 pub mod perf;
 pub mod report;
-pub mod stats;
 mod sys;
 pub mod wire;
 pub mod workload;
@@ -54,7 +53,7 @@ pub mod workload;
 pub use error::GeneratorError;
 pub use generator::{Generator, GeneratorDescription, LoadSlot, PacingMode, SocketGenerator, XdpGenerator};
 pub use latency::Latency;
-pub use linerate_host::Known;
+pub use linerate_host::{Known, stats};
 pub use outcome::{
     BoundReason, CodeCount, FEW, LatencyQuantiles, LeftAs, QueueMedians, SelfWatch, SendBursts, SendErrors,
     SlotInterval, SlotOutcome,

@@ -3,16 +3,16 @@
 mod scope;
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use linerate_host::{CpuSet, Host, Known};
-use linerate_trace::cost::{CostComparison, CostReport, CostResult, CostSession, VictimGrouping, calibrate};
+use linerate_host::{CpuSet, Host};
+use linerate_trace::cost::{CostReport, CostResult, CostSession, VictimGrouping, calibrate};
 
+use super::compare::CompareArgs;
 use super::netns::NetnsArgs;
 use super::results::{ResultArgs, ResultTargets};
 use crate::envelope::Envelope;
@@ -61,10 +61,8 @@ pub(crate) struct CostArgs {
     /// the CPU with most packets]
     #[arg(long, value_name = "CPU", num_args = 0..=1, require_equals = true, default_missing_value = "busiest")]
     calibrate: Option<CalibrationCpu>,
-    /// Compare two results that were written by --json
-    #[arg(long, num_args = 2, value_names = ["A.json", "B.json"],
-          conflicts_with_all = ["duration", "cpus", "interface", "by", "watch", "exact", "calibrate", "html"])]
-    compare: Vec<PathBuf>,
+    #[command(flatten)]
+    compare: CompareArgs,
     #[command(flatten)]
     results: ResultArgs,
 }
@@ -91,10 +89,10 @@ impl std::str::FromStr for CalibrationCpu {
 impl CostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        match self.compare.as_slice() {
-            [before, after] => compare(before, after, &targets)?,
-            _ => self.measure(&targets)?,
+        if let Some(paths) = self.compare.paths() {
+            return paths.costs(&targets);
         }
+        self.measure(&targets)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -205,32 +203,6 @@ fn announce(cpus: &CpuSet, duration: Option<Duration>) {
     }
 }
 
-fn compare(one: &Path, other: &Path, targets: &ResultTargets) -> Result<()> {
-    let [before, after] = [Envelope::<CostResult>::read(one)?, Envelope::read(other)?];
-    let costs = [&before.result.cost, &after.result.cost];
-    let names = [one, other].map(|path| path.display().to_string());
-    comparable(&names, costs)?;
-    let kernels = [before.host.kernel.clone(), after.host.kernel.clone()];
-    let comparison = CostComparison::new(names, kernels, costs);
-    targets.write(&Envelope::new(after.host.clone(), origin::unix_seconds(), comparison))
-}
-
-/// Refuses results that count packets at different points, because their times per packet differ in meaning.
-fn comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> {
-    let [one, other] = costs.map(|cost| cost.counting_point.value());
-    if one.is_some() && one == other {
-        return Ok(());
-    }
-    let points = costs.map(|cost| match &cost.counting_point {
-        Known::Value(point) => format!("at \"{point}\""),
-        Known::Unknown { .. } => "at an unknown point".to_owned(),
-    });
-    let [(a, at_a), (b, at_b)] = [(&names[0], &points[0]), (&names[1], &points[1])];
-    bail!(
-        "the two cannot be compared: {a} counts packets {at_a}, {b} {at_b}; run linerate cost --json again for both"
-    )
-}
-
 /// The values of `--by`.
 fn grouping() -> impl TypedValueParser<Value = VictimGrouping> {
     PossibleValuesParser::new([
@@ -251,22 +223,4 @@ fn seconds(text: &str) -> Result<Duration> {
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| anyhow!("'{text}' is no number of seconds from 0.1 to 86400"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::render::made_up_cost::cost;
-
-    #[test]
-    fn results_with_different_counting_points_are_refused() {
-        let (new, mut old) = (cost(), cost());
-        old.counting_point = Known::default();
-        let names = ["a.json".to_owned(), "b.json".to_owned()];
-        assert!(comparable(&names, [&new, &new]).is_ok());
-        for costs in [[&new, &old], [&old, &new], [&old, &old]] {
-            let error = comparable(&names, costs).expect_err("refused").to_string();
-            assert!(error.contains("a.json") && error.contains("b.json"), "{error}");
-        }
-    }
 }

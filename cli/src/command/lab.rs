@@ -79,8 +79,8 @@ struct LabRunArgs {
 impl LabRunArgs {
     fn run(self) -> Result<ExitCode> {
         let targets = self.ladder.targets()?;
-        if let Some(listed) = self.ladder.list(&targets)? {
-            return Ok(listed);
+        if let Some(status) = self.ladder.without_run(&targets)? {
+            return Ok(status);
         }
         let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB, self.server.is_some())?;
         let server = self

@@ -30,10 +30,10 @@ use crate::render::style::TextStyle;
 #[derive(Debug, Args)]
 pub(crate) struct LadderArgs {
     /// Interface that receives the load
-    #[arg(short = 'i', long, value_name = "IF", required_unless_present = "list")]
+    #[arg(short = 'i', long, value_name = "IF", required_unless_present_any = ["list", "compare"])]
     interface: Option<String>,
     /// Comma-separated hosts that generate load; reached by ssh, with linerate installed
-    #[arg(long, value_name = "ssh://HOST,..", value_delimiter = ',', required_unless_present = "list")]
+    #[arg(long, value_name = "ssh://HOST,..", value_delimiter = ',', required_unless_present_any = ["list", "compare"])]
     from: Vec<SshHost>,
     /// Where to serve [default: the first address of the interface, port 7777]
     #[arg(long, value_name = "ADDR:PORT")]
@@ -64,8 +64,8 @@ pub(crate) struct LadderArgs {
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.running.targets()?;
-        if let Some(listed) = self.running.list(&targets)? {
-            return Ok(listed);
+        if let Some(status) = self.running.without_run(&targets)? {
+            return Ok(status);
         }
         ensure!(
             rustix::process::geteuid().is_root(),

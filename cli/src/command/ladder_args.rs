@@ -12,6 +12,7 @@ use linerate_lab::ladder::step::{self, STEPS, StepRequirement};
 use linerate_load::wire::LinkSpeed;
 use serde::Serialize;
 
+use super::compare::CompareArgs;
 use super::results::{ResultArgs, ResultTargets};
 use crate::backend::LoadBackendArgument;
 use crate::envelope::Envelope;
@@ -61,6 +62,8 @@ pub(crate) struct LadderRunArgs {
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     #[command(flatten)]
+    compare: CompareArgs,
+    #[command(flatten)]
     results: ResultArgs,
     /// Show no progress
     #[arg(long, short)]
@@ -89,8 +92,11 @@ impl LadderRunArgs {
         self.results.targets()
     }
 
-    /// Prints the steps instead of a run, with `--list`.
-    pub(crate) fn list(&self, targets: &ResultTargets) -> Result<Option<ExitCode>> {
+    /// Prints the steps or a comparison instead of a run, with `--list` or `--compare`.
+    pub(crate) fn without_run(&self, targets: &ResultTargets) -> Result<Option<ExitCode>> {
+        if let Some(paths) = self.compare.paths() {
+            return paths.ladders(targets).map(Some);
+        }
         self.list.then(|| list_steps(targets.json.as_ref())).transpose()
     }
 

@@ -24,7 +24,9 @@ use linerate_host::CpuSet;
 use linerate_load::LoadWorkload;
 use linerate_load::generator::{GeneratorBuilder, LiveFrames};
 
+use crate::command::compare::CompareArgs;
 use crate::command::netns::NetnsArgs;
+use crate::command::results::ResultTargets;
 use crate::interrupt::InterruptFlag;
 use arguments::{FlowArgs, LimitArgs, OutputArgs, PaceArgs, TimeArgs};
 pub(crate) use outputs::EventStream;
@@ -40,7 +42,7 @@ pub(crate) struct LoadArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// Destination; the flows use several in turn
-    #[arg(value_name = "ADDR:PORT", required_unless_present = "targets_file")]
+    #[arg(value_name = "ADDR:PORT", required_unless_present_any = ["targets_file", "compare"], conflicts_with = "compare")]
     targets: Vec<String>,
     #[command(flatten)]
     pace: PaceArgs,
@@ -54,6 +56,8 @@ pub(crate) struct LoadArgs {
     bounds: LimitArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    compare: CompareArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -66,6 +70,12 @@ impl LoadArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(LoadAction::Merge(merge)) = self.other {
             return merge.run();
+        }
+        if let Some(paths) = self.compare.paths() {
+            return paths.loads(&ResultTargets::from_options(
+                self.output.json.as_deref(),
+                self.output.html.as_deref(),
+            )?);
         }
         if self.pace.on_demand {
             return self.on_demand();

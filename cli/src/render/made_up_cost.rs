@@ -44,6 +44,7 @@ pub(crate) fn cost() -> CostReport {
             share: Known::Value(0.0093),
             highest_share: Known::Value(0.017),
         },
+        packets_ns_a_packet_samples: Vec::new(),
         notes: Vec::new(),
     }
 }

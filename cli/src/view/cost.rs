@@ -2,6 +2,7 @@
 
 mod words;
 
+use linerate_host::Known;
 use linerate_trace::cost::{CostComparison, CostReport, CostResult, CpuCost, TopVictim, VictimGrouping};
 
 use crate::document::{
@@ -11,6 +12,7 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::origin::HostSummary;
 use crate::render::column::cut;
 use crate::render::format::{UNKNOWN, grouped, percent, rate, ratio, significant};
+use crate::view::comparison::{figures, mark};
 pub(crate) use words::LIVE_HEADER;
 pub(crate) use words::live_line;
 use words::{
@@ -309,9 +311,15 @@ impl CommandResult for CostComparison {
         let verdict = comparison_verdict(comparison);
         let mut document =
             Document::new("Comparison of packet costs", verdict, envelope.origin(), &envelope.warnings);
+        match &comparison.judged {
+            Known::Value(judged) => document.mark = Some(mark(judged.verdict)),
+            Known::Unknown { why } => document.notes.push(Note::new(format!("Not judged: {why}."))),
+        }
+        let judged = comparison.judged.value().map(|judged| figures(&judged.figures));
         document.sections = vec![
             Section::new("Results").with(names.collect::<Vec<_>>()),
             Section::new("Figures").with(table),
+            Section::new("Time per packet").with(judged.unwrap_or_default()),
         ];
         document
     }
@@ -365,7 +373,12 @@ mod tests {
             cpu.net_rx_ns /= 2;
         }
         let names = ["kernel.json".to_owned(), "xdp.json".to_owned()];
-        let comparison = CostComparison::new(names, [None, Some("6.18.0".to_owned())], [&one, &other]);
+        let comparison = CostComparison::new(
+            names,
+            [None, Some("6.18.0".to_owned())],
+            [&one, &other],
+            Known::unknown("too short"),
+        );
         let keys: Vec<&str> = comparison.figures.iter().map(|figure| figure.key.as_str()).collect();
         assert_eq!(keys, COMPARISON_ROWS.map(|(key, ..)| key));
         let envelope = Envelope::new(HostSummary::default(), None, comparison);

@@ -3,6 +3,7 @@
 mod bad_input;
 mod boost;
 mod boost_servers;
+mod compare;
 mod cost;
 mod doctor;
 mod documents;

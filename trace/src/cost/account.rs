@@ -62,6 +62,7 @@ impl AccountInput<'_> {
             victims: self.victims(&counted.tables.threads),
             devices: devices(&counted.tables.devices),
             cpus,
+            packets_ns_a_packet_samples: Vec::new(),
             notes,
         }
     }

@@ -1,6 +1,7 @@
 //! Two measurements, figure by figure.
 
 use linerate_host::Known;
+use linerate_host::stats::RunComparison;
 use serde::{Deserialize, Serialize};
 
 use super::{CostReport, CpuCost};
@@ -15,6 +16,9 @@ pub struct CostComparison {
     /// Where both count a packet.
     pub counting_point: Known<String>,
     pub figures: Vec<ComparedFigure>,
+    /// Whether the time per packet differs; unknown if one measurement was too short.
+    #[serde(default)]
+    pub judged: Known<RunComparison>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -30,9 +34,15 @@ pub struct ComparedFigure {
 impl CostComparison {
     /// Compares two measurements, which must have the same counting point.
     #[must_use]
-    pub fn new(names: [String; 2], kernels: [Option<String>; 2], costs: [&CostReport; 2]) -> Self {
+    pub fn new(
+        names: [String; 2],
+        kernels: [Option<String>; 2],
+        costs: [&CostReport; 2],
+        judged: Known<RunComparison>,
+    ) -> Self {
         let figures = FIGURES.iter().map(|(key, figure)| ComparedFigure::new(key, costs.map(figure)));
-        Self { names, kernels, counting_point: costs[0].counting_point.clone(), figures: figures.collect() }
+        let counting_point = costs[0].counting_point.clone();
+        Self { names, kernels, counting_point, figures: figures.collect(), judged }
     }
 
     /// The figure with this key.

@@ -73,6 +73,8 @@ pub struct CostSession {
     kernel: KernelCpuTimes,
     accounted: AccountedTimes,
     cgroups: BTreeMap<(u32, u64), Known<String>>,
+    /// Time per packet in parts of the time since the last reading, ns.
+    samples: Vec<f64>,
     notes: Vec<String>,
     /// Interrupt time outside the tracepoints, measured when it matters.
     untraced: Known<UntracedIrq>,
@@ -149,6 +151,7 @@ impl CostSession {
             kernel,
             accounted,
             cgroups: BTreeMap::new(),
+            samples: Vec::new(),
             notes,
             untraced: Known::unknown(FEW_INTERRUPTS),
         })
@@ -227,6 +230,7 @@ impl CostSession {
         // counts.
         let from = if self.pace == TracePace::Always { &self.last } else { begin };
         let mut pace = self.pace.for_rates(&windows::rates(from, &point, ns_a_run));
+        self.samples.extend(windows::ns_a_packet(from, &point));
         self.last = point;
         self.calm = if pace.part() > self.pace.part() { self.calm + 1 } else { 0 };
         if (1..CALM).contains(&self.calm) {
@@ -310,6 +314,7 @@ impl CostSession {
             untraced: &self.untraced,
         };
         let mut cost = account.cost(&std::mem::take(&mut self.counted));
+        cost.packets_ns_a_packet_samples = std::mem::take(&mut self.samples);
         self.accounted.next(self.begin, end);
         for victim in &mut cost.victims {
             let cgroup = self.cgroups.entry((victim.pid, victim.cgroup_id));

@@ -95,6 +95,13 @@ pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>)
     most.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
 }
 
+/// Time of packet processing per packet that entered the host; `None` without packets.
+pub(super) fn ns_a_packet(begin: &TracePoint, end: &TracePoint) -> Option<f64> {
+    let sums = window(begin, end).map(|(_, told)| (told.totals.packets(), told.entered));
+    let (ns, packets) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+    (ns > 0 && packets > 0).then(|| ns as f64 / packets as f64)
+}
+
 /// A note for the reader if not all of the time was counted.
 pub(super) fn note(cost: &CostReport) -> Option<String> {
     let all = cost.all_cpus();

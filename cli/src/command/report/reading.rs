@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use linerate_host::stats::RunComparison;
 use linerate_lab::ladder::report::LadderReport;
 use linerate_load::report::{LoadReport, OverloadReport, RampReport, SearchReport};
 use linerate_trace::cost::{CostComparison, CostResult};
@@ -117,7 +118,7 @@ struct DocumentOrigin {
 type Reader = fn(&str) -> Result<Document>;
 
 /// The schemas there is a body for, and how they are read.
-const READERS: [(&str, Reader); 16] = [
+const READERS: [(&str, Reader); 17] = [
     (DoctorResult::SCHEMA, enveloped::<DoctorResult>),
     (LadderReport::SCHEMA, enveloped::<LadderReport>),
     (SearchReport::SCHEMA, enveloped::<SearchReport>),
@@ -126,6 +127,7 @@ const READERS: [(&str, Reader); 16] = [
     (OverloadReport::SCHEMA, enveloped::<OverloadReport>),
     (CostResult::SCHEMA, enveloped::<CostResult>),
     (CostComparison::SCHEMA, enveloped::<CostComparison>),
+    (RunComparison::SCHEMA, enveloped::<RunComparison>),
     (DropsResult::SCHEMA, enveloped::<DropsResult>),
     (FlameResult::SCHEMA, enveloped::<FlameResult>),
     (FlameComparison::SCHEMA, enveloped::<FlameComparison>),

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 mod bootstrap;
+mod runs;
+
+pub use runs::{RunComparison, RunFigure};
 
 /// The median; none without samples.
 pub fn median(samples: &[f64]) -> Option<f64> {
@@ -61,6 +64,8 @@ pub enum StatsError {
     /// A sample that is no number.
     #[error("sample {value} is not a finite number")]
     NotFinite { value: f64 },
+    #[error("{samples} samples have no interval: three are required")]
+    TooFew { samples: usize },
     /// Samples of two configurations that do not pair up.
     #[error("{a} samples against {b}: alternating runs give as many of each")]
     Unpaired {

@@ -1,0 +1,119 @@
+//! The figures of a result of `load`.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use linerate_load::load_document::{self, LoadDocument, SEARCH_SCHEMA, SearchSummary};
+use linerate_load::stats::{self, ConfidenceInterval};
+use linerate_load::{GeneratorDescription, SlotInterval, SlotOutcome};
+use serde::Deserialize;
+
+use super::MethodFacts;
+
+/// What a comparison reads of a result.
+pub(super) struct LoadFigures {
+    pub(super) host: Option<String>,
+    pub(super) method: MethodFacts,
+    pub(super) figures: Vec<LoadFigure>,
+}
+
+pub(super) struct LoadFigure {
+    pub(super) key: String,
+    pub(super) less_is_better: bool,
+    pub(super) value: ConfidenceInterval,
+}
+
+#[derive(Deserialize)]
+struct SchemaLine {
+    schema: String,
+}
+
+pub(super) fn read(path: &Path) -> Result<LoadFigures> {
+    let shown = || path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", shown()))?;
+    parse(&text).with_context(shown)
+}
+
+fn parse(text: &str) -> Result<LoadFigures> {
+    let line: SchemaLine = serde_json::from_str(text).context("it is no result of linerate load --json")?;
+    match line.schema.as_str() {
+        load_document::SCHEMA => Ok(of_run(&LoadDocument::parse(text)?)),
+        SEARCH_SCHEMA => Ok(of_search(&serde_json::from_str(text)?)),
+        other => {
+            bail!(
+                "its schema is {other}; only a run ({}) or a search ({SEARCH_SCHEMA}) can be compared",
+                load_document::SCHEMA
+            )
+        }
+    }
+}
+
+fn of_run(document: &LoadDocument) -> LoadFigures {
+    let outcome = &document.outcome;
+    // Without rate the load is a window or a flood.
+    let method = method("run", &document.generator)
+        .with("the requested rate", outcome.asked_per_second)
+        .with("the number of merged runs", document.merged.len());
+    let whole = whole_intervals(outcome);
+    let mut answered: Vec<f64> =
+        whole.iter().map(|interval| interval.received as f64 / interval.seconds).collect();
+    let rate = |key: &str, samples: &[f64]| LoadFigure {
+        key: key.to_owned(),
+        less_is_better: false,
+        value: of_samples(samples),
+    };
+    let mut figures = vec![rate("answered_per_second", &answered)];
+    if outcome.asked_per_second.is_none() {
+        // Other programs on the machine only slow a server down, so the fastest intervals scatter least.
+        answered.sort_by(|one, other| other.total_cmp(one));
+        let fastest = &answered[..answered.len() / 4];
+        figures.extend((fastest.len() > 2).then(|| rate("fastest_quarter_answered_per_second", fastest)));
+    } else {
+        // In a closed loop latency says the same as the rate, and in a flood only how deep the buffers are.
+        let medians = whole.iter().filter_map(|interval| interval.latency_ns.p50).map(|ns| ns as f64);
+        figures.push(LoadFigure {
+            key: "latency_p50_ns".to_owned(),
+            less_is_better: true,
+            value: of_samples(&medians.collect::<Vec<_>>()),
+        });
+    }
+    LoadFigures { host: document.host.clone(), method, figures }
+}
+
+/// Intervals of full length. The last may be shorter.
+fn whole_intervals(outcome: &SlotOutcome) -> Vec<&SlotInterval> {
+    let longest = outcome.intervals.iter().map(|interval| interval.seconds).fold(0.0, f64::max);
+    outcome.intervals.iter().filter(|interval| interval.seconds > 0.9 * longest).collect()
+}
+
+fn of_search(search: &SearchSummary) -> LoadFigures {
+    let method = method("search", &search.generator)
+        .with("the loss limit", search.method.max_loss_ratio)
+        .with("the p99 limit in ns", search.method.max_p99_ns)
+        .with("the way in which requests left", search.left_as);
+    let figure = LoadFigure {
+        key: "transactions_per_second".to_owned(),
+        less_is_better: false,
+        value: search.transactions_per_second,
+    };
+    LoadFigures { host: search.host.clone(), method, figures: vec![figure] }
+}
+
+fn method(kind: &str, generator: &GeneratorDescription) -> MethodFacts {
+    MethodFacts::default()
+        .with("the kind of result", kind)
+        .with("the workload", &generator.workload)
+        .with("the payload in bytes", generator.payload_bytes)
+        .with("the backend", &generator.backend)
+        .with("the number of threads", generator.threads)
+        .with("the number of flows", generator.flows)
+        .with("the list of the generator's CPUs", &generator.cpus)
+        .with("the number of destinations", generator.targets.len())
+}
+
+/// The interval of samples; one without bounds if there are too few.
+pub(super) fn of_samples(samples: &[f64]) -> ConfidenceInterval {
+    let none = ConfidenceInterval { median: 0.0, low: None, high: None, samples: samples.len() };
+    stats::interval(samples).unwrap_or(none)
+}

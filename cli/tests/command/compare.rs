@@ -1,0 +1,154 @@
+//! `--compare`: two results of `load` as a gate, against a server that burns CPU for each request.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::schema::conforms;
+use crate::support::{linerate, machine};
+
+/// An echo server that computes for each request.
+struct BurningServer {
+    address: String,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BurningServer {
+    fn start(rounds: u64) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
+        let address = socket.local_addr().expect("an address").to_string();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut request = [0; 2048];
+            while !ended.load(Ordering::Relaxed) {
+                let Ok((length, from)) = socket.recv_from(&mut request) else { continue };
+                let burnt = (0..rounds).fold(1_u64, |sum, round| {
+                    std::hint::black_box(sum.rotate_left(7).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ round)
+                });
+                std::hint::black_box(burnt);
+                let _ = socket.send_to(&request[..length], from);
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+
+    fn measure(&self, file: &Path, more: &[&str]) {
+        let file = file.to_str().expect("a name");
+        let run = [self.address.as_str(), "--window", "4", "--flows", "1", "--backend", "socket"];
+        let time = ["--duration", "2", "--interval", "0.1", "--quiet", "--json", file];
+        let output = linerate(&[&["load"][..], &run, &time, more].concat());
+        assert!(output.status.success(), "{}", error_text(&output));
+    }
+}
+
+impl Drop for BurningServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn error_text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Rounds that take some 100 us.
+const ROUNDS: u64 = 60_000;
+
+#[test]
+fn a_slower_server_is_found_and_the_same_result_is_not() {
+    let _machine = machine();
+    let directory = tempfile::tempdir().expect("a directory");
+    let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
+    BurningServer::start(ROUNDS).measure(&old, &[]);
+    BurningServer::start(2 * ROUNDS).measure(&slow, &[]);
+    let [old, slow] = [&old, &slow].map(|path| path.to_str().expect("a name"));
+    let compare = |files: [&str; 2], more: &[&str]| {
+        linerate(&[&["load", "--compare", files[0], files[1]][..], more].concat())
+    };
+    let worse = compare([old, slow], &["--json", "-"]);
+    assert_eq!(worse.status.code(), Some(1), "{}", error_text(&worse));
+    let document: Value = serde_json::from_slice(&worse.stdout).expect("JSON");
+    conforms(&document, "linerate.comparison/1");
+    let figure = &document["result"]["figures"][0];
+    assert_eq!((&figure["key"], &figure["verdict"]), (&"answered_per_second".into(), &"worse".into()));
+    // With a slower server the rate falls by about half.
+    let ratio = figure["ratio"]["median"].as_f64().expect("a ratio");
+    assert!((0.2..0.9).contains(&ratio), "{document}");
+    let text = String::from_utf8_lossy(&compare([old, slow], &[]).stdout).into_owned();
+    assert!(text.starts_with("The new run is worse: answered_per_second is ×0."), "{text}");
+    for (files, more) in [([old, old], &[][..]), ([slow, old], &[]), ([old, slow], &["--tolerance", "90%"])] {
+        let output = compare(files, more);
+        assert_eq!(output.status.code(), Some(0), "{files:?} {}", error_text(&output));
+    }
+}
+
+#[test]
+fn results_of_another_method_or_without_intervals_are_refused() {
+    let _machine = machine();
+    let directory = tempfile::tempdir().expect("a directory");
+    let names = ["run.json", "payload.json", "short.json", "other.json"];
+    let [run, payload, short, other] = names.map(|name| directory.path().join(name));
+    let server = BurningServer::start(1);
+    server.measure(&run, &[]);
+    server.measure(&payload, &["--payload", "200"]);
+    server.measure(&short, &["--interval", "2"]);
+    std::fs::write(&other, r#"{"schema": "linerate.cost/2"}"#).expect("written");
+    for (file, words) in [
+        (payload, "the payload in bytes is 100 in"),
+        (short, "answered_per_second: 1 samples have no interval"),
+        (other, "its schema is linerate.cost/2"),
+        (directory.path().join("missing.json"), "cannot read"),
+    ] {
+        let files = [&run, &file].map(|path| path.to_str().expect("a name"));
+        let output = linerate(&["load", "--compare", files[0], files[1]]);
+        let errors = error_text(&output);
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.contains(words), "{errors}");
+    }
+    let output = linerate(&["load", "127.0.0.1:9", "--compare", "a.json", "b.json"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn steps_of_two_ladders_are_compared_and_another_payload_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let written = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut document: Value =
+            serde_json::from_str(include_str!("../../src/render/made_up.json")).expect("JSON");
+        change(&mut document);
+        let path = directory.path().join(name).to_str().expect("a name").to_owned();
+        std::fs::write(&path, document.to_string()).expect("written");
+        path
+    };
+    let old = written("old.json", &|_| ());
+    let slower = written("slower.json", &|document| {
+        let step = document["result"]["steps"].as_array_mut().expect("steps").first_mut().expect("a step");
+        for key in ["median", "low", "high"] {
+            let value = &mut step["transactions_per_second"][key];
+            *value = (value.as_f64().expect("a figure") * 0.5).into();
+        }
+    });
+    let payload =
+        written("payload.json", &|document| document["result"]["config"]["payload_bytes"] = 18.into());
+    let compare = |new: &str| linerate(&["lab", "--compare", &old, new, "--json", "-"]);
+    let same = compare(&old);
+    assert_eq!(same.status.code(), Some(0), "{}", error_text(&same));
+    let document: Value = serde_json::from_slice(&same.stdout).expect("JSON");
+    conforms(&document, "linerate.comparison/1");
+    assert_eq!(compare(&slower).status.code(), Some(1), "{}", error_text(&compare(&slower)));
+    let refused = compare(&payload);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("the payload in bytes is"), "{}", error_text(&refused));
+}

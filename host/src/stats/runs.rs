@@ -1,0 +1,145 @@
+//! Two runs that were measured one after the other, figure by figure.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ComparisonVerdict, ConfidenceInterval, StatsError};
+
+/// Two runs compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunComparison {
+    /// The names of both: file names.
+    pub names: [String; 2],
+    /// The smallest difference that counts.
+    pub tolerance_ratio: f64,
+    pub figures: Vec<RunFigure>,
+    pub verdict: ComparisonVerdict,
+}
+
+/// A figure of two runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunFigure {
+    /// The figure with its unit.
+    pub key: String,
+    pub less_is_better: bool,
+    pub values: [ConfidenceInterval; 2],
+    /// The second by the first.
+    pub ratio: ConfidenceInterval,
+    /// Better or worse if the whole interval of the ratio lies beyond the tolerance.
+    pub verdict: ComparisonVerdict,
+}
+
+impl RunComparison {
+    #[must_use]
+    pub fn new(names: [String; 2], tolerance_ratio: f64, figures: Vec<RunFigure>) -> Self {
+        let verdict = RunFigure::verdict_of(&figures);
+        Self { names, tolerance_ratio, figures, verdict }
+    }
+}
+
+impl RunFigure {
+    /// Compares the intervals of two runs.
+    ///
+    /// The samples of a run have no partners in the other, so the interval of the ratio is made of both intervals: on
+    /// logarithms, the distances to the ends add up as squares (MOVER: Zou and Donner, 2008).
+    ///
+    /// # Errors
+    /// [`StatsError::TooFew`] if one of the two has no interval, [`StatsError::NotPositive`] if there is no ratio.
+    pub fn new(
+        key: impl Into<String>,
+        less_is_better: bool,
+        values: [ConfidenceInterval; 2],
+        tolerance_ratio: f64,
+    ) -> Result<Self, StatsError> {
+        let [old, new] = values;
+        let ends = |value: ConfidenceInterval| {
+            let (Some(low), Some(high)) = (value.low, value.high) else {
+                return Err(StatsError::TooFew { samples: value.samples });
+            };
+            let wrong = [low, value.median, high].into_iter().find(|end| !(*end > 0.0 && end.is_finite()));
+            match wrong {
+                Some(value) => Err(StatsError::NotPositive { value }),
+                None => Ok([low.ln(), value.median.ln(), high.ln()]),
+            }
+        };
+        let ([old_low, old_middle, old_high], [new_low, new_middle, new_high]) = (ends(old)?, ends(new)?);
+        let middle = new_middle - old_middle;
+        let low = middle - (new_middle - new_low).hypot(old_high - old_middle);
+        let high = middle + (new_high - new_middle).hypot(old_middle - old_low);
+        let ratio = ConfidenceInterval {
+            median: middle.exp(),
+            low: Some(low.exp()),
+            high: Some(high.exp()),
+            samples: old.samples.min(new.samples),
+        };
+        let margin = (1.0 + tolerance_ratio).ln();
+        let verdict = match (low > margin, high < -margin) {
+            (true, _) if less_is_better => ComparisonVerdict::Worse,
+            (_, true) if less_is_better => ComparisonVerdict::Better,
+            (true, _) => ComparisonVerdict::Better,
+            (_, true) => ComparisonVerdict::Worse,
+            _ => ComparisonVerdict::NoDifferenceShown,
+        };
+        Ok(Self { key: key.into(), less_is_better, values, ratio, verdict })
+    }
+
+    /// Worse if one figure is worse; better if one is better and none is worse.
+    #[must_use]
+    pub fn verdict_of(figures: &[RunFigure]) -> ComparisonVerdict {
+        [ComparisonVerdict::Worse, ComparisonVerdict::Better]
+            .into_iter()
+            .find(|verdict| figures.iter().any(|figure| figure.verdict == *verdict))
+            .unwrap_or(ComparisonVerdict::NoDifferenceShown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::interval;
+
+    fn around(middle: f64) -> ConfidenceInterval {
+        interval(&[0.99, 1.01, 1.0, 0.995, 1.005].map(|noise| noise * middle)).expect("an interval")
+    }
+
+    fn verdict(less_is_better: bool, values: [f64; 2]) -> ComparisonVerdict {
+        RunFigure::new("x", less_is_better, values.map(around), 0.05).expect("a figure").verdict
+    }
+
+    #[test]
+    fn a_difference_counts_if_its_interval_is_beyond_the_tolerance() {
+        assert_eq!(verdict(false, [100.0, 85.0]), ComparisonVerdict::Worse);
+        assert_eq!(verdict(false, [100.0, 115.0]), ComparisonVerdict::Better);
+        assert_eq!(verdict(true, [100.0, 115.0]), ComparisonVerdict::Worse);
+        assert_eq!(verdict(true, [100.0, 85.0]), ComparisonVerdict::Better);
+        for near in [96.0, 100.0, 104.0, 106.0] {
+            assert_eq!(verdict(false, [100.0, near]), ComparisonVerdict::NoDifferenceShown, "{near}");
+        }
+    }
+
+    #[test]
+    fn the_interval_of_a_ratio_is_wider_than_each() {
+        let figure = RunFigure::new("x", false, [around(100.0), around(200.0)], 0.05).expect("a figure");
+        let width = |value: &ConfidenceInterval| value.high.expect("a high") / value.low.expect("a low");
+        assert!((figure.ratio.median - 2.0).abs() < 1e-9, "{figure:?}");
+        assert!(width(&figure.ratio) > width(&figure.values[0]), "{figure:?}");
+        assert!(width(&figure.ratio) < width(&figure.values[0]).powi(2), "{figure:?}");
+    }
+
+    #[test]
+    fn figures_without_interval_or_ratio_are_refused() {
+        let few = interval(&[1.0, 2.0]).expect("a median");
+        let new = |values| RunFigure::new("x", false, values, 0.05);
+        assert_eq!(new([few, around(1.0)]), Err(StatsError::TooFew { samples: 2 }));
+        let zero = interval(&[0.0; 4]).expect("an interval");
+        assert_eq!(new([around(1.0), zero]), Err(StatsError::NotPositive { value: 0.0 }));
+    }
+
+    #[test]
+    fn one_figure_that_is_worse_decides() {
+        let figure = |new: f64| RunFigure::new("x", false, [100.0, new].map(around), 0.05).expect("a figure");
+        let of = |all: &[f64]| RunFigure::verdict_of(&all.iter().map(|new| figure(*new)).collect::<Vec<_>>());
+        assert_eq!(of(&[120.0, 80.0]), ComparisonVerdict::Worse);
+        assert_eq!(of(&[120.0, 100.0]), ComparisonVerdict::Better);
+        assert_eq!(of(&[]), ComparisonVerdict::NoDifferenceShown);
+    }
+}
