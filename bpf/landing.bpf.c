@@ -45,14 +45,27 @@ const volatile __u64 processes_device = 0;
 const volatile __u64 processes_inode = 0;
 // A bit a port.
 const volatile __u8 ports[8192] = {};
+// Whether the wait of each datagram in its socket is counted, too.
+const volatile __u8 waits_wanted = 0;
 
-// The CPUs that the last datagrams of a socket arrived on.
+// The CPUs that the last datagrams of a socket arrived on, and when, in units of 1024 ns.
 #define LAST 4096
 
 struct history {
     __u64 arrivals;
+    __u32 times[LAST];
     __u16 cpus[LAST];
 };
+
+// Waits by length, eight classes each octave, as host/src/landing/waits.rs reads them.
+#define WAIT_CLASSES 256
+
+struct {
+    __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+    __uint(max_entries, WAIT_CLASSES);
+    __type(key, __u32);
+    __type(value, __u64);
+} waits SEC(".maps");
 
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
@@ -172,6 +185,8 @@ int arrives(__u64 *arguments) {
     if (history) {
         __u64 number = __sync_fetch_and_add(&history->arrivals, 1);
         history->cpus[number % LAST] = bpf_get_smp_processor_id();
+        if (waits_wanted)
+            history->times[number % LAST] = bpf_ktime_get_ns() >> 10;
     }
     return 0;
 }
@@ -187,6 +202,18 @@ int refused(__u64 *arguments) {
     return 0;
 }
 
+INLINE void count_wait(__u32 units) {
+    __u32 octave = 0, rest = units;
+    for (int bit = 0; bit < 32 && rest >= 16; bit++) {
+        rest >>= 1;
+        octave++;
+    }
+    __u32 class = octave * 8 + rest;
+    __u64 *count = bpf_map_lookup_elem(&waits, &class);
+    if (count)
+        (*count)++;
+}
+
 // Where the datagram arrived that was read last.
 INLINE __u32 arrived_on(struct sock *socket, __u64 cookie) {
     struct history *history = bpf_map_lookup_elem(&histories, &cookie);
@@ -196,7 +223,10 @@ INLINE __u32 arrived_on(struct sock *socket, __u64 cookie) {
     wait += BPF_CORE_READ((struct udp_sock *)socket, reader_queue.qlen);
     if (wait >= history->arrivals || wait >= LAST)
         return CAME_BEFORE;
-    return history->cpus[(history->arrivals - wait - 1) % LAST];
+    __u64 place = (history->arrivals - wait - 1) % LAST;
+    if (waits_wanted)
+        count_wait((__u32)(bpf_ktime_get_ns() >> 10) - history->times[place]);
+    return history->cpus[place];
 }
 
 // Ids of a thread that is in another process namespace are not told: zero, as the kernel has it elsewhere.

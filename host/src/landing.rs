@@ -8,6 +8,7 @@ mod flows;
 mod program;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use crate::{Host, HostError};
 use program::DeliveryProgram;
 
 pub use flows::{FlowCounts, FlowWatch};
+pub use waits::WaitCounts;
 
 /// Interval at which `stop` is checked.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -89,7 +91,7 @@ impl DeliveryReport {
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, HostError> {
         host.call(&key(ports), WHAT, || {
-            let program = DeliveryProgram::start(ports)?;
+            let program = DeliveryProgram::start(ports, false)?;
             let begin = Instant::now();
             while !stop() {
                 let left = duration.saturating_sub(begin.elapsed());
@@ -114,8 +116,25 @@ impl DeliveryWatch {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
+        Self::start_with(ports, false)
+    }
+
+    /// The same, and counts how long each datagram waits in its socket: two readings of the clock per datagram.
+    pub fn start_with_waits(host: &Host, ports: &[u16]) -> Result<Self, HostError> {
+        if !host.is_live() {
+            return Err(HostError::NotLive { what: WHAT.to_owned() });
+        }
+        Self::start_with(ports, true)
+    }
+
+    fn start_with(ports: &[u16], waits: bool) -> Result<Self, HostError> {
         let refused = |source| HostError::Call { what: WHAT.to_owned(), source };
-        DeliveryProgram::start(ports).map(|program| Self { program }).map_err(refused)
+        DeliveryProgram::start(ports, waits).map(|program| Self { program }).map_err(refused)
+    }
+
+    /// Waits since the start. Those of datagrams that arrived before it are left out.
+    pub fn waits(&self) -> Result<WaitCounts, HostError> {
+        self.program.waits().map_err(|source| HostError::Call { what: WHAT.to_owned(), source })
     }
 
     /// Counts since the start.

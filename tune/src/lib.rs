@@ -11,6 +11,7 @@ pub mod device;
 pub mod guard;
 pub mod journal;
 mod layout;
+pub mod measure;
 #[doc(hidden)]
 pub mod parse;
 pub mod persist;

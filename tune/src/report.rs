@@ -1,15 +1,16 @@
 //! Results of `linerate tune`: what was applied and what was written to persist.
 
 use linerate_host::finding::{Finding, Severity};
-use linerate_host::{Diagnosis, Setting};
+use linerate_host::{Diagnosis, Known, Setting};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::record::UndoDeadline;
+use crate::measure::ChangeMeasurement;
 use crate::persist::{PersistFiles, WrittenFiles};
 use crate::plan::PlannedChange;
 
 /// Outcome of `tune apply`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneApplyReport {
     /// Number of the tune.
     pub tune: u64,
@@ -22,6 +23,12 @@ pub struct TuneApplyReport {
     pub broke_off: Option<String>,
     /// Findings of `doctor` after the changes; `None` if the host could not be read.
     pub findings: Option<Vec<RemainingFinding>>,
+    /// What the changes won or cost the service; unknown if it was not measured.
+    #[serde(default)]
+    pub measurement: Known<ChangeMeasurement>,
+    /// Whether the tune was undone because the service was worse.
+    #[serde(default)]
+    pub undone: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

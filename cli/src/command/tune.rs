@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 mod arguments;
 pub(crate) mod confirm;
+pub(crate) mod measuring;
 mod persist;
 mod plan;
 mod profiles;

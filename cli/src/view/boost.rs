@@ -18,6 +18,7 @@ use linerate_tune::boost::report::{
 };
 use linerate_tune::boost::watch::WatchEvent;
 
+use super::measurement;
 use super::tune::{TuneCommand, apply_verdict, change_table, journal_note, next_steps, status_section};
 use super::tune_plan;
 use crate::document::{Audience, Block, Document, Fact, Mark, Section, Table, Tile, Tone};
@@ -197,7 +198,10 @@ pub(crate) fn apply(envelope: &Envelope<BoostApplyReport>, command: TuneCommand<
         Section::new("Delivery of datagrams").with(comparison(&report.before, report.now.as_ref())),
         Section::new("What was changed").only_for(Audience::Page).with(change_table(&report.changes)),
     ];
-    let is_undone = matches!(report.verification, BoostVerification::Harmful { .. });
+    if report.tune.is_some() {
+        document.sections.push(measurement::section(&report.measurement));
+    }
+    let is_undone = report.undone || matches!(report.verification, BoostVerification::Harmful { .. });
     if let Some(tune) = report.tune.filter(|_| !is_undone) {
         document.sections.push(next_steps(
             tune,

@@ -8,6 +8,7 @@ use linerate_tune::status::history::PastTune;
 use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneHistory, TuneState, TuneStatus};
 use linerate_tune::transaction::{UndoReport, UndoneSetting, boot_seconds};
 
+use super::measurement;
 use super::tune_plan::shown;
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
@@ -47,9 +48,15 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
     ];
     document.sections = vec![
         Section::new("What was changed").only_for(Audience::Page).with(change_table(&report.changes)),
+        measurement::section(&report.measurement),
         remaining_findings(report.findings.is_some(), remaining),
-        next_steps(report.tune, &report.changes, report.until, broke_off.is_some(), command),
     ];
+    if report.undone {
+        document.mark = Some(Mark::new(Tone::Bad, "undone: the service was worse"));
+    } else {
+        let broke_off = broke_off.is_some();
+        document.sections.push(next_steps(report.tune, &report.changes, report.until, broke_off, command));
+    }
     document
 }
 
@@ -212,6 +219,7 @@ fn undo_reason(why: UndoReason) -> &'static str {
         UndoReason::Unconfirmed => "it was not confirmed",
         UndoReason::Died => "the program that made it died",
         UndoReason::Harmful => "it did harm",
+        UndoReason::Measured => "to measure the service without it",
     }
 }
 

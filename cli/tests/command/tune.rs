@@ -4,6 +4,7 @@ mod documents;
 mod faults;
 mod guarded;
 mod lasting;
+mod measured;
 mod namespace;
 mod plan;
 mod refused;

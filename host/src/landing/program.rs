@@ -7,8 +7,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Instant;
 
 use aya::Ebpf;
-use aya::maps::Array;
+use aya::maps::{Array, PerCpuArray};
 
+use super::waits::{self, WaitCounts};
 use super::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 use crate::bpf;
 
@@ -38,7 +39,8 @@ pub(super) struct DeliveryProgram {
 }
 
 impl DeliveryProgram {
-    pub(super) fn start(ports: &[u16]) -> io::Result<Self> {
+    pub(super) fn start(ports: &[u16], waits: bool) -> io::Result<Self> {
+        let waits = u8::from(waits);
         let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
         let (device, inode) = processes()?;
         let object = bpf::attached(
@@ -48,7 +50,8 @@ impl DeliveryProgram {
                     .override_global("network", &network, true)
                     .override_global("processes_device", &device, true)
                     .override_global("processes_inode", &inode, true)
-                    .override_global("ports", ports.as_slice(), true);
+                    .override_global("ports", ports.as_slice(), true)
+                    .override_global("waits_wanted", &waits, true);
             },
             &PROGRAMS,
         )?;
@@ -67,6 +70,16 @@ impl DeliveryProgram {
             sent: sendings(&bpf::entries(&self.object, "sendings")?),
             missed: self.missed()?,
         })
+    }
+
+    pub(super) fn waits(&self) -> io::Result<WaitCounts> {
+        let Some(map) = self.object.map("waits") else { return Err(bpf::missing("waits")) };
+        let table: PerCpuArray<_, u64> = map.try_into().map_err(bpf::error)?;
+        let class = |class: usize| {
+            let counts = table.get(&u32::try_from(class).unwrap_or(u32::MAX), 0).map_err(bpf::error)?;
+            Ok(counts.iter().sum())
+        };
+        (0..waits::CLASSES).map(class).collect::<io::Result<Vec<u64>>>().map(WaitCounts::new)
     }
 
     /// Runs that the kernel skipped, and losses of full tables.

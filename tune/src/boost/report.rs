@@ -15,6 +15,7 @@ use super::discovery::ObservedServer;
 use super::plan::{BoostChoice, BoostPlan, BoostRefusal, CpuAssignment, ServerAdvice};
 use crate::journal::record::UndoDeadline;
 use crate::journal::{JournalCorruption, LockHolder};
+use crate::measure::ChangeMeasurement;
 use crate::report::AppliedChange;
 use crate::status::TuneStatus;
 
@@ -60,6 +61,12 @@ pub struct BoostApplyReport {
     /// `None` if the server could not be observed again.
     pub now: Option<DeliveryCounts>,
     pub verification: BoostVerification,
+    /// What the changes won or cost the server; unknown if that was not measured.
+    #[serde(default)]
+    pub measurement: Known<ChangeMeasurement>,
+    /// Whether the boost was undone because the server was worse.
+    #[serde(default)]
+    pub undone: bool,
 }
 
 /// Outcome of `boost status`.

@@ -1,5 +1,6 @@
 //! The journal's records.
 
+use linerate_host::stats::ComparisonVerdict;
 use linerate_host::{Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,14 @@ pub enum JournalRecord {
         tune: u64,
         /// Why it broke off; none where it did not.
         broke_off: Option<String>,
+    },
+    /// The service was measured with the changes and without them.
+    Measured {
+        /// Number of the tune.
+        tune: u64,
+        verdict: ComparisonVerdict,
+        /// The figures that differ, for people.
+        summary: String,
     },
     /// Somebody confirmed a tune that would have been undone otherwise.
     Confirmed {
@@ -214,6 +223,8 @@ pub enum UndoReason {
     Finished,
     /// It did harm, as seen right after it was made.
     Harmful,
+    /// To measure the service without it; the same changes follow as another tune.
+    Measured,
 }
 
 /// What became of putting a setting back.
@@ -253,6 +264,7 @@ impl JournalRecord {
             | JournalRecord::Done { tune, .. }
             | JournalRecord::Refused { tune, .. }
             | JournalRecord::Ended { tune, .. }
+            | JournalRecord::Measured { tune, .. }
             | JournalRecord::Confirmed { tune }
             | JournalRecord::UndoBegun { tune, .. }
             | JournalRecord::UndoIntent { tune, .. }

@@ -1,5 +1,6 @@
 //! The state of a tune, computed from its records.
 
+use linerate_host::stats::ComparisonVerdict;
 use linerate_host::{Setting, SettingValue};
 
 use super::record::{BeginRecord, UndoOutcome, UndoReason, WrittenFile};
@@ -16,6 +17,8 @@ pub struct RecordedTune {
     /// `None` if its program died or still runs.
     pub ended: Option<TuneEnd>,
     pub confirmed: bool,
+    /// What the changes won or cost the service, and the figures that differ; `None` if that was not measured.
+    pub measured: Option<(ComparisonVerdict, String)>,
     pub undo: Option<RecordedUndo>,
     /// Files that make it persist.
     pub persisted: Vec<WrittenFile>,
@@ -167,6 +170,9 @@ impl RecordedTune {
                 self.ended = Some(TuneEnd { broke_off: broke_off.clone() });
             }
             JournalRecord::Confirmed { .. } => self.confirmed = true,
+            JournalRecord::Measured { verdict, summary, .. } => {
+                self.measured = Some((*verdict, summary.clone()));
+            }
             JournalRecord::UndoBegun { why, .. } => {
                 self.undo = Some(RecordedUndo { why: *why, ended: false });
             }
@@ -354,6 +360,7 @@ impl RecordedTune {
             refused: Vec::new(),
             ended: None,
             confirmed: false,
+            measured: None,
             undo: None,
             persisted: Vec::new(),
             next_step: 0,

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use linerate_host::landing::FlowWatch;
-use linerate_host::{Host, Known};
+use linerate_host::{Host, Known, PacketPath, Scope};
 use linerate_tune::boost::answers;
 use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
 use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
+use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
 use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
@@ -21,6 +22,7 @@ use super::watching::{self, WatchOutcome};
 use crate::command::tune::apply::must_be_free;
 use crate::command::tune::apply::runner::{TuneRun, tell};
 use crate::command::tune::confirm::{self, ConfirmationAnswer};
+use crate::command::tune::measuring::StartedMeasurement;
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -58,6 +60,7 @@ pub(super) fn run(asked: BoostTargetArgs, making: BoostApplyArgs) -> Result<Exit
     asked.wanted()?;
     must_be_root("apply")?;
     making.agreement.check()?;
+    making.measuring.check()?;
     let json = OutputTarget::from_option(asked.json.as_deref())?;
     let host = Host::live().gently();
     let applying = BoostRun {
@@ -100,8 +103,9 @@ impl BoostRun {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
-        let made = self.make(&sighted)?;
-        let (status, stays) = self.report(&sighted, &made)?;
+        let measuring = self.begin_measurement(&sighted.report.server)?;
+        let mut made = self.make(&sighted)?;
+        let (status, stays) = self.report(&sighted, &mut made, measuring)?;
         if !stays || made.broke_off.is_some() {
             return Ok(status);
         }
@@ -218,8 +222,55 @@ impl BoostRun {
         Ok(BoostResult { tune, carrying, broke_off, flows })
     }
 
-    /// Observes again, undoes a harmful boost, and prints the outcome. Returns the status and whether the boost stays.
-    fn report(&self, sighted: &DiscoveredServer, made: &BoostResult<'_>) -> Result<(ExitCode, bool)> {
+    /// The window before the changes.
+    fn begin_measurement(&self, server: &ObservedServer) -> Result<Result<StartedMeasurement<'_>, String>> {
+        if !self.asked.look().datagrams {
+            return self.making.measuring.without("--no-datagrams");
+        }
+        let scope = Scope { interfaces: self.asked.interfaces().to_vec(), ..Scope::default() };
+        let pids = server.processes.iter().map(|process| process.pid).collect();
+        let service = MeasuredService { ports: server.udp_ports(), pids };
+        let path = PacketPath::observe(&self.host, &scope);
+        self.making.measuring.begin(&self.host, &path, service, &self.interrupt)
+    }
+
+    /// Measures a boost that did no harm. In alternation it is undone and made again.
+    fn measure<'a>(
+        &'a self,
+        measuring: Result<StartedMeasurement<'_>, String>,
+        sighted: &DiscoveredServer,
+        made: &mut BoostResult<'a>,
+    ) -> Result<Known<ChangeMeasurement>> {
+        let mut measuring = match measuring {
+            Ok(measuring) if made.broke_off.is_none() => measuring,
+            Ok(_) => return Ok(Known::unknown("not all changes were made")),
+            Err(why) => return Ok(Known::unknown(why)),
+        };
+        if let Err(why) = measuring.measure(true) {
+            return Ok(Known::unknown(why));
+        }
+        if self.making.measuring.alternates() {
+            self.undo(made.tune, UndoReason::Measured)?;
+            if let Err(why) = measuring.measure(false) {
+                tell(&format!("tune {} is undone\n", made.tune));
+                return Ok(Known::unknown(why));
+            }
+            *made = self.make(sighted)?;
+            if made.broke_off.is_some() {
+                return Ok(Known::unknown("the changes could not be made again"));
+            }
+        }
+        Ok(Known::Value(measuring.finish(&self.asked.place.store(), made.tune)?))
+    }
+
+    /// Observes again, undoes a harmful boost, measures the others, and prints the outcome. Returns the status and
+    /// whether the boost stays.
+    fn report<'a>(
+        &'a self,
+        sighted: &DiscoveredServer,
+        made: &mut BoostResult<'a>,
+        measuring: Result<StartedMeasurement<'_>, String>,
+    ) -> Result<(ExitCode, bool)> {
         let clients = || made.flows.as_ref()?.read().ok();
         // A short observation first: clients lack replies until harm is detected.
         let mut again = self.look_again(SOON.min(self.asked.look().duration));
@@ -233,12 +284,26 @@ impl BoostRun {
         let boost = &sighted.report.boost;
         let both = (&sighted.report.server, &again);
         let verification = BoostVerification::of(&boost.places, both, flows.as_ref(), &self.choice);
-        let undone = match &verification {
-            BoostVerification::Harmful { .. } => Some(self.undo(made.tune)?),
-            _ => None,
+        let (measurement, is_worse) = match &verification {
+            BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), true),
+            _ => {
+                let measurement = self.measure(measuring, sighted, made)?;
+                let options = self.making.measuring;
+                let measured = measurement.value();
+                let is_worse = measured
+                    .map(|measured| options.is_to_be_undone(measured, self.making.agreement, &self.interrupt))
+                    .transpose()?;
+                (measurement, is_worse == Some(true))
+            }
         };
-        let failed = verification.is_failure();
-        let report = self.report_of(sighted, Some(made), again.value(), verification);
+        let undone = is_worse.then(|| self.undo(made.tune, UndoReason::Harmful)).transpose()?;
+        let failed =
+            verification.is_failure() || measurement.value().is_some_and(ChangeMeasurement::is_worse);
+        let report = BoostApplyReport {
+            measurement,
+            undone: undone.is_some(),
+            ..self.report_of(sighted, Some(made), again.value(), verification)
+        };
         let envelope = self.applied(sighted, report);
         if let Some(target) = &self.json {
             target.write_json(&envelope)?;
@@ -273,9 +338,9 @@ impl BoostRun {
         Ok(flows)
     }
 
-    fn undo(&self, tune: u64) -> Result<UndoReport> {
+    fn undo(&self, tune: u64, why: UndoReason) -> Result<UndoReport> {
         let mut writer = self.asked.place.store().lock()?;
-        Ok(transaction::undo(&mut writer, &self.host, Some(tune), UndoReason::Harmful)?)
+        Ok(transaction::undo(&mut writer, &self.host, Some(tune), why)?)
     }
 
     fn look_again(&self, duration: Duration) -> Known<ObservedServer> {
@@ -311,6 +376,8 @@ impl BoostRun {
             before: DeliveryCounts::of(&sighted.report.server),
             now: again.map(DeliveryCounts::of),
             verification,
+            measurement: Known::default(),
+            undone: false,
         }
     }
 
@@ -345,8 +412,9 @@ impl BoostRun {
                 server.port()
             ));
             let Some(sighted) = self.await_restart(&server)? else { return Ok(()) };
-            let made = self.make(&sighted)?;
-            let (_, stays) = self.report(&sighted, &made)?;
+            let mut made = self.make(&sighted)?;
+            let unmeasured = Err("the server was started again".to_owned());
+            let (_, stays) = self.report(&sighted, &mut made, unmeasured)?;
             if !stays || made.broke_off.is_some() {
                 return Ok(());
             }

@@ -7,6 +7,7 @@ use clap::Args;
 use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 use linerate_tune::boost::plan::BoostChoice;
 
+use crate::command::tune::measuring::MeasureArgs;
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 use crate::quantity;
 
@@ -82,6 +83,8 @@ pub(super) struct BoostApplyArgs {
     pub(super) keep_going: bool,
     #[command(flatten)]
     pub(super) lasting: AutoUndoArgs,
+    #[command(flatten)]
+    pub(super) measuring: MeasureArgs,
 }
 
 impl BoostTargetArgs {
@@ -136,6 +139,7 @@ impl BoostApplyArgs {
         let asked = [
             ("--watch", self.watch),
             ("--keep-going", self.keep_going),
+            ("--measure and --keep-if-better", self.measuring.is_given()),
             ("--for-duration and --until-confirmed", self.lasting.until().is_some()),
         ];
         match asked.iter().find(|(_, asked)| *asked) {

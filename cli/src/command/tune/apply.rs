@@ -7,16 +7,18 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use linerate_host::{Diagnosis, Host, Severity};
+use linerate_host::{Diagnosis, Host, Known, PacketPath, Severity};
 use linerate_tune::TunePlan;
 use linerate_tune::journal::StateStore;
-use linerate_tune::journal::record::UndoDeadline;
+use linerate_tune::journal::record::{UndoDeadline, UndoReason};
+use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
 use linerate_tune::plan::PlanRehearsal;
 use linerate_tune::report::{RemainingFinding, TuneApplyReport};
-use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction};
+use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
 use super::confirm::{self, ConfirmationAnswer};
+use super::measuring::{MeasureArgs, StartedMeasurement};
 use super::plan::{self, TunePlanner};
 use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};
@@ -50,6 +52,8 @@ pub(super) struct TuneApplyArgs {
     #[command(flatten)]
     lasting: AutoUndoArgs,
     #[command(flatten)]
+    measuring: MeasureArgs,
+    #[command(flatten)]
     agreement: ConsentMode,
     /// Show all reasons, masks, commands and sources
     #[arg(long)]
@@ -71,10 +75,25 @@ struct TuneTask {
     unseen: Vec<String>,
 }
 
+/// A tune that was made, or stopped.
+struct AppliedTune<'a> {
+    id: u64,
+    carrying: TuneRun<'a>,
+    ended: Result<Option<String>, TuneError>,
+}
+
+/// What the changes won or cost, and whether they were undone for that.
+#[derive(Default)]
+struct MeasuredOutcome {
+    measurement: Known<ChangeMeasurement>,
+    undone: Option<UndoReport>,
+}
+
 impl TuneApplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("apply")?;
         self.agreement.check()?;
+        self.measuring.check()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install_ignoring_hangup()?;
         let host = Host::live();
@@ -94,6 +113,29 @@ impl TuneApplyArgs {
             tell("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
+        ensure!(
+            !(self.measuring.alternates() && task.plan.until_link_reset().is_some()),
+            "nothing was changed: --measure=alternate would reset the link of an interface three times; use --measure"
+        );
+        let path = PacketPath::observe(&host, &self.aim.scope().unwrap_or_default());
+        let service = MeasuredService::of(&path);
+        let measuring = self.measuring.begin(&host, &path, service, &interrupt)?;
+        let mut applied = self.apply(&host, &store, &task, &interrupt)?;
+        let outcome = match measuring {
+            Ok(measuring) => self.measure(measuring, &mut applied, &task, &host, &interrupt)?,
+            Err(why) => MeasuredOutcome { measurement: Known::unknown(why), undone: None },
+        };
+        self.report(&task, applied, outcome, json.as_ref())
+    }
+
+    /// Makes the changes of a plan as one tune.
+    fn apply<'a>(
+        &self,
+        host: &'a Host,
+        store: &StateStore,
+        task: &TuneTask,
+        interrupt: &'a InterruptFlag,
+    ) -> Result<AppliedTune<'a>> {
         let until = self.lasting.until();
         let mut writer = store.lock()?;
         let begin = TuneStart {
@@ -103,7 +145,7 @@ impl TuneApplyArgs {
             until,
             plan: Some(&task.plan),
         };
-        let transaction = TuneTransaction::begin(&mut writer, &host, begin)?;
+        let transaction = TuneTransaction::begin(&mut writer, host, begin)?;
         let id = transaction.id();
         // The guard runs before the first change, so that no unconfirmed change can stay.
         let guard = match until.map(|_| confirm::start_guard(&self.place, id)).transpose() {
@@ -113,11 +155,46 @@ impl TuneApplyArgs {
                 return Err(error);
             }
         };
-        let mut carrying = TuneRun::new(&host, &interrupt, self.keep_going, until);
-        let ended = carry_out(transaction, &mut carrying, &task);
+        let mut carrying = TuneRun::new(host, interrupt, self.keep_going, until);
+        let ended = carry_out(transaction, &mut carrying, task);
         drop(writer);
         drop(guard);
-        self.report(&task, id, &carrying, ended, json.as_ref())
+        Ok(AppliedTune { id, carrying, ended })
+    }
+
+    /// Measures the service with the changes, judges, and undoes them if they are worse and that is wanted. In
+    /// alternation the changes are undone and made again, so that `applied` is another tune afterwards.
+    fn measure<'a>(
+        &self,
+        mut measuring: StartedMeasurement<'_>,
+        applied: &mut AppliedTune<'a>,
+        task: &TuneTask,
+        host: &'a Host,
+        interrupt: &'a InterruptFlag,
+    ) -> Result<MeasuredOutcome> {
+        let store = self.place.store();
+        let unmeasured = |why: String| Ok(MeasuredOutcome { measurement: Known::unknown(why), undone: None });
+        if !matches!(applied.ended, Ok(None)) {
+            return unmeasured("not all changes were made".to_owned());
+        }
+        if let Err(why) = measuring.measure(true) {
+            return unmeasured(why);
+        }
+        if self.measuring.alternates() {
+            undo(&store, host, applied.id, UndoReason::Measured)?;
+            if let Err(why) = measuring.measure(false) {
+                tell(&format!("tune {} is undone\n", applied.id));
+                return unmeasured(why);
+            }
+            *applied = self.apply(host, &store, task, interrupt)?;
+            if !matches!(applied.ended, Ok(None)) {
+                return unmeasured("the changes could not be made again".to_owned());
+            }
+        }
+        let measured = measuring.finish(&store, applied.id)?;
+        let undone = self.measuring.is_to_be_undone(&measured, self.agreement, interrupt)?;
+        let undone = undone.then(|| undo(&store, host, applied.id, UndoReason::Harmful)).transpose()?;
+        Ok(MeasuredOutcome { measurement: Known::Value(measured), undone })
     }
 
     fn task(&self, host: &Host, interrupt: &InterruptFlag) -> Result<TuneTask> {
@@ -228,17 +305,23 @@ impl TuneApplyArgs {
         let mut carrying = TuneRun::new(host, interrupt, self.keep_going, None);
         let ended = carry_out(transaction, &mut carrying, &task);
         drop(writer);
-        self.report(&task, id, &carrying, ended, json)
+        let outcome = MeasuredOutcome {
+            measurement: Known::unknown("a tune that is resumed has no window before it"),
+            undone: None,
+        };
+        self.report(&task, AppliedTune { id, carrying, ended }, outcome, json)
     }
 
     fn report(
         &self,
         task: &TuneTask,
-        id: u64,
-        carrying: &TuneRun<'_>,
-        ended: Result<Option<String>, TuneError>,
+        applied: AppliedTune<'_>,
+        outcome: MeasuredOutcome,
         json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
+        let AppliedTune { id, carrying, ended } = applied;
+        let is_worse = outcome.measurement.value().is_some_and(ChangeMeasurement::is_worse);
+        let undone = outcome.undone;
         let broke_off = match ended {
             Ok(broke_off) => broke_off,
             Err(error) => bail!("tune {id} stopped: {error}: {}", self.place.after_a_stop(id)),
@@ -251,6 +334,8 @@ impl TuneApplyArgs {
             changes: carrying.steps.clone(),
             broke_off: broke_off.clone(),
             findings: found.as_ref().ok().map(RemainingFinding::all_of),
+            measurement: outcome.measurement,
+            undone: undone.is_some(),
         };
         let unread = found.as_ref().err().map(output::one_line);
         let unread =
@@ -264,6 +349,9 @@ impl TuneApplyArgs {
         if json != Some(&OutputTarget::Stdout) {
             let document = view::tune::apply(&envelope, &|verb| self.place.command(verb));
             output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
+        }
+        if let Some(undone) = undone {
+            return view_undone(carrying.host, undone);
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = carrying.until {
             let store = self.place.store();
@@ -279,9 +367,24 @@ impl TuneApplyArgs {
         }
         Ok(match broke_off {
             Some(_) => ExitCode::from(2),
-            None => ExitCode::from(u8::from(found.is_ok_and(|found| task.has_unfixed(&found)))),
+            None => ExitCode::from(u8::from(is_worse || found.is_ok_and(|found| task.has_unfixed(&found)))),
         })
     }
+}
+
+/// Undoes a tune of this call.
+fn undo(store: &StateStore, host: &Host, id: u64, why: UndoReason) -> Result<UndoReport> {
+    tell(&format!("undoing tune {id}\n"));
+    Ok(transaction::undo(&mut store.lock()?, host, Some(id), why)?)
+}
+
+/// Prints an undo that followed a measurement. The status is 2 if it is incomplete, else 1.
+pub(crate) fn view_undone(host: &Host, undone: UndoReport) -> Result<ExitCode> {
+    let is_left = undone.has_failures() || undone.has_left();
+    let envelope = Envelope::new(HostSummary::observe(host), None, undone);
+    // Standard output may be the document of the changes.
+    tell(&text::text(&view::tune::undo(&envelope, false), TextStyle::stderr()));
+    Ok(ExitCode::from(if is_left { 2 } else { 1 }))
 }
 
 impl TuneTask {

@@ -133,6 +133,11 @@ impl ConsentMode {
         Ok(())
     }
 
+    /// Whether a question is put to somebody.
+    pub(crate) fn prompts(self) -> bool {
+        !self.yes
+    }
+
     /// Prompts. Any answer but yes is no.
     pub(crate) fn given(self, question: &str, interrupt: &InterruptFlag) -> Result<bool> {
         if self.yes {

@@ -102,6 +102,8 @@ pub(crate) fn nsd_applied() -> BoostApplyReport {
         before: DeliveryCounts::of(&server),
         now: Some(DeliveryCounts { seconds: Some(2.0), agreement: Known::unknown("no BPF") }),
         verification: BoostVerification::AsPlanned { conformity, replies_per_request: None },
+        measurement: Known::unknown("too few datagrams came"),
+        undone: false,
     }
 }
 

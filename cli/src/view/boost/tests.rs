@@ -66,6 +66,8 @@ fn apply_text(verification: BoostVerification, now: Option<DeliveryCounts>) -> S
         before: delivery(2_000, 1_000),
         now,
         verification,
+        measurement: Known::unknown("too few datagrams came"),
+        undone: false,
     };
     printed(&apply(&Envelope::new(HostSummary::default(), None, report), &default_command))
 }

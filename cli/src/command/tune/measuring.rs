@@ -1,0 +1,182 @@
+//! `--measure` of `tune apply` and `boost apply`: what the changes won or cost the service that runs here.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+use linerate_host::stats::ComparisonVerdict;
+use linerate_host::{Host, PacketPath};
+use linerate_tune::journal::{JournalRecord, StateStore};
+use linerate_tune::measure::{
+    ChangeMeasurement, MeasuredService, ServiceMeter, ServiceSample, ServiceWindow, WindowOrder,
+};
+
+use super::apply::runner::tell;
+use super::arguments::ConsentMode;
+use crate::interrupt::InterruptFlag;
+use crate::view;
+
+/// Length of a sample, and samples of a window.
+const SAMPLE: Duration = Duration::from_millis(500);
+const SAMPLES: usize = 8;
+/// Time after a switch that belongs to neither configuration.
+const SETTLING: Duration = Duration::from_millis(500);
+/// With fewer datagrams per sample a service is not measured.
+const ENOUGH: u64 = 100;
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct MeasureArgs {
+    /// Measure the service before and after the changes [default: once, if datagrams come to it]
+    #[arg(long, value_name = "HOW", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "once")]
+    measure: Option<MeasureMode>,
+    /// Undo the changes at once if they are measured to be worse
+    #[arg(long)]
+    keep_if_better: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MeasureMode {
+    /// 4 s before and 4 s after
+    Once,
+    /// 4 s before, 8 s with the changes, 4 s after an undo; then the changes are made again
+    Alternate,
+    /// Do not measure
+    Never,
+}
+
+/// A measurement that has its window before the changes.
+pub(crate) struct StartedMeasurement<'a> {
+    meter: ServiceMeter<'a>,
+    order: WindowOrder,
+    windows: Vec<ServiceWindow>,
+    interrupt: &'a InterruptFlag,
+}
+
+impl MeasureArgs {
+    /// Whether the changes are undone and made again for the measurement.
+    pub(crate) fn alternates(self) -> bool {
+        self.measure == Some(MeasureMode::Alternate)
+    }
+
+    /// Whether changes must not be made without a measurement.
+    fn is_required(self) -> bool {
+        self.keep_if_better || !matches!(self.measure, None | Some(MeasureMode::Never))
+    }
+
+    pub(crate) fn is_given(self) -> bool {
+        self.keep_if_better || self.measure.is_some()
+    }
+
+    /// No measurement, for this reason.
+    ///
+    /// # Errors
+    /// If a measurement is required.
+    pub(crate) fn without<T>(self, why: impl Into<String>) -> Result<Result<T, String>> {
+        let why = why.into();
+        if self.is_required() {
+            bail!("nothing was changed: the service cannot be measured: {why}");
+        }
+        Ok(Err(why))
+    }
+
+    /// Fails if the options contradict each other.
+    pub(crate) fn check(self) -> Result<()> {
+        if self.keep_if_better && self.measure == Some(MeasureMode::Never) {
+            bail!("--keep-if-better requires a measurement, which --measure=never excludes");
+        }
+        Ok(())
+    }
+
+    /// The window before the changes; `None` with the reason if the service is not measured.
+    ///
+    /// # Errors
+    /// If a measurement is required and cannot be made.
+    pub(crate) fn begin<'a>(
+        self,
+        host: &'a Host,
+        path: &PacketPath,
+        service: MeasuredService,
+        interrupt: &'a InterruptFlag,
+    ) -> Result<Result<StartedMeasurement<'a>, String>> {
+        if self.measure == Some(MeasureMode::Never) {
+            return Ok(Err("--measure=never".to_owned()));
+        }
+        let order = if self.alternates() { WindowOrder::Alternate } else { WindowOrder::Once };
+        match start(host, path, service, order, interrupt) {
+            Ok(started) => Ok(Ok(started)),
+            Err(why) => self.without(why),
+        }
+    }
+
+    /// Undoes a change that is worse with `--keep-if-better`, or offers it on a terminal. Whether to undo.
+    pub(crate) fn is_to_be_undone(
+        self,
+        measured: &ChangeMeasurement,
+        agreement: ConsentMode,
+        interrupt: &InterruptFlag,
+    ) -> Result<bool> {
+        if measured.verdict != ComparisonVerdict::Worse || self.keep_if_better {
+            return Ok(measured.verdict == ComparisonVerdict::Worse);
+        }
+        Ok(agreement.prompts()
+            && agreement.given("the service is worse than before: undo the changes?", interrupt)?)
+    }
+}
+
+fn start<'a>(
+    host: &'a Host,
+    path: &PacketPath,
+    service: MeasuredService,
+    order: WindowOrder,
+    interrupt: &'a InterruptFlag,
+) -> Result<StartedMeasurement<'a>, String> {
+    let meter = ServiceMeter::start(host, path, service).map_err(|error| error.to_string())?;
+    let mut started = StartedMeasurement { meter, order, windows: Vec::new(), interrupt };
+    // An idle service is recognized by its first sample.
+    let first = started.take(false, 1)?;
+    let offered = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
+    if offered < ENOUGH {
+        let seconds = SAMPLE.as_secs_f64();
+        return Err(format!("{offered} datagrams came to it in {seconds} s, and {ENOUGH} are required"));
+    }
+    let ports = started.meter.service().ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    tell(&format!("measuring the service on UDP port {ports} before the changes\n"));
+    let rest = started.take(false, SAMPLES - 1)?;
+    started.windows.push(ServiceWindow { changed: false, samples: [first.samples, rest.samples].concat() });
+    Ok(started)
+}
+
+impl StartedMeasurement<'_> {
+    /// A window after a switch. In alternation there are twice as many samples with the changes, because they are
+    /// followed by as many without.
+    pub(crate) fn measure(&mut self, changed: bool) -> Result<(), String> {
+        let what = if changed { "with the changes" } else { "without the changes" };
+        tell(&format!("measuring the service {what}\n"));
+        let _ = self.interrupt.wait(Some(SETTLING));
+        let doubled = changed && self.order == WindowOrder::Alternate;
+        let window = self.take(changed, if doubled { 2 * SAMPLES } else { SAMPLES })?;
+        self.windows.push(window);
+        Ok(())
+    }
+
+    fn take(&mut self, changed: bool, samples: usize) -> Result<ServiceWindow, String> {
+        let interrupt = self.interrupt;
+        let wait = |time: Duration| interrupt.wait(Some(time)).is_ok() && !interrupt.is_raised();
+        let window = self.meter.window(changed, samples, SAMPLE, &wait).map_err(|error| error.to_string())?;
+        if interrupt.is_raised() {
+            return Err("the measurement was interrupted".to_owned());
+        }
+        Ok(window)
+    }
+
+    /// Judges the windows, and adds the verdict to the journal, so that later plans refer to it.
+    pub(crate) fn finish(self, store: &StateStore, tune: u64) -> Result<ChangeMeasurement> {
+        let measured = ChangeMeasurement::new(self.meter.service().clone(), self.order, self.windows);
+        store.lock()?.append(JournalRecord::Measured {
+            tune,
+            verdict: measured.verdict,
+            summary: view::measurement::summary(&measured),
+        })?;
+        Ok(measured)
+    }
+}

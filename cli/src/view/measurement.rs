@@ -1,0 +1,47 @@
+//! What changes won or cost a service: part of the documents of `tune apply` and `boost apply`.
+
+use linerate_host::Known;
+use linerate_host::stats::ComparisonVerdict;
+use linerate_tune::measure::{ChangeMeasurement, WindowOrder};
+
+use crate::document::{Block, Section};
+use crate::render::format::rate;
+use crate::view::comparison;
+
+/// The section of a measured service; one sentence if it was not measured.
+pub(crate) fn section(measurement: &Known<ChangeMeasurement>) -> Section {
+    let section = Section::new("The service before and after");
+    let measured = match measurement {
+        Known::Value(measured) => measured,
+        Known::Unknown { why } => return section.with(Block::faint(format!("Not measured: {why}."))),
+    };
+    section
+        .with(sentence(measured))
+        .with(comparison::figures(&measured.figures))
+        .with(Block::List(measured.caveats.clone()))
+}
+
+/// The verdict as a sentence.
+fn sentence(measured: &ChangeMeasurement) -> String {
+    let verdict = match measured.verdict {
+        ComparisonVerdict::Better => "better than before",
+        ComparisonVerdict::Worse => "worse than before",
+        ComparisonVerdict::NoDifferenceShown => "no difference shown",
+    };
+    let order = match measured.order {
+        WindowOrder::Once => "one window before and one after",
+        WindowOrder::Alternate => "windows before, with the changes twice, and after an undo",
+    };
+    let [answered, offered] = [measured.answered_per_second, measured.offered_per_second]
+        .map(|[before, after]| format!("{}/s and {}/s", rate(before), rate(after)));
+    format!("The service: {verdict}. It answered {answered} of {offered} offered ({order}).")
+}
+
+/// The figures that decide the verdict, for the journal: `answered_ratio ×0.81`.
+pub(crate) fn summary(measured: &ChangeMeasurement) -> String {
+    let deciding = measured.figures.iter().filter(|figure| figure.verdict == measured.verdict);
+    match measured.verdict {
+        ComparisonVerdict::NoDifferenceShown => "no difference shown".to_owned(),
+        _ => deciding.map(comparison::ratio_words).collect::<Vec<_>>().join(", "),
+    }
+}

@@ -1,0 +1,88 @@
+//! Waits of datagrams in their sockets, by length.
+
+use std::ops::Range;
+
+/// Classes of `waits` in bpf/landing.bpf.c.
+pub(super) const CLASSES: usize = 256;
+/// The unit of a wait there.
+const UNIT_NS: u64 = 1 << 10;
+/// Classes per octave.
+const PARTS: usize = 8;
+
+/// Counts of waits. A class is up to an eighth wide.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitCounts {
+    classes: Vec<u64>,
+}
+
+impl WaitCounts {
+    pub(super) fn new(classes: Vec<u64>) -> Self {
+        Self { classes }
+    }
+
+    /// Waits that were counted after `before`.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let counts = self.classes.iter().zip(&before.classes);
+        Self { classes: counts.map(|(now, before)| now.saturating_sub(*before)).collect() }
+    }
+
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+
+    /// The wait in ns that this share of the datagrams did not exceed; `None` without any.
+    #[must_use]
+    pub fn quantile_ns(&self, share: f64) -> Option<f64> {
+        let wanted = (self.count() as f64 * share).max(f64::MIN_POSITIVE);
+        let mut below = 0.0;
+        for (class, count) in self.classes.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if below + count >= wanted {
+                let Range { start, end } = units(class);
+                // Waits are spread evenly within a class.
+                let inside = (wanted - below) / count;
+                return Some((start as f64 + inside * (end - start) as f64) * UNIT_NS as f64);
+            }
+            below += count;
+        }
+        None
+    }
+}
+
+/// The waits of a class, in units. The first two octaves have one unit per class.
+fn units(class: usize) -> Range<u64> {
+    let octave = (class / PARTS).saturating_sub(1);
+    let rest = (class - octave * PARTS) as u64;
+    rest << octave..(rest + 1) << octave
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_follow_each_other() {
+        for class in 0..CLASSES - 32 {
+            assert_eq!(units(class).end, units(class + 1).start, "class {class}");
+        }
+        assert_eq!((units(0), units(15), units(16), units(24)), (0..1, 15..16, 16..18, 32..36));
+    }
+
+    #[test]
+    fn quantiles_are_within_their_class() {
+        let mut classes = vec![0; CLASSES];
+        (classes[2], classes[40]) = (98, 2);
+        let waits = WaitCounts::new(classes.clone());
+        let within = |share: f64, class: usize| {
+            let ns = waits.quantile_ns(share).expect("a wait") / UNIT_NS as f64;
+            let Range { start, end } = units(class);
+            (start as f64..=end as f64).contains(&ns)
+        };
+        assert!(within(0.5, 2) && within(0.98, 2) && within(0.99, 40) && within(1.0, 40));
+        classes[2] = 0;
+        assert_eq!(waits.since(&WaitCounts::new(classes)).count(), 98);
+        assert_eq!(WaitCounts::new(vec![0; CLASSES]).quantile_ns(0.5), None);
+    }
+}

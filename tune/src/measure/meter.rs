@@ -1,0 +1,193 @@
+//! Reads the counters of a service at the ends of samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use linerate_host::landing::{DeliveryWatch, WaitCounts};
+use linerate_host::pulse::{CounterSample, SampleReader};
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::{Host, HostError, PacketPath};
+use serde::{Deserialize, Serialize};
+
+use super::{ServiceSample, ServiceWindow};
+
+/// The landing programs count this many ports at most.
+const MOST_PORTS: usize = 16;
+/// Fewer waits have no 99th percentile.
+const ENOUGH_WAITS: u64 = 100;
+/// `USER_HZ`, the unit of `/proc/stat`.
+const TICK_NS: u64 = 10_000_000;
+
+/// The service that is measured: UDP sockets by port, and processes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredService {
+    pub ports: Vec<u16>,
+    pub pids: Vec<u32>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MeterError {
+    #[error("no UDP service listens here")]
+    NoService,
+    #[error("{count} UDP ports are served, and at most {MOST_PORTS} can be measured: name one with --port")]
+    ManyPorts { count: usize },
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl MeasuredService {
+    /// The UDP services that a reading found.
+    #[must_use]
+    pub fn of(path: &PacketPath) -> Self {
+        let services = path.socket.services.value().into_iter().flatten();
+        let udp = services.filter(|service| service.protocol == SocketProtocol::Udp);
+        let (mut ports, mut pids) = (BTreeSet::new(), BTreeSet::new());
+        for service in udp {
+            ports.insert(service.local.port());
+            pids.extend(service.processes.value().into_iter().flatten().map(|owner| owner.pid));
+        }
+        Self { ports: ports.into_iter().collect(), pids: pids.into_iter().collect() }
+    }
+}
+
+/// Counts until it is dropped.
+#[derive(Debug)]
+pub struct ServiceMeter<'a> {
+    host: &'a Host,
+    service: MeasuredService,
+    watch: DeliveryWatch,
+    reader: SampleReader,
+}
+
+/// Counters at one moment.
+struct ServiceCounters {
+    at: Instant,
+    arrived: u64,
+    read: u64,
+    sent: u64,
+    buffer_drops: u64,
+    waits: WaitCounts,
+    /// By process and thread.
+    threads: BTreeMap<(u32, u32), u64>,
+    stages: CounterSample,
+}
+
+impl<'a> ServiceMeter<'a> {
+    /// # Errors
+    /// [`MeterError::NoService`], [`MeterError::ManyPorts`]; [`MeterError::Host`] if the kernel does not run the
+    /// programs (Linux 6.3 with BTF, CAP_BPF, CAP_PERFMON).
+    pub fn start(host: &'a Host, path: &PacketPath, service: MeasuredService) -> Result<Self, MeterError> {
+        match service.ports.len() {
+            0 => return Err(MeterError::NoService),
+            count if count > MOST_PORTS => return Err(MeterError::ManyPorts { count }),
+            _ => {}
+        }
+        let watch = DeliveryWatch::start_with_waits(host, &service.ports)?;
+        Ok(Self { host, service, watch, reader: SampleReader::new(path) })
+    }
+
+    #[must_use]
+    pub fn service(&self) -> &MeasuredService {
+        &self.service
+    }
+
+    /// Takes samples of this length one after the other until `wait` returns false.
+    ///
+    /// # Errors
+    /// If the counters of the programs cannot be read.
+    pub fn window(
+        &mut self,
+        changed: bool,
+        samples: usize,
+        length: Duration,
+        wait: &dyn Fn(Duration) -> bool,
+    ) -> Result<ServiceWindow, MeterError> {
+        let mut window = ServiceWindow { changed, samples: Vec::new() };
+        let mut before = self.counters()?;
+        for _ in 0..samples {
+            if !wait(length.saturating_sub(before.at.elapsed())) {
+                break;
+            }
+            let now = self.counters()?;
+            window.samples.push(now.since(&before));
+            before = now;
+        }
+        Ok(window)
+    }
+
+    fn counters(&mut self) -> Result<ServiceCounters, MeterError> {
+        let delivered = self.watch.read()?;
+        let at = Instant::now();
+        let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum();
+        Ok(ServiceCounters {
+            at,
+            arrived: sum(&mut delivered.arrived.iter().map(|item| item.packets)),
+            read: sum(&mut delivered.read.iter().map(|item| item.packets)),
+            sent: sum(&mut delivered.sent.iter().map(|item| item.packets)),
+            buffer_drops: sum(&mut delivered.arrived.iter().map(|item| item.refused)),
+            waits: self.watch.waits()?,
+            threads: self.service.pids.iter().flat_map(|pid| run_times(self.host, *pid)).collect(),
+            stages: self.reader.read(self.host),
+        })
+    }
+}
+
+/// Time on a CPU of each thread of a process, ns: the first number of `schedstat`.
+fn run_times(host: &Host, pid: u32) -> Vec<((u32, u32), u64)> {
+    let tasks = format!("/proc/{pid}/task");
+    let names = host.list(&tasks).unwrap_or_default();
+    let time = |name: &String| {
+        let text = host.read(&format!("{tasks}/{name}/schedstat")).ok()?;
+        Some(((pid, name.parse().ok()?), text.split_whitespace().next()?.parse().ok()?))
+    };
+    names.iter().filter_map(time).collect()
+}
+
+impl ServiceCounters {
+    fn since(&self, before: &Self) -> ServiceSample {
+        let waits = self.waits.since(&before.waits);
+        let quantile = |share| (waits.count() >= ENOUGH_WAITS).then(|| waits.quantile_ns(share)).flatten();
+        let softirqs = softirq_times(&self.stages, &before.stages);
+        ServiceSample {
+            seconds: self.at.duration_since(before.at).as_secs_f64(),
+            arrived: self.arrived - before.arrived,
+            read: self.read - before.read,
+            sent: self.sent - before.sent,
+            buffer_drops: self.buffer_drops - before.buffer_drops,
+            stage_drops: stage_drops(&self.stages).saturating_sub(stage_drops(&before.stages)),
+            wait_p50_ns: quantile(0.5),
+            wait_p99_ns: quantile(0.99),
+            service_cpu_ns: self.service_time(before),
+            softirq_cpu_ns: softirqs.as_ref().map(|times| times.iter().sum()),
+            highest_softirq_cpu_ns: softirqs.and_then(|times| times.into_iter().max()),
+        }
+    }
+
+    /// A thread that began meanwhile counts from zero.
+    fn service_time(&self, before: &Self) -> Option<u64> {
+        if self.threads.is_empty() || before.threads.keys().any(|thread| !self.threads.contains_key(thread)) {
+            return None;
+        }
+        let grown = |(thread, now): (&(u32, u32), &u64)| now - before.threads.get(thread).unwrap_or(&0);
+        Some(self.threads.iter().map(grown).sum())
+    }
+}
+
+/// Softirqs and interrupts of each CPU; `None` if a CPU came or went.
+fn softirq_times(now: &CounterSample, before: &CounterSample) -> Option<Vec<u64>> {
+    let (now, before) = (now.cpu_times.value()?, before.cpu_times.value()?);
+    let each = now.iter().zip(before).map(|(now, before)| {
+        let ticks = (now.softirq + now.irq).checked_sub(before.softirq + before.irq)?;
+        (now.cpu == before.cpu).then_some(ticks * TICK_NS)
+    });
+    (now.len() == before.len()).then(|| each.collect()).flatten()
+}
+
+/// Losses before a socket.
+fn stage_drops(stages: &CounterSample) -> u64 {
+    let backlog: u64 = stages.softnet.value().into_iter().flatten().map(|cpu| cpu.dropped).sum();
+    let names = ["rx_dropped", "rx_missed_errors"];
+    let interfaces = stages.interfaces.iter();
+    let links: u64 = interfaces.flat_map(|item| names.iter().filter_map(|name| item.totals.get(name))).sum();
+    backlog + links
+}
