@@ -44,7 +44,7 @@ impl BurningServer {
     fn measure(&self, file: &Path, more: &[&str]) {
         let file = file.to_str().expect("a name");
         let run = [self.address.as_str(), "--window", "4", "--flows", "1", "--backend", "socket"];
-        let time = ["--duration", "2", "--interval", "0.1", "--quiet", "--json", file];
+        let time = ["--duration", "2", "--quiet", "--json", file];
         let output = linerate(&[&["load"][..], &run, &time, more].concat());
         assert!(output.status.success(), "{}", error_text(&output));
     }
@@ -63,6 +63,8 @@ fn error_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+const SHORT: &[&str] = &["--interval", "0.1"];
+
 /// Rounds that take some 100 us.
 const ROUNDS: u64 = 60_000;
 
@@ -71,8 +73,8 @@ fn a_slower_server_is_found_and_the_same_result_is_not() {
     let _machine = machine();
     let directory = tempfile::tempdir().expect("a directory");
     let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
-    BurningServer::start(ROUNDS).measure(&old, &[]);
-    BurningServer::start(2 * ROUNDS).measure(&slow, &[]);
+    BurningServer::start(ROUNDS).measure(&old, SHORT);
+    BurningServer::start(2 * ROUNDS).measure(&slow, SHORT);
     let [old, slow] = [&old, &slow].map(|path| path.to_str().expect("a name"));
     let compare = |files: [&str; 2], more: &[&str]| {
         linerate(&[&["load", "--compare", files[0], files[1]][..], more].concat())
@@ -101,8 +103,8 @@ fn results_of_another_method_or_without_intervals_are_refused() {
     let names = ["run.json", "payload.json", "short.json", "other.json"];
     let [run, payload, short, other] = names.map(|name| directory.path().join(name));
     let server = BurningServer::start(1);
-    server.measure(&run, &[]);
-    server.measure(&payload, &["--payload", "200"]);
+    server.measure(&run, SHORT);
+    server.measure(&payload, &["--interval", "0.1", "--payload", "200"]);
     server.measure(&short, &["--interval", "2"]);
     std::fs::write(&other, r#"{"schema": "linerate.cost/2"}"#).expect("written");
     for (file, words) in [
