@@ -48,16 +48,16 @@ impl CompareArgs {
 }
 
 impl ComparedPaths<'_> {
-    /// Runs, searches and ramps of `load`.
+    /// Runs and searches of `load`.
     pub(crate) fn loads(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [load::read(self.paths[0])?, load::read(self.paths[1])?];
         self.same_method([&old.method, &new.method])?;
-        let figures = old.figures.into_iter().filter_map(|old| {
+        let figures = old.figures.iter().filter_map(|old| {
             let new = new.figures.iter().find(|new| new.key == old.key)?;
-            Some((old.key, old.less_is_better, [old.value, new.value]))
+            Some((old.key.clone(), old.less_is_better, [old.value, new.value]))
         });
         let comparison = self.comparison(figures.collect())?;
-        self.write(Envelope::new(HostSummary::named(new.host), origin::unix_seconds(), comparison), targets)
+        self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
     }
 
     /// The steps that two ladders have in common.
@@ -78,7 +78,7 @@ impl ComparedPaths<'_> {
             Some((format!("{}.transactions_per_second", step.id), false, values))
         });
         let comparison = self.comparison(figures.collect())?;
-        self.write(Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
+        self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
     }
 
     /// Two costs of packets. Their time per packet is judged.
@@ -142,25 +142,21 @@ impl ComparedPaths<'_> {
         Ok(())
     }
 
-    fn write(&self, envelope: Envelope<RunComparison>, targets: &ResultTargets) -> Result<ExitCode> {
-        let [old, new] = self.paths.map(|path| hosts(path));
-        let moved = (old != new).then(|| {
-            let [old, new] = [old, new].map(|name| name.unwrap_or_else(|| "unknown".to_owned()));
-            Warning::remark(format!("measured on different hosts or kernels: {old}, {new}"))
+    fn write(
+        &self,
+        old: &HostSummary,
+        envelope: Envelope<RunComparison>,
+        targets: &ResultTargets,
+    ) -> Result<ExitCode> {
+        let [before, now] = [old, &envelope.host].map(|host| {
+            [&host.name, &host.kernel].map(|part| part.as_deref().unwrap_or("unknown")).join(" ")
         });
+        let moved = (before != now)
+            .then(|| Warning::remark(format!("measured on different hosts or kernels: {before}, {now}")));
         let verdict = envelope.result.verdict;
         targets.write(&envelope.with_warnings(moved))?;
         Ok(status(Some(verdict)))
     }
-}
-
-/// The host and kernel that a result names.
-fn hosts(path: &Path) -> Option<String> {
-    let value: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
-    let host = value.get("host")?;
-    let text = |name: &str| host.get(name).and_then(serde_json::Value::as_str);
-    let named = [text("name"), text("kernel")].into_iter().flatten().collect::<Vec<_>>().join(" ");
-    host.as_str().map(str::to_owned).or(Some(named)).filter(|named| !named.is_empty())
 }
 
 fn status(verdict: Option<ComparisonVerdict>) -> ExitCode {
@@ -183,6 +179,13 @@ impl MethodFacts {
         self.0.push((what, text));
         self
     }
+
+    /// The kind of host; its name and kernel may differ.
+    fn with_host(self, host: &HostSummary) -> Self {
+        self.with("the number of CPUs", host.cpus)
+            .with("the CPU model", &host.cpu_model)
+            .with("the hypervisor's presence", host.hypervisor)
+    }
 }
 
 fn ladder_method(host: &HostSummary, report: &LadderReport) -> MethodFacts {
@@ -196,8 +199,7 @@ fn ladder_method(host: &HostSummary, report: &LadderReport) -> MethodFacts {
         .with("the backend", testbed.generator.as_ref().map(|generator| &generator.backend))
         .with("the list of the server's CPUs", &testbed.server_cpus)
         .with("the number of queues", testbed.queues)
-        .with("the number of CPUs", host.cpus)
-        .with("the CPU model", &host.cpu_model)
+        .with_host(host)
 }
 
 /// Refuses results that count packets at different points, because their times per packet differ in meaning.

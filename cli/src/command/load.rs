@@ -26,7 +26,6 @@ use linerate_load::generator::{GeneratorBuilder, LiveFrames};
 
 use crate::command::compare::CompareArgs;
 use crate::command::netns::NetnsArgs;
-use crate::command::results::ResultTargets;
 use crate::interrupt::InterruptFlag;
 use arguments::{FlowArgs, LimitArgs, OutputArgs, PaceArgs, TimeArgs};
 pub(crate) use outputs::EventStream;
@@ -72,10 +71,7 @@ impl LoadArgs {
             return merge.run();
         }
         if let Some(paths) = self.compare.paths() {
-            return paths.loads(&ResultTargets::from_options(
-                self.output.json.as_deref(),
-                self.output.html.as_deref(),
-            )?);
+            return paths.loads(&self.output.results.targets()?);
         }
         if self.pace.on_demand {
             return self.on_demand();

@@ -32,20 +32,16 @@ pub(crate) struct ResultTargets {
 impl ResultArgs {
     /// Where to, found out before the work.
     pub(crate) fn targets(&self) -> Result<ResultTargets> {
-        ResultTargets::from_options(self.json.as_deref(), self.html.as_deref())
-    }
-}
-
-impl ResultTargets {
-    pub(crate) fn from_options(json: Option<&str>, html: Option<&str>) -> Result<Self> {
-        let json = OutputTarget::from_option(json)?;
-        let html = OutputTarget::from_option(html)?;
+        let json = OutputTarget::from_option(self.json.as_deref())?;
+        let html = OutputTarget::from_option(self.html.as_deref())?;
         let on_stdout =
             [&json, &html].into_iter().flatten().filter(|target| **target == OutputTarget::Stdout).count();
         ensure!(on_stdout <= 1, "--json and --html cannot share standard output; give one of them a file");
         Ok(ResultTargets { json, html, text: on_stdout == 0 })
     }
+}
 
+impl ResultTargets {
     /// Writes a result in every requested form.
     pub(crate) fn write<T: CommandResult>(&self, envelope: &Envelope<T>) -> Result<()> {
         self.write_as(envelope, false)

@@ -4,16 +4,18 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use linerate_load::load_document::{self, LoadDocument, SEARCH_SCHEMA, SearchSummary};
+use linerate_load::report::{LoadReport, SearchReport};
 use linerate_load::stats::{self, ConfidenceInterval};
 use linerate_load::{GeneratorDescription, SlotInterval, SlotOutcome};
 use serde::Deserialize;
 
 use super::MethodFacts;
+use crate::envelope::{CommandResult, Envelope};
+use crate::origin::HostSummary;
 
 /// What a comparison reads of a result.
 pub(super) struct LoadFigures {
-    pub(super) host: Option<String>,
+    pub(super) host: HostSummary,
     pub(super) method: MethodFacts,
     pub(super) figures: Vec<LoadFigure>,
 }
@@ -37,24 +39,21 @@ pub(super) fn read(path: &Path) -> Result<LoadFigures> {
 
 fn parse(text: &str) -> Result<LoadFigures> {
     let line: SchemaLine = serde_json::from_str(text).context("it is no result of linerate load --json")?;
+    let (run, search) = (LoadReport::SCHEMA, SearchReport::SCHEMA);
     match line.schema.as_str() {
-        load_document::SCHEMA => Ok(of_run(&LoadDocument::parse(text)?)),
-        SEARCH_SCHEMA => Ok(of_search(&serde_json::from_str(text)?)),
-        other => {
-            bail!(
-                "its schema is {other}; only a run ({}) or a search ({SEARCH_SCHEMA}) can be compared",
-                load_document::SCHEMA
-            )
-        }
+        schema if schema == run => Ok(of_run(Envelope::parse(text)?)),
+        schema if schema == search => Ok(of_search(Envelope::parse(text)?)),
+        other => bail!("its schema is {other}; only a run ({run}) or a search ({search}) can be compared"),
     }
 }
 
-fn of_run(document: &LoadDocument) -> LoadFigures {
-    let outcome = &document.outcome;
+fn of_run(envelope: Envelope<LoadReport>) -> LoadFigures {
+    let report = &envelope.result;
+    let outcome = &report.outcome;
     // Without rate the load is a window or a flood.
-    let method = method("run", &document.generator)
+    let method = method("run", &envelope.host, &report.generator)
         .with("the requested rate", outcome.asked_per_second)
-        .with("the number of merged runs", document.merged.len());
+        .with("the number of merged runs", report.merged.len());
     let whole = whole_intervals(outcome);
     let mut answered: Vec<f64> =
         whole.iter().map(|interval| interval.received as f64 / interval.seconds).collect();
@@ -78,7 +77,7 @@ fn of_run(document: &LoadDocument) -> LoadFigures {
             value: of_samples(&medians.collect::<Vec<_>>()),
         });
     }
-    LoadFigures { host: document.host.clone(), method, figures }
+    LoadFigures { host: envelope.host, method, figures }
 }
 
 /// Intervals of full length. The last may be shorter.
@@ -87,22 +86,24 @@ fn whole_intervals(outcome: &SlotOutcome) -> Vec<&SlotInterval> {
     outcome.intervals.iter().filter(|interval| interval.seconds > 0.9 * longest).collect()
 }
 
-fn of_search(search: &SearchSummary) -> LoadFigures {
-    let method = method("search", &search.generator)
+fn of_search(envelope: Envelope<SearchReport>) -> LoadFigures {
+    let search = &envelope.result;
+    let method = method("search", &envelope.host, &search.generator)
         .with("the loss limit", search.method.max_loss_ratio)
         .with("the p99 limit in ns", search.method.max_p99_ns)
-        .with("the way in which requests left", search.left_as);
+        .with("the way in which requests left", search.capacity.left_as);
     let figure = LoadFigure {
         key: "transactions_per_second".to_owned(),
         less_is_better: false,
-        value: search.transactions_per_second,
+        value: search.capacity.transactions_per_second,
     };
-    LoadFigures { host: search.host.clone(), method, figures: vec![figure] }
+    LoadFigures { host: envelope.host, method, figures: vec![figure] }
 }
 
-fn method(kind: &str, generator: &GeneratorDescription) -> MethodFacts {
+fn method(kind: &str, host: &HostSummary, generator: &GeneratorDescription) -> MethodFacts {
     MethodFacts::default()
         .with("the kind of result", kind)
+        .with_host(host)
         .with("the workload", &generator.workload)
         .with("the payload in bytes", generator.payload_bytes)
         .with("the backend", &generator.backend)
