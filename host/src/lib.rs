@@ -4,6 +4,7 @@
 //! another machine, or a scripted fake. Nothing here prints.
 
 mod amount;
+pub mod bind_hooks;
 pub mod bpf;
 pub mod capture;
 pub mod counter;

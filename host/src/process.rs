@@ -23,7 +23,7 @@ pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
 
 /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)), also per
 /// thread.
-pub(crate) fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
+pub fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
     let path = format!("{directory}/stat");
     let text = host.read(&path)?;
     // The name may hold blanks and brackets.

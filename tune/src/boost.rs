@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod delivery;
 pub mod discovery;
 pub mod plan;
+pub mod replicas;
 pub mod report;
 pub mod watch;
 

@@ -5,6 +5,7 @@ mod arguments;
 mod boosts;
 mod plan;
 mod restart;
+mod run;
 mod sighting;
 mod status;
 mod undo;
@@ -14,12 +15,15 @@ use std::process::ExitCode;
 
 use crate::command::netns::NetnsArgs;
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use arguments::{BoostApplyArgs, BoostTargetArgs};
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BoostArgs {
+    #[command(subcommand)]
+    replicas: Option<ReplicaAction>,
     /// What to do
     #[arg(value_enum, default_value_t = BoostAction::Plan)]
     verb: BoostAction,
@@ -43,8 +47,23 @@ enum BoostAction {
     Undo,
 }
 
+/// Copies of servers with one socket.
+#[derive(Debug, Subcommand)]
+enum ReplicaAction {
+    /// Run copies of a server that share its port, without changing the server
+    Run(run::BoostRunArgs),
+    /// Print lines after a prefix
+    #[command(hide = true)]
+    PrefixLines(run::PrefixLinesArgs),
+}
+
 impl BoostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.replicas {
+            Some(ReplicaAction::Run(run)) => return run.run(),
+            Some(ReplicaAction::PrefixLines(lines)) => return lines.run(),
+            None => {}
+        }
         match self.verb {
             BoostAction::Plan => {
                 self.making.must_be_unused("plan")?;

@@ -1,5 +1,6 @@
 //! `linerate boost plan`, `apply` and `status`.
 
+pub(crate) mod replicas;
 #[cfg(test)]
 pub(crate) mod sample;
 mod server;

@@ -5,7 +5,7 @@ mod healthy;
 mod nsd;
 mod random;
 mod refused;
-mod scene;
+pub(crate) mod scene;
 mod single;
 mod traces;
 mod worker;

@@ -17,6 +17,7 @@ mod lab_server;
 mod ladder;
 mod load;
 mod remote;
+mod replicas;
 mod report;
 mod schema;
 mod schema_coverage;

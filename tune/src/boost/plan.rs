@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 use crate::boost::ObservedServer;
 use crate::boost::catalog::OptionEffect;
 use group::{OwnedGroup, SkipReason, SteeringMethod};
-use receiving::ReceivingCpus;
-use table::CpuHosts;
+pub(super) use receiving::ReceivingCpus;
+pub(super) use table::CpuHosts;
 use unit::{CpuChooser, ThreadPlacement};
 
 /// Options beyond steering and pinning.

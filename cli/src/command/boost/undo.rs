@@ -2,15 +2,22 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use linerate_host::Host;
+use linerate_tune::boost::replicas;
 
 use super::apply::must_be_root;
 use super::arguments::BoostTargetArgs;
 use super::boosts;
 use crate::command::tune;
+use crate::output;
+use crate::view;
 
 pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
     must_be_root("undo")?;
+    if asked.pid.is_none() && end_leftovers(asked.port)? {
+        return Ok(ExitCode::SUCCESS);
+    }
     let journal = asked.place.existing()?.read()?;
     let number = boosts::latest(&journal, asked).with_context(|| match (asked.port, asked.pid) {
         (None, None) => "no boost is in effect: there is nothing to undo".to_owned(),
@@ -22,4 +29,22 @@ pub(super) fn run(asked: &BoostTargetArgs) -> Result<ExitCode> {
         }
     })?;
     tune::undo_and_print(&asked.place, Some(number), asked.full, asked.json.as_deref())
+}
+
+/// Ends the copies that a killed `boost run` left; whether there were any.
+fn end_leftovers(port: Option<u16>) -> Result<bool> {
+    let host = Host::live();
+    let removed = replicas::remove_leftovers(&host, port)?;
+    for leftover in &removed {
+        output::print(&view::boost::replicas::removed(leftover))?;
+    }
+    if let (Some(port), true) = (port, removed.is_empty())
+        && let Some(group) = replicas::groups(&host, Some(port))?.first()
+    {
+        bail!(
+            "the replicas on port {port} belong to linerate boost run, process {}: end that process (kill {0})",
+            group.supervisor
+        );
+    }
+    Ok(!removed.is_empty())
 }

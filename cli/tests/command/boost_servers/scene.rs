@@ -13,26 +13,26 @@ use crate::support::{program, skip};
 use crate::tune::scene::{TuneTestLab, output_text, text};
 
 /// The host's address on the link.
-pub(super) const ADDRESS: &str = "198.18.0.1";
+pub(crate) const ADDRESS: &str = "198.18.0.1";
 
 /// How long a server may take until it is there, s.
 const PATIENCE: u64 = 20;
 
 /// The host. Its servers end before it does.
-pub(super) struct BoostServersTestHost {
+pub(crate) struct BoostServersTestHost {
     servers: Vec<Child>,
-    pub(super) scene: TuneTestLab,
+    pub(crate) scene: TuneTestLab,
 }
 
 /// Load that is offered meanwhile.
-pub(super) struct BackgroundLoad {
+pub(crate) struct BackgroundLoad {
     child: Child,
     document: PathBuf,
 }
 
 impl BoostServersTestHost {
     /// None, and a SKIP, where no lab can be made, there is one CPU only, or a program is not installed.
-    pub(super) fn up(test: &str, programs: &[&str]) -> Option<Self> {
+    pub(crate) fn up(test: &str, programs: &[&str]) -> Option<Self> {
         if let Some(missing) = programs.iter().find(|name| find(name).is_none()) {
             skip(test, &format!("{missing} is not installed"));
             return None;
@@ -45,7 +45,7 @@ impl BoostServersTestHost {
     }
 
     /// Queues by turns on CPU 0 and 1, so that the flow decides where a packet arrives, as with a NIC's interrupts.
-    pub(super) fn spread(&self) {
+    pub(crate) fn spread(&self) {
         for queue in 0..4 {
             let file = format!("/sys/class/net/eth0/queues/rx-{queue}/rps_cpus");
             self.scene.shell(&format!("echo {} > {file}", 1 << (queue % 2)));
@@ -53,20 +53,20 @@ impl BoostServersTestHost {
     }
 
     /// A file of the scene, by its path.
-    pub(super) fn write(&self, name: &str, content: &str) -> String {
+    pub(crate) fn write(&self, name: &str, content: &str) -> String {
         let path = self.scene.path(name);
         std::fs::write(&path, content).expect("written");
         text(&path).to_owned()
     }
 
     /// The directory of the servers' files.
-    pub(super) fn directory(&self) -> String {
+    pub(crate) fn directory(&self) -> String {
         let path = self.scene.path("");
         text(&path).trim_end_matches('/').to_owned()
     }
 
     /// Starts a server and waits until it has a socket on the port. Returns its process.
-    pub(super) fn serve(&mut self, port: u16, server: impl AsRef<Path>, arguments: &[&str]) -> u32 {
+    pub(crate) fn serve(&mut self, port: u16, server: impl AsRef<Path>, arguments: &[&str]) -> u32 {
         let log = std::fs::File::create(self.scene.path("log")).expect("a log");
         let mut command = self.scene.on_host(server.as_ref());
         command.args(arguments).stdout(log.try_clone().expect("a log")).stderr(log);
@@ -84,7 +84,7 @@ impl BoostServersTestHost {
     }
 
     /// Kills all servers.
-    pub(super) fn end_servers(&mut self) {
+    pub(crate) fn end_servers(&mut self) {
         for mut server in self.servers.drain(..) {
             let _ = server.kill();
             let _ = server.wait();
@@ -92,27 +92,27 @@ impl BoostServersTestHost {
     }
 
     /// `linerate boost` on the host, with the scene's journal.
-    pub(super) fn boost(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn boost(&self, arguments: &[&str]) -> Command {
         let mut command = self.scene.on_host(program());
         command.arg("boost").args(arguments).arg("--state-dir").arg(self.scene.state());
         command
     }
 
     /// The same, run to its end, which has to be this status.
-    pub(super) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
+    pub(crate) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
         let output = self.boost(arguments).output().expect("the command starts");
         expected(status, arguments, &output)
     }
 
     /// The result in the command's JSON document.
-    pub(super) fn document(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn document(&self, arguments: &[&str]) -> Value {
         let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
         let document = serde_json::from_str::<Value>(&out);
         document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
     }
 
     /// `linerate load` on the other host, at the port, from both CPUs.
-    pub(super) fn load(&self, port: u16, arguments: &[&str]) -> Command {
+    pub(crate) fn load(&self, port: u16, arguments: &[&str]) -> Command {
         let mut command = self.scene.on("sender0", program());
         command.arg("load").arg(format!("{ADDRESS}:{port}")).args(arguments);
         // Sockets: what is sent in the kernel's name would arrive where that thread runs.
@@ -121,7 +121,7 @@ impl BoostServersTestHost {
     }
 
     /// The document of such load, run to its end.
-    pub(super) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
+    pub(crate) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
         let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
         let (out, err) = output_text(&output);
         let document = serde_json::from_str::<Value>(&out);
@@ -129,7 +129,7 @@ impl BoostServersTestHost {
     }
 
     /// Datagrams that found a socket's buffer full, on both hosts (UdpRcvbufErrors).
-    pub(super) fn full_buffers(&self) -> u64 {
+    pub(crate) fn full_buffers(&self) -> u64 {
         ["receiver", "sender0"].into_iter().map(|host| self.counter(host, "RcvbufErrors")).sum()
     }
 
@@ -144,7 +144,7 @@ impl BoostServersTestHost {
     }
 
     /// Load that goes on until it is asked to end.
-    pub(super) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> BackgroundLoad {
+    pub(crate) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> BackgroundLoad {
         let document = self.scene.path("load.json");
         let _ = std::fs::remove_file(&document);
         let rate = format!("{rate:.0}");
@@ -162,12 +162,12 @@ impl BoostServersTestHost {
 
 impl BackgroundLoad {
     /// Whether it goes on.
-    pub(super) fn goes_on(&mut self) -> bool {
+    pub(crate) fn goes_on(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
     /// Ends it, and waits for its document.
-    pub(super) fn end(mut self) -> Value {
+    pub(crate) fn end(mut self) -> Value {
         signal(self.child.id(), Signal::INT);
         self.child.wait().expect("a child");
         let written = std::fs::read_to_string(&self.document).expect("the load's document");
@@ -190,14 +190,14 @@ impl Drop for BoostServersTestHost {
 }
 
 /// What a command said, whose status has to be this.
-pub(super) fn expected(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
+pub(crate) fn expected(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
     let (out, err) = output_text(output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
 }
 
 /// Waits for what nothing tells.
-pub(super) fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
     while !holds() {
         assert!(Instant::now() < deadline, "{what} within {seconds} s");
@@ -205,16 +205,16 @@ pub(super) fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) 
     }
 }
 
-pub(super) fn signal(pid: u32, signal: Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
     kill_process(pid, signal).expect("a signal can be sent");
 }
 
 /// Tells a figure, past the test runner's capture.
-pub(super) fn tell(figure: &str) {
+pub(crate) fn tell(figure: &str) {
     let _ = std::io::stderr().write_all(format!("\n{figure}\n").as_bytes());
 }
 
-pub(super) fn count(document: &Value, key: &str) -> u64 {
+pub(crate) fn count(document: &Value, key: &str) -> u64 {
     document[key].as_u64().unwrap_or_else(|| panic!("no count '{key}' in {document}"))
 }

@@ -14,9 +14,9 @@ const ENOUGH: u64 = 300;
 const STRAY: u64 = 100;
 
 /// What is known of the CPUs.
-pub(super) struct ReceivingCpus {
+pub(in crate::boost) struct ReceivingCpus {
     /// All that are online. Those that come later are in no table: their packets go by hash.
-    pub(super) online: CpuSet,
+    pub(in crate::boost) online: CpuSet,
     /// Those on which datagrams were seen to arrive; none where too few were seen.
     seen: Option<CpuSet>,
     /// Those that the interfaces are set to use; none where that cannot be told, as of a veth.
@@ -41,12 +41,17 @@ pub(super) enum CpuWorth {
 impl ReceivingCpus {
     /// What is known of a server's. None where it is not known which CPUs there are.
     pub(super) fn of(server: &ObservedServer, path: &PacketPath) -> Option<Self> {
+        Some(Self { seen: seen(server), ..Self::of_path(path)? })
+    }
+
+    /// What the configuration tells, before a server runs.
+    pub(in crate::boost) fn of_path(path: &PacketPath) -> Option<Self> {
         let online = path.machine.online.value()?.clone();
         let near = path.link.iter().find_map(|link| link.node.value().copied().flatten());
         let isolated = path.irq.isolated.value().cloned().flatten().unwrap_or_default();
         Some(Self {
             order: spread::order(&path.machine, &online, near, &BTreeMap::new()),
-            seen: seen(server),
+            seen: None,
             configured: configured(path),
             isolated,
             online,
@@ -80,7 +85,7 @@ impl ReceivingCpus {
     }
 
     /// All CPUs that are online, in the order in which they are worth having.
-    pub(super) fn order(&self) -> Vec<u32> {
+    pub(in crate::boost) fn order(&self) -> Vec<u32> {
         let mut order = self.order.clone();
         order.sort_by_key(|cpu| self.worth(*cpu));
         order

@@ -19,7 +19,7 @@ enum CpuDistance {
 
 /// Of each CPU those whose units take its packets: itself where it has any.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct CpuHosts(BTreeMap<u32, BTreeSet<u32>>);
+pub(in crate::boost) struct CpuHosts(BTreeMap<u32, BTreeSet<u32>>);
 
 impl CpuHosts {
     /// Shares the packets of all CPUs among those that have units. None is without, and none with a unit is without
@@ -29,9 +29,17 @@ impl CpuHosts {
         receiving: &ReceivingCpus,
         units: &[ThreadPlacement<'_>],
     ) -> Self {
-        let own: BTreeSet<u32> = units.iter().map(|unit| unit.cpu).collect();
-        let mut hosts = Self::nearest(machine, receiving, &own);
-        hosts.have_idle_help(machine, receiving, &own);
+        Self::shared(machine, receiving, &units.iter().map(|unit| unit.cpu).collect())
+    }
+
+    /// The same, given the CPUs with units.
+    pub(in crate::boost) fn shared(
+        machine: &MachineState,
+        receiving: &ReceivingCpus,
+        own: &BTreeSet<u32>,
+    ) -> Self {
+        let mut hosts = Self::nearest(machine, receiving, own);
+        hosts.have_idle_help(machine, receiving, own);
         hosts
     }
 
@@ -74,7 +82,7 @@ impl CpuHosts {
     }
 
     /// The CPUs whose units take the packets of a CPU.
-    pub(super) fn take(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(in crate::boost) fn take(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
         self.0.get(&cpu).into_iter().flatten().copied()
     }
 

@@ -1,0 +1,169 @@
+//! `linerate boost run`: copies of an unmodified server that share its port.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::{Args, ValueEnum};
+use linerate_host::CpuSet;
+use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaSet, ReplicaSteering};
+use rustix::process::Signal;
+
+use super::apply::must_be_root;
+use crate::command::tune::apply::runner::tell;
+use crate::view;
+
+#[derive(Debug, Args)]
+pub(super) struct BoostRunArgs {
+    /// Number of copies
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    replicas: u32,
+    /// Share this UDP and TCP port only [default: every port that the server binds]
+    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// CPUs of the copies, such as 0-3,8 [default: those on which packets arrive]
+    #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
+    cpus: Option<CpuSet>,
+    /// Which copy gets a datagram
+    #[arg(long, value_enum, default_value_t = SteerArg::Cpu)]
+    steer: SteerArg,
+    /// Environment variable of the copies; {replica} is the number of the copy, also in COMMAND;
+    /// repeatable
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(OsString, OsString)>,
+    /// The server, in the foreground, with its arguments
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SteerArg {
+    /// The copy on the CPU where it arrives: for servers without client state
+    Cpu,
+    /// Always the same copy for a client's address and port
+    Flow,
+}
+
+fn variable(text: &str) -> Result<(OsString, OsString), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
+
+impl BoostRunArgs {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        must_be_root("run")?;
+        if let Some(empty) = self.cpus.as_ref().filter(|cpus| cpus.is_empty()) {
+            ensure!(!empty.is_empty(), "--cpus names no CPU");
+        }
+        // Before the copies start, so that no signal is lost.
+        let signals = PassedSignals::install()?;
+        let mut set = ReplicaSet::start(self.config())?;
+        let ended = supervise(&mut set, &signals);
+        print_events(&mut set);
+        ended?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn config(self) -> ReplicaConfig {
+        ReplicaConfig {
+            command: self.command,
+            environment: self.env,
+            replicas: self.replicas,
+            port: self.port,
+            cpus: self.cpus,
+            steering: match self.steer {
+                SteerArg::Cpu => ReplicaSteering::Cpu,
+                SteerArg::Flow => ReplicaSteering::Flow,
+            },
+            prefix_lines: vec!["boost".into(), "prefix-lines".into(), "--".into()],
+        }
+    }
+}
+
+fn supervise(set: &mut ReplicaSet, signals: &PassedSignals) -> Result<()> {
+    while !set.has_ended() {
+        print_events(set);
+        set.wait(signals.wake.as_fd())?;
+        for (signal, ends) in signals.take() {
+            if ends { set.end(signal)? } else { set.signal(signal) }
+        }
+    }
+    Ok(set.finish()?)
+}
+
+fn print_events(set: &mut ReplicaSet) {
+    for event in set.take_events() {
+        tell(&view::boost::replicas::event(&event));
+    }
+}
+
+/// Signals for the copies.
+struct PassedSignals {
+    /// Each signal, whether it ends the copies, and whether it came.
+    flags: Vec<(Signal, bool, Arc<AtomicBool>)>,
+    /// Gets a byte with each signal.
+    wake: UnixStream,
+}
+
+impl PassedSignals {
+    fn install() -> Result<Self> {
+        let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
+        wake.set_nonblocking(true).context("cannot set up a socket")?;
+        let mut flags = Vec::new();
+        for (signal, ends) in [
+            (Signal::INT, true),
+            (Signal::TERM, true),
+            (Signal::QUIT, true),
+            (Signal::HUP, false),
+            (Signal::USR1, false),
+            (Signal::USR2, false),
+        ] {
+            let came = Arc::new(AtomicBool::new(false));
+            let waker = waker.try_clone().context("cannot copy a socket")?;
+            signal_hook::flag::register(signal.as_raw(), Arc::clone(&came))
+                .and_then(|_| signal_hook::low_level::pipe::register(signal.as_raw(), waker))
+                .context("cannot take over signals")?;
+            flags.push((signal, ends, came));
+        }
+        Ok(Self { flags, wake })
+    }
+
+    fn take(&self) -> Vec<(Signal, bool)> {
+        // One more byte only means one more look at the flags.
+        let _ = (&self.wake).read(&mut [0; 64]);
+        let came = self.flags.iter().filter(|(_, _, came)| came.swap(false, Ordering::Relaxed));
+        came.map(|(signal, ends, _)| (*signal, *ends)).collect()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PrefixLinesArgs {
+    prefix: String,
+}
+
+impl PrefixLinesArgs {
+    /// Prints standard input until its end, whatever becomes of the output: a copy must not wait
+    /// for a reader.
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let (mut input, mut line) = (std::io::stdin().lock(), Vec::new());
+        loop {
+            line.clear();
+            line.extend_from_slice(self.prefix.as_bytes());
+            if input.read_until(b'\n', &mut line)? == 0 {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if line.last() != Some(&b'\n') {
+                line.push(b'\n');
+            }
+            let mut output = std::io::stdout();
+            let _ = output.write_all(&line).and_then(|()| output.flush());
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A lab whose receiver runs copies of a server that is compiled for the test.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use linerate_testkit::reflector::installed::find;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::boost_servers::scene::{BackgroundLoad, BoostServersTestHost, signal, within};
+use crate::support::{program, skip};
+
+pub(super) const PORT: &str = "5300";
+const PORT_NUMBER: u16 = 5300;
+
+/// The most that a line may take, s.
+const PATIENCE: u64 = 20;
+
+pub(super) struct ReplicaTestHost {
+    host: BoostServersTestHost,
+}
+
+/// `linerate boost run`, with the lines of both of its outputs.
+pub(super) struct ReplicaRun {
+    child: Child,
+    lines: Receiver<String>,
+    seen: String,
+}
+
+impl ReplicaTestHost {
+    /// None, and a SKIP, without a lab, two CPUs or a C compiler.
+    pub(super) fn up(test: &str) -> Option<Self> {
+        let host = BoostServersTestHost::up(test, &["gcc", "ss"])?;
+        host.spread();
+        let gcc = find("gcc")?;
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/replicas/server.c");
+        let mut compiler = Command::new(gcc);
+        let compiled = compiler.args(["-O2", "-w", source, "-o"]).arg(host.scene.path("server")).status();
+        if !compiled.is_ok_and(|status| status.success()) {
+            skip(test, "gcc cannot compile a program");
+            return None;
+        }
+        Some(Self { host })
+    }
+
+    /// The server alone.
+    pub(super) fn server(&self, words: &[&str]) -> Command {
+        let mut command = self.host.scene.on_host(self.host.scene.path("server"));
+        command.arg(PORT).args(words);
+        command
+    }
+
+    fn command(&self, options: &[&str], words: &[&str]) -> Command {
+        let mut command = self.host.scene.on_host(program());
+        command.args(["boost", "run"]).args(options).arg("--").arg(self.host.scene.path("server"));
+        // Another port than usual, in front.
+        let (port, words) = match words.iter().position(|word| *word == "--at") {
+            Some(at) => (words[at + 1], &words[..at]),
+            None => (PORT, words),
+        };
+        command.arg(port).args(words);
+        command
+    }
+
+    pub(super) fn run(&self, options: &[&str], words: &[&str]) -> ReplicaRun {
+        ReplicaRun::start(self.command(options, words))
+    }
+
+    /// What a run that fails says.
+    pub(super) fn refused(&self, options: &[&str], words: &[&str]) -> String {
+        let output = self.command(options, words).output().expect("the command starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{options:?} {words:?}: {said}");
+        said
+    }
+
+    /// `linerate boost`, which has to end with this status.
+    pub(super) fn boost(&self, status: i32, arguments: &[&str]) -> (String, String) {
+        self.host.expect(status, arguments)
+    }
+
+    pub(super) fn loaded(&self, arguments: &[&str]) -> Value {
+        self.host.loaded(PORT_NUMBER, arguments)
+    }
+
+    pub(super) fn loading(&self, rate: f64) -> BackgroundLoad {
+        self.host.loading(PORT_NUMBER, rate, &[])
+    }
+
+    /// Processes that hold a UDP socket of the port, in the order of their start.
+    pub(super) fn copies(&self) -> Vec<u32> {
+        let listed = self.host.scene.shell(&format!("ss -Hulpn 'sport = :{PORT}'"));
+        let pids = listed.split("pid=").skip(1);
+        let pids = pids.filter_map(|rest| rest.split(',').next()?.parse().ok());
+        let mut pids: Vec<u32> = pids.collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    pub(super) fn cpus_of(&self, processes: &[u32]) -> Vec<String> {
+        let allowed = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            line.expect("its CPUs").trim().to_owned()
+        };
+        processes.iter().map(allowed).collect()
+    }
+
+    pub(super) fn expect_nothing_left(&self) {
+        assert_eq!(self.copies(), [0_u32; 0]);
+        let own = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        let unified =
+            own.lines().find(|line| line.contains(" - cgroup2 ")).and_then(|line| line.split(' ').nth(4));
+        let Some(unified) = unified else { return };
+        let find = Command::new("find").args([unified, "-name", "linerate-boost-*"]).output().expect("find");
+        // Those of other tests belong to other processes.
+        let left = String::from_utf8_lossy(&find.stdout).into_owned();
+        let is_dead = |line: &&str| {
+            let pid = line.rsplit('/').next().and_then(|name| name.split('-').nth(2)).unwrap_or_default();
+            !std::path::Path::new("/proc").join(pid).exists()
+        };
+        assert_eq!(left.lines().filter(is_dead).count(), 0, "{left}");
+    }
+}
+
+impl ReplicaRun {
+    pub(super) fn start(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+        let (sender, lines) = channel();
+        let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+        let other = sender.clone();
+        std::thread::spawn(move || {
+            BufReader::new(out).lines().map_while(Result::ok).for_each(|line| drop(other.send(line)));
+        });
+        std::thread::spawn(move || {
+            BufReader::new(err).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
+        });
+        Self { child, lines, seen: String::new() }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for a line with these words, and returns it.
+    pub(super) fn until(&mut self, words: &str) -> String {
+        loop {
+            match self.lines.recv_timeout(Duration::from_secs(PATIENCE)) {
+                Ok(line) => {
+                    self.seen.push_str(&line);
+                    self.seen.push('\n');
+                    if line.contains(words) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("no line with '{words}': {}", self.seen)
+                }
+            }
+        }
+    }
+
+    /// Waits for these lines in any order.
+    pub(super) fn until_lines(&mut self, lines: &[&str]) {
+        let mut missing: Vec<&str> = lines.to_vec();
+        while !missing.is_empty() {
+            let line = self.until("");
+            missing.retain(|expected| line != *expected);
+        }
+    }
+
+    /// Ends it with a signal and a status, and returns all lines.
+    pub(super) fn end(mut self, with: Signal, status: i32) -> String {
+        signal(self.pid(), with);
+        let ended = self.child.wait().expect("a child");
+        self.seen.extend(self.lines.iter().map(|line| line + "\n"));
+        assert_eq!(ended.code(), Some(status), "{}", self.seen);
+        std::mem::take(&mut self.seen)
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("a child");
+        within(PATIENCE, "it has ended", || self.child.try_wait().is_ok_and(|ended| ended.is_some()));
+    }
+}
+
+impl Drop for ReplicaRun {
+    fn drop(&mut self) {
+        // Waited for already, unless the test failed.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            signal(self.child.id(), Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}

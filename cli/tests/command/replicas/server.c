@@ -1,0 +1,60 @@
+// A server with one UDP socket, which knows nothing of SO_REUSEPORT: returns each datagram.
+// server PORT [--control TCP_PORT] [--try] [--second] [--background] [--user UID] [--tcp]
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void on_hangup(int signal) {
+    (void)signal;
+    write(1, "hangup\n", 7);
+}
+
+static int bound(int type, int port) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    int socket_ = socket(AF_INET, type, 0);
+
+    if (bind(socket_, (struct sockaddr *)&address, sizeof(address))) {
+        perror("bind");
+        exit(3);
+    }
+    if (type == SOCK_STREAM)
+        listen(socket_, 16);
+    return socket_;
+}
+
+int main(int count, char **words) {
+    int port = atoi(words[1]), i, udp;
+    char buffer[2048];
+
+    signal(SIGHUP, on_hangup);
+    for (i = 2; i < count; i++) {
+        if (!strcmp(words[i], "--control"))
+            bound(SOCK_STREAM, atoi(words[++i]));
+        else if (!strcmp(words[i], "--tcp"))
+            bound(SOCK_STREAM, port);
+        else if (!strcmp(words[i], "--try"))
+            close(bound(SOCK_DGRAM, port));
+        else if (!strcmp(words[i], "--second"))
+            bound(SOCK_DGRAM, port);
+        else if (!strcmp(words[i], "--background") && daemon(1, 1))
+            return 4;
+        else if (!strcmp(words[i], "--user") && setuid(atoi(words[++i])))
+            return 5;
+    }
+    udp = bound(SOCK_DGRAM, port);
+    printf("ready, copy %s\n", getenv("COPY") ? getenv("COPY") : "unknown");
+    fflush(stdout);
+    for (;;) {
+        struct sockaddr_in client;
+        socklen_t length = sizeof(client);
+        ssize_t bytes = recvfrom(udp, buffer, sizeof(buffer), 0, (struct sockaddr *)&client, &length);
+
+        if (bytes >= 0)
+            sendto(udp, buffer, bytes, 0, (struct sockaddr *)&client, length);
+    }
+}

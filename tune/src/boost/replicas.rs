@@ -1,0 +1,170 @@
+//! Copies of an unmodified server that share its port.
+//!
+//! A [`ReplicaSet`] runs the copies in a control group with BPF programs that set SO_REUSEPORT at
+//! bind ([`linerate_host::bind_hooks`]), pins each copy, steers datagrams to the copies, and starts
+//! again what ends. The copies hold everything themselves: they go on if the supervisor is killed,
+//! and the control group says what is left.
+
+mod cgroup;
+mod process;
+mod set;
+mod startup;
+mod steering;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::{CpuSet, Host, HostError};
+
+use cgroup::CgroupTree;
+pub use cgroup::ReplicaCgroup;
+pub use set::ReplicaSet;
+
+/// Replaced by the number of the copy, from 0, in arguments and environment.
+pub const PLACEHOLDER: &str = "{replica}";
+
+#[derive(Debug, Clone)]
+pub struct ReplicaConfig {
+    /// Program and arguments.
+    pub command: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
+    pub replicas: u32,
+    /// The port to share; `None` for all that the server binds.
+    pub port: Option<u16>,
+    /// CPUs of the copies in turn; `None` for those near the queues.
+    pub cpus: Option<CpuSet>,
+    pub steering: ReplicaSteering,
+    /// Arguments of this program with which it prints the lines of its standard input after a
+    /// prefix, which is added.
+    pub prefix_lines: Vec<OsString>,
+}
+
+/// Which copy gets a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaSteering {
+    /// The copy on the CPU on which it arrives.
+    Cpu,
+    /// The same copy for all datagrams of a client's address and port.
+    Flow,
+}
+
+/// What happened to a set, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplicaEvent {
+    /// A killed supervisor's copies were ended.
+    Removed(ReplicaLeftover),
+    /// All copies have a socket of this address.
+    Serving {
+        local: SocketAddr,
+        cpus: Vec<u32>,
+    },
+    /// Datagrams go by the kernel's hash for this reason.
+    NotSteered {
+        local: SocketAddr,
+        why: String,
+    },
+    /// A copy has several sockets of one address.
+    BoundAgain {
+        copy: u32,
+        local: SocketAddr,
+        sockets: usize,
+    },
+    /// The copies have no port in common yet. They have these.
+    SlowStart {
+        port: Option<u16>,
+        bound: Vec<SocketAddr>,
+        after: Duration,
+    },
+    Ended {
+        copy: u32,
+        status: String,
+        again_in: Duration,
+    },
+    /// A copy has its sockets again.
+    Back {
+        copy: u32,
+        after: Duration,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicaError {
+    #[error(
+        "no control groups of version 2 ({source}): copies need a group to attach BPF programs to; mount them with \
+         mount -t cgroup2 none /sys/fs/cgroup/unified, and in a container start it with a writable cgroup mount"
+    )]
+    NoCgroups { source: io::Error },
+    #[error(
+        "cannot make the control group {}: {source}; in a container use linerate boost attach --cgroup PATH on the host",
+        path.display()
+    )]
+    CannotMakeGroup { path: PathBuf, source: io::Error },
+    #[error("attach BPF programs to {}: {source}", path.display())]
+    Hooks { path: PathBuf, source: io::Error },
+    #[error(
+        "port {port} is shared by the copies of linerate process {supervisor} already: end that process first"
+    )]
+    PortInUse { port: u16, supervisor: u32 },
+    #[error(
+        "{} has sockets of another server, too: end that server first (ss -ulpn 'sport = :{}' names it)",
+        name(SocketProtocol::Udp, *local), local.port()
+    )]
+    PortTaken { local: SocketAddr },
+    #[error("cannot start {program}: {source}")]
+    CannotStart { program: String, source: io::Error },
+    #[error("there is no CPU {cpu} online: see lscpu")]
+    NoSuchCpu { cpu: u32 },
+    #[error("copy {copy} {why}")]
+    Startup { copy: u32, why: String },
+    #[error("{what}: {source}")]
+    Io { what: &'static str, source: io::Error },
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl ReplicaError {
+    fn io(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}
+
+/// The sets of copies in this network namespace, supervised or not, on this port or any.
+///
+/// # Errors
+/// No control groups of version 2.
+pub fn groups(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaCgroup>, ReplicaError> {
+    let mut groups = CgroupTree::open(host)?.groups(host);
+    groups.retain(|group| port.is_none_or(|port| group.ports.contains(&port)));
+    Ok(groups)
+}
+
+/// Ends what killed supervisors left on this port, or any. Returns the sets that were removed.
+///
+/// # Errors
+/// No control groups of version 2, or the error of the kernel.
+pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLeftover>, ReplicaError> {
+    let mut removed = Vec::new();
+    for group in groups(host, port)?.into_iter().filter(|group| !group.is_supervised(host)) {
+        let processes = group.processes().len();
+        group.remove().map_err(ReplicaError::io("end the copies of a killed linerate process"))?;
+        removed.push(ReplicaLeftover { supervisor: group.supervisor, processes });
+    }
+    Ok(removed)
+}
+
+/// Copies that were ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaLeftover {
+    /// The process that started them.
+    pub supervisor: u32,
+    pub processes: usize,
+}
+
+/// `udp 127.0.0.1:53`.
+fn name(protocol: SocketProtocol, local: SocketAddr) -> String {
+    format!("{} {local}", protocol.name())
+}

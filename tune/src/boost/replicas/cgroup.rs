@@ -1,0 +1,262 @@
+//! Control groups (v2) of the copies of a server. Their names say whose they are, so that what a
+//! killed supervisor leaves behind is found without a file of its own.
+//!
+//! `linerate-boost-PID-STARTED` is the group of a supervisor, with a group per copy (`0`, `1`, ...)
+//! and an empty one per shared port (`port-53`).
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::IntoRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use linerate_host::{Host, process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::ReplicaError;
+
+/// Longest wait for processes that were told to end.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+const PREFIX: &str = "linerate-boost-";
+const PORT_PREFIX: &str = "port-";
+
+/// The hierarchy of control groups, v2.
+pub(super) struct CgroupTree {
+    root: PathBuf,
+}
+
+/// The group of one supervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaCgroup {
+    pub path: PathBuf,
+    pub supervisor: u32,
+    /// Start time of the supervisor in clock ticks since boot.
+    started: u64,
+    pub ports: Vec<u16>,
+}
+
+impl CgroupTree {
+    /// The mounted hierarchy, or where it is not visible, as in a namespace with a `/sys` of its
+    /// own, a mount without a place.
+    pub(super) fn open(host: &Host) -> Result<Self, ReplicaError> {
+        let mounts = host.read("/proc/self/mountinfo")?;
+        let is_there = |root: &PathBuf| root.join("cgroup.procs").exists();
+        if let Some(root) = mount_points(&mounts).map(PathBuf::from).find(is_there) {
+            return Ok(Self { root });
+        }
+        let mount = fsopen(c"cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
+            fsconfig_create(&context)?;
+            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+        });
+        let mount = mount.map_err(|errno| ReplicaError::NoCgroups { source: errno.into() })?;
+        // Paths of groups begin with it, so it stays open as long as this process runs.
+        let root = PathBuf::from(format!("/proc/self/fd/{}", mount.into_raw_fd()));
+        Ok(Self { root })
+    }
+
+    /// The group of this process.
+    fn own(&self, host: &Host) -> Result<PathBuf, ReplicaError> {
+        let groups = host.read("/proc/self/cgroup")?;
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        let own = self.root.join(path);
+        Ok(if own.is_dir() { own } else { self.root.clone() })
+    }
+
+    /// A group below that of this process, so that its limits hold, and systemd knows the copies.
+    pub(super) fn create(&self, host: &Host, copies: u32) -> Result<ReplicaCgroup, ReplicaError> {
+        let supervisor = std::process::id();
+        let started = process::started(host, "/proc/self")?;
+        let path = self.own(host)?.join(format!("{PREFIX}{supervisor}-{started}"));
+        let make = |path: &Path| {
+            fs::create_dir(path)
+                .map_err(|source| ReplicaError::CannotMakeGroup { path: path.to_owned(), source })
+        };
+        make(&path)?;
+        let group = ReplicaCgroup { path, supervisor, started, ports: Vec::new() };
+        for copy in 0..copies {
+            make(&group.of_copy(copy))?;
+        }
+        Ok(group)
+    }
+
+    /// The groups of this network namespace's copies, and those without any.
+    pub(super) fn groups(&self, host: &Host) -> Vec<ReplicaCgroup> {
+        let mut found = Vec::new();
+        search(&self.root, &mut found);
+        let here = host.read_link("/proc/self/ns/net").ok();
+        let is_here = |pid: &u32| host.read_link(&format!("/proc/{pid}/ns/net")).ok() == here;
+        found.retain(|group| {
+            let mut processes = group.processes();
+            if group.is_supervised(host) {
+                processes.push(group.supervisor);
+            }
+            processes.is_empty() || processes.iter().any(is_here)
+        });
+        found
+    }
+}
+
+/// Those of cgroup2, the unified hierarchy.
+fn mount_points(mountinfo: &str) -> impl Iterator<Item = &str> {
+    mountinfo.lines().filter_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        if filesystem.split(' ').next() == Some("cgroup2") { mount.split(' ').nth(4) } else { None }
+    })
+}
+
+fn search(directory: &Path, found: &mut Vec<ReplicaCgroup>) {
+    for name in directories(directory) {
+        let path = directory.join(&name);
+        match group(&path, &name) {
+            Some(group) => found.push(group),
+            None => search(&path, found),
+        }
+    }
+}
+
+fn group(path: &Path, name: &str) -> Option<ReplicaCgroup> {
+    let (supervisor, started) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    let ports =
+        directories(path).iter().filter_map(|name| name.strip_prefix(PORT_PREFIX)?.parse().ok()).collect();
+    Some(ReplicaCgroup {
+        path: path.to_owned(),
+        supervisor: supervisor.parse().ok()?,
+        started: started.parse().ok()?,
+        ports,
+    })
+}
+
+fn directories(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    entries.filter(is_directory).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+impl ReplicaCgroup {
+    pub(super) fn of_copy(&self, copy: u32) -> PathBuf {
+        self.path.join(copy.to_string())
+    }
+
+    /// As BPF programs and the kernel number groups.
+    pub(super) fn id_of_copy(&self, copy: u32) -> io::Result<u64> {
+        Ok(fs::metadata(self.of_copy(copy))?.ino())
+    }
+
+    pub(super) fn procs_of_copy(&self, copy: u32) -> io::Result<File> {
+        File::options().write(true).open(self.of_copy(copy).join("cgroup.procs"))
+    }
+
+    pub(super) fn add_port(&mut self, port: u16) -> io::Result<()> {
+        if !self.ports.contains(&port) {
+            self.ports.push(port);
+            fs::create_dir(self.path.join(format!("{PORT_PREFIX}{port}")))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the process that made it still runs.
+    #[must_use]
+    pub fn is_supervised(&self, host: &Host) -> bool {
+        process::started(host, &format!("/proc/{}", self.supervisor))
+            .is_ok_and(|started| started == self.started)
+    }
+
+    /// Of all copies.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let mut groups: Vec<PathBuf> =
+            directories(&self.path).iter().map(|name| self.path.join(name)).collect();
+        let mut processes = Vec::new();
+        while let Some(group) = groups.pop() {
+            groups.extend(directories(&group).iter().map(|name| group.join(name)));
+            let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+            processes.extend(text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0));
+        }
+        processes
+    }
+
+    /// Ends all processes, those that ignore SIGTERM by force, and removes the group.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        for pid in self.processes() {
+            if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+                // It may have ended meanwhile.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        if !wait_until_empty(&self.path, PATIENCE)? {
+            kill(&self.path)?;
+            wait_until_empty(&self.path, PATIENCE)?;
+        }
+        self.remove_directories()
+    }
+
+    pub(super) fn remove_directories(&self) -> io::Result<()> {
+        remove(&self.path)
+    }
+}
+
+fn remove(directory: &Path) -> io::Result<()> {
+    for name in directories(directory) {
+        remove(&directory.join(name))?;
+    }
+    fs::remove_dir(directory)
+}
+
+/// Kills all processes of a group (`cgroup.kill`, Linux 5.14).
+pub(super) fn kill(group: &Path) -> io::Result<()> {
+    fs::write(group.join("cgroup.kill"), "1")
+}
+
+/// Whether processes are in the group, or below it.
+pub(super) fn is_populated(group: &Path) -> bool {
+    fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.contains("populated 1"))
+}
+
+/// Whether all processes have ended in time.
+pub(super) fn wait_until_empty(group: &Path, patience: Duration) -> io::Result<bool> {
+    let events = File::open(group.join("cgroup.events"))?;
+    let deadline = Instant::now() + patience;
+    while is_populated(group) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        // The kernel reports changes of the file as an urgent condition.
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout))?;
+        // Reading from the start arms the next report.
+        rustix::io::pread(&events, &mut [0_u8; 128], 0)?;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unified_hierarchy_is_found_beside_the_old_ones() {
+        let mountinfo = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+                         32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu\n\
+                         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount_points(mountinfo).collect::<Vec<_>>(), ["/sys/fs/cgroup/unified"]);
+        assert_eq!(mount_points("").count(), 0);
+    }
+
+    #[test]
+    fn a_group_is_known_by_its_name() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let name = "linerate-boost-812-4711";
+        let path = directory.path().join("system.slice/nsd.service").join(name);
+        fs::create_dir_all(path.join("0")).expect("made");
+        fs::create_dir_all(path.join("port-53")).expect("made");
+        fs::create_dir_all(directory.path().join("linerate-boost-x")).expect("made");
+        let mut found = Vec::new();
+        search(directory.path(), &mut found);
+        assert_eq!(found, [ReplicaCgroup { path, supervisor: 812, started: 4711, ports: vec![53] }]);
+    }
+}

@@ -1,0 +1,114 @@
+//! The process of one copy.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::cgroup::ReplicaCgroup;
+use super::{PLACEHOLDER, ReplicaConfig, ReplicaError};
+use crate::sys;
+
+/// It outlives this process: neither it nor the printer of its lines ends with the supervisor.
+pub(super) struct CopyProcess {
+    child: Child,
+    /// Readable when the process has ended.
+    descriptor: OwnedFd,
+    /// Prints the lines of the copy. A process of its own, so that a copy that writes does not get
+    /// SIGPIPE when the supervisor is killed.
+    printer: Child,
+}
+
+impl CopyProcess {
+    pub(super) fn start(
+        config: &ReplicaConfig,
+        group: &ReplicaCgroup,
+        copy: u32,
+        cpu: u32,
+    ) -> Result<Self, ReplicaError> {
+        let mut words = config.command.iter().map(|word| with_number(word, copy));
+        let program = words.next().unwrap_or_default();
+        let failed = |source: io::Error| ReplicaError::CannotStart {
+            program: program.to_string_lossy().into_owned(),
+            source,
+        };
+        let (lines, output) = io::pipe().map_err(failed)?;
+        let mut printer = Command::new("/proc/self/exe");
+        printer.args(&config.prefix_lines).arg(format!("{copy}| ")).stdin(lines).process_group(0);
+        let mut printer = printer.spawn().map_err(failed)?;
+        let mut command = Command::new(&program);
+        command.args(words).stdin(Stdio::null());
+        command.envs(config.environment.iter().map(|(name, value)| (name, with_number(value, copy))));
+        command.stdout(output.try_clone().map_err(failed)?).stderr(output);
+        // Ctrl-C at a terminal is for the supervisor, which passes it on.
+        command.process_group(0);
+        sys::copy::place(&mut command, group.procs_of_copy(copy).map_err(failed)?, cpu);
+        let child = command.spawn();
+        // It has the write end of the pipe, whose end the printer waits for.
+        drop(command);
+        let child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                let _ = printer.wait();
+                return Err(failed(error));
+            }
+        };
+        // The process cannot be another one: it is not waited for yet.
+        let pid = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
+        let descriptor = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        Ok(Self { child, descriptor: descriptor.map_err(|errno| failed(errno.into()))?, printer })
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        // It may have ended meanwhile.
+        let _ = pidfd_send_signal(&self.descriptor, signal);
+    }
+
+    /// The status, once it has ended.
+    pub(super) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
+    }
+
+    /// Waits for the last lines. The copy and all that write for it must have ended.
+    pub(super) fn finish(mut self) {
+        let _ = self.child.wait();
+        let _ = self.printer.wait();
+    }
+}
+
+impl AsFd for CopyProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn with_number(word: &OsStr, copy: u32) -> OsString {
+    let (number, place) = (copy.to_string(), PLACEHOLDER.as_bytes());
+    let mut bytes = Vec::new();
+    let mut rest = word.as_bytes();
+    while let Some(at) = rest.windows(place.len()).position(|window| window == place) {
+        bytes.extend_from_slice(&rest[..at]);
+        bytes.extend_from_slice(number.as_bytes());
+        rest = &rest[at + place.len()..];
+    }
+    bytes.extend_from_slice(rest);
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_the_copy_replaces_each_placeholder() {
+        for (word, expected) in
+            [("-p=/run/{replica}/{replica}.pid", "-p=/run/12/12.pid"), ("{replic", "{replic"), ("", "")]
+        {
+            assert_eq!(with_number(OsStr::new(word), 12), expected);
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! The copies of a server, from start to end.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use linerate_host::Host;
+use linerate_host::bind_hooks::{BindHooks, sockets_on};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::cgroup::{self, CgroupTree, PATIENCE, ReplicaCgroup};
+use super::process::CopyProcess;
+use super::startup::CopyBinds;
+use super::steering::CopyPlacement;
+use super::{ReplicaConfig, ReplicaError, ReplicaEvent, groups, remove_leftovers};
+
+/// After so long without a shared port the ports that were bound instead are reported.
+const SLOW_START: Duration = Duration::from_secs(5);
+
+/// A copy that ran for this long is started again at once, and any other after a growing pause.
+const STEADY: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Sockets of one address, by copy.
+type GroupSockets = BTreeMap<u32, Vec<u64>>;
+
+pub struct ReplicaSet {
+    host: Host,
+    config: ReplicaConfig,
+    group: ReplicaCgroup,
+    hooks: BindHooks,
+    placement: CopyPlacement,
+    copies: Vec<ServerCopy>,
+    phase: SetPhase,
+    began: Instant,
+    /// Whether a slow start was reported.
+    is_slow: bool,
+    steered: BTreeMap<SocketAddr, GroupSockets>,
+    events: Vec<ReplicaEvent>,
+    /// Copies that ended, whose last lines may not be printed yet.
+    ended: Vec<CopyProcess>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SetPhase {
+    Starting,
+    Serving,
+    Ending,
+}
+
+struct ServerCopy {
+    process: Option<CopyProcess>,
+    cgroup_id: u64,
+    binds: CopyBinds,
+    began: Instant,
+    again_at: Option<Instant>,
+    /// In a row, each soon after a start.
+    failures: u32,
+    /// When it ended, until it serves again.
+    missing_since: Option<Instant>,
+}
+
+impl ReplicaSet {
+    /// Starts the copies. Removes what a killed supervisor left on the same port.
+    ///
+    /// # Errors
+    /// [`ReplicaError`]; then no process runs and no control group is left.
+    pub fn start(config: ReplicaConfig) -> Result<Self, ReplicaError> {
+        let host = Host::live();
+        let mut events = Vec::new();
+        if let Some(port) = config.port {
+            events.extend(remove_leftovers(&host, Some(port))?.into_iter().map(ReplicaEvent::Removed));
+            if let Some(group) = groups(&host, Some(port))?.first() {
+                return Err(ReplicaError::PortInUse { port, supervisor: group.supervisor });
+            }
+        }
+        let placement = CopyPlacement::choose(&host, &config)?;
+        let group = CgroupTree::open(&host)?.create(&host, config.replicas)?;
+        let started = Self::start_in(host, config, placement, group.clone(), events);
+        if started.is_err() {
+            let _ = cgroup::kill(&group.path);
+            let _ = group.remove();
+        }
+        started
+    }
+
+    fn start_in(
+        host: Host,
+        config: ReplicaConfig,
+        placement: CopyPlacement,
+        mut group: ReplicaCgroup,
+        events: Vec<ReplicaEvent>,
+    ) -> Result<Self, ReplicaError> {
+        let hooks =
+            File::open(&group.path).and_then(|directory| BindHooks::attach(directory.as_fd(), config.port));
+        let hooks = hooks.map_err(|source| ReplicaError::Hooks { path: group.path.clone(), source })?;
+        if let Some(port) = config.port {
+            group.add_port(port).map_err(ReplicaError::io("mark the port of the control group"))?;
+        }
+        let now = Instant::now();
+        let mut copies = Vec::new();
+        for copy in 0..config.replicas {
+            copies.push(ServerCopy {
+                process: None,
+                cgroup_id: group
+                    .id_of_copy(copy)
+                    .map_err(ReplicaError::io("read the id of a control group"))?,
+                binds: CopyBinds::default(),
+                began: now,
+                again_at: None,
+                failures: 0,
+                missing_since: None,
+            });
+        }
+        let mut set = Self {
+            host,
+            config,
+            group,
+            hooks,
+            placement,
+            copies,
+            phase: SetPhase::Starting,
+            began: now,
+            is_slow: false,
+            steered: BTreeMap::new(),
+            events,
+            ended: Vec::new(),
+        };
+        for copy in 0..set.config.replicas {
+            set.start_copy(copy)?;
+        }
+        Ok(set)
+    }
+
+    /// Waits for the next event of the copies, or until `wake` is readable, and acts on it.
+    ///
+    /// # Errors
+    /// A copy that does not come up at the start; then all are ended.
+    pub fn wait(&mut self, wake: BorrowedFd<'_>) -> Result<(), ReplicaError> {
+        let acted = self.poll(wake).and_then(|()| self.act());
+        if acted.is_err() {
+            let _ = cgroup::kill(&self.group.path);
+            self.finish()?;
+        }
+        acted
+    }
+
+    pub fn take_events(&mut self) -> Vec<ReplicaEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Sends a signal to each copy.
+    pub fn signal(&self, signal: Signal) {
+        self.copies
+            .iter()
+            .filter_map(|copy| copy.process.as_ref())
+            .for_each(|process| process.signal(signal));
+    }
+
+    /// The same, after which none is started again; a second call kills the copies.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn end(&mut self, signal: Signal) -> Result<(), ReplicaError> {
+        if self.phase == SetPhase::Ending {
+            return cgroup::kill(&self.group.path).map_err(ReplicaError::io("kill the copies"));
+        }
+        self.phase = SetPhase::Ending;
+        self.signal(signal);
+        Ok(())
+    }
+
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.phase == SetPhase::Ending && self.copies.iter().all(|copy| copy.process.is_none())
+    }
+
+    /// Waits for the last lines, and removes the control group.
+    ///
+    /// # Errors
+    /// The error of the kernel.
+    pub fn finish(&mut self) -> Result<(), ReplicaError> {
+        let failed = ReplicaError::io("remove the control group of the copies");
+        if !cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&failed)? {
+            cgroup::kill(&self.group.path).map_err(&failed)?;
+        }
+        for copy in &mut self.copies {
+            self.ended.extend(copy.process.take());
+        }
+        self.ended.drain(..).for_each(CopyProcess::finish);
+        cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&failed)?;
+        self.group.remove_directories().map_err(&failed)
+    }
+
+    fn start_copy(&mut self, copy: u32) -> Result<(), ReplicaError> {
+        let cpu = self.placement.cpus[copy as usize];
+        let process = CopyProcess::start(&self.config, &self.group, copy, cpu)?;
+        let state = &mut self.copies[copy as usize];
+        state.binds.clear();
+        (state.process, state.began, state.again_at) = (Some(process), Instant::now(), None);
+        Ok(())
+    }
+
+    fn poll(&self, wake: BorrowedFd<'_>) -> Result<(), ReplicaError> {
+        let mut descriptors =
+            vec![PollFd::new(&wake, PollFlags::IN), PollFd::new(&self.hooks, PollFlags::IN)];
+        let processes = self.copies.iter().filter_map(|copy| copy.process.as_ref());
+        descriptors.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
+        let slow = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
+        let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).min();
+        let left = next.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut descriptors, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(ReplicaError::io("wait for the copies")(errno.into())),
+        }
+    }
+
+    fn act(&mut self) -> Result<(), ReplicaError> {
+        self.read_binds();
+        for copy in 0..self.config.replicas {
+            let state = &mut self.copies[copy as usize];
+            let Some(process) = &mut state.process else { continue };
+            if let Some(status) = process.reap().map_err(ReplicaError::io("read the status of a copy"))? {
+                self.ended.extend(state.process.take());
+                self.has_ended_copy(copy, status)?;
+            }
+        }
+        self.start_again();
+        self.steer()?;
+        self.report_slow_start();
+        Ok(())
+    }
+
+    fn read_binds(&mut self) {
+        while let Some(event) = self.hooks.next_event() {
+            if let Some(copy) = self.copies.iter_mut().find(|copy| copy.cgroup_id == event.cgroup) {
+                copy.binds.add(&event);
+            }
+        }
+    }
+
+    fn has_ended_copy(&mut self, copy: u32, status: ExitStatus) -> Result<(), ReplicaError> {
+        let group = self.group.of_copy(copy);
+        let has_processes = cgroup::is_populated(&group);
+        let state = &mut self.copies[copy as usize];
+        match self.phase {
+            SetPhase::Ending => return Ok(()),
+            SetPhase::Starting => {
+                let why = state.binds.failure(status, has_processes && status.success());
+                return Err(ReplicaError::Startup { copy, why });
+            }
+            SetPhase::Serving => {}
+        }
+        if has_processes {
+            cgroup::kill(&group).map_err(ReplicaError::io("end the processes of a copy"))?;
+        }
+        let is_steady = state.began.elapsed() >= STEADY;
+        state.failures = if is_steady { 0 } else { state.failures + 1 };
+        let again_in = match state.failures {
+            0 => Duration::ZERO,
+            failures => FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(LONGEST_PAUSE),
+        };
+        state.again_at = Some(Instant::now() + again_in);
+        state.missing_since.get_or_insert_with(Instant::now);
+        self.events.push(ReplicaEvent::Ended { copy, status: status.to_string(), again_in });
+        Ok(())
+    }
+
+    fn start_again(&mut self) {
+        if self.phase == SetPhase::Ending {
+            return;
+        }
+        for copy in 0..self.config.replicas {
+            let is_due = self.copies[copy as usize].again_at.is_some_and(|at| at <= Instant::now());
+            if !is_due {
+                continue;
+            }
+            if let Err(error) = self.start_copy(copy) {
+                let again_in = LONGEST_PAUSE;
+                self.copies[copy as usize].again_at = Some(Instant::now() + again_in);
+                self.events.push(ReplicaEvent::Ended { copy, status: error.to_string(), again_in });
+            }
+        }
+    }
+
+    /// The addresses that every copy has a socket of.
+    fn complete_groups(&self) -> BTreeMap<SocketAddr, GroupSockets> {
+        let mut groups: BTreeMap<SocketAddr, GroupSockets> = BTreeMap::new();
+        for (copy, state) in (0..).zip(&self.copies) {
+            for (cookie, local) in state.binds.shared() {
+                groups.entry(local).or_default().entry(copy).or_default().push(cookie);
+            }
+        }
+        groups.retain(|_, sockets| sockets.len() == self.copies.len());
+        groups
+    }
+
+    fn steer(&mut self) -> Result<(), ReplicaError> {
+        if self.phase == SetPhase::Ending {
+            return Ok(());
+        }
+        let mut has_closed = true;
+        while has_closed {
+            has_closed = false;
+            for (local, sockets) in self.complete_groups() {
+                if self.steered.get(&local) == Some(&sockets) {
+                    continue;
+                }
+                if self.has_closed_sockets(local, &sockets)? {
+                    has_closed = true;
+                    continue;
+                }
+                let steered = self.placement.steer(&self.host, local, &sockets);
+                // One may have been closed meanwhile.
+                if steered.is_err() && self.has_closed_sockets(local, &sockets)? {
+                    has_closed = true;
+                    continue;
+                }
+                self.has_steered(local, sockets, steered)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets sockets that were closed since, for example those that only tried whether the port is free.
+    fn has_closed_sockets(
+        &mut self,
+        local: SocketAddr,
+        sockets: &GroupSockets,
+    ) -> Result<bool, ReplicaError> {
+        let listed =
+            sockets_on(local.port()).map_err(ReplicaError::io("list the UDP sockets (module udp_diag)"))?;
+        let mut has_closed = false;
+        for (copy, cookies) in sockets {
+            for cookie in
+                cookies.iter().filter(|cookie| !listed.iter().any(|socket| socket.cookie == **cookie))
+            {
+                self.copies[*copy as usize].binds.forget(*cookie);
+                has_closed = true;
+            }
+        }
+        // The copies may have bound some of them since the last look.
+        self.read_binds();
+        let is_own = |cookie: u64| self.copies.iter().any(|copy| copy.binds.has(cookie));
+        let others = listed.iter().any(|socket| socket.local == local && !is_own(socket.cookie));
+        if others && self.phase == SetPhase::Starting {
+            return Err(self.taken(local));
+        }
+        Ok(has_closed)
+    }
+
+    fn taken(&self, local: SocketAddr) -> ReplicaError {
+        let port = local.port();
+        let others = groups(&self.host, Some(port)).unwrap_or_default();
+        match others.iter().find(|group| group.supervisor != self.group.supervisor) {
+            Some(group) => ReplicaError::PortInUse { port, supervisor: group.supervisor },
+            None => ReplicaError::PortTaken { local },
+        }
+    }
+
+    fn has_steered(
+        &mut self,
+        local: SocketAddr,
+        sockets: GroupSockets,
+        steered: Result<(), String>,
+    ) -> Result<(), ReplicaError> {
+        self.group.add_port(local.port()).map_err(ReplicaError::io("mark the port of the control group"))?;
+        for (copy, cookies) in sockets.iter().filter(|(_, cookies)| cookies.len() > 1) {
+            self.events.push(ReplicaEvent::BoundAgain { copy: *copy, local, sockets: cookies.len() });
+        }
+        let is_new = !self.steered.contains_key(&local);
+        match steered {
+            Ok(()) if is_new => {
+                self.events.push(ReplicaEvent::Serving { local, cpus: self.placement.cpus.clone() });
+            }
+            Ok(()) => {}
+            Err(why) => self.events.push(ReplicaEvent::NotSteered { local, why }),
+        }
+        self.steered.insert(local, sockets);
+        self.phase = SetPhase::Serving;
+        for (copy, state) in (0..).zip(&mut self.copies) {
+            if let Some(since) = state.missing_since.take() {
+                self.events.push(ReplicaEvent::Back { copy, after: since.elapsed() });
+            }
+        }
+        Ok(())
+    }
+
+    fn report_slow_start(&mut self) {
+        if self.phase == SetPhase::Starting && !self.is_slow && self.began.elapsed() >= SLOW_START {
+            self.is_slow = true;
+            let bound = self.copies.iter().flat_map(|copy| copy.binds.bound()).collect();
+            self.events.push(ReplicaEvent::SlowStart { port: self.config.port, bound, after: SLOW_START });
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which copy runs on which CPU, and gets the datagrams of which CPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use linerate_host::setting::{SettingValue, SteeringTable};
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::{CpuSet, Host, PacketPath, Scope, Setting, bpf};
+
+use super::{ReplicaConfig, ReplicaError, ReplicaSteering};
+use crate::boost::plan::{CpuHosts, ReceivingCpus};
+
+/// CPUs of the copies, and the CPUs whose copies take the packets of each CPU.
+pub(super) struct CopyPlacement {
+    /// By copy.
+    pub(super) cpus: Vec<u32>,
+    hosts: BTreeMap<u32, BTreeSet<u32>>,
+    steering: ReplicaSteering,
+}
+
+impl CopyPlacement {
+    pub(super) fn choose(host: &Host, config: &ReplicaConfig) -> Result<Self, ReplicaError> {
+        let path = PacketPath::observe(host, &Scope::default());
+        let receiving = ReceivingCpus::of_path(&path).ok_or_else(|| linerate_host::HostError::NotLive {
+            what: "the list of online CPUs".to_owned(),
+        })?;
+        // A container may have a part of the CPUs.
+        let allowed = rustix::thread::sched_getaffinity(None).map_err(|errno| ReplicaError::Io {
+            what: "read the CPUs of this process",
+            source: errno.into(),
+        })?;
+        let is_usable = |cpu: &u32| {
+            allowed.is_set(*cpu as usize) && config.cpus.as_ref().is_none_or(|cpus| cpus.contains(*cpu))
+        };
+        let usable: Vec<u32> = receiving.order().into_iter().filter(is_usable).collect();
+        if let Some(missing) = config.cpus.iter().flat_map(CpuSet::iter).find(|cpu| !usable.contains(cpu)) {
+            return Err(ReplicaError::NoSuchCpu { cpu: missing });
+        }
+        let cpus: Vec<u32> = usable.iter().copied().cycle().take(config.replicas as usize).collect();
+        let own: BTreeSet<u32> = cpus.iter().copied().collect();
+        let hosts = CpuHosts::shared(&path.machine, &receiving, &own);
+        let hosts = receiving.online.iter().map(|cpu| (cpu, hosts.take(cpu).collect())).collect();
+        Ok(Self { cpus, hosts, steering: config.steering })
+    }
+
+    /// The table of one group of sockets, given the cookies of each copy.
+    fn table(&self, sockets: &BTreeMap<u32, Vec<u64>>) -> SteeringTable {
+        let of_copies = |is_meant: &dyn Fn(u32) -> bool| -> Vec<u64> {
+            let meant = sockets.iter().filter(|(copy, _)| is_meant(self.cpus[**copy as usize]));
+            meant.flat_map(|(_, cookies)| cookies).copied().collect()
+        };
+        let row = |(cpu, hosts): (&u32, &BTreeSet<u32>)| {
+            let near = match self.steering {
+                ReplicaSteering::Cpu => of_copies(&|cpu| hosts.contains(&cpu)),
+                ReplicaSteering::Flow => Vec::new(),
+            };
+            (*cpu, if near.is_empty() { of_copies(&|_| true) } else { near })
+        };
+        SteeringTable { by_cpu: self.hosts.iter().map(row).collect() }
+    }
+
+    pub(super) fn steer(
+        &self,
+        host: &Host,
+        local: SocketAddr,
+        sockets: &BTreeMap<u32, Vec<u64>>,
+    ) -> Result<(), String> {
+        let namespace = bpf::network_namespace().map_err(|error| error.to_string())?;
+        let setting = Setting::Steering { namespace: namespace.into(), protocol: SocketProtocol::Udp, local };
+        let table = self.table(sockets);
+        setting.write(host, &SettingValue::new(table.to_string())).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placement(steering: ReplicaSteering) -> CopyPlacement {
+        let hosts = BTreeMap::from([
+            (0, BTreeSet::from([0])),
+            (1, BTreeSet::from([1])),
+            (2, BTreeSet::from([0])),
+            (3, BTreeSet::from([1])),
+        ]);
+        CopyPlacement { cpus: vec![0, 1, 0], hosts, steering }
+    }
+
+    #[test]
+    fn copies_of_a_cpu_share_its_packets_and_those_of_its_neighbours() {
+        let sockets = BTreeMap::from([(0, vec![40]), (1, vec![41]), (2, vec![42])]);
+        let table = placement(ReplicaSteering::Cpu).table(&sockets);
+        assert_eq!(table.to_string(), "by-cpu 0:40+42 1:41 2:40+42 3:41");
+    }
+
+    #[test]
+    fn all_copies_share_the_packets_of_a_cpu_whose_copy_is_away() {
+        let sockets = BTreeMap::from([(0, vec![40]), (2, vec![42])]);
+        let table = placement(ReplicaSteering::Cpu).table(&sockets);
+        assert_eq!(table.to_string(), "by-cpu 0:40+42 1:40+42 2:40+42 3:40+42");
+    }
+
+    #[test]
+    fn by_flow_all_cpus_have_the_same_row() {
+        let sockets = BTreeMap::from([(1, vec![41]), (0, vec![40])]);
+        let table = placement(ReplicaSteering::Flow).table(&sockets);
+        assert_eq!(table.to_string(), "by-cpu 0:40+41 1:40+41 2:40+41 3:40+41");
+    }
+}
