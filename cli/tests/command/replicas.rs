@@ -88,6 +88,8 @@ fn copies_outlive_the_killed_command_and_are_found_again() {
 
 #[test]
 fn servers_that_cannot_be_copied_are_explained() {
+    // Other tests leave control groups for a while.
+    let _machine = machine();
     let Some(host) = ReplicaTestHost::up("servers_that_cannot_be_copied_are_explained") else { return };
     let two = ["--replicas", "2", "--port", PORT];
     for (options, words, expected) in [
