@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Host, HostError};
 use program::DeliveryProgram;
 
-pub use flows::{FlowCounts, FlowWatch};
+pub use flows::{AddressCounts, FlowCounts, FlowWatch};
 pub use waits::WaitCounts;
 
 /// Interval at which `stop` is checked.

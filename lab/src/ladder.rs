@@ -4,6 +4,8 @@
 //! [`remote`] generators; both call `run`, which knows only a [`testbed::Testbed`]. The result is a
 //! [`report::LadderReport`].
 
+mod boost_changes;
+mod client_guard;
 pub mod config;
 pub mod configuration;
 pub mod host_run;
@@ -15,6 +17,7 @@ mod program_server;
 pub mod remote;
 pub mod report;
 pub mod run;
+mod running_program;
 mod sampler;
 pub mod saturation;
 mod server;

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::GeneratorError;
+use crate::generator::MAX_RATE;
 use crate::latency::Latency;
 use crate::outcome::{BoundReason, GROWTH, LeftAs};
 
@@ -50,6 +51,8 @@ pub struct SearchOptions<'a> {
     pub drain: Duration,
     /// Where to start without a bracket, requests a second; 1000 by default.
     pub start_per_second: f64,
+    /// The highest rate to offer; where it holds, the search ends there. Any by default.
+    pub most_per_second: f64,
     /// Where capacity is believed to be, requests a second: a rate that should hold and one that should not. Being
     /// wrong costs time, not correctness.
     pub bracket: Option<(f64, f64)>,
@@ -94,6 +97,7 @@ impl Default for SearchOptions<'_> {
             confirm_stretch: 1,
             drain: Duration::from_millis(500),
             start_per_second: 1_000.0,
+            most_per_second: MAX_RATE,
             bracket: None,
             resolution: 1.04,
             confirm: 2,
@@ -116,6 +120,12 @@ impl SearchOptions<'_> {
         }
         if !(self.start_per_second > 0.0 && self.start_per_second.is_finite()) {
             return wrong("start_per_second", format!("{} is not a positive rate", self.start_per_second));
+        }
+        if !(self.most_per_second > 0.0 && self.most_per_second <= MAX_RATE) {
+            return wrong(
+                "most_per_second",
+                format!("{} is not a rate up to {MAX_RATE}", self.most_per_second),
+            );
         }
         if !(self.growth > 0.0 && self.growth < 1.0) {
             return wrong("growth", format!("{} is not a share between 0 and 1", self.growth));

@@ -1,16 +1,20 @@
 //! `linerate ladder`: the ladder on a real interface, with generators on other hosts.
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_host::Host;
 use linerate_lab::ladder::config::{KeepPolicy, RunTiming};
-use linerate_lab::ladder::host_run::{self, ChangeRecords, HostRunConfig, HostRunResult, PreparedRun};
+use linerate_lab::ladder::host_run::{
+    self, ChangeRecords, HostRunConfig, HostRunResult, PreparedRun, RunningServerConfig,
+};
 use linerate_lab::ladder::remote::{self, RemoteGenerators, SshHost};
 use linerate_lab::ladder::saturation::{self, RemoteSenders, SenderCounts};
+use linerate_load::Generator;
+use linerate_load::workload::{WorkloadOptions, WorkloadSource};
 use linerate_networks::Net;
 use linerate_tune::journal::StateStore;
 
@@ -21,12 +25,14 @@ use crate::interrupt::InterruptFlag;
 use crate::origin;
 use crate::output;
 use crate::progress::RunProgress;
+use crate::quantity;
 use crate::render::ladder_changes;
 use crate::render::style::TextStyle;
 
 /// Run the ladder on a real interface of this host, with generators on other hosts, and report.
 ///
-/// A run takes about a minute per step, 24 seconds with --quick.
+/// Measures linerate's own server, or with --port the server that runs already. A run takes about a minute per step,
+/// 24 seconds with --quick.
 #[derive(Debug, Args)]
 pub(crate) struct LadderArgs {
     /// Interface that receives the load
@@ -36,8 +42,20 @@ pub(crate) struct LadderArgs {
     #[arg(long, value_name = "ssh://HOST,..", value_delimiter = ',', required_unless_present_any = ["list", "compare"])]
     from: Vec<SshHost>,
     /// Where to serve [default: the first address of the interface, port 7777]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "port")]
     listen: Option<SocketAddr>,
+    /// Measure the server that runs on this UDP port, which is never restarted, instead of linerate's own
+    #[arg(short = 'p', long, value_name = "PORT", requires = "workload", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Requests for the running server: dns:FILE, ntp, radius:FILE, raw:FILE or echo
+    #[arg(long, value_name = "PROTOCOL[:FILE]", requires = "port")]
+    workload: Option<WorkloadSource>,
+    /// Offer at most this many requests per second, such as 20k
+    #[arg(long, value_name = "RATE", value_parser = quantity::parse_rate)]
+    max_rate: Option<f64>,
+    /// End the run and restore everything once real clients lose more than this share of their requests
+    #[arg(long, value_name = "RATIO", requires = "port", value_parser = quantity::parse_share)]
+    guard_loss: Option<f64>,
     /// Profile: a name (`tune profiles` lists them) or a file such as ./mine.toml
     #[arg(long = "for", value_name = "NAME|FILE.toml", default_value = "udp-server")]
     goal: String,
@@ -61,6 +79,14 @@ pub(crate) struct LadderArgs {
     agreement: ConsentMode,
 }
 
+/// What is known of the generators before the run.
+struct ReachedHosts {
+    /// CPUs of the smallest host.
+    fewest_cpus: usize,
+    /// Addresses that they send from.
+    sources: Vec<IpAddr>,
+}
+
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.running.targets()?;
@@ -81,7 +107,7 @@ impl LadderArgs {
         let prepared = host_run::prepare(config)?;
         let mut options = self.remote_options(&prepared)?;
         options.cancel = interrupt.flag();
-        let cpus = self.reach(&options)?;
+        let reached = self.reach(&options)?;
         eprint!(
             "{}",
             ladder_changes::before(&prepared, &host_name(&Host::live()), &self.names(), TextStyle::stderr())
@@ -91,7 +117,7 @@ impl LadderArgs {
             return Ok(ExitCode::from(1));
         }
         let mut progress = RunProgress::new(duration, self.running.quiet);
-        let senders = self.senders(options, cpus, &interrupt);
+        let senders = self.senders(options, reached, &interrupt);
         let started = origin::unix_seconds();
         let finished = run_prepared(&prepared, senders, &store, &interrupt, &mut progress);
         progress.finish();
@@ -99,7 +125,13 @@ impl LadderArgs {
     }
 
     fn config(&self) -> Result<HostRunConfig> {
-        let mut run = self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE, false)?;
+        let running = self.running_server()?;
+        let mut run = self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE, running.is_some())?;
+        if let Some(running) = &running {
+            run.payload_bytes = running.workload.requests(&WorkloadOptions::default())?.mean_bytes();
+        }
+        run.max_rate_per_second = self.max_rate;
+        run.guard_loss_ratio = self.guard_loss;
         if self.keep_better {
             run.policy = KeepPolicy::KeepBetter;
         }
@@ -108,17 +140,26 @@ impl LadderArgs {
             interface: self.interface.clone().context("--interface is missing")?,
             listen: self.listen,
             profile: profile_named(&self.goal)?,
+            running,
             allowed: self.allow.clone(),
             keep_better: self.keep_better,
         })
     }
 
+    /// The running server, if one is measured. A mistake in the workload is an error before anything is connected.
+    fn running_server(&self) -> Result<Option<RunningServerConfig>> {
+        let Some((port, workload)) = self.port.zip(self.workload.as_ref()) else { return Ok(None) };
+        Ok(Some(RunningServerConfig { port, workload: workload.contents()? }))
+    }
+
     fn remote_options(&self, prepared: &PreparedRun) -> Result<remote::RemoteOptions> {
         let ssh = shlex::split(&self.ssh).unwrap_or_default();
         ensure!(!ssh.is_empty(), "--ssh: '{}' is not a command, or a quote in it is not closed", self.ssh);
+        let workload = prepared.workload().cloned();
         let load = remote::RemoteLoad {
             targets: vec![prepared.address()],
-            payload_bytes: Some(self.running.payload as usize),
+            payload_bytes: workload.is_none().then_some(self.running.payload as usize),
+            workload,
             flows: Some(self.running.flows as usize),
             backend: self.running.backend.into(),
             no_fragment: self.running.no_fragment,
@@ -129,23 +170,23 @@ impl LadderArgs {
         Ok(remote::RemoteOptions { hosts, ssh, program, load, ..remote::RemoteOptions::default() })
     }
 
-    /// Connects to all hosts before the question. Returns the CPUs of the smallest host.
-    fn reach(&self, options: &remote::RemoteOptions) -> Result<usize> {
+    /// Connects to all hosts before the question.
+    fn reach(&self, options: &remote::RemoteOptions) -> Result<ReachedHosts> {
         let generators = RemoteGenerators::start(options.clone())?;
         for warning in generators.warnings() {
             eprintln!("linerate: {warning}");
         }
-        Ok(generators.fewest_cpus())
+        Ok(ReachedHosts { fewest_cpus: generators.fewest_cpus(), sources: generators.describe().sources })
     }
 
     fn senders(
         &self,
         options: remote::RemoteOptions,
-        cpus: usize,
+        reached: ReachedHosts,
         interrupt: &InterruptFlag,
     ) -> RemoteSenders<RemoteGenerators> {
         let most = (self.running.flows as usize).max(1);
-        let counts = saturation::sender_counts(options.hosts.len(), cpus.min(most));
+        let counts = saturation::sender_counts(options.hosts.len(), reached.fewest_cpus.min(most));
         let start = move |senders: SenderCounts| {
             let mut options = options.clone();
             options.hosts.truncate(senders.hosts);
@@ -153,6 +194,8 @@ impl LadderArgs {
             RemoteGenerators::start(options)
         };
         RemoteSenders::new(Box::new(start), self.names(), counts, interrupt.flag())
+            .with_sources(reached.sources)
+            .with_max_rate(self.max_rate)
     }
 
     fn names(&self) -> Vec<String> {

@@ -16,15 +16,25 @@ pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style:
             text.push('\n');
         }
     };
-    let first = format!(
-        "A run on {host}: linerate's server on {} and CPUs {}, load from {}.",
-        prepared.address(),
-        format::cpu_list(prepared.cpus()),
-        from.join(", ")
-    );
-    paragraph(TextTone::Strong, &first);
+    let (address, cpus) = (prepared.address(), format::cpu_list(prepared.cpus()));
+    let server = match prepared.program() {
+        Some((name, pid)) => format!("{name} (process {pid}) on {address}, which keeps running"),
+        None => format!("linerate's server on {address} and CPUs {cpus}"),
+    };
+    paragraph(TextTone::Strong, &format!("A run on {host}: {server}, load from {}.", from.join(", ")));
+    let boosted = prepared.boosted_steps();
+    if !boosted.is_empty() {
+        let sentence = format!(
+            "Boost changes the server's sockets and threads for these steps, planned under load, recorded in the journal, \
+             and restored at the end: {}.",
+            boosted.join(", ")
+        );
+        paragraph(TextTone::Plain, &sentence);
+    }
     let steps = prepared.by_step();
-    if steps.is_empty() {
+    if steps.is_empty() && prepared.program().is_some() {
+        paragraph(TextTone::Plain, "No setting of the host changes.");
+    } else if steps.is_empty() {
         paragraph(TextTone::Plain, "No setting of the host changes, only options of the server.");
     } else {
         paragraph(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 
 use aya::Ebpf;
 use aya::maps::Array;
@@ -44,6 +45,15 @@ pub struct FlowCounts {
     pub served: u64,
 }
 
+/// Requests and replies of one client address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AddressCounts {
+    /// Source ports.
+    pub ports: usize,
+    pub requests: u64,
+    pub replies: u64,
+}
+
 impl FlowWatch {
     /// Starts to count the UDP packets of these ports in the calling thread's network namespace, as
     /// before the change.
@@ -79,8 +89,28 @@ impl FlowWatch {
     }
 
     pub fn read(&self) -> Result<FlowCounts, HostError> {
-        let flows: BTreeMap<[u32; 5], [u32; 6]> = bpf::entries(&self.object, "flows").map_err(call)?;
-        Ok(FlowCounts::of(flows.into_values()))
+        Ok(FlowCounts::of(self.flows()?.into_values()))
+    }
+
+    /// Requests and replies by client address since the start. A reply to a client without a request is not counted.
+    pub fn by_address(&self) -> Result<BTreeMap<IpAddr, AddressCounts>, HostError> {
+        let mut counts: BTreeMap<IpAddr, AddressCounts> = BTreeMap::new();
+        for ([a, b, c, d, _], [requests, later_requests, replies, later_replies, ..]) in self.flows()? {
+            let bytes: Vec<u8> = [a, b, c, d].into_iter().flat_map(u32::to_ne_bytes).collect();
+            let address = <[u8; 16]>::try_from(bytes).map(Ipv6Addr::from).unwrap_or(Ipv6Addr::UNSPECIFIED);
+            let own = counts.entry(address.to_canonical()).or_default();
+            own.ports += 1;
+            own.requests += u64::from(requests) + u64::from(later_requests);
+            own.replies += u64::from(replies) + u64::from(later_replies);
+        }
+        Ok(counts)
+    }
+
+    /// Clients (address and port) that fit the table. Requests of others are not counted.
+    pub const MOST_CLIENTS: usize = 16_384;
+
+    fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 6]>, HostError> {
+        bpf::entries(&self.object, "flows").map_err(call)
     }
 }
 

@@ -28,6 +28,12 @@ pub struct LadderConfig {
     pub flows: u32,
     /// Highest loss at which a rate holds.
     pub max_loss_ratio: f64,
+    /// Highest rate that is offered; `None` for no limit.
+    #[serde(default)]
+    pub max_rate_per_second: Option<f64>,
+    /// Share of their requests that real clients may lose until the run ends; `None`: they are not observed.
+    #[serde(default)]
+    pub guard_loss_ratio: Option<f64>,
     /// CPUs to use; empty: all CPUs that the process may use.
     pub cpus: Vec<u32>,
     /// Queues of the lab's receiver; `None`: one per CPU.
@@ -140,6 +146,8 @@ impl LadderConfig {
             payload_bytes: 100,
             flows: 64,
             max_loss_ratio: 0.001,
+            max_rate_per_second: None,
+            guard_loss_ratio: None,
             cpus: Vec::new(),
             queues: None,
             server: None,

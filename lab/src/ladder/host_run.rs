@@ -9,7 +9,9 @@ use std::time::Instant;
 use linerate_host::netlink::addresses;
 use linerate_host::{CpuSet, Diagnosis, Host, HostError, HostView, PacketPath, Scope};
 use linerate_load::wire::{IpVersion, LinkSpeed, WireError};
+use linerate_load::workload::WorkloadContents;
 use linerate_networks::Net;
+use linerate_tune::boost::discovery::DiscoveryError;
 use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::journal::{JournalError, JournalWriter, StateStore};
@@ -17,6 +19,7 @@ use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, UndoReport, undo};
 use linerate_tune::{TunePlan, TuneProfile, guard, plan};
 
+use crate::ladder::boost_changes;
 use crate::ladder::config::{LadderConfig, LadderCpusError};
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::host_testbed::{HostSetup, HostTestbed, MeasuredServer};
@@ -24,11 +27,14 @@ use crate::ladder::plan_changes::{self, StepChanges};
 use crate::ladder::remote::RemoteGenerators;
 use crate::ladder::report::{LadderReport, LadderWarning, SettingsFacts, WarningKind};
 use crate::ladder::run::{self, LadderEvent, LadderOutcome};
+use crate::ladder::running_program::RunningProgram;
 use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
 use crate::ladder::step::LadderStep;
 use crate::ladder::testbed::TestbedError;
+
+pub use crate::ladder::running_program::RunningServerConfig;
 
 const DEFAULT_PORT: u16 = 7777;
 
@@ -41,6 +47,8 @@ pub struct HostRunConfig {
     /// Address of the server; `None`: the first address of the interface and port 7777.
     pub listen: Option<SocketAddr>,
     pub profile: TuneProfile,
+    /// The server that runs already; `None`: linerate's own is started.
+    pub running: Option<RunningServerConfig>,
     /// Networks that the server answers; empty: loopback, private and link-local networks.
     pub allowed: Vec<Net>,
     /// Whether the better settings stay after the run.
@@ -58,6 +66,14 @@ pub enum HostRunError {
     NoAddress { interface: String },
     #[error("{address} is not an address of {interface}, which has {known}")]
     NotItsAddress { address: IpAddr, interface: String, known: String },
+    #[error(
+        "{server} listens on port {port} of {bound} and not at an address of {interface} ({known}): name the interface of its \
+         clients"
+    )]
+    ListensElsewhere { server: String, port: u16, bound: String, interface: String, known: String },
+    /// There is no such server, or it cannot be observed.
+    #[error(transparent)]
+    Server(#[from] DiscoveryError),
     #[error("{interface} does not report its speed: name it, such as --link 10G")]
     NoSpeed { interface: String },
     /// The run may use none of the CPUs that the plan spreads packets over.
@@ -115,16 +131,22 @@ pub struct HostRunResult {
     pub undone: UndoReport,
 }
 
-/// Reads the host while the baseline server runs, and plans.
+/// Reads the host while the server runs, and plans. linerate's own server runs only for that.
 ///
 /// # Errors
-/// If interface, address, port or CPUs cannot be used.
+/// If interface, address, port, server or CPUs cannot be used.
 pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     let host = Host::live();
-    let address = address(&host, &config)?;
+    let has = interface_addresses(&host, &config.interface)?;
     config.run.resolve_cpus()?;
     let usable = &config.run.cpus;
     let interface = config.interface.clone();
+    let found = config.running.as_ref().map(|running| RunningProgram::find(&host, running, &interface, &has));
+    let found = found.transpose()?;
+    let address = match &found {
+        Some((_, address, _)) => *address,
+        None => address(&has, &config)?,
+    };
     let mut service = MeasuredServer {
         interface: interface.clone(),
         address,
@@ -132,12 +154,20 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
         payload_bytes: config.run.payload_bytes,
         allowed: config.allowed.clone(),
     };
-    let mut serving = Some(service.start(&ServerConfiguration::baseline())?);
-    let scope = Scope { interfaces: vec![interface.clone()], port: Some(address.port()), pid: None };
-    let path = PacketPath::observe(&host, &scope);
-    server::stop(&mut serving)?;
+    let (program, path) = match found {
+        Some((program, _, path)) => (Some(program), path),
+        None => {
+            let mut serving = Some(service.start(&ServerConfiguration::baseline())?);
+            let scope = Scope { interfaces: vec![interface.clone()], port: Some(address.port()), pid: None };
+            let path = PacketPath::observe(&host, &scope);
+            server::stop(&mut serving)?;
+            (None, path)
+        }
+    };
+    config.run.server = program.as_ref().map(|program| program.recipe.clone());
     let view = HostView { now: &path, before: None };
-    // The baseline server has one socket. Steps give it one per CPU before they spread packets.
+    // linerate's baseline server has one socket, and steps give it one per CPU before they spread packets. A running server
+    // may have one socket only; then the run measures what spreading does to it.
     let profile = TuneProfile { anyway: true, ..config.profile.clone() };
     let mut plan = plan::make(&host, &view, &Diagnosis::of(&view), &profile);
     service.cpus = plan.cpus.iter().copied().filter(|cpu| usable.contains(cpu)).collect();
@@ -163,17 +193,26 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
         numa_nodes: path.machine.numa_nodes.value().copied(),
         host,
         service,
+        program,
     };
     Ok(PreparedRun { config, plan, setup })
 }
 
-fn address(host: &Host, config: &HostRunConfig) -> Result<SocketAddr, HostRunError> {
-    let interface = || config.interface.clone();
+fn interface_addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostRunError> {
     let names = host.list("/sys/class/net")?;
-    if !names.contains(&config.interface) {
-        return Err(HostRunError::NoInterface { interface: interface(), known: names.join(", ") });
+    if !names.iter().any(|name| name == interface) {
+        return Err(HostRunError::NoInterface { interface: interface.to_owned(), known: names.join(", ") });
     }
-    let has = addresses(host, &config.interface)?;
+    let has = addresses(host, interface)?;
+    if has.is_empty() {
+        return Err(HostRunError::NoAddress { interface: interface.to_owned() });
+    }
+    Ok(has)
+}
+
+/// The address of linerate's own server.
+fn address(has: &[IpAddr], config: &HostRunConfig) -> Result<SocketAddr, HostRunError> {
+    let interface = || config.interface.clone();
     let Some(first) = has.first() else {
         return Err(HostRunError::NoAddress { interface: interface() });
     };
@@ -195,7 +234,31 @@ impl PreparedRun {
         self.setup.service.address
     }
 
-    /// CPUs of the server's workers.
+    /// The requests for a server that runs already.
+    #[must_use]
+    pub fn workload(&self) -> Option<&WorkloadContents> {
+        self.config.running.as_ref().map(|running| &running.workload)
+    }
+
+    /// Name and process of a server that runs already.
+    #[must_use]
+    pub fn program(&self) -> Option<(&str, u32)> {
+        self.setup.program.as_ref().map(|program| (program.name.as_str(), program.pid))
+    }
+
+    /// The steps of the run that change a running server with boost. The changes are planned under load.
+    #[must_use]
+    pub fn boosted_steps(&self) -> Vec<&'static str> {
+        let is_boosted = |step: &&&LadderStep| {
+            let mut with = ServerConfiguration::baseline();
+            (step.change)(&mut with);
+            boost_changes::is_boosted(&with)
+        };
+        let steps = self.config.run.steps.iter().filter(is_boosted).map(|step| step.id);
+        if self.setup.program.is_some() { steps.collect() } else { Vec::new() }
+    }
+
+    /// CPUs of the server's workers, or those that its packets should go to.
     #[must_use]
     pub fn cpus(&self) -> &[u32] {
         &self.setup.service.cpus
@@ -259,26 +322,26 @@ pub fn run(
         undo: error,
         tune,
     })?;
-    let LadderOutcome { mut report, mut warnings, kept } = measured?;
+    let (LadderOutcome { mut report, mut warnings, kept }, boosted) = measured?;
     warnings.extend(not_restored(&undone));
     let restored = !undone.has_failures() && !undone.has_left();
     let mut settings = SettingsFacts { tune, restored, kept_tune: None };
     let complete = warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
     if prepared.config.keep_better && restored && complete {
-        settings.kept_tune = keep(prepared, &kept, &mut writer, &records, &mut warnings)?;
+        settings.kept_tune = keep(prepared, (&kept, boosted), &mut writer, &records, &mut warnings)?;
     }
     report.settings = Some(settings);
     Ok(HostRunResult { report, warnings, undone })
 }
 
-/// The tune has ended when this returns, with a result or an error.
+/// The tune has ended when this returns, with a result and the changes of boost that are kept, or an error.
 fn measure(
     prepared: &PreparedRun,
     transaction: TuneTransaction<'_>,
     senders: RemoteSenders<RemoteGenerators>,
     cancel: Arc<AtomicBool>,
     observer: &mut dyn FnMut(&LadderEvent<'_>),
-) -> Result<LadderOutcome, HostRunError> {
+) -> Result<(LadderOutcome, Vec<PlannedChange>), HostRunError> {
     let config = &prepared.config.run;
     let mut testbed = HostTestbed::new(&prepared.setup, Sampler { config, cancel }, transaction, senders);
     let started = Instant::now();
@@ -286,10 +349,11 @@ fn measure(
         .exclude_others(prepared.exclusions())
         .and_then(|()| testbed.begin())
         .and_then(|()| run::run(&mut testbed, config, started, observer));
+    let boosted = measured.as_ref().map_or_else(|_| Vec::new(), |outcome| testbed.boosted(&outcome.kept));
     let ended = testbed.end(measured.as_ref().err().map(ToString::to_string));
     let measured = measured?;
     ended?;
-    Ok(measured)
+    Ok((measured, boosted))
 }
 
 fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
@@ -297,6 +361,8 @@ fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
         let why = match &item.outcome {
             UndoOutcome::Restored | UndoOutcome::Already => return None,
             UndoOutcome::Drift { found } => format!("another program changed it to '{found}'"),
+            // It ended with the server's process.
+            UndoOutcome::Gone { .. } if item.setting.is_of_process() => return None,
             UndoOutcome::Gone { why } => format!("it is gone: {why}"),
             UndoOutcome::Failed { why, .. } => why.clone(),
             UndoOutcome::Covered { by } => format!("tune {by} holds it"),
@@ -309,12 +375,13 @@ fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
 /// Applies the better settings again as a new tune.
 fn keep(
     prepared: &PreparedRun,
-    kept: &ServerConfiguration,
+    (kept, boosted): (&ServerConfiguration, Vec<PlannedChange>),
     writer: &mut JournalWriter,
     records: &ChangeRecords<'_>,
     warnings: &mut Vec<LadderWarning>,
 ) -> Result<Option<u64>, HostRunError> {
-    let plan = prepared.setup.changes.kept_plan(&prepared.plan, kept);
+    let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, kept);
+    plan.changes.extend(boosted);
     if plan.changes.is_empty() {
         return Ok(None);
     }

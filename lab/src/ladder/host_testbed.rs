@@ -1,4 +1,4 @@
-//! This host as a testbed: linerate's server on a real interface, generators on other hosts.
+//! This host as a testbed: linerate's server or a running one on a real interface, generators on other hosts.
 //!
 //! The changes of a tune are applied and reverted step by step, each through the journal.
 
@@ -14,13 +14,18 @@ use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_load::wire::WireFormat;
 use linerate_networks::Net;
 use linerate_services::guarded::GuardedService;
+use linerate_tune::boost::ObservedServer;
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeResult, TuneTransaction};
 
+use crate::ladder::boost_changes::{self, BoostChanges};
+use crate::ladder::client_guard::ClientGuard;
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::plan_changes::StepChanges;
+use crate::ladder::program_server::AnswerProbe;
 use crate::ladder::remote::RemoteGenerators;
 use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
+use crate::ladder::running_program::RunningProgram;
 use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
@@ -65,6 +70,8 @@ struct PendingChange<'a> {
 pub(crate) struct HostSetup {
     pub(crate) host: Host,
     pub(crate) service: MeasuredServer,
+    /// The server that runs already; `None`: linerate's own is started.
+    pub(crate) program: Option<RunningProgram>,
     /// Receive queues of the interface.
     pub(crate) queues: u32,
     pub(crate) numa_nodes: Option<u32>,
@@ -79,6 +86,8 @@ pub(crate) struct HostTestbed<'a> {
     pub(crate) senders: RemoteSenders<RemoteGenerators>,
     pub(crate) transaction: TuneTransaction<'a>,
     server: Option<RunningServer>,
+    boost: Option<BoostChanges>,
+    clients: Option<ClientGuard>,
     busy_poll: Option<String>,
     /// Values written last; settings that are missing have their original values.
     written: BTreeMap<Setting, SettingValue>,
@@ -91,13 +100,42 @@ impl<'a> HostTestbed<'a> {
         transaction: TuneTransaction<'a>,
         senders: RemoteSenders<RemoteGenerators>,
     ) -> Self {
-        let busy_poll = server::busy_poll_refusal();
-        Self { setup, sampler, senders, transaction, server: None, busy_poll, written: BTreeMap::new() }
+        Self {
+            setup,
+            sampler,
+            senders,
+            transaction,
+            server: None,
+            boost: None,
+            clients: None,
+            busy_poll: server::busy_poll_refusal(),
+            written: BTreeMap::new(),
+        }
     }
 
-    /// Starts the baseline server, and generators until it is the limit.
+    /// Starts the baseline server unless one runs already, and generators until it is the limit.
     pub(crate) fn begin(&mut self) -> Result<(), TestbedError> {
+        if let (Some(_), Some(max_loss)) = (&self.setup.program, self.sampler.config.guard_loss_ratio) {
+            let (host, port) = (&self.setup.host, self.setup.service.address.port());
+            let (sources, cancel) = (self.senders.sources().to_vec(), Arc::clone(&self.sampler.cancel));
+            let guard = ClientGuard::start(host, port, sources, max_loss, cancel);
+            let guard = guard.map_err(|error| TestbedError::Server(format!("--guard-loss: {error}")))?;
+            self.clients = Some(guard);
+        }
+        let begun = self.begin_load();
+        begun.map_err(|error| self.cause(error))
+    }
+
+    fn begin_load(&mut self) -> Result<(), TestbedError> {
         self.switch(&ServerConfiguration::baseline())?;
+        if let Some(program) = &self.setup.program {
+            // A few requests first, because a wrong workload should not become a flood.
+            let mut probe = AnswerProbe::default();
+            if !probe.is_answered(self.senders.started()?).map_err(Self::lost)? {
+                program.check(&self.setup.host)?;
+                return Err(TestbedError::Unanswered(probe.why(&program.name, &program.recipe.workload)));
+            }
+        }
         self.senders.saturate()?;
         if self.senders.is_answered() { Ok(()) } else { Err(TestbedError::Unanswered(self.why_unanswered())) }
     }
@@ -179,6 +217,44 @@ impl<'a> HostTestbed<'a> {
         Ok(())
     }
 
+    /// Makes the parts of the configuration that boost changes on a running server.
+    fn boost(
+        &mut self,
+        program: &RunningProgram,
+        configuration: &ServerConfiguration,
+    ) -> Result<(), TestbedError> {
+        let host = &self.setup.host;
+        let mut boost = match self.boost.take() {
+            Some(boost) => boost,
+            None if !boost_changes::is_boosted(configuration) => return Ok(()),
+            None => {
+                let observe =
+                    |options| Ok(ObservedServer::observe(host, &program.query, options, &|| false)?);
+                let most = self.sampler.config.max_rate_per_second;
+                BoostChanges::plan(self.senders.generator()?, most, observe)?
+            }
+        };
+        let mut write =
+            |change: &PlannedChange, value: &SettingValue| self.change(&change.setting, &change.from, value);
+        let switched = boost.switch(configuration, &mut write);
+        self.boost = Some(boost);
+        switched
+    }
+
+    /// The changes of boost that a configuration has.
+    pub(crate) fn boosted(&self, configuration: &ServerConfiguration) -> Vec<PlannedChange> {
+        self.boost.as_ref().and_then(|boost| boost.of(configuration).ok()).unwrap_or_default()
+    }
+
+    /// The reason behind an error: the server may have ended, or its clients may have ended the run.
+    fn cause(&self, error: TestbedError) -> TestbedError {
+        if let Some(why) = self.clients.as_ref().and_then(ClientGuard::verdict) {
+            return TestbedError::ClientsHarmed(why);
+        }
+        let program = self.setup.program.as_ref();
+        program.and_then(|program| program.check(&self.setup.host).err()).unwrap_or(error)
+    }
+
     /// A remote generator that fails once fails for all steps.
     fn lost(error: TestbedError) -> TestbedError {
         match error {
@@ -188,11 +264,47 @@ impl<'a> HostTestbed<'a> {
     }
 }
 
+impl HostTestbed<'_> {
+    fn set(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
+        self.sampler.check_cancelled()?;
+        if let Some(program) = &self.setup.program {
+            program.check(&self.setup.host)?;
+            self.apply(configuration)?;
+            return self.boost(program, configuration);
+        }
+        server::stop(&mut self.server)?;
+        self.apply(configuration)?;
+        self.server = Some(self.setup.service.start(configuration)?);
+        Ok(())
+    }
+
+    fn measure(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
+        let fallbacks = server::fallbacks(self.server.as_ref());
+        let generator = self.senders.generator()?;
+        let sample = self.sampler.sample(generator, request, fallbacks.clone()).map_err(Self::lost)?;
+        if let Some(program) = &self.setup.program {
+            // A server that has ended explains a sample without answers.
+            program.check(&self.setup.host)?;
+        }
+        let is_limited = self.sampler.config.max_rate_per_second.is_some();
+        if sample.generator_bound.is_none() || is_limited || !self.senders.can_add() {
+            return Ok(sample);
+        }
+        // A faster server needs more senders.
+        self.senders.saturate()?;
+        let generator = self.senders.generator()?;
+        self.sampler.sample(generator, request, fallbacks).map_err(Self::lost)
+    }
+}
+
 impl Testbed for HostTestbed<'_> {
     fn refusal(&self, step: &LadderStep) -> Option<String> {
+        if let Some(program) = &self.setup.program {
+            return program.refusal(step).or_else(|| self.setup.changes.refusal(step));
+        }
         match step.requires {
             StepRequirement::BusyPoll => self.busy_poll.clone(),
-            StepRequirement::Program => Some("only a server program in the lab has this step".to_owned()),
+            StepRequirement::Program => Some("only a server program has this step".to_owned()),
             _ => self.setup.changes.refusal(step),
         }
     }
@@ -203,33 +315,27 @@ impl Testbed for HostTestbed<'_> {
             let value = if value.as_str().is_empty() { "absent" } else { value.as_str() };
             (setting.to_string(), value.to_owned())
         });
-        configuration.server_options().into_iter().chain(of_host).collect()
+        let of_server = match &self.setup.program {
+            Some(_) => boost_changes::describe(configuration).collect(),
+            None => configuration.server_options(),
+        };
+        of_server.into_iter().chain(of_host).collect()
     }
 
     fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
-        self.sampler.check_cancelled()?;
-        server::stop(&mut self.server)?;
-        self.apply(configuration)?;
-        self.server = Some(self.setup.service.start(configuration)?);
-        Ok(())
+        let set = self.set(configuration);
+        set.map_err(|error| self.cause(error))
     }
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
-        let fallbacks = server::fallbacks(self.server.as_ref());
-        let generator = self.senders.generator()?;
-        let sample = self.sampler.sample(generator, request, fallbacks.clone()).map_err(Self::lost)?;
-        if sample.generator_bound.is_none() || !self.senders.can_add() {
-            return Ok(sample);
-        }
-        // A faster server needs more senders.
-        self.senders.saturate()?;
-        let generator = self.senders.generator()?;
-        self.sampler.sample(generator, request, fallbacks).map_err(Self::lost)
+        let measured = self.measure(request);
+        measured.map_err(|error| self.cause(error))
     }
 
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
         let generator = self.senders.generator()?;
-        self.sampler.overload(generator, capacity, factors).map_err(Self::lost)
+        let measured = self.sampler.overload(generator, capacity, factors).map_err(Self::lost);
+        measured.map_err(|error| self.cause(error))
     }
 
     fn cpu_time(&self) -> Known<CpuTime> {

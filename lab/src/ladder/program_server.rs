@@ -3,29 +3,20 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use linerate_host::setting::SocketKnob;
-use linerate_host::{Host, PacketPath, Setting};
+use linerate_host::{Host, SettingValue};
 use linerate_load::{Generator, LoadSlot, LoadWorkload};
-use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
-use linerate_tune::boost::plan::{self, BoostChoice};
-use linerate_tune::boost::{BoostPlan, ObservedServer};
+use linerate_tune::boost::ObservedServer;
+use linerate_tune::boost::discovery::ServerQuery;
 use linerate_tune::plan::PlannedChange;
 use tempfile::TempDir;
 
 use crate::host::LabHost;
+use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
 use crate::ladder::step::LadderStep;
 use crate::ladder::testbed::TestbedError;
 use crate::program::{ProgramError, RecipeValues, ServerProgram, ServerRecipe};
 
-/// How long the server is observed under load. Samples of its system calls show the readers after some 100 ms.
-const OBSERVATION: Duration = Duration::from_millis(700);
-/// Requests per second during the observation: enough to see each reader, less than any server answers.
-const OBSERVATION_RATE: f64 = 4_000.0;
-/// SO_BUSY_POLL of the step `busy-poll`, microseconds, as in the steps of linerate's own server.
-const BUSY_POLL_US: u32 = 50;
-/// Receive buffer of the step `receive-buffer`, bytes as the kernel counts them: twice the requested size.
-const RECEIVE_BUFFER: u64 = 8 << 20;
 /// Tries of 200 ms until a started server answers.
 const ANSWER_TRIES: u32 = 25;
 
@@ -68,13 +59,7 @@ impl ProgramServer {
 
     /// Mean UDP payload of the requests.
     pub(crate) fn payload_bytes(&self) -> u32 {
-        let mean = match &self.workload {
-            LoadWorkload::Echo { payload_bytes } => *payload_bytes,
-            LoadWorkload::Exchange(exchange) => {
-                exchange.requests.iter().map(Vec::len).sum::<usize>() / exchange.requests.len().max(1)
-            }
-        };
-        u32::try_from(mean).unwrap_or(u32::MAX)
+        self.workload.mean_bytes()
     }
 
     /// Why a step cannot be had from outside.
@@ -82,13 +67,10 @@ impl ProgramServer {
         if let Some(why) = self.recipe.reserved_for_server(step.id) {
             return Some(format!("not possible from outside: {why}"));
         }
-        let mut changed = ServerConfiguration::baseline();
-        (step.change)(&mut changed);
-        if changed.calls != ServerCalls::One {
-            return Some(
-                "not possible from outside: the server's source decides about its system calls".to_owned(),
-            );
+        if let Some(why) = refusal_of_source(step) {
+            return Some(why);
         }
+        let changed = configuration_with(step);
         let needs_workers = changed.sharing == PortSharing::Reuseport && !self.recipe.has_workers();
         needs_workers.then(|| {
             "the command has no {workers}: name the server's option for the number of workers or sockets"
@@ -98,18 +80,10 @@ impl ProgramServer {
 
     /// The server's part of a configuration: name and value.
     pub(crate) fn describe(&self, configuration: &ServerConfiguration, cpus: usize) -> Vec<(String, String)> {
-        let option = |name: &str, on: bool, value: &str| {
-            (format!("server {name}"), if on { value.to_owned() } else { "as started".to_owned() })
-        };
-        let by_cpu = configuration.sharing == PortSharing::SteeredByCpu;
-        vec![
-            ("server workers".to_owned(), self.workers(configuration, cpus).to_string()),
-            option("sockets", by_cpu, "chosen by CPU, with boost"),
-            option("threads", configuration.pinned, "pinned, with boost"),
-            option("IP_MTU_DISCOVER", configuration.skip_ip_id, "IP_PMTUDISC_DO, with boost"),
-            option("receive buffers", configuration.receive_buffer, "4 MiB, with boost"),
-            option("SO_BUSY_POLL", configuration.busy_poll.is_some(), "50 us, with boost"),
-        ]
+        let workers = self.workers(configuration, cpus).to_string();
+        std::iter::once(("server workers".to_owned(), workers))
+            .chain(boost_changes::describe(configuration))
+            .collect()
     }
 
     fn workers(&self, configuration: &ServerConfiguration, cpus: usize) -> usize {
@@ -135,10 +109,18 @@ impl ProgramServer {
             self.running = Some(started.inspect_err(|_| ServerProgram::end_all(place.receiver))?);
             self.await_answers(generator)?;
         }
-        if self.boost.is_none() && is_boosted(configuration) {
-            self.boost = Some(BoostChanges::plan(place, generator)?);
+        if self.boost.is_none() && boost_changes::is_boosted(configuration) {
+            let query = ServerQuery { port: Some(place.address.port()), ..ServerQuery::default() };
+            let observe = |options| {
+                let observe = || ObservedServer::observe(place.host, &query, options, &|| false);
+                Ok(place.receiver.run(observe)??)
+            };
+            self.boost = Some(BoostChanges::plan(generator, None, observe)?);
         }
-        self.boost.as_mut().map_or(Ok(()), |boost| boost.switch(place, configuration))
+        let mut write = |change: &PlannedChange, value: &SettingValue| {
+            Ok(place.receiver.run(|| change.setting.write(place.host, value))??)
+        };
+        self.boost.as_mut().map_or(Ok(()), |boost| boost.switch(configuration, &mut write))
     }
 
     /// Fails if the program has ended; the next switch starts it again.
@@ -160,26 +142,57 @@ impl ProgramServer {
     }
 
     fn await_answers(&mut self, generator: &mut dyn Generator) -> Result<(), TestbedError> {
-        let (mut sent, mut corrupt) = (0, 0);
+        let mut silence = AnswerProbe::default();
         for _ in 0..ANSWER_TRIES {
-            let slot = LoadSlot {
-                drain: Duration::from_millis(100),
-                ..LoadSlot::rate(500.0, Duration::from_millis(100))
-            };
-            let outcome = generator.run(&slot)?;
-            if outcome.answered > 0 {
+            if silence.is_answered(generator)? {
                 return Ok(());
             }
-            sent += outcome.sent;
-            corrupt += outcome.corrupt;
             self.check()?;
         }
         let output = self.running.as_ref().map_or_else(String::new, ServerProgram::last_output);
-        let (name, workload) = (&self.recipe.name, &self.recipe.workload);
-        Err(TestbedError::Server(format!(
-            "{name} answered none of {sent} requests of workload {workload} ({corrupt} replies did not match){output}"
-        )))
+        let why = silence.why(&self.recipe.name, &self.recipe.workload);
+        Err(TestbedError::Server(format!("{why}{output}")))
     }
+}
+
+/// A few requests, to see whether a server answers this workload at all.
+#[derive(Debug, Default)]
+pub(crate) struct AnswerProbe {
+    sent: u64,
+    corrupt: u64,
+}
+
+impl AnswerProbe {
+    pub(crate) fn is_answered(&mut self, generator: &mut dyn Generator) -> Result<bool, TestbedError> {
+        let slot = LoadSlot {
+            drain: Duration::from_millis(100),
+            ..LoadSlot::rate(500.0, Duration::from_millis(100))
+        };
+        let outcome = generator.run(&slot)?;
+        self.sent += outcome.sent;
+        self.corrupt += outcome.corrupt;
+        Ok(outcome.answered > 0)
+    }
+
+    /// One line about a server that did not answer.
+    pub(crate) fn why(&self, name: &str, workload: &str) -> String {
+        let Self { sent, corrupt } = self;
+        format!(
+            "{name} answered none of {sent} requests of workload {workload} ({corrupt} replies did not match)"
+        )
+    }
+}
+
+/// Why only the source of a server can make a step.
+pub(crate) fn refusal_of_source(step: &LadderStep) -> Option<String> {
+    (configuration_with(step).calls != ServerCalls::One)
+        .then(|| "not possible from outside: the server's source decides about its system calls".to_owned())
+}
+
+fn configuration_with(step: &LadderStep) -> ServerConfiguration {
+    let mut changed = ServerConfiguration::baseline();
+    (step.change)(&mut changed);
+    changed
 }
 
 impl From<ProgramError> for TestbedError {
@@ -192,130 +205,4 @@ impl From<crate::program::RecipeError> for TestbedError {
     fn from(error: crate::program::RecipeError) -> Self {
         TestbedError::Server(error.to_string())
     }
-}
-
-/// The changes that were planned for a running server, by part, and those that are in effect. A restarted server has other
-/// sockets and threads, so it gets a new plan.
-#[derive(Debug)]
-struct BoostChanges {
-    by_part: Vec<BoostPlan>,
-    made: Vec<PlannedChange>,
-}
-
-impl BoostChanges {
-    /// Observes the server while the generator asks it, and plans all changes.
-    fn plan(place: &ProgramPlace<'_>, generator: &mut dyn Generator) -> Result<Self, TestbedError> {
-        let query = ServerQuery { port: Some(place.address.port()), ..ServerQuery::default() };
-        let options = ObservationOptions { duration: OBSERVATION, datagrams: true };
-        let slot = LoadSlot::rate(OBSERVATION_RATE, OBSERVATION + Duration::from_millis(500));
-        let observed = std::thread::scope(|scope| {
-            let observing = scope.spawn(|| {
-                place.receiver.run(|| ObservedServer::observe(place.host, &query, options, &|| false))
-            });
-            // Requests that it does not answer do not matter here.
-            let _ = generator.run(&slot);
-            observing.join()
-        });
-        let failed = |why: String| TestbedError::Refused { setting: "boost".to_owned(), why };
-        let (server, path) = observed
-            .map_err(|_| failed("the observation of the server panicked".to_owned()))??
-            .map_err(|error| failed(error.to_string()))?;
-        let by_part = PARTS.iter().map(|part| part.plan(&server, &path)).collect();
-        Ok(Self { by_part, made: Vec::new() })
-    }
-
-    /// Makes the changes of this configuration, and undoes all others, the last change first.
-    fn switch(
-        &mut self,
-        place: &ProgramPlace<'_>,
-        configuration: &ServerConfiguration,
-    ) -> Result<(), TestbedError> {
-        let mut wanted: Vec<PlannedChange> = Vec::new();
-        for (part, plan) in PARTS.iter().zip(&self.by_part).filter(|(part, _)| (part.wanted)(configuration)) {
-            let changes = plan.plan.changes.iter().filter(|change| (part.has)(&change.setting));
-            let count = wanted.len();
-            wanted.extend(changes.cloned());
-            if wanted.len() == count {
-                let why: Vec<&str> = plan.refusals.iter().map(|refusal| refusal.why.as_str()).collect();
-                let why = if why.is_empty() { "it is so already".to_owned() } else { why.join("; ") };
-                return Err(TestbedError::Refused { setting: format!("boost, {}", part.name), why });
-            }
-        }
-        if wanted.iter().map(|change| &change.setting).eq(self.made.iter().map(|change| &change.setting)) {
-            return Ok(());
-        }
-        while let Some(change) = self.made.pop() {
-            place.receiver.run(|| change.setting.write(place.host, &change.from))??;
-        }
-        for change in wanted {
-            place.receiver.run(|| change.setting.write(place.host, &change.to))??;
-            self.made.push(change);
-        }
-        Ok(())
-    }
-}
-
-/// A part of a configuration that boost changes.
-struct BoostPart {
-    name: &'static str,
-    wanted: fn(&ServerConfiguration) -> bool,
-    has: fn(&Setting) -> bool,
-    /// Asks boost for this part alone.
-    choose: fn(&mut BoostChoice),
-}
-
-/// In the order in which the changes are made: a thread is on its CPU before packets are steered to it.
-const PARTS: &[BoostPart] = &[
-    BoostPart {
-        name: "receive buffers",
-        wanted: |configuration| configuration.receive_buffer,
-        has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::ReceiveBuffer, .. }),
-        choose: |choice| choice.receive_buffer_bytes = Some(RECEIVE_BUFFER),
-    },
-    BoostPart {
-        name: "pinning",
-        wanted: |configuration| configuration.pinned,
-        has: |setting| matches!(setting, Setting::ThreadCpus { .. }),
-        choose: |choice| choice.no_pin = false,
-    },
-    BoostPart {
-        name: "steering",
-        wanted: |configuration| configuration.sharing == PortSharing::SteeredByCpu,
-        has: |setting| {
-            matches!(
-                setting,
-                Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. }
-            )
-        },
-        choose: |choice| choice.no_steer = false,
-    },
-    BoostPart {
-        name: "IP_MTU_DISCOVER",
-        wanted: |configuration| configuration.skip_ip_id,
-        has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::PathMtu, .. }),
-        choose: |choice| choice.skip_ip_id = true,
-    },
-    BoostPart {
-        name: "busy polling",
-        wanted: |configuration| configuration.busy_poll.is_some(),
-        has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::BusyPoll, .. }),
-        choose: |choice| choice.busy_poll_us = Some(BUSY_POLL_US),
-    },
-];
-
-impl BoostPart {
-    /// The plan for this part alone, with its own refusals.
-    fn plan(&self, server: &ObservedServer, path: &PacketPath) -> BoostPlan {
-        let nothing = BoostChoice { no_pin: true, no_steer: true, ..BoostChoice::default() };
-        let mut choice = nothing.clone();
-        (self.choose)(&mut choice);
-        let mut plan = plan::make(server, path, &choice);
-        let others = plan::make(server, path, &nothing).refusals;
-        plan.refusals.retain(|refusal| !others.contains(refusal));
-        plan
-    }
-}
-
-fn is_boosted(configuration: &ServerConfiguration) -> bool {
-    PARTS.iter().any(|part| (part.wanted)(configuration))
 }

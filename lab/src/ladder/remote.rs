@@ -15,6 +15,7 @@ mod slot;
 mod ssh;
 #[cfg(test)]
 pub(crate) mod tests;
+mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use protocol::{RemoteAnswer, SCHEMA};
 pub use clock::ClockOffset;
 pub use on_demand::serve;
 pub use ssh::{RemoteError, RemoteLoad, SshHost, SshHostError};
+pub use workload::receive_workload;
 
 /// Longest wait for a generator. ssh gives up a connection after 10 s, and an interface needs some time.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);

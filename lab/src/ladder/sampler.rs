@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use linerate_host::Known;
 use linerate_load::capacity::{self, SearchEnd, SearchEvent, SearchOptions};
+use linerate_load::generator::MAX_RATE;
 use linerate_load::perf::MachineCounters;
 use linerate_load::{
     Generator, GeneratorDescription, GeneratorError, LoadSlot, PacingMode, SlotInterval, SlotOutcome,
@@ -42,11 +43,13 @@ impl Sampler<'_> {
             }
         };
         let timing = &self.config.timing;
+        let most = self.config.max_rate_per_second;
         let options = SearchOptions {
             max_loss: self.config.max_loss_ratio,
             slot: timing.slot,
             drain: timing.drain,
             start_per_second: timing.start_per_second,
+            most_per_second: most.unwrap_or(MAX_RATE),
             bracket: request.hint,
             resolution: timing.resolution_ratio,
             confirm: 1,
@@ -65,13 +68,15 @@ impl Sampler<'_> {
             let reason = found.bound_because.last();
             reason.map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
         });
+        let at_most = most.filter(|most| found.offered_per_second >= *most);
+        let at_most = at_most.map(|most| format!("--max-rate allows {most:.0} requests per second"));
         Ok(StepSample {
             transactions_per_second: found.transactions_per_second,
             loss_ratio: found.loss_ratio,
             latency: found.latency_ns,
             cycles_per_transaction,
             instructions_per_transaction,
-            generator_bound,
+            generator_bound: at_most.or(generator_bound),
             unconfirmed: found.ended == SearchEnd::OutOfTime,
             fallbacks,
         })
@@ -84,7 +89,9 @@ impl Sampler<'_> {
         factors: &[f64],
     ) -> Result<Vec<OverloadGoodput>, TestbedError> {
         self.check_cancelled()?;
-        let measured = capacity::overload(generator, capacity, factors, self.config.timing.slot)
+        let most = self.config.max_rate_per_second.unwrap_or(MAX_RATE);
+        let factors: Vec<f64> = factors.iter().copied().filter(|factor| capacity * factor <= most).collect();
+        let measured = capacity::overload(generator, capacity, &factors, self.config.timing.slot)
             .map_err(|error| self.failure(error))?;
         Ok(measured
             .into_iter()

@@ -1,5 +1,6 @@
 //! Saturation probe: adds senders until the receiver is the limit.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -51,6 +52,10 @@ pub struct RemoteSenders<G> {
     /// Whether the rate still rose with the last senders.
     generator_bound: bool,
     answered_per_second: f64,
+    /// Addresses that the hosts send from.
+    sources: Vec<IpAddr>,
+    /// Highest rate to offer; `None`: requests are sent in windows.
+    max_rate_per_second: Option<f64>,
     cancel: Arc<AtomicBool>,
 }
 
@@ -72,8 +77,36 @@ impl<G: Generator> RemoteSenders<G> {
             hosts,
             generator_bound: false,
             answered_per_second: 0.0,
+            sources: Vec::new(),
+            max_rate_per_second: None,
             cancel,
         }
+    }
+
+    /// The addresses that the hosts send from.
+    #[must_use]
+    pub fn with_sources(self, sources: Vec<IpAddr>) -> Self {
+        Self { sources, ..self }
+    }
+
+    pub(crate) fn sources(&self) -> &[IpAddr] {
+        &self.sources
+    }
+
+    /// Offers at most this rate.
+    #[must_use]
+    pub fn with_max_rate(self, max_rate_per_second: Option<f64>) -> Self {
+        Self { max_rate_per_second, ..self }
+    }
+
+    /// Starts the present number of senders if none run.
+    pub(crate) fn started(&mut self) -> Result<&mut G, TestbedError> {
+        if self.generator.is_none() {
+            let senders = self.counts.get(self.current).copied();
+            let senders = senders.ok_or_else(|| lost("no senders to try".to_owned()))?;
+            self.generator = Some((self.start)(senders).map_err(|error| lost(error.to_string()))?);
+        }
+        self.generator()
     }
 
     pub(crate) fn generator(&mut self) -> Result<&mut G, TestbedError> {
@@ -121,7 +154,7 @@ impl<G: Generator> RemoteSenders<G> {
         let mut before: Option<SenderStep> = None;
         loop {
             let Some(senders) = self.counts.get(self.current).copied() else {
-                return Err(TestbedError::GeneratorLost("no senders to try".to_owned()));
+                return Err(lost("no senders to try".to_owned()));
             };
             // The next senders use the same ports and interfaces.
             self.generator = None;
@@ -145,7 +178,11 @@ impl<G: Generator> RemoteSenders<G> {
             if self.cancel.load(Ordering::Relaxed) {
                 return Err(TestbedError::Cancelled);
             }
-            let outcome = generator.run(&LoadSlot::window(WINDOW, SLOT)).map_err(|error| match error {
+            let slot = match self.max_rate_per_second {
+                Some(most) => LoadSlot::rate(most, SLOT),
+                None => LoadSlot::window(WINDOW, SLOT),
+            };
+            let outcome = generator.run(&slot).map_err(|error| match error {
                 GeneratorError::Cancelled => TestbedError::Cancelled,
                 error => lost(error.to_string()),
             })?;

@@ -95,6 +95,12 @@ pub enum TestbedError {
     Server(String),
     #[error("generator: {0}")]
     Generator(String),
+    /// A server that the run did not start has ended; no other step can be measured.
+    #[error("{0}")]
+    ServerLost(String),
+    /// Real clients of the server lost more than the run may cost them.
+    #[error("{0}")]
+    ClientsHarmed(String),
     /// The generator or its connection ended; no other step can be measured.
     #[error("generator lost: {0}")]
     GeneratorLost(String),
@@ -123,6 +129,8 @@ impl TestbedError {
         matches!(
             self,
             TestbedError::Cancelled
+                | TestbedError::ServerLost(_)
+                | TestbedError::ClientsHarmed(_)
                 | TestbedError::GeneratorLost(_)
                 | TestbedError::Tune(_)
                 | TestbedError::NoLink(_)

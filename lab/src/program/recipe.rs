@@ -140,6 +140,20 @@ impl ServerRecipe {
         })
     }
 
+    /// A server that runs already, for a report.
+    pub(crate) fn of_running(name: &str, command: Vec<String>, port: u16, workload: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            about: "a running server".to_owned(),
+            package: None,
+            command,
+            port,
+            workload: workload.to_owned(),
+            files: BTreeMap::new(),
+            from_the_server: BTreeMap::new(),
+        }
+    }
+
     /// Whether the number of workers can be chosen.
     #[must_use]
     pub fn has_workers(&self) -> bool {

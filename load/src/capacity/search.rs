@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{CapacitySample, ProbeResult, ProbeVerdict, SearchEnd, SearchEvent, SearchOptions};
 use crate::error::GeneratorError;
-use crate::generator::{Generator, LEAST_INTERVAL, LoadSlot, MAX_RATE};
+use crate::generator::{Generator, LEAST_INTERVAL, LoadSlot};
 use crate::latency::Latency;
 use crate::outcome::{BoundReason, LeftAs};
 use crate::stats;
@@ -188,7 +188,7 @@ impl CapacitySearch<'_, '_> {
 
     /// The rate to try next; none when nothing is left to find out.
     fn next_rate(&mut self, lowest: f64) -> Option<f64> {
-        let resolution = self.options.resolution;
+        let (resolution, most) = (self.options.resolution, self.options.most_per_second);
         let holds = self.holds.as_ref().map(|(rate, _)| *rate);
         if let Some(rate) = self.hinted_by_goodput(holds, lowest) {
             return Some(rate);
@@ -197,17 +197,17 @@ impl CapacitySearch<'_, '_> {
         match (holds, fails, self.options.bracket) {
             (Some(low), Some((high, _)), _) if high / low > resolution => Some((low * high).sqrt()),
             (Some(_), Some((high, _)), _) => (self.holds_in_a_row >= HOLDS_IN_DOUBT).then_some(high),
-            (None, None, None) => Some(self.options.start_per_second.max(lowest).min(MAX_RATE)),
-            (None, None, Some((low, high))) => Some((low * high).sqrt().max(lowest).min(MAX_RATE)),
-            (Some(low), None, _) if low >= MAX_RATE => None,
+            (None, None, None) => Some(self.options.start_per_second.max(lowest).min(most)),
+            (None, None, Some((low, high))) => Some((low * high).sqrt().max(lowest).min(most)),
+            (Some(low), None, _) if low >= most => None,
             (Some(low), None, Some((_, high))) if low < high => {
-                Some(if high / low > resolution { (low * high).sqrt() } else { high }.min(MAX_RATE))
+                Some(if high / low > resolution { (low * high).sqrt() } else { high }.min(most))
             }
             // Beyond the bracket, or beyond a rate that failed by mistake.
             (Some(low), None, bracket) if bracket.is_some() || self.doubted => {
-                Some((low * self.widen()).min(MAX_RATE))
+                Some((low * self.widen()).min(most))
             }
-            (Some(low), None, _) => Some((low * STRIDE).min(MAX_RATE)),
+            (Some(low), None, _) => Some((low * STRIDE).min(most)),
             (None, Some((high, _)), _) if high <= lowest => None,
             (None, Some((high, ProbeVerdict::NothingAnswered)), _) => {
                 Some((high / SILENT_STRIDE).max(lowest))

@@ -26,7 +26,7 @@ use crate::error::GeneratorError;
 use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill};
 use crate::outcome::CodeCount;
 
-pub use source::{SourceError, WorkloadOptions, WorkloadSource};
+pub use source::{SourceError, WorkloadContents, WorkloadOptions, WorkloadSource};
 pub use tag::TagError;
 
 #[derive(Debug, Clone)]
@@ -176,6 +176,17 @@ impl LoadWorkload {
             LoadWorkload::Echo { payload_bytes } => *payload_bytes,
             LoadWorkload::Exchange(exchange) => exchange.requests.iter().map(Vec::len).max().unwrap_or(0),
         }
+    }
+
+    /// Mean bytes of a request, rounded down.
+    pub fn mean_bytes(&self) -> u32 {
+        let mean = match self {
+            LoadWorkload::Echo { payload_bytes } => *payload_bytes,
+            LoadWorkload::Exchange(exchange) => {
+                exchange.requests.iter().map(Vec::len).sum::<usize>() / exchange.requests.len().max(1)
+            }
+        };
+        u32::try_from(mean).unwrap_or(u32::MAX)
     }
 
     /// Whether it can be carried at all.

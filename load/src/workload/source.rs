@@ -53,14 +53,49 @@ impl WorkloadSource {
     /// # Errors
     /// [`SourceError`] with the file and line of a mistake.
     pub fn read(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
+        self.contents()?.requests(options)
+    }
+
+    /// Reads the file. Its requests may still be wrong.
+    ///
+    /// # Errors
+    /// [`SourceError::File`].
+    pub fn contents(&self) -> Result<WorkloadContents, SourceError> {
+        let bytes = match self {
+            Self::Echo | Self::Ntp => Vec::new(),
+            Self::Dns(file) | Self::Radius(file) | Self::Raw(file) => read_bytes(file)?,
+        };
+        Ok(WorkloadContents { source: self.clone(), bytes })
+    }
+}
+
+/// A workload with the bytes of its file, which another host can make requests of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadContents {
+    pub source: WorkloadSource,
+    /// Empty without a file.
+    pub bytes: Vec<u8>,
+}
+
+impl WorkloadContents {
+    /// Makes the requests.
+    ///
+    /// # Errors
+    /// [`SourceError`] with the file and line of a mistake.
+    pub fn requests(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
         const ECHO_PAYLOAD: usize = 100;
-        let exchange = match self {
-            Self::Echo => return Ok(LoadWorkload::echo(options.payload_bytes.unwrap_or(ECHO_PAYLOAD))),
-            Self::Ntp => ntp::client(NTP_VERSION)?,
-            Self::Dns(file) => dns::from_text(&read_text(file)?, file, &options.dns)?,
-            Self::Radius(file) => {
-                let text = read_text(file)?;
-                let mut lines = text.lines();
+        let text = |file: &str, problem: &str| {
+            let wrong = || SourceError::File { file: file.to_owned(), problem: problem.to_owned() };
+            std::str::from_utf8(&self.bytes).map_err(|_| wrong())
+        };
+        let exchange = match &self.source {
+            WorkloadSource::Echo => {
+                return Ok(LoadWorkload::echo(options.payload_bytes.unwrap_or(ECHO_PAYLOAD)));
+            }
+            WorkloadSource::Ntp => ntp::client(NTP_VERSION)?,
+            WorkloadSource::Dns(file) => dns::from_text(text(file, "is not text")?, file, &options.dns)?,
+            WorkloadSource::Radius(file) => {
+                let mut lines = text(file, "is not text")?.lines();
                 let (Some(secret), Some(user), Some(password)) = (lines.next(), lines.next(), lines.next())
                 else {
                     let problem = "requires three lines: secret, user name, password".to_owned();
@@ -68,17 +103,12 @@ impl WorkloadSource {
                 };
                 radius::access_requests(secret.as_bytes(), user, password.as_bytes(), &options.radius)?
             }
-            Self::Raw(file) => {
-                let bytes = read_bytes(file)?;
-                if raw::is_capture(&bytes) {
-                    raw::from_pcap(&bytes, file, options.tag)?
-                } else {
-                    let text = String::from_utf8(bytes).map_err(|_| SourceError::File {
-                        file: file.clone(),
-                        problem: "neither hexadecimal digits nor a capture (pcap, pcapng)".to_owned(),
-                    })?;
-                    raw::from_hex(&text, file, options.tag)?
-                }
+            WorkloadSource::Raw(file) if raw::is_capture(&self.bytes) => {
+                raw::from_pcap(&self.bytes, file, options.tag)?
+            }
+            WorkloadSource::Raw(file) => {
+                let text = text(file, "neither hexadecimal digits nor a capture (pcap, pcapng)")?;
+                raw::from_hex(text, file, options.tag)?
             }
         };
         Ok(LoadWorkload::Exchange(Arc::new(exchange)))
@@ -91,11 +121,6 @@ fn read_bytes(file: &str) -> Result<Vec<u8>, SourceError> {
         problem: format!("cannot be read: {error}"),
     };
     fs::read(file).map_err(unread)
-}
-
-fn read_text(file: &str) -> Result<String, SourceError> {
-    String::from_utf8(read_bytes(file)?)
-        .map_err(|_| SourceError::File { file: file.to_owned(), problem: "is not text".to_owned() })
 }
 
 impl FromStr for WorkloadSource {

@@ -37,6 +37,9 @@ pub(crate) struct PaceArgs {
     /// Take orders from standard input until it ends; `linerate ladder` starts this on other hosts
     #[arg(long, group = "mode", conflicts_with_all = ["duration", "start_at", "live", "json", "json_stream", "html", "max_loss", "max_p99", "min_rate"])]
     pub(crate) on_demand: bool,
+    /// Read the workload from standard input, before the orders
+    #[arg(long, hide = true, requires = "on_demand")]
+    pub(crate) workload_from_stdin: bool,
 }
 
 /// When, and how long.

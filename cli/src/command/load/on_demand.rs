@@ -14,7 +14,10 @@ impl LoadArgs {
     /// without the side that ordered it.
     pub(super) fn on_demand(&self) -> Result<ExitCode> {
         let cancel = Arc::default();
-        let workload = self.workload.workload()?;
+        let workload = match self.pace.workload_from_stdin {
+            true => self.workload.workload_from_stdin()?,
+            false => self.workload.workload()?,
+        };
         let mut generator = self.builder(Arc::clone(&cancel))?.workload(workload).start()?;
         remote::serve(&mut *generator, io::stdin(), io::stdout(), &cancel).context("--on-demand")?;
         Ok(ExitCode::SUCCESS)

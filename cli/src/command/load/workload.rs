@@ -1,7 +1,10 @@
 //! What is exchanged, as the command line says.
 
-use anyhow::{Result, ensure};
+use std::io;
+
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use linerate_lab::ladder::remote;
 use linerate_load::LoadWorkload;
 use linerate_load::workload::{EchoedTag, WorkloadOptions, WorkloadSource, dns, radius};
 
@@ -37,13 +40,26 @@ pub(crate) struct WorkloadArguments {
     tag: Option<EchoedTag>,
 }
 
+// Orders follow the workload on standard input, and a buffer would take some of them.
+struct Unbuffered;
+
+impl io::Read for Unbuffered {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut *buffer))?)
+    }
+}
+
 impl WorkloadArguments {
     /// Makes what is exchanged, reading the file that the workload names.
     pub(crate) fn workload(&self) -> Result<LoadWorkload> {
         self.check_protocol()?;
+        Ok(self.workload.read(&self.options())?)
+    }
+
+    fn options(&self) -> WorkloadOptions {
         let authentication =
             if self.chap { radius::PasswordMethod::Chap } else { radius::PasswordMethod::Pap };
-        let options = WorkloadOptions {
+        WorkloadOptions {
             payload_bytes: self.payload,
             dns: dns::DnsQueryOptions {
                 edns_bytes: self.edns,
@@ -52,8 +68,13 @@ impl WorkloadArguments {
             },
             radius: radius::RadiusOptions { authentication, ..radius::RadiusOptions::default() },
             tag: self.tag,
-        };
-        Ok(self.workload.read(&options)?)
+        }
+    }
+
+    /// The requests that the local side of a ladder sends before its orders.
+    pub(super) fn workload_from_stdin(&self) -> Result<LoadWorkload> {
+        let contents = remote::receive_workload(&mut Unbuffered).context("no workload on standard input")?;
+        Ok(contents.requests(&self.options())?)
     }
 
     /// An option of another protocol than the chosen one is a mistake.

@@ -12,6 +12,7 @@ use linerate_load::GeneratorDescription;
 use super::clock::{ClockOffset, RemoteClock};
 use super::protocol::{RemoteAnswer, RemoteOrder};
 use super::ssh::{self, RemoteError, RemoteLoad, SshHost};
+use super::workload;
 
 /// Longest wait for an ssh process to end after its streams.
 const TO_END: Duration = Duration::from_secs(2);
@@ -109,6 +110,16 @@ impl HostLink {
             threads.push(thread::spawn(move || listen(stdout, &said, &clock, &tell)));
         }
         let line = OrderLine { stdin: Arc::new(Mutex::new(stdin)), clock };
+        if let Some(contents) = load.workload.clone() {
+            // A pipe takes 64 kB before ssh has a connection. Orders wait for the lock.
+            let stdin = Arc::clone(&line.stdin);
+            threads.push(thread::spawn(move || {
+                if let Some(stdin) = &mut *lock(&stdin) {
+                    // The end of the answers reports a broken connection.
+                    let _ = workload::send(&contents, stdin);
+                }
+            }));
+        }
         Ok(HostLink { host: host.clone(), ready: None, child, line, said, threads })
     }
 
@@ -167,8 +178,8 @@ impl HostLink {
                 words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
             },
             Some(127) => RemoteError::NoProgram { host, program: program.to_owned() },
-            // An older linerate does not have this option.
-            Some(_) if words.contains("--on-demand") => {
+            // An older linerate does not have these.
+            Some(_) if words.contains("--on-demand") || words.contains("--workload-from-stdin") => {
                 let its = version(ssh, &host, program).unwrap_or_else(|| "of an unknown version".to_owned());
                 RemoteError::Version { host, program: program.to_owned(), its }
             }

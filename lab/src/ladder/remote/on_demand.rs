@@ -1,6 +1,7 @@
 //! The remote side: `linerate load --on-demand`, which offers load as its standard input orders, until the input ends.
 
 use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_load::report::LoadReport;
-use linerate_load::{Generator, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
+use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clock;
@@ -40,7 +41,7 @@ pub fn serve(
     output.say(&RemoteAnswer::Ready {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        generator: Box::new(generator.describe()),
+        generator: Box::new(with_sources(generator.describe())),
         cpus: thread::available_parallelism().map_or(1, usize::from),
     })?;
     let over = AtomicBool::new(false);
@@ -59,6 +60,25 @@ pub fn serve(
             reader.join().unwrap_or_else(|_| Err(io::Error::other("the thread that reads orders is gone")));
         ran.and(read)
     })
+}
+
+/// Fills in the addresses that the kernel chooses, so that the other side can tell this load from other clients.
+fn with_sources(mut generator: GeneratorDescription) -> GeneratorDescription {
+    if generator.sources.is_empty() {
+        let mut sources: Vec<_> =
+            generator.targets.iter().filter_map(|target| source_to(*target).ok()).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        generator.sources = sources;
+    }
+    generator
+}
+
+fn source_to(target: SocketAddr) -> io::Result<IpAddr> {
+    let any = if target.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(target)?;
+    Ok(socket.local_addr()?.ip())
 }
 
 fn run(

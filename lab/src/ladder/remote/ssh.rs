@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use linerate_load::generator::GeneratorBackend;
+use linerate_load::workload::WorkloadContents;
 use linerate_networks::Net;
 
 use super::protocol::SCHEMA;
@@ -143,8 +144,10 @@ const SSH_OPTIONS: [&str; 11] = [
 pub struct RemoteLoad {
     /// Targets as seen from the other hosts.
     pub targets: Vec<SocketAddr>,
-    /// UDP payload of an echo request; `None` if `more` selects another workload.
+    /// UDP payload of an echo request; `None` with another workload.
     pub payload_bytes: Option<usize>,
+    /// Requests other than echo, sent to each host when its generator starts.
+    pub workload: Option<WorkloadContents>,
     /// Per host; `None`: the default of `linerate load`.
     pub threads: Option<usize>,
     /// Source ports per host; `None`: the default of `linerate load`.
@@ -162,6 +165,7 @@ impl Default for RemoteLoad {
         RemoteLoad {
             targets: Vec::new(),
             payload_bytes: None,
+            workload: None,
             threads: None,
             flows: None,
             backend: GeneratorBackend::Auto,
@@ -193,6 +197,9 @@ impl RemoteLoad {
         );
         for net in &self.allow {
             add("--allow-destination", Some(net.to_string()));
+        }
+        if self.workload.is_some() {
+            words.push("--workload-from-stdin".to_owned());
         }
         if self.no_fragment {
             words.push("--no-fragment".to_owned());
@@ -352,6 +359,7 @@ mod tests {
         let load = RemoteLoad {
             targets: vec!["10.0.0.1:7".parse().expect("v4"), "[fd00::1]:7".parse().expect("v6")],
             payload_bytes: Some(64),
+            workload: None,
             threads: Some(2),
             flows: Some(32),
             backend: GeneratorBackend::Socket,

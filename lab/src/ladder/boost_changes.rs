@@ -1,0 +1,190 @@
+//! The parts of a configuration that `boost` changes on a server program from outside.
+
+use std::time::Duration;
+
+use linerate_host::setting::SocketKnob;
+use linerate_host::{PacketPath, Setting, SettingValue};
+use linerate_load::{Generator, LoadSlot};
+use linerate_tune::boost::discovery::{DiscoveryError, ObservationOptions};
+use linerate_tune::boost::plan::{self, BoostChoice};
+use linerate_tune::boost::{BoostPlan, ObservedServer};
+use linerate_tune::plan::PlannedChange;
+
+use crate::ladder::configuration::{PortSharing, ServerConfiguration};
+use crate::ladder::testbed::TestbedError;
+
+/// How long the server is observed under load. Samples of its system calls show the readers after some 100 ms.
+const OBSERVATION: Duration = Duration::from_millis(700);
+/// Requests per second during the observation: enough to see each reader, less than any server answers.
+const OBSERVATION_RATE: f64 = 4_000.0;
+/// SO_BUSY_POLL of the step `busy-poll`, microseconds, as in the steps of linerate's own server.
+const BUSY_POLL_US: u32 = 50;
+/// Receive buffer of the step `receive-buffer`, bytes as the kernel counts them: twice the requested size.
+const RECEIVE_BUFFER: u64 = 8 << 20;
+
+/// The changes that were planned for a running server, by part, and those that are in effect. A restarted server has other
+/// sockets and threads, so it gets a new plan.
+#[derive(Debug)]
+pub(crate) struct BoostChanges {
+    by_part: Vec<BoostPlan>,
+    made: Vec<PlannedChange>,
+}
+
+impl BoostChanges {
+    /// Observes the server while the generator sends at most `most_per_second` requests, and plans all changes.
+    pub(crate) fn plan(
+        generator: &mut dyn Generator,
+        most_per_second: Option<f64>,
+        observe: impl FnOnce(ObservationOptions) -> Result<(ObservedServer, PacketPath), TestbedError> + Send,
+    ) -> Result<Self, TestbedError> {
+        let options = ObservationOptions { duration: OBSERVATION, datagrams: true };
+        let rate = most_per_second.map_or(OBSERVATION_RATE, |most| most.min(OBSERVATION_RATE));
+        let slot = LoadSlot::rate(rate, OBSERVATION + Duration::from_millis(500));
+        let observed = std::thread::scope(|scope| {
+            let observing = scope.spawn(move || observe(options));
+            // Requests that it does not answer do not matter here.
+            let _ = generator.run(&slot);
+            observing.join()
+        });
+        let (server, path) =
+            observed.map_err(|_| not_observed("the observation of the server panicked".to_owned()))??;
+        let by_part = PARTS.iter().map(|part| part.plan(&server, &path)).collect();
+        Ok(Self { by_part, made: Vec::new() })
+    }
+
+    /// The changes of a configuration, in the order in which they are made.
+    ///
+    /// # Errors
+    /// Names a part that this server cannot have.
+    pub(crate) fn of(&self, configuration: &ServerConfiguration) -> Result<Vec<PlannedChange>, TestbedError> {
+        let mut wanted: Vec<PlannedChange> = Vec::new();
+        for (part, plan) in PARTS.iter().zip(&self.by_part).filter(|(part, _)| (part.wanted)(configuration)) {
+            let changes = plan.plan.changes.iter().filter(|change| (part.has)(&change.setting));
+            let count = wanted.len();
+            wanted.extend(changes.cloned());
+            if wanted.len() == count {
+                let why: Vec<&str> = plan.refusals.iter().map(|refusal| refusal.why.as_str()).collect();
+                let why = if why.is_empty() { "it is so already".to_owned() } else { why.join("; ") };
+                return Err(TestbedError::Refused { setting: format!("boost, {}", part.name), why });
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Makes the changes of this configuration, and before that undoes all others, the last change first.
+    pub(crate) fn switch(
+        &mut self,
+        configuration: &ServerConfiguration,
+        write: &mut dyn FnMut(&PlannedChange, &SettingValue) -> Result<(), TestbedError>,
+    ) -> Result<(), TestbedError> {
+        let wanted = self.of(configuration)?;
+        let has = |changes: &[PlannedChange], change: &PlannedChange| {
+            changes.iter().any(|other| other.setting == change.setting)
+        };
+        // Changes of both configurations stay, so that a running server notices as little as possible.
+        for index in (0..self.made.len()).rev() {
+            if !has(&wanted, &self.made[index]) {
+                let change = self.made.remove(index);
+                write(&change, &change.from)?;
+            }
+        }
+        for change in wanted {
+            if !has(&self.made, &change) {
+                write(&change, &change.to)?;
+                self.made.push(change);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_observed(why: String) -> TestbedError {
+    TestbedError::Refused { setting: "boost".to_owned(), why }
+}
+
+impl From<DiscoveryError> for TestbedError {
+    fn from(error: DiscoveryError) -> Self {
+        not_observed(error.to_string())
+    }
+}
+
+/// A part of a configuration that boost changes.
+struct BoostPart {
+    name: &'static str,
+    wanted: fn(&ServerConfiguration) -> bool,
+    has: fn(&Setting) -> bool,
+    /// Asks boost for this part alone.
+    choose: fn(&mut BoostChoice),
+    /// The option of a server in a report, and its value with boost.
+    shown: (&'static str, &'static str),
+}
+
+/// In the order in which the changes are made: a thread is on its CPU before packets are steered to it.
+const PARTS: &[BoostPart] = &[
+    BoostPart {
+        name: "receive buffers",
+        wanted: |configuration| configuration.receive_buffer,
+        has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::ReceiveBuffer, .. }),
+        choose: |choice| choice.receive_buffer_bytes = Some(RECEIVE_BUFFER),
+        shown: ("receive buffers", "4 MiB, with boost"),
+    },
+    BoostPart {
+        name: "pinning",
+        wanted: |configuration| configuration.pinned,
+        has: |setting| matches!(setting, Setting::ThreadCpus { .. }),
+        choose: |choice| choice.no_pin = false,
+        shown: ("threads", "pinned, with boost"),
+    },
+    BoostPart {
+        name: "steering",
+        wanted: |configuration| configuration.sharing == PortSharing::SteeredByCpu,
+        has: |setting| {
+            matches!(
+                setting,
+                Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. }
+            )
+        },
+        choose: |choice| choice.no_steer = false,
+        shown: ("sockets", "chosen by CPU, with boost"),
+    },
+    BoostPart {
+        name: "IP_MTU_DISCOVER",
+        wanted: |configuration| configuration.skip_ip_id,
+        has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::PathMtu, .. }),
+        choose: |choice| choice.skip_ip_id = true,
+        shown: ("IP_MTU_DISCOVER", "IP_PMTUDISC_DO, with boost"),
+    },
+    BoostPart {
+        name: "busy polling",
+        wanted: |configuration| configuration.busy_poll.is_some(),
+        has: |setting| matches!(setting, Setting::Socket { knob: SocketKnob::BusyPoll, .. }),
+        choose: |choice| choice.busy_poll_us = Some(BUSY_POLL_US),
+        shown: ("SO_BUSY_POLL", "50 us, with boost"),
+    },
+];
+
+impl BoostPart {
+    /// The plan for this part alone, with its own refusals.
+    fn plan(&self, server: &ObservedServer, path: &PacketPath) -> BoostPlan {
+        let nothing = BoostChoice { no_pin: true, no_steer: true, ..BoostChoice::default() };
+        let mut choice = nothing.clone();
+        (self.choose)(&mut choice);
+        let mut plan = plan::make(server, path, &choice);
+        let others = plan::make(server, path, &nothing).refusals;
+        plan.refusals.retain(|refusal| !others.contains(refusal));
+        plan
+    }
+}
+
+pub(crate) fn is_boosted(configuration: &ServerConfiguration) -> bool {
+    PARTS.iter().any(|part| (part.wanted)(configuration))
+}
+
+/// Name and value of each option that boost may change.
+pub(crate) fn describe(configuration: &ServerConfiguration) -> impl Iterator<Item = (String, String)> {
+    PARTS.iter().map(|part| {
+        let (name, boosted) = part.shown;
+        let value = if (part.wanted)(configuration) { boosted } else { "as started" };
+        (format!("server {name}"), value.to_owned())
+    })
+}

@@ -1,0 +1,156 @@
+//! Observes the real clients of a server during a run, and ends the run if they lose too many requests.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use linerate_host::landing::{AddressCounts, FlowWatch};
+use linerate_host::{Host, HostError};
+
+/// Time between two readings.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Requests from which on a loss is judged, or the time after which fewer are.
+const ENOUGH_REQUESTS: u64 = 50;
+const ENOUGH_TIME: Duration = Duration::from_secs(3);
+/// Fewer missing replies may belong to requests that are under way at a reading.
+const MISSING: u64 = 3;
+
+/// A thread that reads the requests and replies of all clients but the generators.
+#[derive(Debug)]
+pub(crate) struct ClientGuard {
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    verdict: Arc<Mutex<Option<String>>>,
+}
+
+impl ClientGuard {
+    /// Sets `cancel` once clients other than `generators` lose more than `max_loss` of their requests to `port`.
+    pub(crate) fn start(
+        host: &Host,
+        port: u16,
+        generators: Vec<IpAddr>,
+        max_loss: f64,
+        cancel: Arc<AtomicBool>,
+    ) -> Result<Self, HostError> {
+        // In this thread, whose network namespace is the server's.
+        let mut flows = FlowWatch::start(host, &[port])?;
+        let (end, ended) = mpsc::channel();
+        let verdict = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&verdict);
+        let thread = std::thread::spawn(move || {
+            let mut window = GuardWindow::new(generators, max_loss);
+            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let why = window.look(&mut flows, port).unwrap_or_else(|error| Some(error.to_string()));
+                if why.is_some() {
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = why;
+                    cancel.store(true, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        Ok(Self { end: Some(end), thread: Some(thread), verdict })
+    }
+
+    /// Why it ended the run, if it did.
+    pub(crate) fn verdict(&self) -> Option<String> {
+        self.verdict.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for ClientGuard {
+    fn drop(&mut self) {
+        self.end.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The counts at the begin of the present window.
+#[derive(Debug)]
+struct GuardWindow {
+    generators: Vec<IpAddr>,
+    max_loss: f64,
+    before: BTreeMap<IpAddr, AddressCounts>,
+    began: Instant,
+}
+
+impl GuardWindow {
+    fn new(generators: Vec<IpAddr>, max_loss: f64) -> Self {
+        Self { generators, max_loss, before: BTreeMap::new(), began: Instant::now() }
+    }
+
+    fn look(&mut self, flows: &mut FlowWatch, port: u16) -> Result<Option<String>, HostError> {
+        let counts = flows.by_address()?;
+        let why = self.judge(&counts, Instant::now());
+        let ports: usize = counts.values().map(|counts| counts.ports).sum();
+        if ports * 2 > FlowWatch::MOST_CLIENTS {
+            // A full table has no room for new clients.
+            *flows = FlowWatch::start(&Host::live(), &[port])?;
+            self.before.clear();
+        }
+        Ok(why)
+    }
+
+    /// Judges the window up to `now` if it has enough requests, and begins the next one.
+    fn judge(&mut self, counts: &BTreeMap<IpAddr, AddressCounts>, now: Instant) -> Option<String> {
+        let clients = || counts.iter().filter(|(address, _)| !self.generators.contains(address));
+        let since = |of: fn(&AddressCounts) -> u64| -> u64 {
+            let before = |address: &IpAddr| self.before.get(address).map_or(0, of);
+            clients().map(|(address, counts)| of(counts).saturating_sub(before(address))).sum()
+        };
+        let (requests, replies) = (since(|counts| counts.requests), since(|counts| counts.replies));
+        let seconds = now.saturating_duration_since(self.began);
+        if requests < ENOUGH_REQUESTS && seconds < ENOUGH_TIME {
+            return None;
+        }
+        self.before.clone_from(counts);
+        self.began = now;
+        let missing = requests.saturating_sub(replies);
+        let ratio = missing as f64 / requests.max(1) as f64;
+        (missing >= MISSING && ratio > self.max_loss).then(|| {
+            format!(
+                "real clients lost {missing} of {requests} requests ({:.1} %) within {:.1} s, and --guard-loss allows {:.1} %",
+                ratio * 100.0,
+                seconds.as_secs_f64(),
+                self.max_loss * 100.0
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const GENERATOR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    fn counts(client: (u64, u64), generator: (u64, u64)) -> BTreeMap<IpAddr, AddressCounts> {
+        let of = |(requests, replies)| AddressCounts { ports: 1, requests, replies };
+        [(CLIENT, of(client)), (GENERATOR, of(generator))].into()
+    }
+
+    #[test]
+    fn only_the_losses_of_real_clients_end_a_run() {
+        let mut window = GuardWindow::new(vec![GENERATOR], 0.01);
+        let now = window.began;
+        assert_eq!(window.judge(&counts((60, 59), (9_000, 100)), now), None, "one reply is under way");
+        assert_eq!(window.judge(&counts((100, 60), (9_000, 100)), now), None, "too few since then");
+        let why = window.judge(&counts((160, 150), (9_000, 100)), now).expect("a loss");
+        assert!(why.starts_with("real clients lost 9 of 100 requests (9.0 %)"), "{why}");
+    }
+
+    #[test]
+    fn a_client_that_asks_seldom_is_judged_after_some_time() {
+        let mut window = GuardWindow::new(vec![GENERATOR], 0.01);
+        let late = window.began + ENOUGH_TIME;
+        assert_eq!(window.judge(&counts((4, 1), (0, 0)), window.began), None);
+        assert!(window.judge(&counts((4, 1), (0, 0)), late).is_some());
+        assert_eq!(window.judge(&counts((8, 6), (0, 0)), late + ENOUGH_TIME), None, "fewer than three");
+    }
+}

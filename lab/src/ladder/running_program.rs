@@ -1,0 +1,107 @@
+//! A server program that runs already: found by its port, and never started, restarted or stopped.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use linerate_host::stage::socket::SocketProtocol;
+use linerate_host::stage::thread::TaskStat;
+use linerate_host::{Host, PacketPath};
+use linerate_load::workload::WorkloadContents;
+use linerate_tune::boost::ObservedServer;
+use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
+
+use crate::ladder::configuration::{PortSharing, ServerConfiguration};
+use crate::ladder::host_run::HostRunError;
+use crate::ladder::program_server::refusal_of_source;
+use crate::ladder::step::LadderStep;
+use crate::ladder::testbed::TestbedError;
+use crate::program::ServerRecipe;
+
+/// Enough to find the server; its readers are found under load.
+const OBSERVATION: Duration = Duration::from_millis(50);
+
+/// A running server and its workload.
+#[derive(Debug, Clone)]
+pub struct RunningServerConfig {
+    /// UDP port of the server.
+    pub port: u16,
+    pub workload: WorkloadContents,
+}
+
+/// The server of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunningProgram {
+    pub(crate) name: String,
+    /// The process that the others come from.
+    pub(crate) pid: u32,
+    started: u64,
+    pub(crate) query: ServerQuery,
+    pub(crate) recipe: ServerRecipe,
+}
+
+impl RunningProgram {
+    /// The server on the port, the address of the interface at which it answers, and its packet path.
+    pub(crate) fn find(
+        host: &Host,
+        config: &RunningServerConfig,
+        interface: &str,
+        addresses: &[IpAddr],
+    ) -> Result<(Self, SocketAddr, PacketPath), HostRunError> {
+        let port = config.port;
+        let query = ServerQuery {
+            port: Some(port),
+            interfaces: vec![interface.to_owned()],
+            ..ServerQuery::default()
+        };
+        let options = ObservationOptions { duration: OBSERVATION, datagrams: false };
+        let (server, path) = ObservedServer::observe(host, &query, options, &|| false)?;
+        let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
+        let bound: Vec<IpAddr> = groups.map(|group| group.local.ip()).collect();
+        let is_served = |address: &&IpAddr| {
+            bound
+                .iter()
+                .any(|ip| ip == *address || ip.is_unspecified() && (ip.is_ipv6() || address.is_ipv4()))
+        };
+        let Some(address) = addresses.iter().find(is_served) else {
+            let listed = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(HostRunError::ListensElsewhere {
+                server: server.name,
+                port,
+                bound: listed(&bound),
+                interface: interface.to_owned(),
+                known: listed(addresses),
+            });
+        };
+        let (pid, started) =
+            server.processes.first().map_or((0, 0), |process| (process.pid, process.started));
+        let command = host.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command = command.split_terminator('\0').map(str::to_owned).collect();
+        let recipe =
+            ServerRecipe::of_running(&server.name, command, port, &config.workload.source.to_string());
+        let found = Self { name: server.name, pid, started, query, recipe };
+        Ok((found, SocketAddr::new(*address, port), path))
+    }
+
+    /// # Errors
+    /// [`TestbedError::ServerLost`] if the server has ended.
+    pub(crate) fn check(&self, host: &Host) -> Result<(), TestbedError> {
+        let runs = TaskStat::of_process(host, self.pid).is_ok_and(|task| task.started == Some(self.started));
+        if runs {
+            return Ok(());
+        }
+        Err(TestbedError::ServerLost(format!("{} (process {}) has ended", self.name, self.pid)))
+    }
+
+    /// Why a step cannot be had from outside.
+    pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
+        let mut changed = ServerConfiguration::baseline();
+        (step.change)(&mut changed);
+        if changed.sharing == PortSharing::Reuseport {
+            let name = &self.name;
+            return Some(format!(
+                "{name} runs and is not restarted: its configuration has the number of sockets"
+            ));
+        }
+        refusal_of_source(step)
+    }
+}
