@@ -71,6 +71,9 @@ struct LabRunArgs {
     /// Requests for the server: dns:FILE, ntp, radius:FILE, raw:FILE or echo [default: the recipe's]
     #[arg(long, value_name = "WORKLOAD", requires = "server")]
     workload: Option<String>,
+    /// The server sends no replies, as a syslog or statsd server: count what it reads
+    #[arg(long, requires = "server")]
+    no_reply: bool,
     /// UDP port of the server [default: the recipe's, or 5300]
     #[arg(short = 'p', long, value_name = "PORT", requires = "server", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
@@ -83,11 +86,14 @@ impl LabRunArgs {
             return Ok(status);
         }
         let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB, self.server.is_some())?;
-        let server = self
+        let mut server = self
             .server
             .as_deref()
             .map(|server| ServerRecipe::find(server, self.workload.as_deref(), self.port))
             .transpose()?;
+        if let Some(recipe) = &mut server {
+            recipe.no_reply |= self.no_reply;
+        }
         let config = LadderConfig { queues: self.queues, server, ..config };
         // Before any thread starts.
         let privilege = match userns::enter_if_needed() {

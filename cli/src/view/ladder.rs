@@ -1,9 +1,11 @@
 //! `linerate lab` and `linerate ladder`.
 
+mod cpus;
+mod published;
 mod words;
 
 use linerate_lab::ladder::report::{
-    ComparisonVerdict, LadderReport, PublishedLadder, StepReport, TestbedKind, VersusPrevious,
+    ComparisonVerdict, LadderReport, StepReport, TestbedKind, VersusPrevious,
 };
 
 use crate::document::{
@@ -35,6 +37,10 @@ impl CommandResult for LadderReport {
             document.notes.push(Note::alarm("Interrupted.", text));
         }
         document.notes.extend(lab_caveat(report).map(Note::new));
+        if report.config.server.as_ref().is_some_and(|server| server.no_reply) {
+            let text = "The server sends no replies: a request counts when the server has read it, and latency is unknown.";
+            document.notes.push(Note::new(text));
+        }
         document.tiles = tiles(report);
         document.sections = sections(envelope);
         document
@@ -64,34 +70,13 @@ fn sections(envelope: &Envelope<LadderReport>) -> Vec<Section> {
             .only_for(Audience::Page)
             .with(goodput_chart(report)),
         Section::new("Cost per transaction, whole machine").with(costs(report)),
-        Section::new("Warnings").with(warnings.collect::<Vec<_>>()),
     ];
+    sections.extend(cpus::sections(report));
+    sections.push(Section::new("Warnings").with(warnings.collect::<Vec<_>>()));
     let mut changes = Section::new("Steps and their changes").only_for(Audience::Page);
     changes.blocks.extend(report.steps.iter().map(|step| (Audience::Page, step_details(step))));
     sections.push(changes);
-    let mut published =
-        Section::new("Published ladders: other hardware, not measured here").only_for(Audience::Page);
-    for ladder in &report.published {
-        let host = ladder.host.as_ref().map_or_else(String::new, |host| format!(" {host}."));
-        let about = format!(
-            "{}.{host} {} B payload, {} per second.",
-            ladder.source, ladder.payload_bytes, ladder.counts
-        );
-        let asides: Vec<String> = ladder
-            .asides
-            .iter()
-            .map(|aside| {
-                let (from, to) = (aside.from_per_second, aside.to_per_second);
-                format!("{}: {}, from {} to {}", aside.id, ratio(to / from), rate(from), rate(to))
-            })
-            .collect();
-        published = published
-            .with(Block::Heading(ladder.id.clone()))
-            .with(Block::faint(about))
-            .with(published_chart(ladder, &report.published))
-            .with(Block::List(asides));
-    }
-    sections.push(published);
+    sections.push(published::section(report));
     sections.extend(facts(&envelope.host, report));
     sections
 }
@@ -332,46 +317,6 @@ fn goodput_chart(report: &LadderReport) -> RangeChart {
     }
 }
 
-/// The rates as multiples of the ladder's first step. All ladders have the same axis.
-fn published_chart(ladder: &PublishedLadder, all: &[PublishedLadder]) -> RangeChart {
-    let rows = ladder.steps.iter().zip(multiples(ladder)).map(|(step, (low, high))| {
-        let multiple = (low * high).sqrt();
-        RangeRow {
-            label: step.id.clone(),
-            description: format!(
-                "{}: {} {} per second, {} its own first step; published, not measured here",
-                step.id,
-                rate_range(step.low_per_second, step.high_per_second),
-                ladder.counts,
-                ratio(multiple),
-            ),
-            span: (low < high).then_some((low, high)),
-            marks: vec![RangeMark { at: multiple, shape: MarkShape::Ring }],
-            linked: Some(multiple),
-            value: ratio(multiple),
-            ..RangeRow::default()
-        }
-    });
-    RangeChart {
-        axis: "multiples of its own first step",
-        scale: ChartScale::Logarithmic,
-        include: all.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]).collect(),
-        ticks: 4,
-        // Round values, apart from the error of powers of ten.
-        format: |value| format!("×{}", (value * 1e6).round() / 1e6),
-        layout: RangeLayout::Published,
-        legend: Vec::new(),
-        rows: rows.collect(),
-    }
-}
-
-fn multiples(ladder: &PublishedLadder) -> Vec<(f64, f64)> {
-    let midpoint = |low: f64, high: f64| (low * high).sqrt();
-    let first = ladder.steps.first();
-    let first = first.map_or(f64::NAN, |step| midpoint(step.low_per_second, step.high_per_second));
-    ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
-}
-
 fn tiles(report: &LadderReport) -> Vec<Tile> {
     let Some((best, estimate)) = fastest(report) else { return Vec::new() };
     let bound = if is_lower_bound(best) { "≥" } else { "" };
@@ -466,6 +411,19 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    }
+
+    #[test]
+    fn the_cpus_of_the_first_and_the_last_step_are_shown() {
+        let text = plain(&made_up::ladder_run());
+        let row =
+            |words: &str| text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{text}"));
+        assert!(row("server kernel").contains("softirq") && row("server kernel").contains("idle"));
+        assert!(
+            row("native_queued_spin_lock_slowpath").contains("21 %") && text.contains("fib_table_lookup")
+        );
+        let page = html::page(&made_up::ladder_run().document()).expect("a page");
+        assert!(page.contains("CPU 1: hard irq 1.0 %, softirq 2.0 %, server user 6.0 %"), "{page}");
     }
 
     #[test]

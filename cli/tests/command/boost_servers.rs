@@ -2,6 +2,7 @@
 
 mod echo;
 mod healthy;
+mod ladder;
 mod nsd;
 mod random;
 mod refused;

@@ -62,6 +62,51 @@ fn nsd_is_measured_restarted_and_boosted() {
 }
 
 #[test]
+fn a_receiver_without_replies_is_measured_by_what_it_reads() {
+    let test = "a_receiver_without_replies_is_measured_by_what_it_reads";
+    let has_rsyslog = std::path::Path::new("/usr/sbin/rsyslogd").exists();
+    match (rustix::process::geteuid().is_root(), has_rsyslog) {
+        (true, true) => {}
+        (false, _) => return skip(test, "boost requires root"),
+        (true, false) => return skip(test, "rsyslog is not installed"),
+    }
+    let _machine = machine();
+    let output = linerate(&[
+        "lab",
+        "--server",
+        "rsyslog",
+        "--time",
+        "4",
+        "--quick",
+        "--quiet",
+        "--json",
+        "-",
+        "--steps",
+        "receive-buffer",
+    ]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let steps = document["result"]["steps"].as_array().expect("steps");
+    for step in steps {
+        assert!(step["transactions_per_second"]["median"].as_f64() > Some(1_000.0), "{step}");
+        assert!(step["latency_ns"].is_null(), "{step}");
+    }
+    let output = linerate(&[
+        "lab",
+        "--server",
+        "sh -c 'exec sleep 600' {port}",
+        "--workload",
+        "ntp",
+        "--no-reply",
+        "--quick",
+        "--quiet",
+    ]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("did not bind UDP port 5300") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
 fn a_server_that_cannot_be_measured_is_one_line_with_its_last_output() {
     if !is_root_with_nsd("a_server_that_cannot_be_measured_is_one_line_with_its_last_output") {
         return;
@@ -86,7 +131,7 @@ fn a_server_that_cannot_be_measured_is_one_line_with_its_last_output() {
         ),
         (background, "echo", "if it went to the background, use its option to stay in the foreground"),
         ("nsd", "ntp", "nsd answered none of"),
-        ("nsd", "dns:/nonexistent", "cannot read /nonexistent"),
+        ("nsd", "dns:/nonexistent", "/nonexistent: cannot be read"),
         ("nsd", &bad_queries, "queries, line 2: "),
         ("nsd", "dnsx", "workload 'dnsx': give dns:FILE"),
     ] {

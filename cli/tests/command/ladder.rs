@@ -1,6 +1,6 @@
 //! `linerate ladder` between hosts of a lab, over real ssh: whatever ends it, every setting is as it was.
 
-mod generators;
+pub(crate) mod generators;
 
 use std::fs;
 use std::process::{Child, Stdio};

@@ -14,6 +14,7 @@ use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_load::wire::WireFormat;
 use linerate_networks::Net;
 use linerate_services::guarded::GuardedService;
+use linerate_trace::flame::SampledStack;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeResult, TuneTransaction};
@@ -21,6 +22,7 @@ use linerate_tune::transaction::{ChangeResult, TuneTransaction};
 use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::client_guard::ClientGuard;
 use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::cpu_use::{self, CpuUse, SampleOwner};
 use crate::ladder::plan_changes::StepChanges;
 use crate::ladder::program_server::AnswerProbe;
 use crate::ladder::remote::RemoteGenerators;
@@ -133,7 +135,7 @@ impl<'a> HostTestbed<'a> {
             let mut probe = AnswerProbe::default();
             if !probe.is_answered(self.senders.started()?).map_err(Self::lost)? {
                 program.check(&self.setup.host)?;
-                return Err(TestbedError::Unanswered(probe.why(&program.name, &program.recipe.workload)));
+                return Err(TestbedError::Unanswered(probe.why(&program.recipe)));
             }
         }
         self.senders.saturate()?;
@@ -340,6 +342,18 @@ impl Testbed for HostTestbed<'_> {
 
     fn cpu_time(&self) -> Known<CpuTime> {
         CpuTime::observe(&self.setup.host)
+    }
+
+    fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
+        let ours = std::process::id();
+        let program = self.setup.program.as_ref();
+        let owner = |stack: &SampledStack| match program {
+            Some(program) if program.processes.contains(&stack.pid) => SampleOwner::Server,
+            None if stack.pid == ours => cpu_use::own_thread(stack, SampleOwner::Other),
+            _ => SampleOwner::Other,
+        };
+        let generator = self.senders.generator()?;
+        cpu_use::sample(&self.setup.host, generator, per_second, true, &owner)
     }
 
     fn step_warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {

@@ -14,15 +14,18 @@ use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
 use linerate_load::wire::WireFormat;
+use linerate_trace::flame::SampledStack;
 
 use crate::Lab;
 use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::cpu_use::{self, CpuUse, SampleOwner};
 use crate::ladder::program_server::{ProgramPlace, ProgramServer};
 use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
 use crate::ladder::step::{LadderStep, StepRequirement};
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed, TestbedError};
+use crate::process;
 use placement::CpuPlacement;
 use stock::{ReceiverInterface, SettableParts};
 
@@ -166,6 +169,18 @@ impl Testbed for LabTestbed<'_> {
 
     fn cpu_time(&self) -> Known<CpuTime> {
         CpuTime::observe(&self.host)
+    }
+
+    fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
+        let (ours, receiver) = (std::process::id(), [self.lab.receiver().namespace_id()]);
+        let has_program = self.program.is_some();
+        let owner = |stack: &SampledStack| match i32::try_from(stack.pid) {
+            _ if stack.pid == ours && has_program => SampleOwner::Generator,
+            _ if stack.pid == ours => cpu_use::own_thread(stack, SampleOwner::Generator),
+            Ok(pid) if has_program && process::is_inside(pid, &receiver) == Some(true) => SampleOwner::Server,
+            _ => SampleOwner::Other,
+        };
+        cpu_use::sample(&self.host, &mut *self.generator, per_second, false, &owner)
     }
 
     fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning> {

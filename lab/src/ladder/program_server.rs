@@ -150,7 +150,7 @@ impl ProgramServer {
             self.check()?;
         }
         let output = self.running.as_ref().map_or_else(String::new, ServerProgram::last_output);
-        let why = silence.why(&self.recipe.name, &self.recipe.workload);
+        let why = silence.why(&self.recipe);
         Err(TestbedError::Server(format!("{why}{output}")))
     }
 }
@@ -175,8 +175,12 @@ impl AnswerProbe {
     }
 
     /// One line about a server that did not answer.
-    pub(crate) fn why(&self, name: &str, workload: &str) -> String {
+    pub(crate) fn why(&self, recipe: &ServerRecipe) -> String {
         let Self { sent, corrupt } = self;
+        let ServerRecipe { name, workload, .. } = recipe;
+        if recipe.no_reply {
+            return format!("{name} read none of {sent} requests of workload {workload}");
+        }
         format!(
             "{name} answered none of {sent} requests of workload {workload} ({corrupt} replies did not match)"
         )

@@ -10,6 +10,7 @@ pub use linerate_load::stats::ComparisonVerdict;
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::config::LadderConfig;
+use crate::ladder::cpu_use::CpuUse;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LadderReport {
@@ -21,6 +22,9 @@ pub struct LadderReport {
     pub settings: Option<SettingsFacts>,
     /// One entry per step of the configuration, in order; skipped steps too.
     pub steps: Vec<StepReport>,
+    /// Who had the CPUs in the baseline and with the last steps in place; empty where CPUs cannot be sampled.
+    #[serde(default)]
+    pub cpu_use: Vec<CpuUse>,
     /// Published ladders for comparison of the shape. They were not measured here.
     pub published: Vec<PublishedLadder>,
 }

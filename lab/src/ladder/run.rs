@@ -9,6 +9,7 @@ use linerate_load::stats::{self, ComparisonVerdict};
 
 use crate::ladder::config::{KeepPolicy, LadderConfig};
 use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::cpu_use::CpuUse;
 use crate::ladder::report::{
     self, LadderReport, LadderWarning, SettingDifference, StepReport, TestbedFacts, WarningKind,
 };
@@ -79,8 +80,10 @@ pub(crate) fn run(
         kept_id: BASELINE,
         kept_rate: None,
         sample_count: 0,
+        cpu_use: Vec::new(),
     };
     let (mut steps, mut warnings) = runner.run_steps()?;
+    let cpu_use = std::mem::take(&mut runner.cpu_use);
     let kept = runner.kept;
     let published = report::published_ladders();
     for step in &mut steps {
@@ -93,6 +96,7 @@ pub(crate) fn run(
         testbed: testbed.facts(),
         settings: None,
         steps,
+        cpu_use,
         published,
     };
     Ok(LadderOutcome { report, warnings, kept })
@@ -115,6 +119,7 @@ struct LadderRunner<'a> {
     /// Latest median of `kept`, transactions per second.
     kept_rate: Option<f64>,
     sample_count: u32,
+    cpu_use: Vec<CpuUse>,
 }
 
 /// Samples of one configuration.
@@ -149,12 +154,35 @@ impl LadderRunner<'_> {
                 warnings.push(LadderWarning::new(WarningKind::Interrupted, detail));
                 (self.observer)(&LadderEvent::Done(&report));
                 reports.push(report);
-                break;
+                return Ok((reports, warnings));
             }
             (self.observer)(&LadderEvent::Done(&report));
             reports.push(report);
+            if step.id == BASELINE {
+                warnings.extend(self.sample_cpus());
+            }
+        }
+        if self.kept_id != BASELINE {
+            warnings.extend(self.sample_cpus());
         }
         Ok((reports, warnings))
+    }
+
+    /// Samples the CPUs in the present configuration at its median rate.
+    fn sample_cpus(&mut self) -> Option<LadderWarning> {
+        let rate = self.kept_rate?;
+        let kept = self.kept.clone();
+        let sampled = self.testbed.switch(&kept).and_then(|()| self.testbed.cpu_use(rate));
+        let (kind, why) = match sampled {
+            Ok(Known::Value(cpu_use)) => {
+                self.cpu_use.push(CpuUse { step: self.kept_id.to_owned(), ..cpu_use });
+                return None;
+            }
+            Ok(Known::Unknown { why }) => (WarningKind::Unknown, why),
+            Err(error) if error.ends_run() => (WarningKind::Interrupted, error.to_string()),
+            Err(error) => (WarningKind::Unknown, error.to_string()),
+        };
+        Some(LadderWarning::new(kind, format!("who had the CPUs: {why}")))
     }
 
     fn step(&mut self, step: &'static LadderStep, steps_left: usize) -> StepProgress {

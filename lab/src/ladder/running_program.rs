@@ -35,6 +35,7 @@ pub(crate) struct RunningProgram {
     /// The process that the others come from.
     pub(crate) pid: u32,
     started: u64,
+    pub(crate) processes: Vec<u32>,
     pub(crate) query: ServerQuery,
     pub(crate) recipe: ServerRecipe,
 }
@@ -78,7 +79,8 @@ impl RunningProgram {
         let command = command.split_terminator('\0').map(str::to_owned).collect();
         let recipe =
             ServerRecipe::of_running(&server.name, command, port, &config.workload.source.to_string());
-        let found = Self { name: server.name, pid, started, query, recipe };
+        let processes = server.processes.iter().map(|process| process.pid).collect();
+        let found = Self { name: server.name, pid, started, processes, query, recipe };
         Ok((found, SocketAddr::new(*address, port), path))
     }
 

@@ -7,6 +7,7 @@ use linerate_host::stage::machine::CpuTime;
 use linerate_load::Latency;
 
 use crate::ladder::configuration::ServerConfiguration;
+use crate::ladder::cpu_use::CpuUse;
 use crate::ladder::report::{LadderWarning, TestbedFacts};
 use crate::ladder::step::LadderStep;
 
@@ -38,6 +39,12 @@ pub trait Testbed {
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError>;
 
     fn cpu_time(&self) -> Known<CpuTime>;
+
+    /// Offers a rate and samples the CPUs. Unknown where that is not possible.
+    ///
+    /// # Errors
+    /// When server or generator fail.
+    fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError>;
 
     /// Warnings about one step that come from the testbed.
     fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning>;

@@ -33,6 +33,9 @@ pub struct ServerRecipe {
     pub port: u16,
     /// Requests: `dns:FILE`, `ntp`, `radius:FILE`, `raw:FILE` or `echo`.
     pub workload: String,
+    /// Whether the server sends no replies, such as a syslog server: what it reads is counted.
+    #[serde(default)]
+    pub no_reply: bool,
     /// Configuration files by name, with the same placeholders, and `{zone}`, `{queries}`, `{hosts}`, `{local-data}`.
     #[serde(default, skip_serializing)]
     files: BTreeMap<String, String>,
@@ -79,7 +82,7 @@ macro_rules! built_in {
     };
 }
 
-built_in!("bind" "chrony" "coredns" "dnsmasq" "freeradius" "knot" "nsd" "pdns" "unbound");
+built_in!("bind" "chrony" "coredns" "dnsmasq" "freeradius" "knot" "nsd" "pdns" "rsyslog" "unbound");
 
 fn names() -> String {
     BUILT_IN.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
@@ -135,6 +138,7 @@ impl ServerRecipe {
             command: words,
             port: default_port(),
             workload: workload.ok_or(RecipeError::NoWorkload)?.to_owned(),
+            no_reply: false,
             files: BTreeMap::new(),
             from_the_server: BTreeMap::new(),
         })
@@ -149,6 +153,7 @@ impl ServerRecipe {
             command,
             port,
             workload: workload.to_owned(),
+            no_reply: false,
             files: BTreeMap::new(),
             from_the_server: BTreeMap::new(),
         }

@@ -48,6 +48,11 @@ impl NsdTestServer {
         nsd
     }
 
+    /// As `--workload` takes it.
+    pub(super) fn workload(&self) -> &str {
+        &self.workload
+    }
+
     /// Arguments of load that asks it.
     pub(super) fn ask<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["--workload", &self.workload], arguments].concat()

@@ -16,6 +16,7 @@ use super::placement::CpuPlacement;
 use super::stock::{self, ReceiverInterface, SettableParts};
 use crate::ladder::config::LadderConfig;
 use crate::ladder::program_server::ProgramServer;
+use crate::ladder::read_count::ReadCountGenerator;
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
 use crate::ladder::testbed::TestbedError;
@@ -71,6 +72,12 @@ impl<'a> LabTestbed<'a> {
         };
         let (generator, server_nice) =
             generator(&lab.senders()[0], &sampler, &placement, address, &workload)?;
+        let generator: Box<dyn Generator> = if config.server.as_ref().is_some_and(|recipe| recipe.no_reply) {
+            let counters = format!("/proc/self/task/{}/net/snmp", lab.receiver().thread_id());
+            Box::new(ReadCountGenerator::new(generator, counters))
+        } else {
+            generator
+        };
         // Last, so that a failed start leaves no record of a change that was never made.
         if let Ok(found) = &settable.audit {
             lab.record_host_wide(&audit_key(), serde_json::Value::from(found.as_str()))?;

@@ -84,6 +84,16 @@ impl Testbed for FakeTestbed {
         Known::unknown("a fake")
     }
 
+    fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
+        Ok(Known::Value(CpuUse {
+            step: String::new(),
+            offered_per_second: per_second,
+            cpus: Vec::new(),
+            functions: Vec::new(),
+            notes: Vec::new(),
+        }))
+    }
+
     fn step_warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {
         Vec::new()
     }

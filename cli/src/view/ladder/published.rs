@@ -1,0 +1,74 @@
+//! Published ladders, for comparison of the shape.
+
+use linerate_lab::ladder::report::{LadderReport, PublishedLadder};
+
+use crate::document::{
+    Audience, Block, ChartScale, MarkShape, RangeChart, RangeLayout, RangeMark, RangeRow, Section,
+};
+use crate::render::format::{rate, rate_range, ratio};
+
+pub(super) fn section(report: &LadderReport) -> Section {
+    let mut published =
+        Section::new("Published ladders: other hardware, not measured here").only_for(Audience::Page);
+    for ladder in &report.published {
+        let host = ladder.host.as_ref().map_or_else(String::new, |host| format!(" {host}."));
+        let about = format!(
+            "{}.{host} {} B payload, {} per second.",
+            ladder.source, ladder.payload_bytes, ladder.counts
+        );
+        let asides: Vec<String> = ladder
+            .asides
+            .iter()
+            .map(|aside| {
+                let (from, to) = (aside.from_per_second, aside.to_per_second);
+                format!("{}: {}, from {} to {}", aside.id, ratio(to / from), rate(from), rate(to))
+            })
+            .collect();
+        published = published
+            .with(Block::Heading(ladder.id.clone()))
+            .with(Block::faint(about))
+            .with(published_chart(ladder, &report.published))
+            .with(Block::List(asides));
+    }
+    published
+}
+
+/// The rates as multiples of the ladder's first step. All ladders have the same axis.
+fn published_chart(ladder: &PublishedLadder, all: &[PublishedLadder]) -> RangeChart {
+    let rows = ladder.steps.iter().zip(multiples(ladder)).map(|(step, (low, high))| {
+        let multiple = (low * high).sqrt();
+        RangeRow {
+            label: step.id.clone(),
+            description: format!(
+                "{}: {} {} per second, {} its own first step; published, not measured here",
+                step.id,
+                rate_range(step.low_per_second, step.high_per_second),
+                ladder.counts,
+                ratio(multiple),
+            ),
+            span: (low < high).then_some((low, high)),
+            marks: vec![RangeMark { at: multiple, shape: MarkShape::Ring }],
+            linked: Some(multiple),
+            value: ratio(multiple),
+            ..RangeRow::default()
+        }
+    });
+    RangeChart {
+        axis: "multiples of its own first step",
+        scale: ChartScale::Logarithmic,
+        include: all.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]).collect(),
+        ticks: 4,
+        // Round values, apart from the error of powers of ten.
+        format: |value| format!("×{}", (value * 1e6).round() / 1e6),
+        layout: RangeLayout::Published,
+        legend: Vec::new(),
+        rows: rows.collect(),
+    }
+}
+
+fn multiples(ladder: &PublishedLadder) -> Vec<(f64, f64)> {
+    let midpoint = |low: f64, high: f64| (low * high).sqrt();
+    let first = ladder.steps.first();
+    let first = first.map_or(f64::NAN, |step| midpoint(step.low_per_second, step.high_per_second));
+    ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
+}

@@ -1,0 +1,226 @@
+//! `linerate ladder --port` on an NSD that runs: its clients lose nothing, and whatever ends a run, all is as it was.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use linerate_testkit::reflector::installed::InstalledNsd as Files;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::nsd::{NsdTestServer, PORT};
+use super::scene::{ADDRESS, BoostServersTestHost, count, signal, tell, within};
+use super::traces::{allowed, traces};
+use crate::ladder::generators::SshTestGenerators;
+use crate::support::{machine, program};
+use crate::tune::scene::{HostSettingValues, output_text, text};
+
+/// The address of a client that is not the generator.
+const CLIENT: &str = "198.18.0.101";
+
+/// NSD on a host with generators.
+struct RunningNsd {
+    // In the order of dropping: what lives in the lab goes before it.
+    generators: SshTestGenerators,
+    nsd: NsdTestServer,
+    host: BoostServersTestHost,
+}
+
+/// All that a run may change.
+type Everything = (super::traces::ServerSettingValues, HostSettingValues);
+
+impl RunningNsd {
+    fn up(test: &str) -> Option<Self> {
+        let mut host = BoostServersTestHost::up(test, &["nsd", "ss"])?;
+        let generators = SshTestGenerators::up(test, &host.scene)?;
+        let nsd = NsdTestServer::start(&mut host);
+        let added = host.scene.on("sender0", "ip").args(["address", "add", CLIENT, "dev", "eth0"]).status();
+        assert!(added.expect("ip starts").success());
+        Some(Self { generators, nsd, host })
+    }
+
+    fn everything(&self) -> Everything {
+        (traces(&self.host, self.nsd.pid, PORT), self.host.scene.values())
+    }
+
+    /// A run with at most 2,000 queries per second, which costs nobody a reply.
+    fn ladder(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command =
+            self.generators.ladder(&self.host.scene, &["--port", "5300", "--workload", self.nsd.workload()]);
+        command.args(["--max-rate", "2k"]).args(arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// A client that asks 100 times per second from a socket of its own, until it gets SIGINT.
+    fn client(&self) -> Child {
+        let mut command = self.host.scene.on("sender0", program());
+        command.args([
+            "load",
+            &format!("{ADDRESS}:{PORT}"),
+            "--backend",
+            "socket",
+            "--flows",
+            "1",
+            "--quiet",
+        ]);
+        command.args(["--sources", CLIENT, "--rate", "100", "--duration", "600", "--json"]);
+        command.arg(self.host.scene.path("client.json")).args(self.nsd.ask(&[]));
+        command.stdout(Stdio::null()).spawn().expect("the client starts")
+    }
+
+    fn client_ended(&self, mut client: Child) -> Value {
+        signal(client.id(), Signal::INT);
+        client.wait().expect("a child");
+        let written = fs::read_to_string(self.host.scene.path("client.json")).expect("the client's document");
+        let mut document: Value = serde_json::from_str(&written).expect("JSON");
+        match document["result"].take() {
+            Value::Null => document,
+            result => result,
+        }
+    }
+
+    fn report(&self) -> Value {
+        let text = fs::read_to_string(self.host.scene.path("report.json")).expect("a report");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn is_pinned(&self) -> bool {
+        self.nsd.servers().iter().any(|pid| !allowed(*pid, *pid).contains(['-', ',']))
+    }
+
+    /// A run up to where a thread of NSD is pinned.
+    fn midway(&self) -> Child {
+        let mut child = self.ladder(&["--steps", "pin-threads"]).spawn().expect("the command starts");
+        within(120, "a thread is pinned", || {
+            assert!(child.try_wait().expect("a child").is_none(), "the run ends early: {:?}", child.stderr);
+            self.is_pinned()
+        });
+        child
+    }
+
+    fn nothing_in_effect(&self) {
+        let (status, _) = self.host.scene.expect(0, "status", &[]);
+        assert!(status.starts_with("No tune is in effect"), "{status}");
+    }
+}
+
+#[test]
+fn switching_a_running_server_costs_its_clients_nothing() {
+    let _machine = machine();
+    let test = "switching_a_running_server_costs_its_clients_nothing";
+    let Some(scene) = RunningNsd::up(test) else { return };
+    let before = scene.everything();
+    let client = scene.client();
+    let steps = "irq-affinity-rps,reuseport,steer-by-cpu,pin-threads,xps,gro-off,receive-buffer,batch-syscalls,busy-poll";
+    let output = scene.ladder(&["--steps", steps, "--guard-loss", "5%"]).output().expect("started");
+    let client = scene.client_ended(client);
+    let (out, err) = output_text(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert!(err.contains("nsd (process ") && err.contains("which keeps running"), "{err}");
+    let [sent, lost] = ["sent", "lost"].map(|key| count(&client, key));
+    tell(&format!("a client of 100/s during a ladder on the running nsd: {sent} sent, {lost} lost"));
+    assert!(sent > 500 && lost == 0, "{client}");
+    let report = scene.report();
+    let report = &report["result"];
+    assert_eq!(report["config"]["server"]["name"], "nsd", "{report}");
+    assert_eq!(report["settings"]["restored"], true);
+    let step = |id: &str| {
+        let steps = report["steps"].as_array().expect("steps");
+        steps.iter().find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id}: {report}"))
+    };
+    for id in ["baseline", "steer-by-cpu", "pin-threads", "xps", "gro-off", "receive-buffer", "busy-poll"] {
+        assert_eq!(step(id)["applied"], true, "{}", step(id));
+        let rate = step(id)["transactions_per_second"]["median"].as_f64().expect("a rate");
+        assert!((1_000.0..=2_100.0).contains(&rate), "{id}: {rate}");
+    }
+    assert!(step("steer-by-cpu")["changes"].to_string().contains("chosen by CPU, with boost"));
+    for (id, why) in [("reuseport", "is not restarted"), ("batch-syscalls", "not possible from outside")] {
+        assert!(step(id)["skipped_because"].to_string().contains(why), "{}", step(id));
+    }
+    assert_eq!(before, scene.everything());
+    scene.nothing_in_effect();
+}
+
+#[test]
+fn a_killed_run_on_a_running_server_is_undone() {
+    let _machine = machine();
+    let Some(scene) = RunningNsd::up("a_killed_run_on_a_running_server_is_undone") else { return };
+    let before = scene.everything();
+    let mut child = scene.midway();
+    signal(child.id(), Signal::KILL);
+    child.wait().expect("it ends");
+    within(20, "the guard undoes it", || scene.host.scene.expect(0, "history", &[]).0.contains("undone"));
+    assert_eq!(before, scene.everything());
+    scene.nothing_in_effect();
+}
+
+#[test]
+fn a_server_that_ends_ends_the_run() {
+    let _machine = machine();
+    let Some(mut scene) = RunningNsd::up("a_server_that_ends_ends_the_run") else { return };
+    let before = scene.host.scene.values();
+    let child = scene.midway();
+    scene.host.end_servers();
+    let output = child.wait_with_output().expect("it ends");
+    let (out, err) = output_text(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    let warnings = scene.report()["warnings"].to_string();
+    assert!(warnings.contains("has ended") && !warnings.contains("not-restored"), "{warnings}");
+    assert_eq!(before, scene.host.scene.values());
+    scene.nothing_in_effect();
+}
+
+#[test]
+fn clients_that_lose_requests_end_the_run() {
+    let _machine = machine();
+    let Some(scene) = RunningNsd::up("clients_that_lose_requests_end_the_run") else { return };
+    let rule = format!("ip daddr {CLIENT} udp sport {PORT} drop");
+    let chain = "chain out { type filter hook output priority 0; RULE; }".replace("RULE", &rule);
+    scene.host.scene.shell(&format!("nft 'table inet wall {{ {chain}; }}'"));
+    let before = scene.everything();
+    let client = scene.client();
+    let output = scene.ladder(&["--steps", "pin-threads", "--guard-loss", "5%"]).output().expect("started");
+    scene.client_ended(client);
+    let (out, err) = output_text(&output);
+    assert_eq!(output.status.code(), Some(2), "{out}{err}");
+    assert!(err.contains("real clients lost "), "{out}{err}");
+    assert_eq!(before, scene.everything());
+    scene.nothing_in_effect();
+}
+
+#[test]
+fn a_running_server_that_cannot_be_measured_is_a_line() {
+    let _machine = machine();
+    let Some(mut scene) = RunningNsd::up("a_running_server_that_cannot_be_measured_is_a_line") else {
+        return;
+    };
+    let wrong_line = scene.host.write("wrong", "www.example.test A\nonly-a-name\n");
+    let wrong_line = format!("dns:{wrong_line}");
+    // A second NSD, at an address that is not the interface's.
+    let elsewhere = scene.host.scene.path("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    let files = Files {
+        directory: &elsewhere,
+        addresses: &["127.0.0.1:5301".parse().expect("an address")],
+        servers: 1,
+        reuseport: false,
+    };
+    let config = files.write().expect("written");
+    scene.host.serve(5301, "/usr/sbin/nsd", &["-d", "-c", text(&config)]);
+    let before = scene.everything();
+    for (port, workload, wanted) in [
+        ("5300", wrong_line.as_str(), "wrong, line 2: "),
+        ("5300", "dns:/nonexistent", "/nonexistent: cannot be read"),
+        ("5300", "ntp", "nsd answered none of "),
+        ("5301", "ntp", "nsd listens on port 5301 of 127.0.0.1 and not at an address of eth0 (198.18.0.1"),
+        ("5399", "ntp", "nobody listens on port 5399"),
+    ] {
+        let mut command = scene.generators.ladder(&scene.host.scene, &["--steps", "gro-off", "--quiet"]);
+        command.args(["--port", port, "--workload", workload]);
+        let (out, err) = output_text(&command.output().expect("started"));
+        let last = err.lines().last().unwrap_or_default();
+        assert!(last.contains(wanted), "{port}, {workload}: {out}{err}");
+    }
+    assert_eq!(before, scene.everything());
+    scene.nothing_in_effect();
+}

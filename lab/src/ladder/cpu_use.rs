@@ -1,0 +1,218 @@
+//! Who had the CPUs while a configuration was under load, and the functions that took most of their time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use linerate_host::{Host, Known};
+use linerate_load::{Generator, LoadSlot};
+use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack, StackProfile, fold};
+use serde::{Deserialize, Serialize};
+
+use crate::ladder::testbed::TestbedError;
+
+/// Sampling begins when the slot does, or with remote generators shortly before, and ends before it.
+const SLOT: Duration = Duration::from_millis(1500);
+const SAMPLED: Duration = Duration::from_millis(800);
+const REMOTE_LEAD: Duration = Duration::from_millis(200);
+/// Functions of a step in the report.
+const MOST_FUNCTIONS: usize = 10;
+/// The engine names its worker threads so, with a number.
+const WORKER_THREAD: &str = "linerate-";
+
+/// The CPUs in one step, at a rate that holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuUse {
+    /// The last of the steps in place, such as `steer-by-cpu`.
+    pub step: String,
+    pub offered_per_second: f64,
+    pub cpus: Vec<CpuShares>,
+    /// Most samples first, at most ten.
+    pub functions: Vec<HotFunction>,
+    /// Limits of the sampling, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Shares of one CPU's time; together 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct CpuShares {
+    pub cpu: u32,
+    pub interrupt_ratio: f64,
+    /// Softirqs in any context, also in ksoftirqd.
+    pub softirq_ratio: f64,
+    pub server_user_ratio: f64,
+    pub server_kernel_ratio: f64,
+    pub generator_ratio: f64,
+    /// Other processes.
+    pub other_ratio: f64,
+    pub idle_ratio: f64,
+}
+
+/// A function in which the CPUs were when they were sampled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HotFunction {
+    pub name: String,
+    /// Of the samples of server, generator, softirqs and interrupts.
+    pub busy_ratio: f64,
+}
+
+/// Whose time a sample is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SampleOwner {
+    Server,
+    Generator,
+    Other,
+}
+
+/// The owner of this process's threads, of which some may serve.
+pub(crate) fn own_thread(stack: &SampledStack, others: SampleOwner) -> SampleOwner {
+    let number = stack.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
+    let is_worker = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_worker { SampleOwner::Server } else { others }
+}
+
+/// Samples the CPUs while the generator offers the rate. Unknown where sampling is not possible.
+pub(crate) fn sample(
+    host: &Host,
+    generator: &mut dyn Generator,
+    per_second: f64,
+    is_remote: bool,
+    owner: &dyn Fn(&SampledStack) -> SampleOwner,
+) -> Result<Known<CpuUse>, TestbedError> {
+    let sampled = std::thread::scope(|scope| {
+        let sampling = scope.spawn(move || {
+            if is_remote {
+                std::thread::sleep(REMOTE_LEAD);
+            }
+            StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| false)
+        });
+        let offered = generator.run(&LoadSlot::rate(per_second, SLOT));
+        sampling.join().map(|profile| offered.map(|_| profile))
+    });
+    let profile = sampled.map_err(|_| TestbedError::Lab("sampling the CPUs panicked".to_owned()))??;
+    Ok(match profile {
+        Ok(profile) => Known::Value(CpuUse {
+            step: String::new(),
+            offered_per_second: per_second,
+            cpus: shares(&profile, owner),
+            functions: functions(&profile, owner),
+            notes: profile.notes,
+        }),
+        Err(error) => Known::unknown(error.to_string()),
+    })
+}
+
+fn shares(profile: &StackProfile, owner: &dyn Fn(&SampledStack) -> SampleOwner) -> Vec<CpuShares> {
+    let mut shares: BTreeMap<u32, CpuShares> = profile
+        .cpus
+        .iter()
+        .map(|cpu| (cpu.cpu, CpuShares { cpu: cpu.cpu, ..CpuShares::default() }))
+        .collect();
+    for stack in &profile.stacks {
+        let Some(own) = shares.get_mut(&stack.cpu) else { continue };
+        let samples = profile.cpus.iter().find(|cpu| cpu.cpu == stack.cpu).map_or(0, |cpu| cpu.samples);
+        let part = match stack.context {
+            CpuContext::Irq => &mut own.interrupt_ratio,
+            CpuContext::Softirq | CpuContext::SoftirqOwn | CpuContext::Ksoftirqd => &mut own.softirq_ratio,
+            CpuContext::Idle => &mut own.idle_ratio,
+            CpuContext::Task => match (owner(stack), innermost(profile, stack)) {
+                (SampleOwner::Server, Some(FrameKind::Kernel)) => &mut own.server_kernel_ratio,
+                (SampleOwner::Server, _) => &mut own.server_user_ratio,
+                (SampleOwner::Generator, _) => &mut own.generator_ratio,
+                (SampleOwner::Other, _) => &mut own.other_ratio,
+            },
+        };
+        *part += stack.samples as f64 / samples.max(1) as f64;
+    }
+    shares.into_values().collect()
+}
+
+fn innermost(profile: &StackProfile, stack: &SampledStack) -> Option<FrameKind> {
+    profile.frames_of(stack).next_back().map(|frame| frame.kind)
+}
+
+fn functions(profile: &StackProfile, owner: &dyn Fn(&SampledStack) -> SampleOwner) -> Vec<HotFunction> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let is_of_run = |stack: &&SampledStack| match stack.context {
+        CpuContext::Idle => false,
+        CpuContext::Task => owner(stack) != SampleOwner::Other,
+        _ => true,
+    };
+    for stack in profile.stacks.iter().filter(is_of_run) {
+        if let Some(frame) = profile.frames_of(stack).next_back() {
+            *counts.entry(fold::label(frame)).or_default() += stack.samples;
+        }
+    }
+    let busy = counts.values().sum::<u64>().max(1) as f64;
+    let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+    counts.truncate(MOST_FUNCTIONS);
+    counts
+        .into_iter()
+        .map(|(name, samples)| HotFunction { name, busy_ratio: samples as f64 / busy })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_trace::flame::{CpuProfile, SampleEvent, StackFrame};
+
+    use super::*;
+
+    fn frame(name: &str, kind: FrameKind) -> StackFrame {
+        StackFrame { name: name.to_owned(), module: None, kind }
+    }
+
+    fn stack(context: CpuContext, pid: u32, comm: &str, frames: &[u32], samples: u64) -> SampledStack {
+        let comm = comm.to_owned();
+        SampledStack { frames: frames.to_vec(), context, entry: 0, cpu: 0, pid, comm, samples }
+    }
+
+    #[test]
+    fn every_sample_has_one_owner() {
+        let profile = StackProfile {
+            seconds: 1.0,
+            event: SampleEvent::CpuCycles,
+            frequency_hz: 100,
+            cpus: vec![CpuProfile { cpu: 0, samples: 100, idle: 30, lost: 0 }],
+            frames: vec![
+                frame("answer", FrameKind::User),
+                frame("udp_sendmsg", FrameKind::Kernel),
+                frame("net_rx_action", FrameKind::Kernel),
+            ],
+            stacks: vec![
+                stack(CpuContext::Idle, 0, "swapper", &[], 30),
+                stack(CpuContext::Task, 7, "nsd", &[0], 20),
+                stack(CpuContext::Task, 7, "nsd", &[0, 1], 15),
+                stack(CpuContext::SoftirqOwn, 7, "nsd", &[0, 1, 2], 25),
+                stack(CpuContext::Task, 9, "linerate", &[1], 6),
+                stack(CpuContext::Task, 8, "sh", &[0], 4),
+            ],
+            own: Known::default(),
+            notes: Vec::new(),
+        };
+        let owner = |stack: &SampledStack| match stack.pid {
+            7 => SampleOwner::Server,
+            9 => own_thread(stack, SampleOwner::Generator),
+            _ => SampleOwner::Other,
+        };
+        let shares = shares(&profile, &owner)[0];
+        let expected = CpuShares {
+            cpu: 0,
+            interrupt_ratio: 0.0,
+            softirq_ratio: 0.25,
+            server_user_ratio: 0.2,
+            server_kernel_ratio: 0.15,
+            generator_ratio: 0.06,
+            other_ratio: 0.04,
+            idle_ratio: 0.3,
+        };
+        assert_eq!(shares, expected);
+        let functions = functions(&profile, &owner);
+        let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
+        assert_eq!(names, ["net_rx_action", "answer", "udp_sendmsg"]);
+        assert_eq!(
+            own_thread(&stack(CpuContext::Task, 1, "linerate-3", &[], 1), SampleOwner::Other),
+            SampleOwner::Server
+        );
+    }
+}

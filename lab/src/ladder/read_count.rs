@@ -1,0 +1,67 @@
+//! Receivers that send no replies, such as a syslog server: what they read is counted by the kernel.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
+
+/// Time between two readings of the counter after a slot. The kernel has no event for it.
+const POLL: Duration = Duration::from_millis(2);
+
+/// A generator whose requests count as answered when the server's host has read them.
+pub(crate) struct ReadCountGenerator {
+    inner: Box<dyn Generator>,
+    /// `/proc/.../net/snmp` of the server's network namespace, where nobody else receives UDP.
+    counters: String,
+}
+
+impl ReadCountGenerator {
+    pub(crate) fn new(inner: Box<dyn Generator>, counters: String) -> Self {
+        Self { inner, counters }
+    }
+
+    /// UDP datagrams that programs read (`UDP_MIB_INDATAGRAMS` counts in udp_recvmsg, net/ipv4/udp.c, Linux 6.18).
+    fn datagrams_read(&self) -> Result<u64, GeneratorError> {
+        let failed = |why: String| GeneratorError::Incomplete {
+            who: "counting what the server reads".to_owned(),
+            why: format!("{}: {why}", self.counters),
+            others: None,
+        };
+        let text = fs::read_to_string(&self.counters).map_err(|error| failed(error.to_string()))?;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let names = lines.next().unwrap_or_default().split(' ');
+        let values = lines.next().unwrap_or_default().split(' ');
+        let count =
+            names.zip(values).find(|(name, _)| *name == "InDatagrams").map(|(_, value)| value.parse());
+        match count {
+            Some(Ok(count)) => Ok(count),
+            _ => Err(failed("it has no Udp InDatagrams".to_owned())),
+        }
+    }
+}
+
+impl Generator for ReadCountGenerator {
+    fn describe(&self) -> GeneratorDescription {
+        self.inner.describe()
+    }
+
+    fn watch(
+        &mut self,
+        slot: &LoadSlot,
+        observer: &mut dyn FnMut(&SlotInterval),
+    ) -> Result<SlotOutcome, GeneratorError> {
+        let before = self.datagrams_read()?;
+        let mut outcome = self.inner.watch(&LoadSlot { drain: Duration::ZERO, ..*slot }, observer)?;
+        let ended = Instant::now();
+        let in_time = self.datagrams_read()?.saturating_sub(before).min(outcome.sent);
+        let mut read = in_time;
+        while read < outcome.sent && ended.elapsed() < slot.drain {
+            std::thread::sleep(POLL);
+            read = self.datagrams_read()?.saturating_sub(before).min(outcome.sent);
+        }
+        outcome.answered = read;
+        outcome.lost = outcome.sent - read;
+        outcome.answered_per_second = in_time as f64 / outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
+        Ok(outcome)
+    }
+}
