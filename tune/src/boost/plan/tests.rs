@@ -209,6 +209,10 @@ fn a_plan_that_cannot_help_is_refused_with_its_reason() {
     // All arrive on CPU 0, and the scheduler has both threads there most of the time.
     let plan = of(&[(100, 0, 0, 430), (100, 0, 1, 70), (101, 0, 0, 430), (101, 0, 1, 70)]);
     assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{plan:#?}");
+    // Each is read where it arrives.
+    let plan = of(&[(100, 0, 0, 500), (101, 1, 1, 495), (101, 1, 0, 5)]);
+    assert!(plan.plan.changes.is_empty(), "{plan:#?}");
+    assert!(plan.refusals[0].why.contains("that changes nothing"), "{:?}", plan.refusals);
     // Where it helps it is made.
     let plan = of(&[(100, 0, 0, 250), (100, 1, 0, 250), (101, 0, 1, 250), (101, 1, 1, 250)]);
     assert_eq!((pins(&plan).len(), tables(&plan).len()), (2, 1));
