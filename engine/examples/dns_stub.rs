@@ -1,4 +1,4 @@
-//! A service of one's own: DNS that knows one address, and says so for every name that is asked.
+//! An example service: DNS that answers every name with the same address.
 //!
 //! `cargo run -p linerate-engine --example dns_stub -- 127.0.0.1:5300`, then `kdig @127.0.0.1 -p 5300 any.name`. Enter ends it.
 //!
@@ -36,7 +36,8 @@ impl Service for StubResolver {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
         match respond(request.payload(), reply) {
             Some(length) => Action::Reply(length),
-            // Silence is for what is no query, answers first of all: two servers that answer answers never end.
+            // Drop messages that are not queries, above all answers: two servers that answer
+            // answers never stop.
             None => Action::Drop,
         }
     }
@@ -47,7 +48,7 @@ fn respond(query: &[u8], reply: &mut [u8]) -> Option<usize> {
     let end = HEADER + question.len();
     let (kind, class) = (&question[question.len() - 4..question.len() - 2], &question[question.len() - 2..]);
     let found = kind == [0, 1] && class == [0, 1];
-    // The buffer still has what earlier answers wrote: every byte that is sent is written.
+    // The buffer still holds earlier answers, so every byte that is sent is written here.
     reply.get_mut(..2)?.copy_from_slice(&query[..2]);
     // An answer, with authority, to the opcode and the wish for recursion that were asked.
     reply.get_mut(2..4)?.copy_from_slice(&[0x84 | query[2] & 0x79, 0]);

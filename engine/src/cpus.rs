@@ -11,8 +11,8 @@ pub(crate) fn allowed() -> io::Result<Vec<u32>> {
     allowed_cpus()
 }
 
-/// Finds the first CPU of `wanted` that no thread of ours can be pinned to. Tried, on a thread that ends after it,
-/// since the kernel alone knows what the cpuset and CPU hotplug leave.
+// Finds the first CPU of `wanted` that none of our threads can be pinned to. A short-lived thread
+// tries each CPU, because only the kernel knows the CPUs that the cpuset and hotplug leave.
 pub(crate) fn check(wanted: &[u32]) -> Result<(), ServerError> {
     let refused = thread::scope(|scope| {
         let trial = || wanted.iter().copied().find(|cpu| pin(*cpu).is_err());

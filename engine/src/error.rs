@@ -15,7 +15,7 @@ pub enum ServerError {
     /// A socket given by [`Builder::adopt`](crate::Builder::adopt) cannot be served on.
     #[error("the socket given by Builder::adopt cannot be used: {why}")]
     Adopted {
-        /// What is wrong with it.
+        /// The reason it is invalid.
         why: &'static str,
     },
     /// A multicast group cannot be joined.
@@ -23,13 +23,13 @@ pub enum ServerError {
     Group {
         /// The group.
         group: IpAddr,
-        /// What hinders it.
+        /// The obstacle.
         why: String,
     },
     /// The CPUs of this process are not known.
     #[error("reading the CPUs this process may run on: {source}")]
     AllowedCpus {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The number of workers is 0.
@@ -38,7 +38,7 @@ pub enum ServerError {
     /// The list of CPUs is empty.
     #[error("no free CPU: the list of CPUs for {purpose} is empty, give at least one")]
     NoCpu {
-        /// What the list was for.
+        /// The purpose of the list.
         purpose: &'static str,
     },
     /// A CPU a worker was to run on is not to be had.
@@ -86,14 +86,14 @@ pub enum ServerError {
         /// The size asked for.
         batch: u16,
     },
-    /// A size setting is outside what it can be.
+    /// A size setting is outside its range.
     #[error("{what} of {value} is not possible: {limit}")]
     Size {
         /// The setting.
         what: &'static str,
         /// The value asked for.
         value: usize,
-        /// What is possible.
+        /// The range.
         limit: &'static str,
     },
     /// Somebody has the port.
@@ -127,11 +127,11 @@ pub enum ServerError {
     /// A system call on a socket failed.
     #[error("{what} failed on the socket for {address}: {source}")]
     Socket {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The address the socket is for.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The sockets could not be steered.
@@ -142,9 +142,9 @@ pub enum ServerError {
     Worker {
         /// The worker's number.
         worker: usize,
-        /// What it was doing.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A worker's service panicked. The other workers served on, or were stopped in good order.
@@ -152,7 +152,7 @@ pub enum ServerError {
     Panicked {
         /// The worker's number.
         worker: usize,
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }

@@ -275,7 +275,7 @@ impl Builder {
     ///
     /// # Errors
     /// Settings that do not fit each other or this machine, a port or an address that cannot be had, steering that cannot be
-    /// attached. What is asked for and can be done without is no error: [`Server::fallbacks`] tells it.
+    /// attached. What is asked for and can be done without is no error: [`Server::fallbacks`] reports it.
     pub fn prepare(mut self) -> Result<Server, ServerError> {
         let plan = self.plan()?;
         if let Some(guard) = &self.overload.guard

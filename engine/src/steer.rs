@@ -28,7 +28,7 @@
 //! A classic program names a socket by its place in the kernel's group. UDP sockets enter it when they are bound,
 //! TCP sockets when they start to listen (net/ipv4/udp.c, `udp_lib_get_port`; net/ipv4/inet_hashtables.c,
 //! `__inet_hash`). When a socket of the group is closed, the last one takes its place (net/core/sock_reuseport.c,
-//! `__reuseport_detach_sock`), so that a table made before is wrong then. An extended program names sockets by
+//! `__reuseport_detach_sock`), so that an earlier table is then wrong. An extended program names sockets by
 //! slots of a map of its own: order of binding does not matter, and a closed socket leaves its slot empty.
 //!
 //! All sockets of a group share one program, whichever of them it was attached to; the last one attached counts.
@@ -127,7 +127,7 @@ pub enum SteeringError {
     Member {
         /// The socket's place.
         slot: usize,
-        /// What is wrong with it.
+        /// The obstacle.
         why: &'static str,
         /// The error of the system call.
         source: io::Error,
@@ -135,9 +135,9 @@ pub enum SteeringError {
     /// A system call failed.
     #[error("{what} failed: {source}")]
     Kernel {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

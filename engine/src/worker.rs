@@ -68,7 +68,7 @@ impl StopSignal {
 pub(crate) enum WorkerPhase {
     /// Wait for requests and answer them.
     Serve,
-    /// Answer what is queued, without waiting.
+    /// Answer the queued requests, without waiting.
     Drain,
     /// Return.
     End,

@@ -1,4 +1,5 @@
-//! What of a host starves a server's workers above capacity, or loses packets before its guard, which the server does not change.
+//! Properties of a host that starve a server's workers above capacity, or lose packets before its
+//! guard. The server does not change them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,9 +13,9 @@ use crate::sys::interface::{self, NetDevice};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostAdvice {
-    /// What is so, and what it does to the server.
+    /// The property, and its effect on the server.
     pub what: String,
-    /// What would fix it.
+    /// The fix.
     pub remedy: String,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct ServingThreads<'a> {
     pub(crate) polls: bool,
 }
 
-/// What there is to say to who runs the server; nothing without a policy for overload.
+// Advice for the operator. Empty without an overload policy.
 pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
     if *serving.overload == OverloadPolicy::default() {
         return Vec::new();
@@ -106,7 +107,8 @@ impl KernelSettings {
         })
     }
 
-    /// A guard sees what is taken from the device's queues. Who takes it must not have to wait for those it is to guard.
+    // A guard sees the packets that are taken from the device's queues. A thread that takes them
+    // must not wait for the threads that the guard protects.
     fn waiting_threads(&self, name: &str, serving: &ServingThreads<'_>) -> Option<HostAdvice> {
         serving.overload.guard.as_ref()?;
         let threads = napi::list_threads(&self.proc, name);
@@ -141,7 +143,8 @@ impl KernelSettings {
         })
     }
 
-    /// The CPUs that process the packets of an interface; none where that is not known of all, as on a device without interrupts.
+    // The CPUs that process the packets of an interface. `None` if any of them is unknown, as on a
+    // device without interrupts.
     fn softirq_cpus(&self, folder: &Path) -> Option<BTreeSet<u32>> {
         let mut cpus = BTreeSet::new();
         let mut steered = true;

@@ -1,4 +1,4 @@
-//! The guard: its program loaded and attached, what workers tell it, and what it counted.
+//! The guard: its program loaded and attached, the credit that workers grant it, and its counters.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,8 +24,8 @@ static OBJECT: &[u8] =
 
 const PROGRAM: &str = "linerate_guard";
 
-/// Socket memory that a request can take, in bytes: a page, and what the kernel keeps beside it (`SKB_TRUESIZE`,
-/// include/linux/skbuff.h).
+// Socket memory that one request can take, in bytes: a page, plus the kernel's own structures
+// (`SKB_TRUESIZE`, include/linux/skbuff.h).
 const REQUEST_MEMORY: usize = 4096 + 256;
 
 /// Where a guard is attached.
@@ -37,7 +37,7 @@ pub struct GuardedInterface {
     pub mode: XdpMode,
 }
 
-/// What a guard did.
+/// Counters of a guard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct GuardCounts {
@@ -59,9 +59,10 @@ pub struct GuardReport {
     pub interfaces: Vec<GuardedInterface>,
     /// [`XdpGuard::wait`], seconds.
     pub wait_seconds: f64,
-    /// Most requests that may wait now, for all workers together: what they take in that time.
+    /// Most requests that may wait now, for all workers together: as many as they take in that
+    /// time.
     pub outstanding: u32,
-    /// What it did so far.
+    /// Counters since the start.
     pub counts: GuardCounts,
 }
 
@@ -77,11 +78,11 @@ pub(crate) struct AttachedGuard {
 /// Requests per second of one worker that its receive buffer has room for.
 const PEAK_RATE: f64 = 500e3;
 
-/// Requests that the receive buffer has room for, whatever the time.
+// Bounds of the number of requests that the receive buffer holds, for any time.
 const ROOM: std::ops::RangeInclusive<usize> = 256..=1 << 16;
 
-/// Bytes of receive buffer, as the system is asked for it, in which the requests of so long a time can wait. The kernel
-/// doubles it, and may give a quarter back late (net/ipv4/udp.c, `udp_rmem_release`).
+// Bytes of receive buffer to ask the system for, so that requests can wait for `wait`. The kernel
+// doubles the number, and may give a quarter back late (net/ipv4/udp.c, `udp_rmem_release`).
 pub(crate) fn receive_buffer(wait: Duration) -> usize {
     let requests = ((wait.as_secs_f64() * PEAK_RATE) as usize).clamp(*ROOM.start(), *ROOM.end());
     (requests * REQUEST_MEMORY * 4).div_ceil(3).div_ceil(2) + REQUEST_MEMORY
@@ -126,12 +127,10 @@ impl AttachedGuard {
         Ok(Self { object, _links: links, interfaces, credit: Arc::new(credit) })
     }
 
-    /// What workers tell it.
     pub(crate) fn credit(&self) -> Arc<AdmissionCredit> {
         Arc::clone(&self.credit)
     }
 
-    /// Where it is and what it did.
     pub(crate) fn report(&self) -> GuardReport {
         GuardReport {
             interfaces: self.interfaces.clone(),
@@ -188,7 +187,7 @@ fn fill_addresses(object: &mut Ebpf, place: &GuardedInterfaces) -> Result<(), St
     let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
         map.try_into().map_err(|error| bpf::load_error(&error))?;
     for address in &place.addresses {
-        // What has no room passes the guard.
+        // Packets to addresses that have no room in the table pass the guard.
         let _ = table.insert(interfaces::address_key(*address), 1, 0);
     }
     Ok(())

@@ -1,10 +1,12 @@
-//! Which sources are heavy: a count-min sketch of what each was admitted lately. The same as in bpf/guard.bpf.c.
+//! Finds heavy sources: a count-min sketch of the requests admitted lately per source. The same
+//! algorithm as in bpf/guard.bpf.c.
 
 /// Cells a row.
 const ROW: usize = 4096;
 const ROW_BITS: u32 = ROW.trailing_zeros();
 
-/// How long a window lasts at least, in nanoseconds: with each that passes, what was admitted before counts half.
+// Minimum length of a window, in nanoseconds. With each window that passes, earlier requests count
+// half.
 const WINDOW_NS: u64 = 10_000_000;
 
 /// How long it lasts where fewer are admitted than [`ENOUGH`]: who was heavy is not forgotten while the worker does not run.
@@ -13,7 +15,6 @@ const LONGEST_WINDOW_NS: u64 = 1_000_000_000;
 /// How many requests show who is heavy. At the guard more, where more may wait.
 const ENOUGH: u64 = 256;
 
-/// What a cell counted until a window.
 #[derive(Debug, Clone, Copy, Default)]
 struct SourceCell {
     window: u32,
@@ -30,7 +31,6 @@ impl SourceCell {
     }
 }
 
-/// What the sources of one worker's requests had.
 #[derive(Debug)]
 pub(super) struct SourceShares {
     cells: [[SourceCell; ROW]; 2],
@@ -61,7 +61,7 @@ impl SourceShares {
         }
     }
 
-    /// What time it is, and whether requests wait.
+    // `pressed`: requests wait.
     pub(super) fn advance_window(&mut self, now_ns: u64, pressed: bool) {
         self.pressed = pressed;
         let passed = now_ns.wrapping_sub(self.began_ns);

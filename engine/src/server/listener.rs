@@ -25,7 +25,7 @@ pub(super) struct MulticastGroup {
 }
 
 impl BoundSockets {
-    /// So many sockets that share the port, or one that does not.
+    // `shared`: the number of sockets that share the port, or `None` for one that does not.
     pub(super) fn bind(
         asked: SocketAddr,
         shared: Option<usize>,
@@ -64,7 +64,7 @@ impl BoundSockets {
         Ok(Self { address, sockets: vec![socket] })
     }
 
-    /// What was granted; `before` workers serve other addresses.
+    // The options that the kernel granted; `before` workers serve other addresses.
     pub(super) fn reports(&self, before: usize, plan: &ServerPlan) -> Result<Vec<SocketReport>, ServerError> {
         let several = self.sockets.len() > 1;
         let report = |(index, socket)| {

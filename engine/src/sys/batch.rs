@@ -4,7 +4,7 @@
 //! request gets no reply, its header swaps places with a later one, so that the replies stay in one run; a header
 //! always keeps its own [`HeaderSlot`], whichever place it has.
 //!
-//! Between two receives only what differs is written back: the buffer's address and length, and the length of the
+//! Between two receives only the fields that differ are written back: the buffer's address and length, and the length of the
 //! control data. The kernel writes the name's length too, but on one socket always the same, and takes the header's
 //! flags as output only (net/socket.c, `___sys_recvmsg`, `___sys_sendmsg`).
 //!
@@ -34,7 +34,7 @@ pub(crate) struct BatchShape {
     pub(crate) asked: ControlRequest,
 }
 
-/// What belongs to one header for good.
+// The part of the batch that belongs to one header permanently.
 #[repr(C)]
 struct HeaderSlot {
     /// First, so that a header's `msg_iov` points to its slot.
@@ -54,12 +54,11 @@ pub(crate) struct IncomingMessage<'a> {
     pub(crate) reply: &'a mut [u8],
 }
 
-/// What is to be sent for a received message.
 pub(crate) enum OutgoingMessage {
     Nothing,
     /// The request itself.
     Same,
-    /// So many bytes of the reply buffer, cut to its size.
+    // This number of bytes of the reply buffer, cut to its size.
     Reply(usize),
     /// The same in another way. An address the socket cannot send to becomes one the kernel refuses.
     With(usize, ReplyOptions),
@@ -85,7 +84,7 @@ pub(crate) struct MessageBatch<K> {
 
 /// The control data a batch handles, as a type: which it is then costs nothing to find out for each message.
 pub(crate) trait ControlKind {
-    /// What the socket was asked for; `shape` says the same.
+    // The socket's request; must agree with `shape`.
     fn asked(shape: &BatchShape) -> ControlRequest;
 }
 
@@ -221,8 +220,9 @@ impl<K: ControlKind> MessageBatch<K> {
         Ok(self.received.len())
     }
 
-    /// Has `decide` look at every received message; what it wants sent is then there to [`send`](Self::send). Once for
-    /// every receive, since sending overwrites the lengths of the messages.
+    // Passes every received message to `decide`; its replies are then ready to
+    // [`send`](Self::send). Once per receive, because sending overwrites the lengths of the
+    // messages.
     #[inline(always)]
     pub(crate) fn process(&mut self, mut decide: impl FnMut(IncomingMessage<'_>) -> OutgoingMessage) {
         let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);

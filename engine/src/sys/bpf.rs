@@ -125,8 +125,9 @@ struct LinkCreateAttr {
 }
 
 /// # Safety
-/// `attributes` must be the form of `union bpf_attr` that `command` takes, and the addresses in it must be valid for
-/// what the kernel does with them until the call returns.
+///
+/// `attributes` must be the form of `union bpf_attr` that `command` requires, and the addresses in
+/// it must stay valid for the kernel's use until the call returns.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_long> {
     // SAFETY: pointer and size describe `attributes`; the rest is the caller's promise.
     let result =
@@ -216,7 +217,7 @@ pub(crate) fn attach_error(interface: &str, mode: XdpMode, error: &io::Error) ->
 /// Why a program was not loaded.
 pub(crate) struct BpfLoadError {
     pub(crate) source: io::Error,
-    /// What the verifier wrote, if it got so far.
+    // The verifier's output. Empty if the program was refused before verification.
     pub(crate) log: String,
 }
 

@@ -90,7 +90,7 @@ const fn space(data: usize) -> usize {
 const V4_SPACE: usize = space(IPV4.data);
 const V6_SPACE: usize = space(IPV6.data);
 const TIME_SPACE: usize = space(TIME.data);
-/// Of an `int`, and of what is shorter.
+// Space of an `int`, and of anything shorter.
 const INT_SPACE: usize = space(4);
 const CAPACITY: usize = TIME_SPACE + V6_SPACE + V4_SPACE + 2 * INT_SPACE;
 
@@ -119,7 +119,8 @@ impl ReceivedControl<'_> {
         Some(Ipv6Addr::from(control.take::<16>(at)).to_canonical())
     }
 
-    /// When the kernel received it, in nanoseconds of the real-time clock; none where that was not asked for.
+    // When the kernel received it, in nanoseconds of the real-time clock. `None` if the socket does
+    // not ask for it.
     #[inline]
     pub(crate) fn received_ns(&self) -> Option<i64> {
         let Self { control, length } = *self;
@@ -129,7 +130,7 @@ impl ReceivedControl<'_> {
         Some(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
     }
 
-    /// TOS of IPv4, or traffic class of IPv6; none where that was not asked for.
+    // TOS of IPv4, or traffic class of IPv6. `None` if the socket does not ask for it.
     pub(crate) fn traffic_class(&self) -> Option<u8> {
         let Self { control, length } = *self;
         if let Some(at) = control.find(length, TOS) {
@@ -148,7 +149,6 @@ impl ReceivedControl<'_> {
     }
 }
 
-/// What to look for: level, type, and bytes of data.
 #[derive(Clone, Copy)]
 struct ControlField {
     level: i32,
@@ -191,7 +191,7 @@ impl ControlBuffer {
         self.bytes.as_mut_ptr().cast()
     }
 
-    /// Adds `extras` for a message to an IPv4 address, or to an IPv6 one, after so many bytes; returns how many it are then.
+    // Appends `extras` at offset `at`; returns the new length.
     pub(crate) fn append(&mut self, mut at: usize, ipv4: bool, extras: SendExtras) -> usize {
         let mut begin = |control: &mut Self, kind: ControlField| {
             control.put(at, (HEADER + kind.data).to_ne_bytes());
@@ -212,8 +212,8 @@ impl ControlBuffer {
         at
     }
 
-    /// What has a message leave from `source`, an address of this host, and how many bytes of it to send. An interface is
-    /// named for a link-local address only.
+    // Control data to send from `source`, an address of this host, and its length in bytes. An
+    // interface is named for a link-local address only.
     pub(crate) fn from_source(pktinfo: PktinfoMode, source: IpAddr, interface: u32) -> (Self, usize) {
         let mut control = Self::EMPTY;
         let mut begin = |kind: ControlField| {
@@ -242,12 +242,14 @@ impl ControlBuffer {
         }
     }
 
-    /// Turns what was received, `filled` bytes, into what the reply is sent with; returns how many bytes of it to send.
-    ///
-    /// The interface is left to routing, but for link-local addresses, which mean nothing without one: a host that
-    /// answers by another link than it was asked on is legal and common. Where the request came to a multicast or
-    /// broadcast address, that address is no source: IPv4 has the proper one in `ipi_spec_dst`, worked out by the
-    /// kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in IPv6 the source is left to routing.
+    // Turns the `filled` bytes of received control data into control data for the reply; returns
+    // their length.
+    //
+    // The interface is left to routing, but for link-local addresses, which mean nothing without
+    // one: a host that answers by another link than it was asked on is legal and common. A
+    // multicast or broadcast destination cannot be a source: IPv4 has the proper one in
+    // `ipi_spec_dst`, worked out by the kernel (net/ipv4/ip_sockglue.c, ipv4_pktinfo_prepare); in
+    // IPv6 the source is left to routing.
     #[inline]
     pub(crate) fn make_reply(&mut self, asked: ControlRequest, filled: usize) -> usize {
         let filled = if asked.has_extra_fields() { self.keep_addresses(asked, filled) } else { filled };
@@ -335,14 +337,14 @@ impl ControlBuffer {
             && u64::from_ne_bytes(self.take(offset + WORD)) == kind.level_and_type()
     }
 
-    /// What is there; nothing but zeros past the end. As an array, since copying a slice is a call where programs are built
-    /// without optimisation across crates.
+    // Reads `N` bytes; zeros past the end. As an array, because copying a slice is a call in
+    // programs built without optimisation across crates.
     #[inline]
     fn take<const N: usize>(&self, offset: usize) -> [u8; N] {
         self.bytes.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
     }
 
-    /// Writes what is within.
+    // Writes the bytes that fit.
     #[inline]
     fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
         let place = self.bytes[offset..].first_chunk_mut();

@@ -27,7 +27,7 @@ pub(crate) struct MappedGuardState {
     place: NonNull<GuardState>,
 }
 
-// SAFETY: the memory belongs to no thread, and what is read or written in it is atomic.
+// SAFETY: the memory belongs to no thread, and all accesses to it are atomic.
 unsafe impl Send for MappedGuardState {}
 // SAFETY: as above.
 unsafe impl Sync for MappedGuardState {}
@@ -64,7 +64,7 @@ impl Deref for MappedGuardState {
 
 impl Drop for MappedGuardState {
     fn drop(&mut self) {
-        // SAFETY: what `new` mapped, and no reference outlives `self`.
+        // SAFETY: the mapping of `new`, and no reference outlives `self`.
         unsafe { libc::munmap(self.place.as_ptr().cast(), size_of::<GuardState>()) };
     }
 }

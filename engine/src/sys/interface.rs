@@ -158,7 +158,8 @@ impl NetDevice {
     }
 
     /// # Safety
-    /// `T` must be what its command fills.
+    ///
+    /// `T` must be the type that its command fills.
     unsafe fn ethtool<T>(&self, command: &mut T) -> io::Result<()> {
         let mut request = self.request()?;
         request.ifr_ifru.ifru_data = std::ptr::from_mut(command).cast();
@@ -181,7 +182,8 @@ impl NetDevice {
 }
 
 /// # Safety
-/// `request` must be what ioctl `number` takes on a socket.
+///
+/// `request` must be the argument that ioctl `number` requires on a socket.
 unsafe fn control(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: the caller's promise.

@@ -83,8 +83,8 @@ pub(crate) fn receive_message(
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr();
     header.msg_controllen = asked.capacity() as _;
-    // SAFETY: the header's pointers and lengths describe `buffer`, `name` and `control`, borrowed mutably for the
-    // call; `capacity` is at most what a Control holds.
+    // SAFETY: the header's pointers and lengths describe `buffer`, `name` and `control`, borrowed
+    // mutably for the call; `capacity` is at most the capacity of a Control.
     let length =
         unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, flags | libc::MSG_TRUNC) };
     let Ok(length) = usize::try_from(length) else {

@@ -1,4 +1,4 @@
-//! When packets arrived, and what time it is.
+//! Arrival times of packets, and the current time.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,7 +12,7 @@ const SIOCGSTAMPNS: libc::Ioctl = libc::_IOR::<[i64; 2]>(0x89, 0x07);
 /// kernel note arrivals from then on; packets that came before count as just arrived (net/core/sock.c, `sock_gettstamp`).
 pub(crate) fn last_arrival_ns(socket: &impl AsFd) -> io::Result<i64> {
     let mut time = [0i64; 2];
-    // SAFETY: the request writes two 64-bit numbers, which is what `time` is.
+    // SAFETY: the request writes two 64-bit numbers, the layout of `time`.
     let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, time.as_mut_ptr()) };
     if done != 0 {
         return Err(io::Error::last_os_error());

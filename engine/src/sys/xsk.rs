@@ -45,7 +45,6 @@ pub(crate) struct SocketRings {
     pub(crate) transmit: ProducerRing<XdpDescriptor>,
 }
 
-/// What a socket is bound with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XskBind {
     pub(crate) interface: u32,
@@ -170,7 +169,7 @@ impl XskSocket {
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// Has the kernel send what is in the transmit ring.
+    // Makes the kernel send the packets in the transmit ring.
     #[inline]
     pub(crate) fn kick_transmit(&self) -> io::Result<()> {
         // SAFETY: no buffer and no address.
@@ -211,7 +210,9 @@ impl XskSocket {
     }
 
     /// # Safety
-    /// `T` must be what the option takes, and addresses in it valid for what the kernel does with them.
+    ///
+    /// `T` must be the type that the option requires, and addresses in it must be valid for the
+    /// kernel's use.
     unsafe fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
         // SAFETY: pointer and size describe `value`; the rest is the caller's promise.
         let result = unsafe {
@@ -227,7 +228,8 @@ impl XskSocket {
     }
 
     /// # Safety
-    /// `T` must be what the option gives, and all-zero bytes valid for it.
+    ///
+    /// `T` must be the type that the option returns, and all-zero bytes valid for it.
     unsafe fn get<T>(&self, option: libc::c_int) -> io::Result<T> {
         // SAFETY: the caller's promise.
         let mut value: T = unsafe { std::mem::zeroed() };

@@ -21,7 +21,6 @@ pub(super) struct FrameLayout {
     end: usize,
 }
 
-/// What the checksums of a request are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestChecksum {
     /// Right, or left out where IPv4 allows it.
@@ -162,7 +161,8 @@ impl FrameLayout {
         let (source, target) = ports.split_at_mut(2);
         source.swap_with_slice(target);
         frame[udp + 4..udp + 6].copy_from_slice(&(datagram as u16).to_be_bytes());
-        // Made anew over the whole, since that of the request may be wrong, unfinished or left out.
+        // Computed over the whole datagram, because the request's checksum may be wrong, partial or
+        // absent.
         frame[udp + 6..udp + 8].fill(0);
         let checksum = match !fold(self.pseudo_header_sum(frame, datagram) + sum(&frame[udp..end])) {
             0 => 0xffff,

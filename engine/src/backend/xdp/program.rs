@@ -19,7 +19,7 @@ pub(super) const TARGETS: usize = 64;
 /// Bytes of `struct target` of bpf/xsk.bpf.c.
 const TARGET_BYTES: usize = 20;
 
-/// What a program redirects.
+// The packets that a program redirects.
 #[derive(Debug)]
 pub(super) struct RedirectRule<'a> {
     pub(super) targets: &'a [SocketAddr],

@@ -47,8 +47,8 @@ impl Umem {
         self.frame_bytes
     }
 
-    /// The packet at an address that the receive ring gave, up to the end of its frame, and how long it is.
-    /// None where the ring tells of what is no memory of ours.
+    // The packet at an address from the receive ring, up to the end of its frame, and its length.
+    // `None` if the ring names memory that is not ours.
     #[inline]
     pub(crate) fn packet(&mut self, at: u64, length: u32) -> Option<(&mut [u8], usize)> {
         let start = usize::try_from(at).ok()?;

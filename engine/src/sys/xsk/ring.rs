@@ -114,7 +114,8 @@ impl<T: Copy> ProducerRing<T> {
         Self { shared, next: 0, consumed: 0 }
     }
 
-    /// How many more entries it takes; looks anew only where less than `wanted` is known of.
+    // The number of free entries. Reads the kernel's index only if fewer than `wanted` are known to
+    // be free.
     #[inline]
     pub(crate) fn room(&mut self, wanted: u32) -> u32 {
         let known = self.shared.size - self.next.wrapping_sub(self.consumed);
@@ -143,7 +144,7 @@ impl<T: Copy> ProducerRing<T> {
         true
     }
 
-    /// Shows the kernel what was put in.
+    // Publishes the entries to the kernel.
     #[inline]
     pub(crate) fn submit(&mut self) {
         self.shared.producer().store(self.next, Ordering::Release);
@@ -162,7 +163,8 @@ impl<T: Copy> ProducerRing<T> {
     /// Whether the kernel goes on only after a call, which it decides after it has found the ring empty.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
-        // What was submitted must be seen before the flag is read, or both sides wait for each other.
+        // The kernel must see the submitted entries before the flag is read, or both sides wait for
+        // each other.
         std::sync::atomic::fence(Ordering::SeqCst);
         // SAFETY: as `SharedRing::producer`.
         let flags = unsafe { &*self.shared.flags };
@@ -210,7 +212,7 @@ impl<T: Copy> ConsumerRing<T> {
         Some(unsafe { self.shared.entry(self.next.wrapping_add(ahead)).read() })
     }
 
-    /// Gives the places of what was taken back.
+    // Returns the entries that were taken.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.shared.consumer().store(self.next, Ordering::Release);
