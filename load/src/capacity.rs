@@ -43,8 +43,8 @@ pub struct SearchOptions<'a> {
     /// How long it is offered before that without being judged, in one go with the slot; not at all by default. A service
     /// that allows bursts hides an overload until the allowance is used up.
     pub lead_in: Duration,
-    /// By how much slot and lead-in are longer when a rate is confirmed; 1 by default. What a burst allowance hides
-    /// shrinks with the length.
+    /// Factor by which slot and lead-in are longer when a rate is confirmed; 1 by default. A burst
+    /// allowance hides less of an overload in a longer slot.
     pub confirm_stretch: u32,
     /// The longest wait for stragglers after each; 500 ms by default. A service that fell behind needs it to work off its
     /// backlog, which would spoil the next slot.
@@ -65,16 +65,16 @@ pub struct SearchOptions<'a> {
     /// service that is offered too much a little in all. Intervals take a lead-in, by which the slot is divided. 0 by
     /// default.
     pub excused: u32,
-    /// The most time to take; 30 s by default. When it is over, what is known by then is the result. Up to four times
-    /// as long if no rate held by then.
+    /// The most time to take; 30 s by default. Then the search returns its result so far. Up to
+    /// four times as long if no rate held by then.
     pub budget: Duration,
-    /// Ends the search when set; what is known by then is the result.
+    /// Ends the search when set; the result so far is returned.
     pub cancel: Option<&'a AtomicBool>,
     /// Told of each slot before and after it.
     pub observer: Option<&'a dyn Fn(SearchEvent<'_>)>,
 }
 
-/// What an observer of a search is told.
+/// An event that a search reports to its observer.
 #[derive(Debug, Clone, Copy)]
 pub enum SearchEvent<'a> {
     /// A rate is about to be offered.
@@ -155,7 +155,7 @@ impl SearchOptions<'_> {
     }
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CapacitySample {
     /// Capacity: answered a second at the highest rate that holds, the median of the confirming slots; 0 if none

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::header::MAX_PAYLOAD_BYTES;
 use crate::outcome::SlotOutcome;
 
-/// Why a generator could not start or a slot could not run. Messages are one line: what, where, what
-/// to do.
+/// Why a generator could not start or a slot could not run. Messages are one line: the problem, the
+/// place, the fix.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeneratorError {
@@ -86,7 +86,7 @@ pub enum GeneratorError {
     Cpu {
         /// The CPU asked for.
         cpu: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The niceness could not be set.
@@ -96,7 +96,7 @@ pub enum GeneratorError {
     Nice {
         /// The niceness asked for.
         nice: i32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A rate that is not a positive number.
@@ -114,7 +114,7 @@ pub enum GeneratorError {
         lead.as_millis(), ago.as_millis()
     )]
     StartIsOver {
-        /// What a start takes to get ready.
+        /// Time that a start needs for its preparation.
         lead: std::time::Duration,
         /// How long ago it was; nothing if it was too near only.
         ago: std::time::Duration,
@@ -129,7 +129,7 @@ pub enum GeneratorError {
     #[error("workload {workload}: {problem}")]
     Workload {
         workload: &'static str,
-        /// What does not fit, and what would.
+        /// The mismatch, and values that would fit.
         problem: String,
     },
     /// A burst of zero or above [`crate::generator::MAX_BURST`].
@@ -138,15 +138,15 @@ pub enum GeneratorError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted, and on what.
+        /// The operation, and its object.
         what: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Live XDP frames do not work on the way to the targets.
     #[error("live XDP frames cannot be used: {why}")]
     Xdp {
-        /// What is missing, and how to get it.
+        /// The missing requirement, and how to get it.
         why: String,
     },
     /// A thread of the generator is gone.
@@ -156,9 +156,9 @@ pub enum GeneratorError {
     #[error("{who}: {why}")]
     Incomplete {
         who: String,
-        /// What it failed of and when, and what the others measured, in one line.
+        /// The reason and time of its failure, and the others' results, in one line.
         why: String,
-        /// What the others measured of the same slot; none if nothing was sent by them.
+        /// The others' results of the same slot. `None` if they sent nothing.
         others: Option<Box<SlotOutcome>>,
     },
     /// Stopped from outside before anything was measured.
@@ -168,7 +168,7 @@ pub enum GeneratorError {
     #[error("search option {option}: {problem}")]
     Option {
         option: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a request carries: a fixed header, then a deterministic fill.
+//! The payload of a request: a fixed header, then a deterministic fill.
 //!
 //! An echo service returns the payload unchanged, so one layout serves requests and replies. `linerate serve echo`
 //! returns it with [`REPLY`] in place of [`MAGIC`], which the checksum does not see. All fields are big endian:
@@ -47,7 +47,7 @@ pub enum HeaderCorruption {
     /// It begins with neither [`MAGIC`] nor [`REPLY`].
     #[error("not a request of this layout")]
     Magic,
-    /// Some byte is not what was sent.
+    /// Some byte differs from the request's.
     #[error("checksum does not match")]
     Checksum,
 }

@@ -36,7 +36,7 @@ impl Latency {
         self.0.saturating_record(latency_ns);
     }
 
-    /// Adds so many times the same latency, ns.
+    /// Adds the same latency `count` times, ns.
     pub(crate) fn record_many(&mut self, latency_ns: u64, count: u64) {
         self.0.saturating_record_n(latency_ns, count);
     }
@@ -84,7 +84,7 @@ impl Latency {
         let bytes = BASE64.decode(text).map_err(|error| wrong(&error))?;
         let read: Histogram<u64> =
             HistogramReader::new().deserialize(&mut bytes.as_slice()).map_err(|error| wrong(&error))?;
-        // Recorded anew, so that all have the same bounds, whatever the text claims its own to be.
+        // Recorded again, so that all have the same bounds, independent of those in the text.
         let mut latency = Latency::new();
         for step in read.iter_recorded() {
             latency.0.saturating_record_n(step.value_iterated_to(), step.count_at_value());

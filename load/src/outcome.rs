@@ -13,7 +13,7 @@ pub(crate) const LATE_NS: u64 = 1_000_000;
 /// A queue grows if latency grows by more than this share of the slot.
 pub(crate) const GROWTH: f64 = 0.02;
 
-/// Requests that may be under way at the end of a slot whatever its length.
+/// Requests that may be in flight at the end of a slot of any length.
 pub const FEW: f64 = 16.0;
 
 /// The account of one slot. `sent == answered + lost`, always.

@@ -18,7 +18,7 @@ pub struct MachineCounters {
     instructions: Vec<Counter>,
 }
 
-/// What was counted between [`MachineCounters::start`] and [`MachineCounters::stop`].
+/// Counts between [`MachineCounters::start`] and [`MachineCounters::stop`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PerfCounts {
     /// CPU cycles, halted ones not included.
@@ -72,7 +72,7 @@ impl MachineCounters {
         Ok(())
     }
 
-    /// Stops counting and reads what was counted since [`MachineCounters::start`].
+    /// Stops counting and returns the counts since [`MachineCounters::start`].
     pub fn stop(&mut self) -> PerfCounts {
         // All are stopped before any is read, so that they cover the same time.
         let stopped: io::Result<()> = self.all().try_for_each(Counter::disable);

@@ -1,4 +1,4 @@
-//! Wire arithmetic: what a UDP payload costs on an Ethernet link, and what a link carries of it.
+//! Wire arithmetic: the cost of a UDP payload on an Ethernet link, and the packet rate of a link.
 
 mod delay;
 mod speed;
@@ -39,7 +39,8 @@ impl IpVersion {
         }
     }
 
-    /// What each fragment carries besides the IP header: IPv6 has a header of its own for it (RFC 8200, 4.5).
+    // Bytes of each fragment besides the IP header: IPv6 has a header of its own for it (RFC 8200,
+    // 4.5).
     fn fragment_bytes(self) -> u64 {
         match self {
             IpVersion::V4 => 0,
@@ -108,7 +109,7 @@ pub struct WireFigures {
     pub budget_ns: f64,
 }
 
-/// What a link carries of a packet, and how long the packet takes.
+/// Packets that a link carries, and the time per packet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkCapacity {
     #[serde(flatten)]
@@ -131,10 +132,12 @@ pub struct AtRate {
 }
 
 impl WireFormat {
-    /// A payload of so many bytes, over a link with the usual MTU of 1500 bytes.
+    /// A payload over a link with the usual MTU of 1500 bytes.
     ///
     /// # Errors
-    /// More payload than a datagram holds (65507 bytes over IPv4, 65527 over IPv6), or more than 8 VLAN tags.
+    ///
+    /// More payload than a datagram holds (65507 bytes over IPv4, 65527 over IPv6), or more than 8
+    /// VLAN tags.
     pub fn new(
         payload_bytes: u32,
         family: IpVersion,
@@ -157,7 +160,8 @@ impl WireFormat {
     /// The same over a link with another MTU, IP header included.
     ///
     /// # Errors
-    /// An MTU below what the IP version needs.
+    ///
+    /// An MTU below the minimum of the IP version.
     pub fn with_mtu(self, mtu_bytes: u32) -> Result<Self, WireError> {
         let least = self.family.least_mtu_bytes();
         if mtu_bytes < least {
@@ -192,7 +196,7 @@ impl WireFormat {
         self.frame_bytes().iter().map(|frame| (frame + FRAME_OVERHEAD_BYTES) * 8).sum()
     }
 
-    /// Bits a second on the wire at so many transactions a second, in one direction.
+    /// Bits per second on the wire, in one direction.
     pub fn wire_bits_per_second(&self, transactions_per_second: f64) -> f64 {
         self.wire_bits() as f64 * transactions_per_second
     }

@@ -26,10 +26,11 @@ pub struct OverloadResult {
     pub goodput_ratio: Known<f64>,
 }
 
-/// Offers multiples of `capacity` (transactions a second), each for `slot`, and tells what share of capacity is
-/// still answered: 1 is a service that overload does not hurt, 0 a livelock.
+/// Offers multiples of `capacity` (transactions per second), each for `slot`, and reports the share
+/// of capacity that is still answered: 1 if overload does not hurt the service, 0 for a livelock.
 ///
 /// # Errors
+///
 /// A generator that cannot run a slot.
 pub fn overload(
     generator: &mut dyn Generator,

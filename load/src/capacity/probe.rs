@@ -24,7 +24,8 @@ pub struct ProbeResult {
     pub answered: u64,
     /// Share of them that were lost.
     pub loss_ratio: f64,
-    /// The median of the shares lost in the slot's intervals, lead-in apart; none where they are not told.
+    /// Median loss ratio of the slot's intervals without the lead-in. `None` if the generator
+    /// reports no intervals.
     pub steady_loss_ratio: Option<f64>,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
@@ -116,7 +117,8 @@ struct JudgedPart {
 }
 
 impl JudgedPart {
-    /// What comes after the lead-in; all where there is none, or where the generator does not tell intervals.
+    // The part after the lead-in. The whole slot if there is no lead-in, or the generator reports
+    // no intervals.
     fn new(outcome: &SlotOutcome, lead_in: Duration) -> Self {
         let all = JudgedPart {
             sent: outcome.sent,
@@ -153,11 +155,12 @@ fn loss_of(interval: &SlotInterval) -> Option<f64> {
 }
 
 fn judge(outcome: &SlotOutcome, judged: &JudgedPart, options: &SearchOptions<'_>) -> ProbeVerdict {
-    // What the generator's own sockets dropped was answered.
+    // The service answered the requests whose replies the generator's own sockets dropped.
     let drops = outcome.self_watch.receive_drops;
     let lost_by_service = judged.lost.saturating_sub(drops) as f64 / judged.sent.max(1) as f64;
     if judged.sent > 0 && lost_by_service > options.max_loss {
-        // Too much even for what was really offered, so whether that was all of it does not matter.
+        // Too much even for the offered rate, so it does not matter whether all of the rate was
+        // offered.
         return if outcome.answered == 0 { ProbeVerdict::NothingAnswered } else { ProbeVerdict::Loss };
     }
     // Requests that leave late but all in all at the rate asked for are a harder load, not a lighter one: a service
@@ -174,7 +177,7 @@ fn judge(outcome: &SlotOutcome, judged: &JudgedPart, options: &SearchOptions<'_>
         }
         // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
         () if grows && is_late(reasons) => ProbeVerdict::GeneratorBound,
-        // One request in a hundred is what a 99th percentile shows.
+        // One request in a hundred late is enough to change a 99th percentile.
         () if slow && !reasons.is_empty() => ProbeVerdict::GeneratorBound,
         () if grows => ProbeVerdict::QueueGrows,
         () if slow => ProbeVerdict::TooSlow,

@@ -43,11 +43,13 @@ pub struct RepeatedCapacity {
     pub searches: Vec<CapacitySample>,
 }
 
-/// Searches `times` times for the highest paced rate that holds: first coarsely for its neighbourhood, then, each time
-/// anew, as finely as `options` say. [`SearchOptions::budget`] is the time for all; fewer searches are done if it is
-/// over. [`SearchOptions::bracket`] is of use for the coarse search only.
+/// Searches `times` times for the highest paced rate that holds: first once coarsely, then each
+/// time independently and as finely as `options` say. [`SearchOptions::budget`] is the time for all
+/// searches together; when it is over, the remaining ones are left out. [`SearchOptions::bracket`]
+/// applies to the coarse search only.
 ///
 /// # Errors
+///
 /// As [`search`].
 pub fn search_repeatedly(
     generator: &mut dyn Generator,
@@ -80,7 +82,7 @@ pub fn search_repeatedly(
     Ok(summed_up(neighbourhood, searches))
 }
 
-/// What finds the neighbourhood soon: short slots, wide steps.
+// Options that find the neighbourhood quickly: short slots, wide steps.
 fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
     SearchOptions {
         slot: (options.slot / 4).max(Duration::from_millis(100).min(options.slot)),

@@ -34,13 +34,14 @@ const FAILURES: u32 = 2;
 /// How often it fails before it is believed at all.
 const FAILURES_WHEN_LATE: u32 = 3;
 
-/// When so many rates in a row held up to one that had failed, that one is given another chance.
+// After this many consecutive rates that held next to a failed rate, that rate is tried again.
 const HOLDS_IN_DOUBT: u32 = 3;
 
 /// How long a slot that shows in which way requests leave.
 const TRIAL: Duration = Duration::from_millis(2);
 
-/// Into so many intervals a lead-in is divided, and the slot after it into ones as long.
+// A lead-in is divided into this many intervals, and the slot after it into intervals of the same
+// length.
 const INTERVALS_A_LEAD_IN: u32 = 5;
 
 /// Searches for the highest paced rate that holds.
@@ -49,7 +50,7 @@ const INTERVALS_A_LEAD_IN: u32 = 5;
 /// bracket, given or found, it goes where the goodput above capacity points to, or else halves the distance on a
 /// logarithmic scale. A rate that does not hold is tried once
 /// more before that is believed, since a machine hiccups, and twice if the generator itself was held up; one that
-/// failed and is then approached by nothing but holding rates is tried anew. The rate found must then hold again as often as
+/// failed and is then approached by nothing but holding rates is tried again. The rate found must then hold again as often as
 /// [`SearchOptions::confirm`] says; if it does not, the next lower one is tried.
 ///
 /// All requests of a search leave in one way, so that no two rates differ in what a request costs the service. Where clones
@@ -133,7 +134,8 @@ struct CapacitySearch<'a, 'o> {
     holds: Option<(f64, Vec<usize>)>,
     /// The lowest rate that did not.
     fails: Option<RateFailure>,
-    /// The best goodput of the slots in which that rate was offered: what the service can do, unless overload hurts it.
+    // The best goodput of the slots at that rate: the capacity of the service, unless overload
+    // reduces it.
     goodput: f64,
     widening: f64,
     /// Rates that held since one failed.
@@ -154,7 +156,6 @@ struct RateFailure {
     left_as: LeftAs,
 }
 
-/// What came of a rate.
 enum RateAttempt {
     /// It held, in the slot with this index.
     Held(usize),
@@ -172,7 +173,7 @@ impl CapacitySearch<'_, '_> {
                 RateAttempt::Held(slot) => {
                     self.holds = Some((rate, vec![slot]));
                     self.holds_in_a_row += 1;
-                    // It failed before, and holds now: what failed was not the service.
+                    // It failed before and holds now, so the earlier failure was not the service's.
                     self.doubted |= self.fails.as_ref().is_some_and(|fails| fails.rate <= rate);
                     self.fails = self.fails.take().filter(|fails| fails.rate > rate);
                 }
@@ -220,7 +221,8 @@ impl CapacitySearch<'_, '_> {
         }
     }
 
-    /// The rate that the goodput above capacity points to, if that is between what holds and what does not.
+    // The rate that the goodput above capacity suggests, if it lies between the highest rate that
+    // holds and the lowest that does not.
     fn hinted_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
         let high = self.fails.as_ref()?.rate;
         // Once: a service that overload hurts points too low, and is then searched by halves.
@@ -365,7 +367,7 @@ impl CapacitySearch<'_, '_> {
     fn result(self, ended: SearchEnd) -> CapacitySample {
         let (offered, held) = self.holds.unwrap_or_default();
         let held: Vec<&ProbeResult> = held.iter().filter_map(|index| self.slots.get(*index)).collect();
-        // What failed by the generator's doing, or was sent in another way, is no upper bound.
+        // A failure caused by the generator, or with another send method, is no upper bound.
         let (mut generator_bound, mut bound_because) = (false, Vec::new());
         if let Some(failed) = self.fails {
             generator_bound = !failed.on_schedule;

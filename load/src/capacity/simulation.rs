@@ -174,5 +174,4 @@ impl Generator for SimulatedService {
     }
 }
 
-/// What a slot of a search takes here.
 pub(super) const SLOT: Duration = Duration::from_millis(250);

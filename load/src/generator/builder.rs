@@ -1,4 +1,4 @@
-//! What a generator is to be made of.
+//! Options of a generator.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ pub enum GeneratorBackend {
     /// Live XDP frames where they work, else sockets; [`GeneratorDescription::fallbacks`] says why not the first.
     #[default]
     Auto,
-    /// Live XDP frames, or an error that says what is missing.
+    /// Live XDP frames, or an error that names the missing requirement.
     Xdp,
     Socket,
 }
@@ -131,7 +131,7 @@ impl GeneratorBuilder {
         self
     }
 
-    /// What is exchanged; an echo of 100 bytes if not set.
+    /// The workload; an echo of 100 bytes by default.
     #[must_use]
     pub fn workload(mut self, workload: LoadWorkload) -> Self {
         self.workload = match workload {
@@ -233,10 +233,11 @@ impl GeneratorBuilder {
         }
     }
 
-    /// The same, of live XDP frames in any case.
+    /// The same, always with live XDP frames.
     ///
     /// # Errors
-    /// As [`GeneratorBuilder::start`], and [`GeneratorError::Xdp`] with what is missing.
+    ///
+    /// As [`GeneratorBuilder::start`], and [`GeneratorError::Xdp`] with the missing requirement.
     pub fn start_xdp(self) -> Result<XdpGenerator, GeneratorError> {
         self.check()?;
         XdpGenerator::start(&self)

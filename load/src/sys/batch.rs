@@ -100,7 +100,7 @@ impl ReceiveBatch {
         self.messages.len()
     }
 
-    /// Takes what has arrived, without waiting; returns how many datagrams.
+    /// Receives the queued datagrams, without waiting; returns their number.
     pub(crate) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.received = 0;
         let buffers = self.buffers.chunks_exact_mut(self.buffer_bytes);
@@ -112,7 +112,7 @@ impl ReceiveBatch {
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = control.0.as_mut_ptr().cast::<c_void>();
-            // The kernel shortens this to what it wrote: set it anew each time.
+            // The kernel shortens this to the length that it wrote, so set it each time.
             header.msg_controllen = control.0.len() as _;
         }
         // SAFETY: every header points to one vector with its own buffer and to its own control area, with their

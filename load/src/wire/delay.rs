@@ -7,7 +7,7 @@ use super::speed::LinkSpeed;
 /// The speed of light in fibre, metres a second: two thirds of that in vacuum.
 pub const FIBRE_METRES_PER_SECOND: f64 = 2e8;
 
-/// What a datagram meets on its way.
+/// The path of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelayPath {
     /// Length of the cable, m.
@@ -38,7 +38,7 @@ pub struct DelayParts {
     pub transmission_ns: f64,
     pub propagation_ns: f64,
     pub processing_ns: f64,
-    /// Transmission of what is queued before it.
+    /// Transmission time of the packets queued before it.
     pub queueing_ns: f64,
     pub total_ns: f64,
 }

@@ -34,7 +34,7 @@ pub enum SpeedError {
 }
 
 impl LinkSpeed {
-    /// So many bits a second; none if zero.
+    /// `None` for 0 bits per second.
     pub fn from_bits_per_second(bits: u64) -> Option<Self> {
         NonZeroU64::new(bits).map(LinkSpeed)
     }
@@ -70,7 +70,7 @@ impl FromStr for LinkSpeed {
     }
 }
 
-/// What a unit multiplies by, as a power of ten. A lower-case m is taken as mega, as ethtool's users write it.
+// The power of ten of a unit's prefix. A lower-case m is mega, as in ethtool's output.
 fn power_of_ten(unit: &str) -> Option<u32> {
     let prefix = ["bits/s", "bit/s", "bps", "bit", "b/s", "b"]
         .iter()

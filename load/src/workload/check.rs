@@ -14,7 +14,7 @@ impl PreparedExchange {
         if self.requests.is_empty() {
             return Some("no request: give at least one".to_owned());
         }
-        // One that is all there is may be empty: whatever comes back answers it.
+        // A single request may be empty: any reply answers it.
         if self.requests.len() > 1
             && let Some(number) = self.requests.iter().position(Vec::is_empty)
         {

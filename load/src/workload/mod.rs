@@ -56,16 +56,17 @@ pub struct PreparedExchange {
     /// that is lost makes the next ones look as late as it would have been, and neither reordering nor duplicates can be
     /// seen as such: a reply too many counts as a duplicate once nothing is outstanding. XDP needs a tag.
     pub tag: Option<EchoedTag>,
-    /// What a reply has besides; one without is corrupt.
+    /// Further marks of a reply; a reply without them is corrupt.
     pub marks: Vec<ReplyMark>,
     /// The fewest bytes of a reply; a shorter one is corrupt. Tag, marks and code lie within.
     pub shortest_reply_bytes: usize,
     /// The part of a reply that is counted by value.
     pub code: Option<ReplyCode>,
-    /// What takes the whole reply to judge; it runs in user space, and needs [`RequestOrder::ByTag`], which tells the request.
-    /// One that holds only for an earlier request with the same tag is late.
+    /// Checks whole replies, in user space. Requires [`RequestOrder::ByTag`], which names the
+    /// request. A reply that is valid only for an earlier request with the same tag is late.
     pub verify: Option<Arc<dyn ReplyVerifier>>,
-    /// What its user should know of how it was made, one line each: what of a file was left out, and why.
+    /// Notes for the user about the source, one line each: parts of a file that were left out, and
+    /// why.
     pub notes: Vec<String>,
 }
 
@@ -112,7 +113,7 @@ pub struct ReplyCode {
     pub name: fn(u8) -> Option<&'static str>,
 }
 
-/// What a counted value has besides where the reply was cut short.
+// Flag of a counted value: the reply was truncated.
 pub(crate) const TRUNCATED: u8 = 0x80;
 
 impl ReplyCode {
@@ -129,7 +130,7 @@ impl ReplyCode {
 
 /// Judges a reply that matches a request.
 pub trait ReplyVerifier: fmt::Debug + Send + Sync {
-    /// Whether `reply` is what `request` asked for; a reply that is not is corrupt.
+    /// Whether `reply` is valid for `request`; if not, it is corrupt.
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool;
 }
 

@@ -24,7 +24,7 @@ pub enum WorkloadSource {
     Raw(String),
 }
 
-/// What requests have besides their source. Each workload uses its own part.
+/// Options of all workloads. Each workload uses its own part.
 #[derive(Debug, Clone, Default)]
 pub struct WorkloadOptions {
     /// UDP payload of an echo request, bytes; 100 by default.
@@ -149,7 +149,8 @@ impl fmt::Display for WorkloadSource {
     }
 }
 
-/// Why a text, a file or an option makes no exchange. One line each: what, where, what to do.
+/// Why a text, a file or an option makes no exchange. One line each: the problem, the place, the
+/// fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     /// A line of a text file.
@@ -161,7 +162,7 @@ pub enum SourceError {
         line: usize,
         /// The part of the line that is wrong.
         item: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// A file as a whole.
@@ -169,13 +170,13 @@ pub enum SourceError {
     File {
         /// The file as the user named it.
         file: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     #[error("{option}: {problem}")]
     Option {
         option: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! No schedule: as fast as it goes, whatever the answers do.
+//! No schedule: as fast as possible, independent of the replies.
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ impl FlowTrack {
         FlowTrack { id, window: SequenceWindow::new(), tags: FlowTags::default() }
     }
 
-    /// For an exchange, on a thread with so many flows.
+    /// `flows`: the number of flows of this thread.
     pub(super) fn of_exchange(exchange: &PreparedExchange, run: u64, id: u32, flows: usize) -> Self {
         let window = SequenceWindow::with_at_most(FlowTags::most_in_view(exchange, flows));
         FlowTrack { id, window, tags: FlowTags::new(exchange, run, id) }
@@ -85,7 +85,7 @@ impl FlowTags {
         }
     }
 
-    /// Starts a slot after one with so many requests.
+    // Starts a slot after one with `sent` requests.
     fn begin(&mut self, sent: u64) {
         self.base = self.base.wrapping_add(sent);
         self.oldest = 0;

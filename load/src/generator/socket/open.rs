@@ -76,7 +76,8 @@ pub(super) fn open(
             });
         }
     }
-    // Beyond net.core.rmem_max where that is permitted, else as far as it allows; what was granted is reported.
+    // The forced size may exceed net.core.rmem_max but requires CAP_NET_ADMIN. Otherwise take as
+    // much as the limit allows; the granted size is reported.
     if sys::force_receive_buffer(socket.as_fd(), RECEIVE_BUFFER_BYTES as i32).is_err() {
         let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
     }

@@ -1,4 +1,4 @@
-//! Open loop: a fixed schedule, kept whatever the answers do.
+//! Open loop: a fixed schedule, kept regardless of the replies.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use super::totals::DatagramKind;
 use crate::sys::Received;
 use crate::workload::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, ReplyVerifier, RequestOrder};
 
-/// Where replies have what: a mark, a code, the tag, and a number that only the test reads.
+/// Layout of a reply: a mark, a code, the tag, and a number that only the test reads.
 const REPLY_MARK: u8 = 0x80;
 const TAG_AT: usize = 2;
 const BYTES: usize = 16;
@@ -34,7 +34,7 @@ fn exchange(tag_bytes: Option<usize>, order: RequestOrder) -> PreparedExchange {
         let mut request = vec![0; BYTES];
         if by_tag && let Some(tag) = tag {
             tag.write(u64::from(number), &mut request);
-            // What tells requests of one tag apart.
+            // The number distinguishes requests with the same tag.
             request[BYTES - 4..].copy_from_slice(&number.to_be_bytes());
         }
         request
@@ -266,7 +266,7 @@ fn a_reused_tag_is_the_newest_requests_and_the_old_one_is_lost() {
     network.send(300);
     let requests = std::mem::take(&mut network.under_way);
     assert_eq!(network.track.window.outstanding(), 256, "more cannot be told apart");
-    // The first 44 share their tags with the last 44: what is answered is answered once.
+    // The first 44 share their tags with the last 44; each is answered once.
     for request in &requests {
         network.judge(&SimulatedNetwork::reply(request, 0));
     }

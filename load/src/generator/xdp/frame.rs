@@ -22,7 +22,8 @@ pub(super) struct FlowRoute {
     pub(super) vlan: Option<u16>,
 }
 
-/// The headers of a flow's requests, final but for what varies: lengths, where requests differ in length, and checksums.
+// The headers of a flow's requests, final except for the fields that vary: lengths (if requests
+// differ in length) and checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestHeaders {
     pub(super) bytes: [u8; HEAD_BYTES],
@@ -94,7 +95,7 @@ pub(super) fn head(way: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
     RequestHeaders { bytes: head, length: bytes.len(), sum: u32::from(fold(udp_sum)), ip_sum }
 }
 
-/// What of an echo request adds to the checksum of all requests of a generator alike.
+// The part of an echo request's checksum that all requests of a generator share.
 pub(super) fn echo_sum(codec: &RequestCodec, run: u64) -> u32 {
     let mut payload = codec.blank();
     payload[..4].copy_from_slice(&MAGIC);

@@ -8,8 +8,8 @@ use crate::generator::builder::GeneratorBuilder;
 /// Below are the services' own.
 const LEAST_PORT: u16 = 10_000;
 
-/// As many ports as it takes for all flows from so many source addresses: flow `id` has number `id / sources`. Those asked
-/// for, or free ones that the kernel gives to no socket by itself.
+// Ports for all flows from `sources` source addresses: flow `id` has port number `id / sources`.
+// Those of the user, or free ones outside the kernel's ephemeral range.
 pub(super) fn choose(builder: &GeneratorBuilder, sources: usize) -> Result<Vec<u16>, GeneratorError> {
     let wanted = builder.flows.div_ceil(sources.max(1));
     if let Some(asked) = &builder.source_ports {

@@ -1,4 +1,5 @@
-//! The BPF programs of a generator, loaded and attached, and what they share with this process.
+//! The BPF programs of a generator, loaded and attached, and the memory that they share with this
+//! process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -43,7 +44,7 @@ pub(super) struct LoadProgram {
     _attached: OwnedFd,
     _namespace: ReplyNamespace,
     ebpf: Ebpf,
-    /// Echo: each flow's checksum but for what differs from slot to slot and request to request.
+    // Echo: each flow's checksum, without the part that differs per slot and request.
     sums: Vec<u32>,
     head_bytes: usize,
     longest: usize,
@@ -53,7 +54,6 @@ pub(super) struct LoadProgram {
     frames_by: Option<u32>,
 }
 
-/// What makes a thread's requests.
 #[derive(Debug)]
 pub(super) struct RequestOutlets {
     /// Live frames, where the interface takes them.
@@ -129,10 +129,9 @@ impl LoadProgram {
         Ok(program)
     }
 
-    /// What makes requests, for a thread.
     pub(super) fn outlets(&mut self) -> Result<RequestOutlets, GeneratorError> {
         let mut bytes = vec![0; self.head_bytes + self.longest];
-        // The kernel reads what kind of packet a socket buffer holds before the program writes it.
+        // The kernel reads the packet type of a socket buffer before the program writes it.
         bytes[12..14].copy_from_slice(&self.ethertype);
         let not_had = |error| GeneratorError::system("cannot duplicate a program's descriptor", error);
         let frames = match self.frames_by {
@@ -298,7 +297,6 @@ fn exchange_settings(
     })
 }
 
-/// What frames are: 802.1Q, IPv6 or IPv4 (linux/if_ether.h).
 fn ethertype(settings: &XdpSettings) -> [u8; 2] {
     match (settings.vlan != 0, settings.ipv6 != 0) {
         (true, _) => [0x81, 0x00],
@@ -424,7 +422,8 @@ fn missing(name: &str) -> GeneratorError {
     GeneratorError::xdp(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
 }
 
-/// What the kernel or the loader said, on one line: the verifier's log is for those who change the program.
+// The error of the kernel or the loader as one line. The verifier's log is left out, because only a
+// developer of the program can use it.
 fn refused(what: &str, error: &dyn std::error::Error) -> GeneratorError {
     let mut text = error.to_string();
     let mut inner = error.source();

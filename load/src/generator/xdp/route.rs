@@ -16,7 +16,7 @@ use crate::workload::LoadWorkload;
 /// The first kernel that sends frames made by a program: Linux 5.18.
 const LEAST_KERNEL: (u32, u32) = (5, 18);
 
-/// The first kernel that tells what a driver can do: Linux 6.3.
+// The first kernel that reports the XDP features of a driver: Linux 6.3.
 const TELLING_KERNEL: (u32, u32) = (6, 3);
 
 /// The ways of all flows, which leave by one interface.
@@ -32,10 +32,11 @@ pub(super) struct FlowRoutes {
 }
 
 impl FlowRoutes {
-    /// Finds the ways in the calling thread's network namespace.
+    /// Finds the routes in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Xdp`] with what stands in the way.
+    ///
+    /// [`Error::Xdp`] with the obstacle.
     pub(super) fn find(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
         check_kernel(&release(), LEAST_KERNEL).map_err(GeneratorError::xdp)?;
         check_user()?;

@@ -122,7 +122,7 @@ impl<'a> XdpWorker<'a> {
         self.report
     }
 
-    /// Sends this thread's share of a schedule, each tick what is due.
+    // Sends this thread's share of a schedule: each tick, the requests that are due.
     fn tick(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
         let limit_ns = schedule.limit_ns(plan.duration_ns);
         let mut last_tick_ns = plan.start_ns;

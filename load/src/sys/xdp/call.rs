@@ -58,8 +58,9 @@ struct XdpLinkCreate {
 }
 
 /// # Safety
-/// `attributes` must be the form of `union bpf_attr` that `command` takes, and the addresses in it must be valid for
-/// what the kernel does with them until the call returns.
+///
+/// `attributes` must be the form of `union bpf_attr` that `command` requires, and the addresses in
+/// it must stay valid for the kernel's use until the call returns.
 unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: pointer and size describe `attributes`; the rest is the caller's promise.
     let result =
@@ -122,7 +123,6 @@ pub(crate) struct RequestOutlet {
     made: OutletMode,
 }
 
-/// What requests are made in.
 #[derive(Debug)]
 enum OutletMode {
     Frames { interface: u32 },
@@ -144,8 +144,9 @@ impl RequestOutlet {
         Ok(RequestOutlet { program: program.try_clone_to_owned()?, bytes, made: OutletMode::Clones })
     }
 
-    /// Runs the program `count` times; live frames leave after each `batch` of them, clones at once. What it lets go is on its way when this returns. A signal ends it early with EINTR
-    /// (Linux 5.18; net/bpf/test_run.c, `bpf_test_timer_continue`).
+    /// Runs the program `count` times. Live frames leave after each `batch` of them, clones at
+    /// once; all are on their way when this returns. A signal ends it early with EINTR (Linux 5.18;
+    /// net/bpf/test_run.c, `bpf_test_timer_continue`).
     pub(crate) fn make(&self, count: u32, batch: u32) -> io::Result<()> {
         let bytes = u32::try_from(self.bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut attributes = TestRun {

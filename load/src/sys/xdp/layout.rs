@@ -1,4 +1,5 @@
-//! What user space and bpf/load.bpf.c share: bpf/load.h in Rust. The sizes are asserted on both sides.
+//! Memory that user space and bpf/load.bpf.c share: bpf/load.h in Rust. The sizes are asserted on
+//! both sides.
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 

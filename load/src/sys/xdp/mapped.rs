@@ -8,11 +8,12 @@ use std::ptr::NonNull;
 
 use super::layout::{TupleEntry, XdpFlow, XdpRequest, XdpRow};
 
-/// What a program and this process may both write at any time.
+/// A value that a program and this process may both write at any time.
 ///
 /// # Safety
-/// It consists of atomic integers only, and is as long as the map's entries are apart (its value's size, rounded up to 8;
-/// kernel/bpf/arraymap.c, array_map_alloc).
+///
+/// It consists of atomic integers only, and its size equals the distance of the map's entries (its
+/// value's size, rounded up to 8; kernel/bpf/arraymap.c, array_map_alloc).
 pub(crate) unsafe trait Shared {}
 
 // SAFETY: only atomics; a multiple of 8 bytes as asserted in layout.rs.
@@ -65,15 +66,15 @@ impl<T: Shared> Deref for MappedArray<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the mapping holds `count` entries until it is dropped, it is aligned to a page, and any bytes make atomic
-        // integers, whoever writes them.
+        // SAFETY: the mapping holds `count` entries until it is dropped, it is aligned to a page,
+        // and any bytes are valid atomic integers, whichever side writes them.
         unsafe { std::slice::from_raw_parts(self.place.as_ptr(), self.count) }
     }
 }
 
 impl<T: Shared> Drop for MappedArray<T> {
     fn drop(&mut self) {
-        // SAFETY: what `new` mapped, and no reference outlives `self`.
+        // SAFETY: the mapping of `new`, and no reference outlives `self`.
         unsafe { libc::munmap(self.place.as_ptr().cast(), self.bytes) };
     }
 }

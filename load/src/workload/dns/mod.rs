@@ -11,13 +11,15 @@ const HEADER_BYTES: usize = 12;
 /// TC (RFC 1035, 4.1.1): the answer did not fit.
 const TRUNCATED: ReplyMark = ReplyMark { offset: 2, mask: 0x02, value: 0x02 };
 
-/// What an OPT record without data takes (RFC 6891, 6.1.2).
+// Size of an OPT record without data (RFC 6891, 6.1.2).
 const OPT_BYTES: usize = 11;
 
-/// What is advertised if only DNSSEC is asked for: unfragmented on any link (DNS flag day 2020).
+// Buffer size to advertise if only DNSSEC is requested: unfragmented on any link (DNS flag day
+// 2020).
 const USUAL_EDNS_BYTES: u16 = 1_232;
 
-/// What every response may have without EDNS; a smaller buffer means this one (RFC 6891, 6.2.3).
+// Size that every response may have without EDNS; a smaller buffer size means this one (RFC 6891,
+// 6.2.3).
 const LEAST_EDNS_BYTES: u16 = 512;
 
 const RECURSION_DESIRED: u16 = 0x0100;
@@ -25,7 +27,7 @@ const CLASS_IN: u16 = 1;
 const TYPE_OPT: u16 = 41;
 const DNSSEC_OK: u32 = 0x8000;
 
-/// What queries have besides their names and types.
+/// Options of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DnsQueryOptions {
     /// The response size an OPT record advertises, bytes; without one there is no record, unless DNSSEC is asked for.
@@ -48,7 +50,7 @@ impl Default for DnsQueryOptions {
 /// `\DDD`); a type is a name or `TYPEnnn`. A reply is known by its id, and responses are counted by their code.
 ///
 /// # Errors
-/// A line that is no query, a type that does not go over UDP, or no query at all; `file` is what `text` is called.
+/// A line that is no query, a type that does not go over UDP, or no query at all; `file` names `text` in errors.
 pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<PreparedExchange, SourceError> {
     if let Some(bytes) = options.edns_bytes.filter(|bytes| *bytes < LEAST_EDNS_BYTES) {
         let problem = format!("{bytes} bytes mean {LEAST_EDNS_BYTES}: give at least that, or no EDNS at all");

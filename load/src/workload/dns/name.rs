@@ -4,7 +4,7 @@
 const LABEL_BYTES: usize = 63;
 const NAME_BYTES: usize = 255;
 
-/// The wire form of a name, or what is wrong with it.
+// The wire form of a name, or the reason why it is invalid.
 pub(super) fn wire(text: &str) -> Result<Vec<u8>, String> {
     if !text.is_ascii() {
         return Err("not ASCII: write other letters in their xn-- form or as \\DDD".to_owned());
@@ -22,7 +22,7 @@ pub(super) fn wire(text: &str) -> Result<Vec<u8>, String> {
     Ok(wire)
 }
 
-/// Writes the first label of `text` and returns what is behind its dot.
+// Writes the first label of `text` and returns the text behind its dot.
 fn label<'a>(mut text: &'a [u8], wire: &mut Vec<u8>) -> Result<&'a [u8], String> {
     let length_at = wire.len();
     wire.push(0);
@@ -51,7 +51,7 @@ fn label<'a>(mut text: &'a [u8], wire: &mut Vec<u8>) -> Result<&'a [u8], String>
     }
 }
 
-/// The byte that is meant by what is behind a backslash (RFC 1035, 5.1).
+// The byte of an escape, given the text behind its backslash (RFC 1035, 5.1).
 fn escaped(text: &[u8]) -> Result<(u8, &[u8]), String> {
     let wrong = || "escape: behind a backslash there is a character, or three digits up to 255".to_owned();
     match *text {

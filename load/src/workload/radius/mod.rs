@@ -28,7 +28,7 @@ pub enum PasswordMethod {
     Chap,
 }
 
-/// What requests have besides user and password.
+/// Options of requests besides user and password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RadiusOptions {
     /// How the password is told.
@@ -94,7 +94,8 @@ fn access_request(
 ) -> Vec<u8> {
     let mut packet = PacketBuilder::new(kind::ACCESS_REQUEST, identifier, authenticator);
     if options.message_authenticator {
-        // The first, so that what an attacker could append comes after it (draft-ietf-radext-deprecating-radius).
+        // The first attribute, so that anything an attacker appends comes after it
+        // (draft-ietf-radext-deprecating-radius).
         packet.attribute(kind::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES]);
     }
     packet.attribute(kind::USER_NAME, user.as_bytes());

@@ -39,7 +39,7 @@ impl ReplyVerifier for ReplyCheck {
             return false;
         };
         let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        // What is behind the packet is padding (RFC 2865, 3).
+        // Bytes behind the packet are padding (RFC 2865, 3).
         let Some(reply) = reply.get(..length).filter(|_| PACKET_BYTES.contains(&length)) else {
             return false;
         };

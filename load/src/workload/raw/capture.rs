@@ -30,7 +30,7 @@ const LINUX_SLL2: u32 = 276;
 /// Bytes of a header of LINKTYPE_LINUX_SLL2; it begins with the ether type.
 const SLL2_BYTES: usize = 20;
 
-/// What of a capture was left out.
+// Packets of a capture that were left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SkippedPackets {
     not_udp: usize,
@@ -41,7 +41,6 @@ pub(super) struct SkippedPackets {
     too_short_for_the_tag: usize,
 }
 
-/// What a packet holds.
 enum PacketContent<'a> {
     Payload(&'a [u8]),
     NotUdp,
@@ -54,7 +53,7 @@ pub(super) fn is_capture(bytes: &[u8]) -> bool {
     bytes.first_chunk().is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
 }
 
-/// The payloads, and what was left out if anything was.
+// The payloads, and a note if any packets were left out.
 pub(super) fn payloads(
     bytes: &[u8],
     file: &str,

@@ -36,7 +36,7 @@ pub(super) fn payloads(text: &str, file: &str, tag: Option<EchoedTag>) -> Result
     Ok(payloads)
 }
 
-/// The bytes of some digits, or what is wrong with which of them.
+// The bytes of some digits, or the wrong digits and their fault.
 fn bytes(digits: &str) -> Result<Vec<u8>, (String, &'static str)> {
     let values = digits.chars().map(|digit| {
         let value = digit.to_digit(16).ok_or((digit.to_string(), "no hexadecimal digit"))?;

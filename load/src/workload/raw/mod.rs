@@ -5,24 +5,27 @@ mod hex;
 
 use super::{EchoedTag, PreparedExchange, RequestOrder, SourceError};
 
-/// One request for each line of hexadecimal digits. Space between digits does not matter, and what follows `#` or `;` is
-/// left out. With a tag its place in the requests is overwritten; without one replies are taken in the order of
-/// the requests (see [`PreparedExchange::tag`]). Whatever comes from the service is a reply, if it is long enough for the tag.
+/// One request for each line of hexadecimal digits. Space between digits does not matter; `#` and
+/// `;` start comments. A tag overwrites its place in the requests; without one, replies are matched
+/// in the order of the requests (see [`PreparedExchange::tag`]). Any datagram of the service is a
+/// reply, if it is long enough for the tag.
 ///
 /// # Errors
-/// A line that is no hexadecimal, an odd digit, a payload too short for the tag or too long for a datagram, or none at
-/// all; `file` is what `text` is called.
+///
+/// A line that is no hexadecimal, an odd digit, a payload too short for the tag or too long for a
+/// datagram, or none at all; `file` names `text` in errors.
 pub fn from_hex(text: &str, file: &str, tag: Option<EchoedTag>) -> Result<PreparedExchange, SourceError> {
     let requests = hex::payloads(text, file, tag)?;
     Ok(exchange(requests, tag, Vec::new()))
 }
 
-/// One request for each UDP datagram of a capture, in its order, whatever its ports: pcap or pcapng, of Ethernet (with
-/// VLAN tags or without), Linux "cooked" or bare IP packets. What else is in it is left out, and counted by reason in
-/// [`PreparedExchange::notes`]. A tag is as in [`from_hex`].
+/// One request for each UDP datagram of a capture, in its order, with any ports: pcap or pcapng, of
+/// Ethernet (with VLAN tags or without), Linux "cooked" or bare IP packets. Other packets are left
+/// out, and counted by reason in [`PreparedExchange::notes`]. A tag is as in [`from_hex`].
 ///
 /// # Errors
-/// No capture, another sort of link, or no datagram to send; `file` is what the capture is called.
+///
+/// No capture, another sort of link, or no datagram to send; `file` names the capture in errors.
 pub fn from_pcap(bytes: &[u8], file: &str, tag: Option<EchoedTag>) -> Result<PreparedExchange, SourceError> {
     let (requests, skipped) = capture::payloads(bytes, file, tag)?;
     let notes = skipped.map(|skipped| format!("{file}: {skipped}")).into_iter().collect();
