@@ -1,4 +1,4 @@
-//! What was changed, and what was about to be: an append-only file.
+//! The record of changes and intended changes: an append-only file.
 //!
 //! `DIR/journal` has a [`JournalRecord`] a line, each written and synced before what it announces is done. `DIR/lock` is locked
 //! by the one process that may append; whoever reads needs no lock. A journal is never rewritten: a tune of a hundred

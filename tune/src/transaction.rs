@@ -1,5 +1,5 @@
 //! Changes to a host that are journalled first, so that every change is known and can be undone
-//! whatever ends the program.
+//! however the program ends.
 
 mod dependents;
 mod due;
@@ -170,11 +170,13 @@ impl<'w> TuneTransaction<'w> {
         Ok(self.writer.keep_plan(self.id, plan)?)
     }
 
-    /// Changes a setting, whatever its present value.
+    /// Changes a setting, independent of its present value.
     ///
     /// # Errors
+    ///
     /// [`TuneError::ChangedSince`] if another program changed the setting after this tune did;
-    /// [`TuneError::Journal`]: then the setting was not written, or only its outcome is not recorded.
+    /// [`TuneError::Journal`]: then the setting was not written, or only its outcome is not
+    /// recorded.
     pub fn change<T: ChangeTarget>(
         &mut self,
         target: &T,

@@ -1,4 +1,4 @@
-//! Owners of settings: programs and configuration files, and what each claims of a planned change.
+//! Owners of settings: programs and configuration files, and their claims on a planned change.
 
 use linerate_host::{Setting, SettingValue};
 
@@ -8,11 +8,10 @@ use super::reader::matches;
 use crate::claim::{ClaimAgreement, EnforcementMode, SettingClaim};
 use crate::plan::{PlannedChange, TunePlan};
 
-/// What [`super::SettingOwners`] holds of each owner.
 pub(super) type FoundOwners = Vec<Box<dyn SettingOwner>>;
 
 pub(super) trait SettingOwner {
-    /// What the owner does to this setting, if that contradicts the planned value.
+    /// The owner's effect on this setting, if it contradicts the planned value.
     fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim>;
 
     /// How the owner can be made to leave the settings of a whole plan alone. `None` if one agreement per claim is enough.
@@ -62,7 +61,7 @@ impl SettingOwner for ConfiguredSetting {
     }
 }
 
-/// The agreement that a person has to type this command, whatever the planned value.
+// The agreement that a person has to type this command, for any planned value.
 pub(super) fn by_hand(command: impl Into<String>) -> AgreementFor {
     let commands = vec![command.into()];
     Box::new(move |_, _| ClaimAgreement::ByHand { commands: commands.clone() })

@@ -1,4 +1,4 @@
-//! Reads of processes and configuration files, which record what could not be read.
+//! Reads of processes and configuration files. Failed reads are recorded.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;

@@ -9,11 +9,11 @@ pub enum JournalError {
     #[error("{path}: cannot {what}: {source}")]
     File {
         path: String,
-        /// What was to be done with it.
+        /// The operation that failed.
         what: &'static str,
         source: io::Error,
     },
-    /// There is no space for what has to be written before anything is changed.
+    /// There is no space for the records that must be written before any change.
     #[error(
         "{path}: no space for {bytes} bytes of journal ({source}): free some, or give another --state-dir"
     )]
@@ -26,7 +26,7 @@ pub enum JournalError {
     /// Another process may append, and nobody else.
     #[error("linerate is changing settings already{}: wait until it has ended", process(*.pid))]
     Busy {
-        /// Its process id; none where the lock does not tell.
+        /// Its process id. `None` if the lock does not report it.
         pid: Option<u32>,
     },
     /// Who can write it could have root write any setting.
@@ -34,10 +34,10 @@ pub enum JournalError {
     NotOurs {
         /// The file or directory.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// A line is whole and says what this version does not know.
+    /// A line is whole, but this version does not know its content.
     #[error(
         "{path} line {line}: made by a newer linerate ({why}): use that version to undo, or upgrade this one"
     )]
@@ -45,10 +45,10 @@ pub enum JournalError {
         path: String,
         /// The line, from 1.
         line: u64,
-        /// What is not known.
+        /// The unknown part.
         why: String,
     },
-    /// An earlier write failed: what is on disk is not known for certain.
+    /// An earlier write failed, so the content of the disk is uncertain.
     #[error("{path}: an earlier write failed, nothing more is written by this process")]
     Broken { path: String },
 }

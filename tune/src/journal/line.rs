@@ -18,14 +18,14 @@ pub struct JournalLine {
 /// Why a line is no entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BadLine {
-    /// Its text is not what was written.
+    /// Its text differs from the text that was written.
     Damaged(String),
-    /// It is whole, and says what this version does not know.
+    /// It is whole, but this version does not know its content.
     Newer(String),
 }
 
 const MEMBER: &str = ",\"crc32\":\"";
-/// The member, eight digits, and what closes it and the object.
+// The member, eight digits, and the end of the member and the object.
 const SUFFIX: usize = MEMBER.len() + 8 + 2;
 
 impl JournalLine {
@@ -52,7 +52,8 @@ impl JournalLine {
         if sum != checksum(body) {
             return Err(damaged("its checksum differs"));
         }
-        // The text is as a linerate wrote it, so what cannot be understood was not known yet.
+        // The checksum shows that a linerate wrote this text, so unknown content comes from a newer
+        // version.
         serde_json::from_str(&format!("{body}}}")).map_err(|error| BadLine::Newer(error.to_string()))
     }
 }

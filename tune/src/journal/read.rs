@@ -9,46 +9,45 @@ use super::line::{BadLine, JournalLine};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalCorruption {
-    /// Its last line is not whole: the power went while it was written, so what it would have announced was not done.
+    /// Its last line is incomplete: the power failed during the write, so the announced change was
+    /// not made.
     Torn {
         /// The line, from 1.
         line: u64,
     },
-    /// A line is not what was written. All others are read.
+    /// A line differs from the line that was written. All other lines are read.
     Damaged {
         /// The first such line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
         /// The other such lines.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         others: Vec<u64>,
     },
-    /// A line is of a later version of linerate. What is before it is read.
+    /// A line is of a later version of linerate. The lines before it are read.
     Newer {
         /// The line, from 1.
         line: u64,
-        /// What is not known.
+        /// The unknown part.
         why: String,
     },
 }
 
-/// A line that is not what was written, or before which lines are missing.
+/// A line that differs from the line that was written, or before which lines are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedLine {
     /// The line, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
     /// How many entries come before it.
     pub after: usize,
 }
 
-/// What a journal's text has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ParsedJournal {
     pub(super) entries: Vec<JournalLine>,
-    /// Lines that are not what was written.
     pub(super) damage: Vec<DamagedLine>,
     /// Length of the text up to the end of the last whole line.
     pub(super) length: u64,
@@ -56,8 +55,9 @@ pub(super) struct ParsedJournal {
     newer: Option<(u64, String)>,
 }
 
-/// Reads all lines that are entries. One that is damaged costs no other; one of a later version
-/// ends it, since nobody may write after what he does not understand.
+/// Reads all lines that are records. A damaged line costs no other line. A line of a later version
+/// ends the reading, because this version must not append after a record that it does not
+/// understand.
 pub(super) fn parse(text: &[u8]) -> ParsedJournal {
     let mut parsed = ParsedJournal::default();
     let mut rest = text;

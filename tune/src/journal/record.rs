@@ -23,14 +23,15 @@ pub enum JournalRecord {
         tune: u64,
         device: NamedDevice,
     },
-    /// What settings read that a change resets along with its own: a change of channels has the driver make queues,
-    /// vectors and tables anew. Written before that change, and again after it.
+    /// Values of settings that a change resets along with its own: after a change of channels the
+    /// driver creates new queues, vectors and tables. Written before that change, and again after
+    /// it.
     Noted {
         /// Number of the tune.
         tune: u64,
         /// The change that they hang on.
         with: Setting,
-        /// The settings, and what they read.
+        /// The settings and their values.
         values: Vec<(Setting, SettingValue)>,
     },
     /// A setting is about to be written.
@@ -40,9 +41,9 @@ pub enum JournalRecord {
         /// Number of the change within it, from 0.
         step: u32,
         setting: Setting,
-        /// What it reads now.
+        /// The current value.
         from: SettingValue,
-        /// What is about to be written.
+        /// The value to be written.
         to: SettingValue,
     },
     /// A setting was written and read back.
@@ -51,9 +52,9 @@ pub enum JournalRecord {
         tune: u64,
         /// Number of the change.
         step: u32,
-        /// What it reads now.
+        /// The current value.
         found: SettingValue,
-        /// Which one, and what it read before, once more: so that it can be put back though the
+        /// The setting and its original value once more, so that it can be restored even if the
         /// record of its intent is damaged.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         change: Option<(Setting, SettingValue)>,
@@ -66,14 +67,14 @@ pub enum JournalRecord {
         step: u32,
         setting: Setting,
         why: String,
-        /// What it reads now; none where it cannot be read.
+        /// The current value. `None` if it cannot be read.
         found: Option<SettingValue>,
     },
     /// A tune made all of its changes, or broke off.
     Ended {
         /// Number of the tune.
         tune: u64,
-        /// Why it broke off; none where it did not.
+        /// Why it broke off. `None` if it did not.
         broke_off: Option<String>,
     },
     /// The service was measured with the changes and without them.
@@ -95,22 +96,22 @@ pub enum JournalRecord {
         tune: u64,
         why: UndoReason,
     },
-    /// A setting is about to be put back.
+    /// A setting is about to be restored.
     UndoIntent {
         /// Number of the tune.
         tune: u64,
         setting: Setting,
-        /// What it reads now.
+        /// The current value.
         from: SettingValue,
-        /// What it is put back to.
+        /// The value to restore.
         to: SettingValue,
     },
-    /// What became of putting a setting back.
+    /// The result of restoring a setting.
     UndoDone {
         /// Number of the tune.
         tune: u64,
         setting: Setting,
-        /// What became of it.
+        /// The result.
         outcome: UndoOutcome,
     },
     /// A tune was undone; settings whose outcome is a failure remain to be.
@@ -156,19 +157,19 @@ pub struct BeginRecord {
     pub boot: String,
     pub version: String,
     pub argv: Vec<String>,
-    /// Name of the profile, or what the changes are for.
+    /// Name of the profile, or the purpose of the changes.
     pub goal: String,
     /// The devices of the interfaces that are to be changed.
     pub devices: Vec<NamedDevice>,
     /// When it is undone without being asked; none for never.
     pub until: Option<UndoDeadline>,
-    /// Inode of the network namespace it was made in; none where that was not noted (before 0.2).
+    /// Inode of its network namespace. `None` before version 0.2, which did not record it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<u64>,
 }
 
 impl BeginRecord {
-    /// What is known of a tune's start whose record is damaged.
+    /// The known facts of a tune's start whose record is damaged.
     pub(crate) fn lost(tune: u64, unix_seconds: u64) -> Self {
         Self {
             tune,
@@ -183,7 +184,7 @@ impl BeginRecord {
         }
     }
 
-    /// Whether it was in another boot than this; none where that is not known.
+    /// Whether the tune was made before the last boot. `None` if that is unknown.
     #[must_use]
     pub fn is_of_earlier_boot(&self, boot: &str) -> Option<bool> {
         (!self.boot.is_empty()).then(|| self.boot != boot)
@@ -219,7 +220,7 @@ pub enum UndoReason {
     Unconfirmed,
     /// The program that made it is gone.
     Died,
-    /// What it was for is over, as for a climb.
+    /// Its purpose is over, for example the run of a ladder.
     Finished,
     /// It did harm, as seen right after it was made.
     Harmful,
@@ -227,26 +228,27 @@ pub enum UndoReason {
     Measured,
 }
 
-/// What became of putting a setting back.
+/// The result of restoring a setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoOutcome {
-    /// It is what it was.
+    /// It has its original value again.
     Restored,
     /// It was so already.
     Already,
     /// Somebody else changed it since; it was left as it is.
     Drift { found: SettingValue },
-    /// What it belongs to is gone.
+    /// The setting no longer exists, for example because its device was removed.
     Gone { why: String },
-    /// A later tune changed it too and holds it: it is left to that one, which puts it back to what this one found.
+    /// A later tune changed the setting too and holds it. That tune restores the value that this
+    /// one found.
     Covered {
         /// Number of that tune.
         by: u64,
     },
     Failed {
         why: String,
-        /// What it reads now; none where it cannot be read.
+        /// The current value. `None` if it cannot be read.
         found: Option<SettingValue>,
     },
 }
@@ -278,7 +280,7 @@ impl JournalRecord {
 }
 
 impl UndoDeadline {
-    /// The time it is undone at, in seconds since boot; none where no time is set.
+    /// The time of its undo, in seconds since boot. `None` if no time is set.
     #[must_use]
     pub fn boot_seconds(self) -> Option<u64> {
         match self {
@@ -303,7 +305,7 @@ impl UndoOutcome {
         !matches!(self, UndoOutcome::Failed { .. })
     }
 
-    /// Whether the setting is what it was.
+    /// Whether the setting has its original value.
     #[must_use]
     pub fn is_back(&self) -> bool {
         matches!(self, UndoOutcome::Restored | UndoOutcome::Already)

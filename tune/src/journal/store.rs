@@ -23,18 +23,18 @@ pub struct StateStore {
 pub struct Journal {
     pub path: PathBuf,
     pub entries: Vec<JournalLine>,
-    /// Why there may be more that could not be read; none where all was.
+    /// Why more records may exist that could not be read. `None` if all were read.
     pub trouble: Option<JournalCorruption>,
-    /// Lines that are not what was written; none of the records of others is lost for that.
+    /// Lines that differ from the lines that were written; the other records are unaffected.
     pub damage: Vec<DamagedLine>,
-    /// Who appends now; none where nobody does.
+    /// The process that may append now. `None` if no process holds the lock.
     pub holder: Option<LockHolder>,
 }
 
 /// The process that holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LockHolder {
-    /// Its process id; none where the lock does not tell.
+    /// Its process id. `None` if the lock does not report it.
     pub pid: Option<u32>,
 }
 
@@ -97,18 +97,20 @@ impl StateStore {
         JournalWriter::open(self, lock::LockWait::No)
     }
 
-    /// The same, after whoever holds it let go.
+    /// The same, but waits for the present holder.
     ///
     /// # Errors
+    ///
     /// As of [`StateStore::lock`], but for `Busy`.
     pub fn lock_waiting(&self) -> Result<JournalWriter, JournalError> {
         JournalWriter::open(self, lock::LockWait::Yes)
     }
 
-    /// The plan that a tune was begun with; none where it had none.
+    /// The plan that a tune started with. `None` if it had none.
     ///
     /// # Errors
-    /// [`JournalError::File`] where it cannot be read or is no plan.
+    ///
+    /// [`JournalError::File`] if it cannot be read or is no plan.
     pub fn plan(&self, tune: u64) -> Result<Option<TunePlan>, JournalError> {
         let path = self.plan_path(tune);
         let Some(file) = open_to_read(&path)? else { return Ok(None) };
@@ -161,7 +163,8 @@ pub(super) fn read_all(mut file: &File, path: &Path) -> Result<Vec<u8>, JournalE
     Ok(text)
 }
 
-/// What the journal says is written to the host, so nobody but root and this user may have written it.
+// An undo writes the journal's values to the host as root, so only root and this user may have
+// written it.
 pub(super) fn must_be_ours(file: &File, path: &Path) -> Result<(), JournalError> {
     let metadata = file.metadata().map_err(|error| file_error(path, "look at", error))?;
     let not_ours = |why: String| Err(JournalError::NotOurs { path: path.display().to_string(), why });

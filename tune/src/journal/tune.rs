@@ -17,7 +17,8 @@ pub struct RecordedTune {
     /// `None` if its program died or still runs.
     pub ended: Option<TuneEnd>,
     pub confirmed: bool,
-    /// What the changes won or cost the service, and the figures that differ; `None` if that was not measured.
+    /// The measured effect of the changes on the service, and the figures that differ. `None` if it
+    /// was not measured.
     pub measured: Option<(ComparisonVerdict, String)>,
     pub undo: Option<RecordedUndo>,
     /// Files that make it persist.

@@ -68,13 +68,13 @@ impl JournalWriter {
         &self.store
     }
 
-    /// Which lines are damaged; none where none is.
+    /// The damaged lines. `None` if all are whole.
     #[must_use]
     pub fn trouble(&self) -> Option<&JournalCorruption> {
         self.trouble.as_ref()
     }
 
-    /// All tunes, the earliest first, with what was appended.
+    /// All tunes, the earliest first, including the appended records.
     #[must_use]
     pub fn tunes(&self) -> &[RecordedTune] {
         &self.tunes
@@ -95,8 +95,10 @@ impl JournalWriter {
     /// Appends a record, which is on disk when this returns.
     ///
     /// # Errors
-    /// [`JournalError::NoSpace`], [`JournalError::File`]: then the record is not there, what it announces must not be done,
-    /// and this writer writes nothing more ([`JournalError::Broken`]).
+    ///
+    /// [`JournalError::NoSpace`], [`JournalError::File`]: then the record is not there, the
+    /// announced change must not be made, and this writer writes nothing more
+    /// ([`JournalError::Broken`]).
     pub fn append(&mut self, record: JournalRecord) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken { path: self.path() });
@@ -107,7 +109,8 @@ impl JournalWriter {
         let written =
             self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
         if let Err(error) = written {
-            // After a failed fsync the kernel may hold for clean what is not on disk (fsync(2)): no more is written after it.
+            // After a failed fsync the kernel may mark pages as clean that are not on disk
+            // (fsync(2)), so a later fsync proves nothing: write no more.
             self.broken = true;
             let _ = self.file.set_len(self.length);
             return Err(self.write_error(error, line.len() as u64));

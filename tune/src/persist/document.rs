@@ -54,7 +54,7 @@ pub enum PersistFileError {
     #[error("{file}: {reason}; `linerate tune persist` writes it anew")]
     Garbled {
         file: String,
-        /// What is wrong, with line and column.
+        /// The fault, with line and column.
         reason: String,
     },
     #[error("{file}: schema is '{found}', this linerate reads {SCHEMA}")]
